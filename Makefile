@@ -1,0 +1,37 @@
+# make demo   set up, then the whole story offline on pictures it draws itself
+# make test   set up, then ruff, mypy, import-linter and the tests
+PYTHON ?= python3
+BIN := .venv/bin
+ACCELERATOR := $(shell nvidia-smi >/dev/null 2>&1 && echo gpu || echo cpu)
+STAMP := .venv/installed-$(ACCELERATOR)
+# Spinning OpenMP threads starve small machines; set before any library is imported.
+export OMP_WAIT_POLICY := PASSIVE
+
+.PHONY: demo test test-slow lint setup clean
+
+demo: $(STAMP)
+	$(BIN)/retrieval demo --out demo-out --no-serve
+
+test: lint
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow and not gpu"
+
+test-slow: $(STAMP)
+	$(BIN)/python -m pytest -m slow
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Python 3.11 or newer is needed; point to one: make PYTHON=/path/to/python3.12 $(MAKECMDGOALS)"; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[$(ACCELERATOR),train,ui,test]'
+	touch $@
+
+clean:
+	rm -rf .venv demo-out build *.egg-info

@@ -1,0 +1,126 @@
+"""What every command shares: options made from config classes, `--json`, `--debug`, and progress on stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+import types
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import MISSING, fields
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+import click
+
+Progress = Callable[[int, int], None]
+"""Called with (done, total)."""
+Config = TypeVar("Config")
+Command = Callable[..., Any]
+
+
+def output_options(command: Command) -> Command:
+    """Add `--json` (passed on as `as_json`) and `--debug` (seen by the root command only)."""
+    command = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")(command)
+    return click.option(
+        "--debug", is_flag=True, expose_value=False, callback=_note_debug, help="Show the traceback of an error."
+    )(command)
+
+
+def _note_debug(context: click.Context, _: click.Parameter, value: bool) -> bool:
+    if value:
+        context.find_root().ensure_object(dict)["debug"] = True
+    return value
+
+
+def config_options(*classes: type) -> Callable[[Command], Command]:
+    """Options for every field of the config classes, named like the field.
+
+    A field's metadata gives `help`, and optionally `flag` (another name), `choices` or `metavar`.
+    A field without a default is a required option.
+    """
+
+    def decorate(command: Command) -> Command:
+        for config in reversed(classes):
+            hints = get_type_hints(config)
+            for field in reversed(fields(config)):
+                command = _option(field, hints[field.name])(command)
+        return command
+
+    return decorate
+
+
+def _option(field: Any, hint: Any) -> Callable[[Command], Command]:
+    meta = field.metadata
+    if get_origin(hint) in (types.UnionType,):
+        hint = next(kind for kind in get_args(hint) if kind is not type(None))
+    kind: Any = click.Choice(list(meta["choices"])) if "choices" in meta else hint
+    required = field.default is MISSING
+    flag = meta.get("flag", "--" + field.name.rstrip("_").replace("_", "-"))
+    if hint is bool:
+        return click.option(f"{flag}/--no-{flag[2:]}", field.name, default=field.default, help=meta["help"])
+    return click.option(
+        flag,
+        field.name,
+        type=kind,
+        required=required,
+        default=None if required else field.default,
+        show_default=not required and field.default is not None,
+        metavar=meta.get("metavar"),
+        help=meta["help"],
+    )
+
+
+def build_config(config: type[Config], values: Mapping[str, Any]) -> Config:
+    """The config whose fields are found in the command's values.
+
+    Raises:
+        InputError: a value is out of range (from the class's own check).
+    """
+    return config(**{field.name: values[field.name] for field in fields(config)})  # type: ignore[arg-type]
+
+
+class NumberList(click.ParamType):
+    """`1,2,4` as a tuple of whole numbers of at least 1, in rising order."""
+
+    name = "numbers"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value
+        try:
+            numbers = sorted({int(part) for part in str(value).split(",")})
+        except ValueError:
+            self.fail(f"{value!r} is not a list of whole numbers like 1,2,4,8", param, ctx)
+        if numbers[0] < 1:
+            self.fail(f"{numbers[0]} is below 1", param, ctx)
+        return tuple(numbers)
+
+
+def emit(document: Mapping[str, Any], *, as_json: bool, text: str) -> None:
+    """Print a command's result on stdout: the document as JSON, or the text."""
+    click.echo(json.dumps(document, indent=2) if as_json else text)
+
+
+@contextmanager
+def progress_bar(description: str, *, unit: str = "images") -> Iterator[Progress]:
+    """A progress bar on stderr with rate and time left; silent where stderr is no terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("[bold]{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, disable=not sys.stderr.isatty(), transient=True) as bar:
+        task = bar.add_task(description, total=None, rate="")
+
+        def update(done: int, total: int) -> None:
+            speed = bar.tasks[0].speed
+            bar.update(task, completed=done, total=total, rate=f"{speed:,.0f} {unit}/s" if speed else "")
+
+        yield update

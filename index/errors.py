@@ -1,0 +1,91 @@
+"""Every expected failure of the project.
+
+RetrievalError                    anything a user can cause and mend; the command line prints it in one line, exit 1
+├── InputError                    a path, file or option that cannot be used as given
+├── ImageError                    one image that cannot be used; `reason` is a short stable code
+├── ModelFileError                an ONNX file that is no model of ours, or not the one expected
+├── GalleryError                  a gallery folder that is missing, damaged or locked
+│   └── GalleryMismatchError      a gallery opened or continued with another model, folder or preprocessing
+├── RunError                      a training run folder that is missing, incomplete or in the way
+├── ParityError                   an exported model that disagrees with the one it was made from
+└── MissingDependencyError        an optional extra that is not installed
+"""
+
+from __future__ import annotations
+
+
+class RetrievalError(Exception):
+    """Base of every expected error: the message says what failed, on what, and what to do."""
+
+
+class InputError(RetrievalError):
+    """A path, file or option that cannot be used as given."""
+
+
+class ImageError(RetrievalError):
+    """One image that cannot be used.
+
+    `reason` is a short stable code (see `index.images.REASONS`), `detail` what was seen.
+    """
+
+    def __init__(self, *, path: str, reason: str, detail: str) -> None:
+        super().__init__(f"{path}: {reason}: {detail}")
+        self.path = path
+        self.reason = reason
+        self.detail = detail
+
+
+class ModelFileError(RetrievalError):
+    """An ONNX file that is no model of ours, or whose contract cannot be honoured."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(f"{path}: {problem}")
+        self.path = path
+        self.problem = problem
+
+
+class GalleryError(RetrievalError):
+    """A gallery folder that is missing, damaged or locked."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(f"{path}: {problem}")
+        self.path = path
+        self.problem = problem
+
+
+class GalleryMismatchError(GalleryError):
+    """A gallery opened or continued with something other than what it was built from."""
+
+    def __init__(self, path: str, *, what: str, expected: str, seen: str, advice: str) -> None:
+        super().__init__(path, f"the gallery's {what} is {expected}, but {seen} was given; {advice}")
+        self.what = what
+        self.expected = expected
+        self.seen = seen
+
+
+class RunError(RetrievalError):
+    """A training run folder that is missing, incomplete or in the way."""
+
+
+class ParityError(RetrievalError):
+    """An exported model whose embeddings are not those of the model it was made from."""
+
+    def __init__(self, *, path: str, min_cosine: float, required: float) -> None:
+        super().__init__(
+            f"{path} was not written: ONNX Runtime and torch agree only to a cosine of {min_cosine:.7f} "
+            f"on the check images, {required} is required"
+        )
+        self.min_cosine = min_cosine
+        self.required = required
+
+
+class MissingDependencyError(RetrievalError):
+    """An optional extra that is not installed."""
+
+    def __init__(self, *, package: str, extra: str, purpose: str) -> None:
+        super().__init__(
+            f"{purpose} needs the package {package!r}, which is not installed; "
+            f"install the extra: pip install 'retrieval-app[{extra}]'"
+        )
+        self.package = package
+        self.extra = extra

@@ -1,0 +1,226 @@
+"""Folders of web images: a sorted walk, and a decode that is safe against what the web contains.
+
+A file's content decides whether it is an image, never its name. Every file met ends as a decoded RGB image or
+as an `ImageError` with one of `REASONS`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import stat
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, UnidentifiedImageError
+
+from index.errors import ImageError, InputError
+
+FORMATS = ("JPEG", "MPO", "PNG", "GIF", "WEBP", "BMP", "TIFF", "AVIF")
+MAX_PIXELS = 89_478_485  # a quarter gigabyte of RGB; Pillow warns above it and raises at twice as much
+MAX_FILE_BYTES = 512 * 1024 * 1024
+REASONS = {
+    "empty-file": "the file has no bytes",
+    "not-an-image": f"the content is none of {', '.join(FORMATS)}",
+    "corrupt": "an image that is truncated or damaged",
+    "too-many-pixels": "the header announces more pixels than the cap",
+    "file-too-large": "more bytes than any sensible image",
+    "unsupported-pixels": "a pixel type with no agreed brightness range (floating point)",
+    "permission-denied": "the file or folder may not be read",
+    "dangling-link": "a link to nothing",
+    "link-loop": "a link that leads back to itself or to a folder above it",
+    "not-a-file": "a socket, pipe or device",
+    "unreadable": "reading failed or the file vanished",
+    "bad-embedding": "the model gave no finite unit vector",
+}
+_EXIF_ORIENTATION = 0x0112
+_ORIENTATIONS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+# What Pillow's parsers raise on damaged input, found by fuzzing; anything else is a bug and must surface.
+_DAMAGE = (
+    OSError, SyntaxError, ValueError, TypeError, KeyError, IndexError, EOFError, OverflowError, AttributeError,
+    ZeroDivisionError, RuntimeError, struct.error, zlib.error,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFile:
+    """One file of a walked folder. `problem` is set where it cannot even be opened as a regular file."""
+
+    relative_path: str
+    size_bytes: int
+    mtime_ns: int
+    problem: ImageError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedImage:
+    """A decoded image: RGB, upright, opaque, with the SHA-256 of the bytes it came from."""
+
+    image: Image.Image
+    sha256: str
+
+
+def printable_path(path: str) -> str:
+    """A path that is safe to print: control characters and undecodable bytes are shown as escapes."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in path)
+
+
+def check_folder(folder: Path) -> Path:
+    """The folder's absolute path.
+
+    Raises:
+        InputError: it does not exist, is no folder, or may not be listed.
+    """
+    if not folder.exists():
+        raise InputError(f"{printable_path(str(folder))}: no such folder")
+    if not folder.is_dir():
+        raise InputError(f"{printable_path(str(folder))}: expected a folder of images, found a file")
+    if not os.access(folder, os.R_OK | os.X_OK):
+        raise InputError(f"{printable_path(str(folder))}: permission denied; the folder cannot be listed")
+    return folder.resolve()
+
+
+def walk_folder(folder: Path) -> Iterator[FoundFile]:
+    """Every file below `folder`, depth first in sorted order, with `/`-separated relative paths.
+
+    Links are followed; one that leads back to a folder it lies in is reported, not entered.
+
+    Raises:
+        InputError: `folder` is not a readable folder.
+    """
+    root = check_folder(folder)
+    yield from _walk(root, prefix="", ancestors=(_identity(os.stat(root)),))
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
+
+
+def _walk(folder: Path, *, prefix: str, ancestors: tuple[tuple[int, int], ...]) -> Iterator[FoundFile]:
+    try:
+        names = sorted(os.listdir(folder), key=os.fsencode)
+    except OSError as error:
+        yield _unusable(prefix.rstrip("/"), reason=_reason_of(error), detail=str(error.strerror))
+        return
+    for name in names:
+        path, relative = folder / name, prefix + name
+        try:
+            status = path.stat()
+        except OSError as error:
+            yield _unusable(relative, reason=_link_reason(path, error), detail=str(error.strerror))
+            continue
+        if stat.S_ISDIR(status.st_mode):
+            if _identity(status) in ancestors:
+                yield _unusable(relative, reason="link-loop", detail="leads to a folder above it")
+            else:
+                yield from _walk(path, prefix=relative + "/", ancestors=(*ancestors, _identity(status)))
+        elif stat.S_ISREG(status.st_mode):
+            yield FoundFile(relative, status.st_size, status.st_mtime_ns)
+        else:
+            yield _unusable(relative, reason="not-a-file", detail="not a regular file")
+
+
+def _unusable(relative: str, *, reason: str, detail: str) -> FoundFile:
+    return FoundFile(relative, 0, 0, ImageError(path=printable_path(relative), reason=reason, detail=detail))
+
+
+def _link_reason(path: Path, error: OSError) -> str:
+    if isinstance(error, FileNotFoundError) and path.is_symlink():
+        return "dangling-link"
+    if path.is_symlink() and not isinstance(error, PermissionError):
+        return "link-loop"
+    return _reason_of(error)
+
+
+def _reason_of(error: OSError) -> str:
+    return "permission-denied" if isinstance(error, PermissionError) else "unreadable"
+
+
+def read_image(path: Path, *, target_side: int, max_pixels: int = MAX_PIXELS) -> LoadedImage:
+    """Read and decode one file.
+
+    Args:
+        path: the file.
+        target_side: pixels of the side it will be resized to; JPEGs are decoded at no less than twice that.
+        max_pixels: width x height allowed, checked on the header before any pixel is decoded.
+
+    Raises:
+        ImageError: the file cannot be used; its `reason` is one of `REASONS`.
+    """
+    shown = printable_path(str(path))
+    try:
+        with path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise ImageError(path=shown, reason="not-a-file", detail="not a regular file")
+            if status.st_size > MAX_FILE_BYTES:
+                detail = f"{status.st_size} bytes, at most {MAX_FILE_BYTES} are read"
+                raise ImageError(path=shown, reason="file-too-large", detail=detail)
+            data = file.read()
+    except OSError as error:
+        raise ImageError(path=shown, reason=_reason_of(error), detail=str(error.strerror)) from error
+    image = decode_image(data, name=shown, target_side=target_side, max_pixels=max_pixels)
+    return LoadedImage(image, hashlib.sha256(data).hexdigest())
+
+
+def decode_image(data: bytes, *, name: str, target_side: int, max_pixels: int = MAX_PIXELS) -> Image.Image:
+    """Decode one image to upright, opaque RGB.
+
+    EXIF orientation is applied, alpha is laid on white, 16-bit grey keeps its range, animations give their first
+    frame. `name` is used in messages only. Other arguments and errors as in `read_image`.
+    """
+    if not data:
+        raise ImageError(path=name, reason="empty-file", detail="0 bytes")
+    try:
+        with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+            width, height = image.size
+            if width * height > max_pixels:
+                detail = f"{width} x {height} pixels, at most {max_pixels} are decoded"
+                raise ImageError(path=name, reason="too-many-pixels", detail=detail)
+            image.draft(None, (2 * target_side, 2 * target_side))
+            image.load()
+            return _turn_upright(_to_rgb(image, name=name), _orientation(image))
+    except UnidentifiedImageError as error:
+        raise ImageError(path=name, reason="not-an-image", detail=f"none of {', '.join(FORMATS)}") from error
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise ImageError(path=name, reason="too-many-pixels", detail=str(error)) from error
+    except _DAMAGE as error:
+        raise ImageError(path=name, reason="corrupt", detail=str(error) or type(error).__name__) from error
+
+
+def _orientation(image: Image.Image) -> int:
+    try:
+        return int(image.getexif().get(_EXIF_ORIENTATION, 1))
+    except _DAMAGE:
+        return 1  # damaged EXIF beside sound pixels: the image is used as it is stored
+
+
+def _turn_upright(image: Image.Image, orientation: int) -> Image.Image:
+    transpose = _ORIENTATIONS.get(orientation)
+    return image if transpose is None else image.transpose(transpose)
+
+
+def _to_rgb(image: Image.Image, *, name: str) -> Image.Image:
+    if image.mode == "F":
+        raise ImageError(path=name, reason="unsupported-pixels", detail="32-bit floating point")
+    if image.mode.startswith("I"):  # 16-bit grey, which Pillow would clip to white
+        values = np.asarray(image).astype(np.int64)
+        scaled = values >> 8 if values.max() > 255 or image.mode != "I" else values
+        return Image.fromarray(np.clip(scaled, 0, 255).astype(np.uint8), mode="L").convert("RGB")
+    if image.has_transparency_data:
+        rgba = image.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba).convert("RGB")
+    return image.convert("RGB")

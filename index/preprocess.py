@@ -1,0 +1,94 @@
+"""One decoded image to one model input: the only resize and crop in the project."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from index.errors import InputError
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+INTERPOLATIONS = {
+    "bilinear": Image.Resampling.BILINEAR,
+    "bicubic": Image.Resampling.BICUBIC,
+    "lanczos": Image.Resampling.LANCZOS,
+}
+
+Pixels = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class PreprocessConfig:
+    """How a decoded image becomes a model input; part of the model's contract.
+
+    The image is stretched to `resize` x `resize` (the paper's protocol), then the centre `crop` x `crop`
+    is taken. `mean` and `std` (RGB, for values in [0, 1]) are applied inside the model's graph.
+    """
+
+    resize: int = 256
+    crop: int = 224
+    interpolation: str = "bilinear"
+    mean: tuple[float, float, float] = IMAGENET_MEAN
+    std: tuple[float, float, float] = IMAGENET_STD
+
+    def __post_init__(self) -> None:
+        for name in ("resize", "crop"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= 4096:
+                raise InputError(f"preprocess.{name} must be a whole number of pixels in 1..4096, got {value!r}")
+        if self.crop > self.resize:
+            raise InputError(f"preprocess.crop ({self.crop}) must not exceed preprocess.resize ({self.resize})")
+        if self.interpolation not in INTERPOLATIONS:
+            known = ", ".join(sorted(INTERPOLATIONS))
+            raise InputError(f"preprocess.interpolation must be one of {known}, got {self.interpolation!r}")
+        for name in ("mean", "std"):
+            values = getattr(self, name)
+            if len(values) != 3 or not all(isinstance(v, (int, float)) and np.isfinite(v) for v in values):
+                raise InputError(f"preprocess.{name} must be three finite numbers, got {values!r}")
+        if min(self.std) <= 0:
+            raise InputError(f"preprocess.std must be positive, got {self.std!r}")
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values, read back by `from_json`."""
+        return {**asdict(self), "mean": list(self.mean), "std": list(self.std)}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> PreprocessConfig:
+        """Rebuild a config.
+
+        Raises:
+            InputError: a key is missing or unknown, or a value is out of range.
+        """
+        known = {field.name for field in fields(cls)}
+        if set(values) != known:
+            raise InputError(f"preprocess must have exactly the keys {sorted(known)}, got {sorted(values)}")
+        try:
+            triples = {name: tuple(values[name]) for name in ("mean", "std")}
+        except TypeError as error:
+            raise InputError(f"preprocess.mean and preprocess.std must be lists: {error}") from error
+        return cls(**{**values, **triples})
+
+
+def resize_image(image: Image.Image, config: PreprocessConfig) -> Pixels:
+    """Stretch an RGB image to (resize, resize, 3) uint8, antialiased."""
+    size = (config.resize, config.resize)
+    if image.size != size:
+        image = image.resize(size, INTERPOLATIONS[config.interpolation])
+    return np.asarray(image, dtype=np.uint8)
+
+
+def crop_pixels(pixels: Pixels, *, top: int, left: int, size: int) -> Pixels:
+    """The (size, size, 3) window of (H, W, 3) pixels whose upper left corner is (top, left)."""
+    return pixels[top : top + size, left : left + size]
+
+
+def preprocess_image(image: Image.Image, config: PreprocessConfig) -> Pixels:
+    """One RGB image to one model input: (crop, crop, 3) uint8, resized and centre-cropped."""
+    margin = (config.resize - config.crop) // 2
+    return crop_pixels(resize_image(image, config), top=margin, left=margin, size=config.crop)
