@@ -79,7 +79,7 @@ def build_config(config: type[Config], values: Mapping[str, Any]) -> Config:
     return config(**{field.name: values[field.name] for field in fields(config)})  # type: ignore[arg-type]
 
 
-class NumberList(click.ParamType):
+class NumberList(click.ParamType[tuple[int, ...]]):
     """`1,2,4` as a tuple of whole numbers of at least 1, in rising order."""
 
     name = "numbers"

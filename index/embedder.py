@@ -42,7 +42,12 @@ class Embedder:
         """
         if not len(pixels):
             return np.empty((0, self.contract.embedding_dim), dtype=np.float32)
-        result = self._session.run([OUTPUT_NAME], {INPUT_NAME: np.ascontiguousarray(pixels)})[0]
+        from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidArgument, RuntimeException
+
+        try:
+            result = self._session.run([OUTPUT_NAME], {INPUT_NAME: np.ascontiguousarray(pixels)})[0]
+        except (Fail, InvalidArgument, RuntimeException) as error:
+            raise ModelFileError(str(self.path), f"the model failed on {len(pixels)} images: {error}") from error
         vectors: Vectors = np.asarray(result, dtype=np.float32)
         if vectors.shape != (len(pixels), self.contract.embedding_dim):
             raise ModelFileError(str(self.path), f"the model gave shape {vectors.shape} for {len(pixels)} images")
@@ -66,10 +71,12 @@ class Embedder:
         vector = self.embed_batch(preprocess_image(image, self.contract.preprocess)[None])
         if not unit_rows(vector)[0]:
             raise ImageError(path=name, reason="bad-embedding", detail="the model gave no finite unit vector")
-        return vector[0]
+        return vector.reshape(-1)
 
 
 def unit_rows(vectors: Vectors) -> npt.NDArray[np.bool_]:
     """Which rows of (N, D) are finite and of unit norm: (N,) bool."""
-    norms = np.linalg.norm(vectors, axis=1)
-    return np.isfinite(norms) & (np.abs(norms - 1) <= UNIT_TOLERANCE)
+    with np.errstate(over="ignore", invalid="ignore"):  # values that overflow are no unit vector either
+        norms: npt.NDArray[np.float32] = np.linalg.norm(vectors, axis=1)
+        usable: npt.NDArray[np.bool_] = np.abs(norms - 1) <= UNIT_TOLERANCE  # False for NaN
+    return usable

@@ -20,10 +20,10 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from index.errors import ImageError, InputError
+from index.limits import MAX_FILE_BYTES
+from index.limits import MAX_PIXELS as MAX_PIXELS
 
 FORMATS = ("JPEG", "MPO", "PNG", "GIF", "WEBP", "BMP", "TIFF", "AVIF")
-MAX_PIXELS = 89_478_485  # a quarter gigabyte of RGB; Pillow warns above it and raises at twice as much
-MAX_FILE_BYTES = 512 * 1024 * 1024
 REASONS = {
     "empty-file": "the file has no bytes",
     "not-an-image": f"the content is none of {', '.join(FORMATS)}",
@@ -76,6 +76,15 @@ class LoadedImage:
 def printable_path(path: str) -> str:
     """A path that is safe to print: control characters and undecodable bytes are shown as escapes."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in path)
+
+
+def valid_text(path: str) -> str:
+    """A path as Unicode that every encoder takes: undecodable bytes are shown as escapes, all else is kept.
+
+    >>> valid_text("caf\udce9/1.jpg")
+    'caf\\\\xe9/1.jpg'
+    """
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def check_folder(folder: Path) -> Path:
@@ -149,6 +158,30 @@ def _reason_of(error: OSError) -> str:
     return "permission-denied" if isinstance(error, PermissionError) else "unreadable"
 
 
+def read_bytes(path: Path) -> bytes:
+    """The whole of a regular file.
+
+    Raises:
+        ImageError: it cannot be read, is no regular file, or is larger than `MAX_FILE_BYTES`.
+    """
+    shown = printable_path(str(path))
+    try:
+        with open(path, "rb", opener=_open_without_waiting) as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise ImageError(path=shown, reason="not-a-file", detail="not a regular file")
+            if status.st_size > MAX_FILE_BYTES:
+                detail = f"{status.st_size} bytes, at most {MAX_FILE_BYTES} are read"
+                raise ImageError(path=shown, reason="file-too-large", detail=detail)
+            return file.read()
+    except OSError as error:
+        raise ImageError(path=shown, reason=_reason_of(error), detail=str(error.strerror)) from error
+
+
+def _open_without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # a pipe would wait for a writer for ever
+
+
 def read_image(path: Path, *, target_side: int, max_pixels: int = MAX_PIXELS) -> LoadedImage:
     """Read and decode one file.
 
@@ -160,19 +193,8 @@ def read_image(path: Path, *, target_side: int, max_pixels: int = MAX_PIXELS) ->
     Raises:
         ImageError: the file cannot be used; its `reason` is one of `REASONS`.
     """
-    shown = printable_path(str(path))
-    try:
-        with path.open("rb") as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise ImageError(path=shown, reason="not-a-file", detail="not a regular file")
-            if status.st_size > MAX_FILE_BYTES:
-                detail = f"{status.st_size} bytes, at most {MAX_FILE_BYTES} are read"
-                raise ImageError(path=shown, reason="file-too-large", detail=detail)
-            data = file.read()
-    except OSError as error:
-        raise ImageError(path=shown, reason=_reason_of(error), detail=str(error.strerror)) from error
-    image = decode_image(data, name=shown, target_side=target_side, max_pixels=max_pixels)
+    data = read_bytes(path)
+    image = decode_image(data, name=printable_path(str(path)), target_side=target_side, max_pixels=max_pixels)
     return LoadedImage(image, hashlib.sha256(data).hexdigest())
 
 

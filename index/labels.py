@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from index.errors import InputError
-from index.images import printable_path
+from index.images import printable_path, valid_text
 
 
 def folder_label(relative_path: str) -> str | None:
@@ -17,7 +17,7 @@ def folder_label(relative_path: str) -> str | None:
     ('cats', None)
     """
     first, separator, _ = relative_path.partition("/")
-    return first if separator else None
+    return valid_text(first) if separator else None
 
 
 def read_label_file(path: Path) -> dict[Path, str]:

@@ -63,7 +63,8 @@ def recall_at_k(relevant: Relevance, k: int) -> Scores:
     >>> recall_at_k(np.array([[False, True], [False, False]]), 2).tolist()
     [1.0, 0.0]
     """
-    return relevant[:, :k].any(axis=1).astype(np.float64)
+    found: Relevance = relevant[:, :k].any(axis=1)
+    return found.astype(np.float64)
 
 
 def precision_at_r(relevant: Relevance, r: Labels) -> Scores:
@@ -73,7 +74,8 @@ def precision_at_r(relevant: Relevance, r: Labels) -> Scores:
     [0.5]
     """
     within = np.arange(relevant.shape[1]) < r[:, None]
-    return (relevant & within).sum(axis=1) / r
+    precision: Scores = (relevant & within).sum(axis=1) / r
+    return precision
 
 
 def average_precision_at_r(relevant: Relevance, r: Labels) -> Scores:
@@ -85,7 +87,8 @@ def average_precision_at_r(relevant: Relevance, r: Labels) -> Scores:
     ranks = np.arange(1, relevant.shape[1] + 1)
     counted = relevant & (ranks <= r[:, None])
     precision = relevant.cumsum(axis=1) / ranks
-    return (precision * counted).sum(axis=1) / r
+    average: Scores = (precision * counted).sum(axis=1) / r
+    return average
 
 
 def score_retrieval(

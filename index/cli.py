@@ -1,0 +1,190 @@
+"""The commands `retrieval index build`, `retrieval search` and `retrieval evaluate`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from index.build_config import BuildConfig
+from index.console import NumberList, build_config, config_options, emit, output_options, progress_bar
+
+if TYPE_CHECKING:
+    from index.build import BuildReport
+    from index.gallery import Hit
+    from index.metrics import RetrievalScores
+
+_PATH = click.Path(path_type=Path)
+
+
+@click.group(name="index")
+def index_group() -> None:
+    """Build searchable galleries from folders of images."""
+
+
+@index_group.command(name="build")
+@click.argument("model", type=_PATH)
+@click.argument("folder", type=_PATH)
+@click.option("--out", type=_PATH, required=True, metavar="GALLERY", help="The gallery folder to make or update.")
+@click.option(
+    "--labels",
+    "labels_file",
+    type=_PATH,
+    metavar="FILE",
+    help="CSV with the columns path,label. Without it, the first folder below FOLDER is the label.",
+)
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="Exit with 1 where any file was skipped (the gallery is made all the same).",
+)
+@config_options(BuildConfig)
+@output_options
+@click.pass_context
+def build(
+    context: click.Context,
+    /,
+    *,
+    model: Path,
+    folder: Path,
+    out: Path,
+    labels_file: Path | None,
+    strict: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Embed every image below FOLDER with MODEL and make the gallery.
+
+    Files that cannot be used are skipped and recorded with the reason. A build that was stopped continues when it
+    is run again; a finished gallery is brought up to date, and only new or changed images are embedded.
+
+    \b
+    Examples:
+      retrieval index build model.onnx photos --out gallery
+      retrieval index build model.onnx photos --out gallery --labels labels.csv --strict
+    """
+    from index.build import build_gallery
+
+    config = build_config(BuildConfig, options)
+    with progress_bar("Indexing", unit="files") as progress:
+        report = build_gallery(
+            model_path=model,
+            folder=folder,
+            out=out,
+            labels_file=labels_file,
+            config=config,
+            progress=progress,
+        )
+    emit(report.to_json(), as_json=as_json, text=_describe_build(report, out=out))
+    if strict and report.skipped:
+        context.exit(1)
+
+
+@click.command(name="search")
+@click.argument("gallery", type=_PATH)
+@click.argument("image", type=_PATH)
+@click.option(
+    "-k", "--count", "k", type=click.IntRange(min=1), default=10, show_default=True, help="Results wanted."
+)
+@output_options
+def search(*, gallery: Path, image: Path, k: int, as_json: bool) -> None:
+    """Find the images of GALLERY that are most similar to IMAGE.
+
+    \b
+    Examples:
+      retrieval search gallery query.jpg
+      retrieval search gallery query.jpg -k 50 --json
+    """
+    from index.gallery import Gallery
+    from index.images import read_image
+
+    opened = Gallery.open(gallery)
+    embedder = opened.embedder
+    loaded = read_image(image, target_side=embedder.contract.preprocess.resize)
+    hits = opened.search(embedder.embed_image(loaded.image, name=str(image)), k=k)
+    emit({"results": [hit.to_json() for hit in hits]}, as_json=as_json, text=_describe_hits(hits))
+
+
+@click.command(name="evaluate")
+@click.argument("gallery", type=_PATH, required=False)
+@click.option("--model", type=_PATH, help="Score this model on --data instead of a finished gallery.")
+@click.option("--data", type=_PATH, metavar="DIR", help="Labelled images for --model: one folder for each label.")
+@click.option(
+    "--query", type=_PATH, metavar="DIR", help="Labelled images that ask; without it, every image asks once."
+)
+@click.option("--k", "ks", type=NumberList(), default="1,2,4,8,16", show_default=True, help="The K of Recall@K.")
+@output_options
+def evaluate(
+    *, gallery: Path | None, model: Path | None, data: Path | None, query: Path | None, ks: tuple[int, ...],
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Say how good retrieval is: Recall@K, MAP@R and R-precision over labelled images.
+
+    Every labelled image is a query among all the others, by exact search. With --query the images of that folder
+    ask instead.
+
+    \b
+    Examples:
+      retrieval evaluate gallery
+      retrieval evaluate gallery --query held_out --k 1,5,10
+      retrieval evaluate --model model.onnx --data test_images --json
+    """
+    if (gallery is None) == (model is None) or (model is None) != (data is None):
+        raise click.UsageError("give either a GALLERY, or both --model and --data")
+    from index.evaluate import evaluate_gallery, evaluate_model
+    from index.gallery import Gallery
+
+    with progress_bar("Embedding") as progress:
+        if model is not None and data is not None:
+            scores, _ = evaluate_model(model, data=data, query=query, ks=ks, progress=progress)
+        elif gallery is not None:
+            scores = evaluate_gallery(Gallery.open(gallery), ks=ks, query_folder=query, progress=progress)
+    emit(scores.to_json(), as_json=as_json, text=_describe_scores(scores))
+
+
+def _describe_build(report: BuildReport, *, out: Path) -> str:
+    from index.images import REASONS, printable_path
+
+    shown = printable_path(str(out))
+    state = "built" if report.changed else "already up to date:"
+    speed = f", {report.new_images:,} new at {report.images_per_second:,.0f} images/s" if report.new_images else ""
+    lines = [f"{shown}: {state} version {report.version}, {report.indexed:,} images{speed}"]
+    if report.skipped:
+        lines.append(
+            f"skipped {report.skipped:,} files (each is in the gallery's catalog.sqlite with its reason):"
+        )
+        rows = [(f"{count:,}", reason, REASONS[reason]) for reason, count in report.skipped_by_reason.items()]
+        lines += ["  " + line for line in _align(rows, right={0})]
+    return "\n".join(lines)
+
+
+def _describe_hits(hits: Sequence[Hit]) -> str:
+    from index.images import printable_path
+
+    rows = [("rank", "score", "label", "path")]
+    for hit in hits:
+        label = "-" if hit.label is None else printable_path(hit.label)
+        rows.append((str(hit.rank), f"{hit.score:.4f}", label, printable_path(hit.path)))
+    return "\n".join(_align(rows, right={0, 1}))
+
+
+def _describe_scores(scores: RetrievalScores) -> str:
+    rows = [(f"Recall@{k}", f"{100 * value:.2f} %") for k, value in scores.recall.items()]
+    rows.append(("MAP@R", f"{100 * float(scores.average_precision.mean()):.2f} %"))
+    rows.append(("R-precision", f"{100 * float(scores.r_precision.mean()):.2f} %"))
+    lone = f" ({scores.lone_queries:,} more have no other image of their label)" if scores.lone_queries else ""
+    return "\n".join([*_align(rows, right={1}), f"over {scores.queries:,} queries{lone}"])
+
+
+def _align(rows: Sequence[tuple[str, ...]], *, right: set[int]) -> list[str]:
+    """Rows as lines of aligned columns; those in `right` are aligned to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(width) if column in right else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]

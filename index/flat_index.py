@@ -1,0 +1,87 @@
+"""The faiss file of a gallery: an exact inner-product index over the vector shards."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from index.embedder import Vectors
+from index.errors import GalleryError, MissingDependencyError
+from index.exact import NO_ID, Floats, Ids
+from index.images import printable_path
+from index.vectors import VectorRows
+
+_LATENCY_QUERIES = 32
+_LATENCY_K = 10
+
+
+def build_index(rows: Sequence[VectorRows], *, embedding_dim: int) -> Any:
+    """An `IndexIDMap2` over an `IndexFlatIP` that holds every row under its id.
+
+    Raises:
+        MissingDependencyError: faiss is not installed.
+    """
+    faiss = import_faiss()
+    index = faiss.IndexIDMap2(faiss.IndexFlatIP(embedding_dim))
+    for part in rows:
+        index.add_with_ids(np.ascontiguousarray(part.vectors), part.ids)
+    return index
+
+
+def write_index(index: Any, path: Path) -> None:
+    """Write the index as a file."""
+    import_faiss().write_index(index, str(path))
+
+
+def read_index(path: Path, *, embedding_dim: int, count: int) -> Any:
+    """Read an index whose checksum was verified before.
+
+    Raises:
+        GalleryError: faiss cannot read it, or it has other vectors than announced.
+        MissingDependencyError: faiss is not installed.
+    """
+    faiss, shown = import_faiss(), printable_path(str(path))
+    try:
+        index = faiss.read_index(str(path))
+    except RuntimeError as error:
+        raise GalleryError(shown, f"faiss cannot read it: {error}; build the gallery again") from error
+    if (index.ntotal, index.d) != (count, embedding_dim):
+        seen = f"{index.ntotal} vectors of width {index.d}"
+        raise GalleryError(shown, f"damaged: {seen}, expected {count} of width {embedding_dim}")
+    return index
+
+
+def search_index(index: Any, vector: Vectors, *, k: int, threads: int = 1) -> tuple[Floats, Ids]:
+    """The k nearest of a (D,) query: (k,) float32 scores and (k,) int64 ids, fewer where the index holds fewer."""
+    import_faiss().omp_set_num_threads(threads)  # counts for the calling thread, so it is set at every call
+    scores, ids = index.search(vector[None], k)
+    found = ids[0] != NO_ID
+    return scores[0][found], ids[0][found]
+
+
+def measure_latency_ms(index: Any, queries: Vectors) -> float:
+    """Median time of one search for 10 neighbours, one query at a time, over some of the (Q, D) queries."""
+    step = max(1, len(queries) // _LATENCY_QUERIES)
+    times = []
+    for query in queries[::step][:_LATENCY_QUERIES]:
+        start = time.perf_counter()
+        search_index(index, np.ascontiguousarray(query), k=_LATENCY_K)
+        times.append(time.perf_counter() - start)
+    return float(np.median(times) * 1000)
+
+
+def import_faiss() -> Any:
+    """The faiss module.
+
+    Raises:
+        MissingDependencyError: it is not installed.
+    """
+    try:
+        import faiss
+    except ImportError as error:
+        raise MissingDependencyError(package="faiss", extra="cpu", purpose="searching a gallery") from error
+    return faiss

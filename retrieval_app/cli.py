@@ -1,0 +1,106 @@
+"""The root command `retrieval`: commands load when they are called, errors become exit codes."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Sequence
+
+import click
+
+from index.errors import MissingDependencyError, RetrievalError
+
+INTERRUPTED = 130
+# name -> (module, attribute, one line for the overview)
+COMMANDS = {
+    "train": ("training.cli", "train", "Train an embedding on a folder of labelled images, wrong labels and all."),
+    "export": ("export.cli", "export", "Write a trained run, or a backbone as it is, to one ONNX file."),
+    "index": ("index.cli", "index_group", "Build a searchable gallery from a folder of images."),
+    "search": ("index.cli", "search", "Find the images of a gallery that are most like one image."),
+    "evaluate": ("index.cli", "evaluate", "Recall@K, MAP@R and R-precision of a gallery or a model."),
+    "serve": ("retrieval_app.serve_command", "serve", "Browse and search a gallery in the browser."),
+    "demo": ("retrieval_app.demo_command", "demo", "The whole story offline, on pictures the command draws itself."),
+}
+_PACKAGE_EXTRAS = {
+    "torch": "train", "torchvision": "train", "safetensors": "train", "onnx": "train", "onnxscript": "train",
+    "faiss": "cpu", "onnxruntime": "cpu", "gradio": "ui", "fastapi": "ui", "uvicorn": "ui",
+}  # fmt: skip
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported only when one is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, attribute, _ = COMMANDS[cmd_name]
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, _, summary) in COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="retrieval-app")
+def root() -> None:
+    """Train an image embedding that survives wrong labels, and search image folders with it.
+
+    \b
+    With labels:      retrieval train photos/ --weights imagenet --out run
+                      retrieval export run --out model.onnx
+    Without labels:   retrieval export --backbone resnet50 --weights imagenet --out model.onnx
+    Then:             retrieval index build model.onnx photos/ --out gallery
+                      retrieval search gallery query.jpg
+                      retrieval evaluate gallery
+                      retrieval serve gallery
+    No data at hand:  retrieval demo
+
+    Exit codes: 0 done, 1 an error named in one line, 2 wrong usage.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; the exit code, never an exception that a user can mend."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before any OpenMP runtime loads: spinning starves small machines
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
+    warnings.filterwarnings("error", message="Image size .* exceeds limit")  # Pillow's bomb warning: refused, not shown
+    state = {"debug": False}
+    try:
+        result = root.main(args=arguments, prog_name="retrieval", obj=state, standalone_mode=False)
+    except RetrievalError as error:
+        return _report(error, str(error), state=state, code=1)
+    except ModuleNotFoundError as error:
+        extra = _PACKAGE_EXTRAS.get((error.name or "").partition(".")[0])
+        if extra is None:
+            raise
+        missing = MissingDependencyError(package=error.name or "", extra=extra, purpose="this command")
+        return _report(error, str(missing), state=state, code=1)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("Interrupted; what was done is kept.", err=True)
+        return INTERRUPTED
+    return result if isinstance(result, int) else 0
+
+
+def _report(error: BaseException, message: str, *, state: dict[str, bool], code: int) -> int:
+    if state["debug"]:
+        traceback.print_exception(error)
+    click.echo(f"error: {' '.join(message.split())}", err=True)
+    return code
+
+
+def run() -> None:
+    """The console script."""
+    sys.exit(main())
+

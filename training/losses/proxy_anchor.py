@@ -1,0 +1,42 @@
+"""Proxy-Anchor (Kim et al., "Proxy Anchor Loss for Deep Metric Learning", CVPR 2020, Eq. 4)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from training.losses.anchor import anchor_loss, cosine_to_proxies
+
+
+def proxy_anchor_loss(
+    embeddings: Tensor,
+    proxies: Tensor,
+    labels: Tensor,
+    *,
+    alpha: float = 32.0,
+    delta: float = 0.1,
+    negative_normalisation: str = "all",
+) -> Tensor:
+    """Pull every proxy to the samples labelled with it, push it from the others.
+
+        L = 1/|P+| sum_{p in P+} log(1 + sum_{x: y_x = p}  exp(-alpha (s(x,p) - delta)))
+          + 1/|P|  sum_{p in P } log(1 + sum_{x: y_x != p} exp( alpha (s(x,p) + delta)))
+
+    Args:
+        embeddings: (B, D), any norm.
+        proxies: (C, D), any norm.
+        labels: (B,) int64 in 0..C-1.
+        alpha, delta: scale and margin.
+        negative_normalisation: `all` or `present`, see `anchor_loss`.
+
+    Returns:
+        () float32, or float64 for float64 input.
+    """
+    cosines = cosine_to_proxies(embeddings, proxies)
+    positive = labels[:, None] == torch.arange(len(proxies), device=labels.device)
+    return anchor_loss(
+        -alpha * (cosines - delta),
+        alpha * (cosines + delta),
+        positive=positive,
+        negative_normalisation=negative_normalisation,
+    )

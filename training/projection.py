@@ -1,0 +1,62 @@
+"""The untrained baselines: PCA, plain or whitened, fitted without labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from index.errors import InputError
+from index.exact import Floats
+
+BASELINES = ("raw", "pca", "pca-whitened")
+_SMALLEST_VARIANCE = 1e-10  # of unit vectors: below it a direction is rounding, not data
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """An affine map of L2-normalised features: `weight` (D, F) float32, `bias` (D,) float32."""
+
+    weight: Floats
+    bias: Floats
+
+    def apply(self, features: Floats) -> Floats:
+        """(N, F) features to (N, D) unit rows: normalise, project, normalise."""
+        return normalise_rows(normalise_rows(features) @ self.weight.T + self.bias)
+
+
+def normalise_rows(vectors: Floats) -> Floats:
+    """(N, F) rows scaled to unit L2 norm; zero rows stay zero."""
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return (vectors / np.maximum(norms, np.finfo(np.float32).tiny)).astype(np.float32)
+
+
+def fit_projection(features: Floats, *, embedding_dim: int, whiten: bool) -> Projection:
+    """PCA of the L2-normalised features at a width; whitened: every direction divided by its deviation.
+
+    Args:
+        features: (N, F) float32 of the training images.
+        embedding_dim: D.
+        whiten: divide by the root of the eigenvalues.
+
+    Raises:
+        InputError: D exceeds F or what N images span.
+    """
+    count, width = features.shape
+    if embedding_dim > min(width, count - 1):
+        raise InputError(
+            f"--embedding-dim {embedding_dim} exceeds what PCA can give: {count} images of {width} features "
+            f"span at most {max(0, min(width, count - 1))} directions"
+        )
+    unit = normalise_rows(features)
+    mean = unit.mean(axis=0, dtype=np.float64)
+    covariance = np.zeros((width, width))
+    for start in range(0, count, 4096):  # blocked: the centred float64 copy of everything is never held
+        centred = unit[start : start + 4096] - mean
+        covariance += centred.T @ centred
+    values, vectors = np.linalg.eigh(covariance / count)
+    top = np.argsort(values)[::-1][:embedding_dim]
+    weight = vectors[:, top].T
+    if whiten:
+        weight = weight / np.sqrt(np.maximum(values[top], _SMALLEST_VARIANCE))[:, None]
+    return Projection(weight.astype(np.float32), (-weight @ mean).astype(np.float32))

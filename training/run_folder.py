@@ -1,0 +1,236 @@
+"""The folder of one training run: what went in, what came out, and all that a resume needs."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import platform
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import PIL
+import torch
+import torchvision
+from PIL import Image
+from torch import nn
+
+from index.errors import RunError
+from index.preprocess import PreprocessConfig
+from training.checkpoint import load_checkpoint, pack_modules, save_checkpoint, unpack_module
+from training.config import TrainConfig
+from training.datasets import SkippedImage
+from training.model import Backbone, EmbeddingHead, load_backbone
+
+PARITY_IMAGES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledImage:
+    """One image that takes part in the run: the label it was given, and the one used (they differ under noise)."""
+
+    path: Path
+    sha256: str
+    given: str
+    used: str
+
+
+class RunFolder:
+    """Paths and files of a run; every file is replaced atomically.
+
+    config.json, labels.csv, skipped.csv, environment.json, metrics.jsonl, checkpoints/*.safetensors,
+    backbone.safetensors, head.safetensors, confidences.csv, parity/*.png, report.json
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.confidence_checkpoint = path / "checkpoints" / "confidence.safetensors"
+        self.embedding_checkpoint = path / "checkpoints" / "embedding.safetensors"
+        self.metrics = path / "metrics.jsonl"
+
+    @classmethod
+    def create(cls, path: Path, *, config: TrainConfig, data: Path) -> RunFolder:
+        """A new run folder.
+
+        Raises:
+            RunError: the path exists and is not an empty folder, or cannot be written.
+        """
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            advice = "continue it with --resume" if (path / "config.json").exists() else "it is no training run"
+            raise RunError(f"{path}: exists already; {advice}, or choose another --out")
+        run = cls(path)
+        try:
+            run.confidence_checkpoint.parent.mkdir(parents=True, exist_ok=True)
+            run._write_json("environment.json", describe_environment())
+            document = {"run_id": secrets.token_hex(8), "data": str(data.resolve()), "config": asdict(config)}
+            run._write_json("config.json", document)
+        except OSError as error:
+            raise RunError(f"{path}: the run folder cannot be written: {error}") from error
+        return run
+
+    @classmethod
+    def open(cls, path: Path) -> RunFolder:
+        """An existing run folder.
+
+        Raises:
+            RunError: there is none.
+        """
+        if not (path / "config.json").is_file():
+            raise RunError(f"{path}: no training run here (config.json is missing); start one without --resume")
+        return cls(path)
+
+    def check_same(self, *, config: TrainConfig, data: Path) -> None:
+        """Refuse to resume with other options or data than the run began with.
+
+        Raises:
+            RunError: naming every difference.
+        """
+        document = self.read_json("config.json")
+        seen = {"data": str(data.resolve()), **_flatten(json.loads(json.dumps(asdict(config))))}
+        stored = {"data": document["data"], **_flatten(document["config"])}
+        changed = [f"{name} was {stored.get(name)!r}, is {value!r}" for name, value in seen.items() if stored.get(name) != value]
+        if changed:
+            raise RunError(f"{self.path}: cannot resume with other options: {'; '.join(changed)}")
+
+    @property
+    def run_id(self) -> str:
+        """Random hexadecimal name of the run, in the contract of the models exported from it."""
+        return str(self.read_json("config.json")["run_id"])
+
+    def read_json(self, name: str) -> dict[str, Any]:
+        """One of the run's JSON files.
+
+        Raises:
+            RunError: it is missing or damaged.
+        """
+        try:
+            document = json.loads((self.path / name).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise RunError(f"{self.path / name}: cannot be read ({error})") from error
+        if not isinstance(document, dict):
+            raise RunError(f"{self.path / name}: expected a JSON object")
+        return document
+
+    def preprocess(self) -> PreprocessConfig:
+        """The preprocessing that the run's images went through."""
+        options = self.read_json("config.json")["config"]["input"]
+        return PreprocessConfig(resize=options["resize"], crop=options["crop"])
+
+    def write_labels(self, images: Iterable[LabelledImage]) -> None:
+        """labels.csv: path, sha256, given and used label of every image that takes part."""
+        rows = ([os.fsencode(i.path).decode("utf-8", "surrogateescape"), i.sha256, i.given, i.used] for i in images)
+        self._write_csv("labels.csv", ["path", "sha256", "given", "label"], rows)
+
+    def read_labels(self) -> list[LabelledImage] | None:
+        """What `write_labels` wrote; None where the run was killed before."""
+        path = self.path / "labels.csv"
+        if not path.exists():
+            return None
+        with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
+            return [LabelledImage(Path(r["path"]), r["sha256"], r["given"], r["label"]) for r in csv.DictReader(file)]
+
+    def write_skipped(self, skipped: Sequence[SkippedImage]) -> None:
+        """skipped.csv: path, reason and detail of every image that could not be used."""
+        self._write_csv("skipped.csv", ["path", "reason", "detail"], ([s.path, s.reason, s.detail] for s in skipped))
+
+    def write_confidences(self, rows: Iterable[Sequence[object]]) -> None:
+        """confidences.csv: per image the confidence in its used label, and the three most likely labels."""
+        header = ["path", "given", "label", "confidence"]
+        header += [f"{name}_{rank}" for rank in (1, 2, 3) for name in ("suggestion", "suggestion_confidence")]
+        self._write_csv("confidences.csv", header, rows)
+
+    def begin_metrics(self, *, epochs: Mapping[str, int]) -> None:
+        """Forget metric lines of epochs after each phase's checkpoint: they will be trained again."""
+        if not self.metrics.exists():
+            return
+        lines = [json.loads(line) for line in self.metrics.read_text().splitlines() if line.endswith("}")]
+        kept = [line for line in lines if line["epoch"] <= epochs.get(line["phase"], 0)]
+        self._write("metrics.jsonl", "".join(json.dumps(line) + "\n" for line in kept))
+
+    def append_metrics(self, line: Mapping[str, object]) -> None:
+        """Add one line to metrics.jsonl."""
+        with self.metrics.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def save_backbone(self, backbone: Backbone) -> None:
+        """backbone.safetensors: the frozen weights, so that the run can be exported anywhere."""
+        save_checkpoint(
+            self.path / "backbone.safetensors", pack_modules(backbone=backbone.module), state={"name": backbone.name}
+        )
+
+    def save_head(self, head: nn.Module, *, state: Mapping[str, Any]) -> None:
+        """head.safetensors: the trained embedding head; its presence says that training is finished."""
+        save_checkpoint(self.path / "head.safetensors", pack_modules(head=head), state=state)
+
+    def load_trained(self) -> tuple[Backbone, EmbeddingHead, dict[str, Any]]:
+        """The backbone, the trained head, and the state saved with it (method, class count).
+
+        Raises:
+            RunError: the run is not finished, or a file is damaged.
+        """
+        if not (self.path / "head.safetensors").exists():
+            raise RunError(f"{self.path}: training is not finished; continue it with `retrieval train … --resume`")
+        tensors, state = load_checkpoint(self.path / "backbone.safetensors")
+        backbone = load_backbone(state["name"], "none")
+        unpack_module(backbone.module, tensors, name="backbone")
+        tensors, state = load_checkpoint(self.path / "head.safetensors")
+        embedding_dim, feature_dim = tensors["head.linear.weight"].shape
+        head = EmbeddingHead(feature_dim, embedding_dim=embedding_dim)
+        unpack_module(head, tensors, name="head")
+        return backbone, head.eval().requires_grad_(False), state
+
+    def save_parity_images(self, images: Sequence[np.ndarray]) -> None:
+        """parity/NN.png: small images, lossless, on which an export is compared with torch."""
+        folder = self.path / "parity"
+        folder.mkdir(exist_ok=True)
+        for number, pixels in enumerate(images):
+            Image.fromarray(pixels).save(folder / f"{number:02}.png")
+
+    def parity_paths(self) -> list[Path]:
+        """The check images in a fixed order."""
+        return sorted((self.path / "parity").glob("*.png"))
+
+    def write_report(self, report: Mapping[str, Any]) -> None:
+        """report.json: the document that `train --json` prints."""
+        self._write_json("report.json", report)
+
+    def _write_json(self, name: str, document: Mapping[str, Any]) -> None:
+        self._write(name, json.dumps(document, indent=2) + "\n")
+
+    def _write_csv(self, name: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+        temporary = self.path / f"{name}.tmp"
+        with temporary.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file:
+            writer = csv.writer(file)
+            writer.writerow(header)
+            writer.writerows(rows)
+        temporary.replace(self.path / name)
+
+    def _write(self, name: str, text: str) -> None:
+        temporary = self.path / f"{name}.tmp"
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(self.path / name)
+
+
+def _flatten(values: Mapping[str, Any]) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        flat.update(value if isinstance(value, dict) else {name: value})
+    return flat
+
+
+def describe_environment() -> dict[str, Any]:
+    """Versions and machine, for the record."""
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "torch": torch.__version__,
+        "torchvision": torchvision.__version__,
+        "numpy": np.__version__,
+        "pillow": PIL.__version__,
+        "threads": torch.get_num_threads(),
+        "cuda": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+    }
