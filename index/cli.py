@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from index.gallery import Hit
     from index.metrics import RetrievalScores
 
-_PATH = click.Path(path_type=Path)
+_PATH = click.Path(path_type=Path, readable=False)  # what cannot be read gets our own message
 
 
 @click.group(name="index")
@@ -66,7 +67,9 @@ def build(
       retrieval index build model.onnx photos --out gallery --labels labels.csv --strict
     """
     from index.build import build_gallery
+    from index.images import silence_pillow
 
+    silence_pillow()
     config = build_config(BuildConfig, options)
     with progress_bar("Indexing", unit="files") as progress:
         report = build_gallery(
@@ -98,8 +101,9 @@ def search(*, gallery: Path, image: Path, k: int, as_json: bool) -> None:
       retrieval search gallery query.jpg -k 50 --json
     """
     from index.gallery import Gallery
-    from index.images import read_image
+    from index.images import read_image, silence_pillow
 
+    silence_pillow()
     opened = Gallery.open(gallery)
     embedder = opened.embedder
     loaded = read_image(image, target_side=embedder.contract.preprocess.resize)
@@ -135,12 +139,17 @@ def evaluate(
         raise click.UsageError("give either a GALLERY, or both --model and --data")
     from index.evaluate import evaluate_gallery, evaluate_model
     from index.gallery import Gallery
+    from index.images import silence_pillow
 
+    silence_pillow()
+    cores = os.cpu_count() or 1
     with progress_bar("Embedding") as progress:
         if model is not None and data is not None:
             scores, _ = evaluate_model(model, data=data, query=query, ks=ks, progress=progress)
         elif gallery is not None:
-            scores = evaluate_gallery(Gallery.open(gallery), ks=ks, query_folder=query, progress=progress)
+            scores = evaluate_gallery(
+                Gallery.open(gallery, threads=cores), ks=ks, query_folder=query, progress=progress
+            )
     emit(scores.to_json(), as_json=as_json, text=_describe_scores(scores))
 
 
@@ -152,9 +161,7 @@ def _describe_build(report: BuildReport, *, out: Path) -> str:
     speed = f", {report.new_images:,} new at {report.images_per_second:,.0f} images/s" if report.new_images else ""
     lines = [f"{shown}: {state} version {report.version}, {report.indexed:,} images{speed}"]
     if report.skipped:
-        lines.append(
-            f"skipped {report.skipped:,} files (each is in the gallery's catalog.sqlite with its reason):"
-        )
+        lines.append(f"skipped files: {report.skipped:,} (each is in catalog.sqlite with its reason)")
         rows = [(f"{count:,}", reason, REASONS[reason]) for reason, count in report.skipped_by_reason.items()]
         lines += ["  " + line for line in _align(rows, right={0})]
     return "\n".join(lines)

@@ -105,7 +105,14 @@ def emit(document: Mapping[str, Any], *, as_json: bool, text: str) -> None:
 def progress_bar(description: str, *, unit: str = "images") -> Iterator[Progress]:
     """A progress bar on stderr with rate and time left; silent where stderr is no terminal."""
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
     console = Console(stderr=True)
     columns = (

@@ -1,6 +1,6 @@
 """Every expected failure of the project.
 
-RetrievalError                    anything a user can cause and mend; the command line prints it in one line, exit 1
+RetrievalError                    anything a user can cause and mend; the command line prints it, exit 1
 ├── InputError                    a path, file or option that cannot be used as given
 ├── ImageError                    one image that cannot be used; `reason` is a short stable code
 ├── ModelFileError                an ONNX file that is no model of ours, or not the one expected

@@ -33,8 +33,8 @@ def search_blocks(
 
     Yields:
         (rows, scores, ids): the slice of queries, (B, k) float32 inner products in falling order, and (B, k) int64
-        ids, `NO_ID` with score -inf where fewer than k rows exist. Products are summed in float64 and rounded once,
-        so that equal vectors tie exactly wherever they stand.
+        ids, `NO_ID` with score -inf where fewer than k rows exist. Products are summed in float64 and rounded
+        once, so that equal vectors tie exactly wherever they stand.
     """
     if k < 1:
         raise ValueError(f"k must be at least 1, got {k}")

@@ -27,8 +27,8 @@ UNLABELLED = -1
 class RetrievalScores:
     """Per-query results, and the means that reports print.
 
-    `hits[k]` is (Q,) float64 in {0, 1}; `average_precision` and `r_precision` are (Q,) float64. Q counts the queries
-    that have a relevant item; `lone_queries` those labelled ones that have none and are left out.
+    `hits[k]` is (Q,) float64 in {0, 1}; `average_precision` and `r_precision` are (Q,) float64. Q counts the
+    queries that have a relevant item; `lone_queries` those labelled ones that have none and are left out.
     """
 
     hits: dict[int, Scores]
@@ -63,8 +63,8 @@ def recall_at_k(relevant: Relevance, k: int) -> Scores:
     >>> recall_at_k(np.array([[False, True], [False, False]]), 2).tolist()
     [1.0, 0.0]
     """
-    found: Relevance = relevant[:, :k].any(axis=1)
-    return found.astype(np.float64)
+    found: Scores = np.asarray(relevant[:, :k].any(axis=1), dtype=np.float64)
+    return found
 
 
 def precision_at_r(relevant: Relevance, r: Labels) -> Scores:
@@ -165,7 +165,7 @@ def _count_relevant(
 
 
 def bootstrap_interval(
-    per_query: Scores, *, seed: int, resamples: int = 2000, level: float = 0.95
+    per_query: Scores, *, seed: int, resamples: int = 1000, level: float = 0.95
 ) -> tuple[float, float]:
     """Percentile interval of the mean over resampled queries.
 

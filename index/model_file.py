@@ -50,7 +50,7 @@ class ModelContract:
         """Parse and validate the metadata text.
 
         Raises:
-            InputError: no JSON object, another schema version, a key missing or unknown, a value of the wrong type.
+            InputError: no JSON object, another schema version, a key missing or unknown, or a wrong type.
         """
         try:
             values = json.loads(text)

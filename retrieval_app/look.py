@@ -94,7 +94,7 @@ CSS = """
   color: var(--soft); }
 
 .drop { position: relative; display: flex; flex-direction: column; align-items: center; gap: 3px;
-  padding: 20px 14px; border: 1.5px dashed var(--edge); border-radius: 14px; background: var(--card);
+  padding: 20px 14px; border: 1.5px dashed var(--neutral-400); border-radius: 14px; background: var(--card);
   text-align: center; cursor: pointer; transition: border-color .15s, background .15s; }
 .drop svg { color: var(--accent); margin-bottom: 4px; }
 .drop strong { font-size: 15px; font-weight: 600; }

@@ -29,7 +29,7 @@ _WARNING = '<path d="M12 4 2.8 20h18.4L12 4Z"/><path d="M12 10v4.5M12 17.3v.2"/>
 def draw_header(name: str, *, count: int, model: str, width: int) -> str:
     """The gallery's name and what it was made with."""
     facts = (_count(count, "image"), model, f"{width}-d embedding")
-    items = "".join(f"<li>{escape(fact)}</li>" for fact in facts)
+    items = "".join(f"<li>{_text(fact)}</li>" for fact in facts)
     return f'<header class="top"><h1>{_icon(_LENS, 22)}{_text(name)}</h1><ul class="facts">{items}</ul></header>'
 
 
@@ -96,7 +96,7 @@ def _card(hit: Hit, *, query: Query) -> str:
     return (
         f'<li><button type="button" class="card" data-id="{hit.id}"'
         f' aria-label="Result {hit.rank}: {_text(hit.path)}, score {hit.score:.3f}. Search with this image">'
-        f'<span class="picture">{_thumbnail(f"thumb/{hit.id}")}<span class="gone">The file is gone</span>'
+        f'<span class="picture">{_thumbnail(f"thumb/{hit.id}")}<span class="gone">No picture available</span>'
         f'<span class="rank">{hit.rank}</span></span>'
         f'<span class="line"><span class="score">{hit.score:.3f}</span>{label}</span>'
         f'<span class="path" title="{_text(hit.path)}">{_text(hit.path)}</span></button></li>'

@@ -33,7 +33,8 @@ def serve_gallery(
             package = error.name or "gradio"
             raise MissingDependencyError(package=package, extra="ui", purpose="the search page") from error
         bound_port = listener.getsockname()[1]
-        url = f"http://{f'[{host}]' if ':' in host else host}:{bound_port}/"
+        shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+        url = f"http://{f'[{shown}]' if ':' in shown else shown}:{bound_port}/"
         app = create_app(service, host=host, port=bound_port)
         with suppress(KeyboardInterrupt):  # the usual way to end it
             run_server(app, listener=listener, on_ready=lambda: on_ready(url) if on_ready else None)

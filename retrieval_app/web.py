@@ -167,3 +167,9 @@ class _AnnouncingServer(uvicorn.Server):
         await super().startup(sockets)
         if self.started:
             self._on_ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        # Every open page holds a stream that never ends by itself; waiting for it would end in its cancellation.
+        for connection in list(self.server_state.connections):
+            connection.transport.close()
+        await super().shutdown(sockets)

@@ -47,7 +47,10 @@ def default_cache() -> Path:
     "--precision", default="auto", show_default=True, type=click.Choice(["auto", "float32", "bfloat16"]),
     help="Of the backbone pass; auto takes bfloat16 where the hardware computes it.",
 )  # fmt: skip
-@click.option("--workers", default=os.cpu_count() or 1, show_default="cores", help="Decoding threads.")
+@click.option(
+    "--workers", type=click.IntRange(min=1), default=os.cpu_count() or 1, show_default="cores",
+    help="Decoding threads.",
+)  # fmt: skip
 @click.option("--resume", is_flag=True, help="Go on with an interrupted RUN.")
 @output_options
 def train(

@@ -5,6 +5,7 @@ Nothing here imports torch, so that `retrieval train --help` is quick.
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,7 +23,7 @@ def _option(default: Any, text: str, **meta: Any) -> Any:
 def _check_at_least(config: Any, bound: float, *names: str, strict: bool = False) -> None:
     for name in names:
         value = getattr(config, name)
-        if not (value > bound if strict else value >= bound):
+        if not (value > bound if strict else value >= bound) or math.isinf(value):
             relation = "greater than" if strict else "at least"
             flag = "--" + name.rstrip("_").replace("_", "-")
             raise InputError(f"{flag} must be {relation} {bound:g}, got {value}")
@@ -151,7 +152,8 @@ class TrainConfig:
     embedding: EmbeddingConfig
 
     def __post_init__(self) -> None:
-        _check_at_least(self, 0, "seed")
+        if not 0 <= self.seed < 2**32:
+            raise InputError(f"--seed must be in 0..{2**32 - 1}, got {self.seed}")
         _check_at_least(self, 1, "validate_every")
         if self.recipe not in RECIPES:
             raise InputError(f"--recipe must be one of {', '.join(RECIPES)}, got {self.recipe!r}")

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from index.errors import ImageError
-from index.images import read_bytes, decode_image
+from index.images import decode_image, read_bytes
 from index.preprocess import Pixels, PreprocessConfig
 from training.datasets import SkippedImage
 from training.feature_store import Features, FeatureStore

@@ -18,6 +18,8 @@ from torch import Tensor, nn
 from index.errors import InputError
 from index.preprocess import PreprocessConfig
 
+_AUXILIARY = ("aux1", "aux2", "AuxLogits")
+
 
 @dataclass(frozen=True, slots=True)
 class Backbone:
@@ -57,7 +59,8 @@ def load_backbone(name: str, weights: str, *, seed: int = 0) -> Backbone:
         close = ", ".join(difflib.get_close_matches(name, known, n=3)) or "resnet50, mobilenet_v2, vit_b_16"
         raise InputError(f"--backbone {name!r} is no torchvision classification model; similar names: {close}")
     module = _fetch_imagenet(name) if weights == "imagenet" else _build_random(name, seed=seed)
-    classifier, feature_dim = _remove_last_layer(module)
+    _drop_auxiliary_classifiers(module)
+    classifier, feature_dim = remove_last_layer(module)
     if weights not in ("imagenet", "none"):
         _load_file_weights(module, Path(weights), name=name, classifier=classifier)
     return Backbone(name, module.eval().requires_grad_(False), feature_dim)
@@ -76,11 +79,33 @@ def _fetch_imagenet(name: str) -> nn.Module:
 def _build_random(name: str, *, seed: int) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        extra = {"init_weights": True} if name in ("googlenet", "inception_v3") else {}
+        extra = {"init_weights": True, "transform_input": True} if name in ("googlenet", "inception_v3") else {}
         return torchvision.models.get_model(name, weights=None, **extra)
 
 
-def _remove_last_layer(module: nn.Module) -> tuple[str, int]:
+def _drop_auxiliary_classifiers(module: nn.Module) -> None:
+    """GoogLeNet's and Inception's side classifiers only train; some weights come with them, some without."""
+    for name in _AUXILIARY:
+        if hasattr(module, name):
+            setattr(module, name, None)
+
+
+@torch.inference_mode()
+def require_input_size(backbone: Backbone, side: int) -> None:
+    """Refuse images of a size that the architecture cannot take, before any long work.
+
+    Raises:
+        InputError: vision transformers are made for one size; others have a smallest one.
+    """
+    try:
+        backbone.module(torch.zeros(1, 3, side, side))
+    except (AssertionError, RuntimeError, ValueError) as error:
+        raise InputError(
+            f"--backbone {backbone.name} cannot take images of --crop {side} pixels a side: {error}"
+        ) from error
+
+
+def remove_last_layer(module: nn.Module) -> tuple[str, int]:
     """Replace the classifier's last layer by the identity; its name, and the width of what enters it."""
     layers = [(n, m) for n, m in module.named_modules() if isinstance(m, (nn.Linear, nn.Conv2d))]
     linear = [(n, m) for n, m in layers if isinstance(m, nn.Linear)]
@@ -91,7 +116,8 @@ def _remove_last_layer(module: nn.Module) -> tuple[str, int]:
 
 
 def _load_file_weights(module: nn.Module, path: Path, *, name: str, classifier: str) -> None:
-    state = {key: value for key, value in _read_state(path).items() if not key.startswith(classifier + ".")}
+    dropped = tuple(f"{part}." for part in (classifier, *_AUXILIARY))
+    state = {key: value for key, value in _read_state(path).items() if not key.startswith(dropped)}
     own = module.state_dict()
     missing = [key for key in own if key not in state and not key.endswith("num_batches_tracked")]
     unknown = [key for key in state if key not in own]

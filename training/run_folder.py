@@ -42,8 +42,8 @@ class LabelledImage:
 class RunFolder:
     """Paths and files of a run; every file is replaced atomically.
 
-    config.json, labels.csv, skipped.csv, environment.json, metrics.jsonl, checkpoints/*.safetensors,
-    backbone.safetensors, head.safetensors, confidences.csv, parity/*.png, report.json
+    config.json, features.json, labels.csv, skipped.csv, environment.json, metrics.jsonl,
+    checkpoints/*.safetensors, backbone.safetensors, head.safetensors, confidences.csv, parity/*.png, report.json
     """
 
     def __init__(self, path: Path) -> None:
@@ -53,7 +53,7 @@ class RunFolder:
         self.metrics = path / "metrics.jsonl"
 
     @classmethod
-    def create(cls, path: Path, *, config: TrainConfig, data: Path) -> RunFolder:
+    def create(cls, path: Path, *, config: TrainConfig, data: Path, val: Path | None = None) -> RunFolder:
         """A new run folder.
 
         Raises:
@@ -66,8 +66,8 @@ class RunFolder:
         try:
             run.confidence_checkpoint.parent.mkdir(parents=True, exist_ok=True)
             run._write_json("environment.json", describe_environment())
-            document = {"run_id": secrets.token_hex(8), "data": str(data.resolve()), "config": asdict(config)}
-            run._write_json("config.json", document)
+            inputs = _describe_inputs(data=data, val=val)
+            run._write_json("config.json", {"run_id": secrets.token_hex(8), **inputs, "config": asdict(config)})
         except OSError as error:
             raise RunError(f"{path}: the run folder cannot be written: {error}") from error
         return run
@@ -83,16 +83,30 @@ class RunFolder:
             raise RunError(f"{path}: no training run here (config.json is missing); start one without --resume")
         return cls(path)
 
-    def check_same(self, *, config: TrainConfig, data: Path) -> None:
+    def check_same(self, *, config: TrainConfig, data: Path, val: Path | None = None) -> None:
         """Refuse to resume with other options or data than the run began with.
 
         Raises:
             RunError: naming every difference.
         """
         document = self.read_json("config.json")
-        seen = {"data": str(data.resolve()), **_flatten(json.loads(json.dumps(asdict(config))))}
-        stored = {"data": document["data"], **_flatten(document["config"])}
-        changed = [f"{name} was {stored.get(name)!r}, is {value!r}" for name, value in seen.items() if stored.get(name) != value]
+        seen = {**_describe_inputs(data=data, val=val), **_flatten(json.loads(json.dumps(asdict(config))))}
+        self._refuse_changes({**document, **_flatten(document["config"])}, seen)
+
+    def fix_features(self, description: Mapping[str, Any]) -> None:
+        """features.json: what the features depend on beside the images; written once, the same for a resume.
+
+        Raises:
+            RunError: the run began with other weights or in another precision.
+        """
+        if (self.path / "features.json").exists():
+            self._refuse_changes(self.read_json("features.json"), description)
+        else:
+            self._write_json("features.json", description)
+
+    def _refuse_changes(self, stored: Mapping[str, Any], seen: Mapping[str, Any]) -> None:
+        changed = [f"{name} was {stored.get(name)!r}, is {value!r}" for name, value in seen.items()
+                   if stored.get(name) != value]  # fmt: skip
         if changed:
             raise RunError(f"{self.path}: cannot resume with other options: {'; '.join(changed)}")
 
@@ -137,6 +151,11 @@ class RunFolder:
         """skipped.csv: path, reason and detail of every image that could not be used."""
         self._write_csv("skipped.csv", ["path", "reason", "detail"], ([s.path, s.reason, s.detail] for s in skipped))
 
+    def count_skipped(self) -> int:
+        """Images in skipped.csv."""
+        with (self.path / "skipped.csv").open(newline="", encoding="utf-8", errors="surrogateescape") as file:
+            return sum(1 for _ in csv.DictReader(file))
+
     def write_confidences(self, rows: Iterable[Sequence[object]]) -> None:
         """confidences.csv: per image the confidence in its used label, and the three most likely labels."""
         header = ["path", "given", "label", "confidence"]
@@ -147,7 +166,9 @@ class RunFolder:
         """Forget metric lines of epochs after each phase's checkpoint: they will be trained again."""
         if not self.metrics.exists():
             return
-        lines = [json.loads(line) for line in self.metrics.read_text().splitlines() if line.endswith("}")]
+        text = self.metrics.read_text(encoding="utf-8")
+        whole = text[: text.rfind("\n") + 1]  # a killed writer may leave half a line
+        lines = [json.loads(line) for line in whole.splitlines()]
         kept = [line for line in lines if line["epoch"] <= epochs.get(line["phase"], 0)]
         self._write("metrics.jsonl", "".join(json.dumps(line) + "\n" for line in kept))
 
@@ -213,6 +234,10 @@ class RunFolder:
         temporary = self.path / f"{name}.tmp"
         temporary.write_text(text, encoding="utf-8")
         temporary.replace(self.path / name)
+
+
+def _describe_inputs(*, data: Path, val: Path | None) -> dict[str, str | None]:
+    return {"data": str(data.resolve()), "val": None if val is None else str(val.resolve())}
 
 
 def _flatten(values: Mapping[str, Any]) -> dict[str, Any]:

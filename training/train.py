@@ -16,6 +16,7 @@ from torch import Tensor
 
 from index.errors import InputError, RunError
 from index.images import printable_path, read_image
+from index.metrics import RetrievalScores, bootstrap_interval
 from index.preprocess import PreprocessConfig, resize_image
 from training.checkpoint import load_checkpoint
 from training.config import TrainConfig
@@ -31,7 +32,7 @@ from training.datasets import (
 from training.features import ExtractedSet, Extractor, extract_features, open_store
 from training.fit import EpochReport, PhaseContext, fit_confidence, fit_embedding, report_line
 from training.losses.methods import NEEDS_CONFIDENCES
-from training.model import Backbone, ConfidenceModule, EmbeddingHead, load_backbone
+from training.model import Backbone, ConfidenceModule, EmbeddingHead, load_backbone, require_input_size
 from training.noise import add_uniform_noise
 from training.run_folder import PARITY_IMAGES, LabelledImage, RunFolder
 from training.sources import CachedSource, FeatureSource, LiveSource
@@ -123,7 +124,7 @@ def train(
     started, clock, watcher = time.perf_counter(), _Clock(), watcher or Watcher()
     run = RunFolder.open(out) if resume else None
     if run is not None:
-        run.check_same(config=config, data=data)
+        run.check_same(config=config, data=data, val=val)
         if (out / "report.json").exists():
             return run.read_json("report.json")
     dataset = list_dataset(data)
@@ -131,21 +132,25 @@ def train(
     check_trainable(records, data=data)
     val_records = () if val is None else _list_validation(val)
     backbone = backbone or load_backbone(config.backbone, config.weights, seed=config.seed)
+    preprocess = PreprocessConfig(resize=config.input.resize, crop=config.input.crop)
+    require_input_size(backbone, preprocess.crop)
+    extractor = Extractor(backbone, preprocess, device=machine.device, precision=machine.precision)
     if run is None:
-        run = RunFolder.create(out, config=config, data=data)
-    extractor = Extractor(
-        backbone,
-        PreprocessConfig(resize=config.input.resize, crop=config.input.crop),
-        device=machine.device,
-        precision=machine.precision,
-    )
+        run = RunFolder.create(out, config=config, data=data, val=val)
+    run.fix_features(extractor.describe(views=config.input.cached_views or 1))
     with clock.measure("features"):
-        images, source, skipped = _prepare_training(
-            run, records, data=data, config=config, machine=machine, extractor=extractor, watcher=watcher
+        images, source = _prepare_training(
+            run,
+            records,
+            listed=dataset.skipped,
+            data=data,
+            config=config,
+            machine=machine,
+            extractor=extractor,
+            watcher=watcher,
         )
         validation = _prepare_validation(val_records, machine=machine, extractor=extractor, watcher=watcher)
     run.save_backbone(backbone)
-    run.write_skipped([*dataset.skipped, *skipped])
     classes = sorted({image.given for image in images})
     trained = _Phases(run, images, source, classes=classes, config=config, machine=machine, watcher=watcher)
     confidence = None
@@ -161,7 +166,7 @@ def train(
         **_score(head, validation, train_features=source.centre.cpu().numpy(), config=config),
         "images": len(images),
         "classes": len(classes),
-        "skipped": len(dataset.skipped) + len(skipped),
+        "skipped": run.count_skipped(),
     }
     run.save_head(head, state={"method": config.loss.method, "class_count": len(classes)})
     run.write_report(report)
@@ -180,13 +185,17 @@ def _prepare_training(
     run: RunFolder,
     records: Sequence[Record],
     *,
+    listed: Sequence[SkippedImage],
     data: Path,
     config: TrainConfig,
     machine: Machine,
     extractor: Extractor,
     watcher: Watcher,
-) -> tuple[list[LabelledImage], FeatureSource, tuple[SkippedImage, ...]]:
-    """The run's images with their labels, fixed once, and the features they train from."""
+) -> tuple[list[LabelledImage], FeatureSource]:
+    """The run's images with their labels, fixed once, and the features they train from.
+
+    `listed` are the files that could not even be opened; they join those that do not decode in skipped.csv.
+    """
     images = run.read_labels()
     paths = [record.path for record in records] if images is None else [image.path for image in images]
     views = config.input.cached_views or 1
@@ -202,16 +211,17 @@ def _prepare_training(
     if images is None:
         images = _choose_images(records, extracted, data=data, config=config)
         run.save_parity_images(_parity_images([image.path for image in images], extractor.preprocess))
-        run.write_labels(images)
+        run.write_skipped([*listed, *extracted.skipped])
+        run.write_labels(images)  # last: its presence says that the choice is made
     elif extracted.hashes != tuple(image.sha256 for image in images):
         raise RunError(f"{run.path}: images have changed or vanished since the run began; start a new run")
     features = torch.from_numpy(store.load([image.sha256 for image in images])).to(machine.device)
     if config.input.cached_views is not None:
-        return images, CachedSource(features), extracted.skipped
+        return images, CachedSource(features)
     live = LiveSource(
         [image.path for image in images], centre=features[:, 0], extractor=extractor, workers=machine.workers
     )
-    return images, live, extracted.skipped
+    return images, live
 
 
 def _choose_images(
@@ -259,6 +269,8 @@ def _prepare_validation(
     if extracted.skipped:
         logger.warning("%d validation images cannot be used and are left out", len(extracted.skipped))
     names = [records[row].label for row in extracted.rows]
+    if not keep_usable_classes(names)[0].any():
+        raise InputError("Recall@K needs a class with two validation images; none has two that are readable")
     labels = np.unique(names, return_inverse=True)[1].astype(np.int64)
     return ValidationSet(store.load(extracted.hashes)[:, 0], labels)
 
@@ -281,11 +293,14 @@ class _Phases:
         self._config, self._device, self._watcher = config, machine.device, watcher
         numbers = {label: number for number, label in enumerate(classes)}
         self._labels = torch.tensor([numbers[image.used] for image in images], device=machine.device)
+        checkpoints = {
+            "confidence": run.confidence_checkpoint,
+            "embedding": run.embedding_checkpoint,
+            "validation": run.embedding_checkpoint,
+        }
         run.begin_metrics(
             epochs={
-                phase: load_checkpoint(path)[1]["epoch"]
-                for phase, path in (("confidence", run.confidence_checkpoint), ("embedding", run.embedding_checkpoint))
-                if path.exists()
+                phase: load_checkpoint(path)[1]["epoch"] for phase, path in checkpoints.items() if path.exists()
             }
         )
 
@@ -357,7 +372,13 @@ def _score(
     baselines = score_baselines(
         validation, train_features=train_features, embedding_dim=config.embedding.embedding_dim
     )
+    trained = validation.score(embed_features(head, validation.features))
     return {
-        "val": validation.score(embed_features(head, validation.features)).to_json(),
-        "baselines": {name: scores.to_json() for name, scores in baselines.items()},
+        "val": _describe_scores(trained),
+        "baselines": {name: _describe_scores(scores) for name, scores in baselines.items()},
     }
+
+
+def _describe_scores(scores: RetrievalScores) -> dict[str, Any]:
+    """The scores, with a 95 % bootstrap interval over queries for Recall@1."""
+    return {**scores.to_json(), "recall_at_1_interval": bootstrap_interval(scores.hits[1], seed=0)}

@@ -1,0 +1,80 @@
+"""`retrieval export`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from index.console import emit, output_options, progress_bar
+from training.cli import default_cache
+
+if TYPE_CHECKING:
+    from export.to_onnx import ExportReport
+
+
+@click.command(short_help="Write one ONNX file.")
+@click.argument("run", required=False, type=click.Path(path_type=Path))
+@click.option("--out", required=True, type=click.Path(path_type=Path), metavar="MODEL.onnx", help="File to write.")
+@click.option("--backbone", help="Without RUN: any torchvision classification model.")
+@click.option("--weights", metavar="imagenet|none|FILE", help="Without RUN: the backbone's weights.")
+@click.option("--whiten", type=click.Path(path_type=Path), metavar="FOLDER", help="Without RUN: PCA-whiten on these images.")
+@click.option("--embedding-dim", type=click.IntRange(min=1), default=64, show_default=True, help="With --whiten: width of the embedding.")
+@click.option("--resize", default=256, show_default=True, metavar="PIXELS", help="Without RUN: stretch images to this.")
+@click.option("--crop", default=224, show_default=True, metavar="PIXELS", help="Without RUN: centre crop to this.")
+@click.option(
+    "--cache", type=click.Path(path_type=Path), default=default_cache, show_default="your cache folder",
+    help="With --whiten: folder of backbone features.",
+)  # fmt: skip
+@output_options
+def export(
+    run: Path | None, out: Path, backbone: str | None, weights: str | None, whiten: Path | None,
+    embedding_dim: int, resize: int, crop: int, cache: Path, as_json: bool,
+) -> None:  # fmt: skip
+    """Write a trained RUN, or a backbone without any training, to one portable ONNX file.
+
+    The file takes uint8 images, normalises them itself, gives unit vectors, and carries a JSON contract. It is written
+    only if ONNX Runtime agrees with torch on real images.
+
+    \b
+    Examples:
+      retrieval export run --out model.onnx
+      retrieval export --backbone resnet50 --weights imagenet --out raw.onnx
+      retrieval export --backbone resnet50 --weights imagenet --whiten photos/ --embedding-dim 128 --out white.onnx
+    """
+    if (run is None) == (backbone is None):
+        raise click.UsageError("give either a RUN folder, or --backbone NAME with --weights")
+    if run is not None:
+        if weights is not None or whiten is not None:
+            raise click.UsageError("--weights and --whiten go with --backbone, not with a RUN")
+        from export.commands import export_run
+
+        report = export_run(run, out)
+    else:
+        if weights is None:
+            raise click.UsageError("--backbone needs --weights imagenet, none or a FILE")
+        from export.commands import export_untrained
+
+        with progress_bar("features") as progress:
+            report = export_untrained(
+                out,
+                backbone=str(backbone),
+                weights=weights,
+                whiten=whiten,
+                embedding_dim=embedding_dim,
+                resize=resize,
+                crop=crop,
+                cache=cache,
+                workers=os.cpu_count() or 1,
+                progress=progress,
+            )
+    emit(report.to_json(), as_json=as_json, text=_format(report))
+
+
+def _format(report: ExportReport) -> str:
+    return (
+        f"{report.model}: {report.embedding_dim}-d, {report.bytes / 1e6:.1f} MB, sha256 {report.sha256[:16]}…\n"
+        f"ONNX Runtime and torch agree on the check images, one by one and in a batch: lowest cosine {report.min_cosine:.8f}"
+    )

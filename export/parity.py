@@ -1,0 +1,39 @@
+"""Torch against ONNX Runtime on real images: a model file that drifts is never written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from index.embedder import Embedder, unit_rows
+from index.errors import ParityError
+from index.preprocess import Pixels
+from training.model import EmbeddingModel
+
+MIN_COSINE = 0.99999
+
+
+def check_parity(model: EmbeddingModel, onnx_path: Path, images: Pixels, *, name: str) -> float:
+    """The lowest cosine between the two models' embeddings of an image, in batches of 1 and of N.
+
+    Args:
+        model: the torch model, on the CPU.
+        onnx_path: the file as it would be served.
+        images: (N, crop, crop, 3) uint8.
+        name: of the file in the error.
+
+    Raises:
+        ParityError: a cosine below `MIN_COSINE`, or a row of the file's that is not finite and of unit norm.
+    """
+    with torch.inference_mode():
+        expected = model(torch.from_numpy(images)).numpy()
+    embedder = Embedder(onnx_path)
+    batches = [embedder.embed_batch(images), np.concatenate([embedder.embed_batch(image[None]) for image in images])]
+    cosines = np.concatenate([(batch.astype(np.float64) * expected).sum(axis=1) for batch in batches])
+    unit = all(unit_rows(batch).all() for batch in batches)  # else a product above 1 would hide any drift
+    lowest = float(cosines.min()) if unit else float("nan")
+    if not lowest >= MIN_COSINE:
+        raise ParityError(path=name, min_cosine=lowest, required=MIN_COSINE)
+    return min(lowest, 1.0)

@@ -1,0 +1,120 @@
+"""A torch embedding model to one ONNX file with its contract; the confidence module and proxies stay behind."""
+
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+import torch
+
+from export.parity import check_parity
+from index.errors import InputError
+from index.model_file import INPUT_NAME, METADATA_KEY, OUTPUT_NAME, ModelContract, hash_file
+from index.preprocess import Pixels
+from training.model import EmbeddingModel
+
+OPSET = 20
+
+
+@dataclass(frozen=True, slots=True)
+class ExportReport:
+    """What was written, and how far ONNX Runtime and torch agree on the check images."""
+
+    model: str
+    sha256: str
+    embedding_dim: int
+    min_cosine: float
+    bytes: int
+
+    def to_json(self) -> dict[str, object]:
+        """The document that `export --json` prints."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+def export_model(
+    model: EmbeddingModel, *, contract: ModelContract, out: Path, check_images: Pixels
+) -> ExportReport:
+    """Write the model to one ONNX file, after checking that it gives what torch gives.
+
+    Args:
+        model: in eval mode; float32.
+        contract: what the file says of itself.
+        out: the file; replaced atomically, and only if the check passes.
+        check_images: (N, crop, crop, 3) uint8 real images.
+
+    Raises:
+        InputError: the file cannot be written.
+        ParityError: the two disagree.
+    """
+    if out.is_dir() or not out.suffix == ".onnx":
+        raise InputError(f"{out}: expected the name of a file that ends in .onnx")
+    temporary = out.with_name(f".{out.stem}.partial.onnx")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        temporary.touch()
+    except OSError as error:
+        raise InputError(f"{out}: cannot be written: {error}") from error
+    try:
+        _write(model.eval().float().cpu(), temporary, contract=contract)
+        min_cosine = check_parity(model, temporary, check_images, name=str(out))
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.replace(out)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return ExportReport(str(out), hash_file(out), contract.embedding_dim, min_cosine, out.stat().st_size)
+
+
+def _write(model: EmbeddingModel, path: Path, *, contract: ModelContract) -> None:
+    side = contract.preprocess.crop
+    example = torch.zeros(2, side, side, 3, dtype=torch.uint8)
+    with _quiet_exporter():
+        program = torch.onnx.export(
+            model,
+            (example,),
+            dynamo=True,
+            opset_version=OPSET,
+            input_names=[INPUT_NAME],
+            output_names=[OUTPUT_NAME],
+            dynamic_shapes=({0: torch.export.Dim("batch")},),
+            external_data=False,
+            verbose=False,
+        )
+    if program is None:
+        raise RuntimeError("torch.onnx.export returned no program")
+    proto = program.model_proto
+    proto.producer_name, proto.producer_version = "retrieval-app", ""
+    del proto.metadata_props[:]
+    onnx.helper.set_model_props(proto, {METADATA_KEY: contract.to_json()})
+    _forget_source_lines(proto)
+    onnx.checker.check_model(proto)
+    path.write_bytes(proto.SerializeToString())
+
+
+def _forget_source_lines(proto: onnx.ModelProto) -> None:
+    """Drop the exporter's notes of Python stacks: they name this machine's folders and say nothing to a user."""
+    for graph in (proto.graph, *proto.functions):
+        for node in (*graph.node, *graph.value_info):
+            del node.metadata_props[:]
+            node.doc_string = ""
+    del proto.graph.metadata_props[:]
+
+
+@contextmanager
+def _quiet_exporter() -> Iterator[None]:
+    """The exporter's own deprecation warnings and log lines are not for our users."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)

@@ -1,0 +1,387 @@
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from index.build import BuildConfig, BuildReport, build_gallery
+from index.catalog import CatalogRow, read_catalog
+from index.embedder import Embedder
+from index.errors import GalleryError, GalleryMismatchError, InputError, ModelFileError
+from index.gallery import Gallery
+from index.pipeline import BATCHES_AHEAD, embed_files
+from index.versions import lock_gallery
+from tests.conftest import draw_folder, draw_image
+from tests.models import write_tiny_model
+
+ROOT = Path(__file__).parents[2]
+SMALL = BuildConfig(batch_size=4, workers=2, checkpoint_images=8)
+
+
+def build(folder: Path, out: Path, model: Path, **options: object) -> BuildReport:
+    return build_gallery(model_path=model, folder=folder, out=out, config=SMALL, **options)
+
+
+def rows(gallery: Path) -> list[CatalogRow]:
+    version = (gallery / "CURRENT").read_text().strip()
+    with read_catalog(gallery / "versions" / version / "catalog.sqlite") as catalog:
+        return list(catalog.rows())
+
+
+def vectors(gallery: Path) -> dict[int, bytes]:
+    opened = Gallery.open(gallery)
+    assert opened.verify() == []
+    return {int(key): opened.vector(int(key)).tobytes() for key in opened.ids}
+
+
+def mixed_folder(folder: Path) -> Path:
+    """Thirty good images, and a broken one among every class."""
+    draw_folder(folder, per_class=10)
+    for name in ("blue", "green", "red"):
+        (folder / name / "5_broken.jpg").write_bytes(b"<html>not found</html>")
+    return folder
+
+
+def test_every_file_is_indexed_or_skipped_with_a_reason(tmp_path: Path, tiny_model: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    folder = mixed_folder(tmp_path / "images")
+    report = build(folder, tmp_path / "g", tiny_model, progress=lambda done, total: seen.append((done, total)))
+    assert report.to_json() == {
+        "gallery": str(tmp_path / "g"),
+        "indexed": 30,
+        "skipped": 3,
+        "skipped_by_reason": {"not-an-image": 3},
+        "seconds": report.seconds,
+        "images_per_second": report.images_per_second,
+    }
+    assert (report.version, report.changed, report.new_images) == ("000001", True, 30)
+    assert seen[-1] == (33, 33)
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+    assert {row.status for row in rows(tmp_path / "g")} == {"indexed", "skipped"}
+    assert not (tmp_path / "g" / "building").exists()
+
+
+def test_stored_vectors_are_those_of_the_files(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
+    build(image_folder, tmp_path / "g", tiny_model)
+    gallery, embedder = Gallery.open(tmp_path / "g"), Embedder(tiny_model, threads=1)
+    for row in rows(tmp_path / "g"):
+        pixels, sha256 = embedder.read_pixels(image_folder / row.path)
+        assert np.allclose(gallery.vector(row.id), embedder.embed_batch(pixels[None])[0], atol=1e-6)
+        assert row.sha256 == sha256
+        assert row.label == row.path.split("/")[0]
+
+
+def test_building_again_makes_no_new_version(tmp_path: Path, tiny_model: Path) -> None:
+    folder = mixed_folder(tmp_path / "images")
+    first = build(folder, tmp_path / "g", tiny_model)
+    second = build(folder, tmp_path / "g", tiny_model)
+    assert (second.version, second.changed, second.new_images) == ("000001", False, 0)
+    assert (second.indexed, second.skipped_by_reason) == (first.indexed, first.skipped_by_reason)
+    assert os.listdir(tmp_path / "g" / "versions") == ["000001"]
+    assert not (tmp_path / "g" / "building").exists()
+
+
+def test_only_new_and_changed_files_are_embedded_again(tmp_path: Path, tiny_model: Path) -> None:
+    folder = mixed_folder(tmp_path / "images")
+    build(folder, tmp_path / "g", tiny_model)
+    before = {row.path: row.id for row in rows(tmp_path / "g")}
+    old_vectors = vectors(tmp_path / "g")
+    draw_image((9, 9, 9), seed=900).save(folder / "red" / "added.png")
+    draw_image((99, 9, 9), seed=901, size=(50, 50)).save(folder / "red" / "1.png")
+    (folder / "blue" / "2.jpg").unlink()
+    draw_image((9, 99, 9), seed=902).save(folder / "green" / "5_broken.jpg")  # mended
+    report = build(folder, tmp_path / "g", tiny_model)
+    after = {row.path: row.id for row in rows(tmp_path / "g")}
+    assert (report.version, report.changed, report.new_images, report.indexed) == ("000002", True, 3, 31)
+    assert set(after) == set(before) - {"blue/2.jpg"} | {"red/added.png"}
+    new = {path for path in after if after[path] != before.get(path)}
+    assert new == {"red/added.png", "red/1.png", "green/5_broken.jpg"}
+    assert min(after[path] for path in new) > max(before.values())
+    new_vectors = vectors(tmp_path / "g")
+    for path in set(after) - new:
+        if after[path] in old_vectors:
+            assert new_vectors[after[path]] == old_vectors[after[path]]
+    assert old_vectors.keys() - new_vectors.keys() == {before["blue/2.jpg"], before["red/1.png"]}
+
+
+def test_a_skipped_file_is_tried_again_when_only_its_permission_or_target_changed(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    (image_folder / "late.jpg").symlink_to(tmp_path / "arrives_later.jpg")
+    first = build(image_folder, tmp_path / "g", tiny_model)
+    assert first.skipped_by_reason == {"dangling-link": 1}
+    draw_image((1, 2, 3), seed=1).save(tmp_path / "arrives_later.jpg")
+    second = build(image_folder, tmp_path / "g", tiny_model)
+    assert (second.indexed, second.skipped) == (first.indexed + 1, 0)
+
+
+def test_an_open_gallery_answers_on_while_a_new_version_is_made(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    build(image_folder, tmp_path / "g", tiny_model)
+    opened = Gallery.open(tmp_path / "g")
+    query = opened.vector(1)
+    before = opened.search(query, k=5)
+    draw_image((200, 200, 0), seed=3).save(image_folder / "new.png")
+    build(image_folder, tmp_path / "g", tiny_model)
+    assert opened.search(query, k=5) == before
+    assert Gallery.open(tmp_path / "g").count == opened.count + 1
+
+
+def test_labels_come_from_a_file_and_are_refreshed(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
+    labels = tmp_path / "labels.csv"
+    labels.write_text("path,label\nimages/red/0.jpg,apple\nimages/blue/1.png,plum\nnone.jpg,x\n")
+    build(image_folder, tmp_path / "g", tiny_model, labels_file=labels)
+    assert {row.path: row.label for row in rows(tmp_path / "g") if row.label} == {
+        "red/0.jpg": "apple",
+        "blue/1.png": "plum",
+    }
+    ids = {row.path: row.id for row in rows(tmp_path / "g")}
+    report = build(image_folder, tmp_path / "g", tiny_model)
+    assert (report.version, report.new_images) == ("000002", 0)
+    assert {row.label for row in rows(tmp_path / "g")} == {"blue", "green", "red"}
+    assert {row.path: row.id for row in rows(tmp_path / "g")} == ids
+    labels.write_text("path,label\nother/0.jpg,apple\n")
+    with pytest.raises(InputError, match=r"labels.csv: none of its 1 labelled paths"):
+        build(image_folder, tmp_path / "g", tiny_model, labels_file=labels)
+    assert (tmp_path / "g" / "CURRENT").read_text() == "000002\n"
+
+
+def test_labels_of_a_folder_reached_by_a_link_are_found(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    (tmp_path / "link").symlink_to(image_folder)
+    labels = tmp_path / "labels.csv"
+    labels.write_text("path,label\nlink/red/0.jpg,apple\n")
+    build(tmp_path / "link", tmp_path / "g", tiny_model, labels_file=labels)
+    assert [row.path for row in rows(tmp_path / "g") if row.label == "apple"] == ["red/0.jpg"]
+
+
+def test_another_model_or_folder_is_refused_with_advice(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    build(image_folder, tmp_path / "g", tiny_model)
+    other = write_tiny_model(tmp_path / "other.onnx", seed=1)
+    with pytest.raises(GalleryMismatchError, match=r"model \(SHA-256\).*--out"):
+        build(image_folder, tmp_path / "g", other)
+    with pytest.raises(GalleryMismatchError, match=r"source folder.*--out"):
+        build(draw_folder(tmp_path / "elsewhere"), tmp_path / "g", tiny_model)
+    assert not (tmp_path / "g" / "building").exists()
+
+
+def test_the_gallery_and_its_images_must_lie_beside_each_other(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    (tmp_path / "link").symlink_to(image_folder)
+    for out in (image_folder, image_folder / "g", tmp_path, tmp_path / "link" / "g"):
+        with pytest.raises(InputError, match="must lie beside each other"):
+            build(image_folder, out, tiny_model)
+    assert not (image_folder / "g").exists()
+
+
+def test_a_folder_with_other_files_is_never_taken_for_a_gallery(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.txt").write_text("precious")
+    with pytest.raises(GalleryError, match="is no gallery"):
+        build(image_folder, tmp_path / "thesis", tiny_model)
+    with pytest.raises(InputError, match="found a file"):
+        build(image_folder, tmp_path / "thesis" / "chapter.txt", tiny_model)
+    assert os.listdir(tmp_path / "thesis") == ["chapter.txt"]
+
+
+def test_an_out_that_cannot_be_made_is_an_input_error(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot be made"):
+        build(image_folder, tmp_path / "file" / "g", tiny_model)
+
+
+def test_a_folder_without_usable_images_lists_why_and_leaves_no_gallery(tmp_path: Path, tiny_model: Path) -> None:
+    folder = tmp_path / "images"
+    folder.mkdir()
+    with pytest.raises(InputError, match="no usable image in the folder: it has no files"):
+        build(folder, tmp_path / "g", tiny_model)
+    (folder / "a.jpg").write_bytes(b"")
+    (folder / "b.jpg").write_bytes(b"text")
+    (folder / "c.jpg").write_bytes(b"text")
+    with pytest.raises(InputError, match="no usable image in the folder: 1 empty-file, 2 not-an-image"):
+        build(folder, tmp_path / "g", tiny_model)
+    assert not (tmp_path / "g" / "CURRENT").exists()
+    draw_image((1, 2, 3), seed=0).save(folder / "d.png")
+    assert build(folder, tmp_path / "g", tiny_model).indexed == 1
+
+
+def test_an_image_without_a_finite_unit_vector_is_skipped(tmp_path: Path, image_folder: Path) -> None:
+    model = write_tiny_model(tmp_path / "blind.onnx", blind_to_black=True)
+    Image.new("RGB", (40, 40), "black").save(image_folder / "black.png")
+    report = build(image_folder, tmp_path / "g", model)
+    assert (report.indexed, report.skipped_by_reason) == (15, {"bad-embedding": 1})
+    (row,) = [row for row in rows(tmp_path / "g") if row.status == "skipped"]
+    assert (row.path, row.detail) == ("black.png", "the model gave no finite unit vector")
+
+
+def test_a_batch_that_fails_stops_the_build_and_loses_nothing_done(tmp_path: Path, image_folder: Path) -> None:
+    model = write_tiny_model(tmp_path / "fussy.onnx", only_batches_of=4)
+    with pytest.raises(ModelFileError, match="the model failed on 3 images"):  # 15 images are 4 + 4 + 4 + 3
+        build(image_folder, tmp_path / "g", model)
+    done = []
+    draw_image((5, 5, 5), seed=5).save(image_folder / "sixteenth.png")
+    report = build(image_folder, tmp_path / "g", model, progress=lambda n, total: done.append((n, total)))
+    assert report.indexed == 16
+    assert done == [(4, 8), (8, 8)]  # the checkpoint of the first eight was kept
+
+
+def test_two_builds_at_once_are_refused(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
+    (tmp_path / "g").mkdir()
+    with lock_gallery(tmp_path / "g"), pytest.raises(GalleryError, match="another process is building"):
+        build(image_folder, tmp_path / "g", tiny_model)
+    assert build(image_folder, tmp_path / "g", tiny_model).indexed == 15
+
+
+def test_damaged_vectors_are_not_carried_into_the_next_version(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    build(image_folder, tmp_path / "g", tiny_model)
+    shard = tmp_path / "g" / "versions" / "000001" / "vectors" / "00000.npy"
+    content = bytearray(shard.read_bytes())
+    content[-1] ^= 1
+    shard.write_bytes(content)
+    draw_image((1, 2, 3), seed=0).save(image_folder / "new.png")
+    with pytest.raises(GalleryError, match="SHA-256"):
+        build(image_folder, tmp_path / "g", tiny_model)
+    assert (tmp_path / "g" / "CURRENT").read_text() == "000001\n"
+
+
+def test_a_write_that_fails_is_a_gallery_error(
+    tmp_path: Path, tiny_model: Path, image_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: object, **options: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("index.vectors.np.save", full)
+        with pytest.raises(GalleryError, match=r"No space left on device.*run the same command again"):
+            build(image_folder, tmp_path / "g", tiny_model)
+    assert build(image_folder, tmp_path / "g", tiny_model).indexed == 15
+
+
+def test_rival_packages_are_warned_of(
+    tmp_path: Path,
+    tiny_model: Path,
+    image_folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("index.build.distribution", lambda name: name)
+    with caplog.at_level(logging.WARNING):
+        build(image_folder, tmp_path / "g", tiny_model)
+    assert "both faiss-cpu and faiss-gpu are installed" in caplog.text
+    assert "both onnxruntime and onnxruntime-gpu are installed" in caplog.text
+
+
+def test_no_more_than_a_few_batches_are_decoded_ahead(tiny_model: Path, image_folder: Path) -> None:
+    started = 0
+    paths = sorted(path for path in image_folder.rglob("*") if path.is_file()) * 20
+
+    def files() -> object:
+        nonlocal started
+        for number, path in enumerate(paths):
+            started += 1
+            yield number, path
+
+    done = 0
+    for batch in embed_files(files(), Embedder(tiny_model, threads=1), batch_size=4, workers=2):
+        done += len(batch)
+        assert started <= done + (BATCHES_AHEAD + 1) * 4
+        assert [file.id for file in batch] == list(range(done - len(batch), done))
+    assert done == len(paths)
+
+
+@pytest.mark.parametrize(
+    "values", [{"batch_size": 0}, {"workers": -1}, {"checkpoint_images": 0}, {"max_pixels": 10**9}]
+)
+def test_a_config_out_of_range_is_named(values: dict[str, int]) -> None:
+    with pytest.raises(InputError, match=rf"{next(iter(values))} must be a whole number in \d+..\d+, got"):
+        BuildConfig(**values)
+
+
+KILLED_BUILD = """
+    import os, signal, sys
+    from pathlib import Path
+    import index.{module} as module
+    from index.build import BuildConfig, build_gallery
+
+    calls = 0
+    def dying(*args, _real={owner}.{name}, **kwargs):
+        global calls
+        calls += 1
+        if calls == {call} and {before}:
+            os.kill(os.getpid(), signal.SIGKILL)
+        result = _real(*args, **kwargs)
+        if calls == {call}:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+    {owner}.{name} = dying
+    config = BuildConfig(batch_size=4, workers=2, checkpoint_images=8)
+    model, folder, out = map(Path, sys.argv[1:])
+    build_gallery(model_path=model, folder=folder, out=out, config=config)
+"""
+MOMENTS = {
+    "after the second checkpoint": ("catalog", "module.Catalog", "record_results", 2, False),
+    "between a checkpoint's vectors and its rows": ("catalog", "module.Catalog", "record_results", 3, True),
+    "in the first batch": ("embedder", "module.Embedder", "embed_batch", 1, True),
+    "before the walk is recorded": ("catalog", "module.Catalog", "record_found", 1, True),
+    "while the index is written": ("workspace", "module", "write_index", 1, True),
+    "before the version is renamed": ("workspace", "module", "publish_version", 1, True),
+    "before CURRENT is replaced": ("versions", "module", "set_current", 1, True),
+    "before the work in progress is removed": ("versions", "module", "set_current", 1, False),
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_killed_build_continues_to_the_same_gallery_bit_for_bit(
+    tmp_path: Path, tiny_model: Path, moment: str
+) -> None:
+    folder = mixed_folder(tmp_path / "images")
+    build(folder, tmp_path / "whole", tiny_model)
+    module, owner, name, call, before = MOMENTS[moment]
+    code = textwrap.dedent(KILLED_BUILD).format(module=module, owner=owner, name=name, call=call, before=before)
+    killed = subprocess.run(
+        [sys.executable, "-c", code, str(tiny_model), str(folder), str(tmp_path / "g")],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    decoded: list[int] = []
+    report = build(folder, tmp_path / "g", tiny_model, progress=lambda done, total: decoded.append(total))
+    if "checkpoint" in moment:
+        assert decoded[0] == 33 - 16  # two checkpoints of eight files are not done again
+    if "CURRENT" in moment or "removed" in moment:
+        assert not report.changed
+    assert report.version == "000001"
+    assert rows(tmp_path / "g") == rows(tmp_path / "whole")
+    assert vectors(tmp_path / "g") == vectors(tmp_path / "whole")
+    assert sorted(os.listdir(tmp_path / "g")) == [".lock", "CURRENT", "versions"]
+
+
+def test_work_in_progress_of_another_model_is_refused(
+    tmp_path: Path, image_folder: Path, tiny_model: Path
+) -> None:
+    model = write_tiny_model(tmp_path / "fussy.onnx", only_batches_of=4)
+    with pytest.raises(ModelFileError):
+        build(image_folder, tmp_path / "g", model)
+    with pytest.raises(GalleryMismatchError, match="model"):
+        build(image_folder, tmp_path / "g", tiny_model)

@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from index import cli
+from index.build import build_gallery
+from index.build_config import BuildConfig
+from index.errors import GalleryError, ImageError, InputError
+from index.limits import MAX_PIXELS
+from tests.conftest import draw_folder
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def gallery(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
+    folder = tmp_path_factory.mktemp("cli")
+    build_gallery(model_path=tiny_model, folder=draw_folder(folder / "images"), out=folder / "gallery")
+    return folder / "gallery"
+
+
+def invoke(command: click.Command, *words: object) -> Result:
+    return CliRunner().invoke(command, [str(word) for word in words])
+
+
+def test_build_reports_as_text_and_as_json(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
+    (image_folder / "empty.jpg").write_bytes(b"")
+    words = ("build", tiny_model, image_folder, "--out", tmp_path / "g", "--batch-size", 4, "--workers", 1)
+    text = invoke(cli.index_group, *words)
+    assert text.exit_code == 0, text.output
+    assert "built version 000001, 15 images" in text.stdout
+    assert "1  empty-file  the file has no bytes" in text.stdout
+    again = invoke(cli.index_group, *words, "--json")
+    assert json.loads(again.stdout) == {
+        "gallery": str(tmp_path / "g"),
+        "indexed": 15,
+        "skipped": 1,
+        "skipped_by_reason": {"empty-file": 1},
+        "seconds": pytest.approx(0, abs=60),
+        "images_per_second": 0,
+    }
+    assert "already up to date" in invoke(cli.index_group, *words).stdout
+
+
+def test_strict_fails_after_the_gallery_is_made(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
+    words = ("build", tiny_model, image_folder, "--out", tmp_path / "g", "--strict")
+    assert invoke(cli.index_group, *words).exit_code == 0
+    (image_folder / "empty.jpg").write_bytes(b"")
+    result = invoke(cli.index_group, *words, "--json")
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["skipped"] == 1
+    assert (tmp_path / "g" / "CURRENT").read_text() == "000002\n"
+
+
+def test_build_takes_labels_from_a_file(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
+    (tmp_path / "labels.csv").write_text("path,label\nimages/red/0.jpg,apple\nimages/red/2.jpg,apple\n")
+    words = ("build", tiny_model, image_folder, "--out", tmp_path / "g", "--labels", tmp_path / "labels.csv")
+    assert invoke(cli.index_group, *words).exit_code == 0
+    scores = json.loads(invoke(cli.evaluate, tmp_path / "g", "--json").stdout)
+    assert scores["queries"] == 2
+
+
+def test_a_value_out_of_range_is_an_input_error(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
+    result = invoke(cli.index_group, "build", tiny_model, image_folder, "--out", tmp_path / "g", "--batch-size", 0)
+    assert isinstance(result.exception, InputError)
+    assert "batch_size" in str(result.exception)
+
+
+def test_search_prints_a_table_or_json(gallery: Path) -> None:
+    image = gallery.parent / "images" / "red" / "3.png"
+    text = invoke(cli.search, gallery, image, "-k", 3)
+    lines = text.stdout.splitlines()
+    assert lines[0].split() == ["rank", "score", "label", "path"]
+    assert lines[1].split() == ["1", "1.0000", "red", "red/3.png"]
+    assert len(lines) == 4
+    results = json.loads(invoke(cli.search, gallery, image, "-k", 3, "--json").stdout)["results"]
+    assert [set(result) for result in results] == [{"rank", "id", "score", "path", "label"}] * 3
+    assert (results[0]["rank"], results[0]["path"], results[0]["label"]) == (1, "red/3.png", "red")
+    assert len(json.loads(invoke(cli.search, gallery, image, "--json").stdout)["results"]) == 10
+    assert len(json.loads(invoke(cli.search, gallery, image, "--json", "-k", 99).stdout)["results"]) == 15
+
+
+def test_search_with_something_that_is_no_image_or_gallery_is_an_expected_error(
+    gallery: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "page.jpg").write_text("<html>")
+    assert isinstance(invoke(cli.search, gallery, tmp_path / "page.jpg").exception, ImageError)
+    assert isinstance(invoke(cli.search, gallery, tmp_path / "none.jpg").exception, ImageError)
+    assert isinstance(invoke(cli.search, tmp_path, tmp_path / "none.jpg").exception, GalleryError)
+    assert invoke(cli.search, gallery, tmp_path / "page.jpg", "-k", 0).exit_code == 2
+
+
+def test_evaluate_scores_a_gallery_or_a_model(gallery: Path, tiny_model: Path) -> None:
+    images = gallery.parent / "images"
+    scores = json.loads(invoke(cli.evaluate, gallery, "--json", "--k", "4,1").stdout)
+    assert set(scores) == {"queries", "lone_queries", "recall", "map_at_r", "r_precision"}
+    assert list(scores["recall"]) == ["1", "4"]
+    assert (
+        json.loads(invoke(cli.evaluate, "--model", tiny_model, "--data", images, "--k", "1,4", "--json").stdout)
+        == scores
+    )
+    text = invoke(cli.evaluate, gallery, "--query", images).stdout
+    assert "Recall@1     100.00 %" in text
+    assert "over 15 queries" in text
+
+
+def test_evaluate_wants_a_gallery_or_a_model_with_data(gallery: Path, tiny_model: Path, tmp_path: Path) -> None:
+    for words in (
+        (),
+        (gallery, "--model", tiny_model, "--data", tmp_path),
+        ("--model", tiny_model),
+        (gallery, "--data", tmp_path),
+        (gallery, "--k", "1,x"),
+        (gallery, "--k", "0"),
+    ):
+        assert invoke(cli.evaluate, *words).exit_code == 2, words
+
+
+@pytest.mark.parametrize("command", [cli.index_group.commands["build"], cli.search, cli.evaluate])
+def test_help_explains_every_option_and_gives_examples(command: click.Command) -> None:
+    text = invoke(command, "--help").stdout
+    assert re.search(r"Examples:\n +retrieval ", text)
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            assert parameter.help or parameter.name == "help", parameter.name
+            assert max(parameter.opts, key=len) in text
+
+
+def test_loading_the_commands_loads_nothing_heavy() -> None:
+    heavy = {"numpy", "PIL", "faiss", "onnxruntime", "torch", "rich"}
+    code = f"import sys, index.cli; print({heavy} & set(sys.modules))"
+    seen = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
+    assert seen.stdout == "set()\n"
+
+
+def test_the_default_pixel_cap_is_the_one_that_decoding_uses() -> None:
+    from index.images import MAX_PIXELS as DECODED
+
+    assert BuildConfig().max_pixels == MAX_PIXELS == DECODED
+
+
+def test_results_go_to_stdout_alone(gallery: Path) -> None:
+    image = gallery.parent / "images" / "red" / "3.png"
+    code = "import sys; from index.cli import search; search(sys.argv[1:])"
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code, str(gallery), str(image), "--json"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert json.loads(ran.stdout)["results"][0]["path"] == "red/3.png"
+    assert ran.stderr == ""

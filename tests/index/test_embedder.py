@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from index.embedder import Embedder, unit_rows
+from index.errors import ImageError, ModelFileError
+from index.model_file import hash_file
+from index.preprocess import preprocess_image
+from tests.conftest import draw_image
+from tests.models import EMBEDDING_DIM, PREPROCESS, write_tiny_model
+
+
+def random_pixels(count: int) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, (count, PREPROCESS.crop, PREPROCESS.crop, 3), dtype=np.uint8)
+
+
+@pytest.mark.parametrize("count", [0, 1, 7])
+def test_a_batch_gives_one_unit_vector_for_each_image(tiny_model: Path, count: int) -> None:
+    vectors = Embedder(tiny_model, threads=1).embed_batch(random_pixels(count))
+    assert vectors.shape == (count, EMBEDDING_DIM)
+    assert vectors.dtype == np.float32
+    assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+
+
+def test_an_image_embeds_alike_alone_and_in_a_batch(tiny_model: Path) -> None:
+    embedder, pixels = Embedder(tiny_model, threads=1), random_pixels(5)
+    together = embedder.embed_batch(pixels)
+    alone = np.concatenate([embedder.embed_batch(pixels[i : i + 1]) for i in range(5)])
+    assert np.allclose(together, alone, atol=1e-6)
+
+
+def test_a_file_and_its_decoded_image_give_the_same_vector(tiny_model: Path, tmp_path: Path) -> None:
+    embedder, image = Embedder(tiny_model, threads=1), draw_image((50, 90, 200), seed=0)
+    image.save(tmp_path / "a.png")
+    pixels, _ = embedder.read_pixels(tmp_path / "a.png")
+    assert np.array_equal(pixels, preprocess_image(image, PREPROCESS))
+    assert np.array_equal(embedder.embed_batch(pixels[None])[0], embedder.embed_image(image, name="a"))
+    assert embedder.sha256 == hash_file(tiny_model)
+
+
+def test_a_zero_vector_is_no_embedding(tmp_path: Path) -> None:
+    embedder = Embedder(write_tiny_model(tmp_path / "blind.onnx", blind_to_black=True), threads=1)
+    with pytest.raises(ImageError) as caught:
+        embedder.embed_image(Image.new("RGB", (40, 40), "black"), name="black.png")
+    assert caught.value.reason == "bad-embedding"
+    assert embedder.embed_image(Image.new("RGB", (40, 40), "white"), name="white.png").shape == (EMBEDDING_DIM,)
+
+
+def test_only_finite_unit_rows_are_usable() -> None:
+    rows = np.array([[1, 0], [0, 0], [0.6, 0.8], [np.nan, 1], [np.inf, 0], [2, 0], [1e30, 1e30]], np.float32)
+    assert unit_rows(rows).tolist() == [True, False, True, False, False, False, False]
+
+
+def test_a_batch_that_the_runtime_refuses_names_the_model(tmp_path: Path) -> None:
+    embedder = Embedder(write_tiny_model(tmp_path / "fussy.onnx", only_batches_of=4), threads=1)
+    assert len(embedder.embed_batch(random_pixels(4))) == 4
+    with pytest.raises(ModelFileError, match=r"fussy.onnx: the model failed on 3 images"):
+        embedder.embed_batch(random_pixels(3))

@@ -1,0 +1,263 @@
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from index.build import build_gallery
+from index.errors import GalleryError, GalleryMismatchError, InputError
+from index.exact import search as exact_search
+from index.gallery import Gallery
+from index.metrics import UNLABELLED
+from tests.conftest import draw_folder, draw_image
+from tests.models import EMBEDDING_DIM, write_tiny_model
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
+    """A gallery of 15 labelled images, 40 copies of one unlabelled image, and a broken file."""
+    folder = tmp_path_factory.mktemp("gallery")
+    images = draw_folder(folder / "images")
+    twin = draw_image((120, 120, 120), seed=7)
+    for number in range(40):
+        twin.save(images / f"twin{number:02d}.png")
+    (images / "broken.jpg").write_bytes(b"\xff\xd8\xff\xe0 nothing")
+    build_gallery(model_path=tiny_model, folder=images, out=folder / "gallery")
+    return folder / "gallery"
+
+
+@pytest.fixture
+def copied(built: Path, tmp_path: Path) -> Path:
+    """A copy of the gallery that a test may damage."""
+    shutil.copytree(built, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def version(gallery: Path) -> Path:
+    return gallery / "versions" / (gallery / "CURRENT").read_text().strip()
+
+
+def test_the_manifest_says_what_the_gallery_is(built: Path, tiny_model: Path) -> None:
+    manifest = json.loads((version(built) / "manifest.json").read_text())
+    gallery = Gallery.open(built, model_path=tiny_model)
+    assert manifest["counts"] == {"indexed": 55, "skipped": 1, "skipped_by_reason": {"corrupt": 1}}
+    assert manifest["metric"] == "inner-product"
+    assert manifest["embedding_dim"] == EMBEDDING_DIM
+    assert manifest["next_id"] == 57
+    assert manifest["index"]["type"] == "Flat"
+    assert manifest["index"]["latency_ms_median"] > 0
+    assert set(manifest["files"]) == {
+        "catalog.sqlite",
+        "ids/00000.npy",
+        "index.faiss",
+        "model.onnx",
+        "vectors/00000.npy",
+    }
+    assert gallery.count == 55
+    assert gallery.name == "gallery"
+    assert gallery.folder == built.parent / "images"
+    assert gallery.verify() == []
+
+
+def test_a_member_finds_itself_first(built: Path) -> None:
+    gallery = Gallery.open(built)
+    labelled = [image for image in gallery.sample(1000, seed=0) if image.label]
+    assert len(labelled) == 15
+    for image in labelled:
+        pixels, _ = gallery.embedder.read_pixels(gallery.image_path(image.id))
+        best = gallery.search(gallery.embedder.embed_batch(pixels[None])[0], k=3)[0]
+        assert (best.id, best.path, best.label, best.rank) == (image.id, image.path, image.label, 1)
+        assert best.score == pytest.approx(1, abs=1e-5)
+
+
+@pytest.mark.parametrize("k", [1, 5, 20, 39, 40, 41, 55, 500])
+def test_search_is_exact_and_ties_go_to_the_smaller_id(built: Path, k: int) -> None:
+    gallery = Gallery.open(built)
+    vectors, _, ids, _ = gallery.labelled_vectors()
+    twin = int(gallery.ids[-1])
+    for query_id in (twin, int(gallery.ids[0])):
+        query = gallery.vector(query_id)
+        for excluded in (None, query_id):
+            hits = gallery.search(query, k=k, exclude_id=excluded)
+            scores, expected = exact_search(
+                query[None],
+                vectors,
+                k=k,
+                gallery_ids=ids,
+                query_ids=None if excluded is None else np.array([excluded]),
+            )
+            wanted = min(k, gallery.count - (excluded is not None))
+            assert [hit.id for hit in hits] == expected[0][:wanted].tolist()
+            assert [hit.rank for hit in hits] == list(range(1, wanted + 1))
+            assert np.array_equal(np.array([hit.score for hit in hits], np.float32), scores[0][:wanted])
+
+
+def test_searches_side_by_side_agree(built: Path) -> None:
+    gallery = Gallery.open(built)
+    queries = [gallery.vector(int(key)) for key in gallery.ids] * 4
+    expected = [gallery.search(query, k=7) for query in queries]
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(lambda query: gallery.search(query, k=7), queries)) == expected
+
+
+def test_a_query_of_the_wrong_kind_is_refused(built: Path) -> None:
+    gallery = Gallery.open(built)
+    with pytest.raises(InputError, match="k must be at least 1"):
+        gallery.search(gallery.vector(int(gallery.ids[0])), k=0)
+    with pytest.raises(InputError, match=f"{EMBEDDING_DIM} finite numbers"):
+        gallery.search(np.ones(EMBEDDING_DIM + 1, np.float32), k=1)
+    with pytest.raises(InputError, match="finite"):
+        gallery.search(np.full(EMBEDDING_DIM, np.nan, np.float32), k=1)
+
+
+def test_unknown_ids_are_refused(built: Path) -> None:
+    gallery = Gallery.open(built)
+    for unknown in (0, -1, 10**6):
+        for ask in (gallery.image, gallery.vector, gallery.image_path):
+            with pytest.raises(InputError, match=f"no image {unknown} in gallery"):
+                ask(unknown)
+
+
+def test_a_source_image_that_is_gone_is_named(tmp_path: Path, tiny_model: Path) -> None:
+    images = draw_folder(tmp_path / "images", per_class=2)
+    build_gallery(model_path=tiny_model, folder=images, out=tmp_path / "g")
+    gallery = Gallery.open(tmp_path / "g")
+    image = gallery.sample(1, seed=0)[0]
+    gallery.image_path(image.id).unlink()
+    with pytest.raises(InputError, match=f"{image.path}: the image is no longer .*images"):
+        gallery.image_path(image.id)
+
+
+def test_a_sample_has_different_members_and_repeats_with_its_seed(built: Path) -> None:
+    gallery = Gallery.open(built)
+    first = gallery.sample(20, seed=5)
+    assert len({image.id for image in first}) == 20
+    assert gallery.sample(20, seed=5) == first
+    assert gallery.sample(20, seed=6) != first
+    assert len(gallery.sample(10**6, seed=0)) == 55
+    assert gallery.image(first[0].id) == first[0]
+
+
+def test_labelled_vectors_pair_each_vector_with_its_label(built: Path) -> None:
+    gallery = Gallery.open(built)
+    vectors, labels, ids, names = gallery.labelled_vectors()
+    assert names == ["blue", "green", "red"]
+    assert vectors.shape == (55, EMBEDDING_DIM)
+    assert (labels == UNLABELLED).sum() == 40
+    for position in range(0, 55, 6):
+        image = gallery.image(int(ids[position]))
+        assert image.label == (None if labels[position] == UNLABELLED else names[labels[position]])
+        assert np.array_equal(gallery.vector(image.id), vectors[position])
+
+
+def test_another_model_is_refused(built: Path, tmp_path: Path) -> None:
+    other = write_tiny_model(tmp_path / "other.onnx", seed=1)
+    with pytest.raises(GalleryMismatchError, match="the gallery's model"):
+        Gallery.open(built, model_path=other)
+    with pytest.raises(InputError, match="no such model file"):
+        Gallery.open(built, model_path=tmp_path / "none.onnx")
+
+
+@pytest.mark.parametrize(
+    "name", ["catalog.sqlite", "ids/00000.npy", "index.faiss", "model.onnx", "vectors/00000.npy", "manifest.json"]
+)
+def test_a_missing_or_shortened_file_is_found_on_opening(copied: Path, name: str) -> None:
+    path = version(copied) / name
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    with pytest.raises(GalleryError, match=f"{name}.*damaged"):
+        Gallery.open(copied)
+    path.unlink()
+    with pytest.raises(GalleryError, match=f"{name}.*cannot be read"):
+        Gallery.open(copied)
+
+
+@pytest.mark.parametrize(
+    "name", ["catalog.sqlite", "ids/00000.npy", "vectors/00000.npy", "index.faiss", "model.onnx"]
+)
+def test_a_single_changed_byte_is_never_answered_from(
+    copied: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("index.gallery._HASHED_ON_OPEN_BYTES", 0)  # as if the files were large
+    gallery = Gallery.open(copied)
+    path = version(copied) / name
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    assert any(name in problem and "SHA-256" in problem for problem in gallery.verify())
+    if name == "index.faiss":
+        with pytest.raises(GalleryError, match="SHA-256"):
+            gallery.search(gallery.vector(int(gallery.ids[0])), k=1)
+    if name == "model.onnx":
+        with pytest.raises(GalleryError, match="SHA-256"):
+            _ = gallery.embedder
+    monkeypatch.undo()
+    with pytest.raises(GalleryError, match="SHA-256"):
+        Gallery.open(copied)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"format_version": 2}, "format version 2, this program reads 1"),
+        ({"metric": "cosine"}, "metric must be 'inner-product'"),
+        ({"embedding_dim": "16"}, "embedding_dim must be int"),
+        ({"surprise": 1}, "exactly the keys"),
+        ({"preprocessing": {"resize": 40}}, "preprocess must have exactly the keys"),
+        ({"embedding_dim": 15}, "expected 55 of width 15"),
+        ({"counts": {"indexed": 54}}, "expected 54 of width 16"),
+    ],
+)
+def test_a_manifest_that_cannot_be_right_is_refused(copied: Path, change: dict[str, object], problem: str) -> None:
+    path = version(copied) / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(GalleryError, match=problem):
+        Gallery.open(copied)
+
+
+def test_folders_that_are_no_gallery_are_told_apart(tmp_path: Path, copied: Path) -> None:
+    with pytest.raises(GalleryError, match="no such gallery"):
+        Gallery.open(tmp_path / "none")
+    (tmp_path / "plain").mkdir()
+    with pytest.raises(GalleryError, match="is no gallery"):
+        Gallery.open(tmp_path / "plain")
+    (tmp_path / "plain" / "building").mkdir()
+    with pytest.raises(GalleryError, match="has not finished"):
+        Gallery.open(tmp_path / "plain")
+    for content in ("../../etc", "000001/..", "", "one"):
+        (copied / "CURRENT").write_text(content)
+        with pytest.raises(GalleryError, match="CURRENT is damaged"):
+            Gallery.open(copied)
+
+
+def test_a_pickle_in_place_of_vectors_is_never_loaded(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trap = np.array([{"a": 1}], dtype=object)
+    np.save(version(copied) / "vectors" / "00000.npy", trap, allow_pickle=True)
+    monkeypatch.setattr("index.gallery.check_file", lambda *args, **kwargs: None)
+    with pytest.raises(GalleryError, match="damaged or missing"):
+        Gallery.open(copied)
+
+
+def test_searching_never_imports_torch(built: Path) -> None:
+    image = next((built.parent / "images" / "red").iterdir())
+    code = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from index.gallery import Gallery\n"
+        f"gallery = Gallery.open(Path({str(built)!r}))\n"
+        f"pixels, _ = gallery.embedder.read_pixels(Path({str(image)!r}))\n"
+        "hits = gallery.search(gallery.embedder.embed_batch(pixels[None])[0], k=3)\n"
+        "assert hits[0].score > 0.999\n"
+        "heavy = {'torch', 'torchvision', 'gradio', 'onnx'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"})

@@ -1,0 +1,102 @@
+"""A tiny real model for tests: the contract, the graph and the file are what the exporter writes, only smaller."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from index.model_file import INPUT_NAME, METADATA_KEY, OUTPUT_NAME, ModelContract
+from index.preprocess import PreprocessConfig
+
+PREPROCESS = PreprocessConfig(resize=40, crop=32)
+EMBEDDING_DIM = 16
+
+
+def tiny_contract(*, embedding_dim: int = EMBEDDING_DIM) -> ModelContract:
+    """The contract of the tiny model."""
+    return ModelContract(
+        backbone="tiny", method="raw", embedding_dim=embedding_dim, preprocess=PREPROCESS, run_id="", class_count=0
+    )
+
+
+def write_tiny_model(
+    path: Path,
+    *,
+    seed: int = 0,
+    contract: str | None = None,
+    without_contract: bool = False,
+    blind_to_black: bool = False,
+    only_batches_of: int | None = None,
+) -> Path:
+    """Write a model that embeds the brightness and colour of a 4 x 4 grid through fixed random weights.
+
+    Args:
+        path: the file to write.
+        seed: of the weights.
+        contract: metadata text to write instead of the right one.
+        without_contract: write no metadata.
+        blind_to_black: give black images the zero vector, which is no embedding.
+        only_batches_of: fail at run time on batches of any other size.
+    """
+    random = np.random.default_rng(seed)
+    mean, std = (np.array(v, dtype=np.float32).reshape(1, 3, 1, 1) for v in (PREPROCESS.mean, PREPROCESS.std))
+    if blind_to_black:
+        mean = np.zeros_like(mean)
+    kernel = random.normal(size=(8, 3, 3, 3)).astype(np.float32) / 5
+    linear = random.normal(size=(8 * 16, EMBEDDING_DIM)).astype(np.float32)
+    constants = {
+        "one": np.ones((), dtype=np.float32),
+        "scale": np.float32(255),
+        "mean": mean,
+        "std": std,
+        "kernel": kernel,
+        "linear": linear,
+        "tiny": np.full((1,), 1e-12, dtype=np.float32),
+    }
+    nodes = [
+        helper.make_node("Cast", [INPUT_NAME], ["float"], to=TensorProto.FLOAT),
+        helper.make_node("Transpose", ["float"], ["planes"], perm=[0, 3, 1, 2]),
+        helper.make_node("Div", ["planes", "scale"], ["unit"]),
+        helper.make_node("Sub", ["unit", "mean"], ["centred"]),
+        helper.make_node("Div", ["centred", "std"], ["normal"]),
+        helper.make_node("Conv", ["normal", "kernel"], ["maps"], pads=[1, 1, 1, 1]),
+        helper.make_node("LeakyRelu", ["maps"], ["active"], alpha=0.2),
+        helper.make_node("AveragePool", ["active"], ["pooled"], kernel_shape=[8, 8], strides=[8, 8]),
+        helper.make_node("Flatten", ["pooled"], ["flat"]),
+        helper.make_node("MatMul", ["flat", "linear"], ["raw"]),
+        helper.make_node("ReduceL2", ["raw"], ["length"], axes=[1], keepdims=1),
+        helper.make_node("Max", ["length", "tiny"], ["divisor"]),
+        helper.make_node("Div", ["raw", "divisor"], ["unit_rows"]),
+        helper.make_node("Mul", ["unit_rows", "one"], [OUTPUT_NAME]),
+    ]
+    if only_batches_of is not None:
+        del constants["one"]
+        constants |= {
+            "right_size": np.int64(only_batches_of),
+            "first": np.int64(0),
+            "ones": np.ones(1, dtype=np.float32),
+        }
+        nodes[:0] = [  # reads past the end of `ones` unless the batch has the right size
+            helper.make_node("Shape", [INPUT_NAME], ["input_shape"]),
+            helper.make_node("Gather", ["input_shape", "first"], ["batch_size"]),
+            helper.make_node("Sub", ["batch_size", "right_size"], ["difference"]),
+            helper.make_node("Abs", ["difference"], ["distance"]),
+            helper.make_node("Gather", ["ones", "distance"], ["one"]),
+        ]
+    side = PREPROCESS.crop
+    graph = helper.make_graph(
+        nodes,
+        "tiny",
+        [helper.make_tensor_value_info(INPUT_NAME, TensorProto.UINT8, ["N", side, side, 3])],
+        [helper.make_tensor_value_info(OUTPUT_NAME, TensorProto.FLOAT, ["N", EMBEDDING_DIM])],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    if not without_contract:
+        helper.set_model_props(model, {METADATA_KEY: tiny_contract().to_json() if contract is None else contract})
+    onnx.checker.check_model(model)
+    onnx.save(model, path)
+    return path

@@ -1,0 +1,49 @@
+"""A small real gallery to serve: drawn images, a hostile file name, one file that vanished after the build."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from index.build import build_gallery
+from index.gallery import Gallery
+from retrieval_app.service import SearchService
+from tests.conftest import draw_folder, draw_image
+
+HOSTILE_NAMES = ("<img src=x onerror=alert(1)>.jpg", "${alert(1)}.jpg", "{{alert}} & 'co'.jpg")
+VANISHED = "red/vanished.jpg"
+
+
+def build_small_gallery(folder: Path, *, model: Path) -> Path:
+    """The gallery folder; its images lie in `folder/images`."""
+    images = draw_folder(folder / "images")
+    for number, name in enumerate((*HOSTILE_NAMES, VANISHED.partition("/")[2])):
+        draw_image((220, 40, 40), seed=900 + number).save(images / "red" / name, format="JPEG")
+    build_gallery(model_path=model, folder=images, out=folder / "small")
+    (images / VANISHED).unlink()
+    return folder / "small"
+
+
+@pytest.fixture(scope="session")
+def small_gallery(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
+    """The small gallery's folder."""
+    return build_small_gallery(tmp_path_factory.mktemp("served"), model=tiny_model)
+
+
+@pytest.fixture(scope="session")
+def gallery(small_gallery: Path) -> Gallery:
+    """The small gallery, opened."""
+    return Gallery.open(small_gallery)
+
+
+@pytest.fixture
+def service(gallery: Gallery) -> SearchService:
+    """A fresh service over the small gallery."""
+    return SearchService(gallery)
+
+
+@pytest.fixture(scope="session")
+def ids(gallery: Gallery) -> dict[str, int]:
+    """The id of every image by its path."""
+    return {image.path: image.id for image in gallery.sample(gallery.count, seed=0)}

@@ -1,0 +1,89 @@
+"""Small real runs: drawn pictures, a small backbone with random weights, a few epochs."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from retrieval_app.drawing.catalogue import KINDS, draw_catalogue
+from training.config import ConfidenceConfig, DataConfig, EmbeddingConfig, InputConfig, LossConfig, TrainConfig
+from training.train import Machine, train
+
+BACKBONE = "squeezenet1_1"
+FLAGS = (
+    *("--backbone", BACKBONE, "--weights", "none", "--resize", "40", "--crop", "32"),
+    *("--confidence-epochs", "3", "--confidence-hidden", "16", "--confidence-lr", "0.01"),
+    *("--embedding-dim", "8", "--epochs", "4", "--batch-size", "16", "--precision", "float32", "--workers", "1"),
+)
+"""The command line of `make_config` and `make_machine`."""
+
+
+def make_config(**changes: Any) -> TrainConfig:
+    """A quick run's options; any field of any concern can be changed by name."""
+    quick = {
+        "resize": 40, "crop": 32, "confidence_epochs": 3, "confidence_hidden": 16, "confidence_lr": 0.01,
+        "embedding_dim": 8, "epochs": 4, "batch_size": 16,
+    }  # fmt: skip
+    options = quick | changes
+    parts = {}
+    concerns = {
+        "data": DataConfig, "input": InputConfig, "confidence": ConfidenceConfig, "loss": LossConfig,
+        "embedding": EmbeddingConfig,
+    }  # fmt: skip
+    for name, kind in concerns.items():
+        own = {field.name for field in dataclasses.fields(kind)}
+        parts[name] = kind(**{key: options.pop(key) for key in own & options.keys()})
+    top = {"backbone": BACKBONE, "weights": "none", "seed": 0, "recipe": "paper", "validate_every": 2}
+    return TrainConfig(**(top | options), **parts)
+
+
+def make_machine(cache: Path, **changes: Any) -> Machine:
+    """One CPU thread of decoding, float32 features."""
+    return Machine(**({"cache": cache, "device": torch.device("cpu"), "workers": 1, "precision": "float32"} | changes))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FinishedRun:
+    """A run folder, what it trained on, and what it reported."""
+
+    path: Path
+    data: Path
+    val: Path
+    report: dict[str, Any]
+
+
+@pytest.fixture(scope="session")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four kinds of twelve drawn pictures."""
+    folder = tmp_path_factory.mktemp("pictures")
+    draw_catalogue(folder, kinds=KINDS[:4], pictures_per_kind=12, seed=0, size=48)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def other_pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three other kinds of six drawn pictures."""
+    folder = tmp_path_factory.mktemp("other")
+    draw_catalogue(folder, kinds=KINDS[4:7], pictures_per_kind=6, seed=0, size=48)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A feature cache that the runs of the whole session share."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="session")
+def finished_run(
+    pictures: Path, other_pictures: Path, cache: Path, tmp_path_factory: pytest.TempPathFactory
+) -> FinishedRun:
+    """One uninterrupted run with noisy labels and validation images. Not to be written to."""
+    out = tmp_path_factory.mktemp("runs") / "run"
+    config = make_config(label_noise="uniform:0.25")
+    report = train(pictures, out, config=config, machine=make_machine(cache), val=other_pictures)
+    return FinishedRun(out, pictures, other_pictures, report)
