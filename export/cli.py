@@ -20,9 +20,19 @@ if TYPE_CHECKING:
 @click.option("--out", required=True, type=click.Path(path_type=Path), metavar="MODEL.onnx", help="File to write.")
 @click.option("--backbone", help="Without RUN: any torchvision classification model.")
 @click.option("--weights", metavar="imagenet|none|FILE", help="Without RUN: the backbone's weights.")
-@click.option("--whiten", type=click.Path(path_type=Path), metavar="FOLDER", help="Without RUN: PCA-whiten on these images.")
-@click.option("--embedding-dim", type=click.IntRange(min=1), default=64, show_default=True, help="With --whiten: width of the embedding.")
-@click.option("--resize", default=256, show_default=True, metavar="PIXELS", help="Without RUN: stretch images to this.")
+@click.option(
+    "--whiten", type=click.Path(path_type=Path), metavar="FOLDER", help="Without RUN: PCA-whiten on these images."
+)
+@click.option(
+    "--embedding-dim",
+    type=click.IntRange(min=1),
+    default=64,
+    show_default=True,
+    help="With --whiten: width of the embedding.",
+)
+@click.option(
+    "--resize", default=256, show_default=True, metavar="PIXELS", help="Without RUN: stretch images to this."
+)
 @click.option("--crop", default=224, show_default=True, metavar="PIXELS", help="Without RUN: centre crop to this.")
 @click.option(
     "--cache", type=click.Path(path_type=Path), default=default_cache, show_default="your cache folder",
@@ -76,5 +86,6 @@ def export(
 def _format(report: ExportReport) -> str:
     return (
         f"{report.model}: {report.embedding_dim}-d, {report.bytes / 1e6:.1f} MB, sha256 {report.sha256[:16]}…\n"
-        f"ONNX Runtime and torch agree on the check images, one by one and in a batch: lowest cosine {report.min_cosine:.8f}"
+        f"ONNX Runtime agrees with torch on the check images, one by one and in a batch: "
+        f"lowest cosine {report.min_cosine:.8f}"
     )

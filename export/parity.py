@@ -30,7 +30,10 @@ def check_parity(model: EmbeddingModel, onnx_path: Path, images: Pixels, *, name
     with torch.inference_mode():
         expected = model(torch.from_numpy(images)).numpy()
     embedder = Embedder(onnx_path)
-    batches = [embedder.embed_batch(images), np.concatenate([embedder.embed_batch(image[None]) for image in images])]
+    batches = [
+        embedder.embed_batch(images),
+        np.concatenate([embedder.embed_batch(image[None]) for image in images]),
+    ]
     cosines = np.concatenate([(batch.astype(np.float64) * expected).sum(axis=1) for batch in batches])
     unit = all(unit_rows(batch).all() for batch in batches)  # else a product above 1 would hide any drift
     lowest = float(cosines.min()) if unit else float("nan")

@@ -67,9 +67,7 @@ def build(
       retrieval index build model.onnx photos --out gallery --labels labels.csv --strict
     """
     from index.build import build_gallery
-    from index.images import silence_pillow
 
-    silence_pillow()
     config = build_config(BuildConfig, options)
     with progress_bar("Indexing", unit="files") as progress:
         report = build_gallery(
@@ -101,9 +99,8 @@ def search(*, gallery: Path, image: Path, k: int, as_json: bool) -> None:
       retrieval search gallery query.jpg -k 50 --json
     """
     from index.gallery import Gallery
-    from index.images import read_image, silence_pillow
+    from index.images import read_image
 
-    silence_pillow()
     opened = Gallery.open(gallery)
     embedder = opened.embedder
     loaded = read_image(image, target_side=embedder.contract.preprocess.resize)
@@ -139,9 +136,7 @@ def evaluate(
         raise click.UsageError("give either a GALLERY, or both --model and --data")
     from index.evaluate import evaluate_gallery, evaluate_model
     from index.gallery import Gallery
-    from index.images import silence_pillow
 
-    silence_pillow()
     cores = os.cpu_count() or 1
     with progress_bar("Embedding") as progress:
         if model is not None and data is not None:

@@ -11,7 +11,6 @@ import io
 import os
 import stat
 import struct
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,11 +83,6 @@ def valid_text(path: str) -> str:
     'caf\\xe9/1.jpg'
     """
     return os.fsencode(path).decode("utf-8", "backslashreplace")
-
-
-def silence_pillow() -> None:
-    """Keep Pillow's warnings about odd files off the screen; every file's outcome is reported anyway."""
-    warnings.filterwarnings("ignore", module=r"PIL\.")
 
 
 def check_folder(folder: Path) -> Path:

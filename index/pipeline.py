@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
@@ -12,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from index.ahead import map_ahead
 from index.embedder import Embedder, Vectors, unit_rows
 from index.errors import ImageError
 from index.images import MAX_PIXELS, printable_path
@@ -64,30 +63,9 @@ def embed_files(
             return _DecodedFile(key, path, problem=error)
         return _DecodedFile(key, path, pixels, sha256)
 
-    with closing(_decode_ahead(files, decode, ahead=BATCHES_AHEAD * batch_size, workers=workers)) as decoded:
+    with closing(map_ahead(decode, files, workers=workers, ahead=BATCHES_AHEAD * batch_size)) as decoded:
         while batch := list(islice(decoded, batch_size)):
             yield _embed(batch, embedder)
-
-
-def _decode_ahead(
-    files: Iterable[tuple[int, Path]],
-    decode: Callable[[tuple[int, Path]], _DecodedFile],
-    *,
-    ahead: int,
-    workers: int,
-) -> Generator[_DecodedFile, None, None]:
-    waiting: deque[Future[_DecodedFile]] = deque()
-    with ThreadPoolExecutor(workers, thread_name_prefix="decode") as pool:
-        try:
-            for file in files:
-                waiting.append(pool.submit(decode, file))
-                if len(waiting) >= ahead:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
 
 
 def _embed(batch: list[_DecodedFile], embedder: Embedder) -> list[EmbeddedFile]:

@@ -23,7 +23,11 @@ COMMANDS = {
     "search": ("index.cli", "search", "Find the images of a gallery that are most like one image."),
     "evaluate": ("index.cli", "evaluate", "Recall@K, MAP@R and R-precision of a gallery or a model."),
     "serve": ("retrieval_app.serve_command", "serve", "Browse and search a gallery in the browser."),
-    "demo": ("retrieval_app.demo_command", "demo", "The whole story offline, on pictures the command draws itself."),
+    "demo": (
+        "retrieval_app.demo_command",
+        "demo",
+        "The whole story offline, on pictures the command draws itself.",
+    ),
 }
 _PACKAGE_EXTRAS = {
     "torch": "train", "torchvision": "train", "safetensors": "train", "onnx": "train", "onnxscript": "train",
@@ -70,9 +74,10 @@ def root() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code, never an exception that a user can mend."""
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before any OpenMP runtime loads: spinning starves small machines
+    # Before any OpenMP runtime loads: threads that spin while they wait starve small machines.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
-    warnings.filterwarnings("error", message="Image size .* exceeds limit")  # Pillow's bomb warning: refused, not shown
+    warnings.filterwarnings("ignore", module=r"PIL\.")  # remarks on odd files, whose outcomes are reported anyway
     state = {"debug": False}
     try:
         result = root.main(args=arguments, prog_name="retrieval", obj=state, standalone_mode=False)
@@ -103,4 +108,3 @@ def _report(error: BaseException, message: str, *, state: dict[str, bool], code:
 def run() -> None:
     """The console script."""
     sys.exit(main())
-

@@ -1,4 +1,4 @@
-"""The whole story offline: draw a catalogue, make labels wrong, train, export, index, evaluate, and say what came out."""
+"""The whole story offline: draw a catalogue, make labels wrong, train, export, index, evaluate, report."""
 
 from __future__ import annotations
 
@@ -85,7 +85,9 @@ class DemoFolder:
         except OSError as error:
             raise InputError(f"{self.path}: cannot be written: {error}") from error
         if not marker.exists() or marker.read_text() != stamp:
-            raise InputError(f"{self.path}: holds something else than this demo; choose another --out or remove it")
+            raise InputError(
+                f"{self.path}: holds something else than this demo; choose another --out or remove it"
+            )
 
 
 def run_demo(out: Path, *, config: DemoConfig, say: Say, progress: Progress) -> dict[str, Any]:
@@ -248,14 +250,18 @@ def _judge_confidences(folder: DemoFolder) -> dict[str, Any]:
 
 def _draw_sheets(folder: DemoFolder, gallery: Gallery) -> None:
     suspects = find_suspects(folder.run("spa") / "confidences.csv", count=12)
-    draw_sheet(suspect_tiles(suspects), folder.path / "suspects.png", columns=6, title="The twelve most suspicious labels")
+    draw_sheet(
+        suspect_tiles(suspects), folder.path / "suspects.png", columns=6, title="The twelve most suspicious labels"
+    )
     tiles = []
     for query in gallery.sample(6, seed=3):
         tiles.append(Tile(gallery.image_path(query.id), (f"query: {query.label}",), QUERY))
         for hit in gallery.search(gallery.vector(query.id), k=5, exclude_id=query.id):
             border = RIGHT if hit.label == query.label else WRONG
             tiles.append(Tile(gallery.image_path(hit.id), (f"{hit.label} {hit.score:.2f}",), border))
-    draw_sheet(tiles, folder.path / "results.png", columns=6, title="Six queries of unseen kinds and their neighbours")
+    draw_sheet(
+        tiles, folder.path / "results.png", columns=6, title="Six queries of unseen kinds and their neighbours"
+    )
 
 
 def format_report(report: dict[str, Any]) -> str:
@@ -268,8 +274,8 @@ def format_report(report: dict[str, Any]) -> str:
             for name, row in report["recall_at_1"].items()
         ),
         "  (spa and proxy-anchor are trained heads, 64-d; raw is the backbone at full width; pca-whitened is 64-d)",
-        f"Wrong labels: {found['wrong']} of {found['labels']}. Of the {found['wrong']} labels that the confidence module "
-        f"trusts least, {found['wrong_among_least_confident']} are wrong; it suggests the true label for "
+        f"Wrong labels: {found['wrong']} of {found['labels']}. Of the {found['wrong']} labels that the confidence "
+        f"module trusts least, {found['wrong_among_least_confident']} are wrong; it suggests the true label for "
         f"{found['wrong_with_true_label_suggested']} of the wrong ones.",
         f"Smooth Proxy-Anchor's threshold disbelieves {found['wrong_not_believed']} wrong labels "
         f"and {found['right_not_believed']} right ones.",
@@ -277,4 +283,3 @@ def format_report(report: dict[str, Any]) -> str:
         f"{report['seconds']:.0f} s. Browse the gallery: retrieval serve {report['out']}/gallery",
     ]
     return "\n".join(lines)
-

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -11,7 +13,9 @@ from index.console import emit, output_options
 
 
 @click.command(short_help="The whole story offline.")
-@click.option("--out", type=click.Path(path_type=Path), default=Path("demo-out"), show_default=True, help="Folder to fill.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), default=Path("demo-out"), show_default=True, help="Folder to fill."
+)
 @click.option("--seed", default=0, show_default=True, help="Seed of pictures, wrong labels and training.")
 @click.option("--serve/--no-serve", default=True, show_default=True, help="Open the search page at the end.")
 @click.option("--port", default=7860, show_default=True, help="Port of the page, on 127.0.0.1.")
@@ -38,29 +42,27 @@ def demo(out: Path, seed: int, serve: bool, port: int, as_json: bool) -> None:
         from retrieval_app.pages import serve_gallery
 
         serve_gallery(
-            out / "gallery", host="127.0.0.1", port=port, on_ready=lambda url: click.echo(f"Serving {url}", err=True)
+            out / "gallery",
+            host="127.0.0.1",
+            port=port,
+            on_ready=lambda url: click.echo(f"Serving {url}", err=True),
         )
 
 
-def _narrate():  # type: ignore[no-untyped-def]
+@contextmanager
+def _narrate() -> Iterator[tuple[Callable[[str], None], Callable[[str, int, int], None]]]:
     """Sentences on stderr, and a bar for the step under way where stderr is a terminal."""
-    from contextlib import contextmanager
-
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-    @contextmanager
-    def narrating():  # type: ignore[no-untyped-def]
-        columns = (TextColumn("  {task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        console = Console(stderr=True)
-        with Progress(*columns, console=console, disable=not sys.stderr.isatty(), transient=True) as bars:
-            tasks: dict[str, int] = {}
+    columns = (TextColumn("  {task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, disable=not sys.stderr.isatty(), transient=True) as bars:
+        tasks: dict[str, TaskID] = {}
 
-            def progress(step: str, done: int, total: int) -> None:
-                if step not in tasks:
-                    tasks[step] = bars.add_task(step, total=total)
-                bars.update(tasks[step], completed=done, total=total, visible=done < total)
+        def progress(step: str, done: int, total: int) -> None:
+            if step not in tasks:
+                tasks[step] = bars.add_task(step, total=total)
+            bars.update(tasks[step], completed=done, total=total, visible=done < total)
 
-            yield lambda text: click.echo(f"• {text}", err=True), progress
-
-    return narrating()
+        yield lambda text: click.echo(f"• {text}", err=True), progress

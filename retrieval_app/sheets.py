@@ -67,7 +67,10 @@ def suspect_tiles(suspects: Sequence[Suspect]) -> list[Tile]:
     return [
         Tile(
             suspect.path,
-            (f"{suspect.label} ({suspect.confidence:.3f})", f"→ {suspect.suggestion} ({suspect.suggestion_confidence:.2f})"),
+            (
+                f"{suspect.label} ({suspect.confidence:.3f})",
+                f"more like: {suspect.suggestion} ({suspect.suggestion_confidence:.2f})",
+            ),
             WRONG,
         )
         for suspect in suspects
@@ -95,7 +98,9 @@ def draw_sheet(tiles: Sequence[Tile], out: Path, *, columns: int, title: str) ->
         if max(image.size) < TILE - 8:
             scale = (TILE - 8) / max(image.size)
             image = image.resize((round(image.width * scale), round(image.height * scale)))
-        draw.rectangle((left, top, left + TILE - 1, top + TILE - 1), fill=(245, 245, 245), outline=tile.border, width=4)
+        draw.rectangle(
+            (left, top, left + TILE - 1, top + TILE - 1), fill=(245, 245, 245), outline=tile.border, width=4
+        )
         sheet.paste(image, (left + (TILE - image.width) // 2, top + (TILE - image.height) // 2))
         for line, text in enumerate(tile.caption):
             draw.text((left, top + TILE + 2 + 18 * line), _fit(text, font), fill=QUERY, font=font)

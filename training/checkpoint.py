@@ -42,7 +42,9 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 def pack_modules(**modules: nn.Module) -> dict[str, Tensor]:
     """The weights of several modules under `name.parameter` keys."""
-    return {f"{name}.{key}": value for name, module in modules.items() for key, value in module.state_dict().items()}
+    return {
+        f"{name}.{key}": value for name, module in modules.items() for key, value in module.state_dict().items()
+    }
 
 
 def unpack_module(module: nn.Module, tensors: Mapping[str, Tensor], *, name: str) -> None:
@@ -54,7 +56,9 @@ def unpack_module(module: nn.Module, tensors: Mapping[str, Tensor], *, name: str
 def pack_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """The optimizer's running statistics under `optimizer.index.name` keys; its options come from the config."""
     state = optimizer.state_dict()["state"]
-    return {f"optimizer.{index}.{name}": value for index, values in state.items() for name, value in values.items()}
+    return {
+        f"optimizer.{index}.{name}": value for index, values in state.items() for name, value in values.items()
+    }
 
 
 def unpack_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:

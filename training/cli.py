@@ -34,8 +34,12 @@ def default_cache() -> Path:
 )  # fmt: skip
 @click.option("--backbone", default="resnet50", show_default=True, help="Any torchvision classification model.")
 @click.option("--val", type=click.Path(path_type=Path), help="Other labelled images, for Recall@K in the report.")
-@click.option("--validate-every", default=10, show_default=True, metavar="EPOCHS", help="Recall@K on --val this often.")
-@click.option("--recipe", type=click.Choice(RECIPES), default="paper", show_default=True, help="Where defaults come from.")
+@click.option(
+    "--validate-every", default=10, show_default=True, metavar="EPOCHS", help="Recall@K on --val this often."
+)
+@click.option(
+    "--recipe", type=click.Choice(RECIPES), default="paper", show_default=True, help="Where defaults come from."
+)
 @config_options(LossConfig, EmbeddingConfig, ConfidenceConfig, DataConfig, InputConfig)
 @click.option("--seed", default=0, show_default=True, help="Seed of everything random.")
 @click.option(
@@ -113,4 +117,3 @@ def format_report(report: dict[str, Any], *, config: TrainConfig) -> str:
     for name, scores in rows.items():
         lines.append(f"{name:<34}" + "".join(f"{100 * scores['recall'][k]:>8.2f}" for k in ks))
     return "\n".join(lines)
-

@@ -60,7 +60,9 @@ class InputConfig:
     """How images reach the backbone."""
 
     resize: int = _option(256, "Stretch images to this many pixels a side.", metavar="PIXELS")
-    crop: int = _option(224, "Crop to this many pixels a side: random in training, centred otherwise.", metavar="PIXELS")
+    crop: int = _option(
+        224, "Crop to this many pixels a side: random in training, centred otherwise.", metavar="PIXELS"
+    )
     features: str = _option(
         "cached:1",
         "cached:V runs the backbone once over V fixed views (view 1 is the centre crop); live runs it in every epoch.",

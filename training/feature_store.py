@@ -39,7 +39,9 @@ class FeatureStore:
             folder.mkdir(parents=True, exist_ok=True)
             _write_atomically(folder / "description.txt", json.dumps(description, indent=2).encode())
         except OSError as error:
-            raise InputError(f"{folder}: the feature cache cannot be written ({error}); choose another --cache") from error
+            raise InputError(
+                f"{folder}: the feature cache cannot be written ({error}); choose another --cache"
+            ) from error
         self._rows: dict[str, tuple[str, int]] = {}
         for listing in sorted(folder.glob("*.json")):
             self._note(listing.stem, json.loads(listing.read_text()))

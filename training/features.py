@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from index.ahead import map_ahead
 from index.errors import ImageError
 from index.images import decode_image, read_bytes
 from index.preprocess import Pixels, PreprocessConfig
@@ -126,12 +125,15 @@ def extract_features(
     skipped: list[SkippedImage] = []
     pending = _PendingBatches(store, extractor)
 
-    def read(path: Path) -> _Read:
-        data = read_bytes(path)
-        sha256 = hashlib.sha256(data).hexdigest()
-        if sha256 in store:
-            return _Read(sha256, None)
-        image = decode_image(data, name=str(path), target_side=extractor.preprocess.resize)
+    def read(path: Path) -> _Read | ImageError:
+        try:
+            data = read_bytes(path)
+            sha256 = hashlib.sha256(data).hexdigest()
+            if sha256 in store:
+                return _Read(sha256, None)
+            image = decode_image(data, name=str(path), target_side=extractor.preprocess.resize)
+        except ImageError as error:
+            return error
         return _Read(sha256, fixed_views(image, extractor.preprocess, count=views, sha256=sha256))
 
     for row, result in enumerate(map_ahead(read, paths, workers=workers, ahead=3 * BATCH_IMAGES)):
@@ -146,31 +148,6 @@ def extract_features(
             progress(row + 1, len(paths))
     pending.flush()
     return ExtractedSet(np.array(rows, dtype=np.int64), tuple(hashes), tuple(skipped), pending.computed)
-
-
-def map_ahead(
-    function: Callable[[Path], _Read], paths: Iterable[Path], *, workers: int, ahead: int
-) -> Iterator[_Read | ImageError]:
-    """Apply a function in threads, in order, at most `ahead` results waiting; an ImageError is a result."""
-    with ThreadPoolExecutor(workers, thread_name_prefix="decode") as pool:
-        waiting: deque[Future[_Read]] = deque()
-        try:
-            for path in paths:
-                waiting.append(pool.submit(function, path))
-                if len(waiting) > ahead:
-                    yield _result(waiting.popleft())
-            while waiting:
-                yield _result(waiting.popleft())
-        finally:
-            for future in waiting:
-                future.cancel()
-
-
-def _result(future: Future[_Read]) -> _Read | ImageError:
-    try:
-        return future.result()
-    except ImageError as error:
-        return error
 
 
 class _PendingBatches:

@@ -113,7 +113,9 @@ def fit_confidence(
         class_count=class_count,
         generator=phase_generator(context.seed, "confidence", 0),
     ).to(context.device)
-    optimizer = torch.optim.AdamW(module.parameters(), lr=config.confidence_lr, weight_decay=weight_decay, fused=True)
+    optimizer = torch.optim.AdamW(
+        module.parameters(), lr=config.confidence_lr, weight_decay=weight_decay, fused=True
+    )
     targets = nn.functional.one_hot(torch.arange(class_count)).to(device=context.device, dtype=torch.float32)
     best = {name: tensor.clone() for name, tensor in module.state_dict().items()}
     best_loss, waited, first_epoch = float("inf"), 0, 1
@@ -122,7 +124,11 @@ def fit_confidence(
         tensors, state = load_checkpoint(context.checkpoint)
         unpack_module(module, tensors, name="module")
         unpack_optimizer(optimizer, tensors)
-        best = {name.removeprefix("best."): t.to(context.device) for name, t in tensors.items() if name.startswith("best.")}
+        best = {
+            name.removeprefix("best."): t.to(context.device)
+            for name, t in tensors.items()
+            if name.startswith("best.")
+        }
         best_loss, waited, first_epoch = state["best_loss"], state["waited"], state["epoch"] + 1
 
     for epoch in range(first_epoch, config.confidence_epochs + 1):
@@ -174,7 +180,9 @@ def _held_out_loss(
     total = 0.0
     for part in rows.split(4096):
         logits = module.logits(centre[part])
-        total += nn.functional.binary_cross_entropy_with_logits(logits, targets[labels[part]], reduction="sum").item()
+        total += nn.functional.binary_cross_entropy_with_logits(
+            logits, targets[labels[part]], reduction="sum"
+        ).item()
     return total / (len(rows) * targets.shape[1])
 
 

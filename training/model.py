@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import pickle
+import struct
 from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,11 @@ from index.errors import InputError
 from index.preprocess import PreprocessConfig
 
 _AUXILIARY = ("aux1", "aux2", "AuxLogits")
+# What the readers of weights raise when damaged files are fed to them.
+_UNREADABLE = (
+    SafetensorError, OSError, RuntimeError, ValueError, EOFError, LookupError, TypeError, AttributeError,
+    AssertionError, struct.error,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +145,10 @@ def _read_state(path: Path) -> dict[str, Tensor]:
             return load_file(path)
         state = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        raise InputError(f"{path}: not a torch state dict, or one that holds more than weights: {error}") from error
-    except (SafetensorError, OSError, RuntimeError, ValueError, EOFError, KeyError) as error:
+        raise InputError(
+            f"{path}: not a torch state dict, or one that holds more than weights: {error}"
+        ) from error
+    except _UNREADABLE as error:
         raise InputError(f"{path}: not a safetensors file or torch state dict: {error}") from error
     state = state.get("state_dict", state) if isinstance(state, dict) else state
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):

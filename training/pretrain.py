@@ -1,4 +1,4 @@
-"""A small backbone from nothing: classification of the given (noisy) labels, for when there are no weights to start from."""
+"""A small backbone from random weights: classification of the given labels, the wrong ones included."""
 
 from __future__ import annotations
 

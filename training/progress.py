@@ -20,7 +20,9 @@ def describe_epoch(report: EpochReport) -> str:
     if report.held_out_loss is not None:
         text += f", held out {report.held_out_loss:.4f}"
     if report.positives_per_sample is not None:
-        text += f", {report.positives_per_sample:.2f} positives a sample, {report.share_without_positive:.1%} without"
+        text += (
+            f", {report.positives_per_sample:.2f} positives a sample, {report.share_without_positive:.1%} without"
+        )
     return f"{text}, {report.images_per_second:,.0f} images/s"
 
 

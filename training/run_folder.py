@@ -136,7 +136,9 @@ class RunFolder:
 
     def write_labels(self, images: Iterable[LabelledImage]) -> None:
         """labels.csv: path, sha256, given and used label of every image that takes part."""
-        rows = ([os.fsencode(i.path).decode("utf-8", "surrogateescape"), i.sha256, i.given, i.used] for i in images)
+        rows = (
+            [os.fsencode(i.path).decode("utf-8", "surrogateescape"), i.sha256, i.given, i.used] for i in images
+        )
         self._write_csv("labels.csv", ["path", "sha256", "given", "label"], rows)
 
     def read_labels(self) -> list[LabelledImage] | None:
@@ -145,11 +147,15 @@ class RunFolder:
         if not path.exists():
             return None
         with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
-            return [LabelledImage(Path(r["path"]), r["sha256"], r["given"], r["label"]) for r in csv.DictReader(file)]
+            return [
+                LabelledImage(Path(r["path"]), r["sha256"], r["given"], r["label"]) for r in csv.DictReader(file)
+            ]
 
     def write_skipped(self, skipped: Sequence[SkippedImage]) -> None:
         """skipped.csv: path, reason and detail of every image that could not be used."""
-        self._write_csv("skipped.csv", ["path", "reason", "detail"], ([s.path, s.reason, s.detail] for s in skipped))
+        self._write_csv(
+            "skipped.csv", ["path", "reason", "detail"], ([s.path, s.reason, s.detail] for s in skipped)
+        )
 
     def count_skipped(self) -> int:
         """Images in skipped.csv."""
@@ -180,7 +186,9 @@ class RunFolder:
     def save_backbone(self, backbone: Backbone) -> None:
         """backbone.safetensors: the frozen weights, so that the run can be exported anywhere."""
         save_checkpoint(
-            self.path / "backbone.safetensors", pack_modules(backbone=backbone.module), state={"name": backbone.name}
+            self.path / "backbone.safetensors",
+            pack_modules(backbone=backbone.module),
+            state={"name": backbone.name},
         )
 
     def save_head(self, head: nn.Module, *, state: Mapping[str, Any]) -> None:

@@ -337,7 +337,9 @@ class _Phases:
             values, numbers = confidences.topk(top, dim=1)
             for row, (v, n) in enumerate(zip(values.tolist(), numbers.tolist(), strict=True)):
                 image = self._images[position + row]
-                suggestions = [x for pair in zip(n, v, strict=True) for x in (self._classes[pair[0]], f"{pair[1]:.6f}")]
+                suggestions = [
+                    x for pair in zip(n, v, strict=True) for x in (self._classes[pair[0]], f"{pair[1]:.6f}")
+                ]
                 yield [image.path, image.given, image.used, f"{own[row]:.6f}", *suggestions]
             position += len(labels)
 

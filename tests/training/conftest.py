@@ -43,7 +43,9 @@ def make_config(**changes: Any) -> TrainConfig:
 
 def make_machine(cache: Path, **changes: Any) -> Machine:
     """One CPU thread of decoding, float32 features."""
-    return Machine(**({"cache": cache, "device": torch.device("cpu"), "workers": 1, "precision": "float32"} | changes))
+    return Machine(
+        **({"cache": cache, "device": torch.device("cpu"), "workers": 1, "precision": "float32"} | changes)
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -66,13 +66,9 @@ def test_smooth_proxy_anchor_is_its_equation_in_value_and_gradient(drawn, beta, 
     options = {**ANCHOR, "beta": beta, "lambda_": lambda_, "negative_normalisation": normalisation}
     value, *gradient = value_and_gradients(smooth_proxy_anchor_loss, embeddings, proxies, confidences, **options)
 
-    expected = oracle.smooth_proxy_anchor(
-        embeddings.tolist(), proxies.tolist(), confidences.tolist(), **options
-    )
+    expected = oracle.smooth_proxy_anchor(embeddings.tolist(), proxies.tolist(), confidences.tolist(), **options)
     assert abs(float(value) - expected) <= 1e-10
-    slow = oracle.gradients(
-        oracle.smooth_proxy_anchor, embeddings, proxies, confidences.tolist(), **options
-    )
+    slow = oracle.gradients(oracle.smooth_proxy_anchor, embeddings, proxies, confidences.tolist(), **options)
     for got, wanted in zip(gradient, slow, strict=True):
         torch.testing.assert_close(got, wanted, rtol=1e-10, atol=1e-10)
 
@@ -129,9 +125,7 @@ def test_proxy_anchor_agrees_with_pytorch_metric_learning(seed: int) -> None:
     expected = theirs(x, labels)
     expected.backward()
 
-    value, by_embedding, by_proxy = value_and_gradients(
-        proxy_anchor_loss, embeddings, proxies, labels, **ANCHOR
-    )
+    value, by_embedding, by_proxy = value_and_gradients(proxy_anchor_loss, embeddings, proxies, labels, **ANCHOR)
     torch.testing.assert_close(value, expected.detach(), rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(by_embedding, x.grad, rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(by_proxy, theirs.proxies.grad, rtol=1e-10, atol=1e-10)

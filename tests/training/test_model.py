@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import pickle
+import random
 import re
+import warnings
 from pathlib import Path
 
 import pytest
@@ -180,6 +182,20 @@ def test_a_torn_weights_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "torn.pth").write_bytes(whole.read_bytes()[:100_000])
     with pytest.raises(InputError, match=r"torn\.pth"):
         load_backbone("squeezenet1_1", str(tmp_path / "torn.pth"))
+
+
+def test_damaged_weights_files_never_end_in_anything_but_weights_or_a_named_error(tmp_path: Path) -> None:
+    source, path = tmp_path / "source.pth", tmp_path / "damaged.pth"
+    torch.save({"features.0.weight": torch.randn(3, 3)}, source, _use_new_zipfile_serialization=False)
+    whole, dice = source.read_bytes(), random.Random(0)
+    for _ in range(300):
+        damaged = bytearray(whole)
+        for _ in range(dice.randint(1, 8)):
+            damaged[dice.randrange(len(damaged))] = dice.randrange(256)
+        path.write_bytes(damaged)
+        with pytest.raises(InputError), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's remarks on pickles of other versions
+            load_backbone("squeezenet1_1", str(path))
 
 
 def test_a_file_of_other_things_than_tensors_is_refused(tmp_path: Path) -> None:
