@@ -95,7 +95,7 @@ def shared_folder() -> Path:
 
 def unpack(archive: Path, folder: Path) -> Path:
     """Unpack a tar file once; the folder."""
-    marker = folder / ".unpacked"
+    marker = folder.with_name(folder.name + ".unpacked")
     if not marker.exists():
         with tarfile.open(archive) as tar:
             tar.extractall(folder, filter="data")

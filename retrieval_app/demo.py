@@ -52,6 +52,7 @@ class DemoConfig:
     confidence_epochs: int = 100
     resize: int = 80
     crop: int = 64
+    embedding_dim: int = 64
 
 
 class DemoFolder:
@@ -206,7 +207,7 @@ def _train(folder: DemoFolder, config: DemoConfig, *, method: str) -> dict[str, 
             input=InputConfig(resize=config.resize, crop=config.crop),
             confidence=ConfidenceConfig(confidence_epochs=config.confidence_epochs, confidence_lr=1e-3),
             loss=LossConfig(method=method),
-            embedding=EmbeddingConfig(epochs=config.epochs),
+            embedding=EmbeddingConfig(embedding_dim=config.embedding_dim, epochs=config.epochs),
         ),
         machine=Machine(cache=folder.cache, device=resolve_device("auto"), workers=2),
         val=folder.unseen,

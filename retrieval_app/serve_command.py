@@ -23,7 +23,13 @@ from index.console import output_options
 @click.option("--open/--no-open", "open_browser", default=False, help="Open the page in the default browser.")
 @output_options
 def serve(gallery: Path, host: str, port: int, open_browser: bool, as_json: bool) -> None:
-    """Search GALLERY in the browser: upload or pick a photo, see what is like it. Ctrl-C ends it."""
+    """Search GALLERY in the browser: upload or pick a photo, see what is like it. Ctrl-C ends it.
+
+    \b
+    Examples:
+      retrieval serve gallery
+      retrieval serve gallery --port 8080 --open
+    """
     from retrieval_app.pages import serve_gallery
 
     def announce(url: str) -> None:

@@ -9,6 +9,9 @@ import pytest
 from PIL import Image
 
 from tests.models import write_tiny_model
+from tests.shared import shared
+
+__all__ = ["shared"]
 
 CLASSES = {"blue": (40, 60, 220), "green": (30, 190, 60), "red": (220, 40, 40)}
 IMAGES_PER_CLASS = 5

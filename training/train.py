@@ -383,4 +383,4 @@ def _score(
 
 def _describe_scores(scores: RetrievalScores) -> dict[str, Any]:
     """The scores, with a 95 % bootstrap interval over queries for Recall@1."""
-    return {**scores.to_json(), "recall_at_1_interval": bootstrap_interval(scores.hits[1], seed=0)}
+    return {**scores.to_json(), "recall_at_1_interval": list(bootstrap_interval(scores.hits[1], seed=0))}

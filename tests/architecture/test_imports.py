@@ -1,0 +1,48 @@
+"""What importing a part of the project loads: searching and serving never need torch, training never faiss."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+HEAVY = ("torch", "torchvision", "safetensors", "onnx", "faiss", "onnxruntime", "gradio", "fastapi")
+COMMANDS = ("", "search", "index", "index build", "evaluate", "serve", "train", "export", "demo")
+
+
+def _loaded_by(*steps: str) -> dict[str, set[str]]:
+    """The heavy packages in `sys.modules` after each step that a fresh interpreter runs."""
+    program = "import sys\n" + "\n".join(
+        f"{step}\nprint('LOADED', *[name for name in {HEAVY} if name in sys.modules], sep='|')" for step in steps
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    lines = [line.split("|")[1:] for line in done.stdout.splitlines() if line.startswith("LOADED")]
+    return {step: set(names) for step, names in zip(steps, lines, strict=True)}
+
+
+def test_the_help_of_every_command_loads_nothing_heavy() -> None:
+    helps = [f"assert main({[*command.split(), '--help']}) == 0" for command in COMMANDS]
+    loaded = _loaded_by("from retrieval_app.cli import main", *helps)
+    assert {step: names for step, names in loaded.items() if names} == {}
+
+
+def test_options_and_listings_load_nothing_heavy() -> None:
+    modules = ("training.config", "training.cli", "training.datasets", "training.noise", "export.cli")
+    loaded = _loaded_by(*(f"import {module}" for module in modules))
+    assert {step: names for step, names in loaded.items() if names} == {}
+
+
+def test_indexing_searching_and_serving_never_load_torch() -> None:
+    modules = ("index.gallery", "index.build", "index.embedder", "index.evaluate", "index.metrics", "index.cli",
+               "retrieval_app.service", "retrieval_app.web", "retrieval_app.ui", "retrieval_app.cli")  # fmt: skip
+    loaded = _loaded_by(*(f"import {module}" for module in modules))
+    assert {step: names & {"torch", "torchvision", "safetensors", "onnx"} for step, names in loaded.items()} == {
+        step: set() for step in loaded
+    }
+
+
+def test_training_and_export_never_load_faiss_or_the_page() -> None:
+    loaded = _loaded_by("import training.train", "import training.pretrain", "import export.commands")
+    for step, names in loaded.items():
+        assert "torch" in names, step
+        assert names.isdisjoint({"faiss", "gradio", "fastapi"}), step

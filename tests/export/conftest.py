@@ -1,0 +1,19 @@
+"""The small run of the training tests, and the model exported from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from export.commands import export_run
+from export.to_onnx import ExportReport
+from tests.training.conftest import FinishedRun, cache, finished_run, other_pictures, pictures
+
+__all__ = ["cache", "finished_run", "other_pictures", "pictures"]
+
+
+@pytest.fixture(scope="session")
+def exported(finished_run: FinishedRun, tmp_path_factory: pytest.TempPathFactory) -> ExportReport:
+    """The finished run as a model file. Not to be written to."""
+    return export_run(finished_run.path, tmp_path_factory.mktemp("exported") / "model.onnx")

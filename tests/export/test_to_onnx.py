@@ -1,0 +1,314 @@
+"""The exported file: its contract, its graph, what it leaves behind, and when it is not written at all."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from PIL import Image
+
+from export import to_onnx
+from export.commands import export_run, export_untrained
+from export.parity import MIN_COSINE, check_parity
+from export.to_onnx import ExportReport, export_model
+from index.embedder import Embedder
+from index.errors import InputError, ParityError, RunError
+from index.images import read_image
+from index.model_file import METADATA_KEY, ModelContract
+from index.preprocess import PreprocessConfig, preprocess_image
+from retrieval_app.drawing.catalogue import KINDS, draw_picture
+from tests.training.conftest import BACKBONE, FinishedRun, make_config, make_machine
+from training.model import EmbeddingModel, RawHead, load_backbone
+from training.run_folder import RunFolder
+from training.train import Watcher, train
+from training.transforms import fixed_views
+
+SMALL = PreprocessConfig(resize=40, crop=32)
+
+
+def _random_images(count: int) -> np.ndarray:
+    return np.random.default_rng(count).integers(0, 256, size=(count, 32, 32, 3), dtype=np.uint8)
+
+
+def _torch_model(run: Path) -> EmbeddingModel:
+    backbone, head, _ = RunFolder.open(run).load_trained()
+    return EmbeddingModel(backbone, head, RunFolder.open(run).preprocess()).eval()
+
+
+def test_the_report_describes_the_file(exported: ExportReport) -> None:
+    data = Path(exported.model).read_bytes()
+    assert exported.sha256 == hashlib.sha256(data).hexdigest()
+    assert exported.bytes == len(data)
+    assert exported.embedding_dim == 8
+    assert MIN_COSINE <= exported.min_cosine <= 1
+
+
+def test_the_export_is_one_file(exported: ExportReport) -> None:
+    assert [path.name for path in Path(exported.model).parent.iterdir()] == ["model.onnx"]
+    model = onnx.load(exported.model, load_external_data=False)
+    assert all(tensor.data_location == onnx.TensorProto.DEFAULT for tensor in model.graph.initializer)
+
+
+@pytest.mark.parametrize("count", [1, 3, 17])
+def test_any_number_of_uint8_images_gives_unit_float32_rows(exported: ExportReport, count: int) -> None:
+    session = onnxruntime.InferenceSession(exported.model, providers=["CPUExecutionProvider"])
+    (images,), (embeddings,) = session.get_inputs(), session.get_outputs()
+    assert (images.type, images.shape[1:]) == ("tensor(uint8)", [32, 32, 3])
+    assert (embeddings.type, embeddings.shape[1:]) == ("tensor(float)", [8])
+    assert not isinstance(images.shape[0], int)
+    (rows,) = session.run(None, {images.name: _random_images(count)})
+    assert rows.shape == (count, 8)
+    assert rows.dtype == np.float32
+    np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-5)
+
+
+def test_the_contract_is_the_runs(exported: ExportReport, finished_run: FinishedRun) -> None:
+    contract = Embedder(Path(exported.model)).contract
+    assert contract == ModelContract(
+        backbone=BACKBONE, method="spa", embedding_dim=8, preprocess=SMALL,
+        run_id=RunFolder.open(finished_run.path).run_id, class_count=4, precision="float32",
+    )  # fmt: skip
+    assert contract.run_id
+
+
+def test_the_confidence_module_and_the_proxies_stay_behind(exported: ExportReport) -> None:
+    model = onnx.load(exported.model)
+    shapes = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
+    constants = [
+        tuple(attribute.t.dims) for node in model.graph.node for attribute in node.attribute if attribute.HasField("t")
+    ]
+    every_shape = {*shapes.values(), *constants}
+    assert not [name for name in shapes for word in ("confiden", "prox", "reduce", "classify") if word in name.lower()]
+    proxies, hidden, classify = (4, 8), (16, 512), (4, 16)
+    for shape in (proxies, hidden, classify):
+        assert shape not in every_shape
+        assert shape[::-1] not in every_shape
+    assert {(8, 512), (512, 8)} & every_shape, "the embedding head is there"
+    assert sum(np.prod(shape) for shape in shapes.values()) < 1.05 * sum(
+        tensor.numel() for tensor in load_backbone(BACKBONE, "none").module.state_dict().values()
+    )
+
+
+def test_the_file_says_nothing_of_the_machine_that_wrote_it(exported: ExportReport, finished_run: FinishedRun) -> None:
+    data = Path(exported.model).read_bytes()
+    for word in (str(Path.cwd()), str(finished_run.path), str(Path.home()) + "/", "site-packages", ".py"):
+        assert word.encode() not in data
+    assert [entry.key for entry in onnx.load(exported.model).metadata_props] == [METADATA_KEY]
+
+
+def test_exporting_a_run_twice_gives_the_same_bytes(
+    exported: ExportReport, finished_run: FinishedRun, tmp_path: Path
+) -> None:
+    assert export_run(finished_run.path, tmp_path / "again.onnx").sha256 == exported.sha256
+
+
+def _draw_formats(folder: Path) -> list[Path]:
+    """Real pictures in the formats that decoders disagree on."""
+    picture = draw_picture(KINDS[2], rng=np.random.default_rng(0), size=96).crop((0, 0, 96, 70))
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    picture.save(folder / "rotated.jpg", exif=exif)
+    picture.convert("CMYK").save(folder / "cmyk.jpg")
+    picture.convert("L").save(folder / "grey.png")
+    picture.convert("P").save(folder / "palette.gif")
+    picture.save(folder / "web.webp")
+    alpha = picture.convert("RGBA")
+    alpha.putalpha(Image.linear_gradient("L").resize(picture.size))
+    alpha.save(folder / "alpha.png")
+    sixteen = (np.asarray(picture.convert("L")).astype(np.uint16) * 257 + 3).clip(0, 65535)
+    Image.fromarray(sixteen).save(folder / "sixteen.png")
+    large = io.BytesIO()
+    picture.resize((900, 700)).save(large, format="JPEG")  # large enough for JPEG's reduced decode
+    (folder / "large.jpg").write_bytes(large.getvalue())
+    return sorted(folder.iterdir())
+
+
+def test_training_export_and_serving_see_the_same_pixels_and_agree_on_the_embedding(
+    exported: ExportReport, finished_run: FinishedRun, tmp_path: Path
+) -> None:
+    embedder, model = Embedder(Path(exported.model)), _torch_model(finished_run.path)
+    paths = _draw_formats(tmp_path)
+    assert len(paths) == 8
+    for path in paths:
+        loaded = read_image(path, target_side=SMALL.resize)
+        training = fixed_views(loaded.image, SMALL, count=1, sha256=loaded.sha256)[0]
+        serving, sha256 = embedder.read_pixels(path)
+        assert np.array_equal(training, serving), path.name
+        assert sha256 == loaded.sha256
+        with torch.inference_mode():
+            expected = model(torch.from_numpy(serving.copy())[None]).numpy()[0]
+        served = embedder.embed_image(loaded.image, name=path.name)
+        assert float(served @ expected) >= 0.99999, path.name
+    rotated = preprocess_image(Image.open(tmp_path / "rotated.jpg").convert("RGB"), SMALL)
+    assert not np.array_equal(rotated, embedder.read_pixels(tmp_path / "rotated.jpg")[0]), "EXIF is applied"
+
+
+def test_a_model_that_drifts_is_refused(exported: ExportReport, finished_run: FinishedRun) -> None:
+    model, path, images = _torch_model(finished_run.path), Path(exported.model), _random_images(5)
+    assert check_parity(model, path, images, name="m.onnx") >= MIN_COSINE
+    with torch.no_grad():
+        model.parts.head.linear.weight += 0.01 * torch.randn(8, 512, generator=torch.Generator().manual_seed(0))
+    with pytest.raises(ParityError, match=r"m\.onnx was not written.*0\.99999 is required") as caught:
+        check_parity(model, path, images, name="m.onnx")
+    assert 0 < caught.value.min_cosine < MIN_COSINE
+
+
+class _Unnormalised(torch.nn.Module):
+    """Rows of length 2: as an inner product it agrees with everything."""
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        return 2 * torch.nn.functional.normalize(features)
+
+
+class _Broken(torch.nn.Module):
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        return features / 0
+
+
+@pytest.mark.parametrize("head", [_Unnormalised(), _Broken()])
+def test_rows_that_are_not_finite_and_of_unit_norm_are_refused_and_leave_no_file(
+    tmp_path: Path, head: torch.nn.Module
+) -> None:
+    model = EmbeddingModel(load_backbone(BACKBONE, "none"), head, SMALL)
+    contract = ModelContract(backbone=BACKBONE, method="raw", embedding_dim=512, preprocess=SMALL)
+    with pytest.raises(ParityError, match="was not written"):
+        export_model(model, contract=contract, out=tmp_path / "model.onnx", check_images=_random_images(3))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_drifting_export_leaves_the_previous_file_alone(
+    finished_run: FinishedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "model.onnx"
+    out.write_bytes(b"the previous model")
+    original = check_parity
+
+    def check_against_another(model: EmbeddingModel, onnx_path: Path, images: np.ndarray, *, name: str) -> float:
+        with torch.no_grad():
+            model.parts.head.linear.bias += 0.5 * model.parts.head.linear.weight.norm()
+            model.parts.head.linear.bias[0] *= -3
+        return original(model, onnx_path, images, name=name)
+
+    monkeypatch.setattr(to_onnx, "check_parity", check_against_another)
+    with pytest.raises(ParityError):
+        export_run(finished_run.path, out)
+    assert out.read_bytes() == b"the previous model"
+    assert list(tmp_path.iterdir()) == [out]
+
+
+@pytest.mark.parametrize("name", ["model", "model.onnx.txt", "folder.onnx"])
+def test_an_output_that_is_no_onnx_file_name_is_refused(finished_run: FinishedRun, tmp_path: Path, name: str) -> None:
+    (tmp_path / "folder.onnx").mkdir()
+    with pytest.raises(InputError, match=r"expected the name of a file that ends in \.onnx"):
+        export_run(finished_run.path, tmp_path / name)
+
+
+def test_an_output_that_cannot_be_written_is_named(finished_run: FinishedRun, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match=r"model\.onnx: cannot be written"):
+        export_run(finished_run.path, tmp_path / "file" / "model.onnx")
+
+
+def test_missing_folders_of_the_output_are_made(finished_run: FinishedRun, tmp_path: Path) -> None:
+    assert Path(export_run(finished_run.path, tmp_path / "a" / "b" / "m.onnx").model).is_file()
+
+
+def test_a_run_that_is_not_finished_is_refused(pictures: Path, cache: Path, tmp_path: Path) -> None:
+    class Stop(Exception):
+        pass
+
+    def stop(_: object) -> None:
+        raise Stop
+
+    run = tmp_path / "run"
+    with pytest.raises(Stop):
+        train(pictures, run, config=make_config(), machine=make_machine(cache), watcher=Watcher(on_epoch=stop))
+    with pytest.raises(RunError, match="training is not finished; continue it with"):
+        export_run(run, tmp_path / "model.onnx")
+    assert not (tmp_path / "model.onnx").exists()
+
+
+def test_a_folder_that_is_no_run_is_refused(pictures: Path, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"no training run here"):
+        export_run(pictures, tmp_path / "model.onnx")
+
+
+def test_a_run_without_its_check_images_cannot_be_exported(pictures: Path, cache: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    train(pictures, run, config=make_config(epochs=1), machine=make_machine(cache))
+    for path in (run / "parity").iterdir():
+        path.unlink()
+    with pytest.raises(InputError, match="cannot be verified"):
+        export_run(run, tmp_path / "model.onnx")
+
+
+def _export_untrained(out: Path, cache: Path, *, whiten: Path | None = None, embedding_dim: int = 8) -> ExportReport:
+    return export_untrained(
+        out, backbone=BACKBONE, weights="none", whiten=whiten, embedding_dim=embedding_dim,
+        resize=40, crop=32, cache=cache, workers=1,
+    )  # fmt: skip
+
+
+def test_raw_features_export_without_any_images(tmp_path: Path) -> None:
+    report = _export_untrained(tmp_path / "raw.onnx", tmp_path / "cache")
+    embedder = Embedder(Path(report.model))
+    contract = embedder.contract
+    assert (contract.method, contract.embedding_dim, contract.run_id, contract.class_count) == ("raw", 512, "", 0)
+    model = EmbeddingModel(load_backbone(BACKBONE, "none"), RawHead(), SMALL).eval()
+    images = _random_images(4)
+    with torch.inference_mode():
+        np.testing.assert_allclose(embedder.embed_batch(images), model(torch.from_numpy(images)), atol=1e-5)
+    assert not (tmp_path / "cache").exists()
+
+
+def test_whitening_needs_no_labels_and_gives_decorrelated_rows(pictures: Path, tmp_path: Path) -> None:
+    flat = tmp_path / "flat"
+    flat.mkdir()
+    for number, path in enumerate(sorted(pictures.rglob("*.jpg"))):
+        (flat / f"{number}.jpg").write_bytes(path.read_bytes())
+    (flat / "notes.txt").write_text("no image")
+    report = _export_untrained(tmp_path / "white.onnx", tmp_path / "cache", whiten=flat, embedding_dim=5)
+    embedder = Embedder(Path(report.model))
+    assert (embedder.contract.method, embedder.contract.embedding_dim) == ("pca-whitened", 5)
+    rows = embedder.embed_batch(np.stack([embedder.read_pixels(path)[0] for path in sorted(flat.glob("*.jpg"))]))
+    moments = rows.T @ rows / len(rows)  # of unit rows: the diagonal sums to one
+    assert np.abs(moments - np.eye(5) / 5).max() < 0.1
+
+
+def test_whitening_wider_than_the_images_span_is_refused(pictures: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"--embedding-dim 48 exceeds .* 48 images .* at most 47"):
+        _export_untrained(tmp_path / "white.onnx", tmp_path / "cache", whiten=pictures, embedding_dim=48)
+    assert not (tmp_path / "white.onnx").exists()
+
+
+def test_whitening_on_a_folder_without_images_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "notes.txt").write_text("no image")
+    with pytest.raises(InputError, match="none of the 1 files is a readable image"):
+        _export_untrained(tmp_path / "white.onnx", tmp_path / "cache", whiten=tmp_path / "folder")
+
+
+@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v3_small", pytest.param("vit_b_32", marks=pytest.mark.slow),
+                                  pytest.param("googlenet", marks=pytest.mark.slow),
+                                  pytest.param("swin_t", marks=pytest.mark.slow)])  # fmt: skip
+def test_other_architectures_export_and_agree(tmp_path: Path, name: str) -> None:
+    side = 224 if name.startswith("vit") else 64
+    report = export_untrained(
+        tmp_path / "model.onnx", backbone=name, weights="none", whiten=None, embedding_dim=8,
+        resize=side, crop=side, cache=tmp_path, workers=1,
+    )  # fmt: skip
+    assert report.min_cosine >= MIN_COSINE
+
+
+def test_an_image_size_that_the_backbone_cannot_take_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="alexnet cannot take images of --crop 32"):
+        export_untrained(
+            tmp_path / "model.onnx", backbone="alexnet", weights="none", whiten=None, embedding_dim=8,
+            resize=40, crop=32, cache=tmp_path, workers=1,
+        )  # fmt: skip

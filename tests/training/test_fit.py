@@ -1,0 +1,252 @@
+"""The two loops: early stopping, what they return, and what they refuse."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+from torch import nn
+
+from index.errors import RunError
+from training.checkpoint import load_checkpoint, pack_modules, pack_optimizer, save_checkpoint, unpack_optimizer
+from training.config import ConfidenceConfig, EmbeddingConfig, LossConfig
+from training.fit import (
+    EpochReport,
+    PhaseContext,
+    fit_confidence,
+    fit_embedding,
+    phase_generator,
+    report_line,
+    split_holdout,
+)
+from training.model import ConfidenceModule
+from training.sources import CachedSource
+
+CLASSES = 3
+
+
+def _separable(count: int = 60, *, wrong: float = 0.0) -> tuple[CachedSource, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(count) % CLASSES
+    features = nn.functional.one_hot(labels, 8).float() + 0.3 * torch.randn(count, 8, generator=generator)
+    chosen = torch.rand(count, generator=generator) < wrong
+    given = torch.where(chosen, (labels + 1) % CLASSES, labels)
+    return CachedSource(features[:, None]), given
+
+
+def _context(path: Path, reports: list[EpochReport] | None = None, *, seed: int = 0) -> PhaseContext:
+    reports = [] if reports is None else reports
+    return PhaseContext(seed=seed, device=torch.device("cpu"), checkpoint=path, on_epoch=reports.append)
+
+
+def _fit_confidence(path: Path, reports: list[EpochReport], *, wrong: float = 0.0, **options) -> ConfidenceModule:
+    source, labels = _separable(wrong=wrong)
+    config = ConfidenceConfig(**({"confidence_hidden": 16, "confidence_lr": 0.02, "confidence_epochs": 30} | options))
+    return fit_confidence(
+        source, labels, class_count=CLASSES, config=config, batch_size=16, weight_decay=1e-4,
+        context=_context(path, reports),
+    )  # fmt: skip
+
+
+def test_the_confidence_module_learns_separable_classes(tmp_path: Path) -> None:
+    reports: list[EpochReport] = []
+    module = _fit_confidence(tmp_path / "c", reports)
+    source, labels = _separable()
+    confidences = module(source.centre)
+    assert (confidences.argmax(dim=1) == labels).float().mean() > 0.95
+    assert reports[-1].loss < reports[0].loss / 2
+    assert not module.training
+    assert not any(parameter.requires_grad for parameter in module.parameters())
+
+
+def test_the_reported_loss_is_the_mean_over_images_and_classes(tmp_path: Path) -> None:
+    reports: list[EpochReport] = []
+    _fit_confidence(tmp_path / "c", reports, confidence_epochs=1, confidence_lr=1e-12, holdout=0.2)
+    untrained = ConfidenceModule(8, hidden=16, class_count=CLASSES, generator=phase_generator(0, "confidence", 0))
+    source, labels = _separable()
+    train, held = split_holdout(60, holdout=0.2, seed=0)
+    targets = nn.functional.one_hot(labels, CLASSES).float()
+    for rows, seen in ((train, reports[0].loss), (held, reports[0].held_out_loss)):
+        confidences = untrained(source.centre[rows]).double()
+        wanted = targets[rows].double()
+        losses = -(wanted * confidences.log() + (1 - wanted) * (1 - confidences).log())
+        assert seen == pytest.approx(losses.mean().item(), rel=1e-4)
+
+
+def test_early_stopping_returns_the_weights_of_the_best_held_out_epoch(tmp_path: Path) -> None:
+    reports: list[EpochReport] = []
+    options = {"wrong": 0.4, "confidence_lr": 0.05, "patience": 3, "confidence_epochs": 60, "holdout": 0.3}
+    module = _fit_confidence(tmp_path / "c", reports, **options)
+    losses = [report.held_out_loss for report in reports]
+    best = min(range(len(losses)), key=losses.__getitem__)
+    assert len(losses) == best + 1 + 3 < 60, "three epochs without a better one end the phase"
+
+    source, labels = _separable(wrong=0.4)
+    _, held = split_holdout(60, holdout=0.3, seed=0)
+    targets = nn.functional.one_hot(labels, CLASSES).float()
+    again = nn.functional.binary_cross_entropy_with_logits(module.logits(source.centre[held]), targets[held])
+    assert float(again) == pytest.approx(losses[best], rel=1e-6)
+    assert float(again) < losses[-1]
+
+
+def test_without_a_holdout_every_epoch_runs_and_the_last_weights_are_kept(tmp_path: Path) -> None:
+    reports: list[EpochReport] = []
+    module = _fit_confidence(tmp_path / "c", reports, holdout=0.0, confidence_epochs=12, patience=1)
+    assert len(reports) == 12
+    assert all(report.held_out_loss is None for report in reports)
+    tensors, _ = load_checkpoint(tmp_path / "c")
+    assert all(torch.equal(tensor, tensors[f"module.{name}"]) for name, tensor in module.state_dict().items())
+
+
+def test_the_held_out_images_are_whole_seeded_and_of_the_asked_share() -> None:
+    train, held = split_holdout(101, holdout=0.1, seed=3)
+    assert (len(train), len(held)) == (91, 10)
+    assert sorted([*train.tolist(), *held.tolist()]) == list(range(101))
+    assert torch.equal(held, split_holdout(101, holdout=0.1, seed=3)[1])
+    assert not torch.equal(held, split_holdout(101, holdout=0.1, seed=4)[1])
+
+
+def test_a_phase_that_stopped_early_does_not_go_on_when_it_is_resumed(tmp_path: Path) -> None:
+    options = {"wrong": 0.4, "confidence_lr": 0.05, "patience": 2, "confidence_epochs": 60, "holdout": 0.3}
+    reports: list[EpochReport] = []
+    module = _fit_confidence(tmp_path / "c", reports, **options)
+    again: list[EpochReport] = []
+    resumed = _fit_confidence(tmp_path / "c", again, **options)
+    assert again == []
+    assert all(torch.equal(t, resumed.state_dict()[name]) for name, t in module.state_dict().items())
+
+
+def test_held_out_images_rejoin_in_phase_two(tmp_path: Path) -> None:
+    source, labels = _separable()
+    reports: list[EpochReport] = []
+    seen: list[int] = []
+
+    class Counting(CachedSource):
+        def batch(self, rows, *, generator):
+            seen.extend(rows.tolist())
+            return super().batch(rows, generator=generator)
+
+    fit_embedding(
+        Counting(source.centre[:, None]), labels, class_count=CLASSES, loss_config=LossConfig(method="proxy-anchor"),
+        config=EmbeddingConfig(embedding_dim=4, epochs=2, batch_size=16), confidence=None,
+        context=_context(tmp_path / "e", reports),
+    )  # fmt: skip
+    assert sorted(seen) == sorted([*range(60), *range(60)])
+    assert reports[0].positives_per_sample is None
+
+
+def test_phase_two_refuses_to_start_without_a_trained_confidence_module(tmp_path: Path) -> None:
+    source, labels = _separable()
+    with pytest.raises(ValueError, match="spa needs the confidence module"):
+        fit_embedding(
+            source, labels, class_count=CLASSES, loss_config=LossConfig(),
+            config=EmbeddingConfig(epochs=1), confidence=None, context=_context(tmp_path / "e"),
+        )  # fmt: skip
+    assert not (tmp_path / "e").exists()
+
+
+def test_smooth_proxy_anchor_does_not_look_at_the_given_labels_in_phase_two(tmp_path: Path) -> None:
+    source, labels = _separable()
+    confidence = _fit_confidence(tmp_path / "c", [])
+    heads = []
+    for number, used in enumerate((labels, labels.flip(0))):
+        head = fit_embedding(
+            source, used, class_count=CLASSES, loss_config=LossConfig(),
+            config=EmbeddingConfig(embedding_dim=4, epochs=3, batch_size=16), confidence=confidence,
+            context=_context(tmp_path / f"e{number}"),
+        )  # fmt: skip
+        heads.append(head.linear.weight)
+    assert torch.equal(*heads)
+
+
+def test_positives_are_counted_as_confidences_above_lambda(tmp_path: Path) -> None:
+    source, labels = _separable()
+    reports: list[EpochReport] = []
+    confidence = _fit_confidence(tmp_path / "c", [])
+    fit_embedding(
+        source, labels, class_count=CLASSES, loss_config=LossConfig(lambda_=0.6),
+        config=EmbeddingConfig(embedding_dim=4, epochs=1, batch_size=7), confidence=confidence,
+        context=_context(tmp_path / "e", reports),
+    )  # fmt: skip
+    chosen = confidence(source.centre) > 0.6
+    assert reports[0].positives_per_sample == pytest.approx(float(chosen.sum()) / 60)
+    assert reports[0].share_without_positive == pytest.approx(float((~chosen.any(dim=1)).float().mean()))
+    assert 0 < reports[0].positives_per_sample < CLASSES
+
+
+@pytest.mark.parametrize("method", ["spa", "proxy-anchor"])
+def test_phase_two_pulls_the_classes_apart(tmp_path: Path, method: str) -> None:
+    source, labels = _separable()
+    confidence = _fit_confidence(tmp_path / "c", []) if method == "spa" else None
+    reports: list[EpochReport] = []
+    head = fit_embedding(
+        source, labels, class_count=CLASSES, loss_config=LossConfig(method=method),
+        config=EmbeddingConfig(embedding_dim=4, epochs=30, batch_size=16, lr=0.01), confidence=confidence,
+        context=_context(tmp_path / "e", reports),
+    )  # fmt: skip
+    rows = head(source.centre)
+    cosines = rows @ rows.T
+    same = labels[:, None] == labels
+    assert cosines[same].mean() > cosines[~same].mean() + 0.5
+    assert reports[-1].loss < reports[0].loss / 2
+
+
+def test_every_epoch_and_phase_draws_from_its_own_generator() -> None:
+    draws = {
+        tuple(torch.rand(4, generator=phase_generator(seed, phase, epoch)).tolist())
+        for seed in range(3) for phase in ("confidence", "embedding") for epoch in range(5)
+    }  # fmt: skip
+    assert len(draws) == 30
+    phase_generator(2**32 - 1, "embedding", 10_000)  # the largest seed that the options allow
+
+
+def test_a_metrics_line_leaves_out_what_a_phase_does_not_have() -> None:
+    report = EpochReport(phase="embedding", epoch=1, epochs=2, loss=0.5, seconds=1, images_per_second=3)
+    assert set(report_line(report)) == {"phase", "epoch", "epochs", "loss", "seconds", "images_per_second"}
+
+
+def test_a_checkpoint_restores_the_optimizer_exactly(tmp_path: Path) -> None:
+    def fresh() -> tuple[nn.Linear, torch.optim.Optimizer]:
+        torch.manual_seed(0)
+        module = nn.Linear(3, 2)
+        return module, torch.optim.AdamW(module.parameters(), lr=0.1, fused=True)
+
+    def step(module: nn.Linear, optimizer: torch.optim.Optimizer, number: int) -> None:
+        optimizer.zero_grad()
+        module(torch.full((1, 3), float(number))).pow(2).sum().backward()
+        optimizer.step()
+
+    straight, optimizer = fresh()
+    for number in range(6):
+        step(straight, optimizer, number)
+    first, optimizer = fresh()
+    for number in range(3):
+        step(first, optimizer, number)
+    save_checkpoint(tmp_path / "c", pack_modules(m=first) | pack_optimizer(optimizer), state={"epoch": 3})
+
+    second, optimizer = fresh()
+    tensors, state = load_checkpoint(tmp_path / "c")
+    second.load_state_dict({"weight": tensors["m.weight"], "bias": tensors["m.bias"]})
+    unpack_optimizer(optimizer, tensors)
+    for number in range(state["epoch"], 6):
+        step(second, optimizer, number)
+    assert torch.equal(straight.weight, second.weight)
+
+
+def test_a_checkpoint_is_safetensors_and_replaced_whole(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path / "c", {"a": torch.ones(2)}, state={"epoch": 1})
+    save_checkpoint(tmp_path / "c", {"b": torch.zeros(3)[::2]}, state={"epoch": 2})
+    with safe_open(tmp_path / "c", framework="pt") as file:
+        assert list(file.keys()) == ["b"]
+    assert load_checkpoint(tmp_path / "c")[1] == {"epoch": 2}
+    assert [path.name for path in tmp_path.iterdir()] == ["c"]
+
+
+@pytest.mark.parametrize("content", [b"", b"torn", None])
+def test_a_damaged_checkpoint_is_named(tmp_path: Path, content: bytes | None) -> None:
+    if content is not None:
+        (tmp_path / "c").write_bytes(content)
+    with pytest.raises(RunError, match="c: not a readable checkpoint"):
+        load_checkpoint(tmp_path / "c")
