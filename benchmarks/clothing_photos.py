@@ -14,12 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.record import print_machine, run_retrieval, shared_folder, write_record
-from retrieval_app.sheets import draw_sheet, find_suspects, suspect_tiles
+from index.gallery import Gallery
+from retrieval_app.sheets import draw_sheet, find_suspects, neighbour_tiles, suspect_tiles
 
 
 def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True, help="folder for everything made, and record.json")
+    parser.add_argument(
+        "--out", type=Path, required=True, help="folder for everything made, pictures and record.json"
+    )
     parser.add_argument(
         "--photos", type=Path, help="folder of class folders (default: the shared clothing photos)"
     )
@@ -61,6 +64,9 @@ def main() -> None:
     suspects = find_suspects(run / "confidences.csv", count=12)
     picture = out / "suspects.png"
     draw_sheet(suspect_tiles(suspects), picture, columns=6, title="The twelve most suspicious labels")
+    gallery = Gallery.open(out / "gallery-spa")
+    tiles = neighbour_tiles(gallery, gallery.sample(5, seed=options.seed), neighbours=5)
+    draw_sheet(tiles, out / "neighbours.png", columns=6, title="Five photos and their nearest others")
     print_machine([options.seed])
     print_results(results, query=query, picture=picture)
     write_record(out / "record.json", settings=vars(options), results=results)
@@ -88,7 +94,7 @@ def print_results(results: dict[str, Any], *, query: Path, picture: Path) -> Non
     print(f"search with {query.parent.name}/{query.name}: {results['search']['seconds']:.2f} s from a cold start")
     for hit in results["search"]["results"]:
         print(f"  {hit['rank']}  {hit['score']:.4f}  {hit['label']:<12} {hit['path']}")
-    print(f"suspicious labels: {picture}")
+    print(f"suspicious labels: {picture}; neighbours: {picture.with_name('neighbours.png')}")
 
 
 if __name__ == "__main__":

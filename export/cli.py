@@ -39,8 +39,9 @@ if TYPE_CHECKING:
     help="With --whiten: folder of backbone features.",
 )  # fmt: skip
 @output_options
+@click.pass_context
 def export(
-    run: Path | None, out: Path, backbone: str | None, weights: str | None, whiten: Path | None,
+    context: click.Context, run: Path | None, out: Path, backbone: str | None, weights: str | None, whiten: Path | None,
     embedding_dim: int, resize: int, crop: int, cache: Path, as_json: bool,
 ) -> None:  # fmt: skip
     """Write a trained RUN, or a backbone without any training, to one portable ONNX file.
@@ -57,14 +58,17 @@ def export(
     if (run is None) == (backbone is None):
         raise click.UsageError("give either a RUN folder, or --backbone NAME with --weights")
     if run is not None:
-        if weights is not None or whiten is not None:
-            raise click.UsageError("--weights and --whiten go with --backbone, not with a RUN")
+        _refuse_unused(
+            context, "weights", "whiten", "embedding_dim", "resize", "crop", "cache", needs="--backbone"
+        )
         from export.commands import export_run
 
         report = export_run(run, out)
     else:
         if weights is None:
             raise click.UsageError("--backbone needs --weights imagenet, none or a FILE")
+        if whiten is None:
+            _refuse_unused(context, "embedding_dim", "cache", needs="--whiten")
         from export.commands import export_untrained
 
         with progress_bar("features") as progress:
@@ -81,6 +85,13 @@ def export(
                 progress=progress,
             )
     emit(report.to_json(), as_json=as_json, text=_format(report))
+
+
+def _refuse_unused(context: click.Context, *names: str, needs: str) -> None:
+    """Options that would do nothing are a misunderstanding: the file would not be the one that was asked for."""
+    for name in names:
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"--{name.replace('_', '-')} goes with {needs}")
 
 
 def _format(report: ExportReport) -> str:

@@ -23,7 +23,7 @@ from index.images import read_image
 from index.metrics import DEFAULT_KS
 from index.preprocess import PreprocessConfig, resize_image
 from retrieval_app.drawing.catalogue import KINDS, draw_catalogue
-from retrieval_app.sheets import QUERY, RIGHT, WRONG, Tile, draw_sheet, find_suspects, suspect_tiles
+from retrieval_app.sheets import draw_sheet, find_suspects, neighbour_tiles, suspect_tiles
 from training.checkpoint import save_checkpoint
 from training.config import ConfidenceConfig, DataConfig, EmbeddingConfig, InputConfig, LossConfig, TrainConfig
 from training.datasets import list_dataset
@@ -254,12 +254,7 @@ def _draw_sheets(folder: DemoFolder, gallery: Gallery) -> None:
     draw_sheet(
         suspect_tiles(suspects), folder.path / "suspects.png", columns=6, title="The twelve most suspicious labels"
     )
-    tiles = []
-    for query in gallery.sample(6, seed=3):
-        tiles.append(Tile(gallery.image_path(query.id), (f"query: {query.label}",), QUERY))
-        for hit in gallery.search(gallery.vector(query.id), k=5, exclude_id=query.id):
-            border = RIGHT if hit.label == query.label else WRONG
-            tiles.append(Tile(gallery.image_path(hit.id), (f"{hit.label} {hit.score:.2f}",), border))
+    tiles = neighbour_tiles(gallery, gallery.sample(6, seed=3), neighbours=5)
     draw_sheet(
         tiles, folder.path / "results.png", columns=6, title="Six queries of unseen kinds and their neighbours"
     )

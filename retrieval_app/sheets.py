@@ -11,6 +11,7 @@ from pathlib import Path
 from PIL import Image, ImageDraw, ImageFont
 
 from index.errors import InputError
+from index.gallery import Gallery, GalleryImage
 from index.images import printable_path, read_image
 
 TILE = 160
@@ -75,6 +76,21 @@ def suspect_tiles(suspects: Sequence[Suspect]) -> list[Tile]:
         )
         for suspect in suspects
     ]
+
+
+def neighbour_tiles(gallery: Gallery, queries: Sequence[GalleryImage], *, neighbours: int) -> list[Tile]:
+    """Rows of a query and its nearest other members, bordered by whether the labels agree.
+
+    Raises:
+        InputError: a member's file has vanished.
+    """
+    tiles = []
+    for query in queries:
+        tiles.append(Tile(gallery.image_path(query.id), (f"query: {query.label}",), QUERY))
+        for hit in gallery.search(gallery.vector(query.id), k=neighbours, exclude_id=query.id):
+            border = RIGHT if hit.label == query.label else WRONG
+            tiles.append(Tile(gallery.image_path(hit.id), (f"{hit.label} {hit.score:.2f}",), border))
+    return tiles
 
 
 def draw_sheet(tiles: Sequence[Tile], out: Path, *, columns: int, title: str) -> None:

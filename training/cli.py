@@ -46,7 +46,13 @@ def default_cache() -> Path:
     "--cache", type=click.Path(path_type=Path), default=default_cache, show_default="your cache folder",
     help="Folder of backbone features, shared by runs.",
 )  # fmt: skip
-@click.option("--device", default="auto", show_default=True, type=click.Choice(["auto", "cpu", "cuda"]))
+@click.option(
+    "--device",
+    default="auto",
+    show_default=True,
+    type=click.Choice(["auto", "cpu", "cuda"]),
+    help="Where to compute.",
+)
 @click.option(
     "--precision", default="auto", show_default=True, type=click.Choice(["auto", "float32", "bfloat16"]),
     help="Of the backbone pass; auto takes bfloat16 where the hardware computes it.",

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Column
 
 from training.fit import EpochReport
 from training.train import Watcher
@@ -34,12 +35,12 @@ def watch_training() -> Iterator[Watcher]:
         return
     columns = (
         TextColumn("[bold]{task.description}"),
-        BarColumn(bar_width=24),
+        BarColumn(bar_width=12),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[figures]}"),
         TimeRemainingColumn(),
+        TextColumn("{task.fields[figures]}", table_column=Column(ratio=1, no_wrap=True)),  # takes what is left
     )
-    with Progress(*columns, console=Console(stderr=True)) as bars:
+    with Progress(*columns, console=Console(stderr=True), expand=True) as bars:
         tasks: dict[str, TaskID] = {}
 
         def update(name: str, *, done: int, total: int, figures: str) -> None:

@@ -81,10 +81,15 @@ def test_the_confidence_module_and_the_proxies_stay_behind(exported: ExportRepor
     model = onnx.load(exported.model)
     shapes = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
     constants = [
-        tuple(attribute.t.dims) for node in model.graph.node for attribute in node.attribute if attribute.HasField("t")
+        tuple(attribute.t.dims)
+        for node in model.graph.node
+        for attribute in node.attribute
+        if attribute.HasField("t")
     ]
     every_shape = {*shapes.values(), *constants}
-    assert not [name for name in shapes for word in ("confiden", "prox", "reduce", "classify") if word in name.lower()]
+    assert not [
+        name for name in shapes for word in ("confiden", "prox", "reduce", "classify") if word in name.lower()
+    ]
     proxies, hidden, classify = (4, 8), (16, 512), (4, 16)
     for shape in (proxies, hidden, classify):
         assert shape not in every_shape
@@ -95,7 +100,9 @@ def test_the_confidence_module_and_the_proxies_stay_behind(exported: ExportRepor
     )
 
 
-def test_the_file_says_nothing_of_the_machine_that_wrote_it(exported: ExportReport, finished_run: FinishedRun) -> None:
+def test_the_file_says_nothing_of_the_machine_that_wrote_it(
+    exported: ExportReport, finished_run: FinishedRun
+) -> None:
     data = Path(exported.model).read_bytes()
     for word in (str(Path.cwd()), str(finished_run.path), str(Path.home()) + "/", "site-packages", ".py"):
         assert word.encode() not in data
@@ -203,7 +210,9 @@ def test_a_drifting_export_leaves_the_previous_file_alone(
 
 
 @pytest.mark.parametrize("name", ["model", "model.onnx.txt", "folder.onnx"])
-def test_an_output_that_is_no_onnx_file_name_is_refused(finished_run: FinishedRun, tmp_path: Path, name: str) -> None:
+def test_an_output_that_is_no_onnx_file_name_is_refused(
+    finished_run: FinishedRun, tmp_path: Path, name: str
+) -> None:
     (tmp_path / "folder.onnx").mkdir()
     with pytest.raises(InputError, match=r"expected the name of a file that ends in \.onnx"):
         export_run(finished_run.path, tmp_path / name)
@@ -220,14 +229,14 @@ def test_missing_folders_of_the_output_are_made(finished_run: FinishedRun, tmp_p
 
 
 def test_a_run_that_is_not_finished_is_refused(pictures: Path, cache: Path, tmp_path: Path) -> None:
-    class Stop(Exception):
+    class StopError(Exception):
         pass
 
     def stop(_: object) -> None:
-        raise Stop
+        raise StopError
 
     run = tmp_path / "run"
-    with pytest.raises(Stop):
+    with pytest.raises(StopError):
         train(pictures, run, config=make_config(), machine=make_machine(cache), watcher=Watcher(on_epoch=stop))
     with pytest.raises(RunError, match="training is not finished; continue it with"):
         export_run(run, tmp_path / "model.onnx")
@@ -248,7 +257,9 @@ def test_a_run_without_its_check_images_cannot_be_exported(pictures: Path, cache
         export_run(run, tmp_path / "model.onnx")
 
 
-def _export_untrained(out: Path, cache: Path, *, whiten: Path | None = None, embedding_dim: int = 8) -> ExportReport:
+def _export_untrained(
+    out: Path, cache: Path, *, whiten: Path | None = None, embedding_dim: int = 8
+) -> ExportReport:
     return export_untrained(
         out, backbone=BACKBONE, weights="none", whiten=whiten, embedding_dim=embedding_dim,
         resize=40, crop=32, cache=cache, workers=1,
@@ -294,9 +305,10 @@ def test_whitening_on_a_folder_without_images_is_refused(tmp_path: Path) -> None
         _export_untrained(tmp_path / "white.onnx", tmp_path / "cache", whiten=tmp_path / "folder")
 
 
-@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v3_small", pytest.param("vit_b_32", marks=pytest.mark.slow),
-                                  pytest.param("googlenet", marks=pytest.mark.slow),
-                                  pytest.param("swin_t", marks=pytest.mark.slow)])  # fmt: skip
+SLOW = ("mobilenet_v3_small", "googlenet", "vit_b_32", "swin_t")
+
+
+@pytest.mark.parametrize("name", ["resnet18", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
 def test_other_architectures_export_and_agree(tmp_path: Path, name: str) -> None:
     side = 224 if name.startswith("vit") else 64
     report = export_untrained(

@@ -43,7 +43,9 @@ def _context(path: Path, reports: list[EpochReport] | None = None, *, seed: int 
 
 def _fit_confidence(path: Path, reports: list[EpochReport], *, wrong: float = 0.0, **options) -> ConfidenceModule:
     source, labels = _separable(wrong=wrong)
-    config = ConfidenceConfig(**({"confidence_hidden": 16, "confidence_lr": 0.02, "confidence_epochs": 30} | options))
+    config = ConfidenceConfig(
+        **({"confidence_hidden": 16, "confidence_lr": 0.02, "confidence_epochs": 30} | options)
+    )
     return fit_confidence(
         source, labels, class_count=CLASSES, config=config, batch_size=16, weight_decay=1e-4,
         context=_context(path, reports),

@@ -147,10 +147,8 @@ def test_without_any_positive_the_loss_is_the_negative_term_alone() -> None:
 @pytest.mark.parametrize("normalisation", NORMALISATIONS)
 def test_with_positives_only_the_negative_term_and_its_gradient_are_exactly_zero(normalisation: str) -> None:
     embeddings, _, _, _ = draw_batch(8, batch=6, classes=3, width=4)
-    # orthogonal to every embedding but one: the pull is the same whether or not a push exists
     everything = torch.ones(6, 3, dtype=torch.float64)
-    aligned = embeddings[:1].expand(3, 4).contiguous()
-    same = aligned[:1].expand(6, 4).contiguous()
+    aligned, same = (embeddings[:1].repeat(count, 1) for count in (3, 6))  # every cosine is 1
     value, by_embedding, by_proxy = value_and_gradients(
         smooth_proxy_anchor_loss, same, aligned, everything, **{**SPA, "alpha": 1e4},
         negative_normalisation=normalisation,

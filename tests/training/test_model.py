@@ -6,7 +6,6 @@ import math
 import pickle
 import random
 import re
-import warnings
 from pathlib import Path
 
 import pytest
@@ -184,6 +183,7 @@ def test_a_torn_weights_file_is_refused(tmp_path: Path) -> None:
         load_backbone("squeezenet1_1", str(tmp_path / "torn.pth"))
 
 
+@pytest.mark.filterwarnings("ignore:Detected pickle protocol")
 def test_damaged_weights_files_never_end_in_anything_but_weights_or_a_named_error(tmp_path: Path) -> None:
     source, path = tmp_path / "source.pth", tmp_path / "damaged.pth"
     torch.save({"features.0.weight": torch.randn(3, 3)}, source, _use_new_zipfile_serialization=False)
@@ -193,8 +193,7 @@ def test_damaged_weights_files_never_end_in_anything_but_weights_or_a_named_erro
         for _ in range(dice.randint(1, 8)):
             damaged[dice.randrange(len(damaged))] = dice.randrange(256)
         path.write_bytes(damaged)
-        with pytest.raises(InputError), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch's remarks on pickles of other versions
+        with pytest.raises(InputError, match=r"damaged\.pth"):
             load_backbone("squeezenet1_1", str(path))
 
 
@@ -207,6 +206,31 @@ def test_a_file_of_other_things_than_tensors_is_refused(tmp_path: Path) -> None:
 def test_a_missing_weights_file_is_named_with_the_alternatives(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"nowhere\.pth: no such weights file.*imagenet, none"):
         load_backbone("squeezenet1_1", str(tmp_path / "nowhere.pth"))
+
+
+def test_imagenet_weights_come_from_torchvisions_own_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = torchvision.models.get_model_weights("squeezenet1_1").DEFAULT.url
+    fetched = tmp_path / "hub" / "checkpoints" / url.rpartition("/")[2]
+    fetched.parent.mkdir(parents=True)
+    source = torchvision.models.squeezenet1_1(weights=None)
+    torch.save(source.state_dict(), fetched)
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    loaded = load_backbone("squeezenet1_1", "imagenet").module.state_dict()
+    assert all(torch.equal(tensor, source.state_dict()[name]) for name, tensor in loaded.items())
+
+
+def test_imagenet_weights_that_cannot_be_fetched_are_an_error_with_the_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")  # nothing listens there
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(InputError, match=r"squeezenet1_1 could not be fetched .* --weights FILE"):
+        load_backbone("squeezenet1_1", "imagenet")
 
 
 def test_an_unknown_backbone_name_suggests_near_ones() -> None:

@@ -28,14 +28,14 @@ from training.run_folder import RunFolder
 from training.train import Watcher, resolve_device, train
 
 
-class Interruption(Exception):
+class InterruptionError(Exception):
     """Stands for whatever ends a process."""
 
 
 def _interrupt_at(phase: str, epoch: int) -> Watcher:
     def on_epoch(report: EpochReport) -> None:
         if (report.phase, report.epoch) == (phase, epoch):
-            raise Interruption
+            raise InterruptionError
 
     return Watcher(on_epoch=on_epoch)
 
@@ -63,7 +63,9 @@ def _weights(run: Path) -> bytes:
 
 
 def test_a_run_folder_holds_all_that_was_promised(finished_run: FinishedRun) -> None:
-    names = {path.relative_to(finished_run.path).as_posix() for path in finished_run.path.rglob("*") if path.is_file()}
+    names = {
+        path.relative_to(finished_run.path).as_posix() for path in finished_run.path.rglob("*") if path.is_file()
+    }
     assert names == {
         "config.json", "features.json", "labels.csv", "skipped.csv", "environment.json", "metrics.jsonl",
         "checkpoints/confidence.safetensors", "checkpoints/embedding.safetensors",
@@ -154,14 +156,21 @@ def test_the_trained_parts_come_back_from_the_folder(finished_run: FinishedRun) 
 
 @pytest.mark.parametrize(
     ("phase", "epoch"),
-    [("confidence", 1), ("confidence", 2), ("confidence", 3), ("embedding", 1), ("embedding", 3), ("embedding", 4)],
+    [
+        ("confidence", 1),
+        ("confidence", 2),
+        ("confidence", 3),
+        ("embedding", 1),
+        ("embedding", 3),
+        ("embedding", 4),
+    ],
 )
 def test_an_interrupted_run_goes_on_to_the_same_bits(
     finished_run: FinishedRun, cache: Path, tmp_path: Path, phase: str, epoch: int
 ) -> None:
     config, machine = make_config(label_noise="uniform:0.25"), make_machine(cache)
     out, data, val = tmp_path / "run", finished_run.data, finished_run.val
-    with pytest.raises(Interruption):
+    with pytest.raises(InterruptionError):
         train(data, out, config=config, machine=machine, val=val, watcher=_interrupt_at(phase, epoch))
     report = train(data, out, config=config, machine=machine, val=val, resume=True)
     assert _weights(out) == _weights(finished_run.path)
@@ -181,10 +190,10 @@ def test_a_run_that_is_interrupted_in_every_epoch_arrives_at_the_same_bits(
     def stop_at_news(report: EpochReport) -> None:
         if (report.phase, report.epoch) not in seen:
             seen.add((report.phase, report.epoch))
-            raise Interruption
+            raise InterruptionError
 
     for attempt in range(7):
-        with pytest.raises(Interruption):
+        with pytest.raises(InterruptionError):
             train(
                 finished_run.data, out, config=config, machine=machine, val=finished_run.val, resume=attempt > 0,
                 watcher=Watcher(on_epoch=stop_at_news),
@@ -227,7 +236,9 @@ def test_a_killed_process_leaves_a_run_that_goes_on_to_the_same_bits(
     assert _figures(out) == _figures(finished_run.path)
 
 
-def test_resuming_a_finished_run_gives_its_report_and_touches_nothing(finished_run: FinishedRun, tmp_path: Path) -> None:
+def test_resuming_a_finished_run_gives_its_report_and_touches_nothing(
+    finished_run: FinishedRun, tmp_path: Path
+) -> None:
     before = {path: path.stat().st_mtime_ns for path in finished_run.path.rglob("*")}
     report = train(
         finished_run.data, finished_run.path, config=make_config(label_noise="uniform:0.25"),
@@ -244,7 +255,9 @@ def test_an_existing_run_is_never_overwritten(finished_run: FinishedRun, picture
 
 
 @pytest.mark.parametrize("kind", ["folder", "file"])
-def test_something_else_in_the_way_is_never_overwritten(tmp_path: Path, pictures: Path, cache: Path, kind: str) -> None:
+def test_something_else_in_the_way_is_never_overwritten(
+    tmp_path: Path, pictures: Path, cache: Path, kind: str
+) -> None:
     out = tmp_path / "out"
     if kind == "folder":
         out.mkdir()
@@ -261,12 +274,14 @@ def test_resuming_where_there_is_no_run_is_refused(tmp_path: Path, pictures: Pat
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("changes", [{"seed": 1}, {"lambda_": 0.2}, {"epochs": 5}, {"label_noise": None}, {"crop": 24}])
+@pytest.mark.parametrize(
+    "changes", [{"seed": 1}, {"lambda_": 0.2}, {"epochs": 5}, {"label_noise": None}, {"crop": 24}]
+)
 def test_resuming_with_another_option_is_refused_by_name(
     finished_run: FinishedRun, cache: Path, changes: dict[str, Any]
 ) -> None:
     config = make_config(**({"label_noise": "uniform:0.25"} | changes))
-    (name, value), = changes.items()
+    ((name, value),) = changes.items()
     with pytest.raises(RunError, match=rf"cannot resume with other options: {name} was .*, is {value}"):
         train(finished_run.data, finished_run.path, config=config, machine=make_machine(cache), resume=True,
               val=finished_run.val)  # fmt: skip
@@ -277,7 +292,9 @@ def test_resuming_with_other_data_or_validation_images_is_refused_by_name(
 ) -> None:
     config, machine = make_config(label_noise="uniform:0.25"), make_machine(cache)
     with pytest.raises(RunError, match=r"data was .*, is "):
-        train(finished_run.val, finished_run.path, config=config, machine=machine, val=finished_run.val, resume=True)
+        train(
+            finished_run.val, finished_run.path, config=config, machine=machine, val=finished_run.val, resume=True
+        )
     with pytest.raises(RunError, match=r"val was .*, is None"):
         train(finished_run.data, finished_run.path, config=config, machine=machine, resume=True)
 
@@ -286,14 +303,22 @@ def test_resuming_with_other_data_or_validation_images_is_refused_by_name(
 def half_run(pictures: Path, cache: Path, tmp_path: Path) -> Path:
     """A run that was interrupted in phase 2."""
     out = tmp_path / "half"
-    with pytest.raises(Interruption):
-        train(pictures, out, config=make_config(), machine=make_machine(cache), watcher=_interrupt_at("embedding", 2))
+    with pytest.raises(InterruptionError):
+        train(
+            pictures, out, config=make_config(), machine=make_machine(cache), watcher=_interrupt_at("embedding", 2)
+        )
     return out
 
 
 def test_resuming_in_another_precision_is_refused_by_name(half_run: Path, pictures: Path, cache: Path) -> None:
     with pytest.raises(RunError, match="precision was 'float32', is 'bfloat16'"):
-        train(pictures, half_run, config=make_config(), machine=make_machine(cache, precision="bfloat16"), resume=True)
+        train(
+            pictures,
+            half_run,
+            config=make_config(),
+            machine=make_machine(cache, precision="bfloat16"),
+            resume=True,
+        )
 
 
 def test_resuming_with_other_weights_is_refused_by_name(half_run: Path, pictures: Path, cache: Path) -> None:
@@ -305,7 +330,7 @@ def test_resuming_with_other_weights_is_refused_by_name(half_run: Path, pictures
 def test_resuming_after_images_changed_is_refused(pictures: Path, cache: Path, tmp_path: Path) -> None:
     data, out = tmp_path / "data", tmp_path / "run"
     shutil.copytree(pictures, data)
-    with pytest.raises(Interruption):
+    with pytest.raises(InterruptionError):
         train(data, out, config=make_config(), machine=make_machine(cache), watcher=_interrupt_at("confidence", 1))
     victim = sorted(data.rglob("*.jpg"))[3]
     victim.write_bytes(sorted(data.rglob("*.jpg"))[4].read_bytes())
@@ -319,7 +344,7 @@ def test_images_that_appear_after_the_start_do_not_join_a_resumed_run(
     data = tmp_path / "data"
     shutil.copytree(pictures, data)
     straight = train(data, tmp_path / "straight", config=make_config(), machine=make_machine(cache))
-    with pytest.raises(Interruption):
+    with pytest.raises(InterruptionError):
         train(data, tmp_path / "run", config=make_config(), machine=make_machine(cache),
               watcher=_interrupt_at("embedding", 1))  # fmt: skip
     first = sorted(data.rglob("*.jpg"))[0]
@@ -337,7 +362,7 @@ def test_unusable_images_are_skipped_counted_and_still_known_after_a_resume(
     kind = sorted(path for path in data.iterdir())[0]
     (kind / "broken.jpg").write_bytes(b"")
     (kind / "dangling.jpg").symlink_to(tmp_path / "nowhere")
-    with pytest.raises(Interruption):
+    with pytest.raises(InterruptionError):
         train(data, out, config=make_config(), machine=make_machine(cache), watcher=_interrupt_at("embedding", 1))
     report = train(data, out, config=make_config(), machine=make_machine(cache), resume=True)
     assert (report["images"], report["skipped"]) == (48, 2)
@@ -386,7 +411,13 @@ def test_the_seed_changes_the_result_and_not_the_features(
 
     monkeypatch.setattr(Extractor, "extract", compute_nothing)
     for name, seed in (("1", 1), ("again", 0)):
-        train(pictures, tmp_path / name, config=make_config(seed=seed), machine=make_machine(cache), backbone=backbone)
+        train(
+            pictures,
+            tmp_path / name,
+            config=make_config(seed=seed),
+            machine=make_machine(cache),
+            backbone=backbone,
+        )
     assert _weights(tmp_path / "0") == _weights(tmp_path / "again")
     assert _weights(tmp_path / "0") != _weights(tmp_path / "1")
 
@@ -407,14 +438,16 @@ def test_other_sources_of_features_train_and_resume_to_the_same_bits(
     plain = make_config(epochs=2, confidence_epochs=2)
     train(pictures, tmp_path / "plain", config=plain, machine=machine)
     train(pictures, tmp_path / "straight", config=config, machine=machine)
-    with pytest.raises(Interruption):
+    with pytest.raises(InterruptionError):
         train(pictures, tmp_path / "run", config=config, machine=machine, watcher=_interrupt_at("embedding", 1))
     train(pictures, tmp_path / "run", config=config, machine=machine, resume=True)
     assert _weights(tmp_path / "run") == _weights(tmp_path / "straight")
     assert _weights(tmp_path / "run") != _weights(tmp_path / "plain")
 
 
-def test_proxy_anchor_makes_no_confidences(pictures: Path, other_pictures: Path, cache: Path, tmp_path: Path) -> None:
+def test_proxy_anchor_makes_no_confidences(
+    pictures: Path, other_pictures: Path, cache: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "run"
     config = make_config(method="proxy-anchor")
     report = train(pictures, out, config=config, machine=make_machine(cache), val=other_pictures)
@@ -462,9 +495,7 @@ def test_validation_images_that_cannot_be_scored_are_refused_before_training(
     assert epochs == []
 
 
-def test_an_output_that_cannot_be_written_is_named_before_any_features(
-    pictures: Path, tmp_path: Path
-) -> None:
+def test_an_output_that_cannot_be_written_is_named_before_any_features(pictures: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match="the run folder cannot be written"):
         train(pictures, tmp_path / "file" / "run", config=make_config(), machine=make_machine(tmp_path / "cache"))
@@ -495,3 +526,18 @@ def test_the_fixture_and_the_command_line_flags_agree(pictures: Path) -> None:
     names = {"resize": "40", "crop": "32", "confidence-epochs": "3", "epochs": "4", "embedding-dim": "8"}
     given = dict(zip(FLAGS[::2], FLAGS[1::2], strict=True))
     assert {name: given[f"--{name}"] for name in names} == names
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("features", ["live", "cached:2"])
+def test_on_a_gpu_an_interrupted_run_goes_on_to_the_same_bits(
+    pictures: Path, other_pictures: Path, tmp_path: Path, features: str
+) -> None:
+    config = make_config(features=features)
+    machine = make_machine(tmp_path / "cache", device=torch.device("cuda"), precision="auto")
+    train(pictures, tmp_path / "straight", config=config, machine=machine, val=other_pictures)
+    with pytest.raises(InterruptionError):
+        train(pictures, tmp_path / "run", config=config, machine=machine, val=other_pictures,
+              watcher=_interrupt_at("embedding", 2))  # fmt: skip
+    train(pictures, tmp_path / "run", config=config, machine=machine, val=other_pictures, resume=True)
+    assert _weights(tmp_path / "run") == _weights(tmp_path / "straight")

@@ -1,0 +1,91 @@
+"""The README's commands, run in their order in a folder like the one it speaks of."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+import torch
+import torchvision
+
+from retrieval_app.drawing.catalogue import KINDS, draw_catalogue
+
+README = Path(__file__).parents[2] / "README.md"
+# Not run here: making the environment, the two make targets (they run everything, this test too), the benchmarks.
+ELSEWHERE = ("pip ", "make ", "git ", "cd ", "python -m benchmarks")
+# Run by the slow test of the demo.
+SLOW = ("retrieval demo",)
+
+
+def readme_commands() -> list[str]:
+    """Every `$ command` of the README's console blocks, in order."""
+    blocks = re.findall(r"```console\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
+    return [line[2:] for block in blocks for line in block.replace("\\\n", " ").splitlines() if line[:2] == "$ "]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Photos in class folders, other photos to test on, a query, and ImageNet weights as torchvision caches them."""
+    folder = tmp_path_factory.mktemp("readme")
+    draw_catalogue(folder / "photos", kinds=KINDS[:3], pictures_per_kind=12, seed=0)
+    draw_catalogue(folder / "test", kinds=KINDS[3:5], pictures_per_kind=4, seed=0)
+    shutil.copy(next((folder / "test").rglob("*.jpg")), folder / "query.jpg")
+    checkpoints = folder / "torch" / "hub" / "checkpoints"
+    checkpoints.mkdir(parents=True)
+    name = Path(torchvision.models.ResNet50_Weights.DEFAULT.url).name
+    torch.save(torchvision.models.resnet50(weights=None).state_dict(), checkpoints / name)
+    return folder
+
+
+def test_the_readme_shows_every_command_of_the_program() -> None:
+    shown = readme_commands()
+    for name in ("train", "export", "index build", "search", "evaluate", "serve", "demo"):
+        assert any(command.startswith(f"retrieval {name}") for command in shown), name
+
+
+def test_every_command_of_the_readme_runs(folder: Path) -> None:
+    environment = {
+        **os.environ,
+        "TORCH_HOME": str(folder / "torch"),
+        "XDG_CACHE_HOME": str(folder / "cache"),
+        "PYTHONPATH": str(README.parent),
+    }
+    ran = 0
+    for command in readme_commands():
+        if command.startswith((*ELSEWHERE, *SLOW)):
+            continue
+        program, *arguments = shlex.split(command)
+        assert program == "retrieval", f"the README shows a command that no test runs: {command}"
+        words = [sys.executable, "-m", "retrieval_app", *arguments]
+        if arguments[0] == "serve":
+            serve_until_it_answers(words, folder=folder, environment=environment)
+        else:
+            done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, f"{command}\n{done.stderr}"
+        ran += 1
+    assert ran >= 8
+
+
+def serve_until_it_answers(words: list[str], *, folder: Path, environment: dict[str, str]) -> None:
+    """Start the page, read its address from stdout, get it, and end it as Ctrl-C does."""
+    process = subprocess.Popen(
+        [*words, "--port", "0"], cwd=folder, env=environment, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        with urllib.request.urlopen(url, timeout=30) as answer:
+            assert b"image search" in answer.read()
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait(timeout=30)
+        if process.stdout is not None:
+            process.stdout.close()

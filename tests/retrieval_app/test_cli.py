@@ -1,0 +1,89 @@
+"""The root command: quick to help, honest about errors, one exit code for each kind of end."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from retrieval_app.cli import COMMANDS, main, root
+
+HEAVY = {"torch", "torchvision", "numpy", "PIL", "onnxruntime", "faiss", "gradio", "fastapi"}
+
+
+def leaf_commands() -> Iterator[tuple[str, click.Command]]:
+    """Every command that does something, by the words that call it."""
+    context = click.Context(root)
+    for name in COMMANDS:
+        command = root.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from ((f"{name} {child}", leaf) for child, leaf in command.commands.items())
+        else:
+            yield name, command
+
+
+def loaded_by(*arguments: str) -> set[str]:
+    """The heavy packages that a command line has imported when it ends."""
+    code = (
+        "import json, sys; from retrieval_app.cli import main; main(sys.argv[1:]); "
+        "print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True)
+    return HEAVY & set(json.loads(done.stdout.splitlines()[-1]))
+
+
+@pytest.mark.parametrize("name", [name for name, _ in leaf_commands()])
+def test_every_command_has_help_with_examples_and_every_option_says_what_it_does(name: str) -> None:
+    command = dict(leaf_commands())[name]
+    assert f"retrieval {name}" in (command.help or "")
+    options = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
+    assert [option.name for option in options if not option.help] == []
+    assert {"as_json", "debug"} <= {option.name for option in options}
+
+
+def test_the_overview_names_every_command() -> None:
+    context = click.Context(root, info_name="retrieval")
+    overview = root.get_help(context)
+    assert all(f"  {name} " in overview for name in COMMANDS)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], *([*name.split(), "--help"] for name, _ in leaf_commands())], ids=" ".join
+)
+def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
+    assert loaded_by(*arguments) == set()
+
+
+def test_an_expected_error_is_one_line_and_exit_code_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["search", str(tmp_path / "nothing"), "query.jpg"]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("error: ")
+    assert captured.err.count("\n") == 1
+
+
+def test_debug_shows_the_traceback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["search", str(tmp_path / "nothing"), "query.jpg", "--debug"]) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["nonsense"], ["search"], ["search", "g", "i", "-k", "0"], ["evaluate"]])
+def test_wrong_usage_is_exit_code_two(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    assert capsys.readouterr().out == ""
+
+
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)  # as if it were not installed
+    for name in [name for name in sys.modules if name.startswith(("training.", "export."))]:
+        monkeypatch.delitem(sys.modules, name)
+    assert main(["train", "photos", "--weights", "none", "--out", "run"]) == 1
+    assert "pip install 'retrieval-app[train]'" in capsys.readouterr().err

@@ -1,0 +1,52 @@
+"""What training shows on stderr: a line an epoch in a log, bars that fit on a terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+
+from training.fit import EpochReport
+from training.progress import describe_epoch, watch_training
+
+CONFIDENCE = EpochReport("confidence", 2, 3, loss=0.5, seconds=1, images_per_second=1234, held_out_loss=0.25)
+EMBEDDING = EpochReport(
+    "embedding", 7, 40, loss=1.5, seconds=1, images_per_second=1234, positives_per_sample=1.25,
+    share_without_positive=0.125,
+)  # fmt: skip
+
+
+def test_an_epoch_is_told_with_the_figures_of_its_phase() -> None:
+    assert describe_epoch(CONFIDENCE) == "loss 0.5000, held out 0.2500, 1,234 images/s"
+    assert describe_epoch(EMBEDDING) == "loss 1.5000, 1.25 positives a sample, 12.5% without, 1,234 images/s"
+
+
+def test_in_a_log_every_epoch_is_a_line_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    with watch_training() as watcher:
+        watcher.on_images("features", 1, 2)
+        watcher.on_epoch(CONFIDENCE)
+        watcher.on_validation(10, {1: 0.5, 2: 0.75})
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.splitlines() == [
+        f"confidence 2/3: {describe_epoch(CONFIDENCE)}",
+        "embedding 10: Recall @1 50.00, @2 75.00 % on --val",
+    ]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+def test_on_a_terminal_of_eighty_columns_bars_counts_and_losses_are_all_seen(monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "xterm")
+    reader, writer = os.openpty()
+    with os.fdopen(writer, "w", encoding="utf-8") as terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        with watch_training() as watcher:
+            watcher.on_images("validation features", 5, 20)
+            watcher.on_epoch(EMBEDDING)
+            watcher.on_validation(7, {1: 0.5})
+    shown = os.read(reader, 65536).decode("utf-8", "replace")
+    os.close(reader)
+    for text in ("5/20", "7/40", "━", "loss 1.5000", "Recall @"):
+        assert text in shown
