@@ -37,6 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("readme")
     draw_catalogue(folder / "photos", kinds=KINDS[:3], pictures_per_kind=12, seed=0)
     draw_catalogue(folder / "test", kinds=KINDS[3:5], pictures_per_kind=4, seed=0)
+    draw_catalogue(folder / "queries", kinds=KINDS[:3], pictures_per_kind=2, seed=1)
     shutil.copy(next((folder / "test").rglob("*.jpg")), folder / "query.jpg")
     checkpoints = folder / "torch" / "hub" / "checkpoints"
     checkpoints.mkdir(parents=True)

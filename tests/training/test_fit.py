@@ -195,6 +195,35 @@ def test_phase_two_pulls_the_classes_apart(tmp_path: Path, method: str) -> None:
     assert reports[-1].loss < reports[0].loss / 2
 
 
+def test_every_option_of_the_optimizer_reaches_its_weights(tmp_path: Path) -> None:
+    source, labels = _separable()
+
+    def fit(name: str, **changes: float) -> dict[str, torch.Tensor]:
+        options = {
+            "embedding_dim": 4,
+            "epochs": 2,
+            "batch_size": 16,
+            "lr": 0.01,
+            "proxy_lr": 0.02,
+            "weight_decay": 0.1,
+        }
+        fit_embedding(
+            source, labels, class_count=CLASSES, loss_config=LossConfig(method="proxy-anchor"),
+            config=EmbeddingConfig(**(options | changes)), confidence=None, context=_context(tmp_path / name),
+        )  # fmt: skip
+        return load_checkpoint(tmp_path / name)[0]
+
+    base, start = fit("base"), fit("start", lr=1e-30, proxy_lr=1e-30)
+    slow_head, slow_proxies = fit("head", lr=1e-30), fit("proxies", proxy_lr=1e-30)
+    for name in ("head.linear.weight", "loss.proxies"):
+        assert not torch.equal(base[name], start[name])
+        assert not torch.equal(base[name], fit(f"decay-{name}", weight_decay=0.0)[name])
+    assert torch.equal(slow_head["head.linear.weight"], start["head.linear.weight"])
+    assert torch.equal(slow_proxies["loss.proxies"], start["loss.proxies"])
+    assert not torch.equal(slow_proxies["head.linear.weight"], start["head.linear.weight"])
+    assert not torch.equal(slow_head["loss.proxies"], start["loss.proxies"])
+
+
 def test_every_epoch_and_phase_draws_from_its_own_generator() -> None:
     draws = {
         tuple(torch.rand(4, generator=phase_generator(seed, phase, epoch)).tolist())
