@@ -2,8 +2,8 @@
 
 By default the Tiny-ImageNet protocol of the shared data (100 classes x 300 to train, 100 other classes to test), or
 with --data clothing its photos of clothes (every other real folder to train, the others to test: a domain that the
-backbone has not seen); frozen MobileNetV2, 64-d, features cached once. Prints Recall@K as mean and deviation over seeds, with the untrained
-baselines, the seconds of each phase and the peak memory of each whole training.
+backbone has not seen); frozen MobileNetV2, 64-d, features cached once. Prints Recall@K as mean and deviation over
+seeds, with the untrained baselines, the seconds of each phase and the peak memory of each whole training.
 
     python -m benchmarks.noisy_labels --out bench/noisy-labels
     python -m benchmarks.noisy_labels --data clothing --out bench/noisy-clothing

@@ -119,7 +119,9 @@ def score_retrieval(
     asked = np.flatnonzero((query_labels != UNLABELLED) & (relevant_items > 0))
     lone = int(((query_labels != UNLABELLED) & (relevant_items <= 0)).sum())
     if not len(asked):
-        raise InputError("no query has another image of its label to find; Recall@K needs images that share labels")
+        raise InputError(
+            "no query has another image of its label to find; Recall@K needs images that share labels"
+        )
     r = relevant_items[asked]
     depth = int(min(max(max(ks), r.max()), len(gallery)))
     by_id = np.argsort(gallery_ids)

@@ -89,6 +89,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         missing = MissingDependencyError(package=error.name or "", extra=extra, purpose="this command")
         return _report(error, str(missing), state=state, code=1)
+    except OSError as error:  # a full disk, a lost mount: nothing that a traceback would explain better
+        named = f"{error.filename}: " if error.filename else ""
+        return _report(error, f"{named}{error.strerror or error}", state=state, code=1)
     except click.ClickException as error:
         error.show()
         return error.exit_code

@@ -27,9 +27,11 @@ from retrieval_app.sheets import draw_sheet, find_suspects, neighbour_tiles, sus
 from training.checkpoint import save_checkpoint
 from training.config import ConfidenceConfig, DataConfig, EmbeddingConfig, InputConfig, LossConfig, TrainConfig
 from training.datasets import list_dataset
+from training.machine import Machine, resolve_device
 from training.noise import add_uniform_noise
+from training.phases import Watcher
 from training.pretrain import PretrainConfig, pretrain_backbone
-from training.train import Machine, Watcher, resolve_device, train
+from training.train import train
 
 TRAINING_KINDS, UNSEEN_KINDS = KINDS[0::2], KINDS[1::2]
 WRONG_SHARE = 0.3

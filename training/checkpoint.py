@@ -21,6 +21,7 @@ def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], *, state: Mapping
     temporary = path.with_name(path.name + ".tmp")
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     save_file(contiguous, temporary, metadata={"state": json.dumps(state)})
+    temporary.chmod(0o644)  # safetensors writes for the owner alone; the run folder's other files are not secret
     with temporary.open("rb") as file:
         os.fsync(file.fileno())
     temporary.replace(path)

@@ -91,8 +91,8 @@ def train(
         loss=build_config(LossConfig, options),
         embedding=build_config(EmbeddingConfig, options),
     )
+    from training.machine import Machine, resolve_device
     from training.progress import watch_training
-    from training.train import Machine, resolve_device
     from training.train import train as run_training
 
     machine = Machine(cache=cache, device=resolve_device(device), workers=workers, precision=precision)
@@ -114,10 +114,9 @@ def format_report(report: dict[str, Any], *, config: TrainConfig) -> str:
     ]
     if report["val"] is None:
         return "\n".join([*lines, "no --val given: Recall@K on other images tells whether training helped"])
-    width = config.embedding.embedding_dim
-    rows = {f"{config.loss.method} ({width}-d)": report["val"]}
+    rows = {f"{config.loss.method} ({config.embedding.embedding_dim}-d)": report["val"]}
     for name, scores in report["baselines"].items():
-        rows[f"{name} ({'full width' if name == 'raw' else f'{width}-d'}), untrained"] = scores
+        rows[f"{name} ({scores['embedding_dim']}-d), untrained"] = scores
     ks = list(report["val"]["recall"])
     lines += ["", f"{'Recall@K on --val, %':<34}" + "".join(f"{'K=' + k:>8}" for k in ks)]
     for name, scores in rows.items():

@@ -44,7 +44,8 @@ class FeatureStore:
             ) from error
         self._rows: dict[str, tuple[str, int]] = {}
         for listing in sorted(folder.glob("*.json")):
-            self._note(listing.stem, json.loads(listing.read_text()))
+            if listing.with_suffix(".npy").exists():
+                self._note(listing.stem, json.loads(listing.read_text()))
 
     def __contains__(self, sha256: str) -> bool:
         return sha256 in self._rows

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import PIL
 import torch
 from torch import Tensor
 
@@ -22,6 +23,7 @@ from training.model import Backbone, normalise_images
 from training.transforms import fixed_views
 
 BATCH_IMAGES = 32
+DECODING_VERSION = 1  # raise it when decoding, resizing or the views change: cached features are then stale
 SHARD_BATCHES = 32
 
 
@@ -62,6 +64,7 @@ class Extractor:
             "preprocess": self.preprocess.to_json(),
             "views": views,
             "precision": str(self.dtype).removeprefix("torch."),
+            "decoding": f"{DECODING_VERSION}, Pillow {PIL.__version__}",
         }
 
 
@@ -111,7 +114,9 @@ def extract_features(
     workers: int,
     progress: Callable[[int, int], None] | None = None,
 ) -> ExtractedSet:
-    """See that the store holds the features of every usable image; nothing done is lost when interrupted.
+    """See that the store holds the features of every usable image.
+
+    Interrupted, it keeps every batch done; killed, all but the last shard.
 
     Args:
         paths: images in a fixed order; an image is known again by its content, wherever it lies.
@@ -136,17 +141,20 @@ def extract_features(
             return error
         return _Read(sha256, fixed_views(image, extractor.preprocess, count=views, sha256=sha256))
 
-    for row, result in enumerate(map_ahead(read, paths, workers=workers, ahead=3 * BATCH_IMAGES)):
-        if isinstance(result, ImageError):
-            skipped.append(SkippedImage(paths[row], result.reason, result.detail))
-        else:
-            rows.append(row)
-            hashes.append(result.sha256)
-            if result.views is not None:
-                pending.add(result.sha256, result.views)
-        if progress is not None:
-            progress(row + 1, len(paths))
-    pending.flush()
+    try:
+        for row, result in enumerate(map_ahead(read, paths, workers=workers, ahead=3 * BATCH_IMAGES)):
+            if isinstance(result, ImageError):
+                skipped.append(SkippedImage(paths[row], result.reason, result.detail))
+            else:
+                rows.append(row)
+                hashes.append(result.sha256)
+                if result.views is not None:
+                    pending.add(result.sha256, result.views)
+            if progress is not None:
+                progress(row + 1, len(paths))
+        pending.compute()
+    finally:
+        pending.save()
     return ExtractedSet(np.array(rows, dtype=np.int64), tuple(hashes), tuple(skipped), pending.computed)
 
 
@@ -165,26 +173,29 @@ class _PendingBatches:
             return  # the same content twice in one pass
         self._views[sha256] = views
         if len(self._views) == BATCH_IMAGES:
-            self._run()
+            self.compute()
         if len(self._features) == SHARD_BATCHES:
-            self._save()
+            self.save()
 
-    def flush(self) -> None:
-        """Compute and store what is left."""
-        if self._views:
-            self._run()
-        if self._features:
-            self._save()
+    def compute(self) -> None:
+        """Run the backbone on what waits.
 
-    def _run(self) -> None:
+        The batch is always filled up to its full size: kernels differ by batch size in their last bits, and an image's
+        features must not depend on how many others happened to be new.
+        """
+        if not self._views:
+            return
         pixels = np.stack(list(self._views.values()))  # (n, V, H, W, 3)
         count, views = pixels.shape[:2]
-        features = [self._extractor.extract(pixels[:, view]).cpu().numpy() for view in range(views)]
+        filled = np.concatenate([pixels, np.repeat(pixels[-1:], BATCH_IMAGES - count, axis=0)])
+        features = [self._extractor.extract(filled[:, view])[:count].cpu().numpy() for view in range(views)]
         self._features.append(np.stack(features, axis=1))
         self._hashes += self._views
         self._views = {}
         self.computed += count
 
-    def _save(self) -> None:
-        self._store.add(self._hashes, np.concatenate(self._features))
-        self._hashes, self._features = [], []
+    def save(self) -> None:
+        """Store what is computed."""
+        if self._features:
+            self._store.add(self._hashes, np.concatenate(self._features))
+            self._hashes, self._features = [], []

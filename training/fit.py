@@ -1,15 +1,11 @@
-"""The two training phases: first the confidence module, then the embedding head with its proxies.
-
-Every random draw of an epoch comes from a generator seeded by (seed, phase, epoch), so that a resumed run goes on
-with exactly the batches of an uninterrupted one.
-"""
+"""The two training phases: first the confidence module, then the embedding head with its proxies."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -26,52 +22,8 @@ from training.config import ConfidenceConfig, EmbeddingConfig, LossConfig
 from training.losses.methods import NEEDS_CONFIDENCES, ProxyLoss
 from training.losses.smooth_proxy_anchor import positive_proxies
 from training.model import ConfidenceModule, EmbeddingHead
+from training.phases import EpochReport, PhaseContext, draw_batches, phase_generator, require_finite
 from training.sources import FeatureSource
-
-PHASES = ("confidence", "embedding")
-
-
-@dataclass(frozen=True, slots=True)
-class EpochReport:
-    """One epoch of one phase, as it is shown and written to the metrics file.
-
-    `held_out_loss` is phase 1's; `positives_per_sample` and `share_without_positive` tell whether lambda suits the
-    data, and are phase 2's for methods that use confidences.
-    """
-
-    phase: str
-    epoch: int
-    epochs: int
-    loss: float
-    seconds: float
-    images_per_second: float
-    held_out_loss: float | None = None
-    positives_per_sample: float | None = None
-    share_without_positive: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PhaseContext:
-    """What both phases need to know of the run.
-
-    Attributes:
-        seed: of initial weights, batches and views.
-        device: of modules and features.
-        checkpoint: file that is replaced after every epoch, and continued from where it exists.
-        on_epoch: called after every epoch, before its checkpoint is written.
-    """
-
-    seed: int
-    device: torch.device
-    checkpoint: Path
-    on_epoch: Callable[[EpochReport], None]
-
-
-def phase_generator(seed: int, phase: str, epoch: int) -> torch.Generator:
-    """The generator of one epoch's draws; epoch 0 is for initial weights."""
-    generator = torch.Generator()
-    generator.manual_seed((seed * len(PHASES) + PHASES.index(phase)) * 1_000_003 + epoch)
-    return generator
 
 
 def split_holdout(count: int, *, holdout: float, seed: int) -> tuple[Tensor, Tensor]:
@@ -79,10 +31,6 @@ def split_holdout(count: int, *, holdout: float, seed: int) -> tuple[Tensor, Ten
     order = torch.randperm(count, generator=phase_generator(seed, "confidence", 0))
     held = round(holdout * count)
     return order[held:].sort().values, order[:held].sort().values
-
-
-def _batches(rows: Tensor, size: int, generator: torch.Generator) -> Iterator[Tensor]:
-    return iter(rows[torch.randperm(len(rows), generator=generator)].split(size))
 
 
 def fit_confidence(
@@ -105,85 +53,104 @@ def fit_confidence(
         labels: (N,) int64 given labels in 0..class_count-1.
         batch_size, weight_decay: of AdamW's steps.
         context: seed, device, checkpoint.
+
+    Raises:
+        RunError: training diverged.
     """
     train_rows, held_rows = split_holdout(len(labels), holdout=config.holdout, seed=context.seed)
+    generator = phase_generator(context.seed, "confidence", 0)
     module = ConfidenceModule(
-        source.centre.shape[1],
-        hidden=config.confidence_hidden,
-        class_count=class_count,
-        generator=phase_generator(context.seed, "confidence", 0),
+        source.centre.shape[1], hidden=config.confidence_hidden, class_count=class_count, generator=generator
     ).to(context.device)
     optimizer = torch.optim.AdamW(
         module.parameters(), lr=config.confidence_lr, weight_decay=weight_decay, fused=True
     )
-    targets = nn.functional.one_hot(torch.arange(class_count)).to(device=context.device, dtype=torch.float32)
-    best = {name: tensor.clone() for name, tensor in module.state_dict().items()}
-    best_loss, waited, first_epoch = float("inf"), 0, 1
-
+    best = _BestWeights.of(module)
+    first_epoch = 1
     if context.checkpoint.exists():
         tensors, state = load_checkpoint(context.checkpoint)
         unpack_module(module, tensors, name="module")
         unpack_optimizer(optimizer, tensors)
-        best = {
-            name.removeprefix("best."): t.to(context.device)
-            for name, t in tensors.items()
-            if name.startswith("best.")
-        }
-        best_loss, waited, first_epoch = state["best_loss"], state["waited"], state["epoch"] + 1
-
+        best.restore(tensors, state, device=context.device)
+        first_epoch = state["epoch"] + 1
     for epoch in range(first_epoch, config.confidence_epochs + 1):
-        if waited >= config.patience:
+        if best.waited >= config.patience:
             break
         started = time.perf_counter()
         generator = phase_generator(context.seed, "confidence", epoch)
         total = torch.zeros((), device=context.device)
-        for rows in _batches(train_rows, batch_size, generator):
+        for rows in draw_batches(train_rows, batch_size, generator):
             logits = module.logits(source.batch(rows, generator=generator))
-            loss = nn.functional.binary_cross_entropy_with_logits(logits, targets[labels[rows]])
+            loss = nn.functional.binary_cross_entropy_with_logits(logits, _one_hot(labels[rows], class_count))
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
             total += loss.detach() * len(rows)
-        held_loss = _held_out_loss(module, source.centre, labels, rows=held_rows, targets=targets)
-        if held_loss is None or held_loss < best_loss:
-            best_loss, waited = held_loss if held_loss is not None else best_loss, 0
-            best = {name: tensor.clone() for name, tensor in module.state_dict().items()}
-        else:
-            waited += 1
+        held_loss = _held_out_loss(module, source.centre, labels, rows=held_rows)
+        best.note(module, held_loss)
         seconds = time.perf_counter() - started
         context.on_epoch(
             EpochReport(
                 phase="confidence",
                 epoch=epoch,
                 epochs=config.confidence_epochs,
-                loss=total.item() / len(train_rows),
+                loss=require_finite(total.item() / len(train_rows), phase="confidence", epoch=epoch),
                 seconds=seconds,
                 images_per_second=len(train_rows) / seconds,
                 held_out_loss=held_loss,
             )
         )
-        tensors = pack_modules(module=module) | pack_optimizer(optimizer)
-        tensors |= {f"best.{name}": tensor for name, tensor in best.items()}
-        save_checkpoint(
-            context.checkpoint, tensors, state={"epoch": epoch, "best_loss": best_loss, "waited": waited}
-        )
-    module.load_state_dict(best)
+        tensors = pack_modules(module=module) | pack_optimizer(optimizer) | best.pack()
+        save_checkpoint(context.checkpoint, tensors, state={"epoch": epoch, **best.state()})
+    module.load_state_dict(best.weights)
     return module.eval().requires_grad_(False)
 
 
+def _one_hot(labels: Tensor, class_count: int) -> Tensor:
+    return nn.functional.one_hot(labels, class_count).float()
+
+
 @torch.inference_mode()
-def _held_out_loss(
-    module: ConfidenceModule, centre: Tensor, labels: Tensor, *, rows: Tensor, targets: Tensor
-) -> float | None:
+def _held_out_loss(module: ConfidenceModule, centre: Tensor, labels: Tensor, *, rows: Tensor) -> float | None:
     if not len(rows):
         return None
-    total = 0.0
+    total, class_count = 0.0, module.classify.out_features
     for part in rows.split(4096):
-        logits = module.logits(centre[part])
-        total += nn.functional.binary_cross_entropy_with_logits(
-            logits, targets[labels[part]], reduction="sum"
-        ).item()
-    return total / (len(rows) * targets.shape[1])
+        logits, targets = module.logits(centre[part]), _one_hot(labels[part], class_count)
+        total += nn.functional.binary_cross_entropy_with_logits(logits, targets, reduction="sum").item()
+    return total / (len(rows) * class_count)
+
+
+@dataclass(slots=True)
+class _BestWeights:
+    """The weights of the epoch with the lowest held-out loss so far, and for how many epochs none was better."""
+
+    weights: dict[str, Tensor]
+    loss: float = float("inf")
+    waited: int = 0
+
+    @classmethod
+    def of(cls, module: nn.Module) -> _BestWeights:
+        return cls({name: tensor.clone() for name, tensor in module.state_dict().items()})
+
+    def note(self, module: nn.Module, held_loss: float | None) -> None:
+        """Take the module's weights if they are better, or if nothing tells."""
+        if held_loss is not None and held_loss >= self.loss:
+            self.waited += 1
+            return
+        self.waited = 0
+        self.loss = self.loss if held_loss is None else held_loss
+        self.weights = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+
+    def pack(self) -> dict[str, Tensor]:
+        return {f"best.{name}": tensor for name, tensor in self.weights.items()}
+
+    def state(self) -> dict[str, Any]:
+        return {"best_loss": self.loss, "waited": self.waited}
+
+    def restore(self, tensors: dict[str, Tensor], state: dict[str, Any], *, device: torch.device) -> None:
+        self.weights = {name: tensors[f"best.{name}"].to(device) for name in self.weights}
+        self.loss, self.waited = state["best_loss"], state["waited"]
 
 
 def fit_embedding(
@@ -209,24 +176,17 @@ def fit_embedding(
         on_head: called with (epoch, head) after every epoch.
 
     Raises:
+        RunError: training diverged.
         ValueError: a method that needs confidences without a trained module (an untrained one says 0.5 of everything).
     """
     if loss_config.method in NEEDS_CONFIDENCES and confidence is None:
         raise ValueError(f"{loss_config.method} needs the confidence module of phase 1")
     generator = phase_generator(context.seed, "embedding", 0)
-    head = EmbeddingHead(source.centre.shape[1], embedding_dim=config.embedding_dim, generator=generator)
-    loss_module = ProxyLoss(
-        loss_config, class_count=class_count, embedding_dim=config.embedding_dim, generator=generator
-    )
-    head, loss_module = head.to(context.device), loss_module.to(context.device)
-    optimizer = torch.optim.AdamW(
-        [
-            {"params": list(head.parameters()), "lr": config.lr},
-            {"params": list(loss_module.parameters()), "lr": config.proxy_lr},
-        ],
-        weight_decay=config.weight_decay,
-        fused=True,
-    )
+    width = config.embedding_dim
+    head = EmbeddingHead(source.centre.shape[1], embedding_dim=width, generator=generator).to(context.device)
+    loss_module = ProxyLoss(loss_config, class_count=class_count, embedding_dim=width, generator=generator)
+    loss_module = loss_module.to(context.device)
+    optimizer = _embedding_optimizer(head, loss_module, config)
     first_epoch = 1
     if context.checkpoint.exists():
         tensors, state = load_checkpoint(context.checkpoint)
@@ -234,13 +194,12 @@ def fit_embedding(
         unpack_module(loss_module, tensors, name="loss")
         unpack_optimizer(optimizer, tensors)
         first_epoch = state["epoch"] + 1
-
     for epoch in range(first_epoch, config.epochs + 1):
         started = time.perf_counter()
         generator = phase_generator(context.seed, "embedding", epoch)
         total = torch.zeros((), device=context.device)
         positives = torch.zeros(2, device=context.device)  # positives, samples without one
-        for rows in _batches(torch.arange(len(labels)), config.batch_size, generator):
+        for rows in draw_batches(torch.arange(len(labels)), config.batch_size, generator):
             features = source.batch(rows, generator=generator)
             confidences = None
             if confidence is not None:
@@ -260,7 +219,7 @@ def fit_embedding(
                 phase="embedding",
                 epoch=epoch,
                 epochs=config.epochs,
-                loss=total.item() / len(labels),
+                loss=require_finite(total.item() / len(labels), phase="embedding", epoch=epoch),
                 seconds=seconds,
                 images_per_second=len(labels) / seconds,
                 positives_per_sample=shares[0],
@@ -269,14 +228,16 @@ def fit_embedding(
         )
         if on_head is not None:
             on_head(epoch, head)
-        save_checkpoint(
-            context.checkpoint,
-            pack_modules(head=head, loss=loss_module) | pack_optimizer(optimizer),
-            state={"epoch": epoch},
-        )
+        tensors = pack_modules(head=head, loss=loss_module) | pack_optimizer(optimizer)
+        save_checkpoint(context.checkpoint, tensors, state={"epoch": epoch})
     return head.eval().requires_grad_(False)
 
 
-def report_line(report: EpochReport) -> dict[str, object]:
-    """The epoch as one JSON line of the metrics file."""
-    return {name: value for name, value in asdict(report).items() if value is not None}
+def _embedding_optimizer(
+    head: EmbeddingHead, loss_module: ProxyLoss, config: EmbeddingConfig
+) -> torch.optim.Optimizer:
+    groups = [
+        {"params": list(head.parameters()), "lr": config.lr},
+        {"params": list(loss_module.parameters()), "lr": config.proxy_lr},
+    ]
+    return torch.optim.AdamW(groups, weight_decay=config.weight_decay, fused=True)

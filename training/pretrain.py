@@ -46,21 +46,23 @@ def pretrain_backbone(
         seed: of weights, batches and crops.
         progress: called with (epochs done, epochs).
     """
-    torch.manual_seed(seed)
     precision = resolve_precision("auto", torch.device("cpu"))
-    network = torchvision.models.get_model(config.backbone, weights=None, num_classes=int(labels.max()) + 1)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        network = torchvision.models.get_model(config.backbone, weights=None, num_classes=int(labels.max()) + 1)
     network = network.to(memory_format=torch.channels_last).train()
     targets = torch.from_numpy(labels)
     generator = torch.Generator().manual_seed(seed)
     mean = 255 * torch.tensor(preprocess.mean).view(1, 3, 1, 1)
     std = 255 * torch.tensor(preprocess.std).view(1, 3, 1, 1)
     optimizer = torch.optim.AdamW(network.parameters(), weight_decay=config.weight_decay)
-    steps = config.epochs * (len(images) // config.batch_size)
+    batch_size = min(config.batch_size, len(images))
+    steps = config.epochs * (len(images) // batch_size)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, config.peak_lr, total_steps=steps)
     for epoch in range(config.epochs):
         order = torch.randperm(len(images), generator=generator)
-        for rows in order.split(config.batch_size):
-            if len(rows) < config.batch_size:
+        for rows in order.split(batch_size):
+            if len(rows) < batch_size:
                 continue  # a last batch of one image would break batch norm
             views = _augment(images[rows.numpy()], crop=preprocess.crop, generator=generator)
             batch = normalise_images(views, mean, std).contiguous(memory_format=torch.channels_last)

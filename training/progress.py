@@ -11,8 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
-from training.fit import EpochReport
-from training.train import Watcher
+from training.phases import EpochReport, Watcher
 
 
 def describe_epoch(report: EpochReport) -> str:

@@ -9,8 +9,9 @@ import numpy as np
 from index.errors import InputError
 from index.exact import Floats
 
-BASELINES = ("raw", "pca", "pca-whitened")
-_SMALLEST_VARIANCE = 1e-10  # of unit vectors: below it a direction is rounding, not data
+_SMALLEST_VARIANCE_SHARE = (
+    1e-7  # of the largest: directions below it are rounding, which whitening must not amplify
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,5 +59,6 @@ def fit_projection(features: Floats, *, embedding_dim: int, whiten: bool) -> Pro
     top = np.argsort(values)[::-1][:embedding_dim]
     weight = vectors[:, top].T
     if whiten:
-        weight = weight / np.sqrt(np.maximum(values[top], _SMALLEST_VARIANCE))[:, None]
+        floor = _SMALLEST_VARIANCE_SHARE * max(values[top[0]], np.finfo(np.float32).tiny)
+        weight = weight / np.sqrt(np.maximum(values[top], floor))[:, None]
     return Projection(weight.astype(np.float32), (-weight @ mean).astype(np.float32))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,56 +15,28 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from index.errors import InputError, RunError
-from index.images import printable_path, read_image
+from index.errors import InputError
 from index.metrics import RetrievalScores, bootstrap_interval
-from index.preprocess import PreprocessConfig, resize_image
+from index.preprocess import PreprocessConfig
 from training.checkpoint import load_checkpoint
 from training.config import TrainConfig
 from training.datasets import (
-    Record,
-    SkippedImage,
     cap_classes,
     check_trainable,
-    keep_usable_classes,
     list_dataset,
-    require_two_classes,
 )
-from training.features import ExtractedSet, Extractor, extract_features, open_store
-from training.fit import EpochReport, PhaseContext, fit_confidence, fit_embedding, report_line
+from training.features import Extractor
+from training.fit import fit_confidence, fit_embedding
 from training.losses.methods import NEEDS_CONFIDENCES
+from training.machine import Machine
 from training.model import Backbone, ConfidenceModule, EmbeddingHead, load_backbone, require_input_size
-from training.noise import add_uniform_noise
-from training.run_folder import PARITY_IMAGES, LabelledImage, RunFolder
-from training.sources import CachedSource, FeatureSource, LiveSource
+from training.phases import EpochReport, PhaseContext, Watcher
+from training.prepare import list_validation, prepare_training, prepare_validation
+from training.run_folder import LabelledImage, RunFolder
+from training.sources import FeatureSource
 from training.validate import ValidationSet, embed_features, score_baselines
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """Where a run computes and keeps features; none of it changes what the run is.
-
-    `precision` is of the backbone pass, `workers` the decoding threads.
-    """
-
-    cache: Path
-    device: torch.device
-    workers: int
-    precision: str = "auto"
-
-
-@dataclass(frozen=True, slots=True)
-class Watcher:
-    """What a run tells while it goes on; every callback may be left out.
-
-    `on_images(description, done, total)`, `on_epoch(report)`, `on_validation(epoch, recall by K)`.
-    """
-
-    on_images: Callable[[str, int, int], None] = lambda *_: None
-    on_epoch: Callable[[EpochReport], None] = lambda _: None
-    on_validation: Callable[[int, dict[int, float]], None] = lambda *_: None
 
 
 @dataclass(slots=True)
@@ -75,20 +48,6 @@ class _Clock:
         started = time.perf_counter()
         yield
         self.seconds[phase] = time.perf_counter() - started
-
-
-def resolve_device(name: str) -> torch.device:
-    """`auto` is CUDA where there is one, else the CPU.
-
-    Raises:
-        InputError: `cuda` where there is none, or an unknown name.
-    """
-    available = torch.cuda.is_available()
-    if name not in ("auto", "cpu", "cuda"):
-        raise InputError(f"--device must be auto, cpu or cuda, got {name!r}")
-    if name == "cuda" and not available:
-        raise InputError("--device cuda: torch finds no CUDA device here; use --device cpu")
-    return torch.device("cuda" if available and name != "cpu" else "cpu")
 
 
 def train(
@@ -130,16 +89,17 @@ def train(
     dataset = list_dataset(data)
     records = cap_classes(dataset.records, max_per_class=config.data.max_per_class, seed=config.seed)
     check_trainable(records, data=data)
-    val_records = () if val is None else _list_validation(val)
+    val_records = () if val is None else list_validation(val)
     backbone = backbone or load_backbone(config.backbone, config.weights, seed=config.seed)
     preprocess = PreprocessConfig(resize=config.input.resize, crop=config.input.crop)
     require_input_size(backbone, preprocess.crop)
     extractor = Extractor(backbone, preprocess, device=machine.device, precision=machine.precision)
+    is_new = run is None
     if run is None:
         run = RunFolder.create(out, config=config, data=data, val=val)
     run.fix_features(extractor.describe(views=config.input.cached_views or 1))
-    with clock.measure("features"):
-        images, source = _prepare_training(
+    with clock.measure("features"), _discarding(run, when_new=is_new):
+        images, source = prepare_training(
             run,
             records,
             listed=dataset.skipped,
@@ -149,7 +109,7 @@ def train(
             extractor=extractor,
             watcher=watcher,
         )
-        validation = _prepare_validation(val_records, machine=machine, extractor=extractor, watcher=watcher)
+        validation = prepare_validation(val_records, machine=machine, extractor=extractor, watcher=watcher)
     run.save_backbone(backbone)
     classes = sorted({image.given for image in images})
     trained = _Phases(run, images, source, classes=classes, config=config, machine=machine, watcher=watcher)
@@ -173,106 +133,15 @@ def train(
     return report
 
 
-def _list_validation(val: Path) -> Sequence[Record]:
-    records = list_dataset(val).records
-    labels = [record.label for record in records]
-    if not keep_usable_classes(labels)[0].any():
-        raise InputError(f"{printable_path(str(val))}: Recall@K needs a class with two images; none has")
-    return records
-
-
-def _prepare_training(
-    run: RunFolder,
-    records: Sequence[Record],
-    *,
-    listed: Sequence[SkippedImage],
-    data: Path,
-    config: TrainConfig,
-    machine: Machine,
-    extractor: Extractor,
-    watcher: Watcher,
-) -> tuple[list[LabelledImage], FeatureSource]:
-    """The run's images with their labels, fixed once, and the features they train from.
-
-    `listed` are the files that could not even be opened; they join those that do not decode in skipped.csv.
-    """
-    images = run.read_labels()
-    paths = [record.path for record in records] if images is None else [image.path for image in images]
-    views = config.input.cached_views or 1
-    store = open_store(machine.cache, extractor, views=views)
-    extracted = extract_features(
-        paths,
-        store=store,
-        extractor=extractor,
-        views=views,
-        workers=machine.workers,
-        progress=lambda done, total: watcher.on_images("features", done, total),
-    )
-    if images is None:
-        images = _choose_images(records, extracted, data=data, config=config)
-        run.save_parity_images(_parity_images([image.path for image in images], extractor.preprocess))
-        run.write_skipped([*listed, *extracted.skipped])
-        run.write_labels(images)  # last: its presence says that the choice is made
-    elif extracted.hashes != tuple(image.sha256 for image in images):
-        raise RunError(f"{run.path}: images have changed or vanished since the run began; start a new run")
-    features = torch.from_numpy(store.load([image.sha256 for image in images])).to(machine.device)
-    if config.input.cached_views is not None:
-        return images, CachedSource(features)
-    live = LiveSource(
-        [image.path for image in images], centre=features[:, 0], extractor=extractor, workers=machine.workers
-    )
-    return images, live
-
-
-def _choose_images(
-    records: Sequence[Record], extracted: ExtractedSet, *, data: Path, config: TrainConfig
-) -> list[LabelledImage]:
-    usable = [records[row] for row in extracted.rows]
-    given = [record.label for record in usable]
-    require_two_classes(given, data=data)
-    keep, dropped = keep_usable_classes(given)
-    for label in dropped:
-        logger.warning("class %r has fewer than two usable images and is left out", label)
-    usable = [record for record, kept in zip(usable, keep, strict=True) if kept]
-    hashes = [sha256 for sha256, kept in zip(extracted.hashes, keep, strict=True) if kept]
-    classes = sorted({record.label for record in usable})
-    numbers = {label: number for number, label in enumerate(classes)}
-    labels = np.array([numbers[record.label] for record in usable], dtype=np.int64)
-    used = add_uniform_noise(labels, class_count=len(classes), rate=config.data.noise_rate, seed=config.seed)
-    return [
-        LabelledImage(record.path, sha256, record.label, classes[number])
-        for record, sha256, number in zip(usable, hashes, used, strict=True)
-    ]
-
-
-def _parity_images(paths: Sequence[Path], preprocess: PreprocessConfig) -> list[np.ndarray]:
-    chosen = np.linspace(0, len(paths) - 1, num=min(PARITY_IMAGES, len(paths))).round().astype(int)
-    return [resize_image(read_image(paths[i], target_side=preprocess.resize).image, preprocess) for i in chosen]
-
-
-def _prepare_validation(
-    records: Sequence[Record], *, machine: Machine, extractor: Extractor, watcher: Watcher
-) -> ValidationSet | None:
-    if not records:
-        return None
-    store = open_store(machine.cache, extractor, views=1)
-    extracted = extract_features(
-        [record.path for record in records],
-        store=store,
-        extractor=extractor,
-        views=1,
-        workers=machine.workers,
-        progress=lambda done, total: watcher.on_images("validation features", done, total),
-    )
-    if not extracted.hashes:
-        raise InputError(f"none of the {len(records)} validation images is readable")
-    if extracted.skipped:
-        logger.warning("%d validation images cannot be used and are left out", len(extracted.skipped))
-    names = [records[row].label for row in extracted.rows]
-    if not keep_usable_classes(names)[0].any():
-        raise InputError("Recall@K needs a class with two validation images; none has two that are readable")
-    labels = np.unique(names, return_inverse=True)[1].astype(np.int64)
-    return ValidationSet(store.load(extracted.hashes)[:, 0], labels)
+@contextmanager
+def _discarding(run: RunFolder, *, when_new: bool) -> Iterator[None]:
+    """Remove a new run folder if its images turn out to be unusable, so that it is not in the way of the next try."""
+    try:
+        yield
+    except InputError:
+        if when_new:
+            shutil.rmtree(run.path)
+        raise
 
 
 class _Phases:
@@ -310,7 +179,7 @@ class _Phases:
         )
 
     def _note_epoch(self, report: EpochReport) -> None:
-        self._run.append_metrics(report_line(report))
+        self._run.append_metrics(report.to_json())
         self._watcher.on_epoch(report)
 
     def train_confidence(self) -> ConfidenceModule:
@@ -377,7 +246,10 @@ def _score(
     trained = validation.score(embed_features(head, validation.features))
     return {
         "val": _describe_scores(trained),
-        "baselines": {name: _describe_scores(scores) for name, scores in baselines.items()},
+        "baselines": {
+            name: {"embedding_dim": baseline.embedding_dim, **_describe_scores(baseline.scores)}
+            for name, baseline in baselines.items()
+        },
     }
 
 

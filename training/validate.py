@@ -11,7 +11,7 @@ from torch import nn
 
 from index.exact import Floats
 from index.metrics import DEFAULT_KS, RetrievalScores, score_retrieval
-from training.projection import BASELINES, Projection, fit_projection, normalise_rows
+from training.projection import fit_projection, normalise_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +48,25 @@ def embed_features(head: nn.Module, features: Floats) -> Floats:
     return np.concatenate(blocks)
 
 
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """An untrained embedding's scores, and its width."""
+
+    scores: RetrievalScores
+    embedding_dim: int
+
+
 def score_baselines(
     validation: ValidationSet, *, train_features: Floats, embedding_dim: int
-) -> dict[str, RetrievalScores]:
+) -> dict[str, Baseline]:
     """The untrained baselines on the validation set: raw at full width, PCA and whitened PCA at `embedding_dim`.
 
-    Both projections are fitted on the training images, without labels. A projection that the training images cannot
-    span is left out.
+    Both projections are fitted on the training images, without labels. Where those span fewer directions than
+    `embedding_dim`, the projections are as wide as they can be.
     """
     width = min(embedding_dim, train_features.shape[1], len(train_features) - 1)
     embeddings = {"raw": normalise_rows(validation.features)}
     for name, whiten in (("pca", False), ("pca-whitened", True)):
-        projection: Projection = fit_projection(train_features, embedding_dim=width, whiten=whiten)
+        projection = fit_projection(train_features, embedding_dim=width, whiten=whiten)
         embeddings[name] = projection.apply(validation.features)
-    return {name: validation.score(embeddings[name]) for name in BASELINES}
+    return {name: Baseline(validation.score(vectors), vectors.shape[1]) for name, vectors in embeddings.items()}

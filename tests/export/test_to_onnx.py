@@ -25,8 +25,9 @@ from index.preprocess import PreprocessConfig, preprocess_image
 from retrieval_app.drawing.catalogue import KINDS, draw_picture
 from tests.training.conftest import BACKBONE, FinishedRun, make_config, make_machine
 from training.model import EmbeddingModel, RawHead, load_backbone
+from training.phases import Watcher
 from training.run_folder import RunFolder
-from training.train import Watcher, train
+from training.train import train
 from training.transforms import fixed_views
 
 SMALL = PreprocessConfig(resize=40, crop=32)

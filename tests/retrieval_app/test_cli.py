@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import subprocess
 import sys
@@ -87,3 +88,12 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytes
         monkeypatch.delitem(sys.modules, name)
     assert main(["train", "photos", "--weights", "none", "--out", "run"]) == 1
     assert "pip install 'retrieval-app[train]'" in capsys.readouterr().err
+
+
+def test_a_full_disk_is_one_line_too(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def fill(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "gallery/CURRENT")
+
+    monkeypatch.setattr(root, "main", fill)  # a disk cannot be filled here
+    assert main(["search", "gallery", "query.jpg"]) == 1
+    assert capsys.readouterr().err == "error: gallery/CURRENT: No space left on device\n"

@@ -11,7 +11,8 @@ import torch
 
 from retrieval_app.drawing.catalogue import KINDS, draw_catalogue
 from training.config import ConfidenceConfig, DataConfig, EmbeddingConfig, InputConfig, LossConfig, TrainConfig
-from training.train import Machine, train
+from training.machine import Machine
+from training.train import train
 
 BACKBONE = "squeezenet1_1"
 FLAGS = (

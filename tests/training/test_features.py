@@ -64,6 +64,27 @@ def test_a_second_pass_computes_nothing_and_gives_the_same_bits(pictures, tmp_pa
     assert np.array_equal(store.load(first.hashes), alone.load(first.hashes))
 
 
+def test_the_features_of_an_image_do_not_depend_on_what_else_is_new(pictures, tmp_path, extractor) -> None:
+    paths = _list(pictures)
+    together = _extract(paths, tmp_path / "together", extractor)
+    parts = [_extract(part, tmp_path / "apart", extractor) for part in (paths[:1], paths[:7], paths)]
+    assert [part.computed for part in parts] == [1, 6, len(paths) - 7]
+    stores = [open_store(tmp_path / name, extractor, views=1) for name in ("together", "apart")]
+    assert np.array_equal(*(store.load(together.hashes) for store in stores))
+
+
+def test_an_interrupted_pass_keeps_every_batch_done(pictures, tmp_path, extractor) -> None:
+    def interrupt(done: int, total: int) -> None:
+        if done == BATCH_IMAGES + 3:
+            raise KeyboardInterrupt
+
+    paths = _list(pictures)
+    store = open_store(tmp_path, extractor, views=1)
+    with pytest.raises(KeyboardInterrupt):
+        extract_features(paths, store=store, extractor=extractor, views=1, workers=1, progress=interrupt)
+    assert _extract(paths, tmp_path, extractor).computed == len(paths) - BATCH_IMAGES
+
+
 def test_an_image_is_known_by_its_content_wherever_it_lies(pictures, tmp_path, extractor) -> None:
     _extract(_list(pictures), tmp_path / "cache", extractor)
     shutil.copytree(pictures, tmp_path / "moved")

@@ -12,16 +12,9 @@ from torch import nn
 from index.errors import RunError
 from training.checkpoint import load_checkpoint, pack_modules, pack_optimizer, save_checkpoint, unpack_optimizer
 from training.config import ConfidenceConfig, EmbeddingConfig, LossConfig
-from training.fit import (
-    EpochReport,
-    PhaseContext,
-    fit_confidence,
-    fit_embedding,
-    phase_generator,
-    report_line,
-    split_holdout,
-)
+from training.fit import fit_confidence, fit_embedding, split_holdout
 from training.model import ConfidenceModule
+from training.phases import EpochReport, PhaseContext, phase_generator
 from training.sources import CachedSource
 
 CLASSES = 3
@@ -235,7 +228,7 @@ def test_every_epoch_and_phase_draws_from_its_own_generator() -> None:
 
 def test_a_metrics_line_leaves_out_what_a_phase_does_not_have() -> None:
     report = EpochReport(phase="embedding", epoch=1, epochs=2, loss=0.5, seconds=1, images_per_second=3)
-    assert set(report_line(report)) == {"phase", "epoch", "epochs", "loss", "seconds", "images_per_second"}
+    assert set(report.to_json()) == {"phase", "epoch", "epochs", "loss", "seconds", "images_per_second"}
 
 
 def test_a_checkpoint_restores_the_optimizer_exactly(tmp_path: Path) -> None:
@@ -281,3 +274,15 @@ def test_a_damaged_checkpoint_is_named(tmp_path: Path, content: bytes | None) ->
         (tmp_path / "c").write_bytes(content)
     with pytest.raises(RunError, match="c: not a readable checkpoint"):
         load_checkpoint(tmp_path / "c")
+
+
+def test_a_training_that_diverges_stops_and_says_what_to_change(tmp_path: Path) -> None:
+    source, labels = _separable()
+    broken = CachedSource(source.centre[:, None] * float("nan"))
+    with pytest.raises(RunError, match="the embedding loss of epoch 1 is nan; lower the learning rate"):
+        fit_embedding(
+            broken, labels, class_count=CLASSES, loss_config=LossConfig(method="proxy-anchor"),
+            config=EmbeddingConfig(embedding_dim=4, epochs=2, batch_size=16), confidence=None,
+            context=_context(tmp_path / "e"),
+        )  # fmt: skip
+    assert not (tmp_path / "e").exists()

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from training.fit import EpochReport
+from training.phases import EpochReport
 from training.progress import describe_epoch, watch_training
 
 CONFIDENCE = EpochReport("confidence", 2, 3, loss=0.5, seconds=1, images_per_second=1234, held_out_loss=0.25)

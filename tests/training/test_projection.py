@@ -104,4 +104,5 @@ def test_baselines_are_fitted_on_the_training_features_at_no_more_than_they_span
     scores = score_baselines(validation, train_features=_features(6), embedding_dim=64)
     assert set(scores) == {"raw", "pca", "pca-whitened"}
     narrow = fit_projection(_features(6), embedding_dim=5, whiten=True)
-    assert scores["pca-whitened"].recall == validation.score(narrow.apply(validation.features)).recall
+    assert scores["pca-whitened"].embedding_dim == 5
+    assert scores["pca-whitened"].scores.recall == validation.score(narrow.apply(validation.features)).recall

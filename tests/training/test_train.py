@@ -22,10 +22,11 @@ from index.errors import InputError, RunError
 from tests.training.conftest import FLAGS, FinishedRun, make_config, make_machine
 from training.config import TrainConfig
 from training.features import Extractor
-from training.fit import EpochReport
+from training.machine import resolve_device
 from training.model import load_backbone
+from training.phases import EpochReport, Watcher
 from training.run_folder import RunFolder
-from training.train import Watcher, resolve_device, train
+from training.train import train
 
 
 class InterruptionError(Exception):
@@ -207,7 +208,8 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from tests.training.conftest import make_config, make_machine
-from training.train import Watcher, train
+from training.phases import Watcher
+from training.train import train
 def on_epoch(report):
     if (report.phase, report.epoch) == ("embedding", 3):
         os.kill(os.getpid(), signal.SIGKILL)
@@ -510,6 +512,20 @@ def test_options_that_only_show_later_leave_no_run_folder_behind(
     with pytest.raises(InputError):
         train(pictures, tmp_path / "run", config=config, machine=make_machine(cache))
     assert not (tmp_path / "run").exists()
+
+
+def test_a_run_whose_images_turn_out_unusable_is_not_in_the_way_of_the_next(
+    pictures: Path, cache: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(pictures, tmp_path / "photos")
+    kinds = sorted((tmp_path / "photos").iterdir())
+    for kind in kinds[1:]:
+        for picture in sorted(kind.iterdir())[1:]:
+            picture.write_bytes(b"no picture")
+    for _ in range(2):
+        with pytest.raises(InputError, match="at least two classes"):
+            train(tmp_path / "photos", tmp_path / "run", config=make_config(), machine=make_machine(cache))
+        assert not (tmp_path / "run").exists()
 
 
 def test_a_device_that_is_not_there_is_refused() -> None:

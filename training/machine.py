@@ -1,0 +1,37 @@
+"""Where a run computes, and where it keeps features; none of it changes what the run is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from index.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Device, feature cache and threads of a run.
+
+    `precision` is of the backbone pass, `workers` the decoding threads.
+    """
+
+    cache: Path
+    device: torch.device
+    workers: int
+    precision: str = "auto"
+
+
+def resolve_device(name: str) -> torch.device:
+    """`auto` is CUDA where there is one, else the CPU.
+
+    Raises:
+        InputError: `cuda` where there is none, or an unknown name.
+    """
+    available = torch.cuda.is_available()
+    if name not in ("auto", "cpu", "cuda"):
+        raise InputError(f"--device must be auto, cpu or cuda, got {name!r}")
+    if name == "cuda" and not available:
+        raise InputError("--device cuda: torch finds no CUDA device here; use --device cpu")
+    return torch.device("cuda" if available and name != "cpu" else "cpu")

@@ -1,0 +1,127 @@
+"""Before the phases: which images take part with which labels, fixed once, and the features they train from."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from index.errors import InputError, RunError
+from index.images import printable_path, read_image
+from index.preprocess import PreprocessConfig, resize_image
+from training.config import TrainConfig
+from training.datasets import Record, SkippedImage, keep_usable_classes, list_dataset, require_two_classes
+from training.features import ExtractedSet, Extractor, extract_features, open_store
+from training.machine import Machine
+from training.noise import add_uniform_noise
+from training.phases import Watcher
+from training.run_folder import PARITY_IMAGES, LabelledImage, RunFolder
+from training.sources import CachedSource, FeatureSource, LiveSource
+from training.validate import ValidationSet
+
+logger = logging.getLogger(__name__)
+
+
+def list_validation(val: Path) -> Sequence[Record]:
+    records = list_dataset(val).records
+    labels = [record.label for record in records]
+    if not keep_usable_classes(labels)[0].any():
+        raise InputError(f"{printable_path(str(val))}: Recall@K needs a class with two images; none has")
+    return records
+
+
+def prepare_training(
+    run: RunFolder,
+    records: Sequence[Record],
+    *,
+    listed: Sequence[SkippedImage],
+    data: Path,
+    config: TrainConfig,
+    machine: Machine,
+    extractor: Extractor,
+    watcher: Watcher,
+) -> tuple[list[LabelledImage], FeatureSource]:
+    """The run's images with their labels, fixed once, and the features they train from.
+
+    `listed` are the files that could not even be opened; they join those that do not decode in skipped.csv.
+    """
+    images = run.read_labels()
+    paths = [record.path for record in records] if images is None else [image.path for image in images]
+    views = config.input.cached_views or 1
+    store = open_store(machine.cache, extractor, views=views)
+    extracted = extract_features(
+        paths,
+        store=store,
+        extractor=extractor,
+        views=views,
+        workers=machine.workers,
+        progress=lambda done, total: watcher.on_images("features", done, total),
+    )
+    if images is None:
+        images = _choose_images(records, extracted, data=data, config=config)
+        run.save_parity_images(_parity_images([image.path for image in images], extractor.preprocess))
+        run.write_skipped([*listed, *extracted.skipped])
+        run.write_labels(images)  # last: its presence says that the choice is made
+    elif extracted.hashes != tuple(image.sha256 for image in images):
+        raise RunError(f"{run.path}: images have changed or vanished since the run began; start a new run")
+    features = torch.from_numpy(store.load([image.sha256 for image in images])).to(machine.device)
+    if config.input.cached_views is not None:
+        return images, CachedSource(features)
+    live = LiveSource(
+        [image.path for image in images], centre=features[:, 0], extractor=extractor, workers=machine.workers
+    )
+    return images, live
+
+
+def _choose_images(
+    records: Sequence[Record], extracted: ExtractedSet, *, data: Path, config: TrainConfig
+) -> list[LabelledImage]:
+    usable = [records[row] for row in extracted.rows]
+    given = [record.label for record in usable]
+    require_two_classes(given, data=data)
+    keep, dropped = keep_usable_classes(given)
+    for label in dropped:
+        logger.warning("class %r has fewer than two usable images and is left out", label)
+    usable = [record for record, kept in zip(usable, keep, strict=True) if kept]
+    hashes = [sha256 for sha256, kept in zip(extracted.hashes, keep, strict=True) if kept]
+    classes = sorted({record.label for record in usable})
+    numbers = {label: number for number, label in enumerate(classes)}
+    labels = np.array([numbers[record.label] for record in usable], dtype=np.int64)
+    used = add_uniform_noise(labels, class_count=len(classes), rate=config.data.noise_rate, seed=config.seed)
+    return [
+        LabelledImage(record.path, sha256, record.label, classes[number])
+        for record, sha256, number in zip(usable, hashes, used, strict=True)
+    ]
+
+
+def _parity_images(paths: Sequence[Path], preprocess: PreprocessConfig) -> list[np.ndarray]:
+    chosen = np.linspace(0, len(paths) - 1, num=min(PARITY_IMAGES, len(paths))).round().astype(int)
+    return [resize_image(read_image(paths[i], target_side=preprocess.resize).image, preprocess) for i in chosen]
+
+
+def prepare_validation(
+    records: Sequence[Record], *, machine: Machine, extractor: Extractor, watcher: Watcher
+) -> ValidationSet | None:
+    if not records:
+        return None
+    store = open_store(machine.cache, extractor, views=1)
+    extracted = extract_features(
+        [record.path for record in records],
+        store=store,
+        extractor=extractor,
+        views=1,
+        workers=machine.workers,
+        progress=lambda done, total: watcher.on_images("validation features", done, total),
+    )
+    if not extracted.hashes:
+        raise InputError(f"none of the {len(records)} validation images is readable")
+    if extracted.skipped:
+        logger.warning("%d validation images cannot be used and are left out", len(extracted.skipped))
+    names = [records[row].label for row in extracted.rows]
+    if not keep_usable_classes(names)[0].any():
+        raise InputError("Recall@K needs a class with two validation images; none has two that are readable")
+    labels = np.unique(names, return_inverse=True)[1].astype(np.int64)
+    return ValidationSet(store.load(extracted.hashes)[:, 0], labels)
