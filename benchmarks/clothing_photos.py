@@ -1,7 +1,8 @@
 """The main job on real photos with their own label noise: train, export, index, search, evaluate, suspicious labels.
 
-Trains on all folders of the shared clothing photos, frozen MobileNetV2, 64-d. Also evaluates the untrained baselines
-of the same backbone through the same export and index, and draws the twelve most suspicious labels as one picture.
+Trains on all folders of the clothing photos (benchmarks/README.md), frozen MobileNetV2, 64-d. Also evaluates the
+untrained baselines of the same backbone through the same export and index, and draws the twelve most suspicious labels
+as one picture.
 
     python -m benchmarks.clothing_photos --out bench/clothing
 """
@@ -23,11 +24,9 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument(
         "--out", type=Path, required=True, help="folder for everything made, pictures and record.json"
     )
-    parser.add_argument(
-        "--photos", type=Path, help="folder of class folders (default: the shared clothing photos)"
-    )
+    parser.add_argument("--photos", type=Path, help="folder of class folders (default: those of RETRIEVAL_SHARED)")
     parser.add_argument("--backbone", default="mobilenet_v2")
-    parser.add_argument("--weights", help="default: the shared MobileNetV2")
+    parser.add_argument("--weights", help="default: the MobileNetV2 of RETRIEVAL_SHARED")
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args()
 

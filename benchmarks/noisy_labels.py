@@ -1,9 +1,9 @@
 """Does the method survive wrong labels? Train classes with uniform noise, test on unseen classes, several seeds.
 
-By default the Tiny-ImageNet protocol of the shared data (100 classes x 300 to train, 100 other classes to test), or
-with --data clothing its photos of clothes (every other real folder to train, the others to test: a domain that the
-backbone has not seen); frozen MobileNetV2, 64-d, features cached once. Prints Recall@K as mean and deviation over
-seeds, with the untrained baselines, the seconds of each phase and the peak memory of each whole training.
+By default the Tiny-ImageNet protocol of benchmarks/README.md (100 classes x 300 to train, 100 other classes to
+test), or with --data clothing the photos of clothes (every other real folder to train, the others to test: a domain
+that the backbone has not seen); frozen MobileNetV2, 64-d, features cached once. Prints Recall@K as mean and deviation
+over seeds, with the untrained baselines, the seconds of each phase and the peak memory of each whole training.
 
     python -m benchmarks.noisy_labels --out bench/noisy-labels
     python -m benchmarks.noisy_labels --data clothing --out bench/noisy-clothing
@@ -32,7 +32,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--train", type=Path, help="folder of class folders, instead of --data")
     parser.add_argument("--test", type=Path, help="folder of other class folders")
     parser.add_argument("--backbone", default="mobilenet_v2")
-    parser.add_argument("--weights", help="default: the shared MobileNetV2")
+    parser.add_argument("--weights", help="default: the MobileNetV2 of RETRIEVAL_SHARED")
     parser.add_argument("--noise", type=float, default=0.3, help="share of wrong labels (default 0.3)")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--option", action="append", default=[], metavar="--FLAG=VALUE", help="passed on to train")

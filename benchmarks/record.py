@@ -82,7 +82,7 @@ def write_record(path: Path, *, settings: Mapping[str, Any], results: Mapping[st
 
 
 def shared_folder() -> Path:
-    """The folder of photos and weights that RETRIEVAL_SHARED names.
+    """The folder of photos and weights that RETRIEVAL_SHARED names; benchmarks/README.md says what is in it.
 
     Raises:
         SystemExit: there is none.

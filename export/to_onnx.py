@@ -20,6 +20,7 @@ from index.preprocess import Pixels
 from training.model import EmbeddingModel
 
 OPSET = 20
+MAX_WEIGHT_BYTES = 2_000_000_000  # protobuf refuses messages of 2 GiB
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +50,17 @@ def export_model(
         check_images: (N, crop, crop, 3) uint8 real images.
 
     Raises:
-        InputError: the file cannot be written.
+        InputError: the file cannot be written, or the weights are too large for one.
         ParityError: the two disagree.
     """
     if out.is_dir() or not out.suffix == ".onnx":
         raise InputError(f"{out}: expected the name of a file that ends in .onnx")
+    weight_bytes = sum(tensor.numel() * 4 for tensor in model.state_dict().values())
+    if weight_bytes > MAX_WEIGHT_BYTES:
+        raise InputError(
+            f"{contract.backbone}: {weight_bytes / 1e9:.1f} GB of weights do not fit into one ONNX file "
+            f"(at most {MAX_WEIGHT_BYTES / 1e9:.1f} GB); choose a smaller --backbone"
+        )
     temporary = out.with_name(f".{out.stem}.partial.onnx")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)

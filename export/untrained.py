@@ -16,7 +16,7 @@ from index.images import printable_path, read_image, walk_folder
 from index.preprocess import Pixels, PreprocessConfig, preprocess_image
 from training.features import Extractor, extract_features, open_store
 from training.model import Backbone, ProjectionHead, RawHead
-from training.projection import fit_projection
+from training.projection import fit_principal_axes
 from training.run_folder import PARITY_IMAGES
 
 
@@ -61,7 +61,7 @@ def make_whitened(
     if not extracted.hashes:
         raise InputError(f"{printable_path(str(folder))}: none of the {len(paths)} files is a readable image")
     features = store.load(extracted.hashes)[:, 0]
-    projection = fit_projection(features, embedding_dim=embedding_dim, whiten=True)
+    projection = fit_principal_axes(features, embedding_dim=embedding_dim).projection(whiten=True)
     head = ProjectionHead(torch.from_numpy(projection.weight), torch.from_numpy(projection.bias))
     images = check_images([paths[row] for row in extracted.rows], extractor.preprocess)
     return UntrainedModel(head, embedding_dim, "pca-whitened", images)

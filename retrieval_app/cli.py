@@ -31,7 +31,7 @@ COMMANDS = {
 }
 _PACKAGE_EXTRAS = {
     "torch": "train", "torchvision": "train", "safetensors": "train", "onnx": "train", "onnxscript": "train",
-    "faiss": "cpu", "onnxruntime": "cpu", "gradio": "ui", "fastapi": "ui", "uvicorn": "ui",
+    "faiss": "cpu", "onnxruntime": "cpu", "anyio": "ui", "gradio": "ui", "fastapi": "ui", "uvicorn": "ui",
 }  # fmt: skip
 
 

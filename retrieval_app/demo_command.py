@@ -18,7 +18,13 @@ from index.console import emit, output_options
 )
 @click.option("--seed", default=0, show_default=True, help="Seed of pictures, wrong labels and training.")
 @click.option("--serve/--no-serve", default=True, show_default=True, help="Open the search page at the end.")
-@click.option("--port", default=7860, show_default=True, help="Port of the page, on 127.0.0.1.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=7860,
+    show_default=True,
+    help="Port of the page, on 127.0.0.1.",
+)
 @output_options
 def demo(out: Path, seed: int, serve: bool, port: int, as_json: bool) -> None:
     """Draw a catalogue of pictures, make 30 % of its labels wrong, and do the main job on it to the end.
@@ -35,6 +41,10 @@ def demo(out: Path, seed: int, serve: bool, port: int, as_json: bool) -> None:
     """
     from retrieval_app.demo import DemoConfig, format_report, run_demo
 
+    if serve:
+        from retrieval_app.pages import listen
+
+        listen("127.0.0.1", port).close()  # a taken port is better known now than after the work
     with _narrate() as (say, progress):
         report = run_demo(out, config=DemoConfig(seed=seed), say=say, progress=progress)
     emit(report, as_json=as_json, text=format_report(report))

@@ -17,10 +17,17 @@ from index.errors import RunError
 
 
 def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], *, state: Mapping[str, Any]) -> None:
-    """Write tensors and a JSON state to one file, replaced atomically and synced to disk."""
+    """Write tensors and a JSON state to one file, replaced atomically and synced to disk.
+
+    Raises:
+        RunError: the file cannot be written.
+    """
     temporary = path.with_name(path.name + ".tmp")
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    save_file(contiguous, temporary, metadata={"state": json.dumps(state)})
+    try:
+        save_file(contiguous, temporary, metadata={"state": json.dumps(state)})
+    except (OSError, SafetensorError) as error:
+        raise RunError(f"{path}: cannot be written ({error}); free space, then go on with --resume") from error
     temporary.chmod(0o644)  # safetensors writes for the owner alone; the run folder's other files are not secret
     with temporary.open("rb") as file:
         os.fsync(file.fileno())

@@ -45,7 +45,7 @@ class FeatureStore:
         self._rows: dict[str, tuple[str, int]] = {}
         for listing in sorted(folder.glob("*.json")):
             if listing.with_suffix(".npy").exists():
-                self._note(listing.stem, json.loads(listing.read_text()))
+                self._note(listing.stem, _read_listing(listing))
 
     def __contains__(self, sha256: str) -> bool:
         return sha256 in self._rows
@@ -54,15 +54,25 @@ class FeatureStore:
         self._rows.update({sha256: (name, row) for row, sha256 in enumerate(hashes)})
 
     def add(self, hashes: Sequence[str], features: Features) -> None:
-        """Store (n, V, F) features of n images, atomically."""
+        """Store (n, V, F) features of n images, atomically.
+
+        Raises:
+            InputError: they cannot be written.
+        """
         name = uuid.uuid4().hex
         temporary = self.folder / f"{name}.tmp"
-        with temporary.open("wb") as file:
-            np.save(file, features, allow_pickle=False)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(self.folder / f"{name}.npy")
-        _write_atomically(self.folder / f"{name}.json", json.dumps(list(hashes)).encode())
+        try:
+            with temporary.open("wb") as file:
+                np.save(file, features, allow_pickle=False)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(self.folder / f"{name}.npy")
+            _write_atomically(self.folder / f"{name}.json", json.dumps(list(hashes)).encode())
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            raise InputError(
+                f"{self.folder}: the feature cache cannot be written ({error}); free space or choose another --cache"
+            ) from error
         self._note(name, hashes)
 
     def load(self, hashes: Sequence[str]) -> Features:
@@ -81,6 +91,18 @@ class FeatureStore:
         if result is None:
             raise ValueError("no features asked for")
         return result
+
+
+def _read_listing(path: Path) -> list[str]:
+    try:
+        hashes = json.loads(path.read_text(encoding="ascii"))
+    except ValueError as error:
+        raise InputError(
+            f"{path}: the feature cache is damaged ({error}); delete this file and run again"
+        ) from error
+    if not isinstance(hashes, list):
+        raise InputError(f"{path}: the feature cache is damaged (no list); delete this file and run again")
+    return hashes
 
 
 def _write_atomically(path: Path, data: bytes) -> None:

@@ -73,7 +73,7 @@ def resolve_precision(precision: str, device: torch.device) -> torch.dtype:
     if precision != "auto":
         return {"float32": torch.float32, "bfloat16": torch.bfloat16}[precision]
     if device.type == "cuda":
-        return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float32
+        return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float32
     flags = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
     native = flags.get("avx512_bf16") or flags.get("amx_bf16") or flags.get("bf16")
     return torch.bfloat16 if native else torch.float32

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from index.errors import InputError
 from index.exact import Floats
 
+Doubles = npt.NDArray[np.float64]
 _SMALLEST_VARIANCE_SHARE = (
     1e-7  # of the largest: directions below it are rounding, which whitening must not amplify
 )
@@ -32,13 +34,29 @@ def normalise_rows(vectors: Floats) -> Floats:
     return (vectors / np.maximum(norms, np.finfo(np.float32).tiny)).astype(np.float32)
 
 
-def fit_projection(features: Floats, *, embedding_dim: int, whiten: bool) -> Projection:
-    """PCA of the L2-normalised features at a width; whitened: every direction divided by its deviation.
+@dataclass(frozen=True, slots=True)
+class PrincipalAxes:
+    """PCA of L2-normalised features: `mean` (F,), `variances` (D,) falling, `axes` (D, F), all float64."""
+
+    mean: Doubles
+    variances: Doubles
+    axes: Doubles
+
+    def projection(self, *, whiten: bool) -> Projection:
+        """The map onto the axes; whitened: every direction divided by its deviation."""
+        weight = self.axes
+        if whiten:
+            floor = _SMALLEST_VARIANCE_SHARE * max(self.variances[0], np.finfo(np.float32).tiny)
+            weight = weight / np.sqrt(np.maximum(self.variances, floor))[:, None]
+        return Projection(weight.astype(np.float32), (-weight @ self.mean).astype(np.float32))
+
+
+def fit_principal_axes(features: Floats, *, embedding_dim: int) -> PrincipalAxes:
+    """The `embedding_dim` directions of most variance of the L2-normalised features, without labels.
 
     Args:
         features: (N, F) float32 of the training images.
         embedding_dim: D.
-        whiten: divide by the root of the eigenvalues.
 
     Raises:
         InputError: D exceeds F or what N images span.
@@ -55,10 +73,6 @@ def fit_projection(features: Floats, *, embedding_dim: int, whiten: bool) -> Pro
     for start in range(0, count, 4096):  # blocked: the centred float64 copy of everything is never held
         centred = unit[start : start + 4096] - mean
         covariance += centred.T @ centred
-    values, vectors = np.linalg.eigh(covariance / count)
-    top = np.argsort(values)[::-1][:embedding_dim]
-    weight = vectors[:, top].T
-    if whiten:
-        floor = _SMALLEST_VARIANCE_SHARE * max(values[top[0]], np.finfo(np.float32).tiny)
-        weight = weight / np.sqrt(np.maximum(values[top], floor))[:, None]
-    return Projection(weight.astype(np.float32), (-weight @ mean).astype(np.float32))
+    variances, vectors = np.linalg.eigh(covariance / count)
+    top = np.argsort(variances)[::-1][:embedding_dim]
+    return PrincipalAxes(mean, variances[top], vectors[:, top].T)

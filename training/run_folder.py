@@ -65,9 +65,9 @@ class RunFolder:
         run = cls(path)
         try:
             run.confidence_checkpoint.parent.mkdir(parents=True, exist_ok=True)
-            run._write_json("environment.json", describe_environment())
             inputs = _describe_inputs(data=data, val=val)
             run._write_json("config.json", {"run_id": secrets.token_hex(8), **inputs, "config": asdict(config)})
+            run._write_json("environment.json", describe_environment())
         except OSError as error:
             raise RunError(f"{path}: the run folder cannot be written: {error}") from error
         return run

@@ -11,7 +11,7 @@ from torch import nn
 
 from index.exact import Floats
 from index.metrics import DEFAULT_KS, RetrievalScores, score_retrieval
-from training.projection import fit_projection, normalise_rows
+from training.projection import fit_principal_axes, normalise_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +65,10 @@ def score_baselines(
     `embedding_dim`, the projections are as wide as they can be.
     """
     width = min(embedding_dim, train_features.shape[1], len(train_features) - 1)
-    embeddings = {"raw": normalise_rows(validation.features)}
-    for name, whiten in (("pca", False), ("pca-whitened", True)):
-        projection = fit_projection(train_features, embedding_dim=width, whiten=whiten)
-        embeddings[name] = projection.apply(validation.features)
+    axes = fit_principal_axes(train_features, embedding_dim=width)
+    embeddings = {
+        "raw": normalise_rows(validation.features),
+        "pca": axes.projection(whiten=False).apply(validation.features),
+        "pca-whitened": axes.projection(whiten=True).apply(validation.features),
+    }
     return {name: Baseline(validation.score(vectors), vectors.shape[1]) for name, vectors in embeddings.items()}

@@ -90,3 +90,11 @@ def serve_until_it_answers(words: list[str], *, folder: Path, environment: dict[
         process.wait(timeout=30)
         if process.stdout is not None:
             process.stdout.close()
+
+
+def test_the_readme_has_no_gaps_and_its_links_lead_somewhere() -> None:
+    text = README.read_text(encoding="utf-8")
+    assert re.findall(r"\b[A-Z]+_(?:TEXT|TABLE)\b|TODO|TBD|XXX", text) == []
+    targets = re.findall(r"\]\(([^)#]+)\)", text)
+    assert targets
+    assert [target for target in targets if not (README.parent / target).exists()] == []

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from index.errors import InputError
 from training.model import ProjectionHead
-from training.projection import fit_projection, normalise_rows
+from training.projection import fit_principal_axes, normalise_rows
 from training.validate import ValidationSet, embed_features, score_baselines
 
 
@@ -21,7 +21,7 @@ def _features(count: int = 300, width: int = 12, *, seed: int = 0) -> np.ndarray
 
 
 def _project(features: np.ndarray, *, embedding_dim: int, whiten: bool) -> np.ndarray:
-    projection = fit_projection(features, embedding_dim=embedding_dim, whiten=whiten)
+    projection = fit_principal_axes(features, embedding_dim=embedding_dim).projection(whiten=whiten)
     return normalise_rows(features).astype(np.float64) @ projection.weight.T + projection.bias
 
 
@@ -59,7 +59,7 @@ def test_fitting_in_blocks_gives_what_one_block_gives() -> None:
     features = _features(4096 + 50)
     unit = normalise_rows(features).astype(np.float64)
     covariance = np.cov(unit.T, bias=True)
-    weight = fit_projection(features, embedding_dim=12, whiten=False).weight.astype(np.float64)
+    weight = fit_principal_axes(features, embedding_dim=12).projection(whiten=False).weight.astype(np.float64)
     np.testing.assert_allclose(
         weight @ covariance @ weight.T, np.diag(np.linalg.eigvalsh(covariance)[::-1]), atol=1e-6
     )
@@ -67,7 +67,7 @@ def test_fitting_in_blocks_gives_what_one_block_gives() -> None:
 
 def test_applied_projections_are_unit_rows_and_what_the_torch_head_gives() -> None:
     features = _features()
-    projection = fit_projection(features, embedding_dim=4, whiten=True)
+    projection = fit_principal_axes(features, embedding_dim=4).projection(whiten=True)
     rows = projection.apply(features)
     assert rows.dtype == np.float32
     np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-5)
@@ -82,7 +82,7 @@ def test_a_width_that_the_images_cannot_span_is_refused_with_the_numbers(
     with pytest.raises(
         InputError, match=rf"--embedding-dim {asked} .* at most {min(width, count - 1)} directions"
     ):
-        fit_projection(_features(count, width), embedding_dim=asked, whiten=True)
+        fit_principal_axes(_features(count, width), embedding_dim=asked).projection(whiten=True)
 
 
 def test_zero_rows_stay_zero() -> None:
@@ -103,6 +103,6 @@ def test_baselines_are_fitted_on_the_training_features_at_no_more_than_they_span
     validation = ValidationSet(_features(40, seed=1), np.arange(40) % 4)
     scores = score_baselines(validation, train_features=_features(6), embedding_dim=64)
     assert set(scores) == {"raw", "pca", "pca-whitened"}
-    narrow = fit_projection(_features(6), embedding_dim=5, whiten=True)
+    narrow = fit_principal_axes(_features(6), embedding_dim=5).projection(whiten=True)
     assert scores["pca-whitened"].embedding_dim == 5
     assert scores["pca-whitened"].scores.recall == validation.score(narrow.apply(validation.features)).recall
