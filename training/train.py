@@ -181,6 +181,8 @@ class _Phases:
     def _note_epoch(self, report: EpochReport) -> None:
         self._run.append_metrics(report.to_json())
         self._watcher.on_epoch(report)
+        if report.phase == "embedding" and report.epoch == 1:
+            warn_of_unsuitable_lambda(report, class_count=len(self._classes))
 
     def train_confidence(self) -> ConfidenceModule:
         """Phase 1, and the confidences of every training image in confidences.csv."""
@@ -233,6 +235,23 @@ class _Phases:
             context=self._context(self._run.embedding_checkpoint),
             on_head=validate,
         )
+
+
+def warn_of_unsuitable_lambda(report: EpochReport, *, class_count: int) -> None:
+    """Say so where the confidences separate nothing: most classes positive for a sample, or none for most samples."""
+    positives, without = report.positives_per_sample, report.share_without_positive
+    if positives is None or without is None:
+        return
+    if positives > class_count / 2 and class_count > 2:
+        logger.warning(
+            "the confidence module calls a sample positive for %.1f of %d classes on average: it learnt too little; "
+            "raise --confidence-epochs or --confidence-lr, or lower --batch-size", positives, class_count,
+        )  # fmt: skip
+    elif without > 0.5:
+        logger.warning(
+            "%.0f %% of the samples are positive for no class and only push proxies away: lower --lambda, "
+            "or raise --confidence-epochs", 100 * without,
+        )  # fmt: skip
 
 
 def _score(

@@ -26,7 +26,7 @@ from training.machine import resolve_device
 from training.model import load_backbone
 from training.phases import EpochReport, Watcher
 from training.run_folder import RunFolder
-from training.train import train
+from training.train import train, warn_of_unsuitable_lambda
 
 
 class InterruptionError(Exception):
@@ -528,6 +528,21 @@ def test_a_run_whose_images_turn_out_unusable_is_not_in_the_way_of_the_next(
         assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    ("positives", "without", "advice"),
+    [(12.0, 0.0, "--confidence-lr"), (0.3, 0.7, "lower --lambda"), (1.2, 0.1, None), (None, None, None)],
+)
+def test_confidences_that_separate_nothing_are_pointed_out(
+    caplog: pytest.LogCaptureFixture, positives: float | None, without: float | None, advice: str | None
+) -> None:
+    report = EpochReport(
+        phase="embedding", epoch=1, epochs=2, loss=1.0, seconds=1.0, images_per_second=1.0,
+        positives_per_sample=positives, share_without_positive=without,
+    )  # fmt: skip
+    warn_of_unsuitable_lambda(report, class_count=20)
+    assert (advice in caplog.text) if advice else not caplog.records
+
+
 def test_a_device_that_is_not_there_is_refused() -> None:
     assert resolve_device("cpu") == torch.device("cpu")
     with pytest.raises(InputError, match="--device must be"):
@@ -545,6 +560,7 @@ def test_the_fixture_and_the_command_line_flags_agree(pictures: Path) -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("features", ["live", "cached:2"])
 def test_on_a_gpu_an_interrupted_run_goes_on_to_the_same_bits(
     pictures: Path, other_pictures: Path, tmp_path: Path, features: str
