@@ -75,7 +75,10 @@ def check_images(paths: list[Path], preprocess: PreprocessConfig) -> Pixels:
     """
     images = list(islice(_readable(paths, preprocess), PARITY_IMAGES))
     if not images:
-        raise InputError("none of the check images is readable; the export cannot be verified")
+        raise InputError(
+            f"none of {len(paths)} check images is readable; an export is verified on the run's parity/*.png, "
+            "or on the images of --whiten: put them back, or train again"
+        )
     return np.stack(images)
 
 

@@ -8,12 +8,13 @@ import types
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, fields
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Protocol, TypeVar, get_args, get_origin, get_type_hints
 
 import click
 
-Progress = Callable[[int, int], None]
-"""Called with (done, total)."""
+from index.errors import InputError
+from index.progress import Progress
+
 Config = TypeVar("Config")
 Command = Callable[..., Any]
 
@@ -74,9 +75,12 @@ def build_config(config: type[Config], values: Mapping[str, Any]) -> Config:
     """The config whose fields are found in the command's values.
 
     Raises:
-        InputError: a value is out of range (from the class's own check).
+        click.UsageError: a value is out of range (from the class's own check).
     """
-    return config(**{field.name: values[field.name] for field in fields(config)})  # type: ignore[arg-type]
+    try:
+        return config(**{field.name: values[field.name] for field in fields(config)})  # type: ignore[arg-type]
+    except InputError as error:
+        raise click.UsageError(str(error), ctx=click.get_current_context(silent=True)) from error
 
 
 class NumberList(click.ParamType[tuple[int, ...]]):
@@ -104,30 +108,45 @@ def emit(document: Mapping[str, Any], *, as_json: bool, text: str) -> None:
 @contextmanager
 def progress_bar(description: str, *, unit: str = "images") -> Iterator[Progress]:
     """A progress bar on stderr with rate and time left; silent where stderr is no terminal."""
+    with progress_bars() as begin:
+        yield begin(description, unit=unit, visible=True)
+
+
+class BeginBar(Protocol):
+    """Adds a bar below the others; it is hidden until its first report unless it is to be visible at once."""
+
+    def __call__(self, description: str, *, unit: str, visible: bool = False) -> Progress: ...
+
+
+@contextmanager
+def progress_bars() -> Iterator[BeginBar]:
+    """Progress bars for work of several steps; silent where stderr is no terminal."""
+    from rich import progress as rich_progress
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
 
-    console = Console(stderr=True)
     columns = (
-        TextColumn("[bold]{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
+        rich_progress.TextColumn("[bold]{task.description}"),
+        rich_progress.BarColumn(),
+        rich_progress.MofNCompleteColumn(),
+        rich_progress.TextColumn("{task.fields[rate]}"),
+        rich_progress.TimeElapsedColumn(),
+        rich_progress.TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console, disable=not sys.stderr.isatty(), transient=True) as bar:
-        task = bar.add_task(description, total=None, rate="")
+    console = Console(stderr=True)
+    with rich_progress.Progress(
+        *columns, console=console, disable=not sys.stderr.isatty(), transient=True
+    ) as bars:
 
-        def update(done: int, total: int) -> None:
-            speed = bar.tasks[0].speed
-            bar.update(task, completed=done, total=total, rate=f"{speed:,.0f} {unit}/s" if speed else "")
+        def begin(description: str, *, unit: str, visible: bool = False) -> Progress:
+            task = bars.add_task(description, total=None, rate="", visible=visible, start=visible)
 
-        yield update
+            def update(done: int, total: int) -> None:
+                if not bars.tasks[task].started:
+                    bars.start_task(task)
+                speed = bars.tasks[task].speed
+                rate = f"{speed:,.0f} {unit}/s" if speed else ""
+                bars.update(task, completed=done, total=total, rate=rate, visible=True)
+
+            return update
+
+        yield begin

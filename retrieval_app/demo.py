@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shlex
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -201,7 +202,7 @@ def _train(folder: DemoFolder, config: DemoConfig, *, method: str) -> dict[str, 
         run,
         config=TrainConfig(
             backbone=config.pretrain.backbone,
-            weights=str(folder.backbone),
+            weights=str(folder.backbone.resolve()),
             seed=config.seed,
             recipe="paper",
             validate_every=config.epochs,
@@ -262,8 +263,8 @@ def _draw_sheets(folder: DemoFolder, gallery: Gallery) -> None:
     )
 
 
-def format_report(report: dict[str, Any]) -> str:
-    """The report for people."""
+def format_report(report: dict[str, Any], *, program: str = "retrieval") -> str:
+    """The report for people; `program` is how they call the command line."""
     found = report["wrong_labels"]
     lines = [
         f"Recall@1 on {report['gallery']['indexed']} pictures of unseen kinds, in %, with 95 % intervals over queries:",
@@ -278,6 +279,6 @@ def format_report(report: dict[str, Any]) -> str:
         f"Smooth Proxy-Anchor's threshold disbelieves {found['wrong_not_believed']} wrong labels "
         f"and {found['right_not_believed']} right ones.",
         f"Pictures: {', '.join(report['pictures'])}",
-        f"{report['seconds']:.0f} s. Browse the gallery: retrieval serve {report['out']}/gallery",
+        f"{report['seconds']:.0f} s. Browse the gallery: {program} serve {shlex.quote(report['out'] + '/gallery')}",
     ]
     return "\n".join(lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -47,7 +48,7 @@ def demo(out: Path, seed: int, serve: bool, port: int, as_json: bool) -> None:
         listen("127.0.0.1", port).close()  # a taken port is better known now than after the work
     with _narrate() as (say, progress):
         report = run_demo(out, config=DemoConfig(seed=seed), say=say, progress=progress)
-    emit(report, as_json=as_json, text=format_report(report))
+    emit(report, as_json=as_json, text=format_report(report, program=_program()))
     if serve:
         from retrieval_app.pages import serve_gallery
 
@@ -57,6 +58,12 @@ def demo(out: Path, seed: int, serve: bool, port: int, as_json: bool) -> None:
             port=port,
             on_ready=lambda url: click.echo(f"Serving {url}", err=True),
         )
+
+
+def _program() -> str:
+    """How this command line was called, so that what is printed can be pasted: maybe `.venv/bin/retrieval`."""
+    called = Path(sys.argv[0])
+    return shlex.quote(str(called)) if called.name == "retrieval" else "retrieval"
 
 
 @contextmanager

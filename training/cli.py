@@ -79,18 +79,15 @@ def train(
       retrieval train photos/ --weights imagenet --out run --method proxy-anchor --label-noise uniform:0.3
       retrieval train photos/ --weights imagenet --out run --resume
     """
-    config = TrainConfig(
-        backbone=options["backbone"],
-        weights=_absolute_weights(options["weights"]),
-        seed=options["seed"],
-        recipe=options["recipe"],
-        validate_every=options["validate_every"],
-        data=build_config(DataConfig, options),
-        input=build_config(InputConfig, options),
-        confidence=build_config(ConfidenceConfig, options),
-        loss=build_config(LossConfig, options),
-        embedding=build_config(EmbeddingConfig, options),
-    )
+    options["weights"] = _absolute_weights(options["weights"])
+    concerns = {
+        "data": build_config(DataConfig, options),
+        "input": build_config(InputConfig, options),
+        "confidence": build_config(ConfidenceConfig, options),
+        "loss": build_config(LossConfig, options),
+        "embedding": build_config(EmbeddingConfig, options),
+    }
+    config = build_config(TrainConfig, {**options, **concerns})
     from training.machine import Machine, resolve_device
     from training.progress import watch_training
     from training.train import train as run_training

@@ -133,6 +133,8 @@ class EmbeddingConfig:
 
     def __post_init__(self) -> None:
         _check_at_least(self, 1, "embedding_dim", "epochs")
+        if self.embedding_dim > 8192:
+            raise InputError(f"--embedding-dim must be at most 8192, got {self.embedding_dim}")
         _check_at_least(self, 2, "batch_size")
         _check_at_least(self, 0, "lr", "proxy_lr", strict=True)
         _check_at_least(self, 0, "weight_decay")

@@ -63,24 +63,38 @@ def list_dataset(data: Path) -> Dataset:
 
 
 def _list_folder(folder: Path) -> Dataset:
-    records, skipped, unlabelled = [], [], 0
+    records, skipped, unlabelled = [], [], []
     for found in walk_folder(folder):
         path = folder.resolve() / found.relative_path
         label = folder_label(found.relative_path)
         if found.problem is not None:
             skipped.append(SkippedImage(path, found.problem.reason, found.problem.detail))
         elif label is None:
-            unlabelled += 1
+            unlabelled.append(found.relative_path)
         else:
             records.append(Record(path, label))
     if unlabelled and records:
-        logger.warning("%d files directly in %s have no label and are left out", unlabelled, folder)
+        named = ", ".join(map(printable_path, unlabelled[:3])) + (", …" if len(unlabelled) > 3 else "")
+        logger.warning("left out, because not in a class folder of %s: %d (%s)", folder, len(unlabelled), named)
     return Dataset(tuple(records), tuple(skipped))
 
 
 def _list_csv(path: Path) -> Dataset:
     labels = read_label_file(path)
     return Dataset(tuple(Record(image, label) for image, label in sorted(labels.items())), ())
+
+
+def require_outside(path: Path, *, data: Path, flag: str) -> None:
+    """Refuse to write into the data: whatever lies below a folder of class folders is a class the next time.
+
+    Raises:
+        InputError: `path` is `data` or lies in it.
+    """
+    if data.is_dir() and path.resolve().is_relative_to(data.resolve()):
+        raise InputError(
+            f"{flag} {printable_path(str(path))} lies inside the images in {printable_path(str(data))}, where it would "
+            "count as a class; choose a place beside them"
+        )
 
 
 def check_trainable(records: Sequence[Record], *, data: Path) -> None:

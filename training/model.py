@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import hashlib
 import pickle
 import struct
+import sys
 from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,7 +76,10 @@ def load_backbone(name: str, weights: str, *, seed: int = 0) -> Backbone:
 
 def _fetch_imagenet(name: str) -> nn.Module:
     try:
-        return torchvision.models.get_model(name, weights="DEFAULT")
+        with contextlib.redirect_stdout(
+            sys.stderr
+        ):  # torch announces the download on stdout, which is for results
+            return torchvision.models.get_model(name, weights="DEFAULT")
     except OSError as error:
         raise InputError(
             f"the ImageNet weights of {name} could not be fetched ({error}); "
@@ -146,7 +151,8 @@ def _read_state(path: Path) -> dict[str, Tensor]:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise InputError(
-            f"{path}: not a torch state dict, or one that holds more than weights: {error}"
+            f"{path}: not a safetensors file or torch state dict, or one that holds more than weights; "
+            "save only the state dict: torch.save(model.state_dict(), FILE)"
         ) from error
     except _UNREADABLE as error:
         raise InputError(f"{path}: not a safetensors file or torch state dict: {error}") from error

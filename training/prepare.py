@@ -66,7 +66,12 @@ def prepare_training(
         run.write_skipped([*listed, *extracted.skipped])
         run.write_labels(images)  # last: its presence says that the choice is made
     elif extracted.hashes != tuple(image.sha256 for image in images):
-        raise RunError(f"{run.path}: images have changed or vanished since the run began; start a new run")
+        known = set(extracted.hashes)
+        changed = next((image.path for image in images if image.sha256 not in known), images[0].path)
+        raise RunError(
+            f"{run.path}: images have changed or vanished since the run began, the first is "
+            f"{printable_path(str(changed))}; put them back, or start a new run"
+        )
     features = torch.from_numpy(store.load([image.sha256 for image in images])).to(machine.device)
     if config.input.cached_views is not None:
         return images, CachedSource(features)

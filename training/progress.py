@@ -61,6 +61,8 @@ def watch_training() -> Iterator[Watcher]:
 
 
 def _print_epoch(report: EpochReport) -> None:
+    if report.epoch % 10 and report.epoch not in (1, report.epochs):
+        return  # a log wants the course, not every step of it; metrics.jsonl has them all
     click.echo(f"{report.phase} {report.epoch}/{report.epochs}: {describe_epoch(report)}", err=True)
 
 

@@ -60,8 +60,9 @@ class RunFolder:
             RunError: the path exists and is not an empty folder, or cannot be written.
         """
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            advice = "continue it with --resume" if (path / "config.json").exists() else "it is no training run"
-            raise RunError(f"{path}: exists already; {advice}, or choose another --out")
+            if (path / "config.json").exists():
+                raise RunError(f"{path}: exists already; continue this run with --resume, or choose another --out")
+            raise RunError(f"{path}: exists already and is no training run; choose another --out")
         run = cls(path)
         try:
             run.confidence_checkpoint.parent.mkdir(parents=True, exist_ok=True)
@@ -80,7 +81,7 @@ class RunFolder:
             RunError: there is none.
         """
         if not (path / "config.json").is_file():
-            raise RunError(f"{path}: no training run here (config.json is missing); start one without --resume")
+            raise RunError(f"{path}: no training run here (config.json is missing); `retrieval train` makes one")
         return cls(path)
 
     def check_same(self, *, config: TrainConfig, data: Path, val: Path | None = None) -> None:
@@ -108,7 +109,10 @@ class RunFolder:
         changed = [f"{name} was {stored.get(name)!r}, is {value!r}" for name, value in seen.items()
                    if stored.get(name) != value]  # fmt: skip
         if changed:
-            raise RunError(f"{self.path}: cannot resume with other options: {'; '.join(changed)}")
+            raise RunError(
+                f"{self.path}: cannot resume with other options: {'; '.join(changed)}; "
+                "repeat those the run began with, or start another with a new --out"
+            )
 
     @property
     def run_id(self) -> str:

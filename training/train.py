@@ -24,6 +24,7 @@ from training.datasets import (
     cap_classes,
     check_trainable,
     list_dataset,
+    require_outside,
 )
 from training.features import Extractor
 from training.fit import fit_confidence, fit_embedding
@@ -86,10 +87,14 @@ def train(
         run.check_same(config=config, data=data, val=val)
         if (out / "report.json").exists():
             return run.read_json("report.json")
+    for path, flag in ((out, "--out"), (machine.cache, "--cache")):
+        require_outside(path, data=data, flag=flag)
     dataset = list_dataset(data)
     records = cap_classes(dataset.records, max_per_class=config.data.max_per_class, seed=config.seed)
     check_trainable(records, data=data)
     val_records = () if val is None else list_validation(val)
+    if val is not None and val.resolve() == data.resolve():
+        logger.warning("--val is the training data itself: its Recall@K will not tell how the model generalises")
     backbone = backbone or load_backbone(config.backbone, config.weights, seed=config.seed)
     preprocess = PreprocessConfig(resize=config.input.resize, crop=config.input.crop)
     require_input_size(backbone, preprocess.crop)

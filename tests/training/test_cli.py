@@ -128,6 +128,22 @@ def test_wrong_usage_exits_with_two(arguments: tuple[str, ...], capsys) -> None:
         (("--lambda", "2"), "--lambda must be between 0 and 1, got 2.0"),
         (("--crop", "99"), "--crop (99) must not exceed --resize (40)"),
         (("--label-noise", "half"), "--label-noise must be uniform:P"),
+        (("--embedding-dim", "99999"), "--embedding-dim must be at most 8192"),
+    ],
+)
+def test_a_value_out_of_range_is_wrong_usage_and_names_the_flag(
+    pictures, options, arguments, message, capsys
+) -> None:
+    assert _train(pictures, *options, *arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert message in captured.err
+    assert "Usage: retrieval train" in captured.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
         (("--backbone", "resnet5"), "similar names: resnet50"),
         (("--weights", "nowhere.pth"), "nowhere.pth: no such weights file"),
         (("--val", "nowhere"), "nowhere: no such folder or CSV file"),

@@ -38,7 +38,7 @@ def test_files_without_a_class_folder_are_left_out_with_a_warning(tmp_path: Path
     _save(tmp_path / "stray.png")
     _save(tmp_path / "a/1.png")
     assert [record.label for record in list_dataset(tmp_path).records] == ["a"]
-    assert "1 files directly in" in caplog.text
+    assert f"not in a class folder of {tmp_path}: 1 (stray.png)" in caplog.text
 
 
 def test_files_that_cannot_be_opened_are_listed_as_skipped(tmp_path: Path) -> None:

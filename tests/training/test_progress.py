@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -22,15 +23,16 @@ def test_an_epoch_is_told_with_the_figures_of_its_phase() -> None:
     assert describe_epoch(EMBEDDING) == "loss 1.5000, 1.25 positives a sample, 12.5% without, 1,234 images/s"
 
 
-def test_in_a_log_every_epoch_is_a_line_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_log_has_the_first_every_tenth_and_the_last_epoch(capsys: pytest.CaptureFixture[str]) -> None:
     with watch_training() as watcher:
         watcher.on_images("features", 1, 2)
-        watcher.on_epoch(CONFIDENCE)
+        for epoch in range(1, 24):
+            watcher.on_epoch(replace(CONFIDENCE, epoch=epoch, epochs=23))
         watcher.on_validation(10, {1: 0.5, 2: 0.75})
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.splitlines() == [
-        f"confidence 2/3: {describe_epoch(CONFIDENCE)}",
+        *(f"confidence {epoch}/23: {describe_epoch(CONFIDENCE)}" for epoch in (1, 10, 20, 23)),
         "embedding 10: Recall @1 50.00, @2 75.00 % on --val",
     ]
 

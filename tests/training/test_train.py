@@ -252,7 +252,7 @@ def test_resuming_a_finished_run_gives_its_report_and_touches_nothing(
 
 
 def test_an_existing_run_is_never_overwritten(finished_run: FinishedRun, pictures: Path, cache: Path) -> None:
-    with pytest.raises(RunError, match="exists already; continue it with --resume"):
+    with pytest.raises(RunError, match="exists already; continue this run with --resume"):
         train(pictures, finished_run.path, config=make_config(), machine=make_machine(cache))
 
 
@@ -266,7 +266,7 @@ def test_something_else_in_the_way_is_never_overwritten(
         (out / "thesis.tex").write_text("precious")
     else:
         out.write_text("precious")
-    with pytest.raises(RunError, match="exists already; it is no training run"):
+    with pytest.raises(RunError, match="exists already and is no training run"):
         train(pictures, out, config=make_config(), machine=make_machine(cache))
 
 
@@ -512,6 +512,24 @@ def test_options_that_only_show_later_leave_no_run_folder_behind(
     with pytest.raises(InputError):
         train(pictures, tmp_path / "run", config=config, machine=make_machine(cache))
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("place", "flag"), [("run", "--out"), ("cache", "--cache")])
+def test_nothing_is_written_into_the_images(pictures: Path, tmp_path: Path, place: str, flag: str) -> None:
+    shutil.copytree(pictures, tmp_path / "photos")
+    before = sorted((tmp_path / "photos").rglob("*"))
+    places = {"run": tmp_path / "run", "cache": tmp_path / "cache"} | {place: tmp_path / "photos" / place}
+    with pytest.raises(InputError, match=f"{flag} .* lies inside the images"):
+        train(tmp_path / "photos", places["run"], config=make_config(), machine=make_machine(places["cache"]))
+    assert sorted((tmp_path / "photos").rglob("*")) == before
+
+
+def test_validating_on_the_training_images_is_pointed_out(
+    pictures: Path, cache: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = make_config(epochs=1, confidence_epochs=1)
+    train(pictures, tmp_path / "run", config=config, machine=make_machine(cache), val=pictures)
+    assert "--val is the training data itself" in caplog.text
 
 
 def test_a_run_whose_images_turn_out_unusable_is_not_in_the_way_of_the_next(
