@@ -44,8 +44,10 @@ def listen(host: str, port: int) -> socket.socket:
     """A listening socket.
 
     Raises:
-        InputError: the port is taken or not allowed, or the host is no address of this machine.
+        InputError: the port is no port, taken or not allowed, or the host is no address of this machine.
     """
+    if not 0 <= port <= 65535:
+        raise InputError(f"--port {port}: a port is a number in 0..65535 (0: any free one)")
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         return socket.create_server(address[:2], family=family)

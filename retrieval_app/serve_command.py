@@ -25,6 +25,8 @@ from index.console import output_options
 def serve(gallery: Path, host: str, port: int, open_browser: bool, as_json: bool) -> None:
     """Search GALLERY in the browser: upload or pick a photo, see what is like it. Ctrl-C ends it.
 
+    A gallery that is built anew meanwhile is seen from the next start on.
+
     \b
     Examples:
       retrieval serve gallery

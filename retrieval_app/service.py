@@ -23,10 +23,10 @@ from index.images import REASONS, decode_image, printable_path, read_image
 
 MAX_RESULTS = 1000
 MAX_UPLOAD_BYTES = 20 * 1024 * 1024
+MAX_UPLOAD_PIXELS = 40_000_000  # a small file can hold many; less than a folder's image may have
 THUMBNAIL_SIDE = 256
 THUMBNAILS_KEPT = 1024  # about 10 kB each
 UPLOADS_KEPT = 256
-IMAGES_DECODED_AT_ONCE = 4  # the largest accepted image is a quarter gigabyte of pixels
 
 Value = TypeVar("Value")
 
@@ -87,22 +87,12 @@ class SearchService:
         self.gallery = gallery
         self._uploads: _RecentlyUsed[_Upload] = _RecentlyUsed(UPLOADS_KEPT)
         self._thumbnails: _RecentlyUsed[bytes] = _RecentlyUsed(THUMBNAILS_KEPT)
-        self._decoding = threading.BoundedSemaphore(IMAGES_DECODED_AT_ONCE)
-
-    def search_upload(self, data: bytes, *, k: int, name: str = "uploaded photo") -> SearchResult:
-        """The k images most like the bytes of a photo. `name` is used in messages and shown.
-
-        Raises:
-            ImageError: it cannot be decoded or embedded.
-            InputError: k is out of range, or the bytes are too many.
-        """
-        return self.search(self.hold_upload(data, name=name).ref, k=k)
 
     def hold_upload(self, data: bytes, *, name: str) -> Query:
         """Decode and embed the bytes of a photo, and keep it among the recent ones for `search`.
 
         Raises:
-            ImageError: it cannot be decoded or embedded.
+            ImageError: it cannot be decoded or embedded, or has more than `MAX_UPLOAD_PIXELS`.
             InputError: more than `MAX_UPLOAD_BYTES`.
         """
         name = printable_path(name)
@@ -112,10 +102,11 @@ class SearchService:
                 f"{name}: {len(data) / 1024**2:.1f} MB, at most {limit} MB are taken; use a smaller copy"
             )
         embedder = self.gallery.embedder
-        with self._decoding:
-            image = decode_image(data, name=name, target_side=embedder.contract.preprocess.resize)
-            vector = embedder.embed_image(image, name=name)
-            thumbnail = _encode_thumbnail(decode_image(data, name=name, target_side=THUMBNAIL_SIDE))
+        # Decoded as the gallery's images were: twice this side is kept, which is enough for the thumbnail too.
+        side = max(embedder.contract.preprocess.resize, THUMBNAIL_SIDE // 2)
+        image = decode_image(data, name=name, target_side=side, max_pixels=MAX_UPLOAD_PIXELS)
+        vector = embedder.embed_image(image, name=name)
+        thumbnail = _encode_thumbnail(image)
         token = secrets.token_hex(8)
         query = Query(ref=f"upload:{token}", title=name)
         self._uploads.put(token, _Upload(query, vector, thumbnail))
@@ -162,8 +153,7 @@ class SearchService:
         data = self._thumbnails.get(key)
         if data is None:
             path = self.gallery.image_path(image_id)
-            with self._decoding:
-                data = _encode_thumbnail(read_image(path, target_side=THUMBNAIL_SIDE).image)
+            data = _encode_thumbnail(read_image(path, target_side=THUMBNAIL_SIDE).image)
             self._thumbnails.put(key, data)
         return data
 
@@ -190,6 +180,8 @@ def explain(error: RetrievalError) -> str:
     """The error's message for somebody who looks at a page: reasons in words, no codes."""
     if not isinstance(error, ImageError):
         return str(error)
+    if error.reason == "too-many-pixels":
+        return f"{error.path}: {error.detail}; use a smaller copy"
     words = f"{error.path}: {REASONS.get(error.reason, error.reason)}"
     return words if error.reason == "not-an-image" else f"{words} ({error.detail})"
 

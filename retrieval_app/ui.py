@@ -16,6 +16,8 @@ MIN_RESULTS, DEFAULT_RESULTS, MAX_PAGE_RESULTS = 6, 24, 60
 HISTORY_KEPT = 50
 CONCURRENT_SEARCHES = 4
 TEMPORARY_FILE_SECONDS = 3600
+EVENT_FIELDS = frozenset(("id", "ref", "message"))
+"""What the scripts of the panels send with their events."""
 
 History = list[str]
 """The refs of the queries so far; the last is the one shown."""
@@ -91,10 +93,10 @@ def _connect(
     show = search_shower(service)
 
     def pick(event: gr.EventData, past: History, k: int) -> Shown:
-        return show([*past, f"member:{event.id}"], past, k)
+        return show([*past, f"member:{_read(event, 'id')}"], past, k)
 
     def take(event: gr.EventData, past: History, k: int) -> Shown:
-        return show([*past, str(event.ref)], past, k)
+        return show([*past, _read(event, "ref")], past, k)
 
     def go_back(past: History, k: int) -> Shown:
         return show(past[:-1], past, k)
@@ -103,7 +105,7 @@ def _connect(
         return show(past, past, k)
 
     def refuse(event: gr.EventData) -> str:
-        return markup.draw_error(str(event.message))
+        return markup.draw_error(_read(event, "message") or "The photo could not be sent.")
 
     inputs, outputs = [history, count], [results, query, history]
     for panel in (samples, results, query):
@@ -112,6 +114,13 @@ def _connect(
     _listen(count.release, repeat, inputs, outputs)
     _listen(upload.sent, take, inputs, outputs)
     _listen(upload.refused, refuse, None, [results])
+
+
+def _read(event: gr.EventData, field: str) -> str:
+    try:
+        return str(getattr(event, field))
+    except (AttributeError, TypeError):  # no such field, or no fields at all: not sent by the page's scripts
+        return ""
 
 
 def _listen(event: Callable[..., object], handler: Callable[..., object], inputs: object, outputs: object) -> None:

@@ -1,85 +1,37 @@
 """The HTTP side: our few routes, Gradio's page mounted beside them, and a guard in front of both.
 
 Pictures go out by id, as re-encoded pixels; no file of the gallery is ever sent as it lies on disk.
-Gradio brings many routes that this page has no use for: it proxies URLs, stores uploads, serves files.
-The guard lets only the ones through that the page needs.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-import re
 import socket
 from collections.abc import Callable
+from functools import partial
 
+import anyio
 import anyio.to_thread
 import gradio as gr
 import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
-from starlette.datastructures import Headers
 from starlette.middleware.trustedhost import TrustedHostMiddleware
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.requests import ClientDisconnect
 
 from index.errors import InputError, RetrievalError
+from retrieval_app.guard import UPLOAD_PATH, Guard, say
 from retrieval_app.look import CSS, FAVICON, make_theme
 from retrieval_app.service import MAX_UPLOAD_BYTES, SearchService, explain
 from retrieval_app.ui import build_page
 
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "::1")
-_MAX_BODY_BYTES = MAX_UPLOAD_BYTES + 1024
-_OUR_ROUTES = r"thumb/\d{1,18}|query|query/[0-9a-f]{16}|favicon\.ico"
-_GRADIO_PAGE = r"|config|theme\.css|(assets|static|svelte)/.*"
-_GRADIO_CALLS = r"gradio_api/(startup-events|heartbeat/\w+|queue/(join|data)|reset|cancel|info|theme\.css)/?"
-_SERVED = re.compile(f"/({_OUR_ROUTES}|{_GRADIO_PAGE}|{_GRADIO_CALLS})")
-_POLICY = (  # Gradio's templates need eval; nothing may come from or go to another host
-    "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline';"
-    " img-src 'self' data: blob:; font-src 'self' data:; object-src 'none'; base-uri 'self'; form-action 'self';"
-    " frame-ancestors 'self'"
-)
-_HEADERS = (
-    (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"content-security-policy", _POLICY.encode()),
-)
-
-
-class Guard:
-    """Answers 404 to every path that the page does not need and refuses oversized bodies before reading them."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request, as ASGI has it."""
-        if scope["type"] == "lifespan":
-            await self._app(scope, receive, send)
-            return
-        refusal = _refuse(scope)
-        if refusal is not None:
-            await refusal(scope, receive, send)
-            return
-
-        async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", ()), *_HEADERS]
-            await send(message)
-
-        await self._app(scope, receive, send_with_headers)
-
-
-def _refuse(scope: Scope) -> Response | None:
-    if scope["type"] != "http" or not _SERVED.fullmatch(scope["path"]):
-        return PlainTextResponse("this page does not serve that address", status_code=404)
-    if scope["method"] not in ("GET", "HEAD"):
-        length = Headers(scope=scope).get("content-length", "")
-        if not length.isdigit():
-            return JSONResponse({"message": "the request must announce its length"}, status_code=411)
-        if int(length) > _MAX_BODY_BYTES:
-            limit = MAX_UPLOAD_BYTES // 1024**2
-            return JSONResponse({"message": f"at most {limit} MB are taken"}, status_code=413)
-    return None
+CONNECTIONS_AT_ONCE = 512  # an open page holds one all the time, and up to six while it loads
+UPLOADS_HELD = 8  # being received, waiting or being embedded; each holds its bytes in memory
+UPLOADS_EMBEDDED_AT_ONCE = 2
+UPLOAD_SECONDS = 120
+THUMBNAILS_MADE_AT_ONCE = 4
 
 
 def create_app(service: SearchService, *, host: str = "127.0.0.1", port: int = 7860) -> FastAPI:
@@ -96,7 +48,7 @@ def create_app(service: SearchService, *, host: str = "127.0.0.1", port: int = 7
         footer_links=[],
         run_history=False,
         max_file_size=MAX_UPLOAD_BYTES,
-        show_error=True,
+        show_error=False,  # the text of an unforeseen exception is for the terminal, not for visitors
         ssr_mode=False,
         enable_monitoring=False,
         pwa=False,
@@ -112,22 +64,25 @@ def create_app(service: SearchService, *, host: str = "127.0.0.1", port: int = 7
 
 
 def _add_picture_routes(app: FastAPI, service: SearchService) -> None:
+    making = anyio.CapacityLimiter(THUMBNAILS_MADE_AT_ONCE)
+
     @app.get("/thumb/{image_id}")
-    def send_thumbnail(image_id: int, request: Request) -> Response:
+    async def send_thumbnail(image_id: int, request: Request) -> Response:
         try:
-            return _picture(service.thumbnail(image_id), request)
+            data = await anyio.to_thread.run_sync(service.thumbnail, image_id, limiter=making)
+            return _picture(data, request)
         except RetrievalError:
             return PlainTextResponse(f"image {image_id}: unknown, or its file is gone or damaged", status_code=404)
 
     @app.get("/query/{token}")
-    def send_upload(token: str, request: Request) -> Response:
+    async def send_upload(token: str, request: Request) -> Response:
         try:
             return _picture(service.upload_thumbnail(token), request)
         except InputError as error:
             return PlainTextResponse(str(error), status_code=404)
 
     @app.get("/favicon.ico")
-    def send_icon() -> Response:
+    async def send_icon() -> Response:
         return Response(FAVICON, media_type="image/svg+xml")
 
 
@@ -141,19 +96,40 @@ def _picture(data: bytes, request: Request) -> Response:
 
 
 def _add_upload_route(app: FastAPI, service: SearchService) -> None:
-    @app.post("/query")
+    held = anyio.CapacityLimiter(UPLOADS_HELD)
+    embedding = anyio.CapacityLimiter(UPLOADS_EMBEDDED_AT_ONCE)
+
+    @app.post(UPLOAD_PATH)
     async def take_upload(request: Request, name: str = "photo") -> Response:
-        data = await request.body()
         try:
-            query = await anyio.to_thread.run_sync(lambda: service.hold_upload(data, name=name[:200]))
+            held.acquire_nowait()
+        except anyio.WouldBlock:
+            return say(503, "The server is busy with other photos; try again in a moment.")
+        try:
+            with anyio.fail_after(UPLOAD_SECONDS):
+                data = await request.body()
+            hold = partial(service.hold_upload, data, name=name[:200])
+            query = await anyio.to_thread.run_sync(hold, limiter=embedding)
+        except TimeoutError:
+            return say(408, f"The photo did not arrive within {UPLOAD_SECONDS} seconds; use a smaller copy.")
+        except ClientDisconnect:
+            return say(400, "The photo did not arrive whole.")
         except RetrievalError as error:
-            return JSONResponse({"message": explain(error)}, status_code=422)
+            return say(422, explain(error))
+        finally:
+            held.release()
         return JSONResponse({"ref": query.ref})
 
 
 def run_server(app: FastAPI, *, listener: socket.socket, on_ready: Callable[[], None]) -> None:
     """Serve on an already listening socket until interrupted."""
-    config = uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1, server_header=False)
+    config = uvicorn.Config(
+        app,
+        log_level="error",
+        limit_concurrency=CONNECTIONS_AT_ONCE,
+        timeout_graceful_shutdown=1,
+        server_header=False,
+    )
     server = _AnnouncingServer(config, on_ready=on_ready)
     asyncio.run(server.serve(sockets=[listener]))
 

@@ -33,6 +33,12 @@ def test_a_host_of_another_machine_is_named() -> None:
         listen("192.0.2.1", 0)
 
 
+@pytest.mark.parametrize("port", [-1, 65536, 99999])
+def test_a_number_that_is_no_port_is_refused(port: int) -> None:
+    with pytest.raises(InputError, match=rf"--port {port}: a port is a number in 0\.\.65535"):
+        listen("127.0.0.1", port)
+
+
 def test_a_folder_that_is_no_gallery_is_refused(tmp_path: Path) -> None:
     with pytest.raises(GalleryError, match="no gallery"):
         serve_gallery(tmp_path, host="127.0.0.1", port=0)

@@ -8,7 +8,14 @@ from PIL import Image
 
 from index.errors import ImageError, InputError
 from index.gallery import Gallery
-from retrieval_app.service import MAX_RESULTS, MAX_UPLOAD_BYTES, SearchService, _RecentlyUsed, explain
+from retrieval_app.service import (
+    MAX_RESULTS,
+    MAX_UPLOAD_BYTES,
+    MAX_UPLOAD_PIXELS,
+    SearchService,
+    _RecentlyUsed,
+    explain,
+)
 from tests.retrieval_app.conftest import VANISHED
 
 
@@ -16,7 +23,7 @@ def test_an_uploaded_copy_of_a_gallery_image_finds_that_image_first(
     service: SearchService, gallery: Gallery, ids: dict[str, int]
 ) -> None:
     data = (gallery.folder / "green/0.jpg").read_bytes()
-    result = service.search_upload(data, name="mine.jpg", k=5)
+    result = service.search(service.hold_upload(data, name="mine.jpg").ref, k=5)
     assert [hit.rank for hit in result.hits] == [1, 2, 3, 4, 5]
     assert result.hits[0].id == ids["green/0.jpg"]
     assert result.hits[0].score == pytest.approx(1, abs=1e-5)
@@ -36,9 +43,9 @@ def test_a_member_is_no_result_of_its_own(service: SearchService, gallery: Galle
 def test_a_query_is_repeated_by_its_ref_with_another_number_of_results(
     service: SearchService, gallery: Gallery, ids: dict[str, int]
 ) -> None:
-    upload = service.search_upload((gallery.folder / "red/0.jpg").read_bytes(), k=3)
-    member = service.search_member(ids["red/0.jpg"], k=3)
-    for first in (upload, member):
+    upload = service.hold_upload((gallery.folder / "red/0.jpg").read_bytes(), name="mine.jpg")
+    for ref in (upload.ref, f"member:{ids['red/0.jpg']}"):
+        first = service.search(ref, k=3)
         again = service.search(first.query.ref, k=8)
         assert again.hits[:3] == first.hits
         assert len(again.hits) == 8
@@ -60,20 +67,30 @@ def test_an_unreasonable_number_of_results_is_refused(service: SearchService, id
 
 def test_an_upload_that_is_no_image_is_explained_in_words(service: SearchService) -> None:
     with pytest.raises(ImageError) as caught:
-        service.search_upload(b"dear diary", name="notes.jpg", k=3)
+        service.hold_upload(b"dear diary", name="notes.jpg")
     assert explain(caught.value).startswith("notes.jpg: the content is none of JPEG")
 
 
 def test_a_truncated_upload_is_explained_in_words(service: SearchService, gallery: Gallery) -> None:
     data = (gallery.folder / "red/0.jpg").read_bytes()
     with pytest.raises(ImageError) as caught:
-        service.search_upload(data[: len(data) // 2], name="half.jpg", k=3)
+        service.hold_upload(data[: len(data) // 2], name="half.jpg")
     assert explain(caught.value).startswith("half.jpg: an image that is truncated or damaged")
 
 
 def test_an_upload_above_the_limit_is_refused_unread(service: SearchService) -> None:
     with pytest.raises(InputError, match=r"big.png: 20\.0 MB, at most 20 MB"):
         service.hold_upload(bytes(MAX_UPLOAD_BYTES + 1), name="big.png")
+
+
+def test_a_small_file_of_too_many_pixels_is_refused_with_both_numbers(service: SearchService) -> None:
+    file = io.BytesIO()
+    Image.new("1", (8000, 5001)).save(file, format="PNG")
+    assert len(file.getvalue()) < 100_000
+    with pytest.raises(ImageError) as caught:
+        service.hold_upload(file.getvalue(), name="vast.png")
+    expected = f"vast.png: 8000 x 5001 pixels, at most {MAX_UPLOAD_PIXELS} are decoded; use a smaller copy"
+    assert explain(caught.value) == expected
 
 
 def test_thumbnails_are_small_upright_and_carry_nothing_of_the_file_but_its_pixels(
