@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -20,6 +15,7 @@ from safetensors import safe_open
 
 from index.errors import InputError, RunError
 from tests.training.conftest import FLAGS, FinishedRun, make_config, make_machine
+from tests.training.runs import epochs, read_csv, read_metrics, weights
 from training.config import TrainConfig
 from training.features import Extractor
 from training.machine import resolve_device
@@ -27,40 +23,6 @@ from training.model import load_backbone
 from training.phases import EpochReport, Watcher
 from training.run_folder import RunFolder
 from training.train import train, warn_of_unsuitable_lambda
-
-
-class InterruptionError(Exception):
-    """Stands for whatever ends a process."""
-
-
-def _interrupt_at(phase: str, epoch: int) -> Watcher:
-    def on_epoch(report: EpochReport) -> None:
-        if (report.phase, report.epoch) == (phase, epoch):
-            raise InterruptionError
-
-    return Watcher(on_epoch=on_epoch)
-
-
-def _read_csv(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
-def _read_metrics(run: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-
-
-def _epochs(run: Path) -> list[tuple[str, int]]:
-    return [(line["phase"], line["epoch"]) for line in _read_metrics(run)]
-
-
-def _figures(run: Path) -> list[dict[str, Any]]:
-    timed = {"seconds", "images_per_second"}
-    return [{name: value for name, value in line.items() if name not in timed} for line in _read_metrics(run)]
-
-
-def _weights(run: Path) -> bytes:
-    return (run / "head.safetensors").read_bytes()
 
 
 def test_a_run_folder_holds_all_that_was_promised(finished_run: FinishedRun) -> None:
@@ -94,12 +56,12 @@ def test_the_report_says_what_was_done_and_what_training_bought(finished_run: Fi
 
 
 def test_every_epoch_stands_once_in_the_metrics(finished_run: FinishedRun) -> None:
-    assert _epochs(finished_run.path) == [
+    assert epochs(finished_run.path) == [
         ("confidence", 1), ("confidence", 2), ("confidence", 3),
         ("embedding", 1), ("embedding", 2), ("validation", 2),
         ("embedding", 3), ("embedding", 4), ("validation", 4),
     ]  # fmt: skip
-    lines = _read_metrics(finished_run.path)
+    lines = read_metrics(finished_run.path)
     assert all(line["loss"] > 0 for line in lines if line["phase"] != "validation")
     assert all("held_out_loss" in line for line in lines if line["phase"] == "confidence")
     assert all(0 <= line["share_without_positive"] <= 1 for line in lines if line["phase"] == "embedding")
@@ -107,7 +69,7 @@ def test_every_epoch_stands_once_in_the_metrics(finished_run: FinishedRun) -> No
 
 
 def test_the_labels_file_has_the_given_and_the_used_label(finished_run: FinishedRun) -> None:
-    rows = _read_csv(finished_run.path / "labels.csv")
+    rows = read_csv(finished_run.path / "labels.csv")
     assert len(rows) == 48
     assert all(Path(row["path"]).parent.name == row["given"] for row in rows)
     assert sum(row["given"] != row["label"] for row in rows) == 12, "exactly a quarter was made wrong"
@@ -115,9 +77,9 @@ def test_the_labels_file_has_the_given_and_the_used_label(finished_run: Finished
 
 
 def test_the_confidences_are_those_of_the_used_label_beside_three_suggestions(finished_run: FinishedRun) -> None:
-    rows = _read_csv(finished_run.path / "confidences.csv")
+    rows = read_csv(finished_run.path / "confidences.csv")
     assert [(row["path"], row["given"], row["label"]) for row in rows] == [
-        (row["path"], row["given"], row["label"]) for row in _read_csv(finished_run.path / "labels.csv")
+        (row["path"], row["given"], row["label"]) for row in read_csv(finished_run.path / "labels.csv")
     ]
     for row in rows:
         top = [float(row[f"suggestion_confidence_{rank}"]) for rank in (1, 2, 3)]
@@ -155,102 +117,6 @@ def test_the_trained_parts_come_back_from_the_folder(finished_run: FinishedRun) 
     assert state == {"method": "spa", "class_count": 4}
 
 
-@pytest.mark.parametrize(
-    ("phase", "epoch"),
-    [
-        ("confidence", 1),
-        ("confidence", 2),
-        ("confidence", 3),
-        ("embedding", 1),
-        ("embedding", 3),
-        ("embedding", 4),
-    ],
-)
-def test_an_interrupted_run_goes_on_to_the_same_bits(
-    finished_run: FinishedRun, cache: Path, tmp_path: Path, phase: str, epoch: int
-) -> None:
-    config, machine = make_config(label_noise="uniform:0.25"), make_machine(cache)
-    out, data, val = tmp_path / "run", finished_run.data, finished_run.val
-    with pytest.raises(InterruptionError):
-        train(data, out, config=config, machine=machine, val=val, watcher=_interrupt_at(phase, epoch))
-    report = train(data, out, config=config, machine=machine, val=val, resume=True)
-    assert _weights(out) == _weights(finished_run.path)
-    assert _figures(out) == _figures(finished_run.path)
-    assert (out / "confidences.csv").read_text() == (finished_run.path / "confidences.csv").read_text()
-    for name in ("val", "baselines", "images", "classes", "skipped"):
-        assert report[name] == finished_run.report[name]
-
-
-def test_a_run_that_is_interrupted_in_every_epoch_arrives_at_the_same_bits(
-    finished_run: FinishedRun, cache: Path, tmp_path: Path
-) -> None:
-    config, machine = make_config(label_noise="uniform:0.25"), make_machine(cache)
-    out = tmp_path / "run"
-    seen: set[tuple[str, int]] = set()
-
-    def stop_at_news(report: EpochReport) -> None:
-        if (report.phase, report.epoch) not in seen:
-            seen.add((report.phase, report.epoch))
-            raise InterruptionError
-
-    for attempt in range(7):
-        with pytest.raises(InterruptionError):
-            train(
-                finished_run.data, out, config=config, machine=machine, val=finished_run.val, resume=attempt > 0,
-                watcher=Watcher(on_epoch=stop_at_news),
-            )  # fmt: skip
-    train(finished_run.data, out, config=config, machine=machine, val=finished_run.val, resume=True)
-    assert _weights(out) == _weights(finished_run.path)
-    assert _figures(out) == _figures(finished_run.path)
-
-
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from tests.training.conftest import make_config, make_machine
-from training.phases import Watcher
-from training.train import train
-def on_epoch(report):
-    if (report.phase, report.epoch) == ("embedding", 3):
-        os.kill(os.getpid(), signal.SIGKILL)
-data, out, cache, val = map(Path, sys.argv[1:])
-train(data, out, config=make_config(label_noise="uniform:0.25"), machine=make_machine(cache), val=val,
-      watcher=Watcher(on_epoch=on_epoch))
-"""
-
-
-def test_a_killed_process_leaves_a_run_that_goes_on_to_the_same_bits(
-    finished_run: FinishedRun, cache: Path, tmp_path: Path
-) -> None:
-    out = tmp_path / "run"
-    arguments = [str(path) for path in (finished_run.data, out, cache, finished_run.val)]
-    killed = subprocess.run(
-        [sys.executable, "-c", KILLED, *arguments], capture_output=True, text=True, check=False,
-        env={**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())},
-    )  # fmt: skip
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    assert not (out / "head.safetensors").exists()
-    with (out / "metrics.jsonl").open("a") as file:
-        file.write('{"phase": "validation", "epoch": 4, "recall": {"1": 0.5}')  # torn while it was written
-    config = make_config(label_noise="uniform:0.25")
-    train(finished_run.data, out, config=config, machine=make_machine(cache), val=finished_run.val, resume=True)
-    assert _weights(out) == _weights(finished_run.path)
-    assert _figures(out) == _figures(finished_run.path)
-
-
-def test_resuming_a_finished_run_gives_its_report_and_touches_nothing(
-    finished_run: FinishedRun, tmp_path: Path
-) -> None:
-    before = {path: path.stat().st_mtime_ns for path in finished_run.path.rglob("*")}
-    report = train(
-        finished_run.data, finished_run.path, config=make_config(label_noise="uniform:0.25"),
-        machine=make_machine(tmp_path / "unused"), val=finished_run.val, resume=True,
-    )  # fmt: skip
-    assert report == finished_run.report
-    assert {path: path.stat().st_mtime_ns for path in finished_run.path.rglob("*")} == before
-    assert not (tmp_path / "unused").exists()
-
-
 def test_an_existing_run_is_never_overwritten(finished_run: FinishedRun, pictures: Path, cache: Path) -> None:
     with pytest.raises(RunError, match="exists already; continue this run with --resume"):
         train(pictures, finished_run.path, config=make_config(), machine=make_machine(cache))
@@ -270,108 +136,6 @@ def test_something_else_in_the_way_is_never_overwritten(
         train(pictures, out, config=make_config(), machine=make_machine(cache))
 
 
-def test_resuming_where_there_is_no_run_is_refused(tmp_path: Path, pictures: Path, cache: Path) -> None:
-    with pytest.raises(RunError, match="no training run here"):
-        train(pictures, tmp_path / "run", config=make_config(), machine=make_machine(cache), resume=True)
-    assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
-    "changes", [{"seed": 1}, {"lambda_": 0.2}, {"epochs": 5}, {"label_noise": None}, {"crop": 24}]
-)
-def test_resuming_with_another_option_is_refused_by_name(
-    finished_run: FinishedRun, cache: Path, changes: dict[str, Any]
-) -> None:
-    config = make_config(**({"label_noise": "uniform:0.25"} | changes))
-    ((name, value),) = changes.items()
-    with pytest.raises(RunError, match=rf"cannot resume with other options: {name} was .*, is {value}"):
-        train(finished_run.data, finished_run.path, config=config, machine=make_machine(cache), resume=True,
-              val=finished_run.val)  # fmt: skip
-
-
-def test_resuming_with_other_data_or_validation_images_is_refused_by_name(
-    finished_run: FinishedRun, cache: Path
-) -> None:
-    config, machine = make_config(label_noise="uniform:0.25"), make_machine(cache)
-    with pytest.raises(RunError, match=r"data was .*, is "):
-        train(
-            finished_run.val, finished_run.path, config=config, machine=machine, val=finished_run.val, resume=True
-        )
-    with pytest.raises(RunError, match=r"val was .*, is None"):
-        train(finished_run.data, finished_run.path, config=config, machine=machine, resume=True)
-
-
-@pytest.fixture
-def half_run(pictures: Path, cache: Path, tmp_path: Path) -> Path:
-    """A run that was interrupted in phase 2."""
-    out = tmp_path / "half"
-    with pytest.raises(InterruptionError):
-        train(
-            pictures, out, config=make_config(), machine=make_machine(cache), watcher=_interrupt_at("embedding", 2)
-        )
-    return out
-
-
-def test_resuming_in_another_precision_is_refused_by_name(half_run: Path, pictures: Path, cache: Path) -> None:
-    with pytest.raises(RunError, match="precision was 'float32', is 'bfloat16'"):
-        train(
-            pictures,
-            half_run,
-            config=make_config(),
-            machine=make_machine(cache, precision="bfloat16"),
-            resume=True,
-        )
-
-
-def test_resuming_with_other_weights_is_refused_by_name(half_run: Path, pictures: Path, cache: Path) -> None:
-    other = load_backbone("squeezenet1_1", "none", seed=9)
-    with pytest.raises(RunError, match="weights_sha256 was"):
-        train(pictures, half_run, config=make_config(), machine=make_machine(cache), resume=True, backbone=other)
-
-
-def test_resuming_after_images_changed_is_refused(pictures: Path, cache: Path, tmp_path: Path) -> None:
-    data, out = tmp_path / "data", tmp_path / "run"
-    shutil.copytree(pictures, data)
-    with pytest.raises(InterruptionError):
-        train(data, out, config=make_config(), machine=make_machine(cache), watcher=_interrupt_at("confidence", 1))
-    victim = sorted(data.rglob("*.jpg"))[3]
-    victim.write_bytes(sorted(data.rglob("*.jpg"))[4].read_bytes())
-    with pytest.raises(RunError, match="images have changed or vanished"):
-        train(data, out, config=make_config(), machine=make_machine(cache), resume=True)
-
-
-def test_images_that_appear_after_the_start_do_not_join_a_resumed_run(
-    pictures: Path, cache: Path, tmp_path: Path
-) -> None:
-    data = tmp_path / "data"
-    shutil.copytree(pictures, data)
-    straight = train(data, tmp_path / "straight", config=make_config(), machine=make_machine(cache))
-    with pytest.raises(InterruptionError):
-        train(data, tmp_path / "run", config=make_config(), machine=make_machine(cache),
-              watcher=_interrupt_at("embedding", 1))  # fmt: skip
-    first = sorted(data.rglob("*.jpg"))[0]
-    shutil.copy(first, first.with_name("a-new-one.jpg"))
-    resumed = train(data, tmp_path / "run", config=make_config(), machine=make_machine(cache), resume=True)
-    assert resumed["images"] == straight["images"]
-    assert _weights(tmp_path / "run") == _weights(tmp_path / "straight")
-
-
-def test_unusable_images_are_skipped_counted_and_still_known_after_a_resume(
-    pictures: Path, cache: Path, tmp_path: Path
-) -> None:
-    data, out = tmp_path / "data", tmp_path / "run"
-    shutil.copytree(pictures, data)
-    kind = sorted(path for path in data.iterdir())[0]
-    (kind / "broken.jpg").write_bytes(b"")
-    (kind / "dangling.jpg").symlink_to(tmp_path / "nowhere")
-    with pytest.raises(InterruptionError):
-        train(data, out, config=make_config(), machine=make_machine(cache), watcher=_interrupt_at("embedding", 1))
-    report = train(data, out, config=make_config(), machine=make_machine(cache), resume=True)
-    assert (report["images"], report["skipped"]) == (48, 2)
-    found = {(Path(row["path"]).name, row["reason"]) for row in _read_csv(out / "skipped.csv")}
-    assert found == {("broken.jpg", "empty-file"), ("dangling.jpg", "dangling-link")}
-
-
 def test_a_class_left_with_one_usable_image_is_dropped_with_a_warning(
     pictures: Path, cache: Path, tmp_path: Path, caplog
 ) -> None:
@@ -389,7 +153,7 @@ def test_a_cap_limits_every_class_before_anything_is_decoded(pictures: Path, cac
     config = make_config(max_per_class=5)
     report = train(pictures, tmp_path / "run", config=config, machine=make_machine(cache))
     assert report["images"] == 20
-    counts = Counter(row["given"] for row in _read_csv(tmp_path / "run" / "labels.csv"))
+    counts = Counter(row["given"] for row in read_csv(tmp_path / "run" / "labels.csv"))
     assert set(counts.values()) == {5}
 
 
@@ -399,7 +163,7 @@ def test_a_csv_trains_like_its_folder(pictures: Path, cache: Path, tmp_path: Pat
     table.write_text("\n".join(["path,label", *rows]) + "\n")
     train(table, tmp_path / "csv", config=make_config(), machine=make_machine(cache))
     train(pictures, tmp_path / "folder", config=make_config(), machine=make_machine(cache))
-    assert _weights(tmp_path / "csv") == _weights(tmp_path / "folder")
+    assert weights(tmp_path / "csv") == weights(tmp_path / "folder")
 
 
 def test_the_seed_changes_the_result_and_not_the_features(
@@ -420,8 +184,8 @@ def test_the_seed_changes_the_result_and_not_the_features(
             machine=make_machine(cache),
             backbone=backbone,
         )
-    assert _weights(tmp_path / "0") == _weights(tmp_path / "again")
-    assert _weights(tmp_path / "0") != _weights(tmp_path / "1")
+    assert weights(tmp_path / "0") == weights(tmp_path / "again")
+    assert weights(tmp_path / "0") != weights(tmp_path / "1")
 
 
 def test_random_weights_of_the_backbone_follow_the_seed(pictures: Path, cache: Path, tmp_path: Path) -> None:
@@ -430,21 +194,6 @@ def test_random_weights_of_the_backbone_follow_the_seed(pictures: Path, cache: P
         train(pictures, tmp_path / str(seed), config=make_config(seed=seed, epochs=1), machine=make_machine(cache))
         shas.append(json.loads((tmp_path / str(seed) / "features.json").read_text())["weights_sha256"])
     assert shas[0] != shas[1]
-
-
-@pytest.mark.parametrize("features", ["live", "cached:3"])
-def test_other_sources_of_features_train_and_resume_to_the_same_bits(
-    pictures: Path, cache: Path, tmp_path: Path, features: str
-) -> None:
-    config, machine = make_config(features=features, epochs=2, confidence_epochs=2), make_machine(cache, workers=2)
-    plain = make_config(epochs=2, confidence_epochs=2)
-    train(pictures, tmp_path / "plain", config=plain, machine=machine)
-    train(pictures, tmp_path / "straight", config=config, machine=machine)
-    with pytest.raises(InterruptionError):
-        train(pictures, tmp_path / "run", config=config, machine=machine, watcher=_interrupt_at("embedding", 1))
-    train(pictures, tmp_path / "run", config=config, machine=machine, resume=True)
-    assert _weights(tmp_path / "run") == _weights(tmp_path / "straight")
-    assert _weights(tmp_path / "run") != _weights(tmp_path / "plain")
 
 
 def test_proxy_anchor_makes_no_confidences(
@@ -456,7 +205,7 @@ def test_proxy_anchor_makes_no_confidences(
     assert set(report["phases"]) == {"features", "embedding"}
     assert not (out / "confidences.csv").exists()
     assert not (out / "checkpoints" / "confidence.safetensors").exists()
-    assert {phase for phase, _ in _epochs(out)} == {"embedding", "validation"}
+    assert {phase for phase, _ in epochs(out)} == {"embedding", "validation"}
     assert RunFolder.open(out).load_trained()[2]["method"] == "proxy-anchor"
 
 
@@ -575,19 +324,3 @@ def test_the_fixture_and_the_command_line_flags_agree(pictures: Path) -> None:
     names = {"resize": "40", "crop": "32", "confidence-epochs": "3", "epochs": "4", "embedding-dim": "8"}
     given = dict(zip(FLAGS[::2], FLAGS[1::2], strict=True))
     assert {name: given[f"--{name}"] for name in names} == names
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize("features", ["live", "cached:2"])
-def test_on_a_gpu_an_interrupted_run_goes_on_to_the_same_bits(
-    pictures: Path, other_pictures: Path, tmp_path: Path, features: str
-) -> None:
-    config = make_config(features=features)
-    machine = make_machine(tmp_path / "cache", device=torch.device("cuda"), precision="auto")
-    train(pictures, tmp_path / "straight", config=config, machine=machine, val=other_pictures)
-    with pytest.raises(InterruptionError):
-        train(pictures, tmp_path / "run", config=config, machine=machine, val=other_pictures,
-              watcher=_interrupt_at("embedding", 2))  # fmt: skip
-    train(pictures, tmp_path / "run", config=config, machine=machine, val=other_pictures, resume=True)
-    assert _weights(tmp_path / "run") == _weights(tmp_path / "straight")

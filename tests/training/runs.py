@@ -1,0 +1,44 @@
+"""Reading run folders, and interrupting runs."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+from training.phases import EpochReport, Watcher
+
+
+class InterruptionError(Exception):
+    """Stands for whatever ends a process."""
+
+
+def interrupt_at(phase: str, epoch: int) -> Watcher:
+    def on_epoch(report: EpochReport) -> None:
+        if (report.phase, report.epoch) == (phase, epoch):
+            raise InterruptionError
+
+    return Watcher(on_epoch=on_epoch)
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def read_metrics(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def epochs(run: Path) -> list[tuple[str, int]]:
+    return [(line["phase"], line["epoch"]) for line in read_metrics(run)]
+
+
+def figures(run: Path) -> list[dict[str, Any]]:
+    timed = {"seconds", "images_per_second"}
+    return [{name: value for name, value in line.items() if name not in timed} for line in read_metrics(run)]
+
+
+def weights(run: Path) -> bytes:
+    return (run / "head.safetensors").read_bytes()
