@@ -5,26 +5,26 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
+from index.ahead import usable_cores
 from index.build_config import BuildConfig as BuildConfig
 from index.catalog import Catalog, write_catalog
 from index.embedder import Embedder
 from index.errors import GalleryError, InputError
 from index.flat_index import import_faiss
 from index.images import check_folder, printable_path, walk_folder
-from index.labels import folder_label, read_label_file
+from index.labels import folder_label, read_labels
 from index.pipeline import EmbeddedFile, embed_files
-from index.versions import lock_gallery, looks_like_gallery
+from index.progress import Progress
+from index.versions import lock_gallery, looks_like_gallery, remove_old_versions
 from index.workspace import Workspace
 
 logger = logging.getLogger(__name__)
 
-Progress = Callable[[int, int], None]
 _RIVALS = (("faiss-cpu", "faiss-gpu"), ("onnxruntime", "onnxruntime-gpu"))
 
 
@@ -49,8 +49,7 @@ class BuildReport:
 
     def to_json(self) -> dict[str, Any]:
         """The document that `index build --json` prints."""
-        names = ("gallery", "indexed", "skipped", "skipped_by_reason", "seconds", "images_per_second")
-        return {name: getattr(self, name) for name in names}
+        return asdict(self)
 
 
 def build_gallery(
@@ -59,19 +58,22 @@ def build_gallery(
     folder: Path,
     out: Path,
     labels_file: Path | None = None,
+    moved: bool = False,
     config: BuildConfig | None = None,
     progress: Progress | None = None,
 ) -> BuildReport:
     """Build the gallery `out` of every image below `folder`, continue a stopped build, or update a finished one.
 
     Files whose size and modification time are unchanged keep their ids and vectors. A new version is made only
-    where something changed. Every file met is in the catalogue, indexed or skipped with a reason.
+    where something changed, and of the older ones only the one before it is kept. Every file met is in the
+    catalogue, indexed or skipped with a reason.
 
     Args:
         model_path: an exported model.
         folder: the images; its first folders are the labels, unless `labels_file` gives them.
         out: the gallery folder; made if there is none.
         labels_file: CSV of `path,label`; files without a row are unlabelled.
+        moved: take `folder` as the new place of the gallery's photos, where it was built of another folder.
         config: see `BuildConfig`.
         progress: called with (done, total) files.
 
@@ -95,7 +97,7 @@ def build_gallery(
     with lock_gallery(gallery):
         try:
             return _build(
-                Workspace(gallery, source=source, embedder=embedder),
+                Workspace(gallery, source=source, embedder=embedder, moved=moved),
                 labels=labels,
                 config=config or BuildConfig(),
                 progress=progress or (lambda done, total: None),
@@ -111,14 +113,14 @@ class _FileLabels:
 
     def __init__(self, labels_file: Path, *, roots: tuple[Path, ...]) -> None:
         self.source = str(labels_file.absolute())
-        self._labels = read_label_file(labels_file)
-        self._roots = [Path(os.path.normpath(root.absolute())) for root in roots]
+        self._labels = read_labels(labels_file)
+        self._roots = [os.path.normpath(root.absolute()) for root in roots]
         self._matched = 0
 
     def find(self, relative_path: str) -> str | None:
         """The label of an image below the folder."""
         for root in self._roots:
-            label = self._labels.get(root / relative_path)
+            label = self._labels.get(os.path.join(root, relative_path))
             if label is not None:
                 self._matched += 1
                 return label
@@ -129,7 +131,7 @@ class _FileLabels:
         if not self._matched:
             raise InputError(
                 f"{printable_path(self.source)}: none of its {len(self._labels)} labelled paths is a file below "
-                f"{printable_path(str(self._roots[0]))}; paths are relative to the CSV's own folder, or absolute"
+                f"{printable_path(self._roots[0])}; paths are relative to the CSV's own folder, or absolute"
             )
 
 
@@ -181,6 +183,8 @@ def _build(
         source = labels.source if labels else "folders"
         version = work.publish(catalog, labels_source=source) if changed else work.base
     work.remove()
+    if version is not None:
+        remove_old_versions(work.gallery, current=version, previous=work.base if changed else None)
     if not indexed or version is None:
         found = ", ".join(f"{count} {reason}" for reason, count in reasons.items()) or "it has no files"
         raise InputError(f"{printable_path(str(work.source))}: no usable image in the folder: {found}")
@@ -206,7 +210,7 @@ def _embed_pending(catalog: Catalog, work: Workspace, *, config: BuildConfig, pr
         ((row.id, work.source / row.path) for row in catalog.rows(status="pending")),
         work.embedder,
         batch_size=config.batch_size,
-        workers=config.workers or os.cpu_count() or 1,
+        workers=config.workers or usable_cores(),
         max_pixels=config.max_pixels,
     ):
         gathered += batch

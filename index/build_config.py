@@ -13,7 +13,7 @@ class BuildConfig:
     """How a gallery is built; nothing here changes a vector beyond its last bits."""
 
     batch_size: int = field(default=32, metadata={"help": "Images the model takes at once."})
-    workers: int = field(default=0, metadata={"help": "Threads that decode images; 0 is one per core."})
+    workers: int = field(default=0, metadata={"help": "Threads that decode images; 0 is one per usable core."})
     checkpoint_images: int = field(
         default=1024,
         metadata={"help": "Files between two checkpoints: the most that a killed build does again."},

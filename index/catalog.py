@@ -22,12 +22,11 @@ CREATE TABLE images (
     status TEXT NOT NULL CHECK (status IN ('pending', 'indexed', 'skipped')),
     reason TEXT,                           -- why it was skipped, one of index.images.REASONS
     detail TEXT,
-    label TEXT,
-    metadata TEXT                          -- JSON
+    label TEXT
 );
 CREATE INDEX images_by_status ON images (status, id);
 """
-_COLUMNS = "id, path, size_bytes, mtime_ns, sha256, status, reason, detail, label, metadata"
+_COLUMNS = "id, path, size_bytes, mtime_ns, sha256, status, reason, detail, label"
 _IDENTITY = "id, path, size_bytes, mtime_ns, status, reason, label"  # what makes two catalogues the same
 _PAGE_ROWS = 4096
 
@@ -45,7 +44,6 @@ class CatalogRow:
     reason: str | None
     detail: str | None
     label: str | None
-    metadata: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,5 +213,5 @@ class Catalog:
         self._connection.execute("COMMIT")
 
 
-def _row(values: tuple[int, bytes, int, int, str, str, str, str, str, str]) -> CatalogRow:
+def _row(values: tuple[int, bytes, int, int, str, str, str, str, str]) -> CatalogRow:
     return CatalogRow(values[0], os.fsdecode(values[1]), *values[2:])

@@ -1,19 +1,28 @@
-"""The commands `retrieval index build`, `retrieval search` and `retrieval evaluate`."""
+"""The commands `retrieval index`, `retrieval search` and `retrieval evaluate`."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from index.ahead import usable_cores
 from index.build_config import BuildConfig
-from index.console import NumberList, build_config, config_options, emit, output_options, progress_bar
+from index.console import (
+    NumberList,
+    build_config,
+    config_options,
+    emit,
+    output_options,
+    progress_bar,
+    progress_bars,
+)
 
 if TYPE_CHECKING:
     from index.build import BuildReport
+    from index.console import BeginBar
     from index.gallery import Hit
     from index.metrics import RetrievalScores
 
@@ -22,7 +31,7 @@ _PATH = click.Path(path_type=Path, readable=False)  # what cannot be read gets o
 
 @click.group(name="index")
 def index_group() -> None:
-    """Build searchable galleries from folders of images."""
+    """Build searchable galleries from folders of images, and check them."""
 
 
 @index_group.command(name="build")
@@ -41,6 +50,11 @@ def index_group() -> None:
     is_flag=True,
     help="Exit with 1 where any file was skipped (the gallery is made all the same).",
 )
+@click.option(
+    "--moved",
+    is_flag=True,
+    help="The folder was moved: take FOLDER as the place of this gallery's photos.",
+)
 @config_options(BuildConfig)
 @output_options
 @click.pass_context
@@ -53,18 +67,21 @@ def build(
     out: Path,
     labels_file: Path | None,
     strict: bool,
+    moved: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
     """Embed every image below FOLDER with MODEL and make the gallery.
 
     Files that cannot be used are skipped and recorded with the reason. A build that was stopped continues when it
-    is run again; a finished gallery is brought up to date, and only new or changed images are embedded.
+    is run again; a finished gallery is brought up to date, and only new or changed images are embedded. Of the
+    older versions only the one before the new one is kept: a program that has it open keeps working.
 
     \b
     Examples:
       retrieval index build model.onnx photos --out gallery
       retrieval index build model.onnx photos --out gallery --labels labels.csv --strict
+      retrieval index build model.onnx /new/place/photos --out gallery --moved
     """
     from index.build import build_gallery
 
@@ -75,11 +92,37 @@ def build(
             folder=folder,
             out=out,
             labels_file=labels_file,
+            moved=moved,
             config=config,
             progress=progress,
         )
     emit(report.to_json(), as_json=as_json, text=_describe_build(report, out=out))
     if strict and report.skipped:
+        context.exit(1)
+
+
+@index_group.command(name="verify")
+@click.argument("gallery", type=_PATH)
+@output_options
+@click.pass_context
+def verify(context: click.Context, /, *, gallery: Path, as_json: bool) -> None:
+    """Check every byte of GALLERY against its manifest, and its parts against each other.
+
+    Exits with 1, and lists every problem, where something is damaged.
+
+    \b
+    Examples:
+      retrieval index verify gallery
+      retrieval index verify gallery --json
+    """
+    from index.images import printable_path
+    from index.verify import verify_gallery
+
+    files, problems = verify_gallery(gallery)
+    shown = printable_path(str(gallery))
+    text = "\n".join(problems) if problems else f"{shown}: {files} files match"
+    emit({"gallery": shown, "problems": problems}, as_json=as_json, text=text)
+    if problems:
         context.exit(1)
 
 
@@ -134,18 +177,34 @@ def evaluate(
     """
     if (gallery is None) == (model is None) or (model is None) != (data is None):
         raise click.UsageError("give either a GALLERY, or both --model and --data")
-    from index.evaluate import evaluate_gallery, evaluate_model
+    with progress_bars() as begin:
+        scores, skipped = _evaluate(gallery, model=model, data=data, query=query, ks=ks, begin=begin)
+    document = {**scores.to_json(), "skipped": skipped}
+    emit(document, as_json=as_json, text=_describe_scores(scores, skipped=skipped))
+
+
+def _evaluate(
+    gallery: Path | None,
+    *,
+    model: Path | None,
+    data: Path | None,
+    query: Path | None,
+    ks: tuple[int, ...],
+    begin: BeginBar,
+) -> tuple[RetrievalScores, int]:
+    """The scores, and the number of files that could not be used."""
+    from index.evaluate import evaluate_gallery, evaluate_model, evaluate_queries
     from index.gallery import Gallery
 
-    cores = os.cpu_count() or 1
-    with progress_bar("Embedding") as progress:
-        if model is not None and data is not None:
-            scores, _ = evaluate_model(model, data=data, query=query, ks=ks, progress=progress)
-        elif gallery is not None:
-            scores = evaluate_gallery(
-                Gallery.open(gallery, threads=cores), ks=ks, query_folder=query, progress=progress
-            )
-    emit(scores.to_json(), as_json=as_json, text=_describe_scores(scores))
+    progress, scoring = begin("Embedding", unit="images"), begin("Scoring", unit="queries")
+    if model is not None and data is not None:
+        return evaluate_model(model, data=data, query=query, ks=ks, progress=progress, scoring=scoring)
+    if gallery is None:
+        raise click.UsageError("give either a GALLERY, or both --model and --data")
+    opened = Gallery.open(gallery, threads=usable_cores())
+    if query is None:
+        return evaluate_gallery(opened, ks=ks, scoring=scoring), 0
+    return evaluate_queries(opened, query=query, ks=ks, progress=progress, scoring=scoring)
 
 
 def _describe_build(report: BuildReport, *, out: Path) -> str:
@@ -172,12 +231,13 @@ def _describe_hits(hits: Sequence[Hit]) -> str:
     return "\n".join(_align(rows, right={0, 1}))
 
 
-def _describe_scores(scores: RetrievalScores) -> str:
+def _describe_scores(scores: RetrievalScores, *, skipped: int) -> str:
     rows = [(f"Recall@{k}", f"{100 * value:.2f} %") for k, value in scores.recall.items()]
     rows.append(("MAP@R", f"{100 * float(scores.average_precision.mean()):.2f} %"))
     rows.append(("R-precision", f"{100 * float(scores.r_precision.mean()):.2f} %"))
     lone = f" ({scores.lone_queries:,} more have no other image of their label)" if scores.lone_queries else ""
-    return "\n".join([*_align(rows, right={1}), f"over {scores.queries:,} queries{lone}"])
+    lines = [*_align(rows, right={1}), f"over {scores.queries:,} queries{lone}"]
+    return "\n".join([*lines, f"skipped files: {skipped:,}"] if skipped else lines)
 
 
 def _align(rows: Sequence[tuple[str, ...]], *, right: set[int]) -> list[str]:

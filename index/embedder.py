@@ -22,17 +22,17 @@ class Embedder:
 
     Attributes:
         contract: what the model says of itself.
-        sha256: of the model file; galleries are bound to it.
+        sha256: of the model file, hashed here unless the caller has just done so; galleries are bound to it.
 
     Raises:
         ModelFileError: the file is missing, no ONNX model, or breaks its contract.
     """
 
-    def __init__(self, model_path: Path, *, threads: int | None = None) -> None:
+    def __init__(self, model_path: Path, *, threads: int | None = None, sha256: str | None = None) -> None:
         self.path = model_path
         self._session = open_session(model_path, threads=threads)
         self.contract: ModelContract = read_contract(self._session, path=model_path)
-        self.sha256 = hash_file(model_path)
+        self.sha256 = sha256 or hash_file(model_path)
 
     def embed_batch(self, pixels: Pixels) -> Vectors:
         """Embed (N, crop, crop, 3) uint8 pixels to (N, D) float32 rows, unit norm where the model gave one.

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from index.ahead import usable_cores
 from index.embedder import Embedder, Vectors
 from index.errors import InputError
 from index.exact import Ids
@@ -19,10 +19,10 @@ from index.images import printable_path, walk_folder
 from index.labels import folder_label
 from index.metrics import UNLABELLED, Labels, RetrievalScores, score_retrieval
 from index.pipeline import embed_files
+from index.progress import Progress
 
 logger = logging.getLogger(__name__)
 
-Progress = Callable[[int, int], None]
 _BATCH_SIZE = 32
 
 
@@ -35,29 +35,53 @@ class LabelledFolder:
     skipped: int
 
 
-def evaluate_gallery(
-    gallery: Gallery, *, ks: Sequence[int], query_folder: Path | None = None, progress: Progress | None = None
-) -> RetrievalScores:
-    """Score a gallery on its own labels.
+def evaluate_gallery(gallery: Gallery, *, ks: Sequence[int], scoring: Progress | None = None) -> RetrievalScores:
+    """Score a gallery on its own labels: every labelled member is a query and is removed from its own ranking.
 
-    Without `query_folder` every labelled member is a query and is removed from its own ranking. With it, the
-    images of that folder, labelled by their first folder, are the queries, and nothing is removed.
+    `scoring` is called with (done, total) queries.
+
+    Raises:
+        InputError: no query has a relevant item.
+    """
+    vectors, labels, ids, _ = gallery.labelled_vectors()
+    return _score_members(vectors, labels, ids=ids, ks=ks, scoring=scoring)
+
+
+def evaluate_queries(
+    gallery: Gallery,
+    *,
+    query: Path,
+    ks: Sequence[int],
+    progress: Progress | None = None,
+    scoring: Progress | None = None,
+) -> tuple[RetrievalScores, int]:
+    """Score a gallery on the images of a folder, labelled by their first folders; nothing is removed.
+
+    Args:
+        gallery: what is searched.
+        query: the images that ask.
+        ks: the K of Recall@K.
+        progress: called with (done, total) files that are embedded.
+        scoring: called with (done, total) queries.
+
+    Returns:
+        The scores, and the number of files that could not be used.
 
     Raises:
         InputError: the folder has no usable image, or no query has a relevant item.
     """
     vectors, labels, ids, names = gallery.labelled_vectors()
-    if query_folder is None:
-        return _score_members(vectors, labels, ids=ids, ks=ks)
-    queries = embed_folder(query_folder, embedder=gallery.embedder, progress=progress)
-    return score_retrieval(
+    queries = embed_folder(query, embedder=gallery.embedder, progress=progress)
+    scores = score_retrieval(
         queries.vectors,
         _number(queries.labels, names),
         gallery=vectors,
         gallery_labels=labels,
         gallery_ids=ids,
         ks=ks,
+        progress=scoring,
     )
+    return scores, queries.skipped
 
 
 def evaluate_model(
@@ -67,11 +91,13 @@ def evaluate_model(
     query: Path | None = None,
     ks: Sequence[int],
     progress: Progress | None = None,
+    scoring: Progress | None = None,
 ) -> tuple[RetrievalScores, int]:
     """Score a model on a folder of labelled images, and count the files that could not be used.
 
     Without `query` every image of `data` is a query and is removed from its own ranking. With it, the images of
-    `query` are the queries, and nothing is removed. Labels are the first folders.
+    `query` are the queries, and nothing is removed. Labels are the first folders. `progress` and `scoring` as in
+    `evaluate_queries`.
 
     Raises:
         InputError: a folder has no usable image, or no query has a relevant item.
@@ -83,7 +109,7 @@ def evaluate_model(
     names = sorted({label for label in members.labels if label is not None})
     labels = _number(members.labels, names)
     if query is None:
-        return _score_members(members.vectors, labels, ids=ids, ks=ks), members.skipped
+        return _score_members(members.vectors, labels, ids=ids, ks=ks, scoring=scoring), members.skipped
     queries = embed_folder(query, embedder=embedder, progress=progress)
     scores = score_retrieval(
         queries.vectors,
@@ -92,13 +118,23 @@ def evaluate_model(
         gallery_labels=labels,
         gallery_ids=ids,
         ks=ks,
+        progress=scoring,
     )
     return scores, members.skipped + queries.skipped
 
 
-def _score_members(vectors: Vectors, labels: Labels, *, ids: Ids, ks: Sequence[int]) -> RetrievalScores:
+def _score_members(
+    vectors: Vectors, labels: Labels, *, ids: Ids, ks: Sequence[int], scoring: Progress | None
+) -> RetrievalScores:
     return score_retrieval(
-        vectors, labels, gallery=vectors, gallery_labels=labels, gallery_ids=ids, query_ids=ids, ks=ks
+        vectors,
+        labels,
+        gallery=vectors,
+        gallery_labels=labels,
+        gallery_ids=ids,
+        query_ids=ids,
+        ks=ks,
+        progress=scoring,
     )
 
 
@@ -118,7 +154,7 @@ def embed_folder(folder: Path, *, embedder: Embedder, progress: Progress | None 
         ((number, folder / path) for number, path in paths.items()),
         embedder,
         batch_size=_BATCH_SIZE,
-        workers=os.cpu_count() or 1,
+        workers=usable_cores(),
     ):
         for file in batch:
             if file.vector is not None:

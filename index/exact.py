@@ -10,6 +10,7 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int64]
 NO_ID = -1
+_BLOCK_NUMBERS = 1 << 24  # of the gallery, held in float64 at once
 
 
 def search_blocks(
@@ -19,7 +20,7 @@ def search_blocks(
     k: int,
     gallery_ids: Ids,
     query_ids: Ids | None = None,
-    block_values: int = 1 << 23,
+    block_values: int = 1 << 24,
 ) -> Iterator[tuple[slice, Floats, Ids]]:
     """The k nearest gallery rows of every query, a block of queries at a time; memory is bounded by the block.
 
@@ -29,7 +30,7 @@ def search_blocks(
         k: neighbours wanted, at least 1.
         gallery_ids: (N,) int64, unique.
         query_ids: (Q,) int64; a gallery row with the query's own id is never returned. None: nothing is removed.
-        block_values: similarities held at once (float64).
+        block_values: similarities held at once.
 
     Yields:
         (rows, scores, ids): the slice of queries, (B, k) float32 inner products in falling order, and (B, k) int64
@@ -38,12 +39,14 @@ def search_blocks(
     """
     if k < 1:
         raise ValueError(f"k must be at least 1, got {k}")
-    order = np.argsort(gallery_ids, kind="stable")  # columns in id order: a stable sort then breaks ties by id
-    columns, ids = gallery[order].T.astype(np.float64), gallery_ids[order]
+    order = None  # columns stand in id order: a stable sort then breaks ties by id
+    if (np.diff(gallery_ids) < 0).any():
+        order = np.argsort(gallery_ids, kind="stable")
+    columns, ids = _Columns(gallery, order), gallery_ids if order is None else gallery_ids[order]
     rows_at_once = max(1, block_values // max(1, len(ids)))
     for start in range(0, len(queries), rows_at_once):
         rows = slice(start, min(start + rows_at_once, len(queries)))
-        scores = (queries[rows].astype(np.float64) @ columns).astype(np.float32)
+        scores = columns.multiply(queries[rows])
         if query_ids is not None and len(ids):
             position = np.searchsorted(ids, query_ids[rows]).clip(max=len(ids) - 1)
             own = ids[position] == query_ids[rows]
@@ -62,6 +65,26 @@ def search(
     ):
         scores[rows], ids[rows] = block_scores, block_ids
     return scores, ids
+
+
+class _Columns:
+    """The gallery in an order (None: as it stands), cast to float64 a block at a time; one block is cast once."""
+
+    def __init__(self, gallery: Floats, order: Ids | None) -> None:
+        self._gallery, self._order = gallery, order
+        size = max(1, _BLOCK_NUMBERS // max(1, gallery.shape[1]))
+        self._blocks = [slice(start, start + size) for start in range(0, len(gallery), size)]
+        self._only = self._cast(self._blocks[0]) if len(self._blocks) == 1 else None
+
+    def multiply(self, queries: Floats) -> Floats:
+        """(B, N) float32 inner products with (B, D) queries, summed in float64 and rounded once."""
+        exact, scores = queries.astype(np.float64), np.empty((len(queries), len(self._gallery)), dtype=np.float32)
+        for block in self._blocks:
+            scores[:, block] = exact @ (self._cast(block) if self._only is None else self._only)
+        return scores
+
+    def _cast(self, block: slice) -> npt.NDArray[np.float64]:
+        return self._gallery[block if self._order is None else self._order[block]].T.astype(np.float64)
 
 
 def _top(scores: Floats, ids: Ids, *, k: int) -> tuple[Floats, Ids]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from index.catalog import CatalogRow, read_catalog
-from index.embedder import Embedder, Vectors, unit_rows
+from index.embedder import Embedder, Vectors
 from index.errors import GalleryError, GalleryMismatchError, InputError
 from index.exact import NO_ID, Floats, Ids, search
 from index.flat_index import read_index, search_index
@@ -70,6 +70,7 @@ class Gallery:
     Attributes:
         manifest: what the version says of itself.
         folder: the source images.
+        shards: the vectors, mapped.
         name: of the gallery's own folder.
         count: indexed images.
     """
@@ -80,9 +81,10 @@ class Gallery:
         self.name = path.name
         self._threads = threads
         self._root = versions_folder(path) / version
-        self._shards: list[VectorRows] = read_shards(self._root)
-        self.ids: Ids = np.concatenate([rows.ids for rows in self._shards])
+        self.shards: list[VectorRows] = read_shards(self._root)
+        self.ids: Ids = np.concatenate([rows.ids for rows in self.shards])
         self.count = len(self.ids)
+        self._model_checked = False
         self._lock = threading.Lock()
         self._embedder: Embedder | None = None
         self._index: Any = None
@@ -92,7 +94,7 @@ class Gallery:
         """Open the current version of a gallery.
 
         The sizes of all files and the checksums of small ones are checked here, that of the index before it is
-        first used, that of the model before it is opened; `verify` checks everything.
+        first used, that of the model before it is opened; `index.verify` checks everything.
 
         Args:
             path: the gallery folder.
@@ -103,19 +105,13 @@ class Gallery:
             GalleryError: it is missing, unfinished or damaged.
             GalleryMismatchError: `model_path` is another model.
         """
-        shown = printable_path(str(path))
-        if not path.is_dir():
-            raise GalleryError(shown, "no such gallery; make one with `retrieval index build MODEL FOLDER --out`")
-        version = read_current(path)
-        if version is None:
-            if (path / "building").exists():
-                raise GalleryError(shown, "its build has not finished; run the same build again")
-            raise GalleryError(shown, "the folder is no gallery; make one with `retrieval index build`")
-        root = versions_folder(path) / version
+        root = find_version(path)
         manifest = Manifest.read(root)
-        for name, file in manifest.files.items():
-            check_file(root, name, manifest, contents=file["bytes"] <= _HASHED_ON_OPEN_BYTES)
-        gallery = cls(path.resolve(), version=version, manifest=manifest, threads=threads)
+        small = {name for name, file in manifest.files.items() if file["bytes"] <= _HASHED_ON_OPEN_BYTES}
+        for name in manifest.files:
+            check_file(root, name, manifest, contents=name in small)
+        gallery = cls(path.resolve(), version=root.name, manifest=manifest, threads=threads)
+        gallery._model_checked = MODEL_NAME in small
         gallery._check_rows()
         if model_path is not None:
             gallery._check_model(model_path)
@@ -130,12 +126,13 @@ class Gallery:
         """
         with self._lock:
             if self._embedder is None:
-                check_file(self._root, MODEL_NAME, self.manifest, contents=True)
-                embedder = Embedder(self._root / MODEL_NAME, threads=self._threads)
-                if embedder.sha256 != self.manifest.model_sha256:
-                    shown = printable_path(str(embedder.path))
-                    raise GalleryError(shown, "damaged: it is not the model that the manifest names")
-                self._embedder = embedder
+                path, sha256 = self._root / MODEL_NAME, self.manifest.model_sha256
+                check_file(self._root, MODEL_NAME, self.manifest, contents=not self._model_checked)
+                if self.manifest.files[MODEL_NAME]["sha256"] != sha256:
+                    raise GalleryError(
+                        printable_path(str(path)), "damaged: it is not the model that the manifest names"
+                    )
+                self._embedder = Embedder(path, threads=self._threads, sha256=sha256)
             return self._embedder
 
     def search(self, vector: Vectors, *, k: int, exclude_id: int | None = None) -> list[Hit]:
@@ -155,7 +152,7 @@ class Gallery:
         candidates = self._find_candidates(query, count=min(self.count, k + (exclude_id is not None)))
         scores, ids = search(
             query[None],
-            gather_rows(candidates, self._shards, embedding_dim=dim),
+            gather_rows(candidates, self.shards, embedding_dim=dim),
             k=min(k, len(candidates)),
             gallery_ids=candidates,
             query_ids=None if exclude_id is None else np.array([exclude_id], dtype=np.int64),
@@ -202,13 +199,14 @@ class Gallery:
         if position >= self.count or self.ids[position] != image_id:
             raise InputError(f"no image {image_id} in gallery {printable_path(self.name)}")
         here = self.ids[position : position + 1]
-        vectors = gather_rows(here, self._shards, embedding_dim=self.manifest.embedding_dim)
+        vectors = gather_rows(here, self.shards, embedding_dim=self.manifest.embedding_dim)
         return vectors.reshape(-1)
 
     def sample(self, count: int, *, seed: int) -> list[GalleryImage]:
         """Some different members in random order, the same for the same seed; all where there are fewer."""
         generator = np.random.default_rng(seed)
-        return self._members(generator.permutation(self.ids)[:count].tolist())
+        chosen = generator.choice(self.count, size=min(count, self.count), replace=False)
+        return self._members(self.ids[chosen].tolist())
 
     def labelled_vectors(self) -> tuple[Vectors, Labels, Ids, list[str]]:
         """What evaluation needs: (N, D) float32 vectors, (N,) int64 labels, (N,) int64 ids, label names.
@@ -220,31 +218,11 @@ class Gallery:
         names = sorted({name for name in names_by_row if name is not None})
         number = {name: position for position, name in enumerate(names)}
         labels = np.array([UNLABELLED if name is None else number[name] for name in names_by_row], dtype=np.int64)
-        return np.concatenate([rows.vectors for rows in self._shards]), labels, self.ids, names
-
-    def verify(self) -> list[str]:
-        """Check every byte and that the parts agree; the problems found, none where all is well."""
-        problems = []
-        for name in self.manifest.files:
-            try:
-                check_file(self._root, name, self.manifest, contents=True)
-            except GalleryError as error:
-                problems.append(str(error))
-        if problems:
-            return problems
-        with read_catalog(self._root / CATALOG_NAME) as catalog:
-            if catalog.indexed_ids() != self.ids.tolist():
-                problems.append("the catalogue's indexed images are not those that have vectors")
-        if not all(unit_rows(rows.vectors).all() for rows in self._shards):
-            problems.append("some vectors are not finite unit vectors")
-        self._open_index()
-        if self.manifest.model_sha256 != hash_file(self._root / MODEL_NAME):
-            problems.append("the model file is not the one that the manifest names")
-        return problems
+        return np.concatenate([rows.vectors for rows in self.shards]), labels, self.ids, names
 
     def _check_rows(self) -> None:
         counted, dim = self.manifest.counts.get("indexed"), self.manifest.embedding_dim
-        widths = {rows.vectors.shape[1:] for rows in self._shards}
+        widths = {rows.vectors.shape[1:] for rows in self.shards}
         if counted != self.count or widths != {(dim,)} or (np.diff(self.ids) <= 0).any():
             seen = f"{self.count} vectors of shapes {sorted(widths)}"
             problem = f"damaged: {seen}, expected {counted} of width {dim} in rising id order"
@@ -295,6 +273,23 @@ class Gallery:
         if len(rows) != len(set(wanted)):
             raise GalleryError(printable_path(str(self._root / CATALOG_NAME)), "damaged: images without a row")
         return [_member(rows[image_id]) for image_id in wanted]
+
+
+def find_version(path: Path) -> Path:
+    """The folder of a gallery's current version.
+
+    Raises:
+        GalleryError: there is none, or no gallery.
+    """
+    shown = printable_path(str(path))
+    if not path.is_dir():
+        raise GalleryError(shown, "no such gallery; make one with `retrieval index build MODEL FOLDER --out`")
+    version = read_current(path)
+    if version is None:
+        if (path / "building").exists():
+            raise GalleryError(shown, "its build has not finished; run the same build again")
+        raise GalleryError(shown, "the folder is no gallery; make one with `retrieval index build`")
+    return versions_folder(path) / version
 
 
 def _member(row: CatalogRow) -> GalleryImage:

@@ -6,13 +6,14 @@ as an `ImageError` with one of `REASONS`.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import os
 import stat
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -33,11 +34,12 @@ REASONS = {
     "unsupported-pixels": "a pixel type with no agreed brightness range (floating point)",
     "permission-denied": "the file or folder may not be read",
     "dangling-link": "a link to nothing",
-    "link-loop": "a link that leads back to itself or to a folder above it",
+    "link-loop": "a link that leads back to itself, to a folder above it, or to one already walked",
     "not-a-file": "a socket, pipe or device",
     "unreadable": "reading failed or the file vanished",
     "bad-embedding": "the model gave no finite unit vector",
 }
+_STRIP_PIXELS = 1 << 22  # what is converted at once, so that no second whole image is held
 _EXIF_ORIENTATION = 0x0112
 _ORIENTATIONS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -103,56 +105,89 @@ def check_folder(folder: Path) -> Path:
 def walk_folder(folder: Path) -> Iterator[FoundFile]:
     """Every file below `folder`, depth first in sorted order, with `/`-separated relative paths.
 
-    Links are followed; one that leads back to a folder it lies in is reported, not entered.
+    Links are followed; one that leads back to a folder it lies in, or to a folder that was walked before, is
+    reported, not entered. So every folder is entered at most once by its own path and once by links.
 
     Raises:
         InputError: `folder` is not a readable folder.
     """
-    root = check_folder(folder)
-    yield from _walk(root, prefix="", ancestors=(_identity(os.stat(root)),))
-
-
-def _identity(status: os.stat_result) -> tuple[int, int]:
-    return status.st_dev, status.st_ino
-
-
-def _walk(folder: Path, *, prefix: str, ancestors: tuple[tuple[int, int], ...]) -> Iterator[FoundFile]:
-    try:
-        names = sorted(os.listdir(folder), key=os.fsencode)
-    except OSError as error:
-        yield _unusable(prefix.rstrip("/"), reason=_reason_of(error), detail=str(error.strerror))
-        return
-    for name in names:
-        path, relative = folder / name, prefix + name
+    root = str(check_folder(folder))
+    walk = _Walk()
+    yield from walk.enter(root, relative="", status=os.stat(root), linked=False)
+    while walk.open_folders:
+        here = walk.open_folders[-1]
+        name = next(here.names, None)
+        if name is None:
+            walk.open_folders.pop()
+            continue
+        path, relative = os.path.join(here.path, name), here.prefix + name
         try:
-            status = path.stat()
+            status = os.stat(path)
         except OSError as error:
             yield _unusable(relative, reason=_link_reason(path, error), detail=str(error.strerror))
             continue
         if stat.S_ISDIR(status.st_mode):
-            if _identity(status) in ancestors:
-                yield _unusable(relative, reason="link-loop", detail="leads to a folder above it")
-            else:
-                yield from _walk(path, prefix=relative + "/", ancestors=(*ancestors, _identity(status)))
+            linked = here.linked or os.path.islink(path)
+            yield from walk.enter(path, relative=relative, status=status, linked=linked)
         elif stat.S_ISREG(status.st_mode):
             yield FoundFile(relative, status.st_size, status.st_mtime_ns)
         else:
             yield _unusable(relative, reason="not-a-file", detail="not a regular file")
 
 
+@dataclass(frozen=True, slots=True)
+class _OpenFolder:
+    """A folder being walked: what is left of its names, and whether a link was followed on the way to it."""
+
+    identity: tuple[int, int]
+    path: str
+    prefix: str
+    names: Iterator[str]
+    linked: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    """The folders from the root to the present one, and where each folder was entered first."""
+
+    open_folders: list[_OpenFolder] = field(default_factory=list)
+    entered: dict[tuple[int, int], str] = field(default_factory=dict)
+
+    def enter(self, path: str, *, relative: str, status: os.stat_result, linked: bool) -> Iterator[FoundFile]:
+        """Open a folder, or give the one problem why not."""
+        identity = status.st_dev, status.st_ino
+        if any(folder.identity == identity for folder in self.open_folders):
+            yield _unusable(relative, reason="link-loop", detail="leads to a folder above it")
+            return
+        if linked and identity in self.entered:
+            detail = f"this folder was already walked as {printable_path(self.entered[identity])}"
+            yield _unusable(relative, reason="link-loop", detail=detail)
+            return
+        self.entered.setdefault(identity, relative)
+        try:
+            names = sorted(os.listdir(path), key=os.fsencode)
+        except OSError as error:
+            yield _unusable(relative, reason=_reason_of(error), detail=str(error.strerror))
+            return
+        prefix = relative + "/" if relative else ""
+        self.open_folders.append(_OpenFolder(identity, path, prefix, iter(names), linked))
+
+
 def _unusable(relative: str, *, reason: str, detail: str) -> FoundFile:
     return FoundFile(relative, 0, 0, ImageError(path=printable_path(relative), reason=reason, detail=detail))
 
 
-def _link_reason(path: Path, error: OSError) -> str:
-    if isinstance(error, FileNotFoundError) and path.is_symlink():
+def _link_reason(path: str, error: OSError) -> str:
+    if isinstance(error, FileNotFoundError) and os.path.islink(path):
         return "dangling-link"
-    if path.is_symlink() and not isinstance(error, PermissionError):
+    if error.errno == errno.ELOOP:
         return "link-loop"
     return _reason_of(error)
 
 
 def _reason_of(error: OSError) -> str:
+    if error.errno in (errno.EMFILE, errno.ENFILE):  # says nothing of the file, so no file is skipped for it
+        raise InputError(f"{error.strerror}; raise the limit (ulimit -n) and run it again") from error
     return "permission-denied" if isinstance(error, PermissionError) else "unreadable"
 
 
@@ -185,7 +220,8 @@ def read_image(path: Path, *, target_side: int, max_pixels: int = MAX_PIXELS) ->
 
     Args:
         path: the file.
-        target_side: pixels of the side it will be resized to; JPEGs are decoded at no less than twice that.
+        target_side: pixels of the side it will be resized to; the image given back is reduced by a whole factor
+            where both its sides stay at least twice as long.
         max_pixels: width x height allowed, checked on the header before any pixel is decoded.
 
     Raises:
@@ -212,7 +248,9 @@ def decode_image(data: bytes, *, name: str, target_side: int, max_pixels: int = 
                 raise ImageError(path=name, reason="too-many-pixels", detail=detail)
             image.draft(None, (2 * target_side, 2 * target_side))
             image.load()
-            return _turn_upright(_to_rgb(image, name=name), _orientation(image))
+            rgb, orientation = _to_rgb(image, name=name, target_side=target_side), _orientation(image)
+        del image  # before the turned copy is made
+        return _turn_upright(rgb, orientation)
     except UnidentifiedImageError as error:
         raise ImageError(path=name, reason="not-an-image", detail=f"none of {', '.join(FORMATS)}") from error
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
@@ -233,13 +271,37 @@ def _turn_upright(image: Image.Image, orientation: int) -> Image.Image:
     return image if transpose is None else image.transpose(transpose)
 
 
-def _to_rgb(image: Image.Image, *, name: str) -> Image.Image:
+def _to_rgb(image: Image.Image, *, name: str, target_side: int) -> Image.Image:
+    """An opaque RGB copy, reduced by the largest whole factor that leaves both sides twice the target."""
     if image.mode == "F":
         raise ImageError(path=name, reason="unsupported-pixels", detail="32-bit floating point")
+    wide = image.mode.startswith("I;") or (image.mode == "I" and _greatest(image) > 255)
+    width, height = image.size
+    factor = max(1, min(width, height) // (2 * target_side))
+    rows = max(1, _STRIP_PIXELS // max(1, width) // factor) * factor
+    if rows >= height:
+        return _reduce(_convert(image, wide=wide), factor)
+    result = Image.new("RGB", (-(-width // factor), -(-height // factor)))
+    for top in range(0, height, rows):  # reducing last would hold the whole image in several modes at once
+        strip = image.crop((0, top, width, min(top + rows, height)))
+        result.paste(_reduce(_convert(strip, wide=wide), factor), (0, top // factor))
+    return result
+
+
+def _greatest(image: Image.Image) -> float:
+    extrema = image.getextrema()
+    return float(np.max(extrema))
+
+
+def _reduce(image: Image.Image, factor: int) -> Image.Image:
+    return image if factor == 1 else image.reduce(factor)
+
+
+def _convert(image: Image.Image, *, wide: bool) -> Image.Image:
     if image.mode.startswith("I"):  # 16-bit grey, which Pillow would clip to white
-        values = np.asarray(image).astype(np.int64)
-        scaled = values >> 8 if values.max() > 255 or image.mode != "I" else values
-        return Image.fromarray(np.clip(scaled, 0, 255).astype(np.uint8), mode="L").convert("RGB")
+        values = np.asarray(image)
+        grey = (values >> 8 if wide else values).clip(0, 255).astype(np.uint8)
+        return Image.fromarray(grey, mode="L").convert("RGB")
     if image.has_transparency_data:
         rgba = image.convert("RGBA")
         return Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba).convert("RGB")

@@ -21,7 +21,12 @@ def folder_label(relative_path: str) -> str | None:
 
 
 def read_label_file(path: Path) -> dict[Path, str]:
-    """Absolute image path to label, from a CSV with the columns `path` and `label` (others are ignored).
+    """Absolute image path to label; else as `read_labels`."""
+    return {Path(image): label for image, label in read_labels(path).items()}
+
+
+def read_labels(path: Path) -> dict[str, str]:
+    """Absolute normal image path to label, from a CSV with the columns `path` and `label` (others are ignored).
 
     Paths are relative to the CSV's own folder, or absolute. An empty label leaves the image unlabelled.
 
@@ -31,8 +36,8 @@ def read_label_file(path: Path) -> dict[Path, str]:
     shown = printable_path(str(path))
     if not path.is_file():
         raise InputError(f"{shown}: no such label file")
-    labels: dict[Path, str] = {}
-    root = path.resolve().parent
+    labels: dict[str, str] = {}
+    root = str(path.resolve().parent)
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = csv.DictReader(file)
@@ -42,7 +47,7 @@ def read_label_file(path: Path) -> dict[Path, str]:
             for row in rows:
                 if not row["path"]:
                     raise InputError(f"{shown}, line {rows.line_num}: the path is empty")
-                image = Path(os.path.normpath(root / row["path"]))
+                image = os.path.normpath(os.path.join(root, row["path"]))
                 label = (row["label"] or "").strip()
                 if labels.setdefault(image, label) != label:
                     raise InputError(

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from index.errors import InputError
 from index.exact import Floats, Ids, search_blocks
+from index.progress import Progress
 
 Relevance = npt.NDArray[np.bool_]
 Labels = npt.NDArray[np.int64]
@@ -100,6 +101,7 @@ def score_retrieval(
     gallery_ids: Ids,
     query_ids: Ids | None = None,
     ks: Sequence[int] = DEFAULT_KS,
+    progress: Progress | None = None,
 ) -> RetrievalScores:
     """Search every labelled query exactly and score its ranking; memory is bounded.
 
@@ -109,6 +111,7 @@ def score_retrieval(
             asked, such gallery items are never relevant.
         gallery_ids, query_ids: int64; a query is removed from its own ranking by id. None: queries are no members.
         ks: the K of Recall@K.
+        progress: called with (done, total) queries.
 
     Raises:
         InputError: a K below 1, or no query has a relevant item.
@@ -127,7 +130,7 @@ def score_retrieval(
     by_id = np.argsort(gallery_ids)
     parts: list[tuple[list[Scores], Scores, Scores]] = []
     for rows, _, ids in search_blocks(
-        queries[asked],
+        queries if len(asked) == len(queries) else queries[asked],
         gallery,
         k=depth,
         gallery_ids=gallery_ids,
@@ -142,6 +145,8 @@ def score_retrieval(
                 precision_at_r(relevant, r[rows]),
             )
         )
+        if progress is not None:
+            progress(rows.stop, len(asked))
     return RetrievalScores(
         hits={k: np.concatenate([part[0][i] for part in parts]) for i, k in enumerate(ks)},
         average_precision=np.concatenate([part[1] for part in parts]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from index.images import printable_path
 from index.versions import replacing
 
 SHARD_ROWS = 65_536
+_NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,43 +37,81 @@ def write_checkpoint(path: Path, rows: VectorRows) -> None:
         np.save(file, table, allow_pickle=False)
 
 
-def read_checkpoint(path: Path) -> VectorRows:
-    """Map a checkpoint.
+@dataclass(frozen=True, slots=True)
+class VectorFile:
+    """A file of vectors that is open only while it is read, for there are many; (n,) `ids` are in rising order."""
+
+    ids: Ids
+    path: Path
+
+    def read(self) -> Vectors:
+        """Map the (n, D) float32 vectors; the file is closed when they are let go."""
+        array = _map_array(self.path)
+        vectors: Vectors = array["vector"] if array.dtype.names else array
+        return vectors
+
+
+def find_checkpoint(path: Path) -> VectorFile:
+    """A checkpoint, with its ids read.
 
     Raises:
-        GalleryError: it is missing or damaged.
+        GalleryError: it is missing, damaged or cannot be read.
     """
-    table = _map_array(path)
-    return VectorRows(np.array(table["id"]), table["vector"])
+    return VectorFile(np.array(_map_array(path)["id"]), path)
 
 
-def write_shards(version: Path, ids: Ids, sources: Sequence[VectorRows], *, embedding_dim: int) -> None:
-    """Write the vectors of (n,) rising ids, gathered from the sources, as `vectors/*.npy` and `ids/*.npy`."""
+def find_shards(version: Path) -> Iterator[VectorFile]:
+    """The shards of a version in id order, with their ids read.
+
+    Raises:
+        GalleryError: one is missing, damaged or cannot be read.
+    """
+    for path in sorted((version / "vectors").glob("*.npy")):
+        shard = VectorFile(np.array(_map_array(version / "ids" / path.name)), path)
+        count = len(shard.read())
+        if len(shard.ids) != count:
+            detail = f"{count} vectors for {len(shard.ids)} ids"
+            raise GalleryError(printable_path(str(path)), f"damaged: {detail}")
+        yield shard
+
+
+def read_shards(version: Path) -> list[VectorRows]:
+    """Map the shards of a version, in id order, all at once.
+
+    Raises:
+        GalleryError: one is missing, damaged or cannot be read.
+    """
+    return [VectorRows(shard.ids, shard.read()) for shard in find_shards(version)]
+
+
+def write_shards(version: Path, ids: Ids, files: Sequence[VectorFile], *, embedding_dim: int) -> None:
+    """Write the vectors of (n,) rising ids, gathered from the files, as `vectors/*.npy` and `ids/*.npy`.
+
+    Raises:
+        GalleryError: no file has one of the ids, or a file is missing, damaged or cannot be read.
+    """
     for folder in ("vectors", "ids"):
         (version / folder).mkdir()
     for number, start in enumerate(range(0, len(ids), SHARD_ROWS)):
         part = ids[start : start + SHARD_ROWS]
         np.save(version / "ids" / f"{number:05d}.npy", part, allow_pickle=False)
-        vectors = gather_rows(part, sources, embedding_dim=embedding_dim)
+        vectors = _gather_part(part, files, embedding_dim=embedding_dim)
         np.save(version / "vectors" / f"{number:05d}.npy", vectors, allow_pickle=False)
 
 
-def read_shards(version: Path) -> list[VectorRows]:
-    """Map the shards of a version, in id order.
-
-    Raises:
-        GalleryError: one is missing or damaged.
-    """
-    return list(_shards(version))
-
-
-def _shards(version: Path) -> Iterator[VectorRows]:
-    for path in sorted((version / "vectors").glob("*.npy")):
-        rows = VectorRows(np.array(_map_array(version / "ids" / path.name)), _map_array(path))
-        if len(rows.ids) != len(rows.vectors):
-            detail = f"{len(rows.vectors)} vectors for {len(rows.ids)} ids"
-            raise GalleryError(printable_path(str(path)), f"damaged: {detail}")
-        yield rows
+def _gather_part(ids: Ids, files: Sequence[VectorFile], *, embedding_dim: int) -> Vectors:
+    """The (n, D) vectors of (n,) rising ids; of each file that has some of them, only their rows are read."""
+    vectors = np.empty((len(ids), embedding_dim), dtype=np.float32)
+    missing = np.ones(len(ids), dtype=bool)
+    for file in files:
+        if not len(file.ids) or file.ids[-1] < ids[0] or file.ids[0] > ids[-1]:
+            continue
+        position = np.searchsorted(ids, file.ids).clip(max=len(ids) - 1)
+        wanted = np.flatnonzero(ids[position] == file.ids)
+        vectors[position[wanted]] = file.read()[wanted]
+        missing[position[wanted]] = False
+    _check_found(ids, missing)
+    return vectors
 
 
 def gather_rows(ids: Ids, sources: Sequence[VectorRows], *, embedding_dim: int) -> Vectors:
@@ -87,15 +127,22 @@ def gather_rows(ids: Ids, sources: Sequence[VectorRows], *, embedding_dim: int) 
         here = source.ids[position] == ids
         vectors[here] = source.vectors[position[here]]
         missing &= ~here
+    _check_found(ids, missing)
+    return vectors
+
+
+def _check_found(ids: Ids, missing: npt.NDArray[np.bool_]) -> None:
     if missing.any():
         first = int(ids[missing][0])
         raise GalleryError("vectors", f"damaged: image {first} has no vector; build the gallery again")
-    return vectors
 
 
 def _map_array(path: Path) -> npt.NDArray[Any]:
     try:
         array: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError) as error:
+    except (FileNotFoundError, ValueError, EOFError) as error:
         raise GalleryError(printable_path(str(path)), f"damaged or missing: {error}") from error
+    except OSError as error:  # says nothing of the file where the process has used up a limit
+        advice = "; raise the limit (ulimit -n) and run it again" if error.errno in _NO_DESCRIPTORS else ""
+        raise GalleryError(printable_path(str(path)), f"cannot be read: {error.strerror}{advice}") from error
     return array

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import re
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
@@ -22,6 +24,8 @@ from index.errors import GalleryError, InputError
 from index.images import printable_path
 from index.model_file import hash_file
 from index.preprocess import PreprocessConfig
+
+logger = logging.getLogger(__name__)
 
 FORMAT_VERSION = 1
 METRIC = "inner-product"
@@ -186,6 +190,24 @@ def publish_version(gallery: Path, finished: Path, *, name: str) -> None:
 def set_current(gallery: Path, name: str) -> None:
     """Point CURRENT at a version in one step."""
     write_durably(gallery / "CURRENT", f"{name}\n".encode("ascii"))
+
+
+def remove_old_versions(gallery: Path, *, current: str, previous: str | None) -> None:
+    """Remove every version older than the current one but the previous, which readers may have open.
+
+    Where `previous` is None it is the next older one. A version that cannot be removed is left to the next build.
+    """
+    names = [name for name in os.listdir(versions_folder(gallery)) if _VERSION_NAME.fullmatch(name)]
+    older = sorted((name for name in names if int(name) < int(current)), key=int)
+    kept = previous or next(reversed(older), None)
+    for name in older:
+        if name == kept:
+            continue
+        try:
+            shutil.rmtree(versions_folder(gallery) / name)
+        except OSError as error:
+            shown = printable_path(str(versions_folder(gallery) / name))
+            logger.warning("%s: the old version cannot be removed: %s", shown, error.strerror)
 
 
 def write_durably(path: Path, content: bytes) -> None:

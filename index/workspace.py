@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +15,15 @@ from index.errors import GalleryError, GalleryMismatchError
 from index.flat_index import build_index, measure_latency_ms, write_index
 from index.images import printable_path
 from index.pipeline import EmbeddedFile
-from index.vectors import VectorRows, read_checkpoint, read_shards, write_checkpoint, write_shards
+from index.vectors import (
+    VectorFile,
+    VectorRows,
+    find_checkpoint,
+    find_shards,
+    read_shards,
+    write_checkpoint,
+    write_shards,
+)
 from index.versions import (
     CATALOG_NAME,
     FORMAT_VERSION,
@@ -40,11 +49,12 @@ class Workspace:
 
     Attributes:
         base: the current version, which the next one starts from; None for the first.
+        moved: whether `source` may be another folder than the gallery's: its photos are there now.
         catalog_path: the rows of the work in progress.
     """
 
-    def __init__(self, gallery: Path, *, source: Path, embedder: Embedder) -> None:
-        self.gallery, self.source, self.embedder = gallery, source, embedder
+    def __init__(self, gallery: Path, *, source: Path, embedder: Embedder, moved: bool = False) -> None:
+        self.gallery, self.source, self.embedder, self.moved = gallery, source, embedder, moved
         self.folder = gallery / "building"
         self.catalog_path = self.folder / CATALOG_NAME
         self.base: str | None = None
@@ -73,13 +83,16 @@ class Workspace:
             self._check_origin(
                 model_sha256=str(found.get("model_sha256")), source_folder=str(found.get("source_folder"))
             )
+            if {**found, "source_folder": plan["source_folder"]} == plan:  # moved while in progress
+                self._write_plan(plan)
+                return
         self.remove()
         (self.folder / "checkpoints").mkdir(parents=True)
         if self.base is not None:
             shutil.copyfile(self._version(self.base) / CATALOG_NAME, self.catalog_path)
         with write_catalog(self.catalog_path) as catalog:
             catalog.prepare()
-        write_durably(self.folder / "plan.json", json.dumps(plan, indent=2).encode())
+        self._write_plan(plan)
 
     def remove(self) -> None:
         """Remove the work in progress; finished versions stay."""
@@ -98,8 +111,12 @@ class Workspace:
         return len(usable)
 
     def has_changed(self, catalog: Catalog) -> bool:
-        """Whether the rows differ from those of the current version."""
-        return self.base is None or not catalog.same_as(self._version(self.base) / CATALOG_NAME)
+        """Whether the rows, or the place of the photos, differ from those of the current version."""
+        if self.base is None:
+            return True
+        base = self._version(self.base)
+        moved = Manifest.read(base).source_folder != str(self.source)
+        return moved or not catalog.same_as(base / CATALOG_NAME)
 
     def publish(self, catalog: Catalog, *, labels_source: str) -> str:
         """Make a complete version of the settled rows and let it be the current one; its name."""
@@ -109,7 +126,7 @@ class Workspace:
         version.mkdir()
         dim = self.embedder.contract.embedding_dim
         ids = np.array(catalog.indexed_ids(), dtype=np.int64)
-        write_shards(version, ids, self._vector_sources(catalog), embedding_dim=dim)
+        write_shards(version, ids, self._vector_files(catalog), embedding_dim=dim)
         shards = read_shards(version)
         index = build_index(shards, embedding_dim=dim)
         write_index(index, version / INDEX_NAME)
@@ -127,6 +144,9 @@ class Workspace:
         publish_version(self.gallery, version, name=name)
         return name
 
+    def _write_plan(self, plan: dict[str, Any]) -> None:
+        write_durably(self.folder / "plan.json", json.dumps(plan, indent=2).encode())
+
     def _version(self, name: str) -> Path:
         return versions_folder(self.gallery) / name
 
@@ -139,29 +159,36 @@ class Workspace:
         return current
 
     def _check_origin(self, *, model_sha256: str, source_folder: str) -> None:
-        for what, expected, seen in (
-            ("model (SHA-256)", model_sha256, self.embedder.sha256),
-            ("source folder", source_folder, str(self.source)),
+        other = "build into another folder with --out"
+        for what, expected, seen, allowed, advice in (
+            ("model (SHA-256)", model_sha256, self.embedder.sha256, False, other),
+            (
+                "source folder",
+                source_folder,
+                str(self.source),
+                self.moved,
+                f"{other}, or add --moved where it is the same folder in its new place",
+            ),
         ):
-            if expected != seen:
+            if expected != seen and not allowed:
                 raise GalleryMismatchError(
                     printable_path(str(self.gallery)),
                     what=what,
                     expected=printable_path(expected),
                     seen=printable_path(seen),
-                    advice="build into another folder with --out",
+                    advice=advice,
                 )
 
-    def _vector_sources(self, catalog: Catalog) -> list[VectorRows]:
-        sources = [read_checkpoint(self.folder / "checkpoints" / name) for name in catalog.checkpoints()]
+    def _vector_files(self, catalog: Catalog) -> list[VectorFile]:
+        files = [find_checkpoint(self.folder / "checkpoints" / name) for name in catalog.checkpoints()]
         if self.base is None:
-            return sources
+            return files
         base = self._version(self.base)
         manifest = Manifest.read(base)
         for name in manifest.files:
             if name.startswith(("vectors/", "ids/")):  # damage must not be carried on under a new checksum
                 check_file(base, name, manifest, contents=True)
-        return [*read_shards(base), *sources]
+        return [*find_shards(base), *files]
 
     def _describe(self, version: Path, catalog: Catalog, *, labels_source: str, latency_ms: float) -> Manifest:
         reasons = catalog.skipped_by_reason()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import signal
@@ -15,9 +16,11 @@ from PIL import Image
 from index.build import BuildConfig, BuildReport, build_gallery
 from index.catalog import CatalogRow, read_catalog
 from index.embedder import Embedder
-from index.errors import GalleryError, GalleryMismatchError, InputError, ModelFileError
+from index.errors import GalleryError, GalleryMismatchError, ImageError, InputError, ModelFileError
 from index.gallery import Gallery
+from index.images import LoadedImage, read_image
 from index.pipeline import BATCHES_AHEAD, embed_files
+from index.verify import verify_gallery
 from index.versions import lock_gallery
 from tests.conftest import draw_folder, draw_image
 from tests.models import write_tiny_model
@@ -38,7 +41,7 @@ def rows(gallery: Path) -> list[CatalogRow]:
 
 def vectors(gallery: Path) -> dict[int, bytes]:
     opened = Gallery.open(gallery)
-    assert opened.verify() == []
+    assert verify_gallery(gallery)[1] == []
     return {int(key): opened.vector(int(key)).tobytes() for key in opened.ids}
 
 
@@ -56,6 +59,9 @@ def test_every_file_is_indexed_or_skipped_with_a_reason(tmp_path: Path, tiny_mod
     report = build(folder, tmp_path / "g", tiny_model, progress=lambda done, total: seen.append((done, total)))
     assert report.to_json() == {
         "gallery": str(tmp_path / "g"),
+        "version": "000001",
+        "changed": True,
+        "new_images": 30,
         "indexed": 30,
         "skipped": 3,
         "skipped_by_reason": {"not-an-image": 3},
@@ -175,6 +181,147 @@ def test_another_model_or_folder_is_refused_with_advice(
     with pytest.raises(GalleryMismatchError, match=r"source folder.*--out"):
         build(draw_folder(tmp_path / "elsewhere"), tmp_path / "g", tiny_model)
     assert not (tmp_path / "g" / "building").exists()
+
+
+def test_a_moved_folder_is_taken_over_without_embedding_again(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    build(image_folder, tmp_path / "g", tiny_model)
+    before = {row.path: row.id for row in rows(tmp_path / "g")}
+    moved = image_folder.rename(tmp_path / "new place")
+    with pytest.raises(GalleryMismatchError, match=r"source folder.*--moved"):
+        build(moved, tmp_path / "g", tiny_model)
+    draw_image((1, 2, 3), seed=0).save(moved / "new.png")
+    report = build(moved, tmp_path / "g", tiny_model, moved=True)
+    assert (report.version, report.new_images, report.indexed) == ("000002", 1, 16)
+    assert before.items() <= {row.path: row.id for row in rows(tmp_path / "g")}.items()
+    gallery = Gallery.open(tmp_path / "g")
+    assert gallery.folder == moved
+    assert gallery.image_path(before["red/1.png"]).is_file()
+    again = build(moved.rename(tmp_path / "third"), tmp_path / "g", tiny_model, moved=True)
+    assert (again.version, again.changed, again.new_images) == ("000003", True, 0)
+    assert not build(tmp_path / "third", tmp_path / "g", tiny_model).changed
+    other = write_tiny_model(tmp_path / "other.onnx", seed=1)
+    with pytest.raises(GalleryMismatchError, match="model"):
+        build(tmp_path / "third", tmp_path / "g", other, moved=True)
+
+
+def test_a_folder_moved_while_its_build_was_stopped_loses_nothing_done(tmp_path: Path, image_folder: Path) -> None:
+    model = write_tiny_model(tmp_path / "fussy.onnx", only_batches_of=4)
+    with pytest.raises(ModelFileError):
+        build(image_folder, tmp_path / "g", model)
+    moved = image_folder.rename(tmp_path / "moved")
+    with pytest.raises(GalleryMismatchError, match="--moved"):
+        build(moved, tmp_path / "g", model)
+    draw_image((5, 5, 5), seed=5).save(moved / "sixteenth.png")
+    report = build(moved, tmp_path / "g", model, moved=True)
+    assert (report.indexed, report.new_images) == (16, 8)  # the checkpoint of the first eight was kept
+
+
+def test_only_the_current_and_the_previous_version_are_kept(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    opened = None
+    for number in range(4):
+        draw_image((number, 2, 3), seed=number).save(image_folder / f"new{number}.png")
+        build(image_folder, tmp_path / "g", tiny_model)
+        if number == 2:
+            opened = Gallery.open(tmp_path / "g")
+    assert sorted(os.listdir(tmp_path / "g" / "versions")) == ["000003", "000004"]
+    assert opened is not None
+    assert opened.search(opened.vector(1), k=3)[0].id == 1
+    assert opened.embedder.sha256 == opened.manifest.model_sha256
+    leftover = tmp_path / "g" / "versions" / "000002"  # as a removal that was killed leaves it
+    leftover.mkdir()
+    (leftover / "model.onnx").write_bytes(b"x")
+    assert not build(image_folder, tmp_path / "g", tiny_model).changed
+    assert sorted(os.listdir(tmp_path / "g" / "versions")) == ["000003", "000004"]
+
+
+def test_an_old_version_that_cannot_be_removed_does_not_fail_the_build(
+    tmp_path: Path, tiny_model: Path, image_folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(3):
+        draw_image((number, 2, 3), seed=number).save(image_folder / f"new{number}.png")
+        build(image_folder, tmp_path / "g", tiny_model)
+    (tmp_path / "g" / "versions" / "000001").write_text("no folder")
+    with caplog.at_level(logging.WARNING):
+        assert build(image_folder, tmp_path / "g", tiny_model).version == "000003"
+    assert "000001: the old version cannot be removed" in caplog.text
+
+
+MANY_CHECKPOINTS = """
+    import resource, sys
+    from pathlib import Path
+    from index.build import BuildConfig, build_gallery
+    from index.errors import RetrievalError
+
+    model, folder, out, limit = *map(Path, sys.argv[1:4]), int(sys.argv[4])
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+    config = BuildConfig(batch_size=1, workers=1, checkpoint_images=1)
+    try:
+        print(build_gallery(model_path=model, folder=folder, out=out, config=config).indexed)
+    except RetrievalError as error:
+        print(type(error).__name__, error)
+"""
+
+
+def test_a_build_needs_few_open_files_whatever_the_number_of_its_checkpoints(
+    tmp_path: Path, tiny_model: Path
+) -> None:
+    folder = draw_folder(tmp_path / "images", per_class=30)
+    words = [sys.executable, "-c", textwrap.dedent(MANY_CHECKPOINTS), tiny_model, folder, tmp_path / "g", "60"]
+    ran = subprocess.run(words, cwd=ROOT, check=True, capture_output=True, text=True)
+    assert ran.stdout == "90\n"
+    assert verify_gallery(tmp_path / "g")[1] == []
+    embedder = Embedder(tiny_model, threads=1)
+    stored = vectors(tmp_path / "g")
+    for row in rows(tmp_path / "g")[::7]:
+        pixels, _ = embedder.read_pixels(folder / row.path)
+        assert np.allclose(
+            np.frombuffer(stored[row.id], np.float32), embedder.embed_batch(pixels[None])[0], atol=1e-6
+        )
+
+
+def test_a_mended_file_gets_its_vector_between_those_of_the_version_before(
+    tmp_path: Path, image_folder: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unreadable = ImageError(path="x", reason="unreadable", detail="Input/output error")
+
+    def fail_for_some(path: Path, **options: object) -> LoadedImage:
+        if path.name == "2.jpg":
+            raise unreadable
+        return read_image(path, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("index.embedder.read_image", fail_for_some)
+        assert build(image_folder, tmp_path / "g", tiny_model).skipped == 3
+    monkeypatch.setattr("index.vectors.SHARD_ROWS", 4)
+    assert build(image_folder, tmp_path / "g", tiny_model).new_images == 3
+    build(image_folder, tmp_path / "whole", tiny_model)
+    assert sorted(vectors(tmp_path / "g").values()) == sorted(vectors(tmp_path / "whole").values())
+    assert {row.path: row.id for row in rows(tmp_path / "g")} == {
+        row.path: row.id for row in rows(tmp_path / "whole")
+    }
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+def test_a_used_up_limit_of_open_files_is_never_called_damage(
+    tmp_path: Path, image_folder: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def refuse(*args: object, **options: object) -> object:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patched:
+        patched.setattr("index.images._open_without_waiting", refuse)
+        with pytest.raises(InputError, match=r"open files.*ulimit"):  # and no image is skipped for it
+            build(image_folder, tmp_path / "g", tiny_model)
+    with monkeypatch.context() as patched:
+        patched.setattr("index.vectors.np.load", refuse)
+        with pytest.raises(GalleryError, match=r"cannot be read: .*open files.*ulimit") as caught:
+            build(image_folder, tmp_path / "g", tiny_model)
+    assert "damaged" not in str(caught.value)
+    assert build(image_folder, tmp_path / "g", tiny_model).skipped == 0
 
 
 def test_the_gallery_and_its_images_must_lie_beside_each_other(

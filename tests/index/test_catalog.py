@@ -161,5 +161,5 @@ def test_the_documented_columns_are_there_for_other_tools(catalog: Catalog, tmp_
     connection = sqlite3.connect(tmp_path / "done.sqlite")
     names = [row[1] for row in connection.execute("PRAGMA table_info(images)")]
     connection.close()
-    expected = "id path size_bytes mtime_ns sha256 status reason detail label metadata"
+    expected = "id path size_bytes mtime_ns sha256 status reason detail label"
     assert names == expected.split()

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from index import cli
 from index.build import build_gallery
 from index.build_config import BuildConfig
-from index.errors import GalleryError, ImageError, InputError
+from index.errors import GalleryError, ImageError
 from index.limits import MAX_PIXELS
 from tests.conftest import draw_folder
 
@@ -42,6 +42,9 @@ def test_build_reports_as_text_and_as_json(tmp_path: Path, tiny_model: Path, ima
     again = invoke(cli.index_group, *words, "--json")
     assert json.loads(again.stdout) == {
         "gallery": str(tmp_path / "g"),
+        "version": "000001",
+        "changed": False,
+        "new_images": 0,
         "indexed": 15,
         "skipped": 1,
         "skipped_by_reason": {"empty-file": 1},
@@ -69,10 +72,10 @@ def test_build_takes_labels_from_a_file(tmp_path: Path, tiny_model: Path, image_
     assert scores["queries"] == 2
 
 
-def test_a_value_out_of_range_is_an_input_error(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
+def test_a_value_out_of_range_is_a_usage_error(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
     result = invoke(cli.index_group, "build", tiny_model, image_folder, "--out", tmp_path / "g", "--batch-size", 0)
-    assert isinstance(result.exception, InputError)
-    assert "batch_size" in str(result.exception)
+    assert result.exit_code == 2
+    assert "batch_size must be a whole number in 1..4096, got 0" in result.output
 
 
 def test_search_prints_a_table_or_json(gallery: Path) -> None:
@@ -102,7 +105,8 @@ def test_search_with_something_that_is_no_image_or_gallery_is_an_expected_error(
 def test_evaluate_scores_a_gallery_or_a_model(gallery: Path, tiny_model: Path) -> None:
     images = gallery.parent / "images"
     scores = json.loads(invoke(cli.evaluate, gallery, "--json", "--k", "4,1").stdout)
-    assert set(scores) == {"queries", "lone_queries", "recall", "map_at_r", "r_precision"}
+    assert set(scores) == {"queries", "lone_queries", "recall", "map_at_r", "r_precision", "skipped"}
+    assert scores["skipped"] == 0
     assert list(scores["recall"]) == ["1", "4"]
     assert (
         json.loads(invoke(cli.evaluate, "--model", tiny_model, "--data", images, "--k", "1,4", "--json").stdout)
@@ -111,6 +115,41 @@ def test_evaluate_scores_a_gallery_or_a_model(gallery: Path, tiny_model: Path) -
     text = invoke(cli.evaluate, gallery, "--query", images).stdout
     assert "Recall@1     100.00 %" in text
     assert "over 15 queries" in text
+    assert "skipped" not in text
+
+
+def test_evaluate_says_how_many_files_it_skipped(gallery: Path, tiny_model: Path, image_folder: Path) -> None:
+    (image_folder / "empty.jpg").write_bytes(b"")
+    for words in ((gallery, "--query", image_folder), ("--model", tiny_model, "--data", image_folder)):
+        assert json.loads(invoke(cli.evaluate, *words, "--json").stdout)["skipped"] == 1
+        assert invoke(cli.evaluate, *words).stdout.endswith("skipped files: 1\n")
+
+
+def test_verify_lists_every_problem(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
+    build_gallery(model_path=tiny_model, folder=image_folder, out=tmp_path / "g")
+    sound = invoke(cli.index_group, "verify", tmp_path / "g")
+    assert (sound.exit_code, sound.stdout) == (0, f"{tmp_path}/g: 5 files match\n")
+    document = json.loads(invoke(cli.index_group, "verify", tmp_path / "g", "--json").stdout)
+    assert document == {"gallery": f"{tmp_path}/g", "problems": []}
+    for name in ("index.faiss", "model.onnx"):
+        (tmp_path / "g" / "versions" / "000001" / name).write_bytes(b"")
+    damaged = invoke(cli.index_group, "verify", tmp_path / "g")
+    assert damaged.exit_code == 1
+    assert len(damaged.stdout.splitlines()) == 2
+    result = invoke(cli.index_group, "verify", tmp_path / "g", "--json")
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["problems"] == damaged.stdout.splitlines()
+    assert isinstance(invoke(cli.index_group, "verify", tmp_path / "none").exception, GalleryError)
+
+
+def test_build_takes_a_moved_folder(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
+    words = ("--out", tmp_path / "g", "--json")
+    assert invoke(cli.index_group, "build", tiny_model, image_folder, *words).exit_code == 0
+    moved = image_folder.rename(tmp_path / "moved")
+    refused = invoke(cli.index_group, "build", tiny_model, moved, *words)
+    assert "--moved" in str(refused.exception)
+    report = json.loads(invoke(cli.index_group, "build", tiny_model, moved, *words, "--moved").stdout)
+    assert (report["version"], report["changed"], report["new_images"]) == ("000002", True, 0)
 
 
 def test_evaluate_wants_a_gallery_or_a_model_with_data(gallery: Path, tiny_model: Path, tmp_path: Path) -> None:
@@ -125,7 +164,7 @@ def test_evaluate_wants_a_gallery_or_a_model_with_data(gallery: Path, tiny_model
         assert invoke(cli.evaluate, *words).exit_code == 2, words
 
 
-@pytest.mark.parametrize("command", [cli.index_group.commands["build"], cli.search, cli.evaluate])
+@pytest.mark.parametrize("command", [*cli.index_group.commands.values(), cli.search, cli.evaluate])
 def test_help_explains_every_option_and_gives_examples(command: click.Command) -> None:
     text = invoke(command, "--help").stdout
     assert re.search(r"Examples:\n +retrieval ", text)

@@ -9,7 +9,7 @@ import pytest
 from index.build import build_gallery
 from index.embedder import Embedder
 from index.errors import InputError
-from index.evaluate import embed_folder, evaluate_gallery, evaluate_model
+from index.evaluate import embed_folder, evaluate_gallery, evaluate_model, evaluate_queries
 from index.gallery import Gallery
 from index.metrics import score_retrieval
 from tests.conftest import draw_folder, draw_image
@@ -44,15 +44,20 @@ def test_queries_from_another_folder_lose_nothing_of_the_gallery(
     draw_image((220, 220, 30), seed=0).save(queries / "yellow" / "0.png")  # a label that the gallery lacks
     draw_image((220, 220, 30), seed=1).save(queries / "unlabelled.png")
     seen: list[tuple[int, int]] = []
-    scores = evaluate_gallery(
+    asked: list[tuple[int, int]] = []
+    (queries / "broken.jpg").write_bytes(b"x")
+    scores, skipped = evaluate_queries(
         Gallery.open(tmp_path / "g"),
+        query=queries,
         ks=KS,
-        query_folder=queries,
         progress=lambda done, total: seen.append((done, total)),
+        scoring=lambda done, total: asked.append((done, total)),
     )
+    assert skipped == 1
+    assert asked[-1] == (6, 6)
     assert (scores.queries, scores.lone_queries) == (6, 1)
     assert scores.recall[1] == 1.0  # the same drawings are members: nothing was removed
-    assert seen[-1] == (8, 8)
+    assert seen[-1] == (9, 9)
     from_model, _ = evaluate_model(tiny_model, data=image_folder, query=queries, ks=KS)
     assert from_model.to_json() == scores.to_json()
 

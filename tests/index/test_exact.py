@@ -39,9 +39,17 @@ def problems(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
 
 
 @settings(max_examples=200, deadline=None)
-@given(problem=problems(), as_members=st.booleans(), block_values=st.sampled_from([1, 20, 1 << 23]))
+@given(
+    problem=problems(),
+    as_members=st.booleans(),
+    block_values=st.sampled_from([1, 20, 1 << 23]),
+    block_numbers=st.sampled_from([1, 7, 1 << 24]),
+)
 def test_search_agrees_with_a_loop_over_every_pair(
-    problem: tuple[np.ndarray, np.ndarray, np.ndarray, int], as_members: bool, block_values: int
+    problem: tuple[np.ndarray, np.ndarray, np.ndarray, int],
+    as_members: bool,
+    block_values: int,
+    block_numbers: int,
 ) -> None:
     queries, gallery, ids, k = problem
     query_ids = None
@@ -49,14 +57,29 @@ def test_search_agrees_with_a_loop_over_every_pair(
         queries, query_ids = gallery, ids
     expected = slow_search(queries, gallery, k=k, gallery_ids=ids, query_ids=query_ids)
     seen = 0
-    for rows, scores, found in search_blocks(
-        queries, gallery, k=k, gallery_ids=ids, query_ids=query_ids, block_values=block_values
-    ):
-        for row, row_scores, row_ids in zip(expected[rows], scores, found, strict=True):
-            assert [(float(s), int(i)) for s, i in zip(row_scores, row_ids, strict=True) if i != NO_ID] == row
-            assert np.isneginf(row_scores[len(row) :]).all()
-            seen += 1
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("index.exact._BLOCK_NUMBERS", block_numbers)
+        for rows, scores, found in search_blocks(
+            queries, gallery, k=k, gallery_ids=ids, query_ids=query_ids, block_values=block_values
+        ):
+            for row, row_scores, row_ids in zip(expected[rows], scores, found, strict=True):
+                assert [(float(s), int(i)) for s, i in zip(row_scores, row_ids, strict=True) if i != NO_ID] == row
+                assert np.isneginf(row_scores[len(row) :]).all()
+                seen += 1
     assert seen == len(queries)
+
+
+def test_blocks_of_the_gallery_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(2)
+    vectors = random.normal(size=(700, 48)).astype(np.float32)
+    vectors[300:340] = vectors[0]
+    for ids in (np.arange(700), random.permutation(5000)[:700]):
+        monkeypatch.setattr("index.exact._BLOCK_NUMBERS", 1 << 24)
+        whole = search(vectors, vectors, k=60, gallery_ids=ids, query_ids=ids)
+        monkeypatch.setattr("index.exact._BLOCK_NUMBERS", 48 * 129)
+        blocks = search(vectors, vectors, k=60, gallery_ids=ids, query_ids=ids)
+        assert np.array_equal(whole[0], blocks[0])
+        assert np.array_equal(whole[1], blocks[1])
 
 
 def test_a_duplicate_of_the_query_stays_when_the_query_is_removed() -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,9 @@ from index.errors import GalleryError, GalleryMismatchError, InputError
 from index.exact import search as exact_search
 from index.gallery import Gallery
 from index.metrics import UNLABELLED
+from index.model_file import hash_file
+from index.verify import verify_gallery
+from index.versions import describe_files
 from tests.conftest import draw_folder, draw_image
 from tests.models import EMBEDDING_DIM, write_tiny_model
 
@@ -65,7 +69,7 @@ def test_the_manifest_says_what_the_gallery_is(built: Path, tiny_model: Path) ->
     assert gallery.count == 55
     assert gallery.name == "gallery"
     assert gallery.folder == built.parent / "images"
-    assert gallery.verify() == []
+    assert verify_gallery(built) == (5, [])
 
 
 def test_a_member_finds_itself_first(built: Path) -> None:
@@ -193,7 +197,7 @@ def test_a_single_changed_byte_is_never_answered_from(
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
-    assert any(name in problem and "SHA-256" in problem for problem in gallery.verify())
+    assert any(name in problem and "SHA-256" in problem for problem in verify_gallery(copied)[1])
     if name == "index.faiss":
         with pytest.raises(GalleryError, match="SHA-256"):
             gallery.search(gallery.vector(int(gallery.ids[0])), k=1)
@@ -222,6 +226,62 @@ def test_a_manifest_that_cannot_be_right_is_refused(copied: Path, change: dict[s
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     with pytest.raises(GalleryError, match=problem):
         Gallery.open(copied)
+
+
+def test_verification_lists_every_problem(copied: Path) -> None:
+    for name in ("index.faiss", "catalog.sqlite"):
+        with (version(copied) / name).open("ab") as file:
+            file.write(b"x")
+    (version(copied) / "model.onnx").unlink()
+    files, problems = verify_gallery(copied)
+    assert files == 5
+    assert len(problems) == 3
+    for name, problem in (
+        ("index.faiss", "damaged"),
+        ("catalog.sqlite", "damaged"),
+        ("model.onnx", "cannot be read"),
+    ):
+        assert any(name in line and problem in line for line in problems), name
+    (version(copied) / "manifest.json").write_text("{")
+    (problem,) = verify_gallery(copied)[1]
+    assert "manifest.json: damaged" in problem
+
+
+def test_verification_compares_the_parts_with_each_other(copied: Path) -> None:
+    path = version(copied) / "vectors" / "00000.npy"
+    vectors = np.load(path)
+    vectors[3] *= 2
+    np.save(path, vectors)
+    catalog = version(copied) / "catalog.sqlite"
+    connection = sqlite3.connect(catalog)
+    with connection:
+        connection.execute("UPDATE images SET status = 'skipped' WHERE id = 1")
+    connection.close()
+    manifest = version(copied) / "manifest.json"
+    values = json.loads(manifest.read_text())
+    values["files"] = describe_files(version(copied))
+    manifest.write_text(json.dumps(values))
+    assert verify_gallery(copied)[1] == [
+        "the catalogue's indexed images are not those that have vectors",
+        "some vectors are not finite unit vectors",
+    ]
+
+
+def test_the_model_is_hashed_once(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed: list[Path] = []
+
+    def record(path: Path) -> str:
+        hashed.append(path)
+        return hash_file(path)
+
+    for module in ("index.versions", "index.embedder", "index.gallery"):
+        monkeypatch.setattr(f"{module}.hash_file", record)
+    for at_most in (2**24, 0):  # a small model is hashed on opening, a large one before its first use
+        monkeypatch.setattr("index.gallery._HASHED_ON_OPEN_BYTES", at_most)
+        hashed.clear()
+        gallery = Gallery.open(built)
+        assert gallery.embedder.sha256 == gallery.embedder.sha256 == gallery.manifest.model_sha256
+        assert [path.name for path in hashed].count("model.onnx") == 1
 
 
 def test_folders_that_are_no_gallery_are_told_apart(tmp_path: Path, copied: Path) -> None:

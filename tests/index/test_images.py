@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import io
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,6 +27,7 @@ from index.images import (
 from tests.conftest import draw_image
 
 ORIENTATION = 0x0112
+ROOT = Path(__file__).parents[2]
 
 
 def encode(image: Image.Image, kind: str, **options: object) -> bytes:
@@ -176,7 +179,7 @@ def test_floating_point_pixels_are_refused_by_name() -> None:
 
 def test_the_pixel_cap_is_checked_on_the_header() -> None:
     data = encode(Image.new("1", (2000, 1000)), "PNG")
-    assert decode(data, max_pixels=2_000_000).shape == (1000, 2000, 3)
+    assert decode(data, max_pixels=2_000_000, target_side=500).shape == (1000, 2000, 3)
     with pytest.raises(ImageError, match="2000 x 1000 pixels, at most 1999999") as caught:
         decode(data, max_pixels=1_999_999)
     assert caught.value.reason == "too-many-pixels"
@@ -186,6 +189,77 @@ def test_a_large_jpeg_is_decoded_at_no_less_than_twice_the_target() -> None:
     pixels = decode(encode(Image.new("RGB", (1600, 1200), "green"), "JPEG"), target_side=100)
     assert min(pixels.shape[:2]) >= 200
     assert max(pixels.shape[:2]) < 1600
+
+
+def large_images() -> dict[str, Image.Image]:
+    """One image in every kind of pixels that is converted, 500 x 330."""
+    photo = draw_image((200, 90, 40), seed=4, size=(500, 330))
+    alpha = Image.linear_gradient("L").resize(photo.size)
+    see_through = photo.convert("RGBA")
+    see_through.putalpha(alpha)
+    ramp = np.linspace(0, 65535, 500 * 330).astype(np.uint16).reshape(330, 500)
+    palette = photo.convert("P")
+    palette.info["transparency"] = bytes(range(256))
+    return {
+        "RGB": photo,
+        "L": photo.convert("L"),
+        "1": photo.convert("1"),
+        "CMYK": photo.convert("CMYK"),
+        "RGBA": see_through,
+        "LA": see_through.convert("LA"),
+        "I;16": Image.fromarray(ramp),
+        "I": Image.fromarray(ramp.astype(np.int32)),
+        "I of 8 bits": Image.fromarray((ramp >> 8).astype(np.int32)),
+        "P": photo.convert("P"),
+        "transparent P": palette,
+    }
+
+
+@pytest.mark.parametrize("mode", large_images())
+def test_conversion_in_strips_gives_the_pixels_of_conversion_at_once(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = encode(large_images()[mode], "TIFF" if mode.startswith(("CMYK", "I ")) or mode == "I" else "PNG")
+    for target_side in (200, 20):  # left as it is, and reduced by 8
+        whole = decode(data, target_side=target_side)
+        with monkeypatch.context() as patched:
+            patched.setattr("index.images._STRIP_PIXELS", 6000)
+            assert np.array_equal(decode(data, target_side=target_side), whole)
+    assert whole.shape == (42, 63, 3)
+
+
+def test_an_image_is_reduced_only_where_both_sides_stay_twice_the_target() -> None:
+    image = draw_image((200, 90, 40), seed=4, size=(500, 330))
+    data = encode(image, "PNG")
+    assert np.array_equal(decode(data, target_side=83), np.asarray(image))
+    assert np.array_equal(decode(data, target_side=82), np.asarray(image.reduce(2)))
+
+
+def test_colour_below_transparent_pixels_does_not_bleed_when_reduced() -> None:
+    image = Image.new("RGBA", (400, 400), (255, 0, 0, 0))
+    image.paste((0, 0, 0, 255), (0, 0, 201, 400))
+    pixels = decode(encode(image, "PNG"), target_side=50)
+    assert pixels.shape == (100, 100, 3)
+    assert np.ptp(pixels, axis=2).max() == 0  # black, white, and the grey between: no red
+
+
+@pytest.mark.parametrize("mode", ["I;16", "RGBA", "P"])
+def test_a_large_image_in_a_small_file_costs_little_more_than_its_pixels(tmp_path: Path, mode: str) -> None:
+    side = 4000
+    image = Image.fromarray(np.zeros((side, side), np.uint16)) if mode == "I;16" else Image.new(mode, (side, side))
+    options = {"transparency": 0} if mode == "P" else {}
+    (tmp_path / "large.png").write_bytes(encode(image, "PNG", compress_level=1, **options))
+    code = (
+        "import sys; from pathlib import Path; from index.images import read_image\n"
+        "def peak():\n"
+        "    lines = Path('/proc/self/status').read_text().splitlines()\n"
+        "    return next(int(line.split()[1]) for line in lines if line.startswith('VmHWM'))\n"
+        "before = peak(); read_image(Path(sys.argv[1]), target_side=64); print(peak() - before)"
+    )
+    words = [sys.executable, "-c", code, str(tmp_path / "large.png")]
+    ran = subprocess.run(words, cwd=ROOT, check=True, capture_output=True, text=True)
+    pixels_kib = side * side * {"I;16": 2, "RGBA": 4, "P": 1}[mode] // 1024
+    assert int(ran.stdout) < pixels_kib + 120 * 1024
 
 
 @pytest.mark.parametrize("keep", [1 / 3, 0.9])
@@ -247,6 +321,56 @@ def test_the_walk_follows_links_but_never_in_circles(tmp_path: Path) -> None:
         "self": "link-loop",
         "sub/up": "link-loop",
     }
+
+
+def test_folders_nested_beyond_pythons_recursion_are_walked(tmp_path: Path) -> None:
+    above = os.open(tmp_path, os.O_RDONLY)
+    for _ in range(1200):
+        os.mkdir("a", dir_fd=above)
+        below = os.open("a", os.O_RDONLY, dir_fd=above)
+        os.close(above)
+        above = below
+    os.close(os.open("deep.jpg", os.O_CREAT | os.O_WRONLY, dir_fd=above))
+    os.close(above)
+    try:
+        assert [file.relative_path for file in walk_folder(tmp_path)] == ["a/" * 1200 + "deep.jpg"]
+    finally:  # the test runner's own clean-up recurses
+        (tmp_path / ("a/" * 1200) / "deep.jpg").unlink()
+        for depth in range(1200, 0, -1):
+            os.rmdir(f"{tmp_path}/{'a/' * depth}")
+
+
+def test_a_folder_is_walked_once_by_links_and_once_by_its_own_path(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    for folder in (root / "own", tmp_path / "one", tmp_path / "two"):
+        folder.mkdir(parents=True)
+        (folder / "x.jpg").write_bytes(b"x")
+    for name, target in (("a", "one"), ("b", "two"), ("c", "one"), ("d", "root/own"), ("z", "root/own")):
+        (root / name).symlink_to(tmp_path / target)
+    files = {file.relative_path: file.problem for file in walk_folder(root)}
+    assert [name for name, problem in files.items() if problem is None] == [
+        "a/x.jpg", "b/x.jpg", "d/x.jpg", "own/x.jpg",
+    ]  # fmt: skip
+    assert {name: problem.reason for name, problem in files.items() if problem} == {
+        "c": "link-loop",
+        "z": "link-loop",
+    }
+    assert files["c"] is not None
+    assert files["c"].detail == "this folder was already walked as a"
+
+
+def test_folders_that_all_link_to_each_other_are_walked_in_bounded_time(tmp_path: Path) -> None:
+    names = [f"f{number:02d}" for number in range(12)]
+    for name in names:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x.jpg").write_bytes(b"x")
+        for other in names:
+            (tmp_path / name / f"to_{other}").symlink_to(tmp_path / other)
+    found = list(walk_folder(tmp_path))
+    usable = [file.relative_path for file in found if file.problem is None]
+    assert {path for path in usable if path.count("/") == 1} == {f"{name}/x.jpg" for name in names}
+    assert len(usable) <= 2 * len(names)
+    assert len(found) <= 2 * len(names) * (len(names) + 1)
 
 
 @pytest.mark.parametrize(

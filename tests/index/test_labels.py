@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from index.errors import InputError
-from index.labels import folder_label, read_label_file
+from index.labels import folder_label, read_label_file, read_labels
 
 
 @pytest.mark.parametrize(
@@ -51,6 +51,13 @@ def test_a_label_file_that_cannot_be_right_is_refused(tmp_path: Path, content: b
 def test_a_missing_label_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"none.csv: no such label file"):
         read_label_file(tmp_path / "none.csv")
+
+
+def test_labels_by_text_are_those_by_path(tmp_path: Path) -> None:
+    (tmp_path / "labels.csv").write_text("path,label\n./a//b/../1.jpg,cat\n/else/2.jpg,dog\n")
+    labels = read_labels(tmp_path / "labels.csv")
+    assert labels == {f"{tmp_path}/a/1.jpg": "cat", "/else/2.jpg": "dog"}
+    assert read_label_file(tmp_path / "labels.csv") == {Path(path): label for path, label in labels.items()}
 
 
 def test_the_same_label_twice_is_no_conflict(tmp_path: Path) -> None:
