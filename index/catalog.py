@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from index.errors import GalleryError
+from index.errors import GalleryDamagedError
 from index.images import FoundFile, printable_path
 
 _SCHEMA = """
@@ -81,7 +81,7 @@ def _opened(path: Path, *, uri: str) -> Iterator[Catalog]:
         with closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection:
             yield Catalog(connection)
     except sqlite3.Error as error:
-        raise GalleryError(printable_path(str(path)), f"the catalogue cannot be used: {error}") from error
+        raise GalleryDamagedError(printable_path(str(path)), f"the catalogue cannot be used: {error}") from error
 
 
 class Catalog:

@@ -126,6 +126,34 @@ def verify(context: click.Context, /, *, gallery: Path, as_json: bool) -> None:
         context.exit(1)
 
 
+@index_group.command(name="skipped")
+@click.argument("gallery", type=_PATH)
+@output_options
+def skipped(*, gallery: Path, as_json: bool) -> None:
+    """List the files that GALLERY could not use, each with its reason.
+
+    \b
+    Examples:
+      retrieval index skipped gallery
+      retrieval index skipped gallery --json
+    """
+    from index.catalog import read_catalog
+    from index.gallery import find_version
+    from index.images import printable_path
+    from index.versions import CATALOG_NAME
+
+    with read_catalog(find_version(gallery) / CATALOG_NAME) as catalog:
+        files = [
+            (row.reason or "", printable_path(row.path), row.detail or "")
+            for row in catalog.rows(status="skipped")
+        ]
+    document = [{"path": path, "reason": reason, "detail": detail} for reason, path, detail in files]
+    text = (
+        "\n".join(_align([("reason", "path", "detail"), *files], right=set())) if files else "no file was skipped"
+    )
+    emit({"skipped": document}, as_json=as_json, text=text)
+
+
 @click.command(name="search")
 @click.argument("gallery", type=_PATH)
 @click.argument("image", type=_PATH)
@@ -215,7 +243,7 @@ def _describe_build(report: BuildReport, *, out: Path) -> str:
     speed = f", {report.new_images:,} new at {report.images_per_second:,.0f} images/s" if report.new_images else ""
     lines = [f"{shown}: {state} version {report.version}, {report.indexed:,} images{speed}"]
     if report.skipped:
-        lines.append(f"skipped files: {report.skipped:,} (each is in catalog.sqlite with its reason)")
+        lines.append(f"skipped files: {report.skipped:,}; list them: retrieval index skipped {shown}")
         rows = [(f"{count:,}", reason, REASONS[reason]) for reason, count in report.skipped_by_reason.items()]
         lines += ["  " + line for line in _align(rows, right={0})]
     return "\n".join(lines)

@@ -4,7 +4,8 @@ RetrievalError                    anything a user can cause and mend; the comman
 ├── InputError                    a path, file or option that cannot be used as given
 ├── ImageError                    one image that cannot be used; `reason` is a short stable code
 ├── ModelFileError                an ONNX file that is no model of ours, or not the one expected
-├── GalleryError                  a gallery folder that is missing, damaged or locked
+├── GalleryError                  a gallery folder that is missing, unfinished or locked
+│   ├── GalleryDamagedError       a gallery whose files are not what they were when it was built
 │   └── GalleryMismatchError      a gallery opened or continued with another model, folder or preprocessing
 ├── RunError                      a training run folder that is missing, incomplete or in the way
 ├── ParityError                   an exported model that disagrees with the one it was made from
@@ -45,12 +46,21 @@ class ModelFileError(RetrievalError):
 
 
 class GalleryError(RetrievalError):
-    """A gallery folder that is missing, damaged or locked."""
+    """A gallery folder that is missing, unfinished or locked."""
 
     def __init__(self, path: str, problem: str) -> None:
         super().__init__(f"{path}: {problem}")
         self.path = path
         self.problem = problem
+
+
+class GalleryDamagedError(GalleryError):
+    """A gallery whose files are not what they were when it was built."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(
+            path, f"{problem}; delete the gallery folder and build it again, the images are untouched"
+        )
 
 
 class GalleryMismatchError(GalleryError):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from index.embedder import Vectors
-from index.errors import GalleryError, MissingDependencyError
+from index.errors import GalleryDamagedError, MissingDependencyError
 from index.exact import NO_ID, Floats, Ids
 from index.images import printable_path
 from index.vectors import VectorRows
@@ -48,10 +48,10 @@ def read_index(path: Path, *, embedding_dim: int, count: int) -> Any:
     try:
         index = faiss.read_index(str(path))
     except RuntimeError as error:
-        raise GalleryError(shown, f"faiss cannot read it: {error}; build the gallery again") from error
+        raise GalleryDamagedError(shown, f"faiss cannot read it: {error}") from error
     if (index.ntotal, index.d) != (count, embedding_dim):
         seen = f"{index.ntotal} vectors of width {index.d}"
-        raise GalleryError(shown, f"damaged: {seen}, expected {count} of width {embedding_dim}")
+        raise GalleryDamagedError(shown, f"damaged: {seen}, expected {count} of width {embedding_dim}")
     return index
 
 

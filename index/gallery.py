@@ -12,7 +12,7 @@ import numpy as np
 
 from index.catalog import CatalogRow, read_catalog
 from index.embedder import Embedder, Vectors
-from index.errors import GalleryError, GalleryMismatchError, InputError
+from index.errors import GalleryDamagedError, GalleryError, GalleryMismatchError, InputError
 from index.exact import NO_ID, Floats, Ids, search
 from index.flat_index import read_index, search_index
 from index.images import printable_path, valid_text
@@ -129,7 +129,7 @@ class Gallery:
                 path, sha256 = self._root / MODEL_NAME, self.manifest.model_sha256
                 check_file(self._root, MODEL_NAME, self.manifest, contents=not self._model_checked)
                 if self.manifest.files[MODEL_NAME]["sha256"] != sha256:
-                    raise GalleryError(
+                    raise GalleryDamagedError(
                         printable_path(str(path)), "damaged: it is not the model that the manifest names"
                     )
                 self._embedder = Embedder(path, threads=self._threads, sha256=sha256)
@@ -180,7 +180,9 @@ class Gallery:
         """
         relative = self.image(image_id).path
         if relative.startswith("/") or ".." in relative.split("/"):
-            raise GalleryError(printable_path(str(self.path)), f"damaged: path {printable_path(relative)!r}")
+            raise GalleryDamagedError(
+                printable_path(str(self.path)), f"damaged: path {printable_path(relative)!r}"
+            )
         path = self.folder / relative
         if not path.is_file():
             raise InputError(
@@ -226,7 +228,7 @@ class Gallery:
         if counted != self.count or widths != {(dim,)} or (np.diff(self.ids) <= 0).any():
             seen = f"{self.count} vectors of shapes {sorted(widths)}"
             problem = f"damaged: {seen}, expected {counted} of width {dim} in rising id order"
-            raise GalleryError(printable_path(str(self._root)), problem)
+            raise GalleryDamagedError(printable_path(str(self._root)), problem)
 
     def _check_model(self, model_path: Path) -> None:
         if not model_path.is_file():
@@ -271,7 +273,9 @@ class Gallery:
         with read_catalog(self._root / CATALOG_NAME) as catalog:
             rows = catalog.find(wanted)
         if len(rows) != len(set(wanted)):
-            raise GalleryError(printable_path(str(self._root / CATALOG_NAME)), "damaged: images without a row")
+            raise GalleryDamagedError(
+                printable_path(str(self._root / CATALOG_NAME)), "damaged: images without a row"
+            )
         return [_member(rows[image_id]) for image_id in wanted]
 
 

@@ -122,9 +122,7 @@ def score_retrieval(
     asked = np.flatnonzero((query_labels != UNLABELLED) & (relevant_items > 0))
     lone = int(((query_labels != UNLABELLED) & (relevant_items <= 0)).sum())
     if not len(asked):
-        raise InputError(
-            "no query has another image of its label to find; Recall@K needs images that share labels"
-        )
+        raise InputError(_describe_no_match(query_labels, lone=lone))
     r = relevant_items[asked]
     depth = int(min(max(max(ks), r.max()), len(gallery)))
     by_id = np.argsort(gallery_ids)
@@ -153,6 +151,12 @@ def score_retrieval(
         r_precision=np.concatenate([part[2] for part in parts]),
         lone_queries=lone,
     )
+
+
+def _describe_no_match(query_labels: Labels, *, lone: int) -> str:
+    if not lone:
+        return f"none of {len(query_labels)} queries has a label; Recall@K needs class folders or a label file"
+    return f"no query has another image of its label to find: all {lone} labelled queries stand alone"
 
 
 def _members(query_ids: Ids | None, gallery_ids: Ids) -> npt.NDArray[np.bool_] | None:

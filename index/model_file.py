@@ -92,6 +92,9 @@ def open_session(path: Path, *, threads: int | None = None) -> onnxruntime.Infer
         raise MissingDependencyError(package="onnxruntime", extra="cpu", purpose="running a model") from error
     from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidArgument, InvalidGraph, InvalidProtobuf
 
+    if path.is_dir():
+        advice = "if it is a training run, export it first: retrieval export RUN --out model.onnx"
+        raise ModelFileError(str(path), f"expected an .onnx model file, found a folder; {advice}")
     if not path.is_file():
         raise ModelFileError(str(path), "no such model file")
     options = onnxruntime.SessionOptions()

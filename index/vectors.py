@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from index.embedder import Vectors
-from index.errors import GalleryError
+from index.errors import GalleryDamagedError, GalleryError
 from index.exact import Ids
 from index.images import printable_path
 from index.versions import replacing
@@ -71,7 +71,7 @@ def find_shards(version: Path) -> Iterator[VectorFile]:
         count = len(shard.read())
         if len(shard.ids) != count:
             detail = f"{count} vectors for {len(shard.ids)} ids"
-            raise GalleryError(printable_path(str(path)), f"damaged: {detail}")
+            raise GalleryDamagedError(printable_path(str(path)), f"damaged: {detail}")
         yield shard
 
 
@@ -134,14 +134,14 @@ def gather_rows(ids: Ids, sources: Sequence[VectorRows], *, embedding_dim: int) 
 def _check_found(ids: Ids, missing: npt.NDArray[np.bool_]) -> None:
     if missing.any():
         first = int(ids[missing][0])
-        raise GalleryError("vectors", f"damaged: image {first} has no vector; build the gallery again")
+        raise GalleryDamagedError("vectors", f"damaged: image {first} has no vector")
 
 
 def _map_array(path: Path) -> npt.NDArray[Any]:
     try:
         array: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
     except (FileNotFoundError, ValueError, EOFError) as error:
-        raise GalleryError(printable_path(str(path)), f"damaged or missing: {error}") from error
+        raise GalleryDamagedError(printable_path(str(path)), f"damaged or missing: {error}") from error
     except OSError as error:  # says nothing of the file where the process has used up a limit
         advice = "; raise the limit (ulimit -n) and run it again" if error.errno in _NO_DESCRIPTORS else ""
         raise GalleryError(printable_path(str(path)), f"cannot be read: {error.strerror}{advice}") from error

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from index.errors import GalleryError, InputError
+from index.errors import GalleryDamagedError, GalleryError, InputError
 from index.images import printable_path
 from index.model_file import hash_file
 from index.preprocess import PreprocessConfig
@@ -82,9 +82,9 @@ class Manifest:
         try:
             return cls._parse(json.loads(path.read_text(encoding="utf-8")))
         except OSError as error:
-            raise GalleryError(printable_path(str(path)), f"cannot be read: {error.strerror}") from error
+            raise GalleryDamagedError(printable_path(str(path)), f"cannot be read: {error.strerror}") from error
         except (ValueError, InputError) as error:
-            raise GalleryError(printable_path(str(path)), f"damaged: {error}; build the gallery again") from error
+            raise GalleryDamagedError(printable_path(str(path)), f"damaged: {error}") from error
 
     @classmethod
     def _parse(cls, values: Any) -> Manifest:
@@ -122,16 +122,16 @@ def check_file(version: Path, name: str, manifest: Manifest, *, contents: bool) 
     path, expected = version / name, manifest.files.get(name)
     shown = printable_path(str(path))
     if expected is None:
-        raise GalleryError(shown, "the manifest does not list this file; build the gallery again")
+        raise GalleryDamagedError(shown, "the manifest does not list this file")
     try:
         size = path.stat().st_size
         digest = hash_file(path) if contents and size == expected.get("bytes") else None
     except OSError as error:
-        raise GalleryError(shown, f"cannot be read: {error.strerror}") from error
+        raise GalleryDamagedError(shown, f"cannot be read: {error.strerror}") from error
     if size != expected.get("bytes"):
-        raise GalleryError(shown, f"damaged: {size} bytes, expected {expected.get('bytes')}")
+        raise GalleryDamagedError(shown, f"damaged: {size} bytes, expected {expected.get('bytes')}")
     if contents and digest != expected.get("sha256"):
-        raise GalleryError(shown, "damaged: its SHA-256 is not the one in the manifest")
+        raise GalleryDamagedError(shown, "damaged: its SHA-256 is not the one in the manifest")
 
 
 def versions_folder(gallery: Path) -> Path:
@@ -152,7 +152,7 @@ def read_current(gallery: Path) -> str | None:
     except (OSError, UnicodeDecodeError) as error:
         raise GalleryError(printable_path(str(gallery)), f"CURRENT cannot be read: {error}") from error
     if not _VERSION_NAME.fullmatch(name):
-        raise GalleryError(printable_path(str(gallery)), f"CURRENT is damaged: {name!r} names no version")
+        raise GalleryDamagedError(printable_path(str(gallery)), f"CURRENT is damaged: {name!r} names no version")
     return name
 
 

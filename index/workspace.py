@@ -64,11 +64,14 @@ class Workspace:
 
         Raises:
             GalleryMismatchError: the gallery, or its work in progress, is of another model or folder.
+            GalleryDamagedError: a file of the current version is missing or has another size.
         """
         self.base = self._adopt_unpublished()
         if self.base is not None:
             manifest = Manifest.read(self._version(self.base))
             self._check_origin(model_sha256=manifest.model_sha256, source_folder=manifest.source_folder)
+            for name in manifest.files:
+                check_file(self._version(self.base), name, manifest, contents=False)
         plan = {
             "format_version": FORMAT_VERSION,
             "base": self.base,

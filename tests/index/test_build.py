@@ -532,3 +532,16 @@ def test_work_in_progress_of_another_model_is_refused(
         build(image_folder, tmp_path / "g", model)
     with pytest.raises(GalleryMismatchError, match="model"):
         build(image_folder, tmp_path / "g", tiny_model)
+
+
+@pytest.mark.parametrize(
+    "name", ["model.onnx", "index.faiss", "vectors/00000.npy", "manifest.json", "catalog.sqlite"]
+)
+def test_a_damaged_gallery_is_never_called_up_to_date(
+    tmp_path: Path, tiny_model: Path, image_folder: Path, name: str
+) -> None:
+    build_gallery(model_path=tiny_model, folder=image_folder, out=tmp_path / "g")
+    (tmp_path / "g" / "versions" / "000001" / name).write_bytes(b"cut")
+    for _ in range(2):
+        with pytest.raises(GalleryError, match="delete the gallery folder and build it again"):
+            build_gallery(model_path=tiny_model, folder=image_folder, out=tmp_path / "g")

@@ -200,3 +200,23 @@ def test_results_go_to_stdout_alone(gallery: Path) -> None:
     )
     assert json.loads(ran.stdout)["results"][0]["path"] == "red/3.png"
     assert ran.stderr == ""
+
+
+def test_skipped_files_are_listed_with_their_reasons(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
+    (image_folder / "red" / "new\nline.jpg").write_bytes(b"<html>")
+    (image_folder / "empty.jpg").write_bytes(b"")
+    build = invoke(cli.index_group, "build", tiny_model, image_folder, "--out", tmp_path / "g")
+    assert f"list them: retrieval index skipped {tmp_path}/g" in build.stdout
+    listed = invoke(cli.index_group, "skipped", tmp_path / "g").stdout.splitlines()
+    assert [line.split()[:2] for line in listed[1:]] == [
+        ["empty-file", "empty.jpg"],
+        ["not-an-image", "red/new\\nline.jpg"],
+    ]
+    document = json.loads(invoke(cli.index_group, "skipped", tmp_path / "g", "--json").stdout)
+    assert [entry["reason"] for entry in document["skipped"]] == ["empty-file", "not-an-image"]
+
+
+def test_a_run_folder_in_place_of_a_model_is_told_apart(tmp_path: Path, image_folder: Path) -> None:
+    (tmp_path / "run").mkdir()
+    result = invoke(cli.index_group, "build", tmp_path / "run", image_folder, "--out", tmp_path / "g")
+    assert "found a folder; if it is a training run, export it first" in str(result.exception)
