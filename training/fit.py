@@ -181,19 +181,9 @@ def fit_embedding(
     """
     if loss_config.method in NEEDS_CONFIDENCES and confidence is None:
         raise ValueError(f"{loss_config.method} needs the confidence module of phase 1")
-    generator = phase_generator(context.seed, "embedding", 0)
-    width = config.embedding_dim
-    head = EmbeddingHead(source.centre.shape[1], embedding_dim=width, generator=generator).to(context.device)
-    loss_module = ProxyLoss(loss_config, class_count=class_count, embedding_dim=width, generator=generator)
-    loss_module = loss_module.to(context.device)
-    optimizer = _embedding_optimizer(head, loss_module, config)
-    first_epoch = 1
-    if context.checkpoint.exists():
-        tensors, state = load_checkpoint(context.checkpoint)
-        unpack_module(head, tensors, name="head")
-        unpack_module(loss_module, tensors, name="loss")
-        unpack_optimizer(optimizer, tensors)
-        first_epoch = state["epoch"] + 1
+    head, loss_module, optimizer, first_epoch = _start_embedding(
+        source.centre.shape[1], class_count=class_count, loss_config=loss_config, config=config, context=context
+    )
     for epoch in range(first_epoch, config.epochs + 1):
         started = time.perf_counter()
         generator = phase_generator(context.seed, "embedding", epoch)
@@ -233,11 +223,29 @@ def fit_embedding(
     return head.eval().requires_grad_(False)
 
 
-def _embedding_optimizer(
-    head: EmbeddingHead, loss_module: ProxyLoss, config: EmbeddingConfig
-) -> torch.optim.Optimizer:
+def _start_embedding(
+    feature_dim: int,
+    *,
+    class_count: int,
+    loss_config: LossConfig,
+    config: EmbeddingConfig,
+    context: PhaseContext,
+) -> tuple[EmbeddingHead, ProxyLoss, torch.optim.Optimizer, int]:
+    """Head, proxies and optimizer, new or as the checkpoint has them, and the epoch to go on with."""
+    generator = phase_generator(context.seed, "embedding", 0)
+    width = config.embedding_dim
+    head = EmbeddingHead(feature_dim, embedding_dim=width, generator=generator).to(context.device)
+    loss_module = ProxyLoss(loss_config, class_count=class_count, embedding_dim=width, generator=generator)
+    loss_module = loss_module.to(context.device)
     groups = [
         {"params": list(head.parameters()), "lr": config.lr},
         {"params": list(loss_module.parameters()), "lr": config.proxy_lr},
     ]
-    return torch.optim.AdamW(groups, weight_decay=config.weight_decay, fused=True)
+    optimizer = torch.optim.AdamW(groups, weight_decay=config.weight_decay, fused=True)
+    if not context.checkpoint.exists():
+        return head, loss_module, optimizer, 1
+    tensors, state = load_checkpoint(context.checkpoint)
+    unpack_module(head, tensors, name="head")
+    unpack_module(loss_module, tensors, name="loss")
+    unpack_optimizer(optimizer, tensors)
+    return head, loss_module, optimizer, state["epoch"] + 1

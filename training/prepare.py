@@ -13,7 +13,15 @@ from index.errors import InputError, RunError
 from index.images import printable_path, read_image
 from index.preprocess import PreprocessConfig, resize_image
 from training.config import TrainConfig
-from training.datasets import Record, SkippedImage, keep_usable_classes, list_dataset, require_two_classes
+from training.datasets import (
+    Dataset,
+    Record,
+    cap_classes,
+    check_trainable,
+    keep_usable_classes,
+    list_dataset,
+    require_two_classes,
+)
 from training.features import ExtractedSet, Extractor, extract_features, open_store
 from training.machine import Machine
 from training.noise import add_uniform_noise
@@ -25,7 +33,26 @@ from training.validate import ValidationSet
 logger = logging.getLogger(__name__)
 
 
-def list_validation(val: Path) -> Sequence[Record]:
+def list_training(data: Path, *, config: TrainConfig) -> Dataset:
+    """The images that may train, capped by class, and the files that cannot even be opened; nothing is decoded yet.
+
+    Raises:
+        InputError: the data cannot be trained on.
+    """
+    dataset = list_dataset(data)
+    records = cap_classes(dataset.records, max_per_class=config.data.max_per_class, seed=config.seed)
+    check_trainable(records, data=data)
+    return Dataset(tuple(records), dataset.skipped)
+
+
+def list_validation(val: Path, *, data: Path) -> Sequence[Record]:
+    """The images that validate; the training data itself is pointed out.
+
+    Raises:
+        InputError: no class has two images.
+    """
+    if val.resolve() == data.resolve():
+        logger.warning("--val is the training data itself: its Recall@K will not tell how the model generalises")
     records = list_dataset(val).records
     labels = [record.label for record in records]
     if not keep_usable_classes(labels)[0].any():
@@ -35,9 +62,8 @@ def list_validation(val: Path) -> Sequence[Record]:
 
 def prepare_training(
     run: RunFolder,
-    records: Sequence[Record],
+    dataset: Dataset,
     *,
-    listed: Sequence[SkippedImage],
     data: Path,
     config: TrainConfig,
     machine: Machine,
@@ -46,10 +72,10 @@ def prepare_training(
 ) -> tuple[list[LabelledImage], FeatureSource]:
     """The run's images with their labels, fixed once, and the features they train from.
 
-    `listed` are the files that could not even be opened; they join those that do not decode in skipped.csv.
+    The files that could not even be opened join those that do not decode in skipped.csv.
     """
     images = run.read_labels()
-    paths = [record.path for record in records] if images is None else [image.path for image in images]
+    paths = [record.path for record in dataset.records] if images is None else [image.path for image in images]
     views = config.input.cached_views or 1
     store = open_store(machine.cache, extractor, views=views)
     extracted = extract_features(
@@ -61,9 +87,9 @@ def prepare_training(
         progress=lambda done, total: watcher.on_images("features", done, total),
     )
     if images is None:
-        images = _choose_images(records, extracted, data=data, config=config)
+        images = _choose_images(dataset.records, extracted, data=data, config=config)
         run.save_parity_images(_parity_images([image.path for image in images], extractor.preprocess))
-        run.write_skipped([*listed, *extracted.skipped])
+        run.write_skipped([*dataset.skipped, *extracted.skipped])
         run.write_labels(images)  # last: its presence says that the choice is made
     elif extracted.hashes != tuple(image.sha256 for image in images):
         known = set(extracted.hashes)

@@ -21,9 +21,6 @@ from index.preprocess import PreprocessConfig
 from training.checkpoint import load_checkpoint
 from training.config import TrainConfig
 from training.datasets import (
-    cap_classes,
-    check_trainable,
-    list_dataset,
     require_outside,
 )
 from training.features import Extractor
@@ -32,7 +29,7 @@ from training.losses.methods import NEEDS_CONFIDENCES
 from training.machine import Machine
 from training.model import Backbone, ConfidenceModule, EmbeddingHead, load_backbone, require_input_size
 from training.phases import EpochReport, PhaseContext, Watcher
-from training.prepare import list_validation, prepare_training, prepare_validation
+from training.prepare import list_training, list_validation, prepare_training, prepare_validation
 from training.run_folder import LabelledImage, RunFolder
 from training.sources import FeatureSource
 from training.validate import ValidationSet, embed_features, score_baselines
@@ -87,18 +84,11 @@ def train(
         run.check_same(config=config, data=data, val=val)
         if (out / "report.json").exists():
             return run.read_json("report.json")
-    for path, flag in ((out, "--out"), (machine.cache, "--cache")):
-        require_outside(path, data=data, flag=flag)
-    dataset = list_dataset(data)
-    records = cap_classes(dataset.records, max_per_class=config.data.max_per_class, seed=config.seed)
-    check_trainable(records, data=data)
-    val_records = () if val is None else list_validation(val)
-    if val is not None and val.resolve() == data.resolve():
-        logger.warning("--val is the training data itself: its Recall@K will not tell how the model generalises")
-    backbone = backbone or load_backbone(config.backbone, config.weights, seed=config.seed)
-    preprocess = PreprocessConfig(resize=config.input.resize, crop=config.input.crop)
-    require_input_size(backbone, preprocess.crop)
-    extractor = Extractor(backbone, preprocess, device=machine.device, precision=machine.precision)
+    require_outside(out, data=data, flag="--out")
+    require_outside(machine.cache, data=data, flag="--cache")
+    dataset = list_training(data, config=config)
+    val_records = () if val is None else list_validation(val, data=data)
+    extractor = _open_extractor(config, machine, backbone=backbone)
     is_new = run is None
     if run is None:
         run = RunFolder.create(out, config=config, data=data, val=val)
@@ -106,8 +96,7 @@ def train(
     with clock.measure("features"), _discarding(run, when_new=is_new):
         images, source = prepare_training(
             run,
-            records,
-            listed=dataset.skipped,
+            dataset,
             data=data,
             config=config,
             machine=machine,
@@ -115,7 +104,7 @@ def train(
             watcher=watcher,
         )
         validation = prepare_validation(val_records, machine=machine, extractor=extractor, watcher=watcher)
-    run.save_backbone(backbone)
+    run.save_backbone(extractor.backbone)
     classes = sorted({image.given for image in images})
     trained = _Phases(run, images, source, classes=classes, config=config, machine=machine, watcher=watcher)
     confidence = None
@@ -136,6 +125,13 @@ def train(
     run.save_head(head, state={"method": config.loss.method, "class_count": len(classes)})
     run.write_report(report)
     return report
+
+
+def _open_extractor(config: TrainConfig, machine: Machine, *, backbone: Backbone | None) -> Extractor:
+    backbone = backbone or load_backbone(config.backbone, config.weights, seed=config.seed)
+    preprocess = PreprocessConfig(resize=config.input.resize, crop=config.input.crop)
+    require_input_size(backbone, preprocess.crop)
+    return Extractor(backbone, preprocess, device=machine.device, precision=machine.precision)
 
 
 @contextmanager
