@@ -23,7 +23,7 @@ from index.images import REASONS, decode_image, printable_path, read_image
 
 MAX_RESULTS = 1000
 MAX_UPLOAD_BYTES = 20 * 1024 * 1024
-MAX_UPLOAD_PIXELS = 40_000_000  # a small file can hold many; less than a folder's image may have
+MAX_UPLOAD_PIXELS = 60_000_000  # a small file can hold many; less than a folder's image may have
 THUMBNAIL_SIDE = 256
 THUMBNAILS_KEPT = 1024  # about 10 kB each
 UPLOADS_KEPT = 256

@@ -85,11 +85,11 @@ def test_an_upload_above_the_limit_is_refused_unread(service: SearchService) -> 
 
 def test_a_small_file_of_too_many_pixels_is_refused_with_both_numbers(service: SearchService) -> None:
     file = io.BytesIO()
-    Image.new("1", (8000, 5001)).save(file, format="PNG")
+    Image.new("1", (8000, 7501)).save(file, format="PNG")
     assert len(file.getvalue()) < 100_000
     with pytest.raises(ImageError) as caught:
         service.hold_upload(file.getvalue(), name="vast.png")
-    expected = f"vast.png: 8000 x 5001 pixels, at most {MAX_UPLOAD_PIXELS} are decoded; use a smaller copy"
+    expected = f"vast.png: 8000 x 7501 pixels, at most {MAX_UPLOAD_PIXELS} are decoded; use a smaller copy"
     assert explain(caught.value) == expected
 
 
