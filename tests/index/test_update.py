@@ -1,0 +1,190 @@
+"""Building again: what is kept, what is embedded anew, what is refused, what is removed."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+import pytest
+
+from index.build import build_gallery
+from index.errors import GalleryError, GalleryMismatchError, ImageError
+from index.gallery import Gallery
+from index.images import LoadedImage, read_image
+from tests.conftest import draw_folder, draw_image
+from tests.index.galleries import build, mixed_folder, rows, vectors
+from tests.models import write_tiny_model
+
+
+def test_building_again_makes_no_new_version(tmp_path: Path, tiny_model: Path) -> None:
+    folder = mixed_folder(tmp_path / "images")
+    first = build(folder, tmp_path / "g", tiny_model)
+    second = build(folder, tmp_path / "g", tiny_model)
+    assert (second.version, second.changed, second.new_images) == ("000001", False, 0)
+    assert (second.indexed, second.skipped_by_reason) == (first.indexed, first.skipped_by_reason)
+    assert os.listdir(tmp_path / "g" / "versions") == ["000001"]
+    assert not (tmp_path / "g" / "building").exists()
+
+
+def test_only_new_and_changed_files_are_embedded_again(tmp_path: Path, tiny_model: Path) -> None:
+    folder = mixed_folder(tmp_path / "images")
+    build(folder, tmp_path / "g", tiny_model)
+    before = {row.path: row.id for row in rows(tmp_path / "g")}
+    old_vectors = vectors(tmp_path / "g")
+    draw_image((9, 9, 9), seed=900).save(folder / "red" / "added.png")
+    draw_image((99, 9, 9), seed=901, size=(50, 50)).save(folder / "red" / "1.png")
+    (folder / "blue" / "2.jpg").unlink()
+    draw_image((9, 99, 9), seed=902).save(folder / "green" / "5_broken.jpg")  # mended
+    report = build(folder, tmp_path / "g", tiny_model)
+    after = {row.path: row.id for row in rows(tmp_path / "g")}
+    assert (report.version, report.changed, report.new_images, report.indexed) == ("000002", True, 3, 31)
+    assert set(after) == set(before) - {"blue/2.jpg"} | {"red/added.png"}
+    new = {path for path in after if after[path] != before.get(path)}
+    assert new == {"red/added.png", "red/1.png", "green/5_broken.jpg"}
+    assert min(after[path] for path in new) > max(before.values())
+    new_vectors = vectors(tmp_path / "g")
+    for path in set(after) - new:
+        if after[path] in old_vectors:
+            assert new_vectors[after[path]] == old_vectors[after[path]]
+    assert old_vectors.keys() - new_vectors.keys() == {before["blue/2.jpg"], before["red/1.png"]}
+
+
+def test_a_skipped_file_is_tried_again_when_only_its_permission_or_target_changed(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    (image_folder / "late.jpg").symlink_to(tmp_path / "arrives_later.jpg")
+    first = build(image_folder, tmp_path / "g", tiny_model)
+    assert first.skipped_by_reason == {"dangling-link": 1}
+    draw_image((1, 2, 3), seed=1).save(tmp_path / "arrives_later.jpg")
+    second = build(image_folder, tmp_path / "g", tiny_model)
+    assert (second.indexed, second.skipped) == (first.indexed + 1, 0)
+
+
+def test_an_open_gallery_answers_on_while_a_new_version_is_made(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    build(image_folder, tmp_path / "g", tiny_model)
+    opened = Gallery.open(tmp_path / "g")
+    query = opened.vector(1)
+    before = opened.search(query, k=5)
+    draw_image((200, 200, 0), seed=3).save(image_folder / "new.png")
+    build(image_folder, tmp_path / "g", tiny_model)
+    assert opened.search(query, k=5) == before
+    assert Gallery.open(tmp_path / "g").count == opened.count + 1
+
+
+def test_another_model_or_folder_is_refused_with_advice(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    build(image_folder, tmp_path / "g", tiny_model)
+    other = write_tiny_model(tmp_path / "other.onnx", seed=1)
+    with pytest.raises(GalleryMismatchError, match=r"model \(SHA-256\).*--out"):
+        build(image_folder, tmp_path / "g", other)
+    with pytest.raises(GalleryMismatchError, match=r"source folder.*--out"):
+        build(draw_folder(tmp_path / "elsewhere"), tmp_path / "g", tiny_model)
+    assert not (tmp_path / "g" / "building").exists()
+
+
+def test_a_moved_folder_is_taken_over_without_embedding_again(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    build(image_folder, tmp_path / "g", tiny_model)
+    before = {row.path: row.id for row in rows(tmp_path / "g")}
+    moved = image_folder.rename(tmp_path / "new place")
+    with pytest.raises(GalleryMismatchError, match=r"source folder.*--moved"):
+        build(moved, tmp_path / "g", tiny_model)
+    draw_image((1, 2, 3), seed=0).save(moved / "new.png")
+    report = build(moved, tmp_path / "g", tiny_model, moved=True)
+    assert (report.version, report.new_images, report.indexed) == ("000002", 1, 16)
+    assert before.items() <= {row.path: row.id for row in rows(tmp_path / "g")}.items()
+    gallery = Gallery.open(tmp_path / "g")
+    assert gallery.folder == moved
+    assert gallery.image_path(before["red/1.png"]).is_file()
+    again = build(moved.rename(tmp_path / "third"), tmp_path / "g", tiny_model, moved=True)
+    assert (again.version, again.changed, again.new_images) == ("000003", True, 0)
+    assert not build(tmp_path / "third", tmp_path / "g", tiny_model).changed
+    other = write_tiny_model(tmp_path / "other.onnx", seed=1)
+    with pytest.raises(GalleryMismatchError, match="model"):
+        build(tmp_path / "third", tmp_path / "g", other, moved=True)
+
+
+def test_only_the_current_and_the_previous_version_are_kept(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    opened = None
+    for number in range(4):
+        draw_image((number, 2, 3), seed=number).save(image_folder / f"new{number}.png")
+        build(image_folder, tmp_path / "g", tiny_model)
+        if number == 2:
+            opened = Gallery.open(tmp_path / "g")
+    assert sorted(os.listdir(tmp_path / "g" / "versions")) == ["000003", "000004"]
+    assert opened is not None
+    assert opened.search(opened.vector(1), k=3)[0].id == 1
+    assert opened.embedder.sha256 == opened.manifest.model_sha256
+    leftover = tmp_path / "g" / "versions" / "000002"  # as a removal that was killed leaves it
+    leftover.mkdir()
+    (leftover / "model.onnx").write_bytes(b"x")
+    assert not build(image_folder, tmp_path / "g", tiny_model).changed
+    assert sorted(os.listdir(tmp_path / "g" / "versions")) == ["000003", "000004"]
+
+
+def test_an_old_version_that_cannot_be_removed_does_not_fail_the_build(
+    tmp_path: Path, tiny_model: Path, image_folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(3):
+        draw_image((number, 2, 3), seed=number).save(image_folder / f"new{number}.png")
+        build(image_folder, tmp_path / "g", tiny_model)
+    (tmp_path / "g" / "versions" / "000001").write_text("no folder")
+    with caplog.at_level(logging.WARNING):
+        assert build(image_folder, tmp_path / "g", tiny_model).version == "000003"
+    assert "000001: the old version cannot be removed" in caplog.text
+
+
+def test_a_mended_file_gets_its_vector_between_those_of_the_version_before(
+    tmp_path: Path, image_folder: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unreadable = ImageError(path="x", reason="unreadable", detail="Input/output error")
+
+    def fail_for_some(path: Path, **options: object) -> LoadedImage:
+        if path.name == "2.jpg":
+            raise unreadable
+        return read_image(path, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("index.embedder.read_image", fail_for_some)
+        assert build(image_folder, tmp_path / "g", tiny_model).skipped == 3
+    monkeypatch.setattr("index.vectors.SHARD_ROWS", 4)
+    assert build(image_folder, tmp_path / "g", tiny_model).new_images == 3
+    build(image_folder, tmp_path / "whole", tiny_model)
+    assert sorted(vectors(tmp_path / "g").values()) == sorted(vectors(tmp_path / "whole").values())
+    assert {row.path: row.id for row in rows(tmp_path / "g")} == {
+        row.path: row.id for row in rows(tmp_path / "whole")
+    }
+
+
+def test_damaged_vectors_are_not_carried_into_the_next_version(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    build(image_folder, tmp_path / "g", tiny_model)
+    shard = tmp_path / "g" / "versions" / "000001" / "vectors" / "00000.npy"
+    content = bytearray(shard.read_bytes())
+    content[-1] ^= 1
+    shard.write_bytes(content)
+    draw_image((1, 2, 3), seed=0).save(image_folder / "new.png")
+    with pytest.raises(GalleryError, match="SHA-256"):
+        build(image_folder, tmp_path / "g", tiny_model)
+    assert (tmp_path / "g" / "CURRENT").read_text() == "000001\n"
+
+
+@pytest.mark.parametrize(
+    "name", ["model.onnx", "index.faiss", "vectors/00000.npy", "manifest.json", "catalog.sqlite"]
+)
+def test_a_damaged_gallery_is_never_called_up_to_date(
+    tmp_path: Path, tiny_model: Path, image_folder: Path, name: str
+) -> None:
+    build_gallery(model_path=tiny_model, folder=image_folder, out=tmp_path / "g")
+    (tmp_path / "g" / "versions" / "000001" / name).write_bytes(b"cut")
+    for _ in range(2):
+        with pytest.raises(GalleryError, match="delete the gallery folder and build it again"):
+            build_gallery(model_path=tiny_model, folder=image_folder, out=tmp_path / "g")
