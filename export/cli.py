@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from index.ahead import usable_cores
 from index.console import emit, output_options, progress_bar
 from training.cli import default_cache
 
@@ -81,7 +81,7 @@ def export(
                 resize=resize,
                 crop=crop,
                 cache=cache,
-                workers=os.cpu_count() or 1,
+                workers=usable_cores(),
                 progress=progress,
             )
     emit(report.to_json(), as_json=as_json, text=_format(report))

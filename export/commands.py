@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -11,6 +10,7 @@ from export.to_onnx import ExportReport, export_model
 from export.untrained import check_images, make_raw, make_whitened
 from index.model_file import ModelContract
 from index.preprocess import PreprocessConfig
+from index.progress import Progress
 from training.features import Extractor
 from training.model import EmbeddingModel, load_backbone, require_input_size
 from training.run_folder import RunFolder
@@ -52,7 +52,7 @@ def export_untrained(
     crop: int,
     cache: Path,
     workers: int,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> ExportReport:
     """Export a backbone's raw features, or their PCA whitening on a folder (`embedding_dim` wide).
 

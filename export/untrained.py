@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -14,6 +14,7 @@ from torch import nn
 from index.errors import ImageError, InputError
 from index.images import printable_path, read_image, walk_folder
 from index.preprocess import Pixels, PreprocessConfig, preprocess_image
+from index.progress import Progress
 from training.features import Extractor, extract_features, open_store
 from training.model import Backbone, ProjectionHead, RawHead
 from training.projection import fit_principal_axes
@@ -46,7 +47,7 @@ def make_whitened(
     embedding_dim: int,
     cache: Path,
     workers: int,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> UntrainedModel:
     """PCA-whitened features, fitted on all usable images of a folder; labels are not needed and not looked at.
 

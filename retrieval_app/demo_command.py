@@ -10,7 +10,8 @@ from pathlib import Path
 
 import click
 
-from index.console import emit, output_options
+from index.console import emit, output_options, progress_bars
+from index.progress import Progress
 
 
 @click.command(short_help="The whole story offline.")
@@ -68,18 +69,13 @@ def _program() -> str:
 
 @contextmanager
 def _narrate() -> Iterator[tuple[Callable[[str], None], Callable[[str, int, int], None]]]:
-    """Sentences on stderr, and a bar for the step under way where stderr is a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("  {task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=not sys.stderr.isatty(), transient=True) as bars:
-        tasks: dict[str, TaskID] = {}
+    """Sentences on stderr, and a bar for every step that counts, where stderr is a terminal."""
+    with progress_bars() as begin:
+        bars: dict[str, Progress] = {}
 
         def progress(step: str, done: int, total: int) -> None:
-            if step not in tasks:
-                tasks[step] = bars.add_task(step, total=total)
-            bars.update(tasks[step], completed=done, total=total, visible=done < total)
+            if step not in bars:
+                bars[step] = begin(step, unit="epochs" if step == "pretrain" else "pictures")
+            bars[step](done, total)
 
         yield lambda text: click.echo(f"• {text}", err=True), progress

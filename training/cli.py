@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from index.ahead import usable_cores
 from index.console import build_config, config_options, emit, output_options
 from training.config import (
     RECIPES,
@@ -58,7 +59,7 @@ def default_cache() -> Path:
     help="Of the backbone pass; auto takes bfloat16 where the hardware computes it.",
 )  # fmt: skip
 @click.option(
-    "--workers", type=click.IntRange(min=1), default=os.cpu_count() or 1, show_default="cores",
+    "--workers", type=click.IntRange(min=1), default=usable_cores, show_default="cores",
     help="Decoding threads.",
 )  # fmt: skip
 @click.option("--resume", is_flag=True, help="Go on with an interrupted RUN.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from index.ahead import map_ahead
 from index.errors import ImageError
 from index.images import decode_image, read_bytes
 from index.preprocess import Pixels, PreprocessConfig
+from index.progress import Progress
 from training.datasets import SkippedImage
 from training.feature_store import Features, FeatureStore
 from training.model import Backbone, normalise_images
@@ -112,7 +113,7 @@ def extract_features(
     extractor: Extractor,
     views: int,
     workers: int,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> ExtractedSet:
     """See that the store holds the features of every usable image.
 

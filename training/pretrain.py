@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +10,7 @@ import torchvision
 from torch import Tensor, nn
 
 from index.preprocess import Pixels, PreprocessConfig, crop_pixels
+from index.progress import Progress
 from training.features import resolve_precision
 from training.model import Backbone, normalise_images, remove_last_layer
 
@@ -34,7 +34,7 @@ def pretrain_backbone(
     config: PretrainConfig,
     preprocess: PreprocessConfig,
     seed: int,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Backbone:
     """Train a torchvision classifier from random weights on images in memory, and drop its last layer.
 
