@@ -30,7 +30,7 @@ def export_run(run_path: Path, out: Path) -> ExportReport:
     contract = ModelContract(
         backbone=backbone.name,
         method=state["method"],
-        embedding_dim=head.linear.out_features,
+        embedding_dim=head.embedding_dim,
         preprocess=preprocess,
         run_id=run.run_id,
         class_count=state["class_count"],

@@ -8,7 +8,6 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
-import torch
 from torch import nn
 
 from index.errors import ImageError, InputError
@@ -16,9 +15,9 @@ from index.images import printable_path, read_image, walk_folder
 from index.preprocess import Pixels, PreprocessConfig, preprocess_image
 from index.progress import Progress
 from training.features import Extractor, extract_features, open_store
-from training.model import Backbone, ProjectionHead, RawHead
-from training.projection import fit_principal_axes
+from training.model import Backbone, RawHead
 from training.run_folder import PARITY_IMAGES
+from training.untrained import fit_untrained
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +36,7 @@ def make_raw(backbone: Backbone, preprocess: PreprocessConfig) -> UntrainedModel
     coarse = generator.integers(0, 256, size=(PARITY_IMAGES, 8, 8, 3), dtype=np.uint8)
     repeat = -(-preprocess.crop // 8)
     images = coarse.repeat(repeat, axis=1).repeat(repeat, axis=2)[:, : preprocess.crop, : preprocess.crop]
-    return UntrainedModel(RawHead(), backbone.feature_dim, "raw", np.ascontiguousarray(images))
+    return UntrainedModel(RawHead(backbone.feature_dim), backbone.feature_dim, "raw", np.ascontiguousarray(images))
 
 
 def make_whitened(
@@ -62,8 +61,7 @@ def make_whitened(
     if not extracted.hashes:
         raise InputError(f"{printable_path(str(folder))}: none of the {len(paths)} files is a readable image")
     features = store.load(extracted.hashes)[:, 0]
-    projection = fit_principal_axes(features, embedding_dim=embedding_dim).projection(whiten=True)
-    head = ProjectionHead(torch.from_numpy(projection.weight), torch.from_numpy(projection.bias))
+    head = fit_untrained("pca-whitened", features, embedding_dim=embedding_dim)
     images = check_images([paths[row] for row in extracted.rows], extractor.preprocess)
     return UntrainedModel(head, embedding_dim, "pca-whitened", images)
 

@@ -7,7 +7,7 @@ import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, Protocol, TypeVar, get_args, get_origin, get_type_hints
 
 import click
@@ -37,20 +37,43 @@ def config_options(*classes: type) -> Callable[[Command], Command]:
     """Options for every field of the config classes, named like the field.
 
     A field's metadata gives `help`, and optionally `flag` (another name), `choices` or `metavar`.
-    A field without a default is a required option.
+    A field without a default is a required option; one that is a config class itself gives its own fields.
     """
 
     def decorate(command: Command) -> Command:
         for config in reversed(classes):
             hints = get_type_hints(config)
             for field in reversed(fields(config)):
-                command = _option(field, hints[field.name])(command)
+                hint = hints[field.name]
+                nested = isinstance(hint, type) and is_dataclass(hint)
+                command = (config_options(hint) if nested else _option(field, hint, group=config))(command)
         return command
 
     return decorate
 
 
-def _option(field: Any, hint: Any) -> Callable[[Command], Command]:
+class GroupedCommand(click.Command):
+    """A command whose `--help` lists the options of every config class under the first line of its docstring."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options group by group; those of no config class come first."""
+        groups: dict[str, list[tuple[str, str]]] = {"Options": []}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if isinstance(param, click.Option) and record is not None:
+                groups.setdefault(getattr(param, "group", "Options"), []).append(record)
+        for title, records in groups.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+
+class _ConfigOption(click.Option):
+    group = "Options"
+
+
+def _option(field: Any, hint: Any, *, group: type) -> Callable[[Command], Command]:
+    title = (group.__doc__ or "Options").partition("\n")[0].rstrip(".")
+    kind_of_option = type("_ConfigOption", (_ConfigOption,), {"group": title})
     meta = field.metadata
     if get_origin(hint) in (types.UnionType,):
         hint = next(kind for kind in get_args(hint) if kind is not type(None))
@@ -58,10 +81,13 @@ def _option(field: Any, hint: Any) -> Callable[[Command], Command]:
     required = field.default is MISSING
     flag = meta.get("flag", "--" + field.name.rstrip("_").replace("_", "-"))
     if hint is bool:
-        return click.option(f"{flag}/--no-{flag[2:]}", field.name, default=field.default, help=meta["help"])
+        return click.option(
+            f"{flag}/--no-{flag[2:]}", field.name, default=field.default, help=meta["help"], cls=kind_of_option
+        )
     return click.option(
         flag,
         field.name,
+        cls=kind_of_option,
         type=kind,
         required=required,
         default=None if required else field.default,
@@ -72,13 +98,19 @@ def _option(field: Any, hint: Any) -> Callable[[Command], Command]:
 
 
 def build_config(config: type[Config], values: Mapping[str, Any]) -> Config:
-    """The config whose fields are found in the command's values.
+    """The config whose fields, and those of the configs in it, are found in the values; others keep their defaults.
 
     Raises:
         click.UsageError: a value is out of range (from the class's own check).
     """
+    hints = get_type_hints(config)
     try:
-        return config(**{field.name: values[field.name] for field in fields(config)})  # type: ignore[arg-type]
+        return config(**{
+            field.name: build_config(hints[field.name], values) if is_dataclass(hints[field.name])
+            else values[field.name]
+            for field in fields(config)  # type: ignore[arg-type]
+            if field.name in values or is_dataclass(hints[field.name])
+        })  # fmt: skip
     except InputError as error:
         raise click.UsageError(str(error), ctx=click.get_current_context(silent=True)) from error
 
@@ -87,6 +119,7 @@ class NumberList(click.ParamType[tuple[int, ...]]):
     """`1,2,4` as a tuple of whole numbers of at least 1, in rising order."""
 
     name = "numbers"
+    expected = "not a list of whole numbers like 1,2,4,8"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
         if isinstance(value, tuple):
@@ -94,7 +127,7 @@ class NumberList(click.ParamType[tuple[int, ...]]):
         try:
             numbers = sorted({int(part) for part in str(value).split(",")})
         except ValueError:
-            self.fail(f"{value!r} is not a list of whole numbers like 1,2,4,8", param, ctx)
+            self.fail(f"{value!r} is {self.expected}", param, ctx)
         if numbers[0] < 1:
             self.fail(f"{numbers[0]} is below 1", param, ctx)
         return tuple(numbers)

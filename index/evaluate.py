@@ -4,84 +4,114 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from index.ahead import usable_cores
+from index.clustering import nmi
 from index.embedder import Embedder, Vectors
 from index.errors import InputError
 from index.exact import Ids
 from index.gallery import Gallery
 from index.images import printable_path, walk_folder
-from index.labels import folder_label
-from index.metrics import UNLABELLED, Labels, RetrievalScores, score_retrieval
+from index.labels import folder_label, read_labels
+from index.metrics import UNLABELLED, Labels, RetrievalScores, bootstrap_interval, score_retrieval
 from index.pipeline import embed_files
 from index.progress import Progress
 
 logger = logging.getLogger(__name__)
 
 _BATCH_SIZE = 32
+_SEED = 0  # of the resampling and of k-means
 
 
 @dataclass(frozen=True, slots=True)
-class LabelledFolder:
-    """The usable images of a folder: (N, D) float32 unit `vectors`, and their first folders as labels."""
+class ClassScore:
+    """One label's queries, and the Recall@1 of these alone."""
+
+    queries: int
+    recall_at_1: float
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The scores of labelled images, and what only a report needs.
+
+    `recall_interval` and `map_interval` hold 95 % of the resampled means of Recall@1 and MAP@R; `per_class` goes by
+    label, sorted; `nmi` is None where it was not asked for; `skipped` counts the files that could not be used.
+    """
+
+    scores: RetrievalScores
+    recall_interval: tuple[float, float]
+    map_interval: tuple[float, float]
+    per_class: dict[str, ClassScore]
+    nmi: float | None
+    skipped: int
+
+    def to_json(self) -> dict[str, object]:
+        """The document that `evaluate --json` prints."""
+        return {
+            **self.scores.to_json(),
+            "recall_at_1_interval": list(self.recall_interval),
+            "map_at_r_interval": list(self.map_interval),
+            "mean_class_recall_at_1": self.scores.mean_class_recall(1),
+            "nmi": self.nmi,
+            "skipped": self.skipped,
+            "per_class": {
+                name: {"queries": score.queries, "recall_at_1": score.recall_at_1}
+                for name, score in self.per_class.items()
+            },
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledImages:
+    """The usable images of a folder or label file: (N, D) float32 unit `vectors`, and their labels."""
 
     vectors: Vectors
     labels: list[str | None]
     skipped: int
 
 
-def evaluate_gallery(gallery: Gallery, *, ks: Sequence[int], scoring: Progress | None = None) -> RetrievalScores:
-    """Score a gallery on its own labels: every labelled member is a query and is removed from its own ranking.
+@dataclass(frozen=True, slots=True)
+class _Members:
+    """What is searched: (N, D) vectors, (N,) labels as positions in the names, and (N,) ids."""
 
-    `scoring` is called with (done, total) queries.
-
-    Raises:
-        InputError: no query has a relevant item.
-    """
-    vectors, labels, ids, _ = gallery.labelled_vectors()
-    return _score_members(vectors, labels, ids=ids, ks=ks, scoring=scoring)
+    vectors: Vectors
+    labels: Labels
+    ids: Ids
+    names: list[str]
 
 
-def evaluate_queries(
+def evaluate_gallery(
     gallery: Gallery,
     *,
-    query: Path,
+    query: Path | None = None,
     ks: Sequence[int],
+    with_nmi: bool = False,
     progress: Progress | None = None,
     scoring: Progress | None = None,
-) -> tuple[RetrievalScores, int]:
-    """Score a gallery on the images of a folder, labelled by their first folders; nothing is removed.
+) -> Evaluation:
+    """Score a gallery on its own labels.
 
     Args:
         gallery: what is searched.
-        query: the images that ask.
-        ks: the K of Recall@K.
+        query: a folder or label file of images that ask, of which nothing is removed from any ranking. Without it
+            every labelled member asks, and is removed from its own ranking.
+        ks: the K of Recall@K; 1 is added where it is missing.
+        with_nmi: cluster the labelled images that ask as well.
         progress: called with (done, total) files that are embedded.
         scoring: called with (done, total) queries.
 
-    Returns:
-        The scores, and the number of files that could not be used.
-
     Raises:
-        InputError: the folder has no usable image, or no query has a relevant item.
+        InputError: `query` has no usable image, or no query has a relevant item.
     """
-    vectors, labels, ids, names = gallery.labelled_vectors()
-    queries = embed_folder(query, embedder=gallery.embedder, progress=progress)
-    scores = score_retrieval(
-        queries.vectors,
-        _number(queries.labels, names),
-        gallery=vectors,
-        gallery_labels=labels,
-        gallery_ids=ids,
-        ks=ks,
-        progress=scoring,
-    )
-    return scores, queries.skipped
+    members = _Members(*gallery.labelled_vectors())
+    queries = None if query is None else embed_labelled(query, embedder=gallery.embedder, progress=progress)
+    return _evaluate(members, queries=queries, ks=ks, with_nmi=with_nmi, scoring=scoring)
 
 
 def evaluate_model(
@@ -90,68 +120,79 @@ def evaluate_model(
     data: Path,
     query: Path | None = None,
     ks: Sequence[int],
+    with_nmi: bool = False,
     progress: Progress | None = None,
     scoring: Progress | None = None,
-) -> tuple[RetrievalScores, int]:
-    """Score a model on a folder of labelled images, and count the files that could not be used.
-
-    Without `query` every image of `data` is a query and is removed from its own ranking. With it, the images of
-    `query` are the queries, and nothing is removed. Labels are the first folders. `progress` and `scoring` as in
-    `evaluate_queries`.
+) -> Evaluation:
+    """Score a model on the images of `data`, a folder of class folders or a label file; else as a gallery of them.
 
     Raises:
-        InputError: a folder has no usable image, or no query has a relevant item.
+        InputError: `data` or `query` has no usable image, or no query has a relevant item.
         ModelFileError: the model cannot be used.
     """
     embedder = Embedder(model_path)
-    members = embed_folder(data, embedder=embedder, progress=progress)
-    ids = np.arange(len(members.vectors), dtype=np.int64)
-    names = sorted({label for label in members.labels if label is not None})
-    labels = _number(members.labels, names)
-    if query is None:
-        return _score_members(members.vectors, labels, ids=ids, ks=ks, scoring=scoring), members.skipped
-    queries = embed_folder(query, embedder=embedder, progress=progress)
+    found = embed_labelled(data, embedder=embedder, progress=progress)
+    names = sorted({label for label in found.labels if label is not None})
+    ids = np.arange(len(found.vectors), dtype=np.int64)
+    members = _Members(found.vectors, _number(found.labels, names), ids, names)
+    queries = None if query is None else embed_labelled(query, embedder=embedder, progress=progress)
+    return _evaluate(members, queries=queries, ks=ks, with_nmi=with_nmi, skipped=found.skipped, scoring=scoring)
+
+
+def _evaluate(
+    members: _Members,
+    *,
+    queries: LabelledImages | None,
+    ks: Sequence[int],
+    with_nmi: bool,
+    skipped: int = 0,
+    scoring: Progress | None,
+) -> Evaluation:
+    """Score the queries (None: the members) among the members; `skipped` files were no members."""
+    asking, labels = members.vectors, members.labels
+    if queries is not None:
+        asking, labels = queries.vectors, _number(queries.labels, members.names)
     scores = score_retrieval(
-        queries.vectors,
-        _number(queries.labels, names),
-        gallery=members.vectors,
-        gallery_labels=labels,
-        gallery_ids=ids,
-        ks=ks,
-        progress=scoring,
-    )
-    return scores, members.skipped + queries.skipped
-
-
-def _score_members(
-    vectors: Vectors, labels: Labels, *, ids: Ids, ks: Sequence[int], scoring: Progress | None
-) -> RetrievalScores:
-    return score_retrieval(
-        vectors,
+        asking,
         labels,
-        gallery=vectors,
-        gallery_labels=labels,
-        gallery_ids=ids,
-        query_ids=ids,
-        ks=ks,
+        gallery=members.vectors,
+        gallery_labels=members.labels,
+        gallery_ids=members.ids,
+        query_ids=members.ids if queries is None else None,
+        ks=sorted({1, *ks}),
         progress=scoring,
+    )
+    return Evaluation(
+        scores=scores,
+        recall_interval=bootstrap_interval(scores.hits[1], seed=_SEED),
+        map_interval=bootstrap_interval(scores.average_precision, seed=_SEED),
+        per_class=_score_classes(scores, members.names),
+        nmi=nmi(asking, labels, seed=_SEED) if with_nmi else None,
+        skipped=skipped + (0 if queries is None else queries.skipped),
     )
 
 
-def embed_folder(folder: Path, *, embedder: Embedder, progress: Progress | None = None) -> LabelledFolder:
-    """Embed every usable image of a folder; the others are counted and named in the log by reason.
+def _score_classes(scores: RetrievalScores, names: Sequence[str]) -> dict[str, ClassScore]:
+    queries = Counter(scores.labels.tolist())
+    recall = scores.per_class_recall(1)
+    return {names[label]: ClassScore(queries[label], recall[label]) for label in recall}
+
+
+def embed_labelled(source: Path, *, embedder: Embedder, progress: Progress | None = None) -> LabelledImages:
+    """Embed every usable image of a folder or label file; the others are counted and named in the log by reason.
+
+    In a folder the first folder below it is the label; of a label file, only the images with a label are taken.
 
     Raises:
-        InputError: no image is usable.
+        InputError: no image is usable, or the label file cannot be read.
     """
-    found = list(walk_folder(folder))
-    paths = {number: file.relative_path for number, file in enumerate(found) if file.problem is None}
-    skipped = Counter(file.problem.reason for file in found if file.problem is not None)
+    skipped: Counter[str] = Counter()
+    files = list(_list_files(source, skipped))
     vectors: list[Vectors] = []
     labels: list[str | None] = []
     done = 0
     for batch in embed_files(
-        ((number, folder / path) for number, path in paths.items()),
+        ((number, path) for number, (path, _) in enumerate(files)),
         embedder,
         batch_size=_BATCH_SIZE,
         workers=usable_cores(),
@@ -159,19 +200,34 @@ def embed_folder(folder: Path, *, embedder: Embedder, progress: Progress | None 
         for file in batch:
             if file.vector is not None:
                 vectors.append(file.vector)
-                labels.append(folder_label(paths[file.id]))
+                labels.append(files[file.id][1])
             elif file.problem is not None:
                 skipped[file.problem.reason] += 1
         done += len(batch)
         if progress is not None:
-            progress(done, len(paths))
+            progress(done, len(files))
     reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(skipped.items()))
     if not vectors:
-        shown = printable_path(str(folder))
-        raise InputError(f"{shown}: no usable image in the folder: {reasons or 'it has no files'}")
+        where = "in the folder" if source.is_dir() else "with a label in the label file"
+        raise InputError(f"{printable_path(str(source))}: no usable image {where}: {reasons or 'it has no files'}")
     if skipped:
-        logger.warning("%s: skipped %d of %d files: %s", folder, skipped.total(), len(found), reasons)
-    return LabelledFolder(np.stack(vectors), labels, skipped.total())
+        logger.warning(
+            "%s: skipped %d of %d files: %s", source, skipped.total(), len(vectors) + skipped.total(), reasons
+        )
+    return LabelledImages(np.stack(vectors), labels, skipped.total())
+
+
+def _list_files(source: Path, skipped: Counter[str]) -> Iterator[tuple[Path, str | None]]:
+    """(path, label) of every file to try; those that cannot even be opened are counted in `skipped`."""
+    if source.is_file():
+        for path, label in read_labels(source).items():
+            yield Path(path), label
+        return
+    for file in walk_folder(source):
+        if file.problem is None:
+            yield source / file.relative_path, folder_label(file.relative_path)
+        else:
+            skipped[file.problem.reason] += 1
 
 
 def _number(labels: Sequence[str | None], names: Sequence[str]) -> Labels:

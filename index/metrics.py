@@ -7,7 +7,7 @@ the number of relevant items of the query.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +21,14 @@ Relevance = npt.NDArray[np.bool_]
 Labels = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float64]
 DEFAULT_KS = (1, 2, 4, 8, 16)
+K_SETS: Mapping[str, tuple[int, ...]] = {  # what the literature reports on each of its datasets
+    "webvision": DEFAULT_KS,
+    "tiny-imagenet": DEFAULT_KS,
+    "cub-200-2011": (1, 2, 4, 8),
+    "cars-196": (1, 2, 4, 8),
+    "sop": (1, 10, 100, 1000),
+    "in-shop": (1, 10, 20, 40),
+}
 UNLABELLED = -1
 
 
@@ -28,13 +36,15 @@ UNLABELLED = -1
 class RetrievalScores:
     """Per-query results, and the means that reports print.
 
-    `hits[k]` is (Q,) float64 in {0, 1}; `average_precision` and `r_precision` are (Q,) float64. Q counts the
-    queries that have a relevant item; `lone_queries` those labelled ones that have none and are left out.
+    `hits[k]` is (Q,) float64 in {0, 1}; `average_precision` and `r_precision` are (Q,) float64, `labels` the
+    queries' own (Q,) int64. Q counts the queries that have a relevant item; `lone_queries` those labelled ones that
+    have none and are left out.
     """
 
     hits: dict[int, Scores]
     average_precision: Scores
     r_precision: Scores
+    labels: Labels
     lone_queries: int
 
     @property
@@ -47,8 +57,18 @@ class RetrievalScores:
         """Recall@K by K, fractions."""
         return {k: float(hits.mean()) for k, hits in self.hits.items()}
 
+    def per_class_recall(self, k: int) -> dict[int, float]:
+        """Recall@K of each label's own queries, labels in rising order."""
+        labels, position, queries = np.unique(self.labels, return_inverse=True, return_counts=True)
+        recall = np.bincount(position, weights=self.hits[k]) / queries
+        return dict(zip(labels.tolist(), recall.tolist(), strict=True))
+
+    def mean_class_recall(self, k: int) -> float:
+        """Recall@K averaged over the labels, so that one of few queries counts like one of many."""
+        return float(np.mean(list(self.per_class_recall(k).values())))
+
     def to_json(self) -> dict[str, object]:
-        """The document that `evaluate --json` prints."""
+        """The means, as they stand in reports."""
         return {
             "queries": self.queries,
             "lone_queries": self.lone_queries,
@@ -149,6 +169,7 @@ def score_retrieval(
         hits={k: np.concatenate([part[0][i] for part in parts]) for i, k in enumerate(ks)},
         average_precision=np.concatenate([part[1] for part in parts]),
         r_precision=np.concatenate([part[2] for part in parts]),
+        labels=query_labels[asked],
         lone_queries=lone,
     )
 

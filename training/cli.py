@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from index.ahead import usable_cores
-from index.console import build_config, config_options, emit, output_options
+from index.console import GroupedCommand, build_config, config_options, emit, output_options
 from training.config import (
     RECIPES,
     ConfidenceConfig,
@@ -26,7 +26,7 @@ def default_cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "retrieval-app"
 
 
-@click.command(short_help="Train an embedding on labelled images.")
+@click.command(cls=GroupedCommand, short_help="Train an embedding on labelled images.")
 @click.argument("data", type=click.Path(path_type=Path))
 @click.option("--out", required=True, type=click.Path(path_type=Path), metavar="RUN", help="Run folder to write.")
 @click.option(
@@ -68,27 +68,25 @@ def train(
     data: Path, out: Path, val: Path | None, cache: Path, device: str, precision: str, workers: int, resume: bool,
     as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
-    """Train on DATA: a folder of class folders, or a CSV with the columns path,label.
+    """Train on DATA: a folder of class folders, a CSV or Parquet file with the columns path,label, or a --protocol.
 
     Two phases on a frozen backbone: a confidence module learns which labels to believe, then the embedding is
     trained with its confidences (Smooth Proxy-Anchor). Wrong labels are expected; nothing needs to be cleaned first.
+    Other methods of --method skip the first phase, or both (raw, pca, pca-whitened).
 
     \b
     Examples:
       retrieval train photos/ --weights imagenet --out run
       retrieval train labels.csv --weights mobilenet.safetensors --backbone mobilenet_v2 --out run --val test/
       retrieval train photos/ --weights imagenet --out run --method proxy-anchor --label-noise uniform:0.3
+      retrieval train photos/ --weights imagenet --out run --method multi-similarity --min-confidence 0.1
+      retrieval train CUB_200_2011/ --protocol cub-200-2011 --weights imagenet --out run --embedding-dim 512
       retrieval train photos/ --weights imagenet --out run --resume
     """
     options["weights"] = _absolute_weights(options["weights"])
-    concerns = {
-        "data": build_config(DataConfig, options),
-        "input": build_config(InputConfig, options),
-        "confidence": build_config(ConfidenceConfig, options),
-        "loss": build_config(LossConfig, options),
-        "embedding": build_config(EmbeddingConfig, options),
-    }
-    config = build_config(TrainConfig, {**options, **concerns})
+    for name in ("hierarchy", "guidance"):
+        options[name] = options[name] and str(Path(options[name]).resolve())
+    config = build_config(TrainConfig, options)
     from training.machine import Machine, resolve_device
     from training.progress import watch_training
     from training.train import train as run_training
@@ -110,9 +108,14 @@ def format_report(report: dict[str, Any], *, config: TrainConfig) -> str:
         f"{report['run']}: {report['images']} images of {report['classes']} classes, {report['skipped']} skipped",
         f"{report['seconds']:.0f} s ({times})",
     ]
+    if report["noise"] is not None:
+        noise = report["noise"]
+        lines.append(f"labels made wrong: {noise['wrong']} of {noise['samples']} ({noise['rate']:.1%})")
     if report["val"] is None:
         return "\n".join([*lines, "no --val given: Recall@K on other images tells whether training helped"])
-    rows = {f"{config.loss.method} ({config.embedding.embedding_dim}-d)": report["val"]}
+    method, rows = config.loss.method, {}
+    if method not in report["baselines"]:
+        rows[f"{method} ({config.embedding.embedding_dim}-d)"] = report["val"]
     for name, scores in report["baselines"].items():
         rows[f"{name} ({scores['embedding_dim']}-d), untrained"] = scores
     ks = list(report["val"]["recall"])

@@ -5,72 +5,87 @@ Nothing here imports torch, so that `retrieval train --help` is quick.
 
 from __future__ import annotations
 
-import math
 import re
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from index.errors import InputError
+from training.loss_config import UNTRAINED_METHODS, LossConfig
+from training.options import check_at_least, option
 
-METHODS = ("spa", "proxy-anchor")
 RECIPES = ("paper",)
+NOISE_KINDS = ("uniform", "bernoulli", "nearest-class", "semantic")
+PROTOCOLS = ("folder", "tiny-imagenet", "webvision", "cub-200-2011", "cars-196", "sop", "in-shop")
 
 
-def _option(default: Any, text: str, **meta: Any) -> Any:
-    return field(default=default, metadata={"help": text, **meta})
+@dataclass(frozen=True, slots=True)
+class LabelNoise:
+    """Which labels are made wrong: a kind of `NOISE_KINDS`, and the share of samples (0..1)."""
 
-
-def _check_at_least(config: Any, bound: float, *names: str, strict: bool = False) -> None:
-    for name in names:
-        value = getattr(config, name)
-        if not (value > bound if strict else value >= bound) or math.isinf(value):
-            relation = "greater than" if strict else "at least"
-            flag = "--" + name.rstrip("_").replace("_", "-")
-            raise InputError(f"{flag} must be {relation} {bound:g}, got {value}")
+    kind: str
+    rate: float
 
 
 @dataclass(frozen=True, slots=True)
 class DataConfig:
     """Which images take part, and with which labels."""
 
-    max_per_class: int | None = _option(None, "Use at most N images of a class, drawn by the seed.", metavar="N")
-    label_noise: str | None = _option(
-        None, "Make labels wrong for an experiment: uniform:0.3 changes exactly 30 % of them.", metavar="KIND:P"
+    protocol: str = option(
+        "folder", "How DATA lies: class folders (or a CSV or Parquet file), or a benchmark as its download unpacks.",
+        choices=PROTOCOLS,
+    )  # fmt: skip
+    max_per_class: int | None = option(None, "Use at most N images of a class, drawn by the seed.", metavar="N")
+    label_noise: str | None = option(
+        None,
+        "Make labels wrong for an experiment: uniform:0.3 changes exactly 30 %, bernoulli:0.3 each with that chance, "
+        "nearest-class:0.3 to one of the 5 most similar classes, semantic:0.3 to a sibling in --hierarchy.",
+        metavar="KIND:P",
+    )
+    hierarchy: str | None = option(
+        None,
+        "For semantic noise: a CSV of class,parent, or the folder of WordNet's own data files.",
+        metavar="FILE",
     )
 
     def __post_init__(self) -> None:
         if self.max_per_class is not None and self.max_per_class < 2:
             raise InputError(f"--max-per-class must be at least 2, got {self.max_per_class}")
-        if self.label_noise is not None:
-            self.noise_rate  # noqa: B018  (parsing is the check)
+        noise = self.noise
+        if (noise is not None and noise.kind == "semantic") != (self.hierarchy is not None):
+            raise InputError(
+                f"--label-noise semantic:P and --hierarchy FILE go together, got {self.label_noise!r} and "
+                f"{self.hierarchy!r}"
+            )
 
     @property
-    def noise_rate(self) -> float:
-        """The share of labels made wrong; 0 without `label_noise`."""
+    def noise(self) -> LabelNoise | None:
+        """`label_noise`, read; None without it."""
         if self.label_noise is None:
-            return 0.0
-        match = re.fullmatch(r"uniform:(0(?:\.\d+)?|1(?:\.0+)?|\.\d+)", self.label_noise)
-        if match is None:
-            raise InputError(f"--label-noise must be uniform:P with P in 0..1, got {self.label_noise!r}")
-        return float(match[1])
+            return None
+        match = re.fullmatch(r"([a-z-]+):(0(?:\.\d+)?|1(?:\.0+)?|\.\d+)", self.label_noise)
+        if match is None or match[1] not in NOISE_KINDS:
+            raise InputError(
+                f"--label-noise must be KIND:P with KIND one of {', '.join(NOISE_KINDS)} and P in 0..1, "
+                f"got {self.label_noise!r}"
+            )
+        return LabelNoise(match[1], float(match[2]))
 
 
 @dataclass(frozen=True, slots=True)
 class InputConfig:
     """How images reach the backbone."""
 
-    resize: int = _option(256, "Stretch images to this many pixels a side.", metavar="PIXELS")
-    crop: int = _option(
+    resize: int = option(256, "Stretch images to this many pixels a side.", metavar="PIXELS")
+    crop: int = option(
         224, "Crop to this many pixels a side: random in training, centred otherwise.", metavar="PIXELS"
     )
-    features: str = _option(
+    features: str = option(
         "cached:1",
         "cached:V runs the backbone once over V fixed views (view 1 is the centre crop); live runs it in every epoch.",
         metavar="cached:V|live",
     )
 
     def __post_init__(self) -> None:
-        _check_at_least(self, 1, "resize", "crop")
+        check_at_least(self, 1, "resize", "crop")
         if self.crop > self.resize:
             raise InputError(f"--crop ({self.crop}) must not exceed --resize ({self.resize})")
         if self.features != "live" and not re.fullmatch(r"cached:[1-9]\d*", self.features):
@@ -86,58 +101,44 @@ class InputConfig:
 class ConfidenceConfig:
     """Phase 1: the confidence module, trained with binary cross-entropy on the given labels."""
 
-    confidence_epochs: int = _option(40, "Most epochs of phase 1.")
-    confidence_hidden: int = _option(512, "Width of the confidence module's hidden layer.")
-    confidence_lr: float = _option(1e-4, "Learning rate of the confidence module.")
-    holdout: float = _option(0.1, "Share of the training images that only watch phase 1, to stop it early.")
-    patience: int = _option(5, "Stop phase 1 after this many epochs without a better held-out loss.")
-
-    def __post_init__(self) -> None:
-        _check_at_least(self, 1, "confidence_epochs", "confidence_hidden", "patience")
-        _check_at_least(self, 0, "confidence_lr", strict=True)
-        if not 0 <= self.holdout <= 0.5:
-            raise InputError(f"--holdout must be in 0..0.5, got {self.holdout}")
-
-
-@dataclass(frozen=True, slots=True)
-class LossConfig:
-    """The loss of phase 2 (papers' symbols)."""
-
-    method: str = _option("spa", "Smooth Proxy-Anchor, or the Proxy-Anchor baseline.", choices=METHODS)
-    alpha: float = _option(32.0, "Scale of the cosines.")
-    delta: float = _option(0.1, "Margin.")
-    lambda_: float = _option(0.1, "Confidence above which a sample is positive for a class.", flag="--lambda")
-    beta: float = _option(100.0, "Sharpness of the smoothing function around lambda.")
-    negative_normalisation: str = _option(
-        "all", "Divide the negative term by all proxies, or by those with a negative in the batch.",
-        choices=("all", "present"),
+    confidence_epochs: int = option(40, "Most epochs of phase 1.")
+    confidence_hidden: int = option(512, "Width of the confidence module's hidden layer.")
+    confidence_lr: float = option(1e-4, "Learning rate of the confidence module.")
+    holdout: float = option(0.1, "Share of the training images that only watch phase 1, to stop it early.")
+    patience: int = option(5, "Stop phase 1 after this many epochs without a better held-out loss.")
+    min_confidence: float | None = option(
+        None, "Leave images out of phase 2 whose confidence in their own label is below this, with any trained method "
+        '(the "without noise" of the SPA paper: 0.1).',
+        metavar="P",
     )  # fmt: skip
 
     def __post_init__(self) -> None:
-        _check_at_least(self, 0, "alpha", "beta", strict=True)
-        _check_at_least(self, 0, "delta")
-        if not 0 < self.lambda_ < 1:
-            raise InputError(f"--lambda must be between 0 and 1, got {self.lambda_}")
+        check_at_least(self, 1, "confidence_epochs", "confidence_hidden", "patience")
+        check_at_least(self, 0, "confidence_lr", strict=True)
+        if self.min_confidence is not None and not 0 < self.min_confidence < 1:
+            raise InputError(f"--min-confidence must be between 0 and 1, got {self.min_confidence}")
+        if not 0 <= self.holdout <= 0.5:
+            raise InputError(f"--holdout must be in 0..0.5, got {self.holdout}")
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingConfig:
     """Phase 2: the embedding head and the proxies."""
 
-    embedding_dim: int = _option(64, "Width of the embedding.")
-    epochs: int = _option(40, "Epochs of phase 2; its last weights are kept.")
-    batch_size: int = _option(150, "Images a step, in both phases.")
-    lr: float = _option(1e-4, "Learning rate of the embedding head.")
-    proxy_lr: float = _option(1e-2, "Learning rate of the proxies.")
-    weight_decay: float = _option(1e-4, "AdamW's weight decay, in both phases.")
+    embedding_dim: int = option(64, "Width of the embedding.")
+    epochs: int = option(40, "Epochs of phase 2; its last weights are kept.")
+    batch_size: int = option(150, "Images a step, in both phases.")
+    lr: float = option(1e-4, "Learning rate of the embedding head.")
+    proxy_lr: float = option(1e-2, "Learning rate of the proxies.")
+    weight_decay: float = option(1e-4, "AdamW's weight decay, in both phases.")
 
     def __post_init__(self) -> None:
-        _check_at_least(self, 1, "embedding_dim", "epochs")
+        check_at_least(self, 1, "embedding_dim", "epochs")
         if self.embedding_dim > 8192:
             raise InputError(f"--embedding-dim must be at most 8192, got {self.embedding_dim}")
-        _check_at_least(self, 2, "batch_size")
-        _check_at_least(self, 0, "lr", "proxy_lr", strict=True)
-        _check_at_least(self, 0, "weight_decay")
+        check_at_least(self, 2, "batch_size")
+        check_at_least(self, 0, "lr", "proxy_lr", strict=True)
+        check_at_least(self, 0, "weight_decay")
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +159,10 @@ class TrainConfig:
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**32:
             raise InputError(f"--seed must be in 0..{2**32 - 1}, got {self.seed}")
-        _check_at_least(self, 1, "validate_every")
+        check_at_least(self, 1, "validate_every")
         if self.recipe not in RECIPES:
             raise InputError(f"--recipe must be one of {', '.join(RECIPES)}, got {self.recipe!r}")
+        if self.loss.method in UNTRAINED_METHODS and self.confidence.min_confidence is not None:
+            raise InputError(
+                f"--min-confidence chooses images for training, got --method {self.loss.method}, which trains nothing"
+            )

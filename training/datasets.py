@@ -1,4 +1,4 @@
-"""Labelled images from a folder of class folders or a CSV of `path,label`."""
+"""Labelled images from a folder of class folders, or from a CSV or Parquet file of `path,label`."""
 
 from __future__ import annotations
 
@@ -46,18 +46,19 @@ def list_dataset(data: Path) -> Dataset:
     """List a dataset without decoding anything.
 
     Args:
-        data: a folder (an image's label is the first folder below it) or a CSV file of `path,label`.
+        data: a folder (an image's label is the first folder below it), or a CSV or Parquet file of
+            `path,label`.
 
     Raises:
         InputError: it does not exist, or nothing in it is labelled.
     """
     if not data.exists():
         raise InputError(f"{printable_path(str(data))}: no such folder or CSV file")
-    dataset = _list_folder(data) if data.is_dir() else _list_csv(data)
+    dataset = _list_folder(data) if data.is_dir() else _list_table(data)
     if not dataset.records:
         raise InputError(
             f"{printable_path(str(data))}: no labelled image; expected class folders with images in them, "
-            "or a CSV file with the columns path,label"
+            "or a CSV or Parquet file with the columns path,label"
         )
     return dataset
 
@@ -79,7 +80,7 @@ def _list_folder(folder: Path) -> Dataset:
     return Dataset(tuple(records), tuple(skipped))
 
 
-def _list_csv(path: Path) -> Dataset:
+def _list_table(path: Path) -> Dataset:
     labels = read_label_file(path)
     return Dataset(tuple(Record(image, label) for image, label in sorted(labels.items())), ())
 

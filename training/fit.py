@@ -10,16 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from training.checkpoint import (
-    load_checkpoint,
-    pack_modules,
-    pack_optimizer,
-    save_checkpoint,
-    unpack_module,
-    unpack_optimizer,
-)
-from training.config import ConfidenceConfig, EmbeddingConfig, LossConfig
-from training.losses.methods import NEEDS_CONFIDENCES, ProxyLoss
+from index.errors import RunError
+from training.checkpoint import pack_modules, pack_optimizer, unpack_module, unpack_optimizer
+from training.confidences import Confidences
+from training.config import ConfidenceConfig, EmbeddingConfig
+from training.loss_config import NEEDS_CONFIDENCES, LossConfig
+from training.losses.guidance import Guidance
+from training.losses.interface import Batch, MetricLoss
+from training.losses.methods import build_loss
 from training.losses.smooth_proxy_anchor import positive_proxies
 from training.model import ConfidenceModule, EmbeddingHead
 from training.phases import EpochReport, PhaseContext, draw_batches, phase_generator, require_finite
@@ -67,8 +65,9 @@ def fit_confidence(
     )
     best = _BestWeights.of(module)
     first_epoch = 1
-    if context.checkpoint.exists():
-        tensors, state = load_checkpoint(context.checkpoint)
+    found = context.load()
+    if found is not None:
+        tensors, state = found
         unpack_module(module, tensors, name="module")
         unpack_optimizer(optimizer, tensors)
         best.restore(tensors, state, device=context.device)
@@ -101,7 +100,7 @@ def fit_confidence(
             )
         )
         tensors = pack_modules(module=module) | pack_optimizer(optimizer) | best.pack()
-        save_checkpoint(context.checkpoint, tensors, state={"epoch": epoch, **best.state()})
+        context.save(tensors, state={"epoch": epoch, **best.state()})
     module.load_state_dict(best.weights)
     return module.eval().requires_grad_(False)
 
@@ -160,58 +159,73 @@ def fit_embedding(
     class_count: int,
     loss_config: LossConfig,
     config: EmbeddingConfig,
-    confidence: ConfidenceModule | None,
+    confidences: Confidences | None,
     context: PhaseContext,
+    rows: Tensor | None = None,
+    guidance: Guidance | None = None,
     on_head: Callable[[int, EmbeddingHead], None] | None = None,
 ) -> EmbeddingHead:
-    """Phase 2: the embedding head and the proxies, with the confidence module frozen; the last weights are kept.
+    """Phase 2: the embedding head and the loss's own parameters, confidences frozen; the last weights are kept.
 
     The confidence and the embedding of a step come from the same view.
 
     Args:
         source: features of N training images.
         labels: (N,) int64 given labels; Smooth Proxy-Anchor does not look at them.
-        confidence: the module that phase 1 trained; None for methods without one.
+        confidences: from the module that phase 1 trained; None for methods without.
         context: seed, device, checkpoint.
+        rows: sorted numbers of the images that take part; None for all.
+        guidance: similarities for ProcSim's language-guidance term.
         on_head: called with (epoch, head) after every epoch.
 
     Raises:
-        RunError: training diverged.
+        RunError: training diverged, or no image takes part.
         ValueError: a method that needs confidences without a trained module (an untrained one says 0.5 of everything).
     """
-    if loss_config.method in NEEDS_CONFIDENCES and confidence is None:
+    if loss_config.method in NEEDS_CONFIDENCES and confidences is None:
         raise ValueError(f"{loss_config.method} needs the confidence module of phase 1")
+    rows = torch.arange(len(labels)) if rows is None else rows.cpu()
+    if not len(rows):
+        raise RunError(
+            "no training image is left for phase 2: none is as confident as --min-confidence asks; "
+            "lower it, in a new --out"
+        )
     head, loss_module, optimizer, first_epoch = _start_embedding(
-        source.centre.shape[1], class_count=class_count, loss_config=loss_config, config=config, context=context
+        source.centre.shape[1],
+        class_count=class_count,
+        loss_config=loss_config,
+        config=config,
+        context=context,
+        guidance=guidance,
     )
     for epoch in range(first_epoch, config.epochs + 1):
         started = time.perf_counter()
         generator = phase_generator(context.seed, "embedding", epoch)
         total = torch.zeros((), device=context.device)
         positives = torch.zeros(2, device=context.device)  # positives, samples without one
-        for rows in draw_batches(torch.arange(len(labels)), config.batch_size, generator):
-            features = source.batch(rows, generator=generator)
-            confidences = None
-            if confidence is not None:
-                with torch.no_grad():
-                    confidences = confidence(features)
-                chosen = positive_proxies(confidences, lambda_=loss_config.lambda_)
+        for drawn in draw_batches(rows, config.batch_size, generator):
+            features = source.batch(drawn, generator=generator)
+            batch = Batch(
+                labels[drawn], drawn, None if confidences is None else confidences.batch(drawn, features)
+            )
+            if batch.confidences is not None:
+                chosen = positive_proxies(batch.confidences, lambda_=loss_config.lambda_)
                 positives += torch.stack([chosen.sum(), (~chosen.any(dim=1)).sum()])
-            loss = loss_module(head(features), labels=labels[rows], confidences=confidences)
+            loss = loss_module(head(features), batch)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            total += loss.detach() * len(rows)
+            total += loss.detach() * len(drawn)
         seconds = time.perf_counter() - started
-        shares = (positives / len(labels)).tolist() if confidence is not None else [None, None]
+        shares = (positives / len(rows)).tolist() if confidences is not None else [None, None]
         context.on_epoch(
             EpochReport(
                 phase="embedding",
                 epoch=epoch,
                 epochs=config.epochs,
-                loss=require_finite(total.item() / len(labels), phase="embedding", epoch=epoch),
+                loss=require_finite(total.item() / len(rows), phase="embedding", epoch=epoch),
                 seconds=seconds,
-                images_per_second=len(labels) / seconds,
+                images_per_second=len(rows) / seconds,
                 positives_per_sample=shares[0],
                 share_without_positive=shares[1],
             )
@@ -219,7 +233,7 @@ def fit_embedding(
         if on_head is not None:
             on_head(epoch, head)
         tensors = pack_modules(head=head, loss=loss_module) | pack_optimizer(optimizer)
-        save_checkpoint(context.checkpoint, tensors, state={"epoch": epoch})
+        context.save(tensors, state={"epoch": epoch})
     return head.eval().requires_grad_(False)
 
 
@@ -230,21 +244,24 @@ def _start_embedding(
     loss_config: LossConfig,
     config: EmbeddingConfig,
     context: PhaseContext,
-) -> tuple[EmbeddingHead, ProxyLoss, torch.optim.Optimizer, int]:
-    """Head, proxies and optimizer, new or as the checkpoint has them, and the epoch to go on with."""
+    guidance: Guidance | None,
+) -> tuple[EmbeddingHead, MetricLoss, torch.optim.Optimizer, int]:
+    """Head, loss and optimizer, new or as the checkpoint has them, and the epoch to go on with."""
     generator = phase_generator(context.seed, "embedding", 0)
     width = config.embedding_dim
     head = EmbeddingHead(feature_dim, embedding_dim=width, generator=generator).to(context.device)
-    loss_module = ProxyLoss(loss_config, class_count=class_count, embedding_dim=width, generator=generator)
-    loss_module = loss_module.to(context.device)
+    loss_module = build_loss(
+        loss_config, class_count=class_count, embedding_dim=width, generator=generator, guidance=guidance
+    ).to(context.device)
     groups = [
-        {"params": list(head.parameters()), "lr": config.lr},
-        {"params": list(loss_module.parameters()), "lr": config.proxy_lr},
+        {"params": list(head.parameters()), "lr": config.lr, "weight_decay": config.weight_decay},
+        *loss_module.parameter_groups(proxy_lr=config.proxy_lr, weight_decay=config.weight_decay),
     ]
-    optimizer = torch.optim.AdamW(groups, weight_decay=config.weight_decay, fused=True)
-    if not context.checkpoint.exists():
+    optimizer = torch.optim.AdamW(groups, fused=True)
+    found = context.load()
+    if found is None:
         return head, loss_module, optimizer, 1
-    tensors, state = load_checkpoint(context.checkpoint)
+    tensors, state = found
     unpack_module(head, tensors, name="head")
     unpack_module(loss_module, tensors, name="loss")
     unpack_optimizer(optimizer, tensors)

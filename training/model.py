@@ -192,6 +192,10 @@ class EmbeddingHead(nn.Module):
         nn.init.kaiming_normal_(self.linear.weight, mode="fan_out", generator=generator)
         nn.init.zeros_(self.linear.bias)
 
+    @property
+    def embedding_dim(self) -> int:
+        return self.linear.out_features
+
     def forward(self, features: Tensor) -> Tensor:
         return nn.functional.normalize(self.linear(features))
 
@@ -207,6 +211,10 @@ class ProjectionHead(nn.Module):
         self.register_buffer("weight", weight)  # (D, F) float32
         self.register_buffer("bias", bias)  # (D,) float32
 
+    @property
+    def embedding_dim(self) -> int:
+        return len(self.weight)
+
     def forward(self, features: Tensor) -> Tensor:
         projected = nn.functional.linear(nn.functional.normalize(features), self.weight, self.bias)
         return nn.functional.normalize(projected)
@@ -215,8 +223,15 @@ class ProjectionHead(nn.Module):
 class RawHead(nn.Module):
     """L2 normalisation only: the features as they are."""
 
+    def __init__(self, feature_dim: int) -> None:
+        super().__init__()
+        self.embedding_dim = feature_dim
+
     def forward(self, features: Tensor) -> Tensor:
         return nn.functional.normalize(features)
+
+
+Head = EmbeddingHead | ProjectionHead | RawHead
 
 
 class EmbeddingModel(nn.Module):

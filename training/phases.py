@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from index.errors import RunError
+from training.checkpoint import load_checkpoint, save_checkpoint
 
 PHASES = ("confidence", "embedding")
 
@@ -45,14 +47,33 @@ class PhaseContext:
     Attributes:
         seed: of initial weights, batches and views.
         device: of modules and features.
-        checkpoint: file that is replaced after every epoch, and continued from where it exists.
+        checkpoint: file that is replaced after every epoch, and continued from where it exists; None keeps nothing.
         on_epoch: called after every epoch, before its checkpoint is written.
     """
 
     seed: int
     device: torch.device
-    checkpoint: Path
-    on_epoch: Callable[[EpochReport], None]
+    checkpoint: Path | None
+    on_epoch: Callable[[EpochReport], None] = lambda _: None
+
+    def load(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        """What the last epoch's `save` wrote; None where the phase begins.
+
+        Raises:
+            RunError: the checkpoint is damaged.
+        """
+        if self.checkpoint is None or not self.checkpoint.exists():
+            return None
+        return load_checkpoint(self.checkpoint)
+
+    def save(self, tensors: Mapping[str, Tensor], *, state: Mapping[str, Any]) -> None:
+        """Replace the checkpoint.
+
+        Raises:
+            RunError: it cannot be written.
+        """
+        if self.checkpoint is not None:
+            save_checkpoint(self.checkpoint, tensors, state=state)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 
 from index.errors import InputError, RunError
 from index.images import printable_path, read_image
+from index.metrics import DEFAULT_KS
 from index.preprocess import PreprocessConfig, resize_image
 from training.config import TrainConfig
 from training.datasets import (
@@ -22,10 +24,13 @@ from training.datasets import (
     list_dataset,
     require_two_classes,
 )
+from training.feature_store import Features, FeatureStore
 from training.features import ExtractedSet, Extractor, extract_features, open_store
+from training.hierarchy import read_hierarchy
 from training.machine import Machine
-from training.noise import add_uniform_noise
+from training.noise import Labels, add_label_noise
 from training.phases import Watcher
+from training.protocols.load import load_protocol
 from training.run_folder import PARITY_IMAGES, LabelledImage, RunFolder
 from training.sources import CachedSource, FeatureSource, LiveSource
 from training.validate import ValidationSet
@@ -33,24 +38,51 @@ from training.validate import ValidationSet
 logger = logging.getLogger(__name__)
 
 
-def list_training(data: Path, *, config: TrainConfig) -> Dataset:
-    """The images that may train, capped by class, and the files that cannot even be opened; nothing is decoded yet.
+@dataclass(frozen=True, slots=True)
+class ValidationRecords:
+    """Images that validate; `is_gallery` and `ks` as in `ValidationSet`."""
+
+    records: tuple[Record, ...]
+    is_gallery: tuple[bool, ...] | None = None
+    ks: tuple[int, ...] = DEFAULT_KS
+
+
+def list_data(data: Path, val: Path | None, *, config: TrainConfig) -> tuple[Dataset, ValidationRecords | None]:
+    """The images that may train, capped by class, and those that validate; nothing is decoded yet.
+
+    A benchmark's protocol names both; `val`, where given, takes the place of its test part.
 
     Raises:
-        InputError: the data cannot be trained on.
+        InputError: the data cannot be trained on, or no class of the validation images has two.
     """
-    dataset = list_dataset(data)
+    validation = None
+    if config.data.protocol == "folder":
+        dataset = list_dataset(data)
+    else:
+        protocol = load_protocol(config.data.protocol, data)
+        dataset = protocol.train
+        validation = ValidationRecords(protocol.test.records, protocol.is_gallery, protocol.ks)
     records = cap_classes(dataset.records, max_per_class=config.data.max_per_class, seed=config.seed)
     check_trainable(records, data=data)
-    return Dataset(tuple(records), dataset.skipped)
+    if val is not None:
+        validation = ValidationRecords(_list_validation(val, data=data))
+    return Dataset(tuple(records), dataset.skipped), validation
 
 
-def list_validation(val: Path, *, data: Path) -> Sequence[Record]:
-    """The images that validate; the training data itself is pointed out.
+def check_hierarchy(dataset: Dataset, *, config: TrainConfig) -> None:
+    """Refuse a hierarchy without the classes listed, before any long work.
 
     Raises:
-        InputError: no class has two images.
+        InputError: it cannot be read, lacks a class, or has no relative for one.
     """
+    if config.data.hierarchy is not None:
+        labels = [record.label for record in dataset.records]
+        dropped = keep_usable_classes(labels)[1]
+        classes = sorted(set(labels).difference(dropped))
+        read_hierarchy(Path(config.data.hierarchy), classes=classes).relatives(classes)
+
+
+def _list_validation(val: Path, *, data: Path) -> tuple[Record, ...]:
     if val.resolve() == data.resolve():
         logger.warning("--val is the training data itself: its Recall@K will not tell how the model generalises")
     records = list_dataset(val).records
@@ -87,7 +119,7 @@ def prepare_training(
         progress=lambda done, total: watcher.on_images("features", done, total),
     )
     if images is None:
-        images = _choose_images(dataset.records, extracted, data=data, config=config)
+        images = _choose_images(dataset.records, extracted, store=store, data=data, config=config)
         run.save_parity_images(_parity_images([image.path for image in images], extractor.preprocess))
         run.write_skipped([*dataset.skipped, *extracted.skipped])
         run.write_labels(images)  # last: its presence says that the choice is made
@@ -108,7 +140,7 @@ def prepare_training(
 
 
 def _choose_images(
-    records: Sequence[Record], extracted: ExtractedSet, *, data: Path, config: TrainConfig
+    records: Sequence[Record], extracted: ExtractedSet, *, store: FeatureStore, data: Path, config: TrainConfig
 ) -> list[LabelledImage]:
     usable = [records[row] for row in extracted.rows]
     given = [record.label for record in usable]
@@ -121,11 +153,25 @@ def _choose_images(
     classes = sorted({record.label for record in usable})
     numbers = {label: number for number, label in enumerate(classes)}
     labels = np.array([numbers[record.label] for record in usable], dtype=np.int64)
-    used = add_uniform_noise(labels, class_count=len(classes), rate=config.data.noise_rate, seed=config.seed)
+    used = labels
+    if config.data.noise is not None:
+        used = _make_labels_wrong(labels, classes=classes, features=store.load(hashes)[:, 0], config=config)
     return [
         LabelledImage(record.path, sha256, record.label, classes[number])
         for record, sha256, number in zip(usable, hashes, used, strict=True)
     ]
+
+
+def _make_labels_wrong(
+    labels: Labels, *, classes: Sequence[str], features: Features, config: TrainConfig
+) -> Labels:
+    noise, hierarchy = config.data.noise, None
+    assert noise is not None
+    if config.data.hierarchy is not None:
+        hierarchy = read_hierarchy(Path(config.data.hierarchy), classes=classes)
+    return add_label_noise(
+        labels, noise=noise, classes=classes, features=features, hierarchy=hierarchy, seed=config.seed
+    )
 
 
 def _parity_images(paths: Sequence[Path], preprocess: PreprocessConfig) -> list[np.ndarray]:
@@ -134,10 +180,16 @@ def _parity_images(paths: Sequence[Path], preprocess: PreprocessConfig) -> list[
 
 
 def prepare_validation(
-    records: Sequence[Record], *, machine: Machine, extractor: Extractor, watcher: Watcher
+    validation: ValidationRecords | None, *, machine: Machine, extractor: Extractor, watcher: Watcher
 ) -> ValidationSet | None:
-    if not records:
+    """Features and labels of the validation images; those that cannot be read are left out.
+
+    Raises:
+        InputError: too few are readable.
+    """
+    if validation is None:
         return None
+    records = validation.records
     store = open_store(machine.cache, extractor, views=1)
     extracted = extract_features(
         [record.path for record in records],
@@ -155,4 +207,9 @@ def prepare_validation(
     if not keep_usable_classes(names)[0].any():
         raise InputError("Recall@K needs a class with two validation images; none has two that are readable")
     labels = np.unique(names, return_inverse=True)[1].astype(np.int64)
-    return ValidationSet(store.load(extracted.hashes)[:, 0], labels)
+    gallery = None if validation.is_gallery is None else np.array(validation.is_gallery)[extracted.rows]
+    if gallery is not None and not np.isin(labels[~gallery], labels[gallery]).any():
+        raise InputError(
+            "Recall@K needs a query with an image of its class in the gallery; no readable one has one"
+        )
+    return ValidationSet(store.load(extracted.hashes)[:, 0], labels, gallery, validation.ks)

@@ -17,14 +17,15 @@ import PIL
 import torch
 import torchvision
 from PIL import Image
-from torch import nn
+from torch import Tensor
 
 from index.errors import RunError
 from index.preprocess import PreprocessConfig
 from training.checkpoint import load_checkpoint, pack_modules, save_checkpoint, unpack_module
 from training.config import TrainConfig
 from training.datasets import SkippedImage
-from training.model import Backbone, EmbeddingHead, load_backbone
+from training.loss_config import UNTRAINED_METHODS
+from training.model import Backbone, EmbeddingHead, Head, ProjectionHead, RawHead, load_backbone
 
 PARITY_IMAGES = 16
 
@@ -195,12 +196,13 @@ class RunFolder:
             state={"name": backbone.name},
         )
 
-    def save_head(self, head: nn.Module, *, state: Mapping[str, Any]) -> None:
-        """head.safetensors: the trained embedding head; its presence says that training is finished."""
+    def save_head(self, head: Head, *, method: str, class_count: int) -> None:
+        """head.safetensors: the embedding head; its presence says that training is finished."""
+        state = {"method": method, "class_count": class_count, "embedding_dim": head.embedding_dim}
         save_checkpoint(self.path / "head.safetensors", pack_modules(head=head), state=state)
 
-    def load_trained(self) -> tuple[Backbone, EmbeddingHead, dict[str, Any]]:
-        """The backbone, the trained head, and the state saved with it (method, class count).
+    def load_trained(self) -> tuple[Backbone, Head, dict[str, Any]]:
+        """The backbone, the head, and the state saved with it (method, class count).
 
         Raises:
             RunError: the run is not finished, or a file is damaged.
@@ -211,10 +213,7 @@ class RunFolder:
         backbone = load_backbone(state["name"], "none")
         unpack_module(backbone.module, tensors, name="backbone")
         tensors, state = load_checkpoint(self.path / "head.safetensors")
-        embedding_dim, feature_dim = tensors["head.linear.weight"].shape
-        head = EmbeddingHead(feature_dim, embedding_dim=embedding_dim)
-        unpack_module(head, tensors, name="head")
-        return backbone, head.eval().requires_grad_(False), state
+        return backbone, _load_head(tensors, state).eval().requires_grad_(False), state
 
     def save_parity_images(self, images: Sequence[np.ndarray]) -> None:
         """parity/NN.png: small images, lossless, on which an export is compared with torch."""
@@ -248,6 +247,17 @@ class RunFolder:
         temporary.replace(self.path / name)
 
 
+def _load_head(tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> Head:
+    if state["method"] == "raw":
+        return RawHead(state["embedding_dim"])
+    if state["method"] in UNTRAINED_METHODS:
+        return ProjectionHead(tensors["head.weight"], tensors["head.bias"])
+    embedding_dim, feature_dim = tensors["head.linear.weight"].shape
+    head = EmbeddingHead(feature_dim, embedding_dim=embedding_dim)
+    unpack_module(head, tensors, name="head")
+    return head
+
+
 def _describe_inputs(*, data: Path, val: Path | None) -> dict[str, str | None]:
     return {"data": str(data.resolve()), "val": None if val is None else str(val.resolve())}
 
@@ -255,7 +265,7 @@ def _describe_inputs(*, data: Path, val: Path | None) -> dict[str, str | None]:
 def _flatten(values: Mapping[str, Any]) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in values.items():
-        flat.update(value if isinstance(value, dict) else {name: value})
+        flat.update(_flatten(value) if isinstance(value, dict) else {name: value})
     return flat
 
 

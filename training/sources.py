@@ -19,10 +19,12 @@ from training.transforms import random_view
 class FeatureSource(Protocol):
     """Features of N training images.
 
-    `centre` is (N, F) float32, the features of the centre crops.
+    `centre` is (N, F) float32, the features of the centre crops; `views` is how many fixed views an image has, None
+    where every one is new.
     """
 
     centre: Tensor
+    views: int | None
 
     def batch(self, rows: Tensor, *, generator: torch.Generator) -> Tensor:
         """(B,) row numbers to (B, F) float32 features of one view an image, drawn by the generator."""
@@ -37,13 +39,13 @@ class CachedSource:
 
     def __init__(self, views: Tensor) -> None:
         self.centre = views[:, 0]
+        self.views: int | None = views.shape[1]
         self._views = views
 
     def batch(self, rows: Tensor, *, generator: torch.Generator) -> Tensor:
-        count = self._views.shape[1]
-        if count == 1:
+        if self.views == 1:
             return self.centre[rows]
-        drawn = torch.randint(count, (len(rows),), generator=generator)
+        drawn = torch.randint(self._views.shape[1], (len(rows),), generator=generator)
         return self._views[rows, drawn.to(rows.device)]
 
 
@@ -59,6 +61,7 @@ class LiveSource:
 
     def __init__(self, paths: Sequence[Path], *, centre: Tensor, extractor: Extractor, workers: int) -> None:
         self.centre = centre
+        self.views: int | None = None
         self._paths, self._extractor = paths, extractor
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="decode")
 

@@ -19,19 +19,22 @@ from index.errors import InputError
 from index.metrics import RetrievalScores, bootstrap_interval
 from index.preprocess import PreprocessConfig
 from training.checkpoint import load_checkpoint
+from training.confidences import Confidences, compute_confidences, make_confidences, rows_to_trust
 from training.config import TrainConfig
-from training.datasets import (
-    require_outside,
-)
+from training.datasets import require_outside
 from training.features import Extractor
 from training.fit import fit_confidence, fit_embedding
-from training.losses.methods import NEEDS_CONFIDENCES
+from training.loss_config import LIBRARY_METHODS, NEEDS_CONFIDENCES, UNTRAINED_METHODS
+from training.losses.guidance import Guidance, load_guidance
+from training.losses.library import import_library
 from training.machine import Machine
-from training.model import Backbone, ConfidenceModule, EmbeddingHead, load_backbone, require_input_size
+from training.model import Backbone, ConfidenceModule, EmbeddingHead, Head, load_backbone, require_input_size
+from training.noise import NoiseReport, describe_noise
 from training.phases import EpochReport, PhaseContext, Watcher
-from training.prepare import list_training, list_validation, prepare_training, prepare_validation
+from training.prepare import check_hierarchy, list_data, prepare_training, prepare_validation
 from training.run_folder import LabelledImage, RunFolder
 from training.sources import FeatureSource
+from training.untrained import fit_untrained
 from training.validate import ValidationSet, embed_features, score_baselines
 
 logger = logging.getLogger(__name__)
@@ -72,7 +75,7 @@ def train(
         backbone: used instead of loading `config.backbone` with `config.weights`.
 
     Returns:
-        The report: {"run", "seconds", "phases", "val", "baselines", "images", "classes", "skipped"}.
+        The report: {"run", "seconds", "phases", "val", "baselines", "images", "classes", "skipped", "noise"}.
 
     Raises:
         InputError: data, weights or options that cannot be used.
@@ -86,11 +89,13 @@ def train(
             return run.read_json("report.json")
     require_outside(out, data=data, flag="--out")
     require_outside(machine.cache, data=data, flag="--cache")
-    dataset = list_training(data, config=config)
-    val_records = () if val is None else list_validation(val, data=data)
+    dataset, val_records = list_data(data, val, config=config)
     extractor = _open_extractor(config, machine, backbone=backbone)
     is_new = run is None
     if run is None:
+        check_hierarchy(dataset, config=config)
+        if config.loss.method in LIBRARY_METHODS:
+            import_library(config.loss.method)  # whether it is there, before any long work
         run = RunFolder.create(out, config=config, data=data, val=val)
     run.fix_features(extractor.describe(views=config.input.cached_views or 1))
     with clock.measure("features"), _discarding(run, when_new=is_new):
@@ -104,15 +109,18 @@ def train(
             watcher=watcher,
         )
         validation = prepare_validation(val_records, machine=machine, extractor=extractor, watcher=watcher)
+        classes = sorted({image.given for image in images})
+        guidance = _read_guidance(images, classes=classes, config=config)
     run.save_backbone(extractor.backbone)
-    classes = sorted({image.given for image in images})
-    trained = _Phases(run, images, source, classes=classes, config=config, machine=machine, watcher=watcher)
-    confidence = None
-    if config.loss.method in NEEDS_CONFIDENCES:
-        with clock.measure("confidence"):
-            confidence = trained.train_confidence()
-    with clock.measure("embedding"):
-        head = trained.train_embedding(confidence, validation)
+    noise = _report_noise(images, classes=classes) if config.data.noise is not None else None
+    if config.loss.method in UNTRAINED_METHODS:
+        with clock.measure("projection"), _discarding(run, when_new=is_new):
+            head: Head = fit_untrained(
+                config.loss.method, source.centre.cpu().numpy(), embedding_dim=config.embedding.embedding_dim
+            )
+    else:
+        phases = _Phases(run, images, source, classes=classes, config=config, machine=machine, watcher=watcher)
+        head = phases.train(validation, guidance=guidance, clock=clock)
     report = {
         "run": str(out),
         "seconds": time.perf_counter() - started,
@@ -121,10 +129,29 @@ def train(
         "images": len(images),
         "classes": len(classes),
         "skipped": run.count_skipped(),
+        "noise": None if noise is None else noise.to_json(),
     }
-    run.save_head(head, state={"method": config.loss.method, "class_count": len(classes)})
+    run.save_head(head, method=config.loss.method, class_count=len(classes))
     run.write_report(report)
-    return report
+    return run.read_json("report.json")  # as a resume of the finished run gives it
+
+
+def _read_guidance(
+    images: Sequence[LabelledImage], *, classes: Sequence[str], config: TrainConfig
+) -> Guidance | None:
+    path = config.loss.procsim.guidance
+    if path is None:
+        return None
+    return load_guidance(Path(path), classes=classes, sha256=[image.sha256 for image in images])
+
+
+def _report_noise(images: Sequence[LabelledImage], *, classes: Sequence[str]) -> NoiseReport:
+    numbers = {label: number for number, label in enumerate(classes)}
+    given, used = (
+        np.array([numbers[getattr(image, column)] for image in images], dtype=np.int64)
+        for column in ("given", "used")
+    )
+    return describe_noise(given, used, classes=classes)
 
 
 def _open_extractor(config: TrainConfig, machine: Machine, *, backbone: Backbone | None) -> Extractor:
@@ -185,9 +212,22 @@ class _Phases:
         if report.phase == "embedding" and report.epoch == 1:
             warn_of_unsuitable_lambda(report, class_count=len(self._classes))
 
-    def train_confidence(self) -> ConfidenceModule:
-        """Phase 1, and the confidences of every training image in confidences.csv."""
-        confidence = fit_confidence(
+    def train(
+        self, validation: ValidationSet | None, *, guidance: Guidance | None, clock: _Clock
+    ) -> EmbeddingHead:
+        """Phase 1 where the method or `--min-confidence` needs it, then phase 2."""
+        confidences, rows = None, None
+        uses_confidences = self._config.loss.method in NEEDS_CONFIDENCES
+        if uses_confidences or self._config.confidence.min_confidence is not None:
+            with clock.measure("confidence"):
+                module = self._train_confidence()
+                rows = self._write_confidences(module)
+                confidences = make_confidences(module, self._source) if uses_confidences else None
+        with clock.measure("embedding"):
+            return self._train_embedding(confidences, rows, guidance, validation)
+
+    def _train_confidence(self) -> ConfidenceModule:
+        return fit_confidence(
             self._source,
             self._labels,
             class_count=len(self._classes),
@@ -196,8 +236,15 @@ class _Phases:
             weight_decay=self._config.embedding.weight_decay,
             context=self._context(self._run.confidence_checkpoint),
         )
-        self._run.write_confidences(self._confidence_rows(confidence))
-        return confidence
+
+    def _write_confidences(self, module: ConfidenceModule) -> Tensor | None:
+        """confidences.csv, and the rows that `--min-confidence` leaves for phase 2; None for all."""
+        self._run.write_confidences(self._confidence_rows(module))
+        least = self._config.confidence.min_confidence
+        if least is None:
+            return None
+        values = compute_confidences(module, self._source.centre)
+        return rows_to_trust(values.gather(1, self._labels[:, None])[:, 0], min_confidence=least)
 
     @torch.inference_mode()
     def _confidence_rows(self, confidence: ConfidenceModule) -> Iterator[list[object]]:
@@ -215,8 +262,12 @@ class _Phases:
                 yield [image.path, image.given, image.used, f"{own[row]:.6f}", *suggestions]
             position += len(labels)
 
-    def train_embedding(
-        self, confidence: ConfidenceModule | None, validation: ValidationSet | None
+    def _train_embedding(
+        self,
+        confidences: Confidences | None,
+        rows: Tensor | None,
+        guidance: Guidance | None,
+        validation: ValidationSet | None,
     ) -> EmbeddingHead:
         """Phase 2, with Recall@K on the validation images every few epochs."""
 
@@ -232,8 +283,10 @@ class _Phases:
             class_count=len(self._classes),
             loss_config=self._config.loss,
             config=self._config.embedding,
-            confidence=confidence,
+            confidences=confidences,
             context=self._context(self._run.embedding_checkpoint),
+            rows=rows,
+            guidance=guidance,
             on_head=validate,
         )
 
@@ -256,7 +309,7 @@ def warn_of_unsuitable_lambda(report: EpochReport, *, class_count: int) -> None:
 
 
 def _score(
-    head: EmbeddingHead, validation: ValidationSet | None, *, train_features: np.ndarray, config: TrainConfig
+    head: Head, validation: ValidationSet | None, *, train_features: np.ndarray, config: TrainConfig
 ) -> dict[str, Any]:
     if validation is None:
         return {"val": None, "baselines": None}

@@ -11,31 +11,39 @@ from torch import nn
 
 from index.exact import Floats
 from index.metrics import DEFAULT_KS, RetrievalScores, score_retrieval
-from training.projection import fit_principal_axes, normalise_rows
+from training.untrained import fit_all_untrained
 
 
 @dataclass(frozen=True, slots=True)
 class ValidationSet:
-    """Features (N, F) float32 of images that do not train, and their labels (N,) int64."""
+    """Features (N, F) float32 of images that do not train, and their labels (N,) int64.
+
+    `is_gallery` (N,) bool parts them into what is searched and the queries; None: each is asked among all others.
+    `ks` are the K of Recall@K.
+    """
 
     features: Floats
     labels: np.ndarray
+    is_gallery: np.ndarray | None = None
+    ks: Sequence[int] = DEFAULT_KS
 
-    def score(self, embeddings: Floats, *, ks: Sequence[int] = DEFAULT_KS) -> RetrievalScores:
-        """Leave-one-out retrieval among (N, D) unit rows.
+    def score(self, embeddings: Floats) -> RetrievalScores:
+        """Retrieval among (N, D) unit rows.
 
         Raises:
-            InputError: no label has two images.
+            InputError: no query has another image of its label.
         """
         ids = np.arange(len(embeddings), dtype=np.int64)
+        gallery = np.ones(len(ids), dtype=bool) if self.is_gallery is None else self.is_gallery
+        asked = gallery if self.is_gallery is None else ~self.is_gallery
         return score_retrieval(
-            embeddings,
-            self.labels,
-            gallery=embeddings,
-            gallery_labels=self.labels,
-            gallery_ids=ids,
-            query_ids=ids,
-            ks=ks,
+            embeddings[asked],
+            self.labels[asked],
+            gallery=embeddings[gallery],
+            gallery_labels=self.labels[gallery],
+            gallery_ids=ids[gallery],
+            query_ids=ids[asked],
+            ks=self.ks,
         )
 
 
@@ -59,16 +67,13 @@ class Baseline:
 def score_baselines(
     validation: ValidationSet, *, train_features: Floats, embedding_dim: int
 ) -> dict[str, Baseline]:
-    """The untrained baselines on the validation set: raw at full width, PCA and whitened PCA at `embedding_dim`.
+    """The untrained methods on the validation set: raw at full width, PCA and whitened PCA at `embedding_dim`.
 
     Both projections are fitted on the training images, without labels. Where those span fewer directions than
     `embedding_dim`, the projections are as wide as they can be.
     """
-    width = min(embedding_dim, train_features.shape[1], len(train_features) - 1)
-    axes = fit_principal_axes(train_features, embedding_dim=width)
-    embeddings = {
-        "raw": normalise_rows(validation.features),
-        "pca": axes.projection(whiten=False).apply(validation.features),
-        "pca-whitened": axes.projection(whiten=True).apply(validation.features),
+    heads = fit_all_untrained(train_features, embedding_dim=embedding_dim)
+    return {
+        name: Baseline(validation.score(embed_features(head, validation.features)), head.embedding_dim)
+        for name, head in heads.items()
     }
-    return {name: Baseline(validation.score(vectors), vectors.shape[1]) for name, vectors in embeddings.items()}

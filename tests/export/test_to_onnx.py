@@ -24,6 +24,7 @@ from index.model_file import METADATA_KEY, ModelContract
 from index.preprocess import PreprocessConfig, preprocess_image
 from retrieval_app.drawing.catalogue import KINDS, draw_picture
 from tests.training.conftest import BACKBONE, FinishedRun, make_config, make_machine
+from training.loss_config import LIBRARY_METHODS, TRAINED_METHODS, UNTRAINED_METHODS
 from training.model import EmbeddingModel, RawHead, load_backbone
 from training.phases import Watcher
 from training.run_folder import RunFolder
@@ -272,7 +273,7 @@ def test_raw_features_export_without_any_images(tmp_path: Path) -> None:
     embedder = Embedder(Path(report.model))
     contract = embedder.contract
     assert (contract.method, contract.embedding_dim, contract.run_id, contract.class_count) == ("raw", 512, "", 0)
-    model = EmbeddingModel(load_backbone(BACKBONE, "none"), RawHead(), SMALL).eval()
+    model = EmbeddingModel(load_backbone(BACKBONE, "none"), RawHead(512), SMALL).eval()
     images = _random_images(4)
     with torch.inference_mode():
         np.testing.assert_allclose(embedder.embed_batch(images), model(torch.from_numpy(images)), atol=1e-5)
@@ -325,3 +326,58 @@ def test_an_image_size_that_the_backbone_cannot_take_is_refused(tmp_path: Path) 
             tmp_path / "model.onnx", backbone="alexnet", weights="none", whiten=None, embedding_dim=8,
             resize=40, crop=32, cache=tmp_path, workers=1,
         )  # fmt: skip
+
+
+def _embed_pictures(model: Path, pictures: Path) -> np.ndarray:
+    embedder = Embedder(model)
+    return embedder.embed_batch(
+        np.stack([embedder.read_pixels(path)[0] for path in sorted(pictures.rglob("*.jpg"))])
+    )
+
+
+# The head of every trained method is of one kind: one of them shows that its export does not depend on the loss.
+LONG = [method for method in (*TRAINED_METHODS, *LIBRARY_METHODS) if method != "superloss"]
+
+
+@pytest.mark.parametrize("method", ["superloss", *(pytest.param(m, marks=pytest.mark.slow) for m in LONG)])
+def test_a_run_of_every_trained_method_exports_agrees_and_can_be_opened(
+    pictures: Path, cache: Path, tmp_path: Path, method: str
+) -> None:
+    if method in LIBRARY_METHODS:
+        pytest.importorskip("pytorch_metric_learning")
+    config = make_config(method=method, epochs=1, confidence_epochs=1)
+    train(pictures, tmp_path / "run", config=config, machine=make_machine(cache))
+    report = export_run(tmp_path / "run", tmp_path / "model.onnx")
+    assert report.min_cosine >= MIN_COSINE
+    contract = Embedder(tmp_path / "model.onnx").contract
+    assert (contract.method, contract.embedding_dim, contract.class_count) == (method, 8, 4)
+    rows = _embed_pictures(tmp_path / "model.onnx", pictures)
+    np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-5)
+
+
+@pytest.mark.parametrize("method", UNTRAINED_METHODS)
+def test_a_run_of_an_untrained_method_exports_what_the_backbone_alone_gives(
+    pictures: Path, tmp_path: Path, method: str
+) -> None:
+    precision = "float32" if method == "pca" else "auto"  # as the export of a backbone chooses it
+    machine = make_machine(tmp_path / "cache", precision=precision)
+    config = make_config(method=method, embedding_dim=5)
+    train(pictures, tmp_path / "run", config=config, machine=machine)
+    report = export_run(tmp_path / "run", tmp_path / "run.onnx")
+    contract = Embedder(tmp_path / "run.onnx").contract
+    assert report.min_cosine >= MIN_COSINE
+    assert (contract.method, contract.class_count) == (method, 4)
+    assert contract.embedding_dim == report.embedding_dim == (512 if method == "raw" else 5)
+    rows = _embed_pictures(tmp_path / "run.onnx", pictures)
+    if method == "pca":  # no export of its own: the first axes of the images' normalised features
+        raw = _export_untrained(tmp_path / "raw.onnx", tmp_path / "cache")
+        features = _embed_pictures(Path(raw.model), pictures).astype(np.float64)
+        centred = features - features.mean(axis=0)
+        axes = np.linalg.svd(centred, full_matrices=False)[2][:5]
+        expected = centred @ axes.T
+        expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+        np.testing.assert_allclose(np.abs(rows), np.abs(expected), atol=0.01)
+        return
+    whiten = pictures if method == "pca-whitened" else None
+    _export_untrained(tmp_path / "backbone.onnx", tmp_path / "cache", whiten=whiten, embedding_dim=5)
+    np.testing.assert_allclose(rows, _embed_pictures(tmp_path / "backbone.onnx", pictures), atol=1e-4)

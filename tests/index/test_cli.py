@@ -16,7 +16,8 @@ from index.build import build_gallery
 from index.build_config import BuildConfig
 from index.errors import GalleryError, ImageError
 from index.limits import MAX_PIXELS
-from tests.conftest import draw_folder
+from index.metrics import K_SETS
+from tests.conftest import draw_folder, draw_image
 
 ROOT = Path(__file__).parents[2]
 
@@ -105,7 +106,14 @@ def test_search_with_something_that_is_no_image_or_gallery_is_an_expected_error(
 def test_evaluate_scores_a_gallery_or_a_model(gallery: Path, tiny_model: Path) -> None:
     images = gallery.parent / "images"
     scores = json.loads(invoke(cli.evaluate, gallery, "--json", "--k", "4,1").stdout)
-    assert set(scores) == {"queries", "lone_queries", "recall", "map_at_r", "r_precision", "skipped"}
+    assert set(scores) == {
+        "queries", "lone_queries", "recall", "map_at_r", "r_precision", "skipped", "recall_at_1_interval",
+        "map_at_r_interval", "mean_class_recall_at_1", "nmi", "per_class",
+    }  # fmt: skip
+    assert scores["nmi"] is None
+    assert scores["per_class"]["red"] == {"queries": 5, "recall_at_1": 1.0}
+    low, high = scores["map_at_r_interval"]
+    assert low <= scores["map_at_r"] <= high
     assert scores["skipped"] == 0
     assert list(scores["recall"]) == ["1", "4"]
     assert (
@@ -113,7 +121,10 @@ def test_evaluate_scores_a_gallery_or_a_model(gallery: Path, tiny_model: Path) -
         == scores
     )
     text = invoke(cli.evaluate, gallery, "--query", images).stdout
-    assert "Recall@1     100.00 %" in text
+    assert "Recall@1     100.00 %  [100.00, 100.00]\n" in text
+    assert "Class mean   100.00 %  of Recall@1 over 3 labels\n" in text
+    assert "lowest Recall@1" not in text  # of so few labels
+    assert "NMI" not in text
     assert "over 15 queries" in text
     assert "skipped" not in text
 
@@ -123,6 +134,44 @@ def test_evaluate_says_how_many_files_it_skipped(gallery: Path, tiny_model: Path
     for words in ((gallery, "--query", image_folder), ("--model", tiny_model, "--data", image_folder)):
         assert json.loads(invoke(cli.evaluate, *words, "--json").stdout)["skipped"] == 1
         assert invoke(cli.evaluate, *words).stdout.endswith("skipped files: 1\n")
+
+
+def test_evaluate_clusters_where_nmi_is_asked_for(gallery: Path) -> None:
+    scores = json.loads(invoke(cli.evaluate, gallery, "--nmi", "--json").stdout)
+    assert 0.5 < scores["nmi"] <= 1
+    text = invoke(cli.evaluate, gallery, "--nmi").stdout
+    assert f"{100 * scores['nmi']:.2f} %  of k-means clusters and labels\n" in text
+
+
+def test_evaluate_lists_the_labels_that_are_found_worst(tiny_model: Path, tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):  # drawn alike under two labels each, beside three labels that are told apart
+        for label in (f"{name}1", f"{name}2\n"):
+            (tmp_path / label).mkdir()
+            for i in range(3):
+                draw_image((128, 128, 128), seed=ord(name) + i).save(tmp_path / label / f"{i}.png")
+    draw_folder(tmp_path, per_class=3)
+    words = ("--model", tiny_model, "--data", tmp_path)
+    per_class = json.loads(invoke(cli.evaluate, *words, "--json").stdout)["per_class"]
+    assert len(per_class) == 9
+    lines = invoke(cli.evaluate, *words).stdout.splitlines()
+    table = lines[lines.index("lowest Recall@1 of 9 labels:") + 1 :]
+    worst = sorted(per_class, key=lambda name: (per_class[name]["recall_at_1"], name))[:5]
+    assert [line.split()[-1] for line in table] == [name.replace("\n", "\\n") for name in worst]
+    assert [line.split()[:4] for line in table] == [
+        [f"{100 * per_class[name]['recall_at_1']:.2f}", "%", "3", "queries"] for name in worst
+    ]
+    assert per_class[worst[0]]["recall_at_1"] < per_class["red"]["recall_at_1"] == 1
+
+
+def test_evaluate_takes_the_k_of_a_dataset_by_name(gallery: Path) -> None:
+    for name, ks in K_SETS.items():
+        scores = json.loads(invoke(cli.evaluate, gallery, "--k", name, "--json").stdout)
+        assert list(scores["recall"]) == [str(k) for k in ks]
+    told = invoke(cli.evaluate, gallery, "--k", "soap")
+    assert told.exit_code == 2
+    named = re.search("one of (.*)", " ".join(told.output.split()))
+    assert named is not None
+    assert re.findall("[a-z0-9-]{3,}", named[1]) == list(K_SETS)
 
 
 def test_verify_lists_every_problem(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:

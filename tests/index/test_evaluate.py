@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 from index.build import build_gallery
+from index.clustering import nmi
 from index.embedder import Embedder
 from index.errors import InputError
-from index.evaluate import embed_folder, evaluate_gallery, evaluate_model, evaluate_queries
+from index.evaluate import embed_labelled, evaluate_gallery, evaluate_model
 from index.gallery import Gallery
-from index.metrics import score_retrieval
+from index.metrics import bootstrap_interval, score_retrieval
 from tests.conftest import draw_folder, draw_image
 
 KS = (1, 2, 4)
@@ -23,15 +24,15 @@ def test_a_gallery_and_its_model_on_the_same_folder_score_alike(
     (image_folder / "broken.jpg").write_bytes(b"x")
     build_gallery(model_path=tiny_model, folder=image_folder, out=tmp_path / "g")
     gallery = Gallery.open(tmp_path / "g")
-    from_gallery = evaluate_gallery(gallery, ks=KS)
-    from_model, skipped = evaluate_model(tiny_model, data=image_folder, ks=KS)
-    assert from_gallery.to_json() == from_model.to_json()
-    assert skipped == 1
-    assert from_gallery.queries == 15
+    from_gallery = evaluate_gallery(gallery, ks=KS, with_nmi=True)
+    from_model = evaluate_model(tiny_model, data=image_folder, ks=KS, with_nmi=True)
+    assert from_gallery.to_json() == from_model.to_json() | {"skipped": 0}
+    assert from_model.skipped == 1
+    assert from_gallery.scores.queries == 15
     vectors, labels, ids, _ = gallery.labelled_vectors()
     products = vectors @ vectors.T
     np.fill_diagonal(products, -2)
-    assert from_gallery.recall[1] == np.mean(labels[products.argmax(axis=1)] == labels)
+    assert from_gallery.scores.recall[1] == np.mean(labels[products.argmax(axis=1)] == labels)
     assert len(ids) == 15
 
 
@@ -46,20 +47,23 @@ def test_queries_from_another_folder_lose_nothing_of_the_gallery(
     seen: list[tuple[int, int]] = []
     asked: list[tuple[int, int]] = []
     (queries / "broken.jpg").write_bytes(b"x")
-    scores, skipped = evaluate_queries(
+    evaluation = evaluate_gallery(
         Gallery.open(tmp_path / "g"),
         query=queries,
         ks=KS,
         progress=lambda done, total: seen.append((done, total)),
         scoring=lambda done, total: asked.append((done, total)),
     )
-    assert skipped == 1
+    scores = evaluation.scores
+    assert evaluation.skipped == 1
     assert asked[-1] == (6, 6)
     assert (scores.queries, scores.lone_queries) == (6, 1)
     assert scores.recall[1] == 1.0  # the same drawings are members: nothing was removed
     assert seen[-1] == (9, 9)
-    from_model, _ = evaluate_model(tiny_model, data=image_folder, query=queries, ks=KS)
-    assert from_model.to_json() == scores.to_json()
+    assert list(evaluation.per_class) == ["blue", "green", "red"]  # the gallery's labels, by name
+    assert {score.queries for score in evaluation.per_class.values()} == {2}
+    from_model = evaluate_model(tiny_model, data=image_folder, query=queries, ks=KS)
+    assert from_model.to_json() == evaluation.to_json()
 
 
 def test_evaluation_is_that_of_the_metrics_module(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
@@ -71,9 +75,56 @@ def test_evaluation_is_that_of_the_metrics_module(tmp_path: Path, tiny_model: Pa
     expected = score_retrieval(
         vectors, labels, gallery=vectors, gallery_labels=labels, gallery_ids=ids, query_ids=ids, ks=KS
     )
-    scores = evaluate_gallery(gallery, ks=KS)
-    assert scores.to_json() == expected.to_json()
-    assert 0 < scores.r_precision.mean() < 1
+    evaluation = evaluate_gallery(gallery, ks=KS)
+    document = evaluation.to_json()
+    assert document | expected.to_json() == document
+    assert 0 < expected.r_precision.mean() < 1
+    assert evaluation.recall_interval == bootstrap_interval(expected.hits[1], seed=0)
+    assert evaluation.map_interval == bootstrap_interval(expected.average_precision, seed=0)
+    assert document["mean_class_recall_at_1"] == expected.mean_class_recall(1)
+    assert evaluation.nmi is None
+    for name, score in evaluation.per_class.items():
+        of_class = expected.hits[1][expected.labels == ["blue", "green", "red"].index(name)]
+        assert (score.queries, score.recall_at_1) == (len(of_class), pytest.approx(of_class.mean()))
+
+
+def test_recall_at_1_is_scored_whatever_k_is_asked_for(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    scores = evaluate_model(tiny_model, data=image_folder, ks=(4, 2)).scores
+    assert list(scores.recall) == [1, 2, 4]
+    with pytest.raises(InputError, match="k must be whole numbers"):
+        evaluate_model(tiny_model, data=image_folder, ks=(0,))
+
+
+def test_a_label_file_says_which_images_are_scored_and_as_what(tmp_path: Path, tiny_model: Path) -> None:
+    draw_folder(tmp_path / "images", per_class=4)
+    rows = [
+        f"images/{name}/{i}.{'png' if i % 2 else 'jpg'},{name[0]}" for name in ("red", "blue") for i in range(3)
+    ]
+    rows += ["images/green/0.jpg,", "images/green/none.jpg,g"]  # one without a label, one that is missing
+    (tmp_path / "labels.csv").write_text("\n".join(["path,label", *rows]) + "\n")
+    evaluation = evaluate_model(tiny_model, data=tmp_path / "labels.csv", ks=KS)
+    assert {name: score.queries for name, score in evaluation.per_class.items()} == {"b": 3, "r": 3}
+    assert evaluation.skipped == 1
+    (tmp_path / "queries.csv").write_text("path,label\nimages/red/3.png,r\n")
+    asked = evaluate_model(tiny_model, data=tmp_path / "labels.csv", query=tmp_path / "queries.csv", ks=KS)
+    assert asked.scores.queries == 1
+    assert asked.scores.recall[1] == 1.0
+    (tmp_path / "queries.csv").write_text("path,label\nimages/none.jpg,r\n")
+    with pytest.raises(InputError, match="no usable image with a label in the label file: 1 unreadable"):
+        evaluate_model(tiny_model, data=tmp_path / "queries.csv", ks=KS)
+
+
+def test_nmi_is_of_the_images_that_ask(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
+    queries = draw_folder(tmp_path / "queries", per_class=2)
+    draw_image((90, 90, 90), seed=0).save(queries / "unlabelled.png")
+    found = embed_labelled(queries, embedder=Embedder(tiny_model, threads=1))
+    known = [row for row, label in enumerate(found.labels) if label is not None]
+    labels = np.array([["blue", "green", "red"].index(str(found.labels[row])) for row in known])
+    evaluation = evaluate_model(tiny_model, data=image_folder, query=queries, ks=KS, with_nmi=True)
+    assert evaluation.nmi == nmi(found.vectors[known], labels, seed=0)
+    assert evaluation.to_json()["nmi"] == evaluation.nmi
 
 
 def test_skipped_files_are_counted_and_logged_by_reason(
@@ -83,7 +134,7 @@ def test_skipped_files_are_counted_and_logged_by_reason(
     (image_folder / "page.jpg").write_bytes(b"<html>")
     (image_folder / "gone.jpg").symlink_to("nowhere")
     with caplog.at_level(logging.WARNING):
-        folder = embed_folder(image_folder, embedder=Embedder(tiny_model, threads=1))
+        folder = embed_labelled(image_folder, embedder=Embedder(tiny_model, threads=1))
     assert folder.skipped == 3
     assert len(folder.vectors) == len(folder.labels) == 15
     assert "skipped 3 of 18 files: 1 dangling-link, 1 empty-file, 1 not-an-image" in caplog.text

@@ -11,7 +11,7 @@ import index.images
 import index.labels
 import index.metrics
 from index.errors import InputError
-from index.metrics import UNLABELLED, bootstrap_interval, score_retrieval
+from index.metrics import DEFAULT_KS, K_SETS, UNLABELLED, bootstrap_interval, score_retrieval
 
 
 def slow_scores(
@@ -51,6 +51,18 @@ def labelled(draw: st.DrawFn, *, count: st.SearchStrategy[int]) -> tuple[np.ndar
     return np.array(rows, np.float32).reshape(-1, 3), np.array(labels, np.int64), np.array(ids, np.int64)
 
 
+def check_classes(scores: index.metrics.RetrievalScores) -> None:
+    """Recall@K by class against a loop, and its mean."""
+    for k, hits in scores.hits.items():
+        found: dict[int, list[float]] = {}
+        for label, hit in zip(scores.labels.tolist(), hits.tolist(), strict=True):
+            found.setdefault(label, []).append(hit)
+        expected = {label: sum(values) / len(values) for label, values in sorted(found.items())}
+        assert scores.per_class_recall(k) == pytest.approx(expected)
+        assert list(scores.per_class_recall(k)) == list(expected)
+        assert scores.mean_class_recall(k) == pytest.approx(sum(expected.values()) / len(expected))
+
+
 @settings(max_examples=200, deadline=None)
 @given(gallery=labelled(count=st.integers(2, 25)), outside=st.none() | labelled(count=st.integers(1, 6)))
 def test_scores_agree_with_their_definitions(
@@ -82,6 +94,7 @@ def test_scores_agree_with_their_definitions(
     assert {k: values.tolist() for k, values in scores.hits.items()} == hits
     assert np.allclose(scores.average_precision, maps)
     assert np.allclose(scores.r_precision, precisions)
+    check_classes(scores)
     assert scores.to_json()["recall"] == {str(k): pytest.approx(np.mean(hits[k])) for k in ks}
 
 
@@ -94,6 +107,25 @@ def test_recall_excludes_the_query_by_id_when_duplicates_tie() -> None:
     assert scores.hits[1].tolist() == [0.0, 1.0]  # the first's nearest other is its double with another label
     assert scores.hits[2].tolist() == [1.0, 1.0]
     assert scores.lone_queries == 1
+    assert scores.labels.tolist() == [0, 0]  # not that of the lone query
+
+
+def test_the_mean_over_classes_counts_a_small_class_like_a_large_one() -> None:
+    vectors = np.array([[1, 0]] * 8 + [[0, 1], [1, 0]], dtype=np.float32)
+    labels, ids = np.array([4] * 8 + [7] * 2), np.arange(10)
+    scores = score_retrieval(
+        vectors, labels, gallery=vectors, gallery_labels=labels, gallery_ids=ids, query_ids=ids, ks=[1]
+    )
+    assert scores.per_class_recall(1) == {4: 1.0, 7: 0.0}
+    assert scores.mean_class_recall(1) == 0.5
+    assert scores.recall[1] == 0.8
+
+
+def test_the_k_of_a_dataset_are_the_default_where_the_system_reports_on_it() -> None:
+    assert K_SETS["webvision"] == K_SETS["tiny-imagenet"] == DEFAULT_KS
+    for ks in K_SETS.values():
+        assert list(ks) == sorted(set(ks))
+        assert ks[0] == 1
 
 
 def test_a_k_below_one_is_refused() -> None:

@@ -6,7 +6,7 @@ The same loops run on floats (with `math`) and on 0-d float64 tensors (with `tor
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -96,14 +96,130 @@ def _sigmoid(value: float) -> float:
     return 1 / (1 + math.exp(-value))
 
 
-def gradients(
-    loss: Callable[..., Any], embeddings: Tensor, proxies: Tensor, target: Any, **options: Any
-) -> tuple[Tensor, Tensor]:
-    """(B, D) and (C, D) float64 gradients of one of the losses above, entry by entry through autograd."""
-    x = [[v.detach().clone().requires_grad_() for v in row] for row in embeddings.double()]
-    p = [[v.detach().clone().requires_grad_() for v in row] for row in proxies.double()]
-    value = loss(x, p, target, exp=torch.exp, log=torch.log, **options)
-    leaves = [v for row in (*x, *p) for v in row]
-    found = torch.autograd.grad(value, leaves, allow_unused=True)
-    flat = torch.stack([torch.zeros((), dtype=torch.float64) if g is None else g for g in found])
-    return flat[: embeddings.numel()].reshape(embeddings.shape), flat[embeddings.numel() :].reshape(proxies.shape)
+def adaptive_proxy_anchor(
+    embeddings: Numbers,
+    proxies: Numbers,
+    margins: Any,
+    labels: Sequence[int],
+    *,
+    alpha: float,
+    kappa: float,
+    margin_of: str,
+    negative_normalisation: str,
+    exp: Callable[[Any], Any] = math.exp,
+    log: Callable[[Any], Any] = math.log,
+) -> Any:
+    """Adaptive Proxy-Anchor, Eqs. 2-4; the margins are one number, or one a class."""
+    by_class = margins if isinstance(margins, list) else [margins] * len(proxies)
+    with_positive, with_negative = 0, 0
+    positive_term, negative_term = 0.0, 0.0
+    for number, proxy in enumerate(proxies):
+        pull, push = 0.0, 0.0
+        for x, label in zip(embeddings, labels, strict=True):
+            if label == number:
+                pull = pull + exp(-alpha * (cosine(x, proxy) - by_class[label]))
+            else:
+                margin = by_class[number] if margin_of == "proxy" else by_class[label]
+                push = push + exp(alpha * (cosine(x, proxy) + margin))
+        if any(label == number for label in labels):
+            with_positive += 1
+            positive_term = positive_term + log(1 + pull)
+        if any(label != number for label in labels):
+            with_negative += 1
+            negative_term = negative_term + log(1 + push)
+    divisor = len(proxies) if negative_normalisation == "all" else with_negative
+    anchored = positive_term / max(with_positive, 1) + negative_term / max(divisor, 1)
+    return anchored + kappa / (sum(by_class) / len(by_class))
+
+
+def proxy_nca_samples(
+    embeddings: Numbers,
+    proxies: Numbers,
+    labels: Sequence[int],
+    *,
+    scale: float,
+    exp: Callable[[Any], Any] = math.exp,
+    log: Callable[[Any], Any] = math.log,
+) -> list[Any]:
+    """Proxy-NCA of each sample, its own proxy among those of the denominator."""
+    losses = []
+    for x, label in zip(embeddings, labels, strict=True):
+        terms = [exp(-scale * _squared_distance(_unit(x), _unit(proxy))) for proxy in proxies]
+        losses.append(-log(terms[label] / sum(terms)))
+    return losses
+
+
+def proxy_nca(embeddings: Numbers, proxies: Numbers, labels: Sequence[int], **options: Any) -> Any:
+    """The mean of `proxy_nca_samples`."""
+    losses = proxy_nca_samples(embeddings, proxies, labels, **options)
+    return sum(losses) / len(losses)
+
+
+def _unit(vector: Sequence[Any]) -> list[Any]:
+    norm = sum(v * v for v in vector) ** 0.5
+    return [v / norm for v in vector]
+
+
+def _squared_distance(a: Sequence[Any], b: Sequence[Any]) -> Any:
+    return sum((x - y) ** 2 for x, y in zip(a, b, strict=True))
+
+
+def multi_similarity_samples(
+    embeddings: Numbers,
+    labels: Sequence[int],
+    *,
+    alpha: float,
+    beta: float,
+    base: float,
+    epsilon: float,
+    exp: Callable[[Any], Any] = math.exp,
+    log: Callable[[Any], Any] = math.log,
+) -> list[Any]:
+    """Multi-Similarity of each sample over its mined pairs."""
+    losses = []
+    for i, x in enumerate(embeddings):
+        positives, negatives = [], []
+        for j, y in enumerate(embeddings):
+            if j != i:
+                (positives if labels[j] == labels[i] else negatives).append(cosine(x, y))
+        hard_positives = [s for s in positives if negatives and s - epsilon < max(negatives)]
+        hard_negatives = [s for s in negatives if positives and s + epsilon > min(positives)]
+        loss = 0.0
+        if hard_positives:
+            loss = loss + log(1 + sum(exp(-alpha * (s - base)) for s in hard_positives)) / alpha
+        if hard_negatives:
+            loss = loss + log(1 + sum(exp(beta * (s - base)) for s in hard_negatives)) / beta
+        losses.append(loss)
+    return losses
+
+
+def multi_similarity(embeddings: Numbers, labels: Sequence[int], **options: Any) -> Any:
+    """The mean of `multi_similarity_samples`."""
+    losses = multi_similarity_samples(embeddings, labels, **options)
+    return sum(losses) / len(losses)
+
+
+def gradients(loss: Callable[..., Any], inputs: Sequence[Tensor], target: Any, **options: Any) -> list[Tensor]:
+    """Float64 gradients of one of the losses above, of the inputs' shapes, entry by entry through autograd."""
+    entries = [_entries(tensor.double()) for tensor in inputs]
+    leaves = list(_flat(entries))
+    value = loss(*entries, target, exp=torch.exp, log=torch.log, **options)
+    if not isinstance(value, Tensor):  # not one entry takes part
+        return [torch.zeros_like(tensor.double()) for tensor in inputs]
+    found = iter(torch.autograd.grad(value, leaves, allow_unused=True, materialize_grads=True))
+    return [torch.stack([next(found) for _ in range(t.numel())]).reshape(t.shape) for t in inputs]
+
+
+def _entries(values: Tensor) -> Any:
+    """A tensor as nested lists of 0-d leaves."""
+    if values.ndim == 0:
+        return values.detach().clone().requires_grad_()
+    return [_entries(value) for value in values]
+
+
+def _flat(nested: Any) -> Iterator[Tensor]:
+    if isinstance(nested, Tensor):
+        yield nested
+    else:
+        for inner in nested:
+            yield from _flat(inner)

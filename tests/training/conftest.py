@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
+import numpy as np
 import pytest
 import torch
 
-from retrieval_app.drawing.catalogue import KINDS, draw_catalogue
-from training.config import ConfidenceConfig, DataConfig, EmbeddingConfig, InputConfig, LossConfig, TrainConfig
+from index.console import build_config
+from retrieval_app.drawing.catalogue import KINDS, draw_catalogue, draw_picture
+from training.config import TrainConfig
 from training.machine import Machine
 from training.train import train
 
@@ -29,17 +32,21 @@ def make_config(**changes: Any) -> TrainConfig:
         "resize": 40, "crop": 32, "confidence_epochs": 3, "confidence_hidden": 16, "confidence_lr": 0.01,
         "embedding_dim": 8, "epochs": 4, "batch_size": 16,
     }  # fmt: skip
-    options = quick | changes
-    parts = {}
-    concerns = {
-        "data": DataConfig, "input": InputConfig, "confidence": ConfidenceConfig, "loss": LossConfig,
-        "embedding": EmbeddingConfig,
-    }  # fmt: skip
-    for name, kind in concerns.items():
-        own = {field.name for field in dataclasses.fields(kind)}
-        parts[name] = kind(**{key: options.pop(key) for key in own & options.keys()})
     top = {"backbone": BACKBONE, "weights": "none", "seed": 0, "recipe": "paper", "validate_every": 2}
-    return TrainConfig(**(top | options), **parts)
+    known = {field.name for field in config_fields(TrainConfig)}
+    assert changes.keys() <= known, f"no such option: {changes.keys() - known}"
+    return build_config(TrainConfig, top | quick | changes)
+
+
+def config_fields(config: type) -> Iterator[dataclasses.Field[Any]]:
+    """The fields of a config class and of the configs in it, down to those that hold values."""
+    hints = get_type_hints(config)
+    for field in dataclasses.fields(config):
+        hint = hints[field.name]
+        if dataclasses.is_dataclass(hint):
+            yield from config_fields(hint)
+        else:
+            yield field
 
 
 def make_machine(cache: Path, **changes: Any) -> Machine:
@@ -47,6 +54,17 @@ def make_machine(cache: Path, **changes: Any) -> Machine:
     return Machine(
         **({"cache": cache, "device": torch.device("cpu"), "workers": 1, "precision": "float32"} | changes)
     )
+
+
+def draw_over(root: Path) -> Path:
+    """Put drawn pictures into the place of all images below a folder, one kind for every folder that has some."""
+    images = sorted(path for path in root.rglob("*") if path.suffix.lower() == ".jpg")
+    folders = sorted({path.parent for path in images})
+    for number, path in enumerate(images):
+        kind = KINDS[folders.index(path.parent)]
+        path.unlink()  # several may be links to one file
+        draw_picture(kind, rng=np.random.default_rng(number), size=48).save(path)
+    return root
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

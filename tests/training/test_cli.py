@@ -11,10 +11,13 @@ import click
 import pytest
 
 from retrieval_app.cli import main
-from tests.training.conftest import FLAGS
+from tests.training.conftest import FLAGS, config_fields, draw_over, make_config
+from tests.training.runs import read_csv
+from tests.training.test_protocols import make_cub
 from training.cli import default_cache
 from training.cli import train as command
-from training.config import ConfidenceConfig, DataConfig, EmbeddingConfig, InputConfig, LossConfig, TrainConfig
+from training.config import TrainConfig
+from training.loss_config import LIBRARY_METHODS, METHODS
 
 
 def _train(*arguments: object) -> int:
@@ -67,7 +70,23 @@ def test_the_options_arrive_in_the_run(pictures, options, tmp_path) -> None:
     assert config["loss"]["negative_normalisation"] == "present"
     assert config["embedding"]["epochs"] == 1
     assert config["input"]["features"] == "cached:2"
-    assert config["data"] == {"max_per_class": 4, "label_noise": "uniform:0.5"}
+    assert config["data"] == {
+        "protocol": "folder", "max_per_class": 4, "label_noise": "uniform:0.5", "hierarchy": None,
+    }  # fmt: skip
+
+
+def test_the_options_of_every_loss_arrive_in_the_run(pictures, options, tmp_path) -> None:
+    given = {
+        "margins": "per-class", "margin_of": "sample", "kappa": 0.5, "nca_scale": 3.0, "ms_alpha": 1.5,
+        "ms_beta": 40.0, "ms_base": 0.4, "ms_epsilon": 0.2, "procsim_base": "proxy-nca",
+        "procsim_threshold": "mixture", "procsim_lambda": 0.3, "procsim_scale": 2.0, "procsim_proxy_lr": 0.01,
+        "superloss_lambda": 0.25, "positive_margin": 0.1, "negative_margin": 0.9, "min_confidence": 0.01,
+    }  # fmt: skip
+    flags = [text for name, value in given.items() for text in ("--" + name.replace("_", "-"), value)]
+    assert _train(pictures, *options, *flags, "--epochs", "1", "--method", "procsim") == 0
+    stored = json.loads((tmp_path / "run" / "config.json").read_text())["config"]
+    expected = make_config(**given, epochs=1, method="procsim", validate_every=10)
+    assert stored == json.loads(json.dumps(dataclasses.asdict(expected)))
 
 
 def test_a_finished_run_can_be_resumed_and_not_begun_again(pictures, options, capsys) -> None:
@@ -85,14 +104,18 @@ def _flags(command: click.Command) -> dict[str, click.Option]:
 
 def test_every_config_field_has_a_flag_with_help_and_its_default() -> None:
     flags = _flags(command)
-    for config in (DataConfig, InputConfig, ConfidenceConfig, LossConfig, EmbeddingConfig):
-        for field in dataclasses.fields(config):
-            option = flags["--" + field.name.rstrip("_").replace("_", "-")]
-            assert option.help
+    found = list(config_fields(TrainConfig))
+    assert {"weights", "label_noise", "margins", "nca_scale", "ms_beta", "guidance", "superloss_lambda"} < {
+        field.name for field in found
+    }, "the fields of nested configs are among them"
+    for field in found:
+        option = flags["--" + field.name.rstrip("_").replace("_", "-")]
+        assert option.help
+        if field.default is not dataclasses.MISSING:
             assert option.default == field.default
-    nested = {"data", "input", "confidence", "loss", "embedding"}
-    for field in dataclasses.fields(TrainConfig):
-        assert field.name in nested or "--" + field.name.replace("_", "-") in flags
+            assert option.show_default is (field.default is not None)
+        if "choices" in field.metadata:
+            assert option.type.choices == field.metadata["choices"]
 
 
 def test_help_names_every_flag_and_gives_examples(capsys) -> None:
@@ -109,7 +132,7 @@ def test_help_names_every_flag_and_gives_examples(capsys) -> None:
         ("data", "--out", "run"),
         ("--out", "run", "--weights", "none"),
         ("data", "--out", "run", "--weights", "none", "--epochs", "many"),
-        ("data", "--out", "run", "--weights", "none", "--method", "triplet"),
+        ("data", "--out", "run", "--weights", "none", "--method", "quintuplet"),
         ("data", "--out", "run", "--weights", "none", "--workers", "0"),
         ("data", "--out", "run", "--weights", "none", "--unknown"),
     ],
@@ -127,7 +150,17 @@ def test_wrong_usage_exits_with_two(arguments: tuple[str, ...], capsys) -> None:
     [
         (("--lambda", "2"), "--lambda must be between 0 and 1, got 2.0"),
         (("--crop", "99"), "--crop (99) must not exceed --resize (40)"),
-        (("--label-noise", "half"), "--label-noise must be uniform:P"),
+        (("--label-noise", "half"), "--label-noise must be KIND:P with KIND one of uniform, bernoulli, nearest"),
+        (("--label-noise", "semantic:0.5"), "--label-noise semantic:P and --hierarchy FILE go together"),
+        (("--hierarchy", "tree.csv"), "--label-noise semantic:P and --hierarchy FILE go together"),
+        (("--min-confidence", "1"), "--min-confidence must be between 0 and 1, got 1.0"),
+        (("--method", "pca", "--min-confidence", "0.1"), "--min-confidence chooses images for training"),
+        (("--kappa", "-1"), "--kappa must be at least 0, got -1.0"),
+        (("--nca-scale", "0"), "--nca-scale must be greater than 0, got 0.0"),
+        (("--ms-base", "2"), "--ms-base must be in -1..1, got 2.0"),
+        (("--procsim-lambda", "0"), "--procsim-lambda must be greater than 0, got 0.0"),
+        (("--omega", "1"), "--omega weighs the language-guidance term, which needs a file: --guidance FILE"),
+        (("--superloss-lambda", "nan"), "--superloss-lambda must be greater than 0, got nan"),
         (("--embedding-dim", "99999"), "--embedding-dim must be at most 8192"),
     ],
 )
@@ -148,6 +181,13 @@ def test_a_value_out_of_range_is_wrong_usage_and_names_the_flag(
         (("--weights", "nowhere.pth"), "nowhere.pth: no such weights file"),
         (("--val", "nowhere"), "nowhere: no such folder or CSV file"),
         (("--resume",), "no training run here"),
+        (("--protocol", "cub-200-2011"), "images.txt: no such file; CUB_200_2011.tgz has it"),
+        (
+            ("--label-noise", "semantic:1", "--hierarchy", "nowhere.csv"),
+            "nowhere.csv: no such file; expected a CSV",
+        ),
+        (("--method", "procsim", "--guidance", "nowhere.npz"), "nowhere.npz: the similarities cannot be read"),
+        (("--method", "pca", "--embedding-dim", "48"), "--embedding-dim 48 exceeds what PCA can give: 48 images"),
     ],
 )
 def test_an_expected_error_is_one_line_and_exits_with_one(pictures, options, arguments, message, capsys) -> None:
@@ -180,3 +220,68 @@ def test_the_cache_lies_where_the_user_keeps_caches(monkeypatch, tmp_path) -> No
     assert default_cache() == tmp_path / "retrieval-app"
     monkeypatch.delenv("XDG_CACHE_HOME")
     assert default_cache() == Path.home() / ".cache" / "retrieval-app"
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_trains_from_the_command_line(pictures, other_pictures, options, method, capsys) -> None:
+    if method in LIBRARY_METHODS:
+        pytest.importorskip("pytorch_metric_learning")
+    short = ("--epochs", "1", "--confidence-epochs", "1")
+    assert _train(pictures, *options, *short, "--val", other_pictures, "--method", method, "--json") == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["val"]["queries"] == 18
+    if method in report["baselines"]:
+        assert report["val"]["recall"] == report["baselines"][method]["recall"]
+
+
+def test_semantic_noise_follows_a_hierarchy_from_a_file(pictures, options, tmp_path, capsys) -> None:
+    kinds = sorted(path.name for path in pictures.iterdir())
+    tree = tmp_path / "tree.csv"
+    rows = [f"{kind},{'first' if number < 2 else 'second'}" for number, kind in enumerate(kinds)]
+    tree.write_text("\n".join(["class,parent", *rows, "first,things", "second,things"]) + "\n")
+    noise = ("--label-noise", "semantic:1", "--hierarchy", tree)
+    assert _train(pictures, *options, *noise, "--method", "raw", "--json") == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["noise"]["wrong"] == 48
+    siblings = dict(zip(kinds, [kinds[1], kinds[0], kinds[3], kinds[2]], strict=True))
+    labels = read_csv(tmp_path / "run" / "labels.csv")
+    assert all(row["label"] == siblings[row["given"]] for row in labels)
+
+
+def test_a_hierarchy_without_one_of_the_classes_is_refused_before_any_features(pictures, tmp_path, capsys) -> None:
+    kinds = sorted(path.name for path in pictures.iterdir())
+    tree = tmp_path / "tree.csv"
+    tree.write_text("\n".join(["class,parent", *(f"{kind},things" for kind in kinds[1:])]) + "\n")
+    out, cache = tmp_path / "run", tmp_path / "cache"
+    noise = ("--label-noise", "semantic:0.5", "--hierarchy", tree)
+    assert _train(pictures, "--out", out, "--cache", cache, *FLAGS, *noise) == 1
+    assert f"tree.csv: 1 of the classes not found: '{kinds[0]}'" in _one_error_line(capsys.readouterr().err)
+    assert not out.exists()
+    assert not cache.exists()
+
+
+def test_a_benchmark_trains_on_one_part_of_its_download_and_validates_on_the_other(
+    options, tmp_path, capsys, caplog
+) -> None:
+    root = draw_over(make_cub(tmp_path / "download"))
+    assert _train(root, *options, "--protocol", "cub-200-2011", "--method", "proxy-anchor", "--json") == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["images"], report["classes"]) == (6, 3)
+    assert {row["given"] for row in read_csv(tmp_path / "run" / "labels.csv")} == {
+        "001.Bird_1", "002.Bird_2", "100.Bird_100",
+    }  # fmt: skip
+    assert report["val"]["queries"] == 4
+    assert list(report["val"]["recall"]) == ["1", "2", "4", "8"]
+    assert report["val"]["recall"]["4"] == 1, "a query has three others, one of them of its class"
+    assert "published are 5864 of 100" in caplog.text
+
+
+def test_validation_images_of_ones_own_take_the_place_of_a_benchmarks_test_part(
+    other_pictures, options, tmp_path, capsys
+) -> None:
+    root = draw_over(make_cub(tmp_path / "download"))
+    protocol = ("--protocol", "cub-200-2011", "--val", other_pictures)
+    assert _train(root, *options, *protocol, "--method", "raw", "--json") == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["val"]["queries"] == 18
+    assert list(report["val"]["recall"]) == ["1", "2", "4", "8", "16"]

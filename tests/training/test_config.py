@@ -5,11 +5,21 @@ from __future__ import annotations
 import dataclasses
 import math
 
+import click
 import pytest
 
 from index.errors import InputError
-from tests.training.conftest import make_config
-from training.config import ConfidenceConfig, DataConfig, EmbeddingConfig, InputConfig, LossConfig
+from tests.training.conftest import config_fields, make_config
+from training.config import (
+    NOISE_KINDS,
+    ConfidenceConfig,
+    DataConfig,
+    EmbeddingConfig,
+    InputConfig,
+    LabelNoise,
+    TrainConfig,
+)
+from training.loss_config import METHODS, NEEDS_CONFIDENCES, UNTRAINED_METHODS, LossConfig
 
 WRONG = [
     ("max_per_class", 1, "--max-per-class"),
@@ -17,6 +27,11 @@ WRONG = [
     ("label_noise", "uniform:1.5", "--label-noise"),
     ("label_noise", "uniform:-0.1", "--label-noise"),
     ("label_noise", "semantic:0.5", "--label-noise"),
+    ("label_noise", "0.5", "--label-noise"),
+    ("label_noise", "triplet:0.5", "--label-noise"),
+    ("label_noise", "bernoulli:1.01", "--label-noise"),
+    ("label_noise", "nearest-class:", "--label-noise"),
+    ("hierarchy", "tree.csv", "--hierarchy"),
     ("resize", 0, "--resize"),
     ("crop", 0, "--crop"),
     ("crop", 41, "--crop"),
@@ -30,6 +45,24 @@ WRONG = [
     ("holdout", -0.1, "--holdout"),
     ("holdout", 0.6, "--holdout"),
     ("holdout", math.nan, "--holdout"),
+    ("min_confidence", 0.0, "--min-confidence"),
+    ("min_confidence", 1.0, "--min-confidence"),
+    ("min_confidence", math.nan, "--min-confidence"),
+    ("kappa", -1.0, "--kappa"),
+    ("nca_scale", 0.0, "--nca-scale"),
+    ("ms_alpha", 0.0, "--ms-alpha"),
+    ("ms_beta", -1.0, "--ms-beta"),
+    ("ms_base", 1.1, "--ms-base"),
+    ("ms_base", -1.1, "--ms-base"),
+    ("ms_base", math.nan, "--ms-base"),
+    ("ms_epsilon", -0.1, "--ms-epsilon"),
+    ("procsim_lambda", 0.0, "--procsim-lambda"),
+    ("procsim_scale", 0.0, "--procsim-scale"),
+    ("procsim_proxy_lr", math.inf, "--procsim-proxy-lr"),
+    ("omega", -0.5, "--omega"),
+    ("superloss_lambda", 0.0, "--superloss-lambda"),
+    ("positive_margin", -0.1, "--positive-margin"),
+    ("negative_margin", math.nan, "--negative-margin"),
     ("alpha", 0.0, "--alpha"),
     ("alpha", math.nan, "--alpha"),
     ("beta", math.inf, "--beta"),
@@ -53,10 +86,49 @@ WRONG = [
 
 @pytest.mark.parametrize(("field", "value", "flag"), WRONG)
 def test_a_wrong_value_is_named_with_its_flag(field: str, value: object, flag: str) -> None:
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(click.UsageError) as caught:
         make_config(**{field: value})
+    assert isinstance(caught.value.__cause__, InputError)
     assert flag in str(caught.value).replace("(", " ").split()
     assert str(value) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"omega": 0.5}, "--omega weighs the language-guidance term, which needs a file: --guidance FILE"),
+        ({"label_noise": "semantic:0.5"}, "--label-noise semantic:P and --hierarchy FILE go together"),
+        ({"label_noise": "uniform:0.5", "hierarchy": "t.csv"}, "--label-noise semantic:P and --hierarchy FILE go"),
+        ({"method": "adaptive-proxy-anchor", "delta": 0.0}, "--delta must be greater than 0, got 0.0"),
+        *(
+            (
+                {"method": method, "min_confidence": 0.1},
+                f"--min-confidence .* --method {method}, which trains nothing",
+            )
+            for method in UNTRAINED_METHODS
+        ),
+    ],
+)
+def test_options_that_do_not_go_together_are_named(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(click.UsageError, match=message):
+        make_config(**changes)
+
+
+def test_options_that_do_go_together_are_taken() -> None:
+    make_config(omega=0.5, guidance="words.npz")
+    make_config(label_noise="semantic:0.5", hierarchy="tree.csv")
+    make_config(method="proxy-anchor", delta=0.0)
+    make_config(method="proxy-anchor", min_confidence=0.1)
+
+
+def test_every_method_can_be_named_and_those_that_need_confidences_are_trained() -> None:
+    assert {make_config(method=method).loss.method for method in METHODS} == set(METHODS)
+    assert not NEEDS_CONFIDENCES & set(UNTRAINED_METHODS)
+
+
+def test_no_two_options_share_a_name() -> None:
+    names = [field.name for field in config_fields(TrainConfig)]
+    assert len(names) == len(set(names)), "a run's config.json is compared by name when it is resumed"
 
 
 def test_the_defaults_are_the_papers() -> None:
@@ -67,17 +139,22 @@ def test_the_defaults_are_the_papers() -> None:
     assert (embedding.lr, embedding.proxy_lr, embedding.weight_decay) == (1e-4, 1e-2, 1e-4)
     assert (confidence.confidence_hidden, confidence.confidence_lr) == (512, 1e-4)
     assert (images.resize, images.crop, images.cached_views) == (256, 224, 1)
+    assert (loss.multi_similarity.ms_alpha, loss.multi_similarity.ms_beta) == (2, 50)
+    assert (loss.multi_similarity.ms_base, loss.multi_similarity.ms_epsilon) == (0.5, 0.1)
+    assert (loss.procsim.procsim_base, loss.procsim.procsim_threshold) == ("multi-similarity", "otsu")
+    assert confidence.min_confidence is None
 
 
-@pytest.mark.parametrize(
-    ("text", "rate"), [("uniform:0", 0), ("uniform:0.3", 0.3), ("uniform:.5", 0.5), ("uniform:1", 1)]
-)
-def test_the_noise_rate_is_read_from_its_option(text: str, rate: float) -> None:
-    assert DataConfig(label_noise=text).noise_rate == rate
+@pytest.mark.parametrize("kind", NOISE_KINDS)
+@pytest.mark.parametrize(("text", "rate"), [("0", 0), ("0.3", 0.3), (".5", 0.5), ("1", 1), ("1.0", 1)])
+def test_kind_and_rate_of_the_noise_are_read_from_their_option(kind: str, text: str, rate: float) -> None:
+    hierarchy = "tree.csv" if kind == "semantic" else None
+    config = DataConfig(label_noise=f"{kind}:{text}", hierarchy=hierarchy)
+    assert config.noise == LabelNoise(kind, rate)
 
 
 def test_no_noise_is_asked_for_by_default() -> None:
-    assert DataConfig().noise_rate == 0
+    assert DataConfig().noise is None
 
 
 @pytest.mark.parametrize(("text", "views"), [("cached:1", 1), ("cached:12", 12), ("live", None)])

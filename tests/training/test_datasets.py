@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import pyarrow
 import pytest
 from PIL import Image
+from pyarrow import parquet
 
 from index.errors import InputError
 from training.datasets import (
@@ -56,6 +58,15 @@ def test_a_csv_gives_paths_beside_it_with_their_labels(tmp_path: Path) -> None:
     table.write_text(f"label,path,note\nb,x/2.png,\na,x/1.png,hm\n,z.png,unlabelled\nc,{tmp_path / 'y.png'},\n")
     found = {record.path: record.label for record in list_dataset(table).records}
     assert found == {tmp_path / "x/1.png": "a", tmp_path / "x/2.png": "b", tmp_path / "y.png": "c"}
+
+
+def test_a_parquet_file_gives_what_a_csv_gives(tmp_path: Path) -> None:
+    rows = {"path": ["x/2.png", "x/1.png", "z.png"], "label": [7, 3, None]}
+    parquet.write_table(pyarrow.table(rows), tmp_path / "labels.parquet")
+    assert list_dataset(tmp_path / "labels.parquet").records == (
+        Record(tmp_path / "x/1.png", "3"),
+        Record(tmp_path / "x/2.png", "7"),
+    )
 
 
 @pytest.mark.parametrize("layout", ["empty", "flat", "csv"])

@@ -11,8 +11,10 @@ from torch import nn
 
 from index.errors import RunError
 from training.checkpoint import load_checkpoint, pack_modules, pack_optimizer, save_checkpoint, unpack_optimizer
-from training.config import ConfidenceConfig, EmbeddingConfig, LossConfig
+from training.confidences import Confidences, FixedConfidences, make_confidences
+from training.config import ConfidenceConfig, EmbeddingConfig
 from training.fit import fit_confidence, fit_embedding, split_holdout
+from training.loss_config import NEEDS_CONFIDENCES, TRAINED_METHODS, LossConfig
 from training.model import ConfidenceModule
 from training.phases import EpochReport, PhaseContext, phase_generator
 from training.sources import CachedSource
@@ -29,7 +31,7 @@ def _separable(count: int = 60, *, wrong: float = 0.0) -> tuple[CachedSource, to
     return CachedSource(features[:, None]), given
 
 
-def _context(path: Path, reports: list[EpochReport] | None = None, *, seed: int = 0) -> PhaseContext:
+def _context(path: Path | None, reports: list[EpochReport] | None = None, *, seed: int = 0) -> PhaseContext:
     reports = [] if reports is None else reports
     return PhaseContext(seed=seed, device=torch.device("cpu"), checkpoint=path, on_epoch=reports.append)
 
@@ -43,6 +45,13 @@ def _fit_confidence(path: Path, reports: list[EpochReport], *, wrong: float = 0.
         source, labels, class_count=CLASSES, config=config, batch_size=16, weight_decay=1e-4,
         context=_context(path, reports),
     )  # fmt: skip
+
+
+def _confidences_for(method: str, folder: Path) -> Confidences | None:
+    """From a module that knows the classes, where the method needs it."""
+    if method not in NEEDS_CONFIDENCES:
+        return None
+    return make_confidences(_fit_confidence(folder / "c", []), _separable()[0])
 
 
 def test_the_confidence_module_learns_separable_classes(tmp_path: Path) -> None:
@@ -125,7 +134,7 @@ def test_held_out_images_rejoin_in_phase_two(tmp_path: Path) -> None:
 
     fit_embedding(
         Counting(source.centre[:, None]), labels, class_count=CLASSES, loss_config=LossConfig(method="proxy-anchor"),
-        config=EmbeddingConfig(embedding_dim=4, epochs=2, batch_size=16), confidence=None,
+        config=EmbeddingConfig(embedding_dim=4, epochs=2, batch_size=16), confidences=None,
         context=_context(tmp_path / "e", reports),
     )  # fmt: skip
     assert sorted(seen) == sorted([*range(60), *range(60)])
@@ -137,19 +146,19 @@ def test_phase_two_refuses_to_start_without_a_trained_confidence_module(tmp_path
     with pytest.raises(ValueError, match="spa needs the confidence module"):
         fit_embedding(
             source, labels, class_count=CLASSES, loss_config=LossConfig(),
-            config=EmbeddingConfig(epochs=1), confidence=None, context=_context(tmp_path / "e"),
+            config=EmbeddingConfig(epochs=1), confidences=None, context=_context(tmp_path / "e"),
         )  # fmt: skip
     assert not (tmp_path / "e").exists()
 
 
 def test_smooth_proxy_anchor_does_not_look_at_the_given_labels_in_phase_two(tmp_path: Path) -> None:
     source, labels = _separable()
-    confidence = _fit_confidence(tmp_path / "c", [])
+    confidences = _confidences_for("spa", tmp_path)
     heads = []
     for number, used in enumerate((labels, labels.flip(0))):
         head = fit_embedding(
             source, used, class_count=CLASSES, loss_config=LossConfig(),
-            config=EmbeddingConfig(embedding_dim=4, epochs=3, batch_size=16), confidence=confidence,
+            config=EmbeddingConfig(embedding_dim=4, epochs=3, batch_size=16), confidences=confidences,
             context=_context(tmp_path / f"e{number}"),
         )  # fmt: skip
         heads.append(head.linear.weight)
@@ -159,33 +168,97 @@ def test_smooth_proxy_anchor_does_not_look_at_the_given_labels_in_phase_two(tmp_
 def test_positives_are_counted_as_confidences_above_lambda(tmp_path: Path) -> None:
     source, labels = _separable()
     reports: list[EpochReport] = []
-    confidence = _fit_confidence(tmp_path / "c", [])
+    module = _fit_confidence(tmp_path / "c", [])
+    confidences = make_confidences(module, source)
     fit_embedding(
         source, labels, class_count=CLASSES, loss_config=LossConfig(lambda_=0.6),
-        config=EmbeddingConfig(embedding_dim=4, epochs=1, batch_size=7), confidence=confidence,
+        config=EmbeddingConfig(embedding_dim=4, epochs=1, batch_size=7), confidences=confidences,
         context=_context(tmp_path / "e", reports),
     )  # fmt: skip
-    chosen = confidence(source.centre) > 0.6
+    chosen = module(source.centre) > 0.6
     assert reports[0].positives_per_sample == pytest.approx(float(chosen.sum()) / 60)
     assert reports[0].share_without_positive == pytest.approx(float((~chosen.any(dim=1)).float().mean()))
     assert 0 < reports[0].positives_per_sample < CLASSES
 
 
-@pytest.mark.parametrize("method", ["spa", "proxy-anchor"])
+@pytest.mark.parametrize("method", TRAINED_METHODS)
 def test_phase_two_pulls_the_classes_apart(tmp_path: Path, method: str) -> None:
     source, labels = _separable()
-    confidence = _fit_confidence(tmp_path / "c", []) if method == "spa" else None
+    confidences = _confidences_for(method, tmp_path)
     reports: list[EpochReport] = []
     head = fit_embedding(
         source, labels, class_count=CLASSES, loss_config=LossConfig(method=method),
-        config=EmbeddingConfig(embedding_dim=4, epochs=30, batch_size=16, lr=0.01), confidence=confidence,
-        context=_context(tmp_path / "e", reports),
+        config=EmbeddingConfig(embedding_dim=4, epochs=30, batch_size=16, lr=0.01), confidences=confidences,
+        context=_context(None, reports),
     )  # fmt: skip
     rows = head(source.centre)
     cosines = rows @ rows.T
     same = labels[:, None] == labels
     assert cosines[same].mean() > cosines[~same].mean() + 0.5
-    assert reports[-1].loss < reports[0].loss / 2
+    assert reports[-1].loss < reports[0].loss
+    assert (reports[0].positives_per_sample is None) == (method not in NEEDS_CONFIDENCES)
+
+
+@pytest.mark.parametrize("method", TRAINED_METHODS)
+def test_leaving_rows_out_trains_as_if_they_had_never_been_there(tmp_path: Path, method: str) -> None:
+    source, labels = _separable(wrong=0.3)
+    confidences = _confidences_for(method, tmp_path)
+    rows = torch.tensor([row for row in range(60) if row % 4 != 1])
+
+    def fit(
+        source: CachedSource, labels: torch.Tensor, confidences: Confidences | None, **options
+    ) -> torch.Tensor:
+        return fit_embedding(
+            source, labels, class_count=CLASSES, loss_config=LossConfig(method=method),
+            config=EmbeddingConfig(embedding_dim=4, epochs=3, batch_size=16, lr=0.01), confidences=confidences,
+            context=_context(None), **options,
+        ).linear.weight  # fmt: skip
+
+    kept = None if confidences is None else FixedConfidences(confidences.batch(rows, source.centre[rows]))
+    without = fit(CachedSource(source.centre[rows][:, None]), labels[rows], kept)
+    assert torch.equal(fit(source, labels, confidences, rows=rows), without)
+    assert not torch.equal(fit(source, labels, confidences), without)
+    assert torch.equal(fit(source, labels, confidences), fit(source, labels, confidences, rows=torch.arange(60)))
+
+
+def test_positives_and_speed_count_only_the_images_that_take_part(tmp_path: Path) -> None:
+    source, labels = _separable()
+    reports: list[EpochReport] = []
+    values = torch.zeros(60, CLASSES)
+    values[:10, :2] = 1
+    fit_embedding(
+        source, labels, class_count=CLASSES, loss_config=LossConfig(), rows=torch.arange(20),
+        config=EmbeddingConfig(embedding_dim=4, epochs=1, batch_size=7), confidences=FixedConfidences(values),
+        context=_context(None, reports),
+    )  # fmt: skip
+    assert reports[0].positives_per_sample == 1
+    assert reports[0].share_without_positive == 0.5
+    assert reports[0].images_per_second == pytest.approx(20 / reports[0].seconds)
+
+
+def test_phase_two_without_a_single_image_is_refused_and_names_the_option(tmp_path: Path) -> None:
+    source, labels = _separable()
+    with pytest.raises(RunError, match=r"no training image is left for phase 2: .*--min-confidence"):
+        fit_embedding(
+            source, labels, class_count=CLASSES, loss_config=LossConfig(method="proxy-anchor"),
+            config=EmbeddingConfig(epochs=1), confidences=None, context=_context(tmp_path / "e"),
+            rows=torch.arange(0),
+        )  # fmt: skip
+    assert not (tmp_path / "e").exists()
+
+
+def test_without_a_checkpoint_the_same_weights_come_out_and_nothing_is_kept(tmp_path: Path) -> None:
+    source, labels = _separable()
+    heads = [
+        fit_embedding(
+            source, labels, class_count=CLASSES, loss_config=LossConfig(method="proxy-anchor"),
+            config=EmbeddingConfig(embedding_dim=4, epochs=2, batch_size=16), confidences=None,
+            context=_context(checkpoint),
+        )
+        for checkpoint in (None, tmp_path / "e")
+    ]  # fmt: skip
+    assert torch.equal(heads[0].linear.weight, heads[1].linear.weight)
+    assert [path.name for path in tmp_path.iterdir()] == ["e"]
 
 
 def test_every_option_of_the_optimizer_reaches_its_weights(tmp_path: Path) -> None:
@@ -202,7 +275,7 @@ def test_every_option_of_the_optimizer_reaches_its_weights(tmp_path: Path) -> No
         }
         fit_embedding(
             source, labels, class_count=CLASSES, loss_config=LossConfig(method="proxy-anchor"),
-            config=EmbeddingConfig(**(options | changes)), confidence=None, context=_context(tmp_path / name),
+            config=EmbeddingConfig(**(options | changes)), confidences=None, context=_context(tmp_path / name),
         )  # fmt: skip
         return load_checkpoint(tmp_path / name)[0]
 
@@ -282,7 +355,7 @@ def test_a_training_that_diverges_stops_and_says_what_to_change(tmp_path: Path) 
     with pytest.raises(RunError, match="the embedding loss of epoch 1 is nan; lower the learning rate"):
         fit_embedding(
             broken, labels, class_count=CLASSES, loss_config=LossConfig(method="proxy-anchor"),
-            config=EmbeddingConfig(embedding_dim=4, epochs=2, batch_size=16), confidence=None,
+            config=EmbeddingConfig(embedding_dim=4, epochs=2, batch_size=16), confidences=None,
             context=_context(tmp_path / "e"),
         )  # fmt: skip
     assert not (tmp_path / "e").exists()

@@ -286,16 +286,17 @@ def test_the_embedding_head_starts_with_he_fan_out_and_gives_unit_rows() -> None
 def test_raw_and_projection_heads_give_unit_rows() -> None:
     features = torch.randn(5, 4)
     projection = ProjectionHead(torch.randn(2, 4), torch.randn(2))
-    for head in (RawHead(), projection):
+    for head, width in ((RawHead(4), 4), (projection, 2)):
+        assert head.embedding_dim == width
         torch.testing.assert_close(head(features).norm(dim=1), torch.ones(5))
-    torch.testing.assert_close(RawHead()(features), features / features.norm(dim=1, keepdim=True))
+    torch.testing.assert_close(RawHead(4)(features), features / features.norm(dim=1, keepdim=True))
     torch.testing.assert_close(projection(features), projection(3 * features))
 
 
 def test_the_embedding_model_normalises_uint8_images_itself() -> None:
     preprocess = PreprocessConfig(resize=40, crop=32)
     backbone = load_backbone("squeezenet1_1", "none")
-    model = EmbeddingModel(backbone, RawHead(), preprocess).eval()
+    model = EmbeddingModel(backbone, RawHead(backbone.feature_dim), preprocess).eval()
     images = torch.randint(0, 256, (2, 32, 32, 3), dtype=torch.uint8)
     transform = torchvision.transforms.Normalize(preprocess.mean, preprocess.std)
     with torch.inference_mode():

@@ -39,7 +39,9 @@ def test_a_run_folder_holds_all_that_was_promised(finished_run: FinishedRun) -> 
 
 def test_the_report_says_what_was_done_and_what_training_bought(finished_run: FinishedRun) -> None:
     report = finished_run.report
-    assert set(report) == {"run", "seconds", "phases", "val", "baselines", "images", "classes", "skipped"}
+    assert set(report) == {
+        "run", "seconds", "phases", "val", "baselines", "images", "classes", "skipped", "noise",
+    }  # fmt: skip
     assert (report["run"], report["images"], report["classes"], report["skipped"]) == (
         str(finished_run.path), 48, 4, 0,
     )  # fmt: skip
@@ -114,7 +116,7 @@ def test_the_trained_parts_come_back_from_the_folder(finished_run: FinishedRun) 
     backbone, head, state = RunFolder.open(finished_run.path).load_trained()
     assert backbone.hash_weights() == load_backbone("squeezenet1_1", "none", seed=0).hash_weights()
     assert (head.linear.in_features, head.linear.out_features) == (512, 8)
-    assert state == {"method": "spa", "class_count": 4}
+    assert state == {"method": "spa", "class_count": 4, "embedding_dim": 8}
 
 
 def test_an_existing_run_is_never_overwritten(finished_run: FinishedRun, pictures: Path, cache: Path) -> None:
@@ -213,6 +215,7 @@ def test_without_validation_images_the_report_has_none(pictures: Path, cache: Pa
     report = train(pictures, tmp_path / "run", config=make_config(), machine=make_machine(cache))
     assert report["val"] is None
     assert report["baselines"] is None
+    assert report["noise"] is None
 
 
 def test_the_checkpoint_holds_weights_and_proxies_of_the_training_classes(finished_run: FinishedRun) -> None:

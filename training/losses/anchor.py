@@ -1,4 +1,4 @@
-"""The sums that Proxy-Anchor and Smooth Proxy-Anchor share, safe for empty sets and in reduced precision."""
+"""The sums, cosines and proxies that the losses share, safe for empty sets and in reduced precision."""
 
 from __future__ import annotations
 
@@ -10,18 +10,21 @@ from torch import Tensor, nn
 UNIT_PROXIES_ABOVE = 10_000
 
 
-def log1p_sum_exp(logits: Tensor, members: Tensor) -> Tensor:
-    """log(1 + sum over the members of exp(logits)), over the batch.
+def log1p_sum_exp(logits: Tensor, members: Tensor, *, dim: int = 0) -> Tensor:
+    """log(1 + sum over the members of exp(logits)), along one dimension: by default over the batch.
 
     Args:
         logits: (B, C) floating.
         members: (B, C) bool, the entries that take part.
+        dim: the dimension that is summed over.
 
     Returns:
-        (C,): exactly 0, with gradient exactly 0, for a proxy without members.
+        (C,), or (B,) with dim=1: exactly 0, with gradient exactly 0, where there are no members.
     """
-    one = logits.new_zeros(1, logits.shape[1])  # exp(0): the 1 in the logarithm keeps logsumexp finite
-    return torch.logsumexp(torch.cat([one, logits.masked_fill(~members, -math.inf)]), dim=0)
+    shape = list(logits.shape)
+    shape[dim] = 1
+    one = logits.new_zeros(shape)  # exp(0): the 1 in the logarithm keeps logsumexp finite
+    return torch.logsumexp(torch.cat([one, logits.masked_fill(~members, -math.inf)], dim=dim), dim=dim)
 
 
 def anchor_loss(

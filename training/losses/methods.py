@@ -1,55 +1,57 @@
-"""The losses by their command-line names, behind one interface."""
+"""The losses by their command-line names."""
 
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
 
-from training.config import LossConfig
-from training.losses.anchor import initial_proxies
-from training.losses.proxy_anchor import proxy_anchor_loss
-from training.losses.smooth_proxy_anchor import smooth_proxy_anchor_loss
+from training.loss_config import LIBRARY_METHODS, LossConfig
+from training.losses.adaptive_proxy_anchor import AdaptiveProxyAnchor
+from training.losses.guidance import Guidance
+from training.losses.interface import MetricLoss
+from training.losses.library import build_library_loss
+from training.losses.multi_similarity import MultiSimilarity
+from training.losses.procsim import ProcSim
+from training.losses.proxy_anchor import ProxyAnchor
+from training.losses.proxy_nca import ProxyNca
+from training.losses.smooth_proxy_anchor import SmoothProxyAnchor
+from training.losses.superloss import SuperLoss
 
-NEEDS_CONFIDENCES = frozenset({"spa"})
+_WITH_PROXIES: dict[str, type[AdaptiveProxyAnchor | ProxyAnchor | ProxyNca | SmoothProxyAnchor]] = {
+    "spa": SmoothProxyAnchor,
+    "proxy-anchor": ProxyAnchor,
+    "adaptive-proxy-anchor": AdaptiveProxyAnchor,
+    "proxy-nca": ProxyNca,
+}
+_WITHOUT_PROXIES: dict[str, type[MultiSimilarity | SuperLoss]] = {
+    "multi-similarity": MultiSimilarity,
+    "superloss": SuperLoss,
+}
 
 
-class ProxyLoss(nn.Module):
-    """A loss with its own proxies: (C, D), one a training class.
+def build_loss(
+    config: LossConfig,
+    *,
+    class_count: int,
+    embedding_dim: int,
+    generator: torch.Generator,
+    guidance: Guidance | None = None,
+) -> MetricLoss:
+    """The loss that the config names, new.
 
     Args:
         config: which loss, and its hyper-parameters.
         class_count, embedding_dim: C and D.
-        generator: of the initial proxies.
+        generator: of initial proxies and other weights.
+        guidance: similarities for ProcSim's language-guidance term.
+
+    Raises:
+        MissingDependencyError: a method of pytorch-metric-learning, which is not installed.
     """
-
-    def __init__(
-        self, config: LossConfig, *, class_count: int, embedding_dim: int, generator: torch.Generator
-    ) -> None:
-        super().__init__()
-        self.config = config
-        self.proxies = initial_proxies(class_count, embedding_dim, generator=generator)
-
-    def forward(self, embeddings: Tensor, *, labels: Tensor, confidences: Tensor | None) -> Tensor:
-        """() loss of (B, D) embeddings, from (B,) labels or (B, C) confidences, whichever the method uses."""
-        config = self.config
-        if config.method == "proxy-anchor":
-            return proxy_anchor_loss(
-                embeddings,
-                self.proxies,
-                labels,
-                alpha=config.alpha,
-                delta=config.delta,
-                negative_normalisation=config.negative_normalisation,
-            )
-        if confidences is None:
-            raise ValueError("Smooth Proxy-Anchor needs the confidences of a trained confidence module")
-        return smooth_proxy_anchor_loss(
-            embeddings,
-            self.proxies,
-            confidences,
-            alpha=config.alpha,
-            delta=config.delta,
-            lambda_=config.lambda_,
-            beta=config.beta,
-            negative_normalisation=config.negative_normalisation,
-        )
+    sizes = {"class_count": class_count, "embedding_dim": embedding_dim}
+    if config.method == "procsim":
+        return ProcSim(config, **sizes, generator=generator, guidance=guidance)
+    if config.method in LIBRARY_METHODS:
+        return build_library_loss(config.method, **sizes, generator=generator)
+    if config.method in _WITHOUT_PROXIES:
+        return _WITHOUT_PROXIES[config.method](config)
+    return _WITH_PROXIES[config.method](config, **sizes, generator=generator)

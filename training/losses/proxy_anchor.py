@@ -5,7 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from training.losses.anchor import anchor_loss, cosine_to_proxies
+from training.loss_config import LossConfig
+from training.losses.anchor import anchor_loss, cosine_to_proxies, initial_proxies
+from training.losses.interface import Batch, MetricLoss
 
 
 def proxy_anchor_loss(
@@ -40,3 +42,25 @@ def proxy_anchor_loss(
         positive=positive,
         negative_normalisation=negative_normalisation,
     )
+
+
+class ProxyAnchor(MetricLoss):
+    """Proxy-Anchor with (C, D) proxies of its own."""
+
+    def __init__(
+        self, config: LossConfig, *, class_count: int, embedding_dim: int, generator: torch.Generator
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.proxies = initial_proxies(class_count, embedding_dim, generator=generator)
+
+    def forward(self, embeddings: Tensor, batch: Batch) -> Tensor:
+        """() loss of (B, D) embeddings from the batch's labels."""
+        return proxy_anchor_loss(
+            embeddings,
+            self.proxies,
+            batch.labels,
+            alpha=self.config.alpha,
+            delta=self.config.delta,
+            negative_normalisation=self.config.negative_normalisation,
+        )

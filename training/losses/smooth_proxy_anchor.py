@@ -5,7 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from training.losses.anchor import anchor_loss, cosine_to_proxies
+from training.loss_config import LossConfig
+from training.losses.anchor import anchor_loss, cosine_to_proxies, initial_proxies
+from training.losses.interface import Batch, MetricLoss
 
 
 def smooth_proxy_anchor_loss(
@@ -52,3 +54,33 @@ def smooth_proxy_anchor_loss(
 def positive_proxies(confidences: Tensor, *, lambda_: float) -> Tensor:
     """(B, C) bool: the proxies a sample is positive for, confidence strictly above lambda; may be several or none."""
     return torch.gt(confidences, lambda_)
+
+
+class SmoothProxyAnchor(MetricLoss):
+    """Smooth Proxy-Anchor with (C, D) proxies of its own."""
+
+    def __init__(
+        self, config: LossConfig, *, class_count: int, embedding_dim: int, generator: torch.Generator
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.proxies = initial_proxies(class_count, embedding_dim, generator=generator)
+
+    def forward(self, embeddings: Tensor, batch: Batch) -> Tensor:
+        """() loss of (B, D) embeddings from the batch's confidences.
+
+        Raises:
+            ValueError: the batch has none.
+        """
+        if batch.confidences is None:
+            raise ValueError("Smooth Proxy-Anchor needs the confidences of a trained confidence module")
+        return smooth_proxy_anchor_loss(
+            embeddings,
+            self.proxies,
+            batch.confidences,
+            alpha=self.config.alpha,
+            delta=self.config.delta,
+            lambda_=self.config.lambda_,
+            beta=self.config.beta,
+            negative_normalisation=self.config.negative_normalisation,
+        )

@@ -1,0 +1,136 @@
+"""The trainings of a grid by what they are made of, and where their files lie."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, is_dataclass
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import numpy as np
+
+from index.errors import InputError
+from training.config import EmbeddingConfig
+from training.loss_config import NEEDS_CONFIDENCES, LossConfig
+
+FILTERED = "-filtered"  # the suffix of methods that train without the samples of low confidence
+CLEAN = "clean"
+
+
+@dataclass(frozen=True, slots=True)
+class LabelSet:
+    """One noisy labelling of one dataset, for which phase 1 runs once.
+
+    Attributes:
+        dataset: its name.
+        noise: `clean` or `KIND:P` as `retrieval train --label-noise` takes it.
+        seed: of the noise, and of all that is trained on it.
+        tuning: on the training classes alone, parted by `hold_out_for_tuning`.
+        phase1: options of the confidence module that differ from the paper's recipe.
+    """
+
+    dataset: str
+    noise: str
+    seed: int
+    tuning: bool = False
+    phase1: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Of its files: readable, and unlike that of any other."""
+        parts = [self.dataset, self.noise, f"seed{self.seed}", *(["tuning"] if self.tuning else [])]
+        return _unique_name(parts, self.phase1)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One training and its scores.
+
+    Attributes:
+        labels: what it trains on.
+        method: as `retrieval train --method`, with `-filtered` for the variant without noise.
+        width: of the embedding.
+        settings: options of loss and embedding that differ from the paper's recipe, by field name.
+        curve: epochs after which Recall@1 is noted as well.
+    """
+
+    labels: LabelSet
+    method: str
+    width: int
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    curve: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        unknown = set(self.settings) - option_names(LossConfig) - option_names(EmbeddingConfig)
+        if unknown:
+            raise InputError(f"{self.method}: no such options of loss or embedding: {', '.join(sorted(unknown))}")
+
+    @property
+    def name(self) -> str:
+        """Of its files."""
+        return _unique_name(
+            [self.labels.name, self.method, f"{self.width}d"], {**self.settings, "curve": self.curve}
+        )
+
+    @property
+    def base_method(self) -> str:
+        """The method without the suffix of the filtered variant."""
+        return self.method.removesuffix(FILTERED)
+
+    @property
+    def needs_confidences(self) -> bool:
+        """Whether phase 1 must have run."""
+        return self.method.endswith(FILTERED) or self.base_method in NEEDS_CONFIDENCES
+
+
+def option_names(config: type) -> set[str]:
+    """The fields of a config class and of the configs in it."""
+    hints = get_type_hints(config)
+    nested = [option_names(hint) for hint in hints.values() if is_dataclass(hint)]
+    return set(hints).union(*nested)
+
+
+def file_name(*parts: str) -> str:
+    """Parts as one readable file name."""
+    return "_".join("".join(c if c.isalnum() or c in ".-" else "-" for c in part) for part in parts)
+
+
+def _unique_name(parts: Sequence[str], options: Mapping[str, Any]) -> str:
+    unlike = hashlib.sha256(json.dumps([list(parts), dict(options)], sort_keys=True).encode()).hexdigest()[:10]
+    return f"{file_name(*parts)}_{unlike}"
+
+
+@dataclass(frozen=True, slots=True)
+class GridFolder:
+    """Where a grid keeps everything, and the class hierarchy that semantic noise walks."""
+
+    path: Path
+    hierarchy: str | None = None
+
+    def features(self, dataset: str) -> Path:
+        """Folder of a dataset's features."""
+        return self.path / "features" / _unique_name([dataset], {})
+
+    def confidences(self, labels: LabelSet) -> Path:
+        """(N, C) float32 of phase 1."""
+        return self.path / "confidences" / f"{labels.name}.npy"
+
+    def report(self, labels: LabelSet) -> Path:
+        """The JSON report of phase 1; it says that the confidences are whole."""
+        return self.confidences(labels).with_suffix(".json")
+
+    def cell(self, cell: Cell) -> Path:
+        """The JSON record of a cell; the per-query hits stand beside it."""
+        return self.path / "cells" / f"{cell.name}.json"
+
+    @property
+    def results(self) -> Path:
+        """Folder of tables and pictures."""
+        return self.path / "results"
+
+    def read(self, cell: Cell) -> dict[str, Any]:
+        """The record of a finished cell, with `hits`, (Q,) bool at K=1."""
+        path = self.cell(cell)
+        return {**json.loads(path.read_text()), "hits": np.load(path.with_suffix(".npy"))}

@@ -1,0 +1,191 @@
+"""Which method survives wrong labels? The papers' tables and ablations on any dataset, with the untrained baselines.
+
+Datasets x noise x methods x widths x seeds on frozen features, in parallel processes, continued after a stop: the same
+command skips what stands. Every method is tuned with the same number of trials on a part of the training data (classes
+held out of it), under the first noise; --settings paper takes the papers' values instead. Every table lies as Markdown,
+JSON and picture in OUT/results, all of them in OUT/tables.md.
+
+    python -m benchmarks.noisy_retrieval --out bench/grid --table 3
+    python -m benchmarks.noisy_retrieval --out bench/grid --table 1 --table 2 --ablation batch --ablation margin
+    python -m benchmarks.noisy_retrieval --out bench/grid --dataset clothing-disjoint --dataset clothing-seen --table 3
+    python -m benchmarks.noisy_retrieval --out bench/cub --dataset cub-200-2011:CUB_200_2011 --backbone resnet50 \\
+        --weights imagenet --noise uniform:0.1 --noise uniform:0.5 --width 512 --table 3
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.cells import CLEAN, FILTERED, GridFolder, file_name
+from benchmarks.experiments import ABLATIONS, TABLES, Experiment, Setting, table_3
+from benchmarks.feature_sets import prepare_features
+from benchmarks.grid import load_label_set, read_noise, run_cells
+from benchmarks.pictures import draw_retrieval_grid
+from benchmarks.plots import plot_confidences, plot_experiment, plot_noise
+from benchmarks.record import print_machine, shared_folder, write_record
+from benchmarks.reports import format_experiment, format_noises, summarise_experiment
+from benchmarks.tuning import tune
+from index.ahead import usable_cores
+from index.console import build_config
+from training.loss_config import METHODS, UNTRAINED_METHODS, LossConfig
+
+ALL_METHODS = (*METHODS, *(method + FILTERED for method in METHODS if method not in UNTRAINED_METHODS))
+DEFAULT_METHODS = (
+    "spa", "proxy-anchor", "proxy-anchor-filtered", "proxy-nca", "proxy-nca-filtered", "multi-similarity",
+    "adaptive-proxy-anchor", "procsim", "superloss", "raw", "pca", "pca-whitened",
+)  # fmt: skip
+SHOWN_METHODS = ("spa", "proxy-anchor", "pca-whitened")  # in pictures of neighbours
+DEFAULT_NOISES = ("uniform:0.3", CLEAN, "nearest-class:0.3", "uniform:0.5")
+
+
+def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--out", type=Path, required=True, help="folder of features, cells, tables and pictures")
+    datasets = "tiny-imagenet (default), clothing-disjoint, clothing-seen, PROTOCOL:FOLDER or folder:TRAIN:TEST"
+    add("--dataset", action="append", metavar="NAME", help=datasets)
+    add("--noise", action="append", metavar="clean|KIND:P", help=f"default: {', '.join(DEFAULT_NOISES)}")
+    add("--hierarchy", help="for semantic noise: a CSV of class,parent, or WordNet's data files")
+    add("--method", action="append", choices=sorted(ALL_METHODS), metavar="NAME",
+        help=f"default: {', '.join(DEFAULT_METHODS)}")  # fmt: skip
+    add("--width", action="append", type=int, metavar="D", help="default: 64 and 512")
+    add("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    add("--table", action="append", choices=("1", "2", "3"), default=[], help="a table of the SPA paper")
+    add("--ablation", action="append", choices=sorted(ABLATIONS), default=[], help="an ablation of the papers")
+    add("--settings", choices=("tuned", "paper"), default="tuned", help="of every method (default tuned)")
+    add("--backbone", default="mobilenet_v2")
+    add("--weights", help="default: the MobileNetV2 of RETRIEVAL_SHARED")
+    add("--cache", type=Path, help="folder of backbone features and unpacked images (default OUT/cache)")
+    add("--workers", type=int, default=usable_cores(), help="processes (default: one a core)")
+    add("--threads", type=int, default=1, help="of each process (default 1)")
+    options = parser.parse_args(arguments)
+    options.dataset = options.dataset or ["tiny-imagenet"]
+    options.noise = options.noise or list(DEFAULT_NOISES)
+    options.method = options.method or list(DEFAULT_METHODS)
+    options.width = options.width or [64, 512]
+    for noise in options.noise:
+        if noise != CLEAN:
+            read_noise(noise, hierarchy=options.hierarchy)
+    return options
+
+
+def main() -> None:
+    options, started = parse_options(), time.perf_counter()
+    folder = GridFolder(options.out, options.hierarchy)
+    weights = options.weights or str(shared_folder() / "weights" / "mobilenet_v2_imagenet.safetensors")
+    for dataset in options.dataset:
+        prepare_features(
+            dataset, folder.features(dataset), cache=options.cache or options.out / "cache",
+            backbone=options.backbone, weights=weights, workers=options.workers,
+        )  # fmt: skip
+    tuned = tune_all(folder, options)
+    experiments = list_experiments(options, tuned)
+    run_cells(folder, [c for e in experiments for c in e.cells], workers=options.workers, threads=options.threads)
+    print_machine(options.seeds)
+    summaries = [report_experiment(folder, experiment, settings=options.settings) for experiment in experiments]
+    draw_noises(folder, experiments, summaries)
+    tables = [path.read_text() for path in sorted(folder.results.glob("*.md"))]
+    (options.out / "tables.md").write_text("\n".join(tables))  # of this call and of those before it
+    write_record(
+        options.out / "record.json",
+        settings={**vars(options), "tuned": {" ".join(map(str, key)): value for key, value in tuned.items()}},
+        results={"seconds": time.perf_counter() - started, "experiments": summaries},
+    )
+
+
+def report_experiment(folder: GridFolder, experiment: Experiment, *, settings: str) -> dict[str, Any]:
+    """Print an experiment's table, and write it with its numbers and its pictures to OUT/results; the numbers."""
+    summary = summarise_experiment(folder, experiment)
+    text = format_experiment(summary)
+    print(f"\n{text}")
+    setting = experiment.setting
+    name = file_name(experiment.name, setting.dataset, setting.noise, f"{setting.width}d", settings)
+    out = folder.results / name
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.with_name(name + ".md").write_text(text + "\n")
+    out.with_name(name + ".json").write_text(json.dumps(summary, indent=1, default=str) + "\n")
+    plot_experiment(summary, out.with_name(name + ".png"))
+    return summary
+
+
+def draw_noises(
+    folder: GridFolder, experiments: Sequence[Experiment], summaries: Sequence[dict[str, Any]]
+) -> None:
+    """What several tables show together: Recall@1 by noise; what one shows beside its numbers: who finds whom."""
+    tables: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for experiment, summary in zip(experiments, summaries, strict=True):
+        setting = experiment.setting
+        if experiment.name == "table-3":
+            tables.setdefault((setting.dataset, setting.width), []).append(summary)
+            name = file_name("grid", setting.dataset, setting.noise, f"{setting.width}d")
+            shown = [row.name for row in experiment.rows if row.name in SHOWN_METHODS]
+            if shown:
+                draw_retrieval_grid(folder, experiment, folder.results / f"{name}.png", methods=shown)
+            draw_confidences(folder, experiment)
+    for (dataset, width), found in tables.items():
+        if len(found) > 1:
+            name = file_name("noise", dataset, f"{width}d")
+            (folder.results / f"{name}.md").write_text(format_noises(found) + "\n")
+            plot_noise(found, folder.results / f"{name}.png")
+
+
+def draw_confidences(folder: GridFolder, experiment: Experiment) -> None:
+    """Own-label confidences of right and wrong labels under Smooth Proxy-Anchor's smoothing function, first seed."""
+    cells = [row.cells[0] for row in experiment.rows if row.name == "spa"]
+    for cell in cells:
+        features, noisy = load_label_set(folder, cell.labels)
+        own = np.load(folder.confidences(cell.labels))[np.arange(len(noisy)), noisy]
+        wrong = noisy != features.train_labels
+        config = build_config(LossConfig, cell.settings)
+        name = file_name("confidences", cell.labels.dataset, cell.labels.noise)
+        plot_confidences(
+            own[~wrong], own[wrong], folder.results / f"{name}.png", lambda_=config.lambda_, beta=config.beta
+        )
+
+
+def tune_all(folder: GridFolder, options: argparse.Namespace) -> dict[tuple[str, int], dict[str, Any]]:
+    """Settings by (dataset, width); empty with --settings paper."""
+    if options.settings == "paper":
+        return {}
+    methods = sorted({*options.method, "spa", "proxy-anchor", "proxy-nca"} if options.table else options.method)
+    return {
+        (dataset, width): tune(
+            folder, dataset=dataset, width=width, methods=methods, noise=options.noise[0],
+            workers=options.workers, threads=options.threads,
+        )
+        for dataset, width in itertools.product(options.dataset, options.width)
+    }  # fmt: skip
+
+
+def list_experiments(
+    options: argparse.Namespace, tuned: dict[tuple[str, int], dict[str, Any]]
+) -> list[Experiment]:
+    """Table 3 of every dataset, noise and width; the other tables and ablations under the first noise and width."""
+    seeds, experiments = tuple(options.seeds), []
+
+    def setting(dataset: str, noise: str, width: int) -> Setting:
+        return Setting(dataset, noise, width, seeds, tuned.get((dataset, width), {}))
+
+    if "3" in options.table:
+        for each in itertools.product(options.dataset, options.noise, options.width):
+            experiments.append(table_3(setting(*each), options.method))
+    for dataset in options.dataset:
+        first = setting(dataset, options.noise[0], options.width[0])
+        experiments += [TABLES[number](first) for number in options.table if number in TABLES]
+        experiments += [ABLATIONS[name](first) for name in options.ablation]
+    if not experiments:
+        sys.exit("nothing to do: name a --table or an --ablation")
+    return experiments
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""ProcSim, SuperLoss and what they are made of, as loops over their printed equations.
+
+The losses run on 0-d float64 tensors, whose gradient is autograd's; confidences are plain floats, so constants.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tests.oracles.losses import Numbers, cosine
+
+
+def lambert_w(x: float) -> float:
+    """The principal branch by Newton's method in fifty digits, from above, where w exp(w) is convex."""
+    with localcontext() as context:
+        context.prec = 50
+        wanted = Decimal(x)
+        if wanted <= -1 / Decimal(1).exp():
+            return -1.0
+        w = (1 + wanted).ln() if wanted > 0 else Decimal(0)
+        for _ in range(2000):
+            step = (w - wanted / w.exp()) / (1 + w)
+            w -= step
+            if abs(step) < Decimal("1e-40") * max(abs(w), Decimal("1e-40")):
+                break
+        return float(w)
+
+
+def otsu_candidates(losses: Sequence[float]) -> list[tuple[Fraction, Fraction]]:
+    """(threshold, cost) of every midpoint of Algorithm 1, in exact arithmetic."""
+    exact = sorted(Fraction(loss) for loss in losses)
+    size = len(exact)
+    candidates = []
+    for i in range(2, size - 1):  # the paper's i, which counts from 1: 2..B-2
+        tau = (exact[i - 1] + exact[i]) / 2
+        low, high = [v for v in exact if v <= tau], [v for v in exact if v >= tau]
+        cost = (len(low) * _variance(low) + len(high) * _variance(high)) / size
+        candidates.append((tau, cost))
+    return candidates
+
+
+def otsu(losses: Sequence[float]) -> float:
+    """The first midpoint of least cost."""
+    return float(min(otsu_candidates(losses), key=lambda pair: pair[1])[0])
+
+
+def _variance(values: Sequence[Fraction]) -> Fraction:
+    mean = sum(values) / Fraction(len(values))
+    return sum((v - mean) ** 2 for v in values) / Fraction(len(values))
+
+
+def procsim_confidence(loss: float, tau: float, *, lambda_: float) -> float:
+    """ProcSim, Eq. 3."""
+    return math.exp(-lambert_w(max(0.0, (loss - tau) / (2 * lambda_))))
+
+
+def superloss_confidence(loss: float, tau: float, *, lambda_: float) -> float:
+    """ProcSim, Eq. 2."""
+    return math.exp(-lambert_w(0.5 * max(-2 / math.e, (loss - tau) / lambda_)))
+
+
+def proxy_nca(x: Sequence[Any], proxies: Numbers, label: int, *, scale: float) -> Any:
+    """-log of the softmax of the negative squared distances of one sample."""
+    powers = [torch.exp(-scale * _squared_distance(x, proxy)) for proxy in proxies]
+    return -torch.log(powers[label] / sum(powers))
+
+
+def multi_similarity(
+    embeddings: Numbers, labels: Sequence[int], i: int, *, alpha: float, beta: float, base: float, epsilon: float
+) -> Any:
+    """One sample's Multi-Similarity with its mined pairs (ProcSim, Eq. 5, for all pairs)."""
+    others = [j for j in range(len(labels)) if j != i]
+    similarity = {j: cosine(embeddings[i], embeddings[j]) for j in others}
+    positives = [j for j in others if labels[j] == labels[i]]
+    negatives = [j for j in others if labels[j] != labels[i]]
+    if not positives or not negatives:
+        return torch.zeros((), dtype=torch.float64)
+    hardest_negative = max(similarity[j].item() for j in negatives)
+    hardest_positive = min(similarity[j].item() for j in positives)
+    pull, push = 0.0, 0.0
+    for j in positives:
+        if similarity[j].item() - epsilon < hardest_negative:
+            pull = pull + torch.exp(-alpha * (similarity[j] - base))
+    for j in negatives:
+        if similarity[j].item() + epsilon > hardest_positive:
+            push = push + torch.exp(beta * (similarity[j] - base))
+    one = torch.ones((), dtype=torch.float64)
+    return torch.log(one + pull) / alpha + torch.log(one + push) / beta
+
+
+def language_guidance(embeddings: Numbers, similarities: Sequence[Sequence[float]]) -> Any:
+    """The mean over the rows of KL(language || visual)."""
+    total = torch.zeros((), dtype=torch.float64)
+    for x, row in zip(embeddings, similarities, strict=True):
+        visual = [torch.exp(cosine(x, other)) for other in embeddings]
+        language = [math.exp(value) for value in row]
+        for v, s in zip(visual, language, strict=True):
+            p, q = s / sum(language), v / sum(visual)
+            total = total + p * torch.log(p / q)
+    return total / len(similarities)
+
+
+def superloss(
+    embeddings: Numbers,
+    labels: Sequence[int],
+    *,
+    lambda_: float,
+    positive_margin: float,
+    negative_margin: float,
+    earlier: dict[bool, list[float]],
+) -> Any:
+    """The weighted contrastive loss; `earlier` has the pair losses of all iterations, and gets those of this one."""
+    losses: dict[bool, list[Any]] = {True: [], False: []}
+    for i, x in enumerate(embeddings):
+        for j, y in enumerate(embeddings):
+            if i == j:
+                continue
+            distance = torch.sqrt(_squared_distance(x, y))
+            same = labels[i] == labels[j]
+            loss = distance - positive_margin if same else negative_margin - distance
+            losses[same].append(torch.clamp(loss, min=0))
+    total = torch.zeros((), dtype=torch.float64)
+    for same, of_kind in losses.items():
+        earlier[same] += [loss.item() for loss in of_kind]
+        costly = [loss for loss in of_kind if loss.item() > 0]
+        if costly:
+            tau = math.fsum(earlier[same]) / len(earlier[same])
+            weighted = [superloss_confidence(loss.item(), tau, lambda_=lambda_) * loss for loss in costly]
+            total = total + sum(weighted) / len(costly)
+    return total
+
+
+def _squared_distance(x: Sequence[Any], y: Sequence[Any]) -> Any:
+    """Of two vectors brought to norm 1."""
+    x_norm, y_norm = (sum(v * v for v in vector) ** 0.5 for vector in (x, y))
+    return sum((a / x_norm - b / y_norm) ** 2 for a, b in zip(x, y, strict=True))
+
+
+def value_and_gradients(loss: Callable[..., Any], *matrices: Tensor) -> tuple[float, list[Tensor]]:
+    """A loss of matrices given as rows of numbers, and its gradients with respect to them, entry by entry."""
+    rows = [[[v.detach().clone().requires_grad_() for v in row] for row in matrix.double()] for matrix in matrices]
+    value = loss(*rows)
+    if not value.requires_grad:
+        return float(value), [torch.zeros_like(matrix, dtype=torch.float64) for matrix in matrices]
+    gradients = []
+    for leaves, matrix in zip(rows, matrices, strict=True):
+        flat = [v for row in leaves for v in row]
+        found = torch.autograd.grad(value, flat, allow_unused=True, retain_graph=True)
+        zero = torch.zeros((), dtype=torch.float64)
+        gradients.append(torch.stack([zero if g is None else g for g in found]).reshape(matrix.shape))
+    return float(value.detach()), gradients

@@ -1,0 +1,68 @@
+"""Batches for the tests of the losses, and a loss's value with its gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from hypothesis import strategies as st
+from torch import Tensor
+
+from training.losses.interface import Batch
+
+NORMALISATIONS = ("all", "present")
+SIZES = st.fixed_dictionaries(
+    {
+        "seed": st.integers(0, 2**31),
+        "batch": st.integers(1, 5),
+        "classes": st.integers(1, 4),
+        "width": st.integers(2, 4),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """Float64 (B, D) embeddings, (C, D) proxies, (B, C) confidences and (C,) margins, and (B,) labels."""
+
+    embeddings: Tensor
+    proxies: Tensor
+    confidences: Tensor
+    margins: Tensor
+    labels: Tensor
+
+    @property
+    def batch(self) -> Batch:
+        return Batch(labels=self.labels, rows=torch.arange(len(self.labels)), confidences=self.confidences)
+
+
+def draw(seed: int, *, batch: int, classes: int, width: int) -> Draw:
+    """Random numbers, the confidences around lambda as often as anywhere."""
+    generator = torch.Generator().manual_seed(seed)
+    embeddings = torch.randn(batch, width, dtype=torch.float64, generator=generator)
+    proxies = torch.randn(classes, width, dtype=torch.float64, generator=generator)
+    anywhere = torch.rand(batch, classes, dtype=torch.float64, generator=generator)
+    near = 0.1 + 0.03 * torch.randn(batch, classes, dtype=torch.float64, generator=generator)
+    chosen = torch.rand(batch, classes, generator=generator) < 0.5
+    margins = 0.02 + 0.3 * torch.rand(classes, dtype=torch.float64, generator=generator)
+    labels = torch.randint(classes, (batch,), generator=generator)
+    return Draw(embeddings, proxies, torch.where(chosen, near, anywhere).clamp(0, 1), margins, labels)
+
+
+def value_and_gradients(
+    loss: Callable[..., Tensor], inputs: Sequence[Tensor], target: Tensor, **options: object
+) -> tuple[Tensor, ...]:
+    """The loss of (*inputs, target), then its gradient by every input."""
+    leaves = [tensor.detach().clone().requires_grad_() for tensor in inputs]
+    value = loss(*leaves, target, **options)
+    return value.detach(), *torch.autograd.grad(value, leaves)
+
+
+def assert_is_the_equation(
+    found: Sequence[Tensor], *, value: float, gradients: Sequence[Tensor], within: float = 1e-10
+) -> None:
+    """The result of `value_and_gradients` is that of an oracle."""
+    assert abs(float(found[0]) - value) <= within
+    for got, wanted in zip(found[1:], gradients, strict=True):
+        torch.testing.assert_close(got, wanted, rtol=within, atol=within)

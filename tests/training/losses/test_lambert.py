@@ -1,0 +1,71 @@
+"""Lambert's W against its definition, scipy, and Newton's method in fifty digits around the branch point."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import lambertw
+
+from tests.oracles import confidence_losses as oracle
+from training.losses.lambert import lambert_w
+
+
+def w_of(x: float) -> float:
+    return float(lambert_w(torch.tensor(x, dtype=torch.float64)))
+
+
+def test_w_agrees_with_scipy_over_all_magnitudes() -> None:
+    x = np.concatenate([10.0 ** np.linspace(-12, 300, 3000), -(10.0 ** np.linspace(-12, math.log10(0.36), 1000))])
+    torch.testing.assert_close(
+        lambert_w(torch.from_numpy(x)), torch.from_numpy(lambertw(x).real), rtol=1e-12, atol=0
+    )
+
+
+@given(exponent=st.floats(-12, 300), sign=st.sampled_from([1, -1]))
+@settings(max_examples=100, deadline=None)
+def test_w_is_the_number_that_times_its_exponential_is_x(exponent: float, sign: int) -> None:
+    x = sign * 10.0 ** (min(exponent, math.log10(0.36)) if sign < 0 else exponent)
+    assert w_of(x) == pytest.approx(oracle.lambert_w(x), rel=1e-13, abs=0)
+
+
+@given(exponent=st.floats(-17, -1))
+@settings(max_examples=100, deadline=None)
+def test_w_keeps_its_digits_down_to_the_branch_point(exponent: float) -> None:
+    x = -1 / math.e + 10.0**exponent  # some of these are the branch point itself
+    assert w_of(x) == pytest.approx(oracle.lambert_w(x), rel=1e-14, abs=0)
+
+
+def test_w_at_its_landmarks() -> None:
+    assert w_of(0.0) == 0.0
+    assert w_of(-1 / math.e) == -1.0
+    assert w_of(math.e) == pytest.approx(1, rel=1e-15)
+    assert w_of(math.inf) == math.inf
+    assert w_of(5e-324) == 5e-324
+    assert math.isfinite(w_of(1.7e308))
+
+
+def test_what_rounding_puts_below_the_branch_point_counts_as_it_and_the_rest_is_no_number() -> None:
+    assert float(lambert_w(torch.tensor(-1 / math.e, dtype=torch.float32))) == -1.0
+    assert math.isnan(w_of(-0.368))
+    assert math.isnan(w_of(-math.inf))
+    assert math.isnan(w_of(math.nan))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_w_keeps_shape_and_type_and_carries_no_gradient(dtype: torch.dtype) -> None:
+    x = torch.tensor([[0.5, 1e30], [-0.2, 0.0]], dtype=dtype, requires_grad=True)
+    w = lambert_w(x)
+    assert w.shape == (2, 2)
+    assert w.dtype == dtype
+    assert not w.requires_grad
+    expected = torch.from_numpy(lambertw(x.detach().double().numpy()).real).to(dtype)
+    torch.testing.assert_close(w, expected, rtol=4 * torch.finfo(dtype).eps, atol=0)
+
+
+def test_w_of_nothing_is_nothing() -> None:
+    assert lambert_w(torch.zeros(0)).shape == (0,)

@@ -1,0 +1,242 @@
+"""The losses of pytorch-metric-learning: the library's own values, training, resuming, and without the library."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from pytorch_metric_learning import losses as library
+from torch import Tensor, nn
+
+from index.errors import InputError, MissingDependencyError
+from tests.training.losses.draws import draw
+from training.checkpoint import (
+    load_checkpoint,
+    pack_modules,
+    pack_optimizer,
+    save_checkpoint,
+    unpack_module,
+    unpack_optimizer,
+)
+from training.loss_config import LIBRARY_METHODS
+from training.losses.interface import Batch
+from training.losses.library import LibraryLoss, build_library_loss
+
+CLASSES, WIDTH, MEMORY = 3, 4, 1024
+WITH_WEIGHTS = ("soft-triple", "norm-softmax")
+OF_PAIRS = tuple(method for method in LIBRARY_METHODS if method not in WITH_WEIGHTS)
+THEIRS: dict[str, Callable[[], nn.Module]] = {
+    "triplet": lambda: library.TripletMarginLoss(margin=0.05),
+    "contrastive": lambda: library.ContrastiveLoss(pos_margin=0, neg_margin=1),
+    "lifted-structure": lambda: library.LiftedStructureLoss(neg_margin=1, pos_margin=0),
+    "circle": lambda: library.CircleLoss(m=0.4, gamma=80),
+    "soft-triple": lambda: library.SoftTripleLoss(CLASSES, WIDTH, centers_per_class=10, la=20, gamma=0.1, margin=0.01),
+    "norm-softmax": lambda: library.NormalizedSoftmaxLoss(CLASSES, WIDTH, temperature=0.05),
+    "fast-ap": lambda: library.FastAPLoss(num_bins=10),
+    "cross-batch-memory": lambda: library.CrossBatchMemory(library.ContrastiveLoss(), WIDTH, memory_size=MEMORY),
+}  # fmt: skip
+
+
+def build(method: str, *, seed: int = 0) -> LibraryLoss:
+    generator = torch.Generator().manual_seed(seed)
+    return build_library_loss(method, class_count=CLASSES, embedding_dim=WIDTH, generator=generator)
+
+
+def draw_batch(seed: int, *, size: int = 12) -> tuple[Tensor, Batch]:
+    drawn = draw(seed, batch=size, classes=CLASSES, width=WIDTH)
+    return drawn.embeddings.float(), drawn.batch
+
+
+class Training:
+    """A linear embedding and a loss that learn three noisy directions, a new batch of them every step."""
+
+    def __init__(self, method: str, *, seed: int = 0, size: int = 24) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        self.head = nn.Linear(6, WIDTH)
+        for weights in self.head.parameters():
+            weights.data = 0.3 * torch.randn(weights.shape, generator=generator)
+        self.loss = build(method, seed=seed)
+        groups = [
+            {"params": list(self.head.parameters()), "lr": 0.03},
+            *self.loss.parameter_groups(proxy_lr=0.03, weight_decay=1e-4),
+        ]
+        self.optimizer = torch.optim.AdamW(groups, fused=True)
+        self.size = size
+
+    def step(self, number: int) -> float:
+        generator = torch.Generator().manual_seed(number)
+        labels = torch.arange(self.size) % CLASSES
+        noise = torch.randn(self.size, 6, generator=generator)
+        features = nn.functional.one_hot(labels, 6) + 0.3 * noise
+        value = self.loss(self.head(features), Batch(labels=labels, rows=torch.arange(self.size)))
+        self.optimizer.zero_grad()
+        value.backward()
+        self.optimizer.step()
+        return value.item()
+
+    def tensors(self) -> dict[str, Tensor]:
+        return pack_modules(head=self.head, loss=self.loss) | pack_optimizer(self.optimizer)
+
+    def restore(self, path: Path) -> None:
+        tensors, _ = load_checkpoint(path)
+        unpack_module(self.head, tensors, name="head")
+        unpack_module(self.loss, tensors, name="loss")
+        unpack_optimizer(self.optimizer, tensors)
+
+
+@pytest.mark.parametrize("method", LIBRARY_METHODS)
+def test_a_loss_is_the_librarys_own_in_value_and_gradient_batch_after_batch(method: str) -> None:
+    ours, theirs = build(method), THEIRS[method]()
+    weights = {f"inner.{name}": weight for name, weight in theirs.named_parameters()}
+    ours.load_state_dict({**ours.state_dict(), **weights})
+    for seed in range(3):
+        embeddings, batch = draw_batch(seed)
+        found, wanted = (embeddings.clone().requires_grad_() for _ in range(2))
+        value, expected = ours(found, batch), theirs(wanted, batch.labels)
+        value.backward()
+        expected.backward()
+        assert value.item() > 0
+        assert torch.equal(value, expected)
+        assert torch.equal(found.grad, wanted.grad)
+
+
+@pytest.mark.parametrize("method", LIBRARY_METHODS)
+def test_training_lowers_the_loss(method: str) -> None:
+    training = Training(method)
+    values = [training.step(number) for number in range(60)]  # the memory starts to forget at 43
+    assert sum(values[-3:]) < 0.9 * sum(values[:3])
+
+
+@pytest.mark.parametrize("method", LIBRARY_METHODS)
+def test_a_resumed_training_goes_on_bit_by_bit(method: str, tmp_path: Path) -> None:
+    _assert_resumes(method, tmp_path / "c", stop=3, steps=6, size=24)
+
+
+@pytest.mark.parametrize("stop", [2, 3, 5])  # 800 of 1024 places written; once round; twice round
+def test_a_resumed_training_has_the_memory_of_before_full_or_not(stop: int, tmp_path: Path) -> None:
+    _assert_resumes("cross-batch-memory", tmp_path / "c", stop=stop, steps=7, size=400)
+
+
+def _assert_resumes(method: str, path: Path, *, stop: int, steps: int, size: int) -> None:
+    straight = Training(method, size=size)
+    for number in range(steps):
+        if number == stop:
+            save_checkpoint(path, straight.tensors(), state={})
+        straight.step(number)
+    resumed = Training(method, seed=1, size=size)
+    resumed.restore(path)
+    for number in range(stop, steps):
+        resumed.step(number)
+    tensors = resumed.tensors()
+    assert tensors.keys() == straight.tensors().keys()
+    assert all(torch.equal(tensor, tensors[name]) for name, tensor in straight.tensors().items())
+
+
+def test_the_memory_forms_pairs_with_earlier_batches() -> None:
+    loss = build("cross-batch-memory")
+    (first, batch), (second, _) = draw_batch(1), draw_batch(2)
+    alone = build("cross-batch-memory")(second, batch)
+    loss(first, batch)
+    assert not torch.equal(loss(second, batch), alone)
+
+
+def test_a_batch_larger_than_the_memory_is_refused() -> None:
+    loss = build("cross-batch-memory")
+    assert loss(*draw_batch(1, size=MEMORY)).isfinite()
+    with pytest.raises(InputError, match="remembers 1024 embeddings, but a batch has 1025: lower --batch-size"):
+        loss(*draw_batch(1, size=MEMORY + 1))
+
+
+@pytest.mark.parametrize("method", WITH_WEIGHTS)
+def test_weights_come_from_the_generator_and_leave_the_global_one_as_it_was(method: str) -> None:
+    before = torch.random.get_rng_state()
+    (first,), (again,), (other,) = (list(build(method, seed=seed).parameters()) for seed in (0, 0, 1))
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
+@pytest.mark.parametrize("method", LIBRARY_METHODS)
+def test_weights_train_at_the_rate_of_proxies(method: str) -> None:
+    loss = build(method)
+    groups = loss.parameter_groups(proxy_lr=0.02, weight_decay=1e-4)
+    listed = [parameter for group in groups for parameter in group["params"]]
+    assert len(listed) == (method in WITH_WEIGHTS)
+    assert sorted(map(id, listed)) == sorted(map(id, loss.parameters()))
+    assert all((group["lr"], group["weight_decay"]) == (0.02, 1e-4) for group in groups)
+
+
+@pytest.mark.parametrize("method", LIBRARY_METHODS)
+def test_under_bfloat16_autocast_the_loss_is_the_float32_loss_of_the_same_numbers(method: str) -> None:
+    embeddings, batch = draw_batch(3)
+    rounded = embeddings.bfloat16().requires_grad_()
+    loss = build(method)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = loss(rounded, batch)
+    inside.backward()
+    assert inside.dtype == torch.float32
+    assert torch.equal(inside, build(method)(rounded.float(), batch))
+    assert rounded.grad.isfinite().all()
+    assert all(parameter.grad.dtype == torch.float32 for parameter in loss.parameters())
+
+
+@pytest.mark.parametrize("method", LIBRARY_METHODS)
+def test_float64_embeddings_have_a_float64_loss(method: str) -> None:
+    embeddings, batch = draw_batch(4)
+    assert build(method)(embeddings.double(), batch).dtype == torch.float64
+
+
+@pytest.mark.parametrize(
+    ("method", "labels"),
+    [
+        *((method, []) for method in LIBRARY_METHODS),
+        *((method, [1]) for method in OF_PAIRS),
+        *(
+            (method, [0, 1, 2]) for method in ("triplet", "lifted-structure", "circle", "fast-ap")
+        ),  # no positive pair
+        *((method, [1, 1, 1]) for method in ("triplet", "lifted-structure", "circle")),  # no negative pair
+    ],
+)
+def test_a_batch_without_the_pairs_that_a_loss_needs_costs_exactly_nothing(method: str, labels: list[int]) -> None:
+    loss = build(method)
+    embeddings = draw_batch(5, size=len(labels))[0].requires_grad_()
+    batch = Batch(labels=torch.tensor(labels, dtype=torch.int64), rows=torch.arange(len(labels)))
+    value = loss(embeddings, batch)
+    value.backward()
+    assert value.shape == ()
+    assert value.item() == 0.0
+    for tensor in (embeddings, *loss.parameters()):
+        assert torch.equal(tensor.grad, torch.zeros_like(tensor))
+
+
+def test_a_batch_of_none_leaves_the_memory_as_it_was() -> None:
+    loss = build("cross-batch-memory")
+    before = {name: tensor.clone() for name, tensor in loss.state_dict().items()}
+    loss(*draw_batch(6, size=0))
+    assert all(torch.equal(tensor, before[name]) for name, tensor in loss.state_dict().items())
+
+
+@pytest.mark.parametrize("method", LIBRARY_METHODS)
+def test_embeddings_on_top_of_each_other_have_finite_gradients(method: str) -> None:
+    embeddings = torch.ones(6, WIDTH).requires_grad_()
+    value = build(method)(embeddings, Batch(labels=torch.arange(6) % CLASSES, rows=torch.arange(6)))
+    value.backward()
+    assert value.isfinite()
+    assert embeddings.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("method", LIBRARY_METHODS)
+def test_without_the_library_the_extra_is_named(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pytorch_metric_learning", None)
+    told = rf"--method {method} needs the package 'pytorch-metric-learning'.*pip install 'retrieval-app\[losses\]'"
+    with pytest.raises(MissingDependencyError, match=told):
+        build(method)
+
+
+def test_the_library_is_not_imported_before_one_of_its_losses_is_asked_for() -> None:
+    program = "import sys, training.losses.methods; sys.exit('pytorch_metric_learning' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

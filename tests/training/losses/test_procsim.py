@@ -1,0 +1,312 @@
+"""ProcSim against loops over its equations, its claims as properties, and what its parts may and may not touch."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from tests.oracles import confidence_losses as oracle
+from training.loss_config import LossConfig, ProcSimConfig
+from training.losses.guidance import Guidance, language_guidance_loss
+from training.losses.interface import Batch
+from training.losses.multi_similarity import multi_similarity_losses
+from training.losses.procsim import ProcSim, procsim_confidences
+from training.losses.proxy_nca import proxy_nca_losses
+from training.losses.thresholds import mixture_threshold, otsu_threshold
+
+MS = {"alpha": 2.0, "beta": 50.0, "base": 0.5, "epsilon": 0.1}
+BASES = ("multi-similarity", "proxy-nca")
+CLASSES, WIDTH = 3, 4
+
+# exact in float64, and so are their midpoints and shifts
+losses_of_a_batch = st.lists(st.integers(0, 1024).map(lambda number: number / 64), min_size=4, max_size=12)
+
+
+def make_loss(*, guidance=None, classes: int = CLASSES, **options) -> ProcSim:
+    if options.get("omega"):
+        options["guidance"] = "similarities.npz"
+    config = LossConfig(method="procsim", procsim=ProcSimConfig(**options))
+    generator = torch.Generator().manual_seed(0)
+    return ProcSim(
+        config, class_count=classes, embedding_dim=WIDTH, generator=generator, guidance=guidance
+    ).double()
+
+
+def draw_batch(seed: int, *, batch: int, classes: int = CLASSES) -> tuple[Tensor, Batch]:
+    generator = torch.Generator().manual_seed(seed)
+    embeddings = torch.randn(batch, WIDTH, dtype=torch.float64, generator=generator)
+    labels = torch.randint(classes, (batch,), generator=generator)
+    return embeddings.requires_grad_(), Batch(labels=labels, rows=torch.arange(batch))
+
+
+def confidences_of(losses: list[float], *, lambda_: float = 0.1) -> Tensor:
+    batch = torch.tensor(losses, dtype=torch.float64)
+    return procsim_confidences(batch, otsu_threshold(batch), lambda_=lambda_)
+
+
+def is_clean(losses: list[float]) -> Tensor:
+    batch = torch.tensor(losses, dtype=torch.float64)
+    return batch <= otsu_threshold(batch)
+
+
+@given(losses=losses_of_a_batch, shift=st.integers(-6400, 6400).map(lambda number: number / 64))
+@settings(max_examples=100, deadline=None)
+def test_claim_1_confidences_do_not_change_when_all_losses_shift(losses: list[float], shift: float) -> None:
+    assert torch.equal(confidences_of(losses), confidences_of([loss + shift for loss in losses]))
+
+
+@given(losses=losses_of_a_batch, lambda_=st.sampled_from([0.01, 0.1, 1.0, 10.0]))
+@settings(max_examples=100, deadline=None)
+def test_claim_2_a_larger_loss_never_has_the_larger_confidence(losses: list[float], lambda_: float) -> None:
+    sigma = confidences_of(sorted(losses), lambda_=lambda_)
+    assert (sigma.diff() <= 0).all()
+
+
+def test_the_converse_of_claim_2_fails_as_all_losses_below_the_threshold_are_believed() -> None:
+    sigma = confidences_of([0.1, 0.2, 9.0, 9.1])
+    assert sigma[0] == sigma[1] == 1.0  # equal confidences, unequal losses
+    assert sigma[2] > sigma[3]
+
+
+@given(losses=losses_of_a_batch, lambda_=st.floats(1e-6, 1e6))
+@settings(max_examples=100, deadline=None)
+def test_claim_3_confidences_lie_between_0_and_1(losses: list[float], lambda_: float) -> None:
+    sigma = confidences_of(losses, lambda_=lambda_)
+    assert (sigma >= 0).all()
+    assert (sigma <= 1).all()
+
+
+@given(losses=losses_of_a_batch)
+@settings(max_examples=100, deadline=None)
+def test_claim_4_a_tiny_lambda_believes_clean_samples_only(losses: list[float]) -> None:
+    for lambda_ in (1e-300, 5e-324):  # the second overflows
+        sigma = confidences_of(losses, lambda_=lambda_)
+        clean = is_clean(losses)
+        assert (sigma[clean] == 1).all()
+        assert (sigma[~clean] < 1e-200).all()
+
+
+@given(losses=losses_of_a_batch)
+@settings(max_examples=50, deadline=None)
+def test_claim_5_a_huge_lambda_believes_everybody(losses: list[float]) -> None:
+    assert (confidences_of(losses, lambda_=1e30) == 1).all()
+    assert (confidences_of(losses, lambda_=math.inf) == 1).all()
+
+
+@given(losses=losses_of_a_batch, lambda_=st.sampled_from([0.01, 0.1, 1.0, 10.0]))
+@settings(max_examples=100, deadline=None)
+def test_confidences_are_equation_3(losses: list[float], lambda_: float) -> None:
+    tau = oracle.otsu(losses)
+    expected = [oracle.procsim_confidence(loss, tau, lambda_=lambda_) for loss in losses]
+    torch.testing.assert_close(
+        confidences_of(losses, lambda_=lambda_), torch.tensor(expected, dtype=torch.float64), rtol=1e-12, atol=0
+    )
+
+
+def test_confidences_are_constants_of_the_type_of_the_losses() -> None:
+    losses = torch.rand(6, requires_grad=True)
+    sigma = procsim_confidences(losses, losses.mean(), lambda_=0.1)
+    assert (sigma.dtype, sigma.requires_grad) == (torch.float32, False)
+
+
+@given(
+    seed=st.integers(0, 2**31),
+    batch=st.integers(1, 7),
+    base=st.sampled_from(BASES),
+    lambda_=st.sampled_from([0.01, 0.1, 1.0]),
+)
+@settings(max_examples=40, deadline=None)
+def test_procsim_is_equation_4_in_value_and_gradient(seed: int, batch: int, base: str, lambda_: float) -> None:
+    loss = make_loss(procsim_base=base, procsim_lambda=lambda_, procsim_scale=2.0)
+    embeddings, given_batch = draw_batch(seed, batch=batch)
+    value = loss(embeddings, given_batch)
+    value.backward()
+
+    labels = given_batch.labels.tolist()
+    fixed = embeddings.detach().unbind()
+    noise = [oracle.proxy_nca(x, loss.proxies.detach(), y, scale=2.0) for x, y in zip(fixed, labels, strict=True)]
+    tau = oracle.otsu([float(n) for n in noise]) if batch >= 4 else math.inf
+    sigma = [oracle.procsim_confidence(float(n), tau, lambda_=lambda_) for n in noise]
+
+    def equation_4(x, *base_proxies):
+        terms = [
+            oracle.proxy_nca(x[i], base_proxies[0], labels[i], scale=8.0)
+            if base_proxies
+            else oracle.multi_similarity(x, labels, i, **MS)
+            for i in range(batch)
+        ]
+        return sum(s * term for s, term in zip(sigma, terms, strict=True)) / batch
+
+    trained = [loss.base_proxies] if base == "proxy-nca" else []
+    expected, gradients = oracle.value_and_gradients(equation_4, embeddings, *trained)
+    assert value.item() == pytest.approx(expected, abs=1e-10)
+    for tensor, gradient in zip([embeddings, *trained], gradients, strict=True):
+        torch.testing.assert_close(tensor.grad, gradient, rtol=1e-10, atol=1e-10)
+
+    _, (by_proxy,) = oracle.value_and_gradients(
+        lambda p: sum(oracle.proxy_nca(x, p, y, scale=2.0) for x, y in zip(fixed, labels, strict=True)) / batch,
+        loss.proxies,
+    )
+    torch.testing.assert_close(loss.proxies.grad, by_proxy, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_a_huge_lambda_is_plain_training(base: str) -> None:
+    embeddings, batch = draw_batch(1, batch=12)
+    loss = make_loss(procsim_base=base, procsim_lambda=1e300)
+    if base == "proxy-nca":
+        plain = proxy_nca_losses(embeddings, loss.base_proxies, batch.labels, scale=8.0).mean()
+    else:
+        plain = multi_similarity_losses(embeddings, batch.labels, **MS).mean()
+    value = loss(embeddings, batch)
+    torch.testing.assert_close(value, plain, rtol=1e-14, atol=0)
+    for got, wanted in zip(
+        torch.autograd.grad(value, embeddings), torch.autograd.grad(plain, embeddings), strict=True
+    ):
+        torch.testing.assert_close(got, wanted, rtol=1e-12, atol=1e-15)
+
+
+def test_gradients_agree_with_finite_differences() -> None:
+    embeddings, batch = draw_batch(2, batch=6)
+    loss = make_loss(procsim_base="proxy-nca", procsim_lambda=1e300)
+    assert torch.autograd.gradcheck(lambda x: loss(x, batch), (embeddings,))
+
+
+def test_a_wrong_label_near_another_proxy_loses_its_weight() -> None:
+    loss = make_loss(procsim_base="proxy-nca", procsim_lambda=0.01)
+    with torch.no_grad():
+        loss.proxies.copy_(torch.eye(CLASSES, WIDTH))
+    embeddings = loss.proxies.detach().repeat(4, 1) + 0.01 * torch.randn(12, WIDTH, dtype=torch.float64)
+    labels = torch.arange(CLASSES).repeat(4)
+    labels[:2] = torch.tensor([1, 0])  # swapped
+    embeddings.requires_grad_()
+    loss(embeddings, Batch(labels=labels, rows=torch.arange(12))).backward()
+    noise = proxy_nca_losses(embeddings, loss.proxies, labels, scale=1.0).detach()
+    sigma = procsim_confidences(noise, otsu_threshold(noise), lambda_=0.01)
+    assert (sigma[:2] < 0.2).all()
+    assert (sigma[2:] == 1).all()
+    plain = proxy_nca_losses(embeddings, loss.base_proxies, labels, scale=8.0).sum() / 12
+    (unweighted,) = torch.autograd.grad(plain, embeddings)
+    torch.testing.assert_close(embeddings.grad, sigma[:, None] * unweighted)
+
+
+@pytest.mark.parametrize("threshold", ["otsu", "mixture"])
+def test_a_batch_of_fewer_than_four_is_believed(threshold: str) -> None:
+    embeddings, batch = draw_batch(3, batch=3)
+    loss = make_loss(procsim_base="proxy-nca", procsim_threshold=threshold, procsim_lambda=1e-6)
+    plain = proxy_nca_losses(embeddings, loss.base_proxies, batch.labels, scale=8.0).mean()
+    torch.testing.assert_close(loss(embeddings, batch), plain, rtol=1e-14, atol=0)
+
+
+def test_the_named_threshold_is_the_one_used() -> None:
+    embeddings, batch = draw_batch(4, batch=24)
+    values = {}
+    for name in ("otsu", "mixture", "global-average"):
+        loss = make_loss(procsim_base="proxy-nca", procsim_threshold=name)
+        noise = proxy_nca_losses(embeddings, loss.proxies, batch.labels, scale=1.0).detach()
+        threshold = {"otsu": otsu_threshold, "mixture": mixture_threshold, "global-average": Tensor.mean}[name](
+            noise
+        )
+        sigma = procsim_confidences(noise, threshold, lambda_=0.1)
+        expected = (sigma * proxy_nca_losses(embeddings, loss.base_proxies, batch.labels, scale=8.0)).mean()
+        values[name] = loss(embeddings, batch).item()
+        assert values[name] == pytest.approx(expected.item(), rel=1e-12)
+    assert len(set(values.values())) == 3
+
+
+def test_the_global_average_goes_on_in_a_resumed_run() -> None:
+    loss, resumed = (make_loss(procsim_threshold="global-average") for _ in range(2))
+    loss(*draw_batch(5, batch=8))
+    resumed.load_state_dict(loss.state_dict())
+    later = draw_batch(6, batch=8)
+    assert torch.equal(loss(*later), resumed(*later))
+    assert float(resumed.average.count) == 16
+
+
+def test_the_proxies_that_find_noise_are_trained_as_by_an_adam_of_their_own() -> None:
+    loss = make_loss(procsim_base="proxy-nca")
+    groups = loss.parameter_groups(proxy_lr=0.5, weight_decay=0.1)
+    assert [(group["lr"], group["weight_decay"]) for group in groups] == [(1e-3, 0.0), (0.5, 0.1)]
+    assert [id(p) for group in groups for p in group["params"]] == [id(loss.proxies), id(loss.base_proxies)]
+
+    alone = nn.Parameter(loss.proxies.detach().clone())
+    together, independent = (
+        torch.optim.AdamW(groups),
+        torch.optim.Adam([alone]),
+    )  # Adam's defaults, as in the paper
+    for step in range(4):
+        embeddings, batch = draw_batch(step, batch=8)
+        together.zero_grad()
+        loss(embeddings, batch).backward()
+        together.step()
+        independent.zero_grad()
+        proxy_nca_losses(embeddings.detach(), alone, batch.labels, scale=1.0).mean().backward()
+        independent.step()
+    torch.testing.assert_close(loss.proxies, alone, rtol=1e-12, atol=0)
+
+
+def test_multi_similarity_needs_no_second_proxies() -> None:
+    loss = make_loss()
+    assert [name for name, _ in loss.named_parameters()] == ["proxies"]
+    assert len(loss.parameter_groups(proxy_lr=0.5, weight_decay=0.1)) == 1
+
+
+def test_guidance_is_added_with_its_weight_and_not_touched_by_confidences() -> None:
+    embeddings, batch = draw_batch(7, batch=8)
+    source = Guidance(torch.rand(CLASSES, CLASSES), by="classes")
+    plain, guided = make_loss(), make_loss(omega=5.5, guidance=source)
+    expected = plain(embeddings, batch) + 5.5 * language_guidance_loss(embeddings, source.similarities(batch))
+    value = guided(embeddings, batch)
+    torch.testing.assert_close(value, expected, rtol=1e-12, atol=0)
+    torch.testing.assert_close(*(torch.autograd.grad(v, embeddings)[0] for v in (value, expected)))
+
+
+def test_any_callable_guides() -> None:
+    embeddings, batch = draw_batch(8, batch=8)
+    by_row = torch.rand(8, 8)
+    guided = make_loss(omega=1.0, guidance=lambda given_batch: by_row[given_batch.rows][:, given_batch.rows])
+    expected = make_loss()(embeddings, batch) + language_guidance_loss(embeddings, by_row)
+    torch.testing.assert_close(guided(embeddings, batch), expected, rtol=1e-12, atol=0)
+
+
+def test_without_weight_guidance_is_not_evaluated_and_with_weight_it_must_be_there() -> None:
+    def refuse(_: Batch) -> Tensor:
+        raise AssertionError("evaluated")
+
+    assert make_loss(guidance=refuse)(*draw_batch(9, batch=4)).isfinite()
+    with pytest.raises(ValueError, match="pass guidance"):
+        make_loss(omega=1.0)
+
+
+@pytest.mark.parametrize("base", BASES)
+@pytest.mark.parametrize("threshold", ["otsu", "mixture", "global-average"])
+def test_an_empty_batch_costs_exactly_nothing(base: str, threshold: str) -> None:
+    loss = make_loss(procsim_base=base, procsim_threshold=threshold)
+    value = loss(*draw_batch(10, batch=0))
+    value.backward()
+    assert value.item() == 0.0
+    assert not loss.proxies.grad.any()
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_under_bfloat16_autocast_the_loss_is_the_float32_loss_of_the_same_numbers(base: str) -> None:
+    embeddings, batch = draw_batch(11, batch=16)
+    rounded = embeddings.detach().bfloat16()
+    loss = make_loss(procsim_base=base, omega=1.0, guidance=Guidance(torch.eye(CLASSES), by="classes")).float()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = loss(rounded, batch)
+    assert inside.dtype == torch.float32
+    assert torch.equal(inside, loss(rounded.float(), batch))
+
+
+@pytest.mark.parametrize("name", ["procsim_lambda", "procsim_scale", "procsim_proxy_lr"])
+def test_scales_and_rates_must_be_positive(name: str) -> None:
+    from index.errors import InputError
+
+    with pytest.raises(InputError, match=f"--{name.replace('_', '-')} must be greater than 0"):
+        ProcSimConfig(**{name: 0.0})

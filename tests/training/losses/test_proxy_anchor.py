@@ -1,0 +1,78 @@
+"""Proxy-Anchor against a loop over its equation and against pytorch-metric-learning."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from tests.oracles import losses as oracle
+from tests.training.losses.draws import NORMALISATIONS, SIZES, assert_is_the_equation, draw, value_and_gradients
+from training.loss_config import LossConfig
+from training.losses.proxy_anchor import ProxyAnchor, proxy_anchor_loss
+
+OPTIONS = {"alpha": 32.0, "delta": 0.1}
+
+
+@given(sizes=SIZES, normalisation=st.sampled_from(NORMALISATIONS))
+@settings(max_examples=40, deadline=None)
+def test_proxy_anchor_is_its_equation_in_value_and_gradient(sizes, normalisation) -> None:
+    drawn = draw(**sizes)
+    inputs, labels = (drawn.embeddings, drawn.proxies), drawn.labels.tolist()
+    options = {**OPTIONS, "negative_normalisation": normalisation}
+    assert_is_the_equation(
+        value_and_gradients(proxy_anchor_loss, inputs, drawn.labels, **options),
+        value=oracle.proxy_anchor(*(tensor.tolist() for tensor in inputs), labels, **options),
+        gradients=oracle.gradients(oracle.proxy_anchor, inputs, labels, **options),
+    )
+
+
+@pytest.mark.parametrize("normalisation", NORMALISATIONS)
+def test_gradients_agree_with_finite_differences(normalisation: str) -> None:
+    drawn = draw(3, batch=5, classes=3, width=4)
+    inputs = (drawn.embeddings.requires_grad_(), drawn.proxies.requires_grad_())
+    options = {"alpha": 4.0, "delta": 0.1, "negative_normalisation": normalisation}
+    assert torch.autograd.gradcheck(lambda x, p: proxy_anchor_loss(x, p, drawn.labels, **options), inputs)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_proxy_anchor_agrees_with_pytorch_metric_learning(seed: int) -> None:
+    from pytorch_metric_learning.losses import ProxyAnchorLoss
+
+    drawn = draw(seed, batch=20, classes=6, width=8)
+    theirs = ProxyAnchorLoss(num_classes=6, embedding_size=8, margin=0.1, alpha=32).double()
+    theirs.proxies = nn.Parameter(drawn.proxies.clone())
+    x = drawn.embeddings.clone().requires_grad_()
+    expected = theirs(x, drawn.labels)
+    expected.backward()
+    assert_is_the_equation(
+        value_and_gradients(proxy_anchor_loss, (drawn.embeddings, drawn.proxies), drawn.labels, **OPTIONS),
+        value=float(expected.detach()),
+        gradients=(x.grad, theirs.proxies.grad),
+    )
+
+
+@pytest.mark.parametrize("normalisation", NORMALISATIONS)
+def test_an_empty_batch_costs_exactly_nothing(normalisation: str) -> None:
+    drawn = draw(4, batch=0, classes=3, width=4)
+    value, _, by_proxy = value_and_gradients(
+        proxy_anchor_loss, (drawn.embeddings, drawn.proxies), drawn.labels, negative_normalisation=normalisation
+    )
+    assert float(value) == 0.0
+    assert not by_proxy.any()
+
+
+@pytest.mark.parametrize("normalisation", NORMALISATIONS)
+def test_the_module_passes_every_option_on(normalisation: str) -> None:
+    drawn = draw(14, batch=6, classes=3, width=4)
+    options = {"alpha": 7.0, "delta": 0.3, "negative_normalisation": normalisation}
+    loss = ProxyAnchor(
+        LossConfig(method="proxy-anchor", **options),
+        class_count=3,
+        embedding_dim=4,
+        generator=torch.Generator().manual_seed(1),
+    ).double()
+    expected = proxy_anchor_loss(drawn.embeddings, loss.proxies, drawn.labels, **options)
+    assert torch.equal(loss(drawn.embeddings, drawn.batch), expected)

@@ -1,0 +1,179 @@
+"""SuperLoss against loops over its equations, pytorch-metric-learning, and what its confidences minimise."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from tests.oracles import confidence_losses as oracle
+from training.loss_config import LossConfig, SuperLossConfig
+from training.losses.interface import Batch
+from training.losses.superloss import SuperLoss, pair_distances, superloss_confidences
+
+UNWEIGHTED = 1e300
+
+
+def make_loss(**options: float) -> SuperLoss:
+    return SuperLoss(LossConfig(method="superloss", superloss=SuperLossConfig(**options)))
+
+
+def draw_batch(seed: int, *, batch: int, classes: int, width: int = 3) -> tuple[Tensor, Batch]:
+    generator = torch.Generator().manual_seed(seed)
+    embeddings = torch.randn(batch, width, dtype=torch.float64, generator=generator)
+    labels = torch.randint(classes, (batch,), generator=generator)
+    return embeddings.requires_grad_(), Batch(labels=labels, rows=torch.arange(batch))
+
+
+@given(
+    seed=st.integers(0, 2**31),
+    sizes=st.lists(st.integers(1, 5), min_size=1, max_size=3),
+    classes=st.integers(1, 3),
+    lambda_=st.sampled_from([0.05, 1.0]),
+    margins=st.sampled_from([(0.0, 1.0), (0.4, 1.5)]),
+)
+@settings(max_examples=40, deadline=None)
+def test_superloss_is_its_equations_over_iterations_in_value_and_gradient(
+    seed, sizes, classes, lambda_, margins
+) -> None:
+    options = {"positive_margin": margins[0], "negative_margin": margins[1]}
+    loss = make_loss(superloss_lambda=lambda_, **options)
+    earlier: dict[bool, list[float]] = {True: [], False: []}
+    for step, size in enumerate(sizes):
+        embeddings, batch = draw_batch(seed + step, batch=size, classes=classes)
+        value = loss(embeddings, batch)
+        value.backward()
+        labels = batch.labels.tolist()
+        expected, (gradient,) = oracle.value_and_gradients(
+            lambda x, labels=labels: oracle.superloss(x, labels, lambda_=lambda_, earlier=earlier, **options),
+            embeddings,
+        )
+        assert value.item() == pytest.approx(expected, abs=1e-10)
+        torch.testing.assert_close(embeddings.grad, gradient, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("margins", [(0.0, 1.0), (0.5, 1.3)])
+def test_without_differences_in_confidence_it_is_the_contrastive_loss(seed: int, margins) -> None:
+    from pytorch_metric_learning.losses import ContrastiveLoss
+
+    embeddings, batch = draw_batch(seed, batch=20, classes=4, width=6)
+    theirs = ContrastiveLoss(pos_margin=margins[0], neg_margin=margins[1])(embeddings, batch.labels)
+    (expected,) = torch.autograd.grad(theirs, embeddings)
+    ours = make_loss(superloss_lambda=UNWEIGHTED, positive_margin=margins[0], negative_margin=margins[1])
+    value = ours(embeddings, batch)
+    (gradient,) = torch.autograd.grad(value, embeddings)
+    torch.testing.assert_close(value, theirs, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(gradient, expected, rtol=1e-10, atol=1e-10)
+
+
+def test_gradients_agree_with_finite_differences() -> None:
+    embeddings, batch = draw_batch(2, batch=6, classes=2, width=4)
+    loss = make_loss(superloss_lambda=UNWEIGHTED, negative_margin=3.0)  # every pair costs something: no kink
+    assert torch.autograd.gradcheck(lambda x: loss(x, batch), (embeddings,))
+
+
+@given(excess=st.floats(-20, 20), lambda_=st.sampled_from([0.1, 1.0, 10.0]))
+@settings(max_examples=60, deadline=None)
+def test_confidences_minimise_what_defines_them(excess: float, lambda_: float) -> None:
+    loss = torch.tensor([excess], dtype=torch.float64)
+    sigma = float(superloss_confidences(loss, torch.tensor(0.0), lambda_=lambda_))
+    bounded = max(excess, -2 / math.e * lambda_)  # below, there is no minimum, and the confidence stays e
+
+    def cost(s: float) -> float:
+        return bounded * s + lambda_ * math.log(s) ** 2
+
+    assert 0 < sigma <= math.e
+    assert all(
+        cost(sigma) <= cost(sigma * f) + 1e-12 * lambda_ for f in (0.9, 0.999, 1.001) if sigma * f <= math.e
+    )
+
+
+def test_confidences_are_one_at_the_threshold_and_e_far_below_it() -> None:
+    losses = torch.tensor([2.0, -50.0, 1e30], dtype=torch.float64)
+    sigma = superloss_confidences(losses, torch.tensor(2.0), lambda_=1.0)
+    assert float(sigma[0]) == 1.0
+    assert float(sigma[1]) == math.e
+    assert 0 < float(sigma[2]) < 1e-27
+
+
+def test_confidences_keep_type_and_shape_and_are_constants() -> None:
+    losses = torch.rand(2, 3, requires_grad=True)
+    sigma = superloss_confidences(losses, losses.mean(), lambda_=1.0)
+    assert (sigma.shape, sigma.dtype, sigma.requires_grad) == ((2, 3), torch.float32, False)
+
+
+def test_pairs_that_cost_nothing_count_in_the_average_but_not_in_the_mean() -> None:
+    angles = torch.tensor([0.0, 0.1, math.pi], dtype=torch.float64)
+    embeddings = torch.stack([angles.cos(), angles.sin()], dim=1)
+    loss = make_loss(superloss_lambda=UNWEIGHTED)
+    value = loss(embeddings, Batch(labels=torch.arange(3), rows=torch.arange(3)))
+    close = 1 - 2 * math.sin(0.05)  # the only pair within the margin, once from either side
+    assert value.item() == pytest.approx(close, rel=1e-12)
+    assert float(loss.negative_average.sum) == pytest.approx(2 * close, rel=1e-12)
+    assert float(loss.negative_average.count) == 6
+
+
+@pytest.mark.parametrize(("labels", "silent"), [([0, 1, 2], "positive"), ([0, 0, 0], "negative"), ([0], "both")])
+def test_a_kind_of_pair_that_the_batch_lacks_adds_exactly_nothing(labels: list[int], silent: str) -> None:
+    embeddings, _ = draw_batch(4, batch=len(labels), classes=1)
+    loss = make_loss()
+    value = loss(embeddings, Batch(labels=torch.tensor(labels), rows=torch.arange(len(labels))))
+    value.backward()
+    assert embeddings.grad.isfinite().all()
+    counts = {"positive": float(loss.positive_average.count), "negative": float(loss.negative_average.count)}
+    if silent == "both":
+        assert value.item() == 0.0
+        assert not embeddings.grad.any()
+        assert counts == {"positive": 0, "negative": 0}
+    else:
+        assert counts[silent] == 0
+        assert max(counts.values()) == 6
+
+
+def test_an_empty_batch_costs_exactly_nothing() -> None:
+    embeddings, batch = draw_batch(4, batch=0, classes=1)
+    value = make_loss()(embeddings, batch)
+    value.backward()
+    assert value.item() == 0.0
+
+
+def test_equal_embeddings_have_distance_zero_and_a_finite_gradient() -> None:
+    embeddings = torch.ones(4, 3, requires_grad=True)
+    assert not pair_distances(embeddings).any()
+    value = make_loss()(embeddings, Batch(labels=torch.tensor([0, 0, 1, 1]), rows=torch.arange(4)))
+    value.backward()
+    assert embeddings.grad.isfinite().all()
+    assert value.isfinite()
+
+
+def test_distances_of_near_duplicates_keep_their_digits_in_float32() -> None:
+    angles = torch.tensor([0.0, 1e-4], dtype=torch.float64)
+    embeddings = torch.stack([angles.cos(), angles.sin()], dim=1).float()
+    assert float(pair_distances(embeddings)[0, 1]) == pytest.approx(1e-4, rel=1e-3)
+
+
+def test_a_resumed_run_goes_on_with_the_same_averages() -> None:
+    loss, resumed = make_loss(), make_loss()
+    loss(*draw_batch(5, batch=8, classes=2))
+    resumed.load_state_dict(loss.state_dict())
+    embeddings, batch = draw_batch(6, batch=8, classes=2)
+    assert torch.equal(loss(embeddings, batch), resumed(embeddings, batch))
+    assert not torch.equal(loss(embeddings, batch), make_loss()(embeddings, batch))
+
+
+def test_superloss_has_nothing_to_train() -> None:
+    assert make_loss().parameter_groups(proxy_lr=0.1, weight_decay=0.1) == []
+
+
+def test_under_bfloat16_autocast_the_loss_is_the_float32_loss_of_the_same_numbers() -> None:
+    embeddings, batch = draw_batch(7, batch=16, classes=3, width=8)
+    rounded = embeddings.detach().bfloat16()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = make_loss()(rounded, batch)
+    assert inside.dtype == torch.float32
+    assert torch.equal(inside, make_loss()(rounded.float(), batch))

@@ -1,0 +1,123 @@
+"""Adaptive Proxy-Anchor (Phan et al., "Adaptive Proxy Anchor Loss for Deep Metric Learning", Eqs. 2-4)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from index.errors import InputError
+from training.loss_config import LossConfig
+from training.losses.anchor import anchor_loss, cosine_to_proxies, initial_proxies
+from training.losses.interface import Batch, MetricLoss
+
+
+def adaptive_proxy_anchor_loss(
+    embeddings: Tensor,
+    proxies: Tensor,
+    labels: Tensor,
+    margins: Tensor,
+    *,
+    alpha: float = 32.0,
+    kappa: float = 1.0,
+    margin_of: str = "proxy",
+    negative_normalisation: str = "all",
+) -> Tensor:
+    """Proxy-Anchor with a learnt margin m, one for all classes or one each, kept from 0 by its last term.
+
+        L = 1/|P+| sum_{p in P+} log(1 + sum_{x: y_x = p}  exp(-alpha (s(x,p) - m_p)))
+          + 1/|P|  sum_{p in P } log(1 + sum_{x: y_x != p} exp( alpha (s(x,p) + m  )))
+          + kappa / mean(m)
+
+    In the negative term m is m_p, the margin of the proxy's class, or, as the paper's Eq. 2 prints it, m_x, that
+    of the sample's. In the positive term the two are one.
+
+    Args:
+        embeddings: (B, D), any norm.
+        proxies: (C, D), any norm.
+        labels: (B,) int64 in 0..C-1.
+        margins: () or (C,), greater than 0.
+        alpha: scale of the cosines.
+        kappa: weight of the last term, the paper's lambda.
+        margin_of: `proxy` or `sample`, the margin of the negative term; the same where there is one margin.
+        negative_normalisation: `all` or `present`, see `anchor_loss`.
+
+    Returns:
+        () float32, or float64 for float64 input; kappa / mean(m) for an empty batch.
+
+    Raises:
+        ValueError: margins of another shape, or an unknown `margin_of`.
+    """
+    if margins.shape not in {(), (len(proxies),)}:
+        raise ValueError(f"margins must be of shape () or ({len(proxies)},), got {tuple(margins.shape)}")
+    if margin_of not in {"proxy", "sample"}:
+        raise ValueError(f"margin_of must be proxy or sample, got {margin_of!r}")
+    cosines = cosine_to_proxies(embeddings, proxies)
+    of_proxy = margins.to(cosines.dtype).expand(len(proxies))  # (C,): along the columns of the cosines
+    of_negative = of_proxy if margin_of == "proxy" else of_proxy[labels][:, None]
+    positive = labels[:, None] == torch.arange(len(proxies), device=labels.device)
+    anchored = anchor_loss(
+        -alpha * (cosines - of_proxy),
+        alpha * (cosines + of_negative),
+        positive=positive,
+        negative_normalisation=negative_normalisation,
+    )
+    return anchored + kappa / of_proxy.mean()
+
+
+class AdaptiveProxyAnchor(MetricLoss):
+    """Adaptive Proxy-Anchor with (C, D) proxies of its own and a margin, or C of them.
+
+    A margin is the softplus of a free parameter, so that no step of the optimizer takes it to 0 or below. It
+    starts at `delta`.
+
+    Raises:
+        InputError: a `delta` of 0, where no softplus can start.
+        ValueError: unknown `margins`.
+    """
+
+    def __init__(
+        self, config: LossConfig, *, class_count: int, embedding_dim: int, generator: torch.Generator
+    ) -> None:
+        super().__init__()
+        if config.delta <= 0:
+            raise InputError(
+                f"--delta is where Adaptive Proxy-Anchor's margin starts: it must be greater than 0, got {config.delta}"
+            )
+        if config.adaptive.margins not in {"single", "per-class"}:
+            raise ValueError(f"margins must be single or per-class, got {config.adaptive.margins!r}")
+        self.config = config
+        self.proxies = initial_proxies(class_count, embedding_dim, generator=generator)
+        shape = (class_count,) if config.adaptive.margins == "per-class" else ()
+        start = config.delta + math.log(-math.expm1(-config.delta))  # the inverse of softplus, for any size
+        self.free_margins = nn.Parameter(torch.full(shape, start))
+
+    @property
+    def margins(self) -> Tensor:
+        """() or (C,) float32 margins as they are now, all greater than 0."""
+        return nn.functional.softplus(self.free_margins)
+
+    def forward(self, embeddings: Tensor, batch: Batch) -> Tensor:
+        """() loss of (B, D) embeddings from the batch's labels."""
+        return adaptive_proxy_anchor_loss(
+            embeddings,
+            self.proxies,
+            batch.labels,
+            self.margins,
+            alpha=self.config.alpha,
+            kappa=self.config.adaptive.kappa,
+            margin_of=self.config.adaptive.margin_of,
+            negative_normalisation=self.config.negative_normalisation,
+        )
+
+    def parameter_groups(self, *, proxy_lr: float, weight_decay: float) -> list[dict[str, Any]]:
+        """The proxies as everywhere; the margins at the same rate, without weight decay.
+
+        Decay pulls the free parameter to 0, where the margin is log 2: an opinion about margins nobody holds.
+        """
+        return [
+            {"params": [self.proxies], "lr": proxy_lr, "weight_decay": weight_decay},
+            {"params": [self.free_margins], "lr": proxy_lr, "weight_decay": 0.0},
+        ]

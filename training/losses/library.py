@@ -1,0 +1,131 @@
+"""Losses of pytorch-metric-learning by their command-line names, with that library's defaults, to compare with.
+
+| method               | class                             | defaults                                              |
+| -------------------- | --------------------------------- | ----------------------------------------------------- |
+| `triplet`            | TripletMarginLoss                 | margin 0.05, all triplets of the batch                |
+| `contrastive`        | ContrastiveLoss                   | positive margin 0, negative margin 1                  |
+| `lifted-structure`   | LiftedStructureLoss               | positive margin 0, negative margin 1                  |
+| `circle`             | CircleLoss                        | m 0.4, gamma 80                                       |
+| `soft-triple`        | SoftTripleLoss                    | 10 centres a class, lambda 20, gamma 0.1, margin 0.01 |
+| `norm-softmax`       | NormalizedSoftmaxLoss             | temperature 0.05                                      |
+| `fast-ap`            | FastAPLoss                        | 10 bins                                               |
+| `cross-batch-memory` | CrossBatchMemory(ContrastiveLoss) | the last 1024 embeddings                              |
+
+All on normalised embeddings: cosines for circle, soft-triple and norm-softmax, Euclidean distances (squared in fast-ap)
+for the others. None has a miner: every pair or triplet of the batch, or of the batch with the memory, takes part.
+Triplet, contrastive, circle and the memory average what costs something, the others everything. There are no options.
+With few classes a large batch is slow: lifted-structure's memory and time grow with positive times negative pairs
+(B^4 / C), triplet's with B^3.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from index.errors import InputError, MissingDependencyError
+from training.losses.interface import Batch, MetricLoss
+
+_WITHOUT_WEIGHTS = {
+    "triplet": "TripletMarginLoss",
+    "contrastive": "ContrastiveLoss",
+    "lifted-structure": "LiftedStructureLoss",
+    "circle": "CircleLoss",
+    "fast-ap": "FastAPLoss",
+}
+_WITH_WEIGHTS = {"soft-triple": "SoftTripleLoss", "norm-softmax": "NormalizedSoftmaxLoss"}
+
+
+def import_library(method: str) -> Any:
+    """The library's module of losses, which a method asks for.
+
+    Raises:
+        MissingDependencyError: it is not installed.
+    """
+    try:
+        from pytorch_metric_learning import losses
+    except ImportError as error:
+        raise MissingDependencyError(
+            package="pytorch-metric-learning", extra="losses", purpose=f"--method {method}"
+        ) from error
+    return losses
+
+
+def build_library_loss(
+    method: str, *, class_count: int, embedding_dim: int, generator: torch.Generator
+) -> LibraryLoss:
+    """The loss that a method of `LIBRARY_METHODS` names, new.
+
+    Args:
+        method: its command-line name.
+        class_count, embedding_dim: C and D.
+        generator: of initial weights.
+
+    Raises:
+        MissingDependencyError: the library is not installed.
+    """
+    library = import_library(method)
+    if method == "cross-batch-memory":
+        return MemoryLoss(library.CrossBatchMemory(library.ContrastiveLoss(), embedding_size=embedding_dim))
+    if method in _WITHOUT_WEIGHTS:
+        return LibraryLoss(getattr(library, _WITHOUT_WEIGHTS[method])())
+    # The library draws weights from torch's global generator: lend it one, and leave the global one as it was.
+    seed = int(torch.randint(2**63 - 1, (), generator=generator))
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        kind = getattr(library, _WITH_WEIGHTS[method])
+        return LibraryLoss(kind(num_classes=class_count, embedding_size=embedding_dim))
+
+
+class LibraryLoss(MetricLoss):
+    """A loss of the library behind the interface of the project's own.
+
+    Args:
+        inner: called with (embeddings, labels); its parameters and buffers are this module's.
+    """
+
+    inner: Any  # attributes of its own, beside a module's
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, embeddings: Tensor, batch: Batch) -> Tensor:
+        """() loss of (B, D) embeddings in at least float32; exactly 0 for a batch of none or without a pair."""
+        embeddings = embeddings.to(torch.promote_types(embeddings.dtype, torch.float32))
+        if not len(embeddings):  # the library's mean over no samples is not a number
+            return 0 * sum((weights.sum() for weights in self.parameters()), start=embeddings.sum())
+        with torch.autocast(embeddings.device.type, enabled=False):
+            return self.inner(embeddings, batch.labels)
+
+
+class MemoryLoss(LibraryLoss):
+    """The library's loss over the batch and a memory of the last embeddings.
+
+    The library has the memory in buffers, but how far it is filled in attributes that no state dict has: without them
+    a resumed run would begin with an empty memory.
+    """
+
+    def forward(self, embeddings: Tensor, batch: Batch) -> Tensor:
+        """() loss; the embeddings then stay in the memory.
+
+        Raises:
+            InputError: the batch is larger than the memory.
+        """
+        if len(embeddings) > self.inner.memory_size:
+            raise InputError(
+                f"--method cross-batch-memory remembers {self.inner.memory_size} embeddings, but a batch has "
+                f"{len(embeddings)}: lower --batch-size"
+            )
+        return super().forward(embeddings, batch)
+
+    def get_extra_state(self) -> Tensor:
+        """(2,) int64: where the memory is written next, and 1 once it is full; a tensor, as checkpoints want it."""
+        return torch.tensor([self.inner.queue_idx, self.inner.has_been_filled])
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Take what `get_extra_state` gave."""
+        next_place, is_full = state.tolist()
+        self.inner.queue_idx, self.inner.has_been_filled = next_place, bool(is_full)

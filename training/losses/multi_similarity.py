@@ -1,0 +1,106 @@
+"""Multi-Similarity (Wang et al., "Multi-Similarity Loss with General Pair Weighting", CVPR 2019)."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from training.loss_config import LossConfig
+from training.losses.anchor import cosine_to_proxies, log1p_sum_exp
+from training.losses.interface import Batch, MetricLoss
+
+
+def multi_similarity_losses(
+    embeddings: Tensor,
+    labels: Tensor,
+    *,
+    alpha: float = 2.0,
+    beta: float = 50.0,
+    base: float = 0.5,
+    epsilon: float = 0.1,
+) -> Tensor:
+    """The pull of each sample's mined positives and the push of its mined negatives, in the batch.
+
+        l_i = 1/alpha log(1 + sum_{j in P_i} exp(-alpha (S_ij - base)))
+            + 1/beta  log(1 + sum_{j in N_i} exp( beta  (S_ij - base)))         S_ij = cosine(x_i, x_j)
+        P_i = {j != i : y_j  = y_i and S_ij - epsilon < max over the negatives k of S_ik}
+        N_i = {j      : y_j != y_i and S_ij + epsilon > min over the positives k of S_ik}
+
+    With the maximum of nothing minus infinity and the minimum of nothing infinity (pytorch-metric-learning does
+    the same), a sample without positives in the batch, or without negatives, keeps no pair: it costs exactly 0
+    and has no gradient of its own. Only (i, i) is left out of the positives; the authors' code leaves out every
+    pair above a cosine of 1 - 1e-5, near-duplicates too. What is mined carries no gradient.
+
+    Args:
+        embeddings: (B, D), any norm.
+        labels: (B,) int64.
+        alpha, beta: scales of the positive and the negative pairs (beta is 40 in the authors' code).
+        base: cosine both scales turn around, the paper's lambda.
+        epsilon: margin of the mining.
+
+    Returns:
+        (B,) float32, or float64 for float64 input.
+    """
+    cosines = cosine_to_proxies(embeddings, embeddings)  # (B, B): every sample is every other's proxy
+    positive, negative = mine_pairs(cosines.detach(), labels, epsilon=epsilon)
+    pull = log1p_sum_exp(-alpha * (cosines - base), positive, dim=1) / alpha
+    push = log1p_sum_exp(beta * (cosines - base), negative, dim=1) / beta
+    return pull + push
+
+
+def mine_pairs(cosines: Tensor, labels: Tensor, *, epsilon: float) -> tuple[Tensor, Tensor]:
+    """(B, B) bool each: the positives P_i and the negatives N_i of sample i, in row i.
+
+    The hardest negative of a sample is its most similar one, the hardest positive its least similar one. If any
+    positive is kept the hardest one is, and the hardest negative with it, so one set is empty only with the other.
+    """
+    same = labels[:, None] == labels
+    positive = same & ~torch.eye(len(labels), dtype=torch.bool, device=labels.device)
+    hardest_negative = _largest(cosines, ~same)
+    hardest_positive = -_largest(-cosines, positive)
+    return (
+        positive & (cosines - epsilon < hardest_negative),
+        ~same & (cosines + epsilon > hardest_positive),
+    )
+
+
+def _largest(values: Tensor, members: Tensor) -> Tensor:
+    """(B, 1) largest of the members of each row; minus infinity where there is none."""
+    nothing = values.new_full((len(values), 1), -math.inf)
+    return torch.cat([nothing, values.masked_fill(~members, -math.inf)], dim=1).amax(dim=1, keepdim=True)
+
+
+def multi_similarity_loss(
+    embeddings: Tensor,
+    labels: Tensor,
+    *,
+    alpha: float = 2.0,
+    beta: float = 50.0,
+    base: float = 0.5,
+    epsilon: float = 0.1,
+) -> Tensor:
+    """() mean of `multi_similarity_losses` over the whole batch, samples without pairs too; 0 for an empty one."""
+    losses = multi_similarity_losses(embeddings, labels, alpha=alpha, beta=beta, base=base, epsilon=epsilon)
+    return losses.sum() / max(len(losses), 1)
+
+
+class MultiSimilarity(MetricLoss):
+    """Multi-Similarity over the pairs of a batch; it has no parameters."""
+
+    def __init__(self, config: LossConfig) -> None:
+        super().__init__()
+        self.config = config
+
+    def forward(self, embeddings: Tensor, batch: Batch) -> Tensor:
+        """() loss of (B, D) embeddings from the batch's labels."""
+        options = self.config.multi_similarity
+        return multi_similarity_loss(
+            embeddings,
+            batch.labels,
+            alpha=options.ms_alpha,
+            beta=options.ms_beta,
+            base=options.ms_base,
+            epsilon=options.ms_epsilon,
+        )

@@ -1,0 +1,120 @@
+"""ProcSim (Barbany et al., "ProcSim: Proxy-based Confidence for Robust Similarity Learning", WACV 2024)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from training.loss_config import LossConfig
+from training.losses.anchor import initial_proxies
+from training.losses.guidance import language_guidance_loss
+from training.losses.interface import Batch, MetricLoss
+from training.losses.lambert import lambert_w
+from training.losses.multi_similarity import multi_similarity_losses
+from training.losses.proxy_nca import proxy_nca_losses
+from training.losses.thresholds import MIN_BATCH, RunningAverage, mixture_threshold, otsu_threshold
+
+
+@torch.no_grad()
+def procsim_confidences(losses: Tensor, threshold: Tensor, *, lambda_: float) -> Tensor:
+    """How far each sample is to be believed, from its proxy loss (Eq. 3); constants.
+
+        sigma_i = exp(-W([(l_i - tau) / (2 lambda)]_+))
+
+    1 up to the threshold (so the order of the losses is kept, but not strictly), falling to 0 above it.
+
+    Args:
+        losses: (B,) floating.
+        threshold: () tau; infinity believes everybody.
+        lambda_: infinity gives 1 everywhere.
+
+    Returns:
+        (B,) in 0..1, of the type of the losses.
+    """
+    excess = (losses.double() - threshold.double()).clamp(min=0)
+    return torch.exp(-lambert_w(excess / (2 * lambda_))).to(losses.dtype)
+
+
+class ProcSim(MetricLoss):
+    """A sum over samples, each weighted by its confidence, plus language guidance (Eq. 4).
+
+        L = 1/B sum_i sigma_i l_i^DML + omega l^SSL
+
+    The confidences come from the Proxy-NCA losses of proxies that only find noise: trained on all samples alike, on
+    embeddings that get no gradient from them. Their loss is part of the graph, not of the value, which is Eq. 4.
+    With Proxy-NCA for l^DML, that has proxies of its own: those that find noise must stay independent of the weights.
+    A batch of fewer than four is believed, where the threshold is one of the batch (`otsu`, `mixture`).
+
+    Args:
+        config: its `procsim`, and `multi_similarity` or `nca` for l^DML.
+        class_count, embedding_dim: C and D.
+        generator: of the initial proxies.
+        guidance: (B, B) language similarities of a batch; called only where omega is above 0.
+    """
+
+    def __init__(
+        self,
+        config: LossConfig,
+        *,
+        class_count: int,
+        embedding_dim: int,
+        generator: torch.Generator,
+        guidance: Callable[[Batch], Tensor] | None = None,
+    ) -> None:
+        super().__init__()
+        if config.procsim.omega > 0 and guidance is None:
+            raise ValueError("omega weighs the language-guidance term, which needs similarities: pass guidance")
+        self.config = config
+        self.guidance = guidance
+        self.proxies = initial_proxies(class_count, embedding_dim, generator=generator)
+        if config.procsim.procsim_base == "proxy-nca":
+            self.base_proxies = initial_proxies(class_count, embedding_dim, generator=generator)
+        if config.procsim.procsim_threshold == "global-average":
+            self.average = RunningAverage()
+
+    def forward(self, embeddings: Tensor, batch: Batch) -> Tensor:
+        """() loss of (B, D) embeddings, from labels alone."""
+        config = self.config.procsim
+        count = max(len(embeddings), 1)
+        proxy_losses = proxy_nca_losses(
+            embeddings.detach(), self.proxies, batch.labels, scale=config.procsim_scale
+        )
+        threshold = self._find_threshold(proxy_losses.detach())
+        confidences = procsim_confidences(proxy_losses, threshold, lambda_=config.procsim_lambda)
+        loss = (confidences * self._base_losses(embeddings, batch.labels)).sum() / count
+        if config.omega > 0 and self.guidance is not None:
+            loss = loss + config.omega * language_guidance_loss(embeddings, self.guidance(batch))
+        own = proxy_losses.sum() / count
+        return loss + (own - own.detach())  # trains the proxies, adds 0
+
+    def parameter_groups(self, *, proxy_lr: float, weight_decay: float) -> list[dict[str, Any]]:
+        """The proxies that find noise at their own rate without weight decay; those of l^DML as any loss's.
+
+        Adam is separate for every parameter, and AdamW without weight decay is Adam: a group of its own is the
+        "independently optimised" Adam of the paper (A.3).
+        """
+        own = [{"params": [self.proxies], "lr": self.config.procsim.procsim_proxy_lr, "weight_decay": 0.0}]
+        if self.config.procsim.procsim_base == "proxy-nca":
+            own.append({"params": [self.base_proxies], "lr": proxy_lr, "weight_decay": weight_decay})
+        return own
+
+    def _find_threshold(self, losses: Tensor) -> Tensor:
+        name = self.config.procsim.procsim_threshold
+        if name == "global-average":
+            return self.average(losses)
+        if len(losses) < MIN_BATCH:
+            return losses.new_tensor(math.inf)
+        return otsu_threshold(losses) if name == "otsu" else mixture_threshold(losses)
+
+    def _base_losses(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        """(B,) l^DML."""
+        if self.config.procsim.procsim_base == "proxy-nca":
+            return proxy_nca_losses(embeddings, self.base_proxies, labels, scale=self.config.nca.nca_scale)
+        ms = self.config.multi_similarity
+        return multi_similarity_losses(
+            embeddings, labels, alpha=ms.ms_alpha, beta=ms.ms_beta, base=ms.ms_base, epsilon=ms.ms_epsilon
+        )

@@ -1,0 +1,55 @@
+"""Proxy-NCA (Movshovitz-Attias et al., ICCV 2017), with the probability of Proxy-NCA++ (Teh et al., ECCV 2020)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from training.loss_config import LossConfig
+from training.losses.anchor import cosine_to_proxies, initial_proxies
+from training.losses.interface import Batch, MetricLoss
+
+
+def proxy_nca_losses(embeddings: Tensor, proxies: Tensor, labels: Tensor, *, scale: float = 8.0) -> Tensor:
+    """How improbable each sample's own proxy is among all proxies, by their distances on the unit sphere.
+
+        d(x,p) = || x/|x| - p/|p| ||^2
+        l_i    = -log( exp(-scale d(x_i,p_{y_i})) / sum_{p in P} exp(-scale d(x_i,p)) )
+
+    The sum of the 2017 paper leaves the sample's own proxy out of the denominator. It stays in here, as in
+    Proxy-NCA++ and pytorch-metric-learning: l_i is then minus the logarithm of a probability, never below 0, with
+    little left to gain from samples that are already right, and to be compared between samples.
+
+    Args:
+        embeddings: (B, D), any norm.
+        proxies: (C, D), any norm.
+        labels: (B,) int64 in 0..C-1.
+        scale: of the squared distances, which lie in 0..4.
+
+    Returns:
+        (B,) float32, or float64 for float64 input.
+    """
+    # d = 2 - 2 cosine, and the 2 is in every exponent of a sample: the softmax does not see it.
+    logits = 2 * scale * cosine_to_proxies(embeddings, proxies)
+    return nn.functional.cross_entropy(logits, labels, reduction="none")
+
+
+def proxy_nca_loss(embeddings: Tensor, proxies: Tensor, labels: Tensor, *, scale: float = 8.0) -> Tensor:
+    """() mean of `proxy_nca_losses` over the batch; 0 for an empty one."""
+    losses = proxy_nca_losses(embeddings, proxies, labels, scale=scale)
+    return losses.sum() / max(len(losses), 1)
+
+
+class ProxyNca(MetricLoss):
+    """Proxy-NCA with (C, D) proxies of its own."""
+
+    def __init__(
+        self, config: LossConfig, *, class_count: int, embedding_dim: int, generator: torch.Generator
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.proxies = initial_proxies(class_count, embedding_dim, generator=generator)
+
+    def forward(self, embeddings: Tensor, batch: Batch) -> Tensor:
+        """() loss of (B, D) embeddings from the batch's labels."""
+        return proxy_nca_loss(embeddings, self.proxies, batch.labels, scale=self.config.nca.nca_scale)

@@ -1,0 +1,79 @@
+"""SuperLoss (Castells et al., NeurIPS 2020) over the pairs of the contrastive loss, as ProcSim compares with it."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from training.loss_config import LossConfig
+from training.losses.interface import Batch, MetricLoss
+from training.losses.lambert import lambert_w
+from training.losses.thresholds import RunningAverage
+
+
+@torch.no_grad()
+def superloss_confidences(losses: Tensor, threshold: Tensor, *, lambda_: float) -> Tensor:
+    """The confidences that minimise (l - tau) sigma + lambda (log sigma)² (ProcSim, Eqs. 1 and 2); constants.
+
+        sigma = exp(-W(1/2 max(-2/e, (l - tau) / lambda)))
+
+    Args:
+        losses: any shape, floating.
+        threshold: () tau.
+        lambda_: infinity gives 1 everywhere.
+
+    Returns:
+        As the losses in shape and type, in 0..e.
+    """
+    argument = (losses.double() - threshold.double()) / lambda_
+    return torch.exp(-lambert_w(argument.clamp(min=-2 / math.e) / 2)).to(losses.dtype)
+
+
+class SuperLoss(MetricLoss):
+    """The contrastive loss, each pair weighted by its confidence.
+
+        positive pairs: [d_ij - positive margin]_+        negative pairs: [negative margin - d_ij]_+
+
+    with d the Euclidean distance of the normalised embeddings, over i != j. tau is the average of all pair losses of
+    all iterations, of positive pairs for positive pairs and of negative for negative; pairs that cost nothing count
+    in it. The weighted losses are averaged over the pairs that cost something, each kind by itself, and added, as
+    pytorch-metric-learning reduces its contrastive loss (ProcSim's comparison uses that). lambda (log sigma)² does not
+    depend on the embeddings and is left out of the value.
+
+    Args:
+        config: its `superloss` is what is used.
+    """
+
+    def __init__(self, config: LossConfig) -> None:
+        super().__init__()
+        self.config = config.superloss
+        self.positive_average = RunningAverage()
+        self.negative_average = RunningAverage()
+
+    def forward(self, embeddings: Tensor, batch: Batch) -> Tensor:
+        """() loss of (B, D) embeddings; a kind of pair that the batch lacks adds exactly 0."""
+        distances = pair_distances(embeddings)
+        same = batch.labels[:, None] == batch.labels
+        others = ~torch.eye(len(same), dtype=torch.bool, device=same.device)
+        pull = (distances[same & others] - self.config.positive_margin).relu()
+        push = (self.config.negative_margin - distances[~same]).relu()
+        return self._weighted_mean(pull, self.positive_average) + self._weighted_mean(push, self.negative_average)
+
+    def _weighted_mean(self, losses: Tensor, average: RunningAverage) -> Tensor:
+        """() from the (P,) losses of all pairs of one kind."""
+        threshold = average(losses)
+        weights = superloss_confidences(losses, threshold, lambda_=self.config.superloss_lambda)
+        return (weights * losses).sum() / (losses > 0).sum().clamp(min=1)
+
+
+def pair_distances(embeddings: Tensor) -> Tensor:
+    """(B, B) Euclidean distances of the normalised (B, D) embeddings, in at least float32; gradient 0 at distance 0.
+
+    From differences, not from cosines: 2 - 2 cos has lost half of its digits where positive pairs should end.
+    """
+    with torch.autocast(embeddings.device.type, enabled=False):
+        kind = torch.promote_types(embeddings.dtype, torch.float32)
+        unit = nn.functional.normalize(embeddings.to(kind))
+        return torch.cdist(unit, unit, compute_mode="donot_use_mm_for_euclid_dist")
