@@ -17,6 +17,7 @@ from training.loss_config import NEEDS_CONFIDENCES, LossConfig
 
 FILTERED = "-filtered"  # the suffix of methods that train without the samples of low confidence
 CLEAN = "clean"
+MOST_CHARACTERS = 120  # of the readable part of a name; several parts and a suffix must stay below 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,20 +28,22 @@ class LabelSet:
         dataset: its name.
         noise: `clean` or `KIND:P` as `retrieval train --label-noise` takes it.
         seed: of the noise, and of all that is trained on it.
-        tuning: on the training classes alone, parted by `hold_out_for_tuning`.
+        fold: (number, count) of a part of the training data that judges, the rest trains (`hold_out_for_tuning`);
+            None for the dataset's own training and test parts.
         phase1: options of the confidence module that differ from the paper's recipe.
     """
 
     dataset: str
     noise: str
     seed: int
-    tuning: bool = False
+    fold: tuple[int, int] | None = None
     phase1: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
         """Of its files: readable, and unlike that of any other."""
-        parts = [self.dataset, self.noise, f"seed{self.seed}", *(["tuning"] if self.tuning else [])]
+        fold = [] if self.fold is None else ["tuning" if self.fold[1] == 1 else "tuning{}of{}".format(*self.fold)]
+        parts = [self.dataset, self.noise, f"seed{self.seed}", *fold]
         return _unique_name(parts, self.phase1)
 
 
@@ -93,8 +96,17 @@ def option_names(config: type) -> set[str]:
 
 
 def file_name(*parts: str) -> str:
-    """Parts as one readable file name."""
-    return "_".join("".join(c if c.isalnum() or c in ".-" else "-" for c in part) for part in parts)
+    """Parts as one readable file name, cut to what file systems take."""
+    name = "_".join("".join(c if c.isalnum() or c in ".-" else "-" for c in part) for part in parts)
+    return name[:MOST_CHARACTERS]
+
+
+def result_name(*parts: str) -> str:
+    """As `file_name`; where that lost something, a few digits tell such names apart."""
+    name = file_name(*parts)
+    if name.replace("-", ":") == "_".join(parts).replace("-", ":"):
+        return name
+    return f"{name}_{hashlib.sha256(repr(parts).encode()).hexdigest()[:6]}"
 
 
 def _unique_name(parts: Sequence[str], options: Mapping[str, Any]) -> str:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.record import shared_folder, unpack
+from benchmarks.record import shared_folder, unpack, write_atomically
+from index.errors import InputError
 from index.metrics import DEFAULT_KS
 from index.preprocess import PreprocessConfig
 from training.datasets import Record, list_dataset
@@ -21,6 +22,7 @@ from training.protocols.load import load_protocol
 
 NO_CLOTHES = ("not-sure", "other", "skip")  # folders of photos that their owners could not name
 SEEN_TRAINING_SHARE = 0.7
+MANY_CLASSES, FEW_CLASSES_FOLDS = 25, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,29 +103,52 @@ def _split_clothing(records: Sequence[Record], *, seen: bool) -> SplitRecords:
     )
 
 
-def prepare_features(name: str, folder: Path, *, cache: Path, backbone: str, weights: str, workers: int) -> None:
-    """Extract and write a dataset's features, unless they stand already."""
+def prepare_features(
+    name: str,
+    folder: Path,
+    *,
+    cache: Path,
+    backbone: str,
+    weights: str,
+    preprocess: PreprocessConfig,
+    workers: int,
+) -> None:
+    """Extract and write a dataset's features, unless they stand already.
+
+    Raises:
+        InputError: those that stand come from another backbone or other weights or preprocessing.
+    """
+    extractor = Extractor(load_backbone(backbone, weights), preprocess, device=resolve_device("auto"))
+    description = extractor.describe(views=1)
     if (folder / "set.json").exists():
+        stored = json.loads((folder / "set.json").read_text())["features"]
+        changed = [key for key, value in description.items() if stored.get(key) != value]
+        if changed:
+            raise InputError(
+                f"{folder}: the features of {name} were made with another {', '.join(changed)}, and so was all that "
+                "is trained on them; choose another --out"
+            )
         return
     split = list_split(name, work=cache)
     folder.mkdir(parents=True, exist_ok=True)
-    extractor = Extractor(load_backbone(backbone, weights), PreprocessConfig(), device=resolve_device("auto"))
     store = open_store(cache, extractor, views=1)
     rows = {}
     for part, records in (("train", split.train), ("test", split.test)):
         paths = [record.path for record in records]
         extracted = extract_features(paths, store=store, extractor=extractor, views=1, workers=workers)
-        np.save(folder / f"{part}.npy", store.load(extracted.hashes)[:, 0])
+        features = store.load(extracted.hashes)[:, 0]
+        write_atomically(folder / f"{part}.npy", lambda file, features=features: np.save(file, features))
         rows[part] = list(extracted.rows)
     document = {
         "name": name,
+        "features": description,
         "train_labels": [split.train[row].label for row in rows["train"]],
         "test_labels": [split.test[row].label for row in rows["test"]],
         "test_paths": [str(split.test[row].path) for row in rows["test"]],
         "is_gallery": None if split.is_gallery is None else [split.is_gallery[row] for row in rows["test"]],
         "ks": list(split.ks),
     }
-    (folder / "set.json").write_text(json.dumps(document))
+    write_atomically(folder / "set.json", lambda file: file.write(json.dumps(document).encode()))
 
 
 @lru_cache(maxsize=4)
@@ -145,22 +170,29 @@ def load_features(folder: Path) -> FeatureSet:
     )
 
 
-def hold_out_for_tuning(features: FeatureSet) -> FeatureSet:
+def count_folds(features: FeatureSet) -> int:
+    """In how many ways the training data is parted for tuning: few classes must all judge, or chance does."""
+    return 1 if _is_seen(features) or len(features.classes) >= MANY_CLASSES else FEW_CLASSES_FOLDS
+
+
+def hold_out_for_tuning(features: FeatureSet, *, fold: int, folds: int) -> FeatureSet:
     """The training part alone, parted again: what tunes never sees a test image.
 
-    Where the test classes are other classes, every fifth training class (two at least) becomes the test part; where
-    they are the training classes, 30 % of every class's images do.
+    Where the test classes are other classes, training classes become the test part: every fifth one, or with several
+    folds one class in `folds`, another one in every fold. Where they are the training classes, 30 % of every class's
+    images do.
     """
-    if set(features.test_names) <= set(features.classes):
+    if _is_seen(features):
         held = np.zeros(len(features.train), dtype=bool)
         generator = np.random.default_rng(1)
         for label in range(len(features.classes)):
             rows = generator.permutation(np.flatnonzero(features.train_labels == label))
             held[rows[round(SEEN_TRAINING_SHARE * len(rows)) :]] = True
-    else:
-        count = max(2, len(features.classes) // 5)
-        chosen = np.linspace(0, len(features.classes) - 1, num=count).round().astype(np.int64)
+    elif folds == 1:
+        chosen = np.linspace(0, len(features.classes) - 1, num=len(features.classes) // 5).round().astype(np.int64)
         held = np.isin(features.train_labels, chosen)
+    else:
+        held = features.train_labels % folds == fold
     kept, numbers = np.unique(features.train_labels[~held], return_inverse=True)
     return FeatureSet(
         name=f"{features.name}, tuning",
@@ -174,3 +206,7 @@ def hold_out_for_tuning(features: FeatureSet) -> FeatureSet:
         is_gallery=None,
         ks=(1,),
     )
+
+
+def _is_seen(features: FeatureSet) -> bool:
+    return set(features.test_names) <= set(features.classes)

@@ -6,11 +6,8 @@ Phase 1 runs once for every noisy label set; all cells of that set read its conf
 from __future__ import annotations
 
 import json
-import multiprocessing
-import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -20,14 +17,17 @@ import torch
 
 from benchmarks.cells import CLEAN, FILTERED, Cell, GridFolder, LabelSet
 from benchmarks.feature_sets import FeatureSet, hold_out_for_tuning, load_features
+from benchmarks.parallel import run_parallel
+from benchmarks.record import write_atomically
 from index.clustering import nmi
-from index.console import build_config, progress_bar
+from index.console import build_config
 from index.exact import search
+from index.metrics import ranking_auc
 from training.confidences import FixedConfidences, compute_confidences, rows_to_trust
 from training.config import ConfidenceConfig, DataConfig, EmbeddingConfig
 from training.fit import fit_confidence, fit_embedding
 from training.hierarchy import read_hierarchy
-from training.loss_config import UNTRAINED_METHODS, LossConfig
+from training.loss_config import NEEDS_CONFIDENCES, UNTRAINED_METHODS, LossConfig
 from training.machine import resolve_device
 from training.model import EmbeddingHead, Head
 from training.noise import add_label_noise
@@ -38,6 +38,7 @@ from training.validate import ValidationSet, embed_features
 
 MIN_CONFIDENCE = 0.1  # of filtered methods, as in the SPA paper
 SHOWN_QUERIES, SHOWN_NEIGHBOURS = 6, 4
+MOST_CLUSTERS = 1000  # of NMI: k-means with more would outlast the training
 
 
 def run_cells(folder: GridFolder, cells: Sequence[Cell], *, workers: int, threads: int) -> None:
@@ -56,7 +57,7 @@ def run_cells(folder: GridFolder, cells: Sequence[Cell], *, workers: int, thread
         workers=workers,
         threads=threads,
     )
-    _run_parallel(
+    run_parallel(
         run_cell, [(folder, cell) for cell in waiting.values()], "trainings", workers=workers, threads=threads
     )
 
@@ -64,45 +65,16 @@ def run_cells(folder: GridFolder, cells: Sequence[Cell], *, workers: int, thread
 def fit_label_sets(folder: GridFolder, label_sets: Sequence[LabelSet], *, workers: int, threads: int) -> None:
     """Run phase 1 of the label sets that have no confidences yet."""
     missing = {one.name: one for one in label_sets if not folder.report(one).exists()}
-    _run_parallel(
+    run_parallel(
         fit_label_set, [(folder, one) for one in missing.values()], "phase 1", workers=workers, threads=threads
     )
-
-
-def _run_parallel(
-    task: Callable[..., None], arguments: Sequence[tuple[Any, ...]], what: str, *, workers: int, threads: int
-) -> None:
-    if not arguments:
-        return
-    with progress_bar(what, unit="cells") as progress:
-        if workers == 1:
-            torch.set_num_threads(threads)
-            for done, each in enumerate(arguments, start=1):
-                task(*each)
-                progress(done, len(arguments))
-            return
-        # Read when a worker imports its libraries; without it every process would start a thread for every core.
-        os.environ.update(OMP_NUM_THREADS=str(threads), OMP_WAIT_POLICY="PASSIVE")
-        pool = ProcessPoolExecutor(
-            min(workers, len(arguments)),
-            mp_context=multiprocessing.get_context("spawn"),
-            initializer=torch.set_num_threads,
-            initargs=(threads,),
-        )
-        futures = [pool.submit(task, *each) for each in arguments]
-        try:
-            for done, future in enumerate(as_completed(futures), start=1):
-                future.result()
-                progress(done, len(futures))
-        finally:
-            pool.shutdown(cancel_futures=True)
 
 
 def load_label_set(folder: GridFolder, labels: LabelSet) -> tuple[FeatureSet, np.ndarray]:
     """The features of a label set, and its (N,) noisy training labels."""
     features = load_features(folder.features(labels.dataset))
-    if labels.tuning:
-        features = hold_out_for_tuning(features)
+    if labels.fold is not None:
+        features = hold_out_for_tuning(features, fold=labels.fold[0], folds=labels.fold[1])
     noise = None if labels.noise == CLEAN else read_noise(labels.noise, hierarchy=folder.hierarchy).noise
     if noise is None:
         return features, features.train_labels
@@ -134,7 +106,7 @@ def fit_label_set(folder: GridFolder, labels: LabelSet) -> None:
     features, noisy = load_label_set(folder, labels)
     device, started = resolve_device("auto"), time.perf_counter()
     source = CachedSource(torch.from_numpy(features.train)[:, None].to(device))
-    held_out: list[float] = []
+    held_out: list[float | None] = []
     embedding = EmbeddingConfig()
     module = fit_confidence(
         source,
@@ -145,7 +117,7 @@ def fit_label_set(folder: GridFolder, labels: LabelSet) -> None:
         weight_decay=embedding.weight_decay,
         context=PhaseContext(
             seed=labels.seed, device=device, checkpoint=None,
-            on_epoch=lambda report: held_out.append(report.held_out_loss or float("nan")),
+            on_epoch=lambda report: held_out.append(report.held_out_loss),
         ),
     )  # fmt: skip
     confidences = compute_confidences(module, source.centre).cpu().numpy()
@@ -162,16 +134,6 @@ def fit_label_set(folder: GridFolder, labels: LabelSet) -> None:
     _write(folder.confidences(labels), confidences, record)
 
 
-def ranking_auc(scores: np.ndarray, positive: np.ndarray) -> float | None:
-    """Chance that a positive has a higher score than another (Mann-Whitney U); None where one kind is missing."""
-    if positive.all() or not positive.any():
-        return None
-    _, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
-    ranks = (counts.cumsum() - (counts - 1) / 2)[inverse]  # ties share their mean rank
-    above = ranks[positive].sum() - positive.sum() * (positive.sum() + 1) / 2
-    return float(above / (positive.sum() * (~positive).sum()))
-
-
 def run_cell(folder: GridFolder, cell: Cell) -> None:
     """Train one cell and write its record."""
     features, noisy = load_label_set(folder, cell.labels)
@@ -182,6 +144,8 @@ def run_cell(folder: GridFolder, cell: Cell) -> None:
     seconds = time.perf_counter() - started
     embeddings = embed_features(head, features.test)
     scores = validation.score(embeddings)
+    is_trial = cell.labels.fold is not None
+    clusters = len(set(features.test_names))
     record = {
         "cell": asdict(cell),
         "samples": len(noisy),
@@ -192,8 +156,8 @@ def run_cell(folder: GridFolder, cell: Cell) -> None:
         "embedding_dim": head.embedding_dim,
         **scores.to_json(),
         "mean_class_recall_at_1": scores.mean_class_recall(min(features.ks)),
-        "nmi": None if cell.labels.tuning else nmi(embeddings, features.test_labels, seed=0),
-        "neighbours": {} if cell.labels.tuning else _show_neighbours(embeddings, features),
+        "nmi": None if is_trial or clusters > MOST_CLUSTERS else nmi(embeddings, features.test_labels, seed=0),
+        "neighbours": {} if is_trial else _show_neighbours(embeddings, features),
     }
     _write(folder.cell(cell).with_suffix(".npy"), scores.hits[min(features.ks)].astype(bool), record)
 
@@ -209,14 +173,17 @@ def _train(
 ) -> tuple[Head, int]:
     """The head, and the number of training images that it saw."""
     if cell.base_method in UNTRAINED_METHODS:
-        return fit_untrained(cell.base_method, features.train, embedding_dim=cell.width), len(features.train)
+        widest = min(cell.width, features.train.shape[1], len(features.train) - 1)
+        return fit_untrained(cell.base_method, features.train, embedding_dim=widest), len(features.train)
     device, confidences, rows = resolve_device("auto"), None, None
     labels = torch.from_numpy(noisy).to(device)
     if cell.needs_confidences:
-        values = torch.from_numpy(np.load(folder.confidences(cell.labels))).to(device)
-        confidences = FixedConfidences(values)
+        values = np.load(folder.confidences(cell.labels), mmap_mode="r")
         if cell.method.endswith(FILTERED):
-            rows = rows_to_trust(values.gather(1, labels[:, None])[:, 0], min_confidence=MIN_CONFIDENCE)
+            own = torch.from_numpy(values[np.arange(len(noisy)), noisy])
+            rows = rows_to_trust(own, min_confidence=MIN_CONFIDENCE)
+        if cell.base_method in NEEDS_CONFIDENCES:
+            confidences = FixedConfidences(torch.from_numpy(np.array(values)).to(device))
 
     def note(epoch: int, head: EmbeddingHead) -> None:
         if epoch in cell.curve:
@@ -255,11 +222,5 @@ def _show_neighbours(embeddings: np.ndarray, features: FeatureSet) -> dict[str, 
 def _write(path: Path, array: np.ndarray, record: Mapping[str, Any]) -> None:
     """An array and the JSON that says it is whole, the latter last."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    for target, write in (
-        (path, lambda file: np.save(file, array)),
-        (path.with_suffix(".json"), lambda file: file.write(json.dumps(record, indent=1).encode())),
-    ):
-        temporary = target.with_name(f"{target.name}.{os.getpid()}.tmp")
-        with temporary.open("wb") as file:
-            write(file)
-        temporary.replace(target)
+    write_atomically(path, lambda file: np.save(file, array))
+    write_atomically(path.with_suffix(".json"), lambda file: file.write(json.dumps(record, indent=1).encode()))

@@ -2,8 +2,8 @@
 
 Datasets x noise x methods x widths x seeds on frozen features, in parallel processes, continued after a stop: the same
 command skips what stands. Every method is tuned with the same number of trials on a part of the training data (classes
-held out of it), under the first noise; --settings paper takes the papers' values instead. Every table lies as Markdown,
-JSON and picture in OUT/results, all of them in OUT/tables.md.
+held out of it, judged by their labels before the noise), under the first noise; --settings paper takes the papers'
+values instead. Every table lies as Markdown, JSON and picture in OUT/results, all of them in OUT/tables.md.
 
     python -m benchmarks.noisy_retrieval --out bench/grid --table 3
     python -m benchmarks.noisy_retrieval --out bench/grid --table 1 --table 2 --ablation batch --ablation margin
@@ -16,17 +16,15 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.cells import CLEAN, FILTERED, GridFolder, file_name
-from benchmarks.experiments import ABLATIONS, TABLES, Experiment, Setting, table_3
+from benchmarks.cells import CLEAN, FILTERED, GridFolder, result_name
+from benchmarks.experiments import ABLATIONS, EXPERIMENT_METHODS, TABLES, Experiment, Setting, table_3
 from benchmarks.feature_sets import prepare_features
 from benchmarks.grid import load_label_set, read_noise, run_cells
 from benchmarks.pictures import draw_retrieval_grid
@@ -36,7 +34,11 @@ from benchmarks.reports import format_experiment, format_noises, summarise_exper
 from benchmarks.tuning import tune
 from index.ahead import usable_cores
 from index.console import build_config
-from training.loss_config import METHODS, UNTRAINED_METHODS, LossConfig
+from index.errors import InputError, RetrievalError
+from index.model_file import hash_file
+from index.preprocess import PreprocessConfig
+from training.loss_config import LIBRARY_METHODS, METHODS, UNTRAINED_METHODS, LossConfig
+from training.losses.library import import_library
 
 ALL_METHODS = (*METHODS, *(method + FILTERED for method in METHODS if method not in UNTRAINED_METHODS))
 DEFAULT_METHODS = (
@@ -64,6 +66,8 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--settings", choices=("tuned", "paper"), default="tuned", help="of every method (default tuned)")
     add("--backbone", default="mobilenet_v2")
     add("--weights", help="default: the MobileNetV2 of RETRIEVAL_SHARED")
+    add("--resize", type=int, default=256, help="stretch images to this many pixels a side (default 256)")
+    add("--crop", type=int, default=224, help="centre crop to this many (default 224)")
     add("--cache", type=Path, help="folder of backbone features and unpacked images (default OUT/cache)")
     add("--workers", type=int, default=usable_cores(), help="processes (default: one a core)")
     add("--threads", type=int, default=1, help="of each process (default 1)")
@@ -78,47 +82,73 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     return options
 
 
-def main() -> None:
-    options, started = parse_options(), time.perf_counter()
+def main(arguments: list[str] | None = None) -> None:
+    try:
+        run(parse_options(arguments))
+    except RetrievalError as error:
+        sys.exit(f"noisy_retrieval: {error}")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Prepare, tune, train what is missing, and report."""
     folder = GridFolder(options.out, options.hierarchy)
+    for method in options.method:
+        if method.removesuffix(FILTERED) in LIBRARY_METHODS:
+            import_library(method.removesuffix(FILTERED))
+    fix_hierarchy(folder)
     weights = options.weights or str(shared_folder() / "weights" / "mobilenet_v2_imagenet.safetensors")
     for dataset in options.dataset:
         prepare_features(
             dataset, folder.features(dataset), cache=options.cache or options.out / "cache",
             backbone=options.backbone, weights=weights, workers=options.workers,
+            preprocess=PreprocessConfig(resize=options.resize, crop=options.crop),
         )  # fmt: skip
     tuned = tune_all(folder, options)
     experiments = list_experiments(options, tuned)
     run_cells(folder, [c for e in experiments for c in e.cells], workers=options.workers, threads=options.threads)
     print_machine(options.seeds)
-    summaries = [report_experiment(folder, experiment, settings=options.settings) for experiment in experiments]
-    draw_noises(folder, experiments, summaries)
+    summaries = [report_experiment(folder, experiment, options=options) for experiment in experiments]
+    draw_noises(folder, experiments, summaries, settings=options.settings)
     tables = [path.read_text() for path in sorted(folder.results.glob("*.md"))]
     (options.out / "tables.md").write_text("\n".join(tables))  # of this call and of those before it
-    write_record(
-        options.out / "record.json",
-        settings={**vars(options), "tuned": {" ".join(map(str, key)): value for key, value in tuned.items()}},
-        results={"seconds": time.perf_counter() - started, "experiments": summaries},
-    )
 
 
-def report_experiment(folder: GridFolder, experiment: Experiment, *, settings: str) -> dict[str, Any]:
-    """Print an experiment's table, and write it with its numbers and its pictures to OUT/results; the numbers."""
+def fix_hierarchy(folder: GridFolder) -> None:
+    """Remember which hierarchy the folder's semantic noise walks: another one would be mixed up with it.
+
+    Raises:
+        InputError: the folder was begun with another.
+    """
+    if folder.hierarchy is None:
+        return
+    path, note = Path(folder.hierarchy), folder.path / "hierarchy.sha256"
+    file = path / "data.noun" if path.is_dir() else path
+    if not file.is_file():
+        raise InputError(f"{file}: no such file; --hierarchy takes a CSV of class,parent or WordNet's dict folder")
+    digest = hash_file(file)
+    if note.exists() and note.read_text() != digest:
+        raise InputError(f"{path}: {folder.path} was begun with another hierarchy; choose another --out")
+    folder.path.mkdir(parents=True, exist_ok=True)
+    note.write_text(digest)
+
+
+def report_experiment(
+    folder: GridFolder, experiment: Experiment, *, options: argparse.Namespace
+) -> dict[str, Any]:
+    """Print an experiment's table, and write it, its numbers and its picture to OUT/results; the numbers."""
     summary = summarise_experiment(folder, experiment)
     text = format_experiment(summary)
     print(f"\n{text}")
     setting = experiment.setting
-    name = file_name(experiment.name, setting.dataset, setting.noise, f"{setting.width}d", settings)
-    out = folder.results / name
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.with_name(name + ".md").write_text(text + "\n")
-    out.with_name(name + ".json").write_text(json.dumps(summary, indent=1, default=str) + "\n")
-    plot_experiment(summary, out.with_name(name + ".png"))
+    name = result_name(experiment.name, setting.dataset, setting.noise, f"{setting.width}d", options.settings)
+    write_record(folder.results / f"{name}.json", settings=vars(options), results=summary)
+    (folder.results / f"{name}.md").write_text(text + "\n")
+    plot_experiment(summary, folder.results / f"{name}.png")
     return summary
 
 
 def draw_noises(
-    folder: GridFolder, experiments: Sequence[Experiment], summaries: Sequence[dict[str, Any]]
+    folder: GridFolder, experiments: Sequence[Experiment], summaries: Sequence[dict[str, Any]], *, settings: str
 ) -> None:
     """What several tables show together: Recall@1 by noise; what one shows beside its numbers: who finds whom."""
     tables: dict[tuple[str, int], list[dict[str, Any]]] = {}
@@ -126,19 +156,19 @@ def draw_noises(
         setting = experiment.setting
         if experiment.name == "table-3":
             tables.setdefault((setting.dataset, setting.width), []).append(summary)
-            name = file_name("grid", setting.dataset, setting.noise, f"{setting.width}d")
+            name = result_name("grid", setting.dataset, setting.noise, f"{setting.width}d", settings)
             shown = [row.name for row in experiment.rows if row.name in SHOWN_METHODS]
             if shown:
                 draw_retrieval_grid(folder, experiment, folder.results / f"{name}.png", methods=shown)
-            draw_confidences(folder, experiment)
+            draw_confidences(folder, experiment, settings=settings)
     for (dataset, width), found in tables.items():
         if len(found) > 1:
-            name = file_name("noise", dataset, f"{width}d")
+            name = result_name("noise", dataset, f"{width}d", settings)
             (folder.results / f"{name}.md").write_text(format_noises(found) + "\n")
             plot_noise(found, folder.results / f"{name}.png")
 
 
-def draw_confidences(folder: GridFolder, experiment: Experiment) -> None:
+def draw_confidences(folder: GridFolder, experiment: Experiment, *, settings: str) -> None:
     """Own-label confidences of right and wrong labels under Smooth Proxy-Anchor's smoothing function, first seed."""
     cells = [row.cells[0] for row in experiment.rows if row.name == "spa"]
     for cell in cells:
@@ -146,7 +176,7 @@ def draw_confidences(folder: GridFolder, experiment: Experiment) -> None:
         own = np.load(folder.confidences(cell.labels))[np.arange(len(noisy)), noisy]
         wrong = noisy != features.train_labels
         config = build_config(LossConfig, cell.settings)
-        name = file_name("confidences", cell.labels.dataset, cell.labels.noise)
+        name = result_name("confidences", cell.labels.dataset, cell.labels.noise, settings)
         plot_confidences(
             own[~wrong], own[wrong], folder.results / f"{name}.png", lambda_=config.lambda_, beta=config.beta
         )
@@ -156,10 +186,15 @@ def tune_all(folder: GridFolder, options: argparse.Namespace) -> dict[tuple[str,
     """Settings by (dataset, width); empty with --settings paper."""
     if options.settings == "paper":
         return {}
-    methods = sorted({*options.method, "spa", "proxy-anchor", "proxy-nca"} if options.table else options.method)
+    others = bool(options.ablation or set(options.table) - {"3"})
+    first = (
+        *options.method,
+        *(EXPERIMENT_METHODS if others else ()),
+    )  # tables but 3, and ablations, have one width
     return {
         (dataset, width): tune(
-            folder, dataset=dataset, width=width, methods=methods, noise=options.noise[0],
+            folder, dataset=dataset, width=width, noise=options.noise[0],
+            methods=sorted(set(first if width == options.width[0] else options.method)),
             workers=options.workers, threads=options.threads,
         )
         for dataset, width in itertools.product(options.dataset, options.width)

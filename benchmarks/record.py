@@ -9,11 +9,11 @@ import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 PACKAGES = ("torch", "torchvision", "faiss-cpu", "faiss-gpu", "onnxruntime", "onnxruntime-gpu", "numpy", "pillow")
 
@@ -79,6 +79,14 @@ def write_record(path: Path, *, settings: Mapping[str, Any], results: Mapping[st
     document = {"machine": describe_machine(), "settings": dict(settings), "results": dict(results)}
     path.write_text(json.dumps(document, indent=2, default=str) + "\n")
     print(f"\nRecord: {path}", file=sys.stderr)
+
+
+def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Let `write` fill a file that appears whole or not at all."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    with temporary.open("wb") as file:
+        write(file)
+    temporary.replace(path)
 
 
 def shared_folder() -> Path:

@@ -29,7 +29,7 @@ def summarise_experiment(folder: GridFolder, experiment: Experiment) -> dict[str
                 "recall": {k: _percent(records, lambda r, k=k: r["recall"][k]) for k in records[0]["recall"]},
                 "map_at_r": _percent(records, lambda r: r["map_at_r"]),
                 "r_precision": _percent(records, lambda r: r["r_precision"]),
-                "nmi": _percent(records, lambda r: r["nmi"]),
+                "nmi": None if records[0]["nmi"] is None else _percent(records, lambda r: r["nmi"]),
                 "seconds": [record["seconds"] for record in records],
                 "samples_used": [record["samples_used"] for record in records],
                 "first_minus_this": _compare(first, records),
@@ -68,10 +68,15 @@ def _phase1(folder: GridFolder, experiment: Experiment) -> list[dict[str, Any]]:
 
 def format_experiment(summary: dict[str, Any]) -> str:
     """The experiment as Markdown: Recall@K by row, or a grid of Recall@1 where rows stand on two axes."""
+    width = "" if "embedding width" in summary["axes"] else f" {summary['width']}-d,"
     title = (
-        f"**{summary['title']}**: {summary['dataset']}, {summary['noise']}, {summary['width']}-d, "
-        f"mean ± deviation over seeds {', '.join(map(str, summary['seeds']))}, in %"
+        f"**{summary['title']}**: {summary['dataset']}, {summary['noise']},{width} mean ± deviation over seeds "
+        f"{', '.join(map(str, summary['seeds']))}, in %"
     )
+    if not summary["axes"]:
+        title += (
+            "; points at K=1 that the first row leads by, with their 95 % interval over queries for these seeds"
+        )
     table = _format_grid if len(summary["axes"]) == 2 else _format_rows
     lines = [title, "", *table(summary["axes"], summary["rows"])]
     aucs = [report["auc"] for report in summary["phase1"] if report["auc"] is not None]
@@ -82,15 +87,15 @@ def format_experiment(summary: dict[str, Any]) -> str:
 
 def _format_rows(axes: list[str], rows: list[dict[str, Any]]) -> list[str]:
     ks = list(rows[0]["recall"])
-    header = ["method", *axes, "width", *(f"R@{k}" for k in ks), "MAP@R", "NMI", f"{rows[0]['name']} leads by"]
+    header = ["method", *axes, "width", *(f"R@{k}" for k in ks), "MAP@R", "NMI"]
+    header += [] if axes else [f"{rows[0]['name']} leads by"]
     lines = [_line(header), _line(["---"] * len(header))]
     for number, row in enumerate(rows):
-        lead = row["first_minus_this"]
         lines.append(
             _line([
                 row["name"], *(f"{value:g}" for value in row["at"]), str(row["embedding_dim"]),
                 *(_spread(row["recall"][k]) for k in ks), _spread(row["map_at_r"]), _spread(row["nmi"]),
-                "" if number == 0 else f"{lead['mean']:+.2f} [{lead['low']:+.2f}, {lead['high']:+.2f}]",
+                *([] if axes else [_lead(row["first_minus_this"]) if number else ""]),
             ])
         )  # fmt: skip
     return lines
@@ -104,7 +109,13 @@ def _format_grid(axes: list[str], rows: list[dict[str, Any]]) -> list[str]:
     return lines + [_line([f"{one:g}", *(_spread(found[one, two]) for two in across)]) for one in down]
 
 
-def _spread(value: dict[str, float]) -> str:
+def _lead(lead: dict[str, float]) -> str:
+    return f"{lead['mean']:+.2f} [{lead['low']:+.2f}, {lead['high']:+.2f}]"
+
+
+def _spread(value: dict[str, float] | None) -> str:
+    if value is None:
+        return ""
     return f"{value['mean']:.2f} ± {value['deviation']:.2f}" if value["deviation"] else f"{value['mean']:.2f}"
 
 
@@ -121,7 +132,8 @@ def format_noises(summaries: Sequence[dict[str, Any]]) -> str:
         _line(["---"] * (2 + len(summaries))),
     ]  # fmt: skip
     recalls = [{row["name"]: row["recall"]["1"] for row in summary["rows"]} for summary in summaries]
-    best = [max(v["mean"] for name, v in found.items() if name not in UNTRAINED_METHODS) for found in recalls]
+    trained = [[v["mean"] for name, v in found.items() if name not in UNTRAINED_METHODS] for found in recalls]
+    best = [max(values, default=None) for values in trained]
     for row in first["rows"]:
         cells = []
         for found, most in zip(recalls, best, strict=True):

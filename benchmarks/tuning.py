@@ -1,7 +1,8 @@
 """Hyper-parameters for every method, chosen with the same number of trials on a part of the training data.
 
 A trial is one training; Recall@1 is read after several of its epochs, so their number is chosen too. Nothing here sees
-a test image: what judges are training classes held out, or training images where the test classes are the same.
+a test image: what judges are training classes held out, or training images where the test classes are the same. They
+judge by their labels before the noise, which a user with noisy data has not: it is the same for every method.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.cells import FILTERED, Cell, GridFolder, LabelSet
+from benchmarks.feature_sets import count_folds, load_features
 from benchmarks.grid import fit_label_sets, load_label_set, run_cells
+from index.errors import InputError
 from training.config import EmbeddingConfig
 from training.loss_config import UNTRAINED_METHODS
 
@@ -51,15 +54,25 @@ def tune(
 
     Args:
         methods: names with or without `-filtered`, which shares the settings of its base; untrained ones have none.
-        noise: under which the choice is made, for all noises: a user does not know theirs.
+        noise: of the labels that train; the choice is used for all noises.
     """
-    base = sorted({m.removesuffix(FILTERED) for m in methods} - set(UNTRAINED_METHODS))
-    phase1 = _choose_phase1(folder, dataset=dataset, noise=noise, workers=workers, threads=threads)
-    labels = LabelSet(dataset, noise, seed=0, tuning=True, phase1=phase1)
-    samples = len(load_label_set(folder, labels)[1])
-    trials = {method: list_trials(labels, method=method, width=width, samples=samples) for method in base}
-    run_cells(folder, [cell for cells in trials.values() for cell in cells], workers=workers, threads=threads)
-    chosen = {method: _choose(folder, cells) for method, cells in trials.items()}
+    features = load_features(folder.features(dataset))
+    folds = [(number, count_folds(features)) for number in range(count_folds(features))]
+    phase1 = _choose_phase1(folder, dataset=dataset, noise=noise, folds=folds, workers=workers, threads=threads)
+    label_sets = [LabelSet(dataset, noise, seed=0, fold=fold, phase1=phase1) for fold in folds]
+    samples = len(load_label_set(folder, label_sets[0])[1])
+    base = sorted({method.removesuffix(FILTERED) for method in methods} - set(UNTRAINED_METHODS))
+    trials = {
+        method: [list_trials(labels, method=method, width=width, samples=samples) for labels in label_sets]
+        for method in base
+    }
+    run_cells(
+        folder,
+        [c for parts in trials.values() for cells in parts for c in cells],
+        workers=workers,
+        threads=threads,
+    )
+    chosen = {method: _choose(folder, parts) for method, parts in trials.items()}
     settings = {method: chosen.get(method.removesuffix(FILTERED), {}) for method in methods}
     return {"phase1": phase1, **settings}
 
@@ -70,33 +83,53 @@ def list_trials(labels: LabelSet, *, method: str, width: int, samples: int) -> l
     Args:
         samples: training images; few of them need more epochs for the same number of steps.
     """
-    steps_an_epoch = math.ceil(samples / EmbeddingConfig().batch_size)
-    epochs = min(max(math.ceil(STEPS / steps_an_epoch), LEAST_EPOCHS), MOST_EPOCHS)
-    curve = tuple(epochs // part for part in (8, 4, 2, 1))
-    return [
-        Cell(labels, method, width, {"lr": lr, **options, "epochs": epochs}, curve=curve)
-        for lr in LEARNING_RATES
-        for options in SEARCHED.get(method, LIBRARY_OPTIONS)
-    ]
+    cells = []
+    for lr in LEARNING_RATES:
+        for options in SEARCHED.get(method, LIBRARY_OPTIONS):
+            steps_an_epoch = math.ceil(samples / options.get("batch_size", EmbeddingConfig().batch_size))
+            epochs = min(max(math.ceil(STEPS / steps_an_epoch), LEAST_EPOCHS), MOST_EPOCHS)
+            curve = tuple(epochs // part for part in (8, 4, 2, 1))
+            cells.append(Cell(labels, method, width, {"lr": lr, **options, "epochs": epochs}, curve=curve))
+    return cells
 
 
-def _choose(folder: GridFolder, cells: Sequence[Cell]) -> dict[str, Any]:
-    """The settings, with the epochs, of the best Recall@1; of equals the first."""
+def _choose(folder: GridFolder, parts: Sequence[Sequence[Cell]]) -> dict[str, Any]:
+    """The settings, with the epochs, that answer most queries of all folds rightly; of equals the first."""
     best, settings = -1.0, {}
-    for cell in cells:
-        for epoch, recall in folder.read(cell)["curve"].items():
-            if recall > best:
-                best, settings = recall, {**cell.settings, "epochs": int(epoch)}
+    for trial in zip(*parts, strict=True):
+        records = [folder.read(cell) for cell in trial]
+        for epoch in trial[0].curve:
+            right = sum(record["curve"][str(epoch)] * record["queries"] for record in records)
+            if right > best:
+                best, settings = right, {**trial[0].settings, "epochs": epoch}
     return settings
 
 
 def _choose_phase1(
-    folder: GridFolder, *, dataset: str, noise: str, workers: int, threads: int
+    folder: GridFolder,
+    *,
+    dataset: str,
+    noise: str,
+    folds: Sequence[tuple[int, int]],
+    workers: int,
+    threads: int,
 ) -> dict[str, float]:
     """The confidence module's learning rate with the lowest held-out loss on the noisy labels themselves."""
-    sets = [
-        LabelSet(dataset, noise, seed=0, tuning=True, phase1={"confidence_lr": lr}) for lr in PHASE1_LEARNING_RATES
+    sets = {
+        lr: [LabelSet(dataset, noise, seed=0, fold=fold, phase1={"confidence_lr": lr}) for fold in folds]
+        for lr in PHASE1_LEARNING_RATES
+    }
+    fit_label_sets(
+        folder, [labels for parts in sets.values() for labels in parts], workers=workers, threads=threads
+    )
+    losses = {lr: sum(_held_out_loss(folder, labels) for labels in parts) for lr, parts in sets.items()}
+    return {"confidence_lr": min(losses, key=losses.__getitem__)}
+
+
+def _held_out_loss(folder: GridFolder, labels: LabelSet) -> float:
+    losses = [
+        loss for loss in json.loads(folder.report(labels).read_text())["held_out_losses"] if loss is not None
     ]
-    fit_label_sets(folder, sets, workers=workers, threads=threads)
-    losses = [min(json.loads(folder.report(labels).read_text())["held_out_losses"]) for labels in sets]
-    return dict(sets[losses.index(min(losses))].phase1)
+    if not losses:
+        raise InputError(f"{labels.dataset}: too few images to hold any out of phase 1; use --settings paper")
+    return min(losses)

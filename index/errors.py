@@ -14,9 +14,21 @@ RetrievalError                    anything a user can cause and mend; the comman
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class RetrievalError(Exception):
     """Base of every expected error: the message says what failed, on what, and what to do."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle without calling a subclass's constructor again: worker processes hand errors to their parent."""
+        return _restore, (type(self), self.args, self.__dict__)
+
+
+def _restore(kind: type[RetrievalError], args: tuple[Any, ...], state: dict[str, Any]) -> RetrievalError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error
 
 
 class InputError(RetrievalError):

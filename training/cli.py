@@ -34,9 +34,13 @@ def default_cache() -> Path:
     help="Backbone weights: imagenet (fetched by torchvision), none (random), a safetensors or torch state-dict file.",
 )  # fmt: skip
 @click.option("--backbone", default="resnet50", show_default=True, help="Any torchvision classification model.")
-@click.option("--val", type=click.Path(path_type=Path), help="Other labelled images, for Recall@K in the report.")
 @click.option(
-    "--validate-every", default=10, show_default=True, metavar="EPOCHS", help="Recall@K on --val this often."
+    "--val",
+    type=click.Path(path_type=Path),
+    help="Other labelled images, for Recall@K in the report (with --protocol: its test part unless given).",
+)
+@click.option(
+    "--validate-every", default=10, show_default=True, metavar="EPOCHS", help="Recall@K in validation this often."
 )
 @click.option(
     "--recipe", type=click.Choice(RECIPES), default="paper", show_default=True, help="Where defaults come from."
@@ -119,7 +123,7 @@ def format_report(report: dict[str, Any], *, config: TrainConfig) -> str:
     for name, scores in report["baselines"].items():
         rows[f"{name} ({scores['embedding_dim']}-d), untrained"] = scores
     ks = list(report["val"]["recall"])
-    lines += ["", f"{'Recall@K on --val, %':<34}" + "".join(f"{'K=' + k:>8}" for k in ks)]
+    lines += ["", f"{'Recall@K in validation, %':<34}" + "".join(f"{'K=' + k:>8}" for k in ks)]
     for name, scores in rows.items():
         lines.append(f"{name:<34}" + "".join(f"{100 * scores['recall'][k]:>8.2f}" for k in ks))
     return "\n".join(lines)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from index.errors import InputError
 from training.loss_config import UNTRAINED_METHODS, LossConfig
-from training.options import check_at_least, option
+from training.options import check_at_least, check_choices, option
 
 RECIPES = ("paper",)
 NOISE_KINDS = ("uniform", "bernoulli", "nearest-class", "semantic")
@@ -47,6 +47,7 @@ class DataConfig:
     )
 
     def __post_init__(self) -> None:
+        check_choices(self)
         if self.max_per_class is not None and self.max_per_class < 2:
             raise InputError(f"--max-per-class must be at least 2, got {self.max_per_class}")
         noise = self.noise

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from index.errors import InputError
-from training.options import check_at_least, option
+from training.options import check_at_least, check_choices, option
 
 TRAINED_METHODS = (
     "spa", "proxy-anchor", "adaptive-proxy-anchor", "proxy-nca", "multi-similarity", "procsim", "superloss",
@@ -31,6 +31,7 @@ class AdaptiveConfig:
     kappa: float = option(1.0, "Weight of 1 / mean(margin), which keeps margins from 0.")
 
     def __post_init__(self) -> None:
+        check_choices(self)
         check_at_least(self, 0, "kappa")
 
 
@@ -83,10 +84,14 @@ class ProcSimConfig:
     omega: float = option(0.0, "Weight of the language-guidance term.")
 
     def __post_init__(self) -> None:
+        check_choices(self)
         check_at_least(self, 0, "procsim_lambda", "procsim_scale", "procsim_proxy_lr", strict=True)
         check_at_least(self, 0, "omega")
-        if self.omega > 0 and self.guidance is None:
-            raise InputError("--omega weighs the language-guidance term, which needs a file: --guidance FILE")
+        if (self.omega > 0) != (self.guidance is not None):
+            raise InputError(
+                "--omega above 0 and --guidance FILE go together, as the weight and the similarities of the "
+                f"language-guidance term; got {self.omega:g} and {self.guidance!r}"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +111,11 @@ class SuperLossConfig:
 class LossConfig:
     """The loss of phase 2, and the options of Proxy-Anchor and Smooth Proxy-Anchor (SPA)."""
 
-    method: str = option("spa", "What makes the embedding: a loss, or an untrained projection.", choices=METHODS)
+    method: str = option(
+        "spa", f"What makes the embedding. A loss: {', '.join(TRAINED_METHODS)}. One of pytorch-metric-learning, which "
+        f"the extra `losses` installs: {', '.join(LIBRARY_METHODS)}. Or no training: {', '.join(UNTRAINED_METHODS)}.",
+        choices=METHODS, metavar="METHOD",
+    )  # fmt: skip
     alpha: float = option(32.0, "Proxy-Anchor, SPA: scale of the cosines.")
     delta: float = option(0.1, "Proxy-Anchor, SPA: margin (adaptive: where it starts).")
     lambda_: float = option(0.1, "SPA: confidence above which a sample is positive for a class.", flag="--lambda")
@@ -122,6 +131,9 @@ class LossConfig:
     superloss: SuperLossConfig = field(default_factory=SuperLossConfig)
 
     def __post_init__(self) -> None:
+        check_choices(self)
+        if self.procsim.guidance is not None and self.method != "procsim":
+            raise InputError(f"--guidance is for --method procsim, got --method {self.method}")
         check_at_least(self, 0, "alpha", "beta", strict=True)
         check_at_least(self, 0, "delta", strict=self.method == "adaptive-proxy-anchor")
         if not 0 < self.lambda_ < 1:

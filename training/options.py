@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import field
+from dataclasses import field, fields
 from typing import Any
 
 from index.errors import InputError
@@ -26,3 +26,16 @@ def check_at_least(config: Any, bound: float, *names: str, strict: bool = False)
             relation = "greater than" if strict else "at least"
             flag = "--" + name.rstrip("_").replace("_", "-")
             raise InputError(f"{flag} must be {relation} {bound:g}, got {value}")
+
+
+def check_choices(config: Any) -> None:
+    """Refuse values that are not among a field's `choices`; the command line does so before, Python code may not.
+
+    Raises:
+        InputError: naming the flag, the choices and the value.
+    """
+    for own in fields(config):
+        choices, value = own.metadata.get("choices"), getattr(config, own.name)
+        if choices is not None and value not in choices:
+            flag = "--" + own.name.replace("_", "-")
+            raise InputError(f"{flag} must be one of {', '.join(choices)}, got {value!r}")

@@ -72,4 +72,4 @@ def _print_validation(epoch: int, recall: dict[int, float]) -> None:
 
 def _validation_line(epoch: int, recall: dict[int, float]) -> str:
     figures = ", ".join(f"@{k} {100 * value:.2f}" for k, value in recall.items())
-    return f"embedding {epoch}: Recall {figures} % on --val"
+    return f"embedding {epoch}: Recall {figures} % in validation"

@@ -23,10 +23,6 @@ class Projection:
     weight: Floats
     bias: Floats
 
-    def apply(self, features: Floats) -> Floats:
-        """(N, F) features to (N, D) unit rows: normalise, project, normalise."""
-        return normalise_rows(normalise_rows(features) @ self.weight.T + self.bias)
-
 
 def normalise_rows(vectors: Floats) -> Floats:
     """(N, F) rows scaled to unit L2 norm; zero rows stay zero."""

@@ -11,7 +11,7 @@ import index.images
 import index.labels
 import index.metrics
 from index.errors import InputError
-from index.metrics import DEFAULT_KS, K_SETS, UNLABELLED, bootstrap_interval, score_retrieval
+from index.metrics import DEFAULT_KS, K_SETS, UNLABELLED, bootstrap_interval, ranking_auc, score_retrieval
 
 
 def slow_scores(
@@ -150,3 +150,11 @@ def test_the_examples_in_the_docstrings_are_right(module: object) -> None:
     result = doctest.testmod(module)  # type: ignore[arg-type]
     assert result.attempted > 0
     assert result.failed == 0
+
+
+@given(st.integers(0, 10_000))
+def test_the_auc_is_the_share_of_pairs_in_the_right_order(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    scores, positive = generator.integers(5, size=20).astype(float), generator.random(20) < 0.4
+    pairs = [(a > b) + 0.5 * (a == b) for a in scores[positive] for b in scores[~positive]]
+    assert ranking_auc(scores, positive) == (pytest.approx(np.mean(pairs)) if pairs else None)

@@ -34,14 +34,17 @@ def test_a_log_has_the_first_every_tenth_and_the_last_epoch(capsys: pytest.Captu
     assert captured.out == ""
     assert captured.err.splitlines() == [
         *(f"confidence {epoch}/23: {describe_epoch(CONFIDENCE)}" for epoch in (1, 10, 20, 23)),
-        "embedding 10: Recall @1 50.00, @2 75.00 % on --val",
+        "embedding 10: Recall @1 50.00, @2 75.00 % in validation",
     ]
 
 
 def _read_to_the_end(terminal: int) -> bytes:
     """All that was written; a slow machine redraws the bars more often than one read gives."""
     parts = []
-    with os.fdopen(terminal, "rb", buffering=0) as file, suppress(OSError):  # Linux: an error once the writer is gone
+    with (
+        os.fdopen(terminal, "rb", buffering=0) as file,
+        suppress(OSError),
+    ):  # Linux: an error once the writer is gone
         while part := file.read(4096):
             parts.append(part)
     return b"".join(parts)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from index.errors import InputError
-from training.model import ProjectionHead
 from training.projection import fit_principal_axes, normalise_rows
+from training.untrained import fit_untrained
 from training.validate import ValidationSet, embed_features, score_baselines
 
 
@@ -65,14 +64,12 @@ def test_fitting_in_blocks_gives_what_one_block_gives() -> None:
     )
 
 
-def test_applied_projections_are_unit_rows_and_what_the_torch_head_gives() -> None:
+def test_the_head_gives_the_projection_as_unit_rows() -> None:
     features = _features()
-    projection = fit_principal_axes(features, embedding_dim=4).projection(whiten=True)
-    rows = projection.apply(features)
+    rows = embed_features(fit_untrained("pca-whitened", features, embedding_dim=4), features)
+    projected = _project(features, embedding_dim=4, whiten=True)
     assert rows.dtype == np.float32
-    np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-5)
-    head = ProjectionHead(torch.from_numpy(projection.weight), torch.from_numpy(projection.bias))
-    np.testing.assert_allclose(embed_features(head, features), rows, atol=1e-5)
+    np.testing.assert_allclose(rows, projected / np.linalg.norm(projected, axis=1, keepdims=True), atol=1e-5)
 
 
 @pytest.mark.parametrize(("count", "width", "asked"), [(50, 8, 9), (5, 8, 5), (1, 8, 1)])
@@ -103,6 +100,9 @@ def test_baselines_are_fitted_on_the_training_features_at_no_more_than_they_span
     validation = ValidationSet(_features(40, seed=1), np.arange(40) % 4)
     scores = score_baselines(validation, train_features=_features(6), embedding_dim=64)
     assert set(scores) == {"raw", "pca", "pca-whitened"}
-    narrow = fit_principal_axes(_features(6), embedding_dim=5).projection(whiten=True)
+    narrow = fit_untrained("pca-whitened", _features(6), embedding_dim=5)
     assert scores["pca-whitened"].embedding_dim == 5
-    assert scores["pca-whitened"].scores.recall == validation.score(narrow.apply(validation.features)).recall
+    assert (
+        scores["pca-whitened"].scores.recall
+        == validation.score(embed_features(narrow, validation.features)).recall
+    )

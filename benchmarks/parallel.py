@@ -1,0 +1,71 @@
+"""The same task on many arguments, in processes that do not outlive their parent."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing.connection import wait
+from typing import Any
+
+import torch
+
+from index.console import progress_bar
+
+
+def run_parallel(
+    task: Callable[..., None], arguments: Sequence[tuple[Any, ...]], what: str, *, workers: int, threads: int
+) -> None:
+    """Call the task with each of the arguments; the first error, or Ctrl-C, ends all.
+
+    Args:
+        task: picklable; what it makes, it writes.
+        arguments: of its calls, begun in this order.
+        what: shown before the progress bar.
+        workers: processes; 1 works in this one.
+        threads: of each process; together they use workers x threads cores.
+    """
+    if not arguments:
+        return
+    with progress_bar(what, unit="cells") as progress:
+        if workers == 1:
+            torch.set_num_threads(threads)
+            for done, each in enumerate(arguments, start=1):
+                task(*each)
+                progress(done, len(arguments))
+            return
+        # Read when a worker imports its libraries; without it every process would start a thread for every core.
+        os.environ.update(OMP_NUM_THREADS=str(threads), OMP_WAIT_POLICY="PASSIVE")
+        pool = ProcessPoolExecutor(
+            min(workers, len(arguments)),
+            mp_context=multiprocessing.get_context("spawn"),
+            initializer=_start_worker,
+            initargs=(threads,),
+        )
+        try:
+            futures = [pool.submit(task, *each) for each in arguments]
+            for done, future in enumerate(as_completed(futures), start=1):
+                future.result()
+                progress(done, len(futures))
+        except BaseException:
+            for worker in multiprocessing.active_children():
+                worker.terminate()
+            raise
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _start_worker(threads: int) -> None:
+    torch.set_num_threads(threads)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends its workers
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
