@@ -46,7 +46,7 @@ def index_group() -> None:
     "labels_file",
     type=_PATH,
     metavar="FILE",
-    help="CSV with the columns path,label. Without it, the first folder below FOLDER is the label.",
+    help="CSV or Parquet file with the columns path,label. Without it, the first folder below FOLDER is the label.",
 )
 @click.option(
     "--strict",

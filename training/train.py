@@ -19,7 +19,7 @@ from index.errors import InputError
 from index.metrics import RetrievalScores, bootstrap_interval
 from index.preprocess import PreprocessConfig
 from training.checkpoint import load_checkpoint
-from training.confidences import Confidences, compute_confidences, make_confidences, rows_to_trust
+from training.confidences import Confidences, make_confidences, rows_to_trust
 from training.config import TrainConfig
 from training.datasets import require_outside
 from training.features import Extractor
@@ -239,20 +239,20 @@ class _Phases:
 
     def _write_confidences(self, module: ConfidenceModule) -> Tensor | None:
         """confidences.csv, and the rows that `--min-confidence` leaves for phase 2; None for all."""
-        self._run.write_confidences(self._confidence_rows(module))
+        own: list[float] = []
+        self._run.write_confidences(self._confidence_rows(module, own))
         least = self._config.confidence.min_confidence
-        if least is None:
-            return None
-        values = compute_confidences(module, self._source.centre)
-        return rows_to_trust(values.gather(1, self._labels[:, None])[:, 0], min_confidence=least)
+        return None if least is None else rows_to_trust(torch.tensor(own), min_confidence=least)
 
     @torch.inference_mode()
-    def _confidence_rows(self, confidence: ConfidenceModule) -> Iterator[list[object]]:
+    def _confidence_rows(self, confidence: ConfidenceModule, all_own: list[float]) -> Iterator[list[object]]:
+        """The file's rows; the confidences in the own label are noted in `all_own`."""
         top = min(3, len(self._classes))
         position = 0
         for features, labels in zip(self._source.centre.split(4096), self._labels.split(4096), strict=True):
             confidences: Tensor = confidence(features)
             own = confidences.gather(1, labels[:, None])[:, 0].tolist()
+            all_own += own
             values, numbers = confidences.topk(top, dim=1)
             for row, (v, n) in enumerate(zip(values.tolist(), numbers.tolist(), strict=True)):
                 image = self._images[position + row]

@@ -159,7 +159,7 @@ def test_wrong_usage_exits_with_two(arguments: tuple[str, ...], capsys) -> None:
         (("--nca-scale", "0"), "--nca-scale must be greater than 0, got 0.0"),
         (("--ms-base", "2"), "--ms-base must be in -1..1, got 2.0"),
         (("--procsim-lambda", "0"), "--procsim-lambda must be greater than 0, got 0.0"),
-        (("--omega", "1"), "--omega weighs the language-guidance term, which needs a file: --guidance FILE"),
+        (("--omega", "1"), "--omega above 0 and --guidance FILE go together"),
         (("--superloss-lambda", "nan"), "--superloss-lambda must be greater than 0, got nan"),
         (("--embedding-dim", "99999"), "--embedding-dim must be at most 8192"),
     ],
@@ -186,7 +186,10 @@ def test_a_value_out_of_range_is_wrong_usage_and_names_the_flag(
             ("--label-noise", "semantic:1", "--hierarchy", "nowhere.csv"),
             "nowhere.csv: no such file; expected a CSV",
         ),
-        (("--method", "procsim", "--guidance", "nowhere.npz"), "nowhere.npz: the similarities cannot be read"),
+        (
+            ("--method", "procsim", "--omega", "1", "--guidance", "nowhere.npz"),
+            "nowhere.npz: the similarities cannot be read",
+        ),
         (("--method", "pca", "--embedding-dim", "48"), "--embedding-dim 48 exceeds what PCA can give: 48 images"),
     ],
 )

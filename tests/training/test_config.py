@@ -96,7 +96,7 @@ def test_a_wrong_value_is_named_with_its_flag(field: str, value: object, flag: s
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"omega": 0.5}, "--omega weighs the language-guidance term, which needs a file: --guidance FILE"),
+        ({"omega": 0.5}, "--omega above 0 and --guidance FILE go together"),
         ({"label_noise": "semantic:0.5"}, "--label-noise semantic:P and --hierarchy FILE go together"),
         ({"label_noise": "uniform:0.5", "hierarchy": "t.csv"}, "--label-noise semantic:P and --hierarchy FILE go"),
         ({"method": "adaptive-proxy-anchor", "delta": 0.0}, "--delta must be greater than 0, got 0.0"),
@@ -114,8 +114,25 @@ def test_options_that_do_not_go_together_are_named(changes: dict[str, object], m
         make_config(**changes)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"method": "spam"}, "--method must be one of spa, .*, got 'spam'"),
+        ({"margins": "many"}, "--margins must be one of single, per-class, got 'many'"),
+        ({"procsim_threshold": "median"}, "--procsim-threshold must be one of otsu, .*, got 'median'"),
+        ({"protocol": "cub"}, "--protocol must be one of folder, .*, got 'cub'"),
+        ({"guidance": "words.npz", "omega": 0.5}, "--guidance is for --method procsim, got --method spa"),
+        ({"method": "procsim", "guidance": "words.npz"}, "--omega above 0 and --guidance FILE go together"),
+    ],
+)
+def test_a_choice_that_is_none_is_refused_from_python_too(options: dict[str, object], message: str) -> None:
+    with pytest.raises(click.UsageError, match=message):
+        make_config(**options)
+
+
 def test_options_that_do_go_together_are_taken() -> None:
-    make_config(omega=0.5, guidance="words.npz")
+    options = make_config(method="procsim", omega=0.5, guidance="words.npz").loss.procsim
+    assert (options.omega, options.guidance) == (0.5, "words.npz")
     make_config(label_noise="semantic:0.5", hierarchy="tree.csv")
     make_config(method="proxy-anchor", delta=0.0)
     make_config(method="proxy-anchor", min_confidence=0.1)

@@ -75,7 +75,6 @@ class AdaptiveProxyAnchor(MetricLoss):
 
     Raises:
         InputError: a `delta` of 0, where no softplus can start.
-        ValueError: unknown `margins`.
     """
 
     def __init__(
@@ -86,8 +85,6 @@ class AdaptiveProxyAnchor(MetricLoss):
             raise InputError(
                 f"--delta is where Adaptive Proxy-Anchor's margin starts: it must be greater than 0, got {config.delta}"
             )
-        if config.adaptive.margins not in {"single", "per-class"}:
-            raise ValueError(f"margins must be single or per-class, got {config.adaptive.margins!r}")
         self.config = config
         self.proxies = initial_proxies(class_count, embedding_dim, generator=generator)
         shape = (class_count,) if config.adaptive.margins == "per-class" else ()

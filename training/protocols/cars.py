@@ -35,7 +35,7 @@ def load_cars(root: Path) -> Protocol:
     splits: tuple[list[Record], list[Record]] = ([], [])
     for record, number in listed:
         splits[number > TRAINING_CLASSES].append(record)
-    return Protocol("cars-196", as_dataset(splits[0]), as_dataset(splits[1]), None, (1, 2, 4, 8))
+    return Protocol("cars-196", as_dataset(splits[0]), as_dataset(splits[1]))
 
 
 def _read_kit(root: Path) -> Iterator[tuple[Record, int]]:

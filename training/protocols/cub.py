@@ -30,7 +30,7 @@ def load_cub(root: Path) -> Protocol:
             )
         number = class_of[image]
         splits[number > TRAINING_CLASSES].append(Record(base / name, valid_text(classes[number])))
-    return Protocol("cub-200-2011", as_dataset(splits[0]), as_dataset(splits[1]), None, (1, 2, 4, 8))
+    return Protocol("cub-200-2011", as_dataset(splits[0]), as_dataset(splits[1]))
 
 
 def _read_numbered(path: Path, kinds: tuple[type, type], *, form: str) -> dict:

@@ -36,7 +36,7 @@ def load_in_shop(root: Path) -> Protocol:
     train = as_dataset(record for record, status in listed if status == "train")
     test = as_dataset(record for record, status in listed if status != "train")
     is_gallery = tuple(status == "gallery" for _, status in listed if status != "train")
-    return Protocol("in-shop", train, test, is_gallery, (1, 10, 20, 40))
+    return Protocol("in-shop", train, test, is_gallery)
 
 
 def _read_partition(path: Path) -> list[tuple[str, str, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from index.metrics import K_SETS
 from training.datasets import Dataset, Record
 
 
@@ -19,8 +20,12 @@ class Protocol:
     name: str
     train: Dataset
     test: Dataset
-    is_gallery: tuple[bool, ...] | None
-    ks: tuple[int, ...]
+    is_gallery: tuple[bool, ...] | None = None
+
+    @property
+    def ks(self) -> tuple[int, ...]:
+        """The K of Recall@K that the literature reports on it."""
+        return K_SETS[self.name]
 
 
 def as_dataset(records: Iterable[Record]) -> Dataset:

@@ -16,7 +16,7 @@ def load_sop(root: Path) -> Protocol:
     """The official lists; a label is the product's class_id."""
     folder = find_download(root, tops=["Stanford_Online_Products"], marker="Ebay_train.txt", archive=ARCHIVE)
     train, test = _read_split(folder / "Ebay_train.txt"), _read_split(folder / "Ebay_test.txt")
-    return Protocol("sop", train, test, None, (1, 10, 100, 1000))
+    return Protocol("sop", train, test)
 
 
 def _read_split(path: Path) -> Dataset:

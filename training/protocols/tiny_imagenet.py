@@ -14,7 +14,6 @@ ARCHIVE = "tiny-imagenet-200.zip"
 TRAINING_CLASSES = 100
 TRAINING_IMAGES = 300  # a class; the paper's 29,707 images of 100 classes
 TEST_IMAGES = 74  # a class; its 7,382 images of 100 others
-KS = (1, 2, 4, 8, 16)
 
 
 def load_tiny_imagenet(root: Path) -> Protocol:
@@ -25,14 +24,12 @@ def load_tiny_imagenet(root: Path) -> Protocol:
     """
     for folder in (root, root / "tiny-imagenet"):
         if (folder / "train").is_dir() and _has_class_folders(folder / "test"):
-            return Protocol(
-                "tiny-imagenet", list_dataset(folder / "train"), list_dataset(folder / "test"), None, KS
-            )
+            return Protocol("tiny-imagenet", list_dataset(folder / "train"), list_dataset(folder / "test"))
     folder = find_download(root, tops=["tiny-imagenet-200"], marker="wnids.txt", archive=ARCHIVE)
     classes = [line for _, line in read_lines(folder / "wnids.txt", archive=ARCHIVE)]
     train = _take_first(folder, classes[:TRAINING_CLASSES], TRAINING_IMAGES)
     test = _take_first(folder, classes[TRAINING_CLASSES:], TEST_IMAGES)
-    return Protocol("tiny-imagenet", train, test, None, KS)
+    return Protocol("tiny-imagenet", train, test)
 
 
 def _has_class_folders(folder: Path) -> bool:

@@ -55,8 +55,6 @@ def load_webvision(root: Path) -> Protocol:
         "webvision",
         as_dataset(cap_classes(train, max_per_class=MAX_PER_CLASS, seed=DRAW_SEED)),
         as_dataset(test),
-        None,
-        (1, 2, 4, 8, 16),
     )
 
 
