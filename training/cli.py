@@ -112,6 +112,9 @@ def format_report(report: dict[str, Any], *, config: TrainConfig) -> str:
         f"{report['run']}: {report['images']} images of {report['classes']} classes, {report['skipped']} skipped",
         f"{report['seconds']:.0f} s ({times})",
     ]
+    if report["trained_on"] < report["images"]:
+        least = config.confidence.min_confidence
+        lines.append(f"trained on {report['trained_on']} of them: the others have a confidence below {least:g}")
     if report["noise"] is not None:
         noise = report["noise"]
         lines.append(f"labels made wrong: {noise['wrong']} of {noise['samples']} ({noise['rate']:.1%})")

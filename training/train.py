@@ -75,7 +75,8 @@ def train(
         backbone: used instead of loading `config.backbone` with `config.weights`.
 
     Returns:
-        The report: {"run", "seconds", "phases", "val", "baselines", "images", "classes", "skipped", "noise"}.
+        The report: {"run", "seconds", "phases", "val", "baselines", "images", "trained_on", "classes", "skipped",
+        "noise"}.
 
     Raises:
         InputError: data, weights or options that cannot be used.
@@ -113,6 +114,7 @@ def train(
         guidance = _read_guidance(images, classes=classes, config=config)
     run.save_backbone(extractor.backbone)
     noise = _report_noise(images, classes=classes) if config.data.noise is not None else None
+    trained_on = len(images)
     if config.loss.method in UNTRAINED_METHODS:
         with clock.measure("projection"), _discarding(run, when_new=is_new):
             head: Head = fit_untrained(
@@ -120,13 +122,14 @@ def train(
             )
     else:
         phases = _Phases(run, images, source, classes=classes, config=config, machine=machine, watcher=watcher)
-        head = phases.train(validation, guidance=guidance, clock=clock)
+        head, trained_on = phases.train(validation, guidance=guidance, clock=clock)
     report = {
         "run": str(out),
         "seconds": time.perf_counter() - started,
         "phases": {name: {"seconds": seconds} for name, seconds in clock.seconds.items()},
         **_score(head, validation, train_features=source.centre.cpu().numpy(), config=config),
         "images": len(images),
+        "trained_on": trained_on,
         "classes": len(classes),
         "skipped": run.count_skipped(),
         "noise": None if noise is None else noise.to_json(),
@@ -214,8 +217,8 @@ class _Phases:
 
     def train(
         self, validation: ValidationSet | None, *, guidance: Guidance | None, clock: _Clock
-    ) -> EmbeddingHead:
-        """Phase 1 where the method or `--min-confidence` needs it, then phase 2."""
+    ) -> tuple[EmbeddingHead, int]:
+        """Phase 1 where the method or `--min-confidence` needs it, then phase 2; the images that phase 2 saw."""
         confidences, rows = None, None
         uses_confidences = self._config.loss.method in NEEDS_CONFIDENCES
         if uses_confidences or self._config.confidence.min_confidence is not None:
@@ -224,7 +227,8 @@ class _Phases:
                 rows = self._write_confidences(module)
                 confidences = make_confidences(module, self._source) if uses_confidences else None
         with clock.measure("embedding"):
-            return self._train_embedding(confidences, rows, guidance, validation)
+            head = self._train_embedding(confidences, rows, guidance, validation)
+        return head, len(self._images) if rows is None else len(rows)
 
     def _train_confidence(self) -> ConfidenceModule:
         return fit_confidence(
