@@ -101,12 +101,22 @@ def file_name(*parts: str) -> str:
     return name[:MOST_CHARACTERS]
 
 
-def result_name(*parts: str) -> str:
-    """As `file_name`; where that lost something, a few digits tell such names apart."""
-    name = file_name(*parts)
-    if name.replace("-", ":") == "_".join(parts).replace("-", ":"):
+def short_name(dataset: str) -> str:
+    """A dataset's name with the last parts of its paths: `folder:train:test`.
+
+    >>> short_name("cub-200-2011:/data/CUB_200_2011"), short_name("tiny-imagenet")
+    ('cub-200-2011:CUB_200_2011', 'tiny-imagenet')
+    """
+    kind, *paths = dataset.split(":")
+    return ":".join([kind, *(Path(path).name for path in paths)])
+
+
+def result_name(kind: str, dataset: str, *parts: str) -> str:
+    """The file name of a table or picture; a few digits tell datasets apart that share their short name."""
+    name = file_name(kind, short_name(dataset), *parts)
+    if short_name(dataset) == dataset:
         return name
-    return f"{name}_{hashlib.sha256(repr(parts).encode()).hexdigest()[:6]}"
+    return f"{name}_{hashlib.sha256(dataset.encode()).hexdigest()[:6]}"
 
 
 def _unique_name(parts: Sequence[str], options: Mapping[str, Any]) -> str:

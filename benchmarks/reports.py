@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.cells import GridFolder
+from benchmarks.cells import GridFolder, short_name
 from benchmarks.experiments import Experiment
 from index.comparison import paired_bootstrap, spread
 from training.loss_config import UNTRAINED_METHODS
@@ -37,8 +37,8 @@ def summarise_experiment(folder: GridFolder, experiment: Experiment) -> dict[str
         )
     setting = experiment.setting
     return {
-        "name": experiment.name, "title": experiment.title, "dataset": setting.dataset, "noise": setting.noise,
-        "width": setting.width, "seeds": list(setting.seeds), "axes": list(experiment.axes), "rows": rows,
+        "name": experiment.name, "title": experiment.title, "dataset": short_name(setting.dataset),
+        "noise": setting.noise, "width": setting.width, "seeds": list(setting.seeds), "axes": list(experiment.axes), "rows": rows,
         "phase1": _phase1(folder, experiment),
     }  # fmt: skip
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.cells import Cell, GridFolder, LabelSet
+from benchmarks.cells import Cell, GridFolder, LabelSet, result_name
 from benchmarks.experiments import Setting, ablate_margin, table_1, table_2, table_3
 from benchmarks.feature_sets import FeatureSet, count_folds, hold_out_for_tuning, load_features
 from benchmarks.grid import load_label_set, run_cell, run_cells
@@ -122,6 +122,14 @@ def test_cells_that_differ_in_anything_have_other_files() -> None:
         dataclasses.replace(_cell(), labels=dataclasses.replace(_cell().labels, phase1={})),
     ]  # fmt: skip
     assert len({cell.name for cell in cells}) == len(cells)
+
+
+def test_result_files_are_named_shortly_and_apart() -> None:
+    assert result_name("table-3", "tiny-imagenet", "uniform:0.3", "64d") == "table-3_tiny-imagenet_uniform-0.3_64d"
+    folders = [f"folder:/{'long' * 50}/{name}/train:/test" for name in "ab"]
+    names = [result_name("table-3", folder, "uniform:0.3", "64d") for folder in folders]
+    assert len(set(names)) == 2
+    assert all("folder-train-test_uniform-0.3_64d" in name and len(name) < 80 for name in names)
 
 
 def test_clean_labels_are_the_given_ones_and_noise_depends_on_the_seed(folder: GridFolder) -> None:
