@@ -120,8 +120,12 @@ def result_name(kind: str, dataset: str, *parts: str) -> str:
 
 
 def _unique_name(parts: Sequence[str], options: Mapping[str, Any]) -> str:
-    unlike = hashlib.sha256(json.dumps([list(parts), dict(options)], sort_keys=True).encode()).hexdigest()[:10]
-    return f"{file_name(*parts)}_{unlike}"
+    return f"{file_name(*parts)}_{digest([list(parts), dict(options)])}"
+
+
+def digest(value: Any) -> str:
+    """Ten digits that tell JSON values apart."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:10]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -148,6 +148,7 @@ def ablate_confidence(setting: Setting) -> Experiment:
 
 
 TABLES = {"1": table_1, "2": table_2}
+BY_METHOD = (table_1, ablate_batch, ablate_width)
 EXPERIMENT_METHODS = (
     "spa", "proxy-anchor", "proxy-anchor-filtered", "proxy-nca", "proxy-nca-filtered", "multi-similarity",
     "adaptive-proxy-anchor", "procsim", "superloss", "pca-whitened",
@@ -157,6 +158,15 @@ ABLATIONS = {
     "batch": ablate_batch, "width": ablate_width, "alpha-delta": ablate_alpha_delta,
     "lambda-beta": ablate_lambda_beta, "margin": ablate_margin, "confidence": ablate_confidence,
 }  # fmt: skip
+
+
+def build(make: Callable[..., Experiment], setting: Setting, *, methods: Sequence[str]) -> Experiment:
+    """A table or ablation, of these methods where it compares methods; untrained ones have no samples to filter."""
+    if make not in BY_METHOD or not methods:
+        return make(setting)
+    if make is table_1:
+        methods = tuple(dict.fromkeys(m.removesuffix(FILTERED) for m in methods if m not in UNTRAINED_METHODS))
+    return make(setting, methods)
 
 
 def _row(

@@ -81,6 +81,8 @@ def list_split(name: str, *, work: Path) -> SplitRecords:
     protocol, _, rest = name.partition(":")
     if protocol == "folder":
         train, _, test = rest.partition(":")
+        if not train or not test or Path(train).resolve() == Path(test).resolve():
+            raise InputError(f"{name}: expected folder:TRAIN:TEST, two folders of class folders, not the same")
         return SplitRecords(list_dataset(Path(train)).records, list_dataset(Path(test)).records)
     loaded = load_protocol(protocol, Path(rest))
     return SplitRecords(loaded.train.records, loaded.test.records, loaded.is_gallery, loaded.ks)

@@ -21,10 +21,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 
-from benchmarks.cells import CLEAN, FILTERED, GridFolder, result_name
-from benchmarks.experiments import ABLATIONS, EXPERIMENT_METHODS, TABLES, Experiment, Setting, table_3
+from benchmarks.cells import CLEAN, FILTERED, GridFolder, digest, result_name
+from benchmarks.experiments import ABLATIONS, EXPERIMENT_METHODS, TABLES, Experiment, Setting, build, table_3
 from benchmarks.feature_sets import prepare_features
 from benchmarks.grid import load_label_set, read_noise, run_cells
 from benchmarks.pictures import draw_retrieval_grid
@@ -46,6 +47,7 @@ DEFAULT_METHODS = (
     "adaptive-proxy-anchor", "procsim", "superloss", "raw", "pca", "pca-whitened",
 )  # fmt: skip
 SHOWN_METHODS = ("spa", "proxy-anchor", "pca-whitened")  # in pictures of neighbours
+DEFAULT_SEEDS = [0, 1, 2]
 DEFAULT_NOISES = ("uniform:0.3", CLEAN, "nearest-class:0.3", "uniform:0.5")
 
 
@@ -60,9 +62,21 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--method", action="append", choices=sorted(ALL_METHODS), metavar="NAME",
         help=f"default: {', '.join(DEFAULT_METHODS)}")  # fmt: skip
     add("--width", action="append", type=int, metavar="D", help="default: 64 and 512")
-    add("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    add("--table", action="append", choices=("1", "2", "3"), default=[], help="a table of the SPA paper")
-    add("--ablation", action="append", choices=sorted(ABLATIONS), default=[], help="an ablation of the papers")
+    add("--seeds", type=int, nargs="+", default=DEFAULT_SEEDS)
+    add(
+        "--table",
+        action="append",
+        choices=("1", "2", "3"),
+        default=[],
+        help="a table of the SPA paper; 1 of --method where given, 2 of spa alone",
+    )
+    add(
+        "--ablation",
+        action="append",
+        choices=sorted(ABLATIONS),
+        default=[],
+        help="an ablation of the papers; batch and width of --method where given",
+    )
     add("--settings", choices=("tuned", "paper"), default="tuned", help="of every method (default tuned)")
     add("--backbone", default="mobilenet_v2")
     add("--weights", help="default: the MobileNetV2 of RETRIEVAL_SHARED")
@@ -74,19 +88,30 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     options.dataset = options.dataset or ["tiny-imagenet"]
     options.noise = options.noise or list(DEFAULT_NOISES)
+    options.own_methods = tuple(options.method or ())
     options.method = options.method or list(DEFAULT_METHODS)
     options.width = options.width or [64, 512]
-    for noise in options.noise:
-        if noise != CLEAN:
-            read_noise(noise, hierarchy=options.hierarchy)
+    if not options.table and not options.ablation:
+        parser.error("nothing to do: name a --table or an --ablation")
+    if min(*options.width, options.workers, options.threads) < 1:
+        parser.error("--width, --workers and --threads must be at least 1")
+    try:
+        for noise in options.noise:
+            if noise != CLEAN:
+                read_noise(noise, hierarchy=options.hierarchy)
+    except InputError as error:
+        parser.error(f"--noise {noise}: {error}")
     return options
 
 
 def main(arguments: list[str] | None = None) -> None:
     try:
         run(parse_options(arguments))
-    except RetrievalError as error:
+    except (RetrievalError, click.ClickException) as error:
         sys.exit(f"noisy_retrieval: {error}")
+    except KeyboardInterrupt:
+        print("\nInterrupted; the same command goes on from here.", file=sys.stderr)
+        sys.exit(130)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -140,7 +165,11 @@ def report_experiment(
     text = format_experiment(summary)
     print(f"\n{text}")
     setting = experiment.setting
-    name = result_name(experiment.name, setting.dataset, setting.noise, f"{setting.width}d", options.settings)
+    rows = [row.name for row in experiment.rows]
+    usual = rows == list(DEFAULT_METHODS) and options.seeds == DEFAULT_SEEDS
+    unlike = "" if usual or experiment.name != "table-3" else digest([rows, options.seeds])
+    parts = [setting.noise, f"{setting.width}d", options.settings, *filter(None, [unlike])]
+    name = result_name(experiment.name, setting.dataset, *parts)
     write_record(folder.results / f"{name}.json", settings=vars(options), results=summary)
     (folder.results / f"{name}.md").write_text(text + "\n")
     plot_experiment(summary, folder.results / f"{name}.png")
@@ -215,10 +244,10 @@ def list_experiments(
             experiments.append(table_3(setting(*each), options.method))
     for dataset in options.dataset:
         first = setting(dataset, options.noise[0], options.width[0])
-        experiments += [TABLES[number](first) for number in options.table if number in TABLES]
-        experiments += [ABLATIONS[name](first) for name in options.ablation]
-    if not experiments:
-        sys.exit("nothing to do: name a --table or an --ablation")
+        for number in options.table:
+            if number in TABLES:
+                experiments.append(build(TABLES[number], first, methods=options.own_methods))
+        experiments += [build(ABLATIONS[name], first, methods=options.own_methods) for name in options.ablation]
     return experiments
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -36,6 +37,7 @@ def run_parallel(
             for done, each in enumerate(arguments, start=1):
                 task(*each)
                 progress(done, len(arguments))
+                _log(what, done, len(arguments))
             return
         # Read when a worker imports its libraries; without it every process would start a thread for every core.
         os.environ.update(OMP_NUM_THREADS=str(threads), OMP_WAIT_POLICY="PASSIVE")
@@ -50,12 +52,19 @@ def run_parallel(
             for done, future in enumerate(as_completed(futures), start=1):
                 future.result()
                 progress(done, len(futures))
+                _log(what, done, len(futures))
         except BaseException:
             for worker in multiprocessing.active_children():
                 worker.terminate()
             raise
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+def _log(what: str, done: int, total: int) -> None:
+    """A line for every tenth of the work where no bar is seen."""
+    if not sys.stderr.isatty() and done * 10 // total > (done - 1) * 10 // total:
+        print(f"{what} {done}/{total}", file=sys.stderr, flush=True)
 
 
 def _start_worker(threads: int) -> None:

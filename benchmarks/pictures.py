@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.cells import GridFolder
+from benchmarks.cells import GridFolder, short_name
 from benchmarks.experiments import Experiment
 from benchmarks.feature_sets import FeatureSet, load_features
 from index.errors import InputError
@@ -36,7 +36,7 @@ def draw_retrieval_grid(
     features = load_features(folder.features(experiment.setting.dataset))
     rows = [_list_tiles(features, query, found[name][query], method=name) for query in shown for name in methods]
     setting = experiment.setting
-    title = f"{setting.dataset}, {setting.noise}, {setting.width}-d: the query and its nearest images"
+    title = f"{short_name(setting.dataset)}, {setting.noise}, {setting.width}-d: the query and its nearest images"
     draw_sheet([tile for row in rows for tile in row], out, columns=len(rows[0]), title=title)
 
 

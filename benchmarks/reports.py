@@ -38,8 +38,8 @@ def summarise_experiment(folder: GridFolder, experiment: Experiment) -> dict[str
     setting = experiment.setting
     return {
         "name": experiment.name, "title": experiment.title, "dataset": short_name(setting.dataset),
-        "noise": setting.noise, "width": setting.width, "seeds": list(setting.seeds), "axes": list(experiment.axes), "rows": rows,
-        "phase1": _phase1(folder, experiment),
+        "noise": setting.noise, "width": setting.width, "seeds": list(setting.seeds), "axes": list(experiment.axes),
+        "rows": rows, "phase1": _phase1(folder, experiment),
     }  # fmt: skip
 
 
@@ -69,10 +69,9 @@ def _phase1(folder: GridFolder, experiment: Experiment) -> list[dict[str, Any]]:
 def format_experiment(summary: dict[str, Any]) -> str:
     """The experiment as Markdown: Recall@K by row, or a grid of Recall@1 where rows stand on two axes."""
     width = "" if "embedding width" in summary["axes"] else f" {summary['width']}-d,"
-    title = (
-        f"**{summary['title']}**: {summary['dataset']}, {summary['noise']},{width} mean ± deviation over seeds "
-        f"{', '.join(map(str, summary['seeds']))}, in %"
-    )
+    seeds = ", ".join(map(str, summary["seeds"]))
+    spread = f"mean ± deviation over seeds {seeds}" if len(summary["seeds"]) > 1 else f"seed {seeds}"
+    title = f"**{summary['title']}**: {summary['dataset']}, {summary['noise']},{width} {spread}, in %"
     if not summary["axes"]:
         title += (
             "; points at K=1 that the first row leads by, with their 95 % interval over queries for these seeds"
@@ -127,7 +126,7 @@ def format_noises(summaries: Sequence[dict[str, Any]]) -> str:
     """Recall@1 of every row by noise, from several tables of one dataset and width; the best trained one is bold."""
     first = summaries[0]
     lines = [
-        f"Recall@1 in %, {first['dataset']}, {first['width']}-d:", "",
+        f"Recall@1 in %, {first['dataset']}, {first['width']}-d; the best trained method is bold:", "",
         _line(["method", "width", *(summary["noise"] for summary in summaries)]),
         _line(["---"] * (2 + len(summaries))),
     ]  # fmt: skip

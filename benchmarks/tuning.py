@@ -73,8 +73,9 @@ def tune(
         threads=threads,
     )
     chosen = {method: _choose(folder, parts) for method, parts in trials.items()}
-    settings = {method: chosen.get(method.removesuffix(FILTERED), {}) for method in methods}
-    return {"phase1": phase1, **settings}
+    filtered = {method + FILTERED: settings for method, settings in chosen.items()}
+    untrained: dict[str, dict[str, Any]] = {method: {} for method in UNTRAINED_METHODS}
+    return {"phase1": phase1, **untrained, **chosen, **filtered}
 
 
 def list_trials(labels: LabelSet, *, method: str, width: int, samples: int) -> list[Cell]:

@@ -109,7 +109,8 @@ def format_report(report: dict[str, Any], *, config: TrainConfig) -> str:
     """The report for people: what was trained, and what training bought beside the untrained baselines."""
     times = ", ".join(f"{name} {phase['seconds']:.0f} s" for name, phase in report["phases"].items())
     lines = [
-        f"{report['run']}: {report['images']} images of {report['classes']} classes, {report['skipped']} skipped",
+        f"{report['run']}: {report['images']} images of {report['classes']} classes, "
+        f"{report['skipped']} skipped" + (f" ({report['run']}/skipped.csv says why)" if report["skipped"] else ""),
         f"{report['seconds']:.0f} s ({times})",
     ]
     if report["trained_on"] < report["images"]:
@@ -119,7 +120,7 @@ def format_report(report: dict[str, Any], *, config: TrainConfig) -> str:
         noise = report["noise"]
         lines.append(f"labels made wrong: {noise['wrong']} of {noise['samples']} ({noise['rate']:.1%})")
     if report["val"] is None:
-        return "\n".join([*lines, "no --val given: Recall@K on other images tells whether training helped"])
+        return "\n".join([*lines, "no --val given: Recall@K on other images tells how good this is"])
     method, rows = config.loss.method, {}
     if method not in report["baselines"]:
         rows[f"{method} ({config.embedding.embedding_dim}-d)"] = report["val"]

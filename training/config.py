@@ -50,12 +50,12 @@ class DataConfig:
         check_choices(self)
         if self.max_per_class is not None and self.max_per_class < 2:
             raise InputError(f"--max-per-class must be at least 2, got {self.max_per_class}")
-        noise = self.noise
-        if (noise is not None and noise.kind == "semantic") != (self.hierarchy is not None):
-            raise InputError(
-                f"--label-noise semantic:P and --hierarchy FILE go together, got {self.label_noise!r} and "
-                f"{self.hierarchy!r}"
-            )
+        semantic = self.noise is not None and self.noise.kind == "semantic"
+        if semantic and self.hierarchy is None:
+            raise InputError(f"--label-noise {self.label_noise} needs a class hierarchy: add --hierarchy FILE")
+        if self.hierarchy is not None and not semantic:
+            other = "no --label-noise" if self.label_noise is None else f"--label-noise {self.label_noise}"
+            raise InputError(f"--hierarchy {self.hierarchy} is for --label-noise semantic:P, got {other}")
 
     @property
     def noise(self) -> LabelNoise | None:

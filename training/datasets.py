@@ -53,7 +53,7 @@ def list_dataset(data: Path) -> Dataset:
         InputError: it does not exist, or nothing in it is labelled.
     """
     if not data.exists():
-        raise InputError(f"{printable_path(str(data))}: no such folder or CSV file")
+        raise InputError(f"{printable_path(str(data))}: no such folder, CSV or Parquet file")
     dataset = _list_folder(data) if data.is_dir() else _list_table(data)
     if not dataset.records:
         raise InputError(

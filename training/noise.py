@@ -5,6 +5,7 @@ Every kind draws from the seed alone, and only the labels of the drawn samples c
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
@@ -17,6 +18,8 @@ from index.images import printable_path
 from training.config import NOISE_KINDS, LabelNoise
 from training.hierarchy import Hierarchy
 from training.projection import normalise_rows
+
+logger = logging.getLogger(__name__)
 
 Labels = npt.NDArray[np.int64]
 _MOST_PAIRS = 20
@@ -129,6 +132,8 @@ def add_nearest_class_noise(
     if len(chosen):
         means = normalise_rows(_average_classes(features, labels))
         width = min(nearest, len(present) - 1)
+        if width == len(present) - 1:
+            logger.warning("nearest-class noise among %d classes is uniform: all others are nearest", len(present))
         neighbours = search(means, means, k=width, gallery_ids=present, query_ids=present)[1]  # (present, width)
         own = np.searchsorted(present, labels[chosen])
         noisy[chosen] = neighbours[own, generator.integers(width, size=len(chosen))]

@@ -105,9 +105,48 @@ def test_another_hierarchy_is_refused_where_one_was_used(tmp_path: Path, dataset
     ("options", "message"),
     [
         (("--noise", "clean", "--settings", "paper"), "nothing to do: name a --table or an --ablation"),
-        (("--noise", "lots:0.3", "--table", "3"), "--label-noise must be KIND:P"),
+        (("--noise", "lots:0.3", "--table", "3"), "--noise lots:0.3: "),
+        (("--width", "0", "--table", "3"), "--width, --workers and --threads must be at least 1"),
     ],
 )
-def test_what_cannot_be_done_is_said_in_one_line(tmp_path: Path, dataset: str, options, message: str) -> None:
-    with pytest.raises(SystemExit, match=message):
+def test_wrong_usage_is_said_and_exits_with_two(
+    tmp_path: Path, dataset: str, options, message: str, capsys
+) -> None:
+    with pytest.raises(SystemExit) as error:
         _run(tmp_path, dataset, *options)
+    assert error.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_dataset_without_test_images_is_refused(tmp_path: Path, dataset: str) -> None:
+    train = dataset.split(":")[1]
+    for name in (f"folder:{train}", f"folder:{train}:{train}"):
+        with pytest.raises(SystemExit, match="expected folder:TRAIN:TEST"):
+            _run(tmp_path, name, *_methods("raw"), "--noise", "clean", "--settings", "paper", "--table", "3")
+
+
+def test_tables_of_other_methods_or_seeds_stand_side_by_side(tmp_path: Path, dataset: str) -> None:
+    options = ("--noise", "clean", "--settings", "paper", "--table", "3")
+    _run(tmp_path, dataset, *_methods("raw"), *options)
+    _run(tmp_path, dataset, *_methods("raw", "pca"), *options)
+    _run(tmp_path, dataset, *_methods("raw", "pca"), *options, "--seeds", "3")
+    assert len(list((tmp_path / "results").glob("table-3_*.md"))) == 3
+
+
+def test_an_ablation_is_of_the_methods_asked_for(tmp_path: Path, dataset: str, capsys) -> None:
+    options = ("--noise", "clean", "--settings", "paper", "--seeds", "0", "--ablation", "width")
+    _run(tmp_path, dataset, *_methods("pca", "raw"), *options)
+    printed = capsys.readouterr().out
+    assert printed.count("| pca |") == printed.count("| raw |") == 6
+    assert "spa" not in printed
+
+
+def test_ctrl_c_says_that_the_same_command_goes_on(tmp_path: Path, dataset: str, monkeypatch, capsys) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("benchmarks.grid.run_cell", interrupt)
+    with pytest.raises(SystemExit) as error:
+        _run(tmp_path, dataset, *_methods("raw"), "--noise", "clean", "--settings", "paper", "--table", "3")
+    assert error.value.code == 130
+    assert "the same command goes on" in capsys.readouterr().err

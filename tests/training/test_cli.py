@@ -151,8 +151,14 @@ def test_wrong_usage_exits_with_two(arguments: tuple[str, ...], capsys) -> None:
         (("--lambda", "2"), "--lambda must be between 0 and 1, got 2.0"),
         (("--crop", "99"), "--crop (99) must not exceed --resize (40)"),
         (("--label-noise", "half"), "--label-noise must be KIND:P with KIND one of uniform, bernoulli, nearest"),
-        (("--label-noise", "semantic:0.5"), "--label-noise semantic:P and --hierarchy FILE go together"),
-        (("--hierarchy", "tree.csv"), "--label-noise semantic:P and --hierarchy FILE go together"),
+        (
+            ("--label-noise", "semantic:0.5"),
+            "--label-noise semantic:0.5 needs a class hierarchy: add --hierarchy FILE",
+        ),
+        (
+            ("--hierarchy", "tree.csv"),
+            "tree.csv is for --label-noise semantic:P, got no --label-noise",
+        ),
         (("--min-confidence", "1"), "--min-confidence must be between 0 and 1, got 1.0"),
         (("--method", "pca", "--min-confidence", "0.1"), "--min-confidence chooses images for training"),
         (("--kappa", "-1"), "--kappa must be at least 0, got -1.0"),
@@ -179,7 +185,7 @@ def test_a_value_out_of_range_is_wrong_usage_and_names_the_flag(
     [
         (("--backbone", "resnet5"), "similar names: resnet50"),
         (("--weights", "nowhere.pth"), "nowhere.pth: no such weights file"),
-        (("--val", "nowhere"), "nowhere: no such folder or CSV file"),
+        (("--val", "nowhere"), "nowhere: no such folder, CSV or Parquet file"),
         (("--resume",), "no training run here"),
         (("--protocol", "cub-200-2011"), "images.txt: no such file; CUB_200_2011.tgz has it"),
         (

@@ -97,8 +97,14 @@ def test_a_wrong_value_is_named_with_its_flag(field: str, value: object, flag: s
     ("changes", "message"),
     [
         ({"omega": 0.5}, "--omega above 0 and --guidance FILE go together"),
-        ({"label_noise": "semantic:0.5"}, "--label-noise semantic:P and --hierarchy FILE go together"),
-        ({"label_noise": "uniform:0.5", "hierarchy": "t.csv"}, "--label-noise semantic:P and --hierarchy FILE go"),
+        (
+            {"label_noise": "semantic:0.5"},
+            "--label-noise semantic:0.5 needs a class hierarchy: add --hierarchy FILE",
+        ),
+        (
+            {"label_noise": "uniform:0.5", "hierarchy": "t.csv"},
+            "--hierarchy t.csv is for --label-noise semantic:P, got --label-noise uniform:0.5",
+        ),
         ({"method": "adaptive-proxy-anchor", "delta": 0.0}, "--delta must be greater than 0, got 0.0"),
         *(
             (

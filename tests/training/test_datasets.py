@@ -82,7 +82,7 @@ def test_data_without_any_label_is_refused_with_what_is_expected(tmp_path: Path,
 
 
 def test_data_that_does_not_exist_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="nowhere: no such folder or CSV file"):
+    with pytest.raises(InputError, match="nowhere: no such folder, CSV or Parquet file"):
         list_dataset(tmp_path / "nowhere")
 
 
