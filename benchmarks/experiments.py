@@ -149,11 +149,6 @@ def ablate_confidence(setting: Setting) -> Experiment:
 
 TABLES = {"1": table_1, "2": table_2}
 BY_METHOD = (table_1, ablate_batch, ablate_width)
-EXPERIMENT_METHODS = (
-    "spa", "proxy-anchor", "proxy-anchor-filtered", "proxy-nca", "proxy-nca-filtered", "multi-similarity",
-    "adaptive-proxy-anchor", "procsim", "superloss", "pca-whitened",
-)  # fmt: skip
-"""What the tables and ablations are made of, beside the methods asked for in Table 3."""
 ABLATIONS = {
     "batch": ablate_batch, "width": ablate_width, "alpha-delta": ablate_alpha_delta,
     "lambda-beta": ablate_lambda_beta, "margin": ablate_margin, "confidence": ablate_confidence,

@@ -24,7 +24,7 @@ from index.console import build_config
 from index.exact import search
 from index.metrics import ranking_auc
 from training.confidences import FixedConfidences, compute_confidences, rows_to_trust
-from training.config import ConfidenceConfig, DataConfig, EmbeddingConfig
+from training.config import ConfidenceConfig, DataConfig, EmbeddingConfig, LabelNoise
 from training.fit import fit_confidence, fit_embedding
 from training.hierarchy import read_hierarchy
 from training.loss_config import NEEDS_CONFIDENCES, UNTRAINED_METHODS, LossConfig
@@ -32,6 +32,7 @@ from training.machine import resolve_device
 from training.model import EmbeddingHead, Head
 from training.noise import add_label_noise
 from training.phases import PhaseContext
+from training.projection import count_directions
 from training.sources import CachedSource
 from training.untrained import fit_untrained
 from training.validate import ValidationSet, embed_features
@@ -75,7 +76,7 @@ def load_label_set(folder: GridFolder, labels: LabelSet) -> tuple[FeatureSet, np
     features = load_features(folder.features(labels.dataset))
     if labels.fold is not None:
         features = hold_out_for_tuning(features, fold=labels.fold[0], folds=labels.fold[1])
-    noise = None if labels.noise == CLEAN else read_noise(labels.noise, hierarchy=folder.hierarchy).noise
+    noise = read_noise(labels.noise, hierarchy=folder.hierarchy)
     if noise is None:
         return features, features.train_labels
     hierarchy = None
@@ -92,13 +93,15 @@ def load_label_set(folder: GridFolder, labels: LabelSet) -> tuple[FeatureSet, np
     return features, noisy
 
 
-def read_noise(noise: str, *, hierarchy: str | None) -> DataConfig:
-    """The options of a noise as `retrieval train` would take them.
+def read_noise(noise: str, *, hierarchy: str | None) -> LabelNoise | None:
+    """The noise that `retrieval train` would take by this name; None for clean labels.
 
     Raises:
         InputError: no such noise, or semantic noise without a hierarchy.
     """
-    return DataConfig(label_noise=noise, hierarchy=hierarchy if noise.startswith("semantic") else None)
+    if noise == CLEAN:
+        return None
+    return DataConfig(label_noise=noise, hierarchy=hierarchy if noise.startswith("semantic") else None).noise
 
 
 def fit_label_set(folder: GridFolder, labels: LabelSet) -> None:
@@ -157,7 +160,7 @@ def run_cell(folder: GridFolder, cell: Cell) -> None:
         **scores.to_json(),
         "mean_class_recall_at_1": scores.mean_class_recall(min(features.ks)),
         "nmi": None if is_trial or clusters > MOST_CLUSTERS else nmi(embeddings, features.test_labels, seed=0),
-        "neighbours": {} if is_trial else _show_neighbours(embeddings, features),
+        "neighbours": {} if is_trial else _show_neighbours(embeddings, validation),
     }
     _write(folder.cell(cell).with_suffix(".npy"), scores.hits[min(features.ks)].astype(bool), record)
 
@@ -173,8 +176,8 @@ def _train(
 ) -> tuple[Head, int]:
     """The head, and the number of training images that it saw."""
     if cell.base_method in UNTRAINED_METHODS:
-        widest = min(cell.width, features.train.shape[1], len(features.train) - 1)
-        return fit_untrained(cell.base_method, features.train, embedding_dim=widest), len(features.train)
+        width = min(cell.width, count_directions(features.train))
+        return fit_untrained(cell.base_method, features.train, embedding_dim=width), len(features.train)
     device, confidences, rows = resolve_device("auto"), None, None
     labels = torch.from_numpy(noisy).to(device)
     if cell.needs_confidences:
@@ -203,18 +206,12 @@ def _train(
     return head, len(labels) if rows is None else len(rows)
 
 
-def _show_neighbours(embeddings: np.ndarray, features: FeatureSet) -> dict[str, list[int]]:
+def _show_neighbours(embeddings: np.ndarray, validation: ValidationSet) -> dict[str, list[int]]:
     """Nearest test images of a few queries, for pictures: rows of the test set by the query's row."""
-    gallery = np.ones(len(embeddings), bool) if features.is_gallery is None else features.is_gallery
-    rows = np.flatnonzero(gallery if features.is_gallery is None else ~gallery)
-    queries = rows[np.linspace(0, len(rows) - 1, num=min(SHOWN_QUERIES, len(rows))).round().astype(int)]
-    ids = np.flatnonzero(gallery).astype(np.int64)
+    asked, gallery = validation.parts()
+    queries = asked[np.linspace(0, len(asked) - 1, num=min(SHOWN_QUERIES, len(asked))).round().astype(int)]
     _, found = search(
-        embeddings[queries],
-        embeddings[gallery],
-        k=SHOWN_NEIGHBOURS,
-        gallery_ids=ids,
-        query_ids=queries.astype(np.int64),
+        embeddings[queries], embeddings[gallery], k=SHOWN_NEIGHBOURS, gallery_ids=gallery, query_ids=queries
     )
     return {str(query): row.tolist() for query, row in zip(queries, found, strict=True)}
 

@@ -25,7 +25,7 @@ import click
 import numpy as np
 
 from benchmarks.cells import CLEAN, FILTERED, GridFolder, digest, result_name
-from benchmarks.experiments import ABLATIONS, EXPERIMENT_METHODS, TABLES, Experiment, Setting, build, table_3
+from benchmarks.experiments import ABLATIONS, TABLES, Experiment, Setting, build, table_3
 from benchmarks.feature_sets import prepare_features
 from benchmarks.grid import load_label_set, read_noise, run_cells
 from benchmarks.pictures import draw_retrieval_grid
@@ -38,7 +38,7 @@ from index.console import build_config
 from index.errors import InputError, RetrievalError
 from index.model_file import hash_file
 from index.preprocess import PreprocessConfig
-from training.loss_config import LIBRARY_METHODS, METHODS, UNTRAINED_METHODS, LossConfig
+from training.loss_config import LIBRARY_METHODS, METHODS, TRAINED_METHODS, UNTRAINED_METHODS, LossConfig
 from training.losses.library import import_library
 
 ALL_METHODS = (*METHODS, *(method + FILTERED for method in METHODS if method not in UNTRAINED_METHODS))
@@ -97,8 +97,7 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
         parser.error("--width, --workers and --threads must be at least 1")
     try:
         for noise in options.noise:
-            if noise != CLEAN:
-                read_noise(noise, hierarchy=options.hierarchy)
+            read_noise(noise, hierarchy=options.hierarchy)
     except InputError as error:
         parser.error(f"--noise {noise}: {error}")
     return options
@@ -150,11 +149,11 @@ def fix_hierarchy(folder: GridFolder) -> None:
     file = path / "data.noun" if path.is_dir() else path
     if not file.is_file():
         raise InputError(f"{file}: no such file; --hierarchy takes a CSV of class,parent or WordNet's dict folder")
-    digest = hash_file(file)
-    if note.exists() and note.read_text() != digest:
+    sha256 = hash_file(file)
+    if note.exists() and note.read_text() != sha256:
         raise InputError(f"{path}: {folder.path} was begun with another hierarchy; choose another --out")
     folder.path.mkdir(parents=True, exist_ok=True)
-    note.write_text(digest)
+    note.write_text(sha256)
 
 
 def report_experiment(
@@ -215,11 +214,10 @@ def tune_all(folder: GridFolder, options: argparse.Namespace) -> dict[tuple[str,
     """Settings by (dataset, width); empty with --settings paper."""
     if options.settings == "paper":
         return {}
-    others = bool(options.ablation or set(options.table) - {"3"})
+    # Ablations, and the tables but 3, are of the first width and of methods of their own.
     first = (
-        *options.method,
-        *(EXPERIMENT_METHODS if others else ()),
-    )  # tables but 3, and ablations, have one width
+        (*options.method, *TRAINED_METHODS) if options.ablation or set(options.table) - {"3"} else options.method
+    )
     return {
         (dataset, width): tune(
             folder, dataset=dataset, width=width, noise=options.noise[0],

@@ -47,6 +47,12 @@ class PrincipalAxes:
         return Projection(weight.astype(np.float32), (-weight @ self.mean).astype(np.float32))
 
 
+def count_directions(features: Floats) -> int:
+    """How many directions (N, F) features span at most, once they are centred."""
+    count, width = features.shape
+    return max(0, min(width, count - 1))
+
+
 def fit_principal_axes(features: Floats, *, embedding_dim: int) -> PrincipalAxes:
     """The `embedding_dim` directions of most variance of the L2-normalised features, without labels.
 
@@ -58,10 +64,10 @@ def fit_principal_axes(features: Floats, *, embedding_dim: int) -> PrincipalAxes
         InputError: D exceeds F or what N images span.
     """
     count, width = features.shape
-    if embedding_dim > min(width, count - 1):
+    if embedding_dim > count_directions(features):
         raise InputError(
             f"--embedding-dim {embedding_dim} exceeds what PCA can give: {count} images of {width} features "
-            f"span at most {max(0, min(width, count - 1))} directions"
+            f"span at most {count_directions(features)} directions"
         )
     unit = normalise_rows(features)
     mean = unit.mean(axis=0, dtype=np.float64)

@@ -7,7 +7,7 @@ import torch
 from index.exact import Floats
 from training.loss_config import UNTRAINED_METHODS
 from training.model import Head, ProjectionHead, RawHead
-from training.projection import PrincipalAxes, fit_principal_axes
+from training.projection import PrincipalAxes, count_directions, fit_principal_axes
 
 
 def fit_untrained(method: str, features: Floats, *, embedding_dim: int) -> Head:
@@ -28,7 +28,7 @@ def fit_untrained(method: str, features: Floats, *, embedding_dim: int) -> Head:
 
 def fit_all_untrained(features: Floats, *, embedding_dim: int) -> dict[str, Head]:
     """The heads of all untrained methods; where the images span fewer directions, projections are less wide."""
-    width = min(embedding_dim, features.shape[1], len(features) - 1)
+    width = min(embedding_dim, count_directions(features))
     axes = fit_principal_axes(features, embedding_dim=width)
     heads = {method: make_projection_head(axes, method) for method in UNTRAINED_METHODS if method != "raw"}
     return {"raw": RawHead(features.shape[1]), **heads}

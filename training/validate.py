@@ -33,18 +33,21 @@ class ValidationSet:
         Raises:
             InputError: no query has another image of its label.
         """
-        ids = np.arange(len(embeddings), dtype=np.int64)
-        gallery = np.ones(len(ids), dtype=bool) if self.is_gallery is None else self.is_gallery
-        asked = gallery if self.is_gallery is None else ~self.is_gallery
+        asked, gallery = self.parts()
         return score_retrieval(
             embeddings[asked],
             self.labels[asked],
             gallery=embeddings[gallery],
             gallery_labels=self.labels[gallery],
-            gallery_ids=ids[gallery],
-            query_ids=ids[asked],
+            gallery_ids=gallery,
+            query_ids=asked,
             ks=self.ks,
         )
+
+    def parts(self) -> tuple[np.ndarray, np.ndarray]:
+        """Row numbers (int64, sorted) of the queries, and of what they search."""
+        rows = np.arange(len(self.labels), dtype=np.int64)
+        return (rows, rows) if self.is_gallery is None else (rows[~self.is_gallery], rows[self.is_gallery])
 
 
 @torch.inference_mode()

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from index.errors import InputError
 from training.loss_config import LossConfig
-from training.losses.anchor import anchor_loss, cosine_to_proxies, initial_proxies
-from training.losses.interface import Batch, MetricLoss
+from training.losses.anchor import anchor_loss, cosine_to_proxies
+from training.losses.interface import Batch, ProxyLoss
 
 
 def adaptive_proxy_anchor_loss(
@@ -67,7 +67,7 @@ def adaptive_proxy_anchor_loss(
     return anchored + kappa / of_proxy.mean()
 
 
-class AdaptiveProxyAnchor(MetricLoss):
+class AdaptiveProxyAnchor(ProxyLoss):
     """Adaptive Proxy-Anchor with (C, D) proxies of its own and a margin, or C of them.
 
     A margin is the softplus of a free parameter, so that no step of the optimizer takes it to 0 or below. It
@@ -80,13 +80,11 @@ class AdaptiveProxyAnchor(MetricLoss):
     def __init__(
         self, config: LossConfig, *, class_count: int, embedding_dim: int, generator: torch.Generator
     ) -> None:
-        super().__init__()
+        super().__init__(config, class_count=class_count, embedding_dim=embedding_dim, generator=generator)
         if config.delta <= 0:
             raise InputError(
                 f"--delta is where Adaptive Proxy-Anchor's margin starts: it must be greater than 0, got {config.delta}"
             )
-        self.config = config
-        self.proxies = initial_proxies(class_count, embedding_dim, generator=generator)
         shape = (class_count,) if config.adaptive.margins == "per-class" else ()
         start = config.delta + math.log(-math.expm1(-config.delta))  # the inverse of softplus, for any size
         self.free_margins = nn.Parameter(torch.full(shape, start))

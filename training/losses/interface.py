@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
+
+from training.loss_config import LossConfig
+from training.losses.anchor import initial_proxies
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,3 +38,20 @@ class MetricLoss(nn.Module):
         """AdamW's groups for the loss's own parameters: one at the rate of proxies, where it has any."""
         own = list(self.parameters())
         return [{"params": own, "lr": proxy_lr, "weight_decay": weight_decay}] if own else []
+
+
+class ProxyLoss(MetricLoss):
+    """A loss with proxies (C, D) of its own, one a training class.
+
+    Args:
+        config: its hyper-parameters.
+        class_count, embedding_dim: C and D.
+        generator: of the initial proxies.
+    """
+
+    def __init__(
+        self, config: LossConfig, *, class_count: int, embedding_dim: int, generator: torch.Generator
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.proxies = initial_proxies(class_count, embedding_dim, generator=generator)

@@ -7,7 +7,7 @@ import torch
 from training.loss_config import LIBRARY_METHODS, LossConfig
 from training.losses.adaptive_proxy_anchor import AdaptiveProxyAnchor
 from training.losses.guidance import Guidance
-from training.losses.interface import MetricLoss
+from training.losses.interface import MetricLoss, ProxyLoss
 from training.losses.library import build_library_loss
 from training.losses.multi_similarity import MultiSimilarity
 from training.losses.procsim import ProcSim
@@ -16,7 +16,7 @@ from training.losses.proxy_nca import ProxyNca
 from training.losses.smooth_proxy_anchor import SmoothProxyAnchor
 from training.losses.superloss import SuperLoss
 
-_WITH_PROXIES: dict[str, type[AdaptiveProxyAnchor | ProxyAnchor | ProxyNca | SmoothProxyAnchor]] = {
+_WITH_PROXIES: dict[str, type[ProxyLoss]] = {
     "spa": SmoothProxyAnchor,
     "proxy-anchor": ProxyAnchor,
     "adaptive-proxy-anchor": AdaptiveProxyAnchor,

@@ -12,7 +12,7 @@ from torch import Tensor
 from training.loss_config import LossConfig
 from training.losses.anchor import initial_proxies
 from training.losses.guidance import language_guidance_loss
-from training.losses.interface import Batch, MetricLoss
+from training.losses.interface import Batch, ProxyLoss
 from training.losses.lambert import lambert_w
 from training.losses.multi_similarity import multi_similarity_losses
 from training.losses.proxy_nca import proxy_nca_losses
@@ -39,7 +39,7 @@ def procsim_confidences(losses: Tensor, threshold: Tensor, *, lambda_: float) ->
     return torch.exp(-lambert_w(excess / (2 * lambda_))).to(losses.dtype)
 
 
-class ProcSim(MetricLoss):
+class ProcSim(ProxyLoss):
     """A sum over samples, each weighted by its confidence, plus language guidance (Eq. 4).
 
         L = 1/B sum_i sigma_i l_i^DML + omega l^SSL
@@ -65,12 +65,10 @@ class ProcSim(MetricLoss):
         generator: torch.Generator,
         guidance: Callable[[Batch], Tensor] | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(config, class_count=class_count, embedding_dim=embedding_dim, generator=generator)
         if config.procsim.omega > 0 and guidance is None:
             raise ValueError("omega weighs the language-guidance term, which needs similarities: pass guidance")
-        self.config = config
         self.guidance = guidance
-        self.proxies = initial_proxies(class_count, embedding_dim, generator=generator)
         if config.procsim.procsim_base == "proxy-nca":
             self.base_proxies = initial_proxies(class_count, embedding_dim, generator=generator)
         if config.procsim.procsim_threshold == "global-average":

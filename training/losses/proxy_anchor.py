@@ -5,9 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from training.loss_config import LossConfig
-from training.losses.anchor import anchor_loss, cosine_to_proxies, initial_proxies
-from training.losses.interface import Batch, MetricLoss
+from training.losses.anchor import anchor_loss, cosine_to_proxies
+from training.losses.interface import Batch, ProxyLoss
 
 
 def proxy_anchor_loss(
@@ -44,15 +43,8 @@ def proxy_anchor_loss(
     )
 
 
-class ProxyAnchor(MetricLoss):
+class ProxyAnchor(ProxyLoss):
     """Proxy-Anchor with (C, D) proxies of its own."""
-
-    def __init__(
-        self, config: LossConfig, *, class_count: int, embedding_dim: int, generator: torch.Generator
-    ) -> None:
-        super().__init__()
-        self.config = config
-        self.proxies = initial_proxies(class_count, embedding_dim, generator=generator)
 
     def forward(self, embeddings: Tensor, batch: Batch) -> Tensor:
         """() loss of (B, D) embeddings from the batch's labels."""

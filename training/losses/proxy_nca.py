@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
-from training.loss_config import LossConfig
-from training.losses.anchor import cosine_to_proxies, initial_proxies
-from training.losses.interface import Batch, MetricLoss
+from training.losses.anchor import cosine_to_proxies
+from training.losses.interface import Batch, ProxyLoss
 
 
 def proxy_nca_losses(embeddings: Tensor, proxies: Tensor, labels: Tensor, *, scale: float = 8.0) -> Tensor:
@@ -40,15 +38,8 @@ def proxy_nca_loss(embeddings: Tensor, proxies: Tensor, labels: Tensor, *, scale
     return losses.sum() / max(len(losses), 1)
 
 
-class ProxyNca(MetricLoss):
+class ProxyNca(ProxyLoss):
     """Proxy-NCA with (C, D) proxies of its own."""
-
-    def __init__(
-        self, config: LossConfig, *, class_count: int, embedding_dim: int, generator: torch.Generator
-    ) -> None:
-        super().__init__()
-        self.config = config
-        self.proxies = initial_proxies(class_count, embedding_dim, generator=generator)
 
     def forward(self, embeddings: Tensor, batch: Batch) -> Tensor:
         """() loss of (B, D) embeddings from the batch's labels."""
