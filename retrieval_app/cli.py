@@ -18,6 +18,7 @@ INTERRUPTED = 130
 # name -> (module, attribute, one line for the overview)
 COMMANDS = {
     "train": ("training.cli", "train", "Train an embedding on a folder of labelled images, wrong labels and all."),
+    "audit": ("retrieval_app.audit_command", "audit", "Find the labels of a run that look wrong, and clean them."),
     "export": ("export.cli", "export", "Write a trained run, or a backbone as it is, to one ONNX file."),
     "index": ("index.cli", "index_group", "Build a searchable gallery from a folder of images."),
     "search": ("index.cli", "search", "Find the images of a gallery that are most like one image."),

@@ -1,0 +1,93 @@
+"""A whole audit as the command does it: checks first, then the long work, then the files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from retrieval_app.audit_page import write_audit_page
+from training.audit import StepProgress, audit_labels, read_images
+from training.audit_files import write_audit_tables
+from training.audit_report import AuditReport
+from training.cleaned_labels import CleanedLabels, check_label_target, write_cleaned_labels
+from training.datasets import require_outside
+from training.decisions import Decisions, override_verdicts, read_decisions
+from training.machine import Machine
+from training.run_folder import RunFolder
+
+
+@dataclass(frozen=True, slots=True)
+class AuditJob:
+    """What is asked for.
+
+    Attributes:
+        run: the run folder.
+        out: folder of the audit's files.
+        decisions: file of decisions; None takes decisions.csv in `out`, where there is one.
+        apply_to: label file to write; None writes none.
+        folds, seed: as of `training.audit.audit_labels`.
+        limit: images on the page.
+    """
+
+    run: Path
+    out: Path
+    decisions: Path | None = None
+    apply_to: Path | None = None
+    folds: int = 5
+    limit: int = 1000
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AuditOutcome:
+    """What came of it.
+
+    Attributes:
+        report: with a person's decisions in the place of verdicts.
+        files: written into the audit's folder.
+        decisions: the file they came from, None without.
+        decided: how many images they are about.
+        cleaned: the label file, None without.
+        config: of the run, for the command that trains again.
+    """
+
+    report: AuditReport
+    files: tuple[Path, ...]
+    decisions: Path | None
+    decided: int
+    cleaned: CleanedLabels | None
+    config: dict[str, Any] = field(repr=False)
+
+
+def run_audit(job: AuditJob, *, machine: Machine, progress: StepProgress = lambda *_: None) -> AuditOutcome:
+    """Audit a run's labels and write what was found.
+
+    Raises:
+        RunError: no run, one that is not ready, or images that are not what they were.
+        InputError: decisions, a folder or a label file that cannot be used as given.
+    """
+    run = RunFolder.open(job.run)
+    document = run.read_json("config.json")
+    for path, flag in ((job.out, "--out"), (machine.cache, "--cache")):
+        require_outside(path, data=Path(document["data"]), flag=flag)
+    if job.apply_to is not None:
+        check_label_target(job.apply_to, run=run)
+    source, decisions = _find_decisions(job, run)
+    report = audit_labels(run, machine=machine, folds=job.folds, seed=job.seed, progress=progress)
+    decided_report, decided = override_verdicts(report, decisions)
+    tables = write_audit_tables(decided_report, job.out)
+    page = job.out / "audit.html"
+    write_audit_page(
+        report, page, limit=job.limit, decisions=decisions.values(), progress=lambda *done: progress("page", *done)
+    )
+    cleaned = None
+    if job.apply_to is not None:
+        cleaned = write_cleaned_labels(decided_report, job.apply_to, decided=decided)
+    return AuditOutcome(decided_report, (*tables, page), source, len(decided), cleaned, document["config"])
+
+
+def _find_decisions(job: AuditJob, run: RunFolder) -> tuple[Path | None, Decisions]:
+    saved = job.out / "decisions.csv"
+    source = job.decisions or (saved if saved.exists() else None)
+    return source, {} if source is None else read_decisions(source, images=read_images(run))

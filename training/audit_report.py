@@ -1,0 +1,87 @@
+"""What an audit of labels says: one row an image, one line a class and a pair of classes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+KEEP, RELABEL, NO_CLASS, DUPLICATE = "keep", "relabel", "no-class", "duplicate"
+VERDICTS = (KEEP, RELABEL, NO_CLASS, DUPLICATE)
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """Another training image: its row in the audit, and its cosine to the one looked at."""
+
+    row: int
+    cosine: float
+
+
+@dataclass(frozen=True, slots=True)
+class AuditedImage:
+    """One training image and what the audit thinks of its label.
+
+    Attributes:
+        path: of the file.
+        sha256: of the file's content.
+        label: the label it trains with.
+        wrong: chance that the label is wrong, 0..1; rows are ranked by it.
+        confidence: out-of-fold confidence in the label, 0..1: of a module that has not seen this image.
+        suggestions: the (label, out-of-fold confidence) of the most likely classes, best first, three at most.
+        verdict: of `VERDICTS`.
+        new_label: what `relabel` would make of it; None for the other verdicts.
+        agreeing, disagreeing: nearest other images with the same and with another label, nearest first.
+        duplicate_of: row of the image with another label that shows the same picture; None without.
+    """
+
+    path: Path
+    sha256: str
+    label: str
+    wrong: float
+    confidence: float
+    suggestions: tuple[tuple[str, float], ...]
+    verdict: str
+    new_label: str | None
+    agreeing: tuple[Neighbour, ...]
+    disagreeing: tuple[Neighbour, ...]
+    duplicate_of: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClassNoise:
+    """Of the `images` with this label, the estimated share (0..1) whose label is wrong."""
+
+    label: str
+    images: int
+    noise_rate: float
+
+
+@dataclass(frozen=True, slots=True)
+class PairNoise:
+    """Of the images labelled `label`, the estimated share (0..1) that show `suggested`, and how many that is."""
+
+    label: str
+    suggested: str
+    noise_rate: float
+    images: float
+
+
+@dataclass(frozen=True, slots=True)
+class AuditReport:
+    """A whole audit.
+
+    Attributes:
+        run: the run folder's path.
+        images: in the order of the run's labels.csv.
+        classes: the noisiest first.
+        pairs: the most images first; pairs with an estimate below half an image are left out.
+        noise_rate: estimated share of all labels that are wrong, 0..1.
+        folds: how many modules were trained, each on the images of the other folds.
+    """
+
+    run: Path
+    images: tuple[AuditedImage, ...]
+    classes: tuple[ClassNoise, ...]
+    pairs: tuple[PairNoise, ...]
+    noise_rate: float
+    folds: int
