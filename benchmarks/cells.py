@@ -12,11 +12,12 @@ from typing import Any, get_type_hints
 import numpy as np
 
 from index.errors import InputError
-from training.config import EmbeddingConfig
+from training.config import ConfidenceConfig, EmbeddingConfig
 from training.loss_config import NEEDS_CONFIDENCES, LossConfig
 
 FILTERED = "-filtered"  # the suffix of methods that train without the samples of low confidence
 CLEAN = "clean"
+RECIPE = "default"  # the method that is `retrieval train` as it comes: its own loss, start, confidences and steps
 MOST_CHARACTERS = 120  # of the readable part of a name; several parts and a suffix must stay below 255
 
 
@@ -53,9 +54,11 @@ class Cell:
 
     Attributes:
         labels: what it trains on.
-        method: as `retrieval train --method`, with `-filtered` for the variant without noise.
+        method: as `retrieval train --method`, with `-filtered` for the variant without noise, or `default` for
+            `retrieval train` as it comes.
         width: of the embedding.
-        settings: options of loss and embedding that differ from the paper's recipe, by field name.
+        settings: options of loss and embedding that differ from the paper's recipe (of any kind, from the default
+            recipe, for `default`), by field name.
         curve: epochs after which Recall@1 is noted as well.
     """
 
@@ -66,7 +69,8 @@ class Cell:
     curve: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        unknown = set(self.settings) - option_names(LossConfig) - option_names(EmbeddingConfig)
+        known = option_names(LossConfig) | option_names(EmbeddingConfig)
+        unknown = set(self.settings) - (known | option_names(ConfidenceConfig) if self.method == RECIPE else known)
         if unknown:
             raise InputError(f"{self.method}: no such options of loss or embedding: {', '.join(sorted(unknown))}")
 

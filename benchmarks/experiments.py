@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks.cells import CLEAN, FILTERED, Cell, LabelSet
+from benchmarks.cells import CLEAN, FILTERED, RECIPE, Cell, LabelSet
 from training.loss_config import UNTRAINED_METHODS
+from training.recipes import recipe_values
 
 Settings = Mapping[str, Mapping[str, Any]]
 LAMBDAS, BETAS = (0.075, 0.1, 0.125, 0.15), (50.0, 100.0, 150.0, 200.0)
@@ -34,6 +35,10 @@ class Setting:
         """One training of the table; what trains nothing knows neither noise nor seed."""
         if method in UNTRAINED_METHODS:
             return Cell(LabelSet(self.dataset, CLEAN, 0), method, width or self.width)
+        if method == RECIPE:
+            # Its values are in the cell, so that another version of the recipe is another cell.
+            values = {**recipe_values(RECIPE), **changes}
+            return Cell(LabelSet(self.dataset, self.noise, seed), method, width or self.width, values)
         labels = LabelSet(self.dataset, self.noise, seed, phase1=dict(self.tuned["phase1"] if self.tuned else {}))
         settings = {**(self.tuned[method] if self.tuned else {}), **changes}
         return Cell(labels, method, width or self.width, settings)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.cells import CLEAN, FILTERED, Cell, GridFolder, LabelSet
+from benchmarks.cells import CLEAN, FILTERED, RECIPE, Cell, GridFolder, LabelSet
 from benchmarks.feature_sets import FeatureSet, hold_out_for_tuning, load_features
 from benchmarks.parallel import run_parallel
 from benchmarks.record import write_atomically
@@ -24,8 +24,9 @@ from index.console import build_config
 from index.exact import search
 from index.metrics import ranking_auc
 from training.confidences import FixedConfidences, compute_confidences, rows_to_trust
-from training.config import ConfidenceConfig, DataConfig, EmbeddingConfig, LabelNoise
+from training.config import ConfidenceConfig, DataConfig, EmbeddingConfig, LabelNoise, TrainConfig
 from training.fit import fit_confidence, fit_embedding
+from training.heads import find_beliefs, needs_beliefs, train_head
 from training.hierarchy import read_hierarchy
 from training.loss_config import NEEDS_CONFIDENCES, UNTRAINED_METHODS, LossConfig
 from training.machine import resolve_device
@@ -33,6 +34,7 @@ from training.model import EmbeddingHead, Head
 from training.noise import add_label_noise
 from training.phases import PhaseContext
 from training.projection import count_directions
+from training.recipes import recipe_values
 from training.sources import CachedSource
 from training.untrained import fit_untrained
 from training.validate import ValidationSet, embed_features
@@ -180,6 +182,8 @@ def _train(
         return fit_untrained(cell.base_method, features.train, embedding_dim=width), len(features.train)
     device, confidences, rows = resolve_device("auto"), None, None
     labels = torch.from_numpy(noisy).to(device)
+    if cell.method == RECIPE:
+        return _train_recipe(cell, features=features, labels=labels, device=device)
     if cell.needs_confidences:
         values = np.load(folder.confidences(cell.labels), mmap_mode="r")
         if cell.method.endswith(FILTERED):
@@ -204,6 +208,21 @@ def _train(
         on_head=note,
     )
     return head, len(labels) if rows is None else len(rows)
+
+
+def _train_recipe(
+    cell: Cell, *, features: FeatureSet, labels: torch.Tensor, device: torch.device
+) -> tuple[Head, int]:
+    """`retrieval train` as it comes, on features at hand."""
+    method = cell.settings.get("method")
+    values = {**recipe_values("default", method=method), **cell.settings, "embedding_dim": cell.width}
+    run = {"backbone": "", "weights": "", "seed": cell.labels.seed, "recipe": "default", "validate_every": 1}
+    config = build_config(TrainConfig, {**values, **run})
+    source = CachedSource(torch.from_numpy(features.train)[:, None].to(device))
+    context = PhaseContext(seed=cell.labels.seed, device=device, checkpoint=None)
+    parts = {"class_count": len(features.classes), "config": config, "context": context}
+    beliefs = find_beliefs(source, labels, **parts) if needs_beliefs(config) else None
+    return train_head(source, labels, **parts, beliefs=beliefs)
 
 
 def _show_neighbours(embeddings: np.ndarray, validation: ValidationSet) -> dict[str, list[int]]:

@@ -24,7 +24,7 @@ from typing import Any
 import click
 import numpy as np
 
-from benchmarks.cells import CLEAN, FILTERED, GridFolder, digest, result_name
+from benchmarks.cells import CLEAN, FILTERED, RECIPE, GridFolder, digest, result_name
 from benchmarks.experiments import ABLATIONS, TABLES, Experiment, Setting, build, table_3
 from benchmarks.feature_sets import prepare_features
 from benchmarks.grid import load_label_set, read_noise, run_cells
@@ -41,9 +41,9 @@ from index.preprocess import PreprocessConfig
 from training.loss_config import LIBRARY_METHODS, METHODS, TRAINED_METHODS, UNTRAINED_METHODS, LossConfig
 from training.losses.library import import_library
 
-ALL_METHODS = (*METHODS, *(method + FILTERED for method in METHODS if method not in UNTRAINED_METHODS))
+ALL_METHODS = (RECIPE, *METHODS, *(method + FILTERED for method in METHODS if method not in UNTRAINED_METHODS))
 DEFAULT_METHODS = (
-    "spa", "proxy-anchor", "proxy-anchor-filtered", "proxy-nca", "proxy-nca-filtered", "multi-similarity",
+    RECIPE, "spa", "proxy-anchor", "proxy-anchor-filtered", "proxy-nca", "proxy-nca-filtered", "multi-similarity",
     "adaptive-proxy-anchor", "procsim", "superloss", "raw", "pca", "pca-whitened",
 )  # fmt: skip
 SHOWN_METHODS = ("spa", "proxy-anchor", "pca-whitened")  # in pictures of neighbours

@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.cells import FILTERED, Cell, GridFolder, LabelSet
+from benchmarks.cells import FILTERED, RECIPE, Cell, GridFolder, LabelSet
 from benchmarks.feature_sets import count_folds, load_features
 from benchmarks.grid import fit_label_sets, load_label_set, run_cells
 from index.errors import InputError
@@ -53,7 +53,8 @@ def tune(
     """Settings by method name, `phase1` among them, for one dataset and width; trials that stand are not repeated.
 
     Args:
-        methods: names with or without `-filtered`, which shares the settings of its base; untrained ones have none.
+        methods: names with or without `-filtered`, which shares the settings of its base; untrained ones have none,
+            nor has the default recipe, whose values were chosen for all datasets at once (docs/recipe.md).
         noise: of the labels that train; the choice is used for all noises.
     """
     features = load_features(folder.features(dataset))
@@ -61,7 +62,7 @@ def tune(
     phase1 = _choose_phase1(folder, dataset=dataset, noise=noise, folds=folds, workers=workers, threads=threads)
     label_sets = [LabelSet(dataset, noise, seed=0, fold=fold, phase1=phase1) for fold in folds]
     samples = len(load_label_set(folder, label_sets[0])[1])
-    base = sorted({method.removesuffix(FILTERED) for method in methods} - set(UNTRAINED_METHODS))
+    base = sorted({method.removesuffix(FILTERED) for method in methods} - {*UNTRAINED_METHODS, RECIPE})
     trials = {
         method: [list_trials(labels, method=method, width=width, samples=samples) for labels in label_sets]
         for method in base

@@ -28,16 +28,8 @@ _PATH = click.Path(path_type=Path)
     help="What you decided on the page; it goes before the verdicts.",
 )  # fmt: skip
 @click.option(
-    "--folds", type=click.IntRange(min=2), default=5, show_default=True,
-    help="Parts of the images; each is judged by a module trained on the others.",
-)  # fmt: skip
-@click.option(
     "--limit", type=click.IntRange(min=1), default=1000, show_default=True, metavar="N",
     help="Images drawn on the page, the most suspicious first; the tables have all.",
-)  # fmt: skip
-@click.option(
-    "--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True,
-    help="Seed of the parts and of the modules.",
 )  # fmt: skip
 @click.option(
     "--cache", type=_PATH, default=default_cache, show_default="your cache folder",
@@ -52,13 +44,13 @@ _PATH = click.Path(path_type=Path)
 )
 @output_options
 def audit(
-    run: Path, out: Path | None, apply_to: Path | None, decisions: Path | None, folds: int, limit: int, seed: int,
+    run: Path, out: Path | None, apply_to: Path | None, decisions: Path | None, limit: int,
     cache: Path, device: str, workers: int, as_json: bool,
 ) -> None:  # fmt: skip
     """List the images of RUN whose label looks wrong, the most suspicious first, with what they seem to show.
 
-    Works on a run of any method. Every label is judged by confidence modules that have not seen its image, and gets
-    a verdict: keep, relabel, no-class (it shows none of the classes clearly) or duplicate (a copy of the picture has
+    Works on a run of any method. Every label is judged leave-one-out, from all images but itself, and gets a
+    verdict: keep, relabel, no-class (it shows none of the classes clearly) or duplicate (a copy of the picture has
     another label). RUN/audit/audit.html shows them; what you decide there and save as RUN/audit/decisions.csv counts
     when audit is called again. Images are never touched.
 
@@ -74,9 +66,7 @@ def audit(
     from training.machine import Machine, resolve_device
 
     machine = Machine(cache=cache, device=resolve_device(device), workers=workers)
-    job = AuditJob(
-        run, out or run / "audit", decisions=decisions, apply_to=apply_to, folds=folds, limit=limit, seed=seed
-    )
+    job = AuditJob(run, out or run / "audit", decisions=decisions, apply_to=apply_to, limit=limit)
     with _step_bars() as progress:
         outcome = run_audit(job, machine=machine, progress=progress)
     emit(describe_audit(outcome), as_json=as_json, text=format_audit(outcome))
@@ -89,7 +79,7 @@ def _step_bars() -> Iterator[Callable[[str, int, int], None]]:
 
         def progress(step: str, done: int, total: int) -> None:
             if step not in bars:
-                bars[step] = begin(step, unit="folds" if step == "folds" else "images")
+                bars[step] = begin(step, unit="images")
             bars[step](done, total)
 
         yield progress

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,6 @@ class AuditJob:
         out: folder of the audit's files.
         decisions: file of decisions; None takes decisions.csv in `out`, where there is one.
         apply_to: label file to write; None writes none.
-        folds, seed: as of `training.audit.audit_labels`.
         limit: images on the page.
     """
 
@@ -34,9 +34,7 @@ class AuditJob:
     out: Path
     decisions: Path | None = None
     apply_to: Path | None = None
-    folds: int = 5
     limit: int = 1000
-    seed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +47,7 @@ class AuditOutcome:
         decisions: the file they came from, None without.
         decided: how many images they are about.
         cleaned: the label file, None without.
+        seconds: that all of it took.
         config: of the run, for the command that trains again.
     """
 
@@ -57,6 +56,7 @@ class AuditOutcome:
     decisions: Path | None
     decided: int
     cleaned: CleanedLabels | None
+    seconds: float
     config: dict[str, Any] = field(repr=False)
 
 
@@ -67,6 +67,7 @@ def run_audit(job: AuditJob, *, machine: Machine, progress: StepProgress = lambd
         RunError: no run, one that is not ready, or images that are not what they were.
         InputError: decisions, a folder or a label file that cannot be used as given.
     """
+    started = time.perf_counter()
     run = RunFolder.open(job.run)
     document = run.read_json("config.json")
     for path, flag in ((job.out, "--out"), (machine.cache, "--cache")):
@@ -74,7 +75,7 @@ def run_audit(job: AuditJob, *, machine: Machine, progress: StepProgress = lambd
     if job.apply_to is not None:
         check_label_target(job.apply_to, run=run)
     source, decisions = _find_decisions(job, run)
-    report = audit_labels(run, machine=machine, folds=job.folds, seed=job.seed, progress=progress)
+    report = audit_labels(run, machine=machine, progress=progress)
     decided_report, decided = override_verdicts(report, decisions)
     tables = write_audit_tables(decided_report, job.out)
     page = job.out / "audit.html"
@@ -84,7 +85,15 @@ def run_audit(job: AuditJob, *, machine: Machine, progress: StepProgress = lambd
     cleaned = None
     if job.apply_to is not None:
         cleaned = write_cleaned_labels(decided_report, job.apply_to, decided=decided)
-    return AuditOutcome(decided_report, (*tables, page), source, len(decided), cleaned, document["config"])
+    return AuditOutcome(
+        decided_report,
+        files=(*tables, page),
+        decisions=source,
+        decided=len(decided),
+        cleaned=cleaned,
+        seconds=time.perf_counter() - started,
+        config=document["config"],
+    )
 
 
 def _find_decisions(job: AuditJob, run: RunFolder) -> tuple[Path | None, Decisions]:

@@ -169,6 +169,7 @@ progress::-moz-progress-bar { background: var(--accent); }
 .noise button[aria-pressed=true] { background: color-mix(in srgb, var(--accent) 14%, transparent); font-weight: 600; }
 .noise .name { flex: 1; min-width: 0; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 .noise .number { font-variant-numeric: tabular-nums; color: var(--soft); }
+.noise .track + .number { min-width: 34px; text-align: right; }
 .noise .track { flex: 0 0 64px; align-self: center; height: 6px; border-radius: 99px; background: var(--sunk); }
 .noise button:hover .track { background: var(--edge); }
 .track i { display: block; height: 100%; border-radius: 99px;
@@ -176,8 +177,9 @@ progress::-moz-progress-bar { background: var(--accent); }
 .noise .nothing { padding: 4px 8px; font-size: 13px; color: var(--soft); }
 
 main { flex: 1; min-width: 0; }
-.row { position: relative; display: grid; grid-template-columns: 124px minmax(0, 1fr) 418px 148px; gap: 16px;
-  margin-bottom: 10px; padding: 11px; border: 1px solid var(--edge); border-radius: 14px; background: var(--card);
+.row { position: relative; display: grid; grid-template-columns: 124px minmax(0, 1fr) 418px clamp(148px, 12.5vw, 200px);
+  gap: 16px; margin-bottom: 10px; padding: 11px; border: 1px solid var(--edge);
+  border-radius: 14px; background: var(--card);
   content-visibility: auto; contain-intrinsic-size: auto 142px; scroll-margin: calc(var(--bar) + 10px) 0 170px; }
 .row.current { border-color: var(--accent); box-shadow: 0 0 0 1px var(--accent), 0 4px 16px rgb(0 0 0 / .1); }
 .row:focus { outline: none; }

@@ -205,7 +205,6 @@ def _describe(report: AuditReport) -> dict[str, Any]:
         "key": hashlib.sha256(os.fsencode(run)).hexdigest()[:16],
         "total": len(report.images),
         "noise_rate": report.noise_rate,
-        "folds": report.folds,
         "verdicts": {verdict: verdicts[verdict] for verdict in VERDICTS},
         "labels": sorted(labels),
         "classes": [astuple(noise) for noise in report.classes],

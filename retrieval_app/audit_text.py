@@ -25,6 +25,7 @@ def describe_audit(outcome: AuditOutcome) -> dict[str, Any]:
     cleaned = outcome.cleaned
     return {
         **summarise_audit(outcome.report),
+        "seconds": outcome.seconds,
         "files": [str(path) for path in outcome.files],
         "decisions": None if outcome.decisions is None
         else {"file": str(outcome.decisions), "images": outcome.decided},
@@ -41,6 +42,7 @@ def format_audit(outcome: AuditOutcome) -> str:
     lines = [
         f"{_shown(report.run)}: {count} images of {len(report.classes)} classes, "
         f"about {report.noise_rate:.1%} of the labels are wrong ({report.noise_rate * count:.0f} images)",
+        f"every label was judged leave-one-out: from all images but itself; {outcome.seconds:.0f} s in all",
         *_decisions_line(outcome),
         "",
         *_verdict_lines(outcome),
@@ -95,13 +97,13 @@ def _next_lines(outcome: AuditOutcome) -> list[str]:
             f"  retrieval audit {_quoted(run)} --apply cleaned.csv",
         ]
     config = outcome.config
-    method = "" if config["loss"]["method"] == "spa" else f" --method {config['loss']['method']}"
     return [
         f"{_shown(cleaned.file)}: {cleaned.images} images, {cleaned.relabelled} of them with a new label; "
         f"{cleaned.left_out} left out",
         "train with it (and with the other options of the run):",
         f"  retrieval train {_quoted(cleaned.file)} --weights {shlex.quote(config['weights'])} "
-        f"--backbone {config['backbone']}{method} --out {_quoted(run.with_name(run.name + '-cleaned'))}",
+        f"--backbone {config['backbone']} --recipe {config['recipe']} --method {config['loss']['method']} "
+        f"--out {_quoted(run.with_name(run.name + '-cleaned'))}",
     ]
 
 

@@ -21,7 +21,7 @@ function drawRow(row) {
     onclick: () => openZoom(row, row)}, drawPicture(row));
   const head = make('p', {className: 'head'},
     make('span', {className: row.wrong >= .5 ? 'likely' : ''}, make('b', {}, percent(row.wrong)), ' wrong'),
-    make('span', {title: 'Confidence in the label of a module that has not seen the image'},
+    make('span', {title: 'Leave-one-out confidence in the label: from all images but this one and its copies'},
       make('b', {}, percent(row.confidence)), ' own', make('span', {className: 'wide'}, ' label')), drawVerdict(row));
   const about = make('div', {className: 'about'}, head, drawLabels(row),
     make('div', {className: 'bars', role: 'group', 'aria-label': 'Suggestions'},
@@ -50,7 +50,8 @@ function drawVerdict(row) {
       onclick: () => openZoom(twin, null)}, 'duplicate');
   }
   const title = {keep: 'The label seems right', relabel: `Relabel to ${shownText(row.suggested)}`,
-    'no-class': 'Belongs to no class', duplicate: 'The same picture has another label elsewhere'}[row.verdict];
+    'no-class': 'Shows none of the classes clearly',
+    duplicate: 'The same picture has another label elsewhere'}[row.verdict];
   return make('span', {className: `chip ${row.verdict}`, title}, NAMES[row.verdict].toLowerCase());
 }
 function drawSuggestion(row, [label, confidence], n) {
@@ -106,7 +107,6 @@ function drawHeader() {
   get('facts').append(fact(amount(data.total), data.total === 1 ? 'image' : 'images'),
     fact(percent(data.noise_rate), 'of labels estimated wrong'),
     ...Object.entries(data.verdicts).map(([verdict, number]) => fact(amount(number), NAMES[verdict].toLowerCase())),
-    fact(String(data.folds), data.folds === 1 ? 'fold' : 'folds'),
     fact(amount(rows.length), `of ${amount(data.total)} on this page`
       + (rows.length < data.total ? ', the most suspicious' : '')));
 }

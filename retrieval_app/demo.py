@@ -26,7 +26,15 @@ from index.preprocess import PreprocessConfig, resize_image
 from retrieval_app.drawing.catalogue import KINDS, draw_catalogue
 from retrieval_app.sheets import draw_sheet, find_suspects, neighbour_tiles, suspect_tiles
 from training.checkpoint import save_checkpoint
-from training.config import ConfidenceConfig, DataConfig, EmbeddingConfig, InputConfig, LossConfig, TrainConfig
+from training.config import (
+    ConfidenceConfig,
+    DataConfig,
+    EmbeddingConfig,
+    InputConfig,
+    LossConfig,
+    SelectConfig,
+    TrainConfig,
+)
 from training.datasets import list_dataset
 from training.machine import Machine, resolve_device
 from training.noise import add_uniform_noise
@@ -211,6 +219,7 @@ def _train(folder: DemoFolder, config: DemoConfig, *, method: str) -> dict[str, 
             confidence=ConfidenceConfig(confidence_epochs=config.confidence_epochs, confidence_lr=1e-3),
             loss=LossConfig(method=method),
             embedding=EmbeddingConfig(embedding_dim=config.embedding_dim, epochs=config.epochs),
+            selection=SelectConfig(trial=False),
         ),
         machine=Machine(cache=folder.cache, device=resolve_device("auto"), workers=2),
         val=folder.unseen,

@@ -1,4 +1,4 @@
-"""A run's labels under suspicion: its images and features again, and what modules that did not see them think."""
+"""A run's labels under suspicion: its images and features again, and what all images say of each but itself."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from index.errors import InputError, RunError
 from index.exact import NO_ID, Floats, Ids
 from index.images import printable_path
+from index.progress import Progress
 from training.audit_report import AuditedImage, AuditReport, ClassNoise, Neighbour, PairNoise
-from training.checkpoint import load_checkpoint, unpack_module
 from training.duplicates import find_duplicates
 from training.features import Extractor, extract_features, open_store
+from training.leave_one_out import LeaveOneOut
 from training.machine import Machine
-from training.model import Backbone, load_backbone
 from training.neighbours import Nearest, find_agreeing, find_disagreeing
-from training.out_of_fold import fit_out_of_fold
 from training.projection import normalise_rows
 from training.run_folder import LabelledImage, RunFolder
-from training.suspicion import estimate_noise, estimate_wrong
+from training.suspicion import suspect_labels
 from training.validate import embed_features
 from training.verdicts import give_verdicts
 
@@ -32,17 +32,13 @@ StepProgress = Callable[[str, int, int], None]
 """Called with (step, done, total)."""
 
 
-def audit_labels(
-    run: RunFolder, *, machine: Machine, folds: int, seed: int, progress: StepProgress = lambda *_: None
-) -> AuditReport:
-    """What the labels of a run look like to modules that have not seen their images.
+def audit_labels(run: RunFolder, *, machine: Machine, progress: StepProgress = lambda *_: None) -> AuditReport:
+    """What the labels of a run look like from all images but the one that is judged, and its copies.
 
     Args:
         run: of any method, finished or not, once its features are made.
         machine: device, feature cache, decoding threads; the precision is the run's own.
-        folds: parts of the images, at least 2.
-        seed: of the folds and of what is trained on them.
-        progress: told of the steps "features" (images) and "folds".
+        progress: told of the steps "features" and "confidences", both in images.
 
     Raises:
         RunError: the run has not come as far as its features, or its images are not what they were.
@@ -56,18 +52,18 @@ def audit_labels(
     labels = np.array([numbers[image.used] for image in images], dtype=np.int64)
     features = _load_features(run, images, machine=machine, progress=progress)
     duplicates = find_duplicates(features, labels, hashes=[image.sha256 for image in images])
-    confidences = fit_out_of_fold(
+    confidences = _judge(
         features,
         labels,
         class_count=len(classes),
-        folds=folds,
         groups=duplicates.groups,
-        seed=seed,
         device=machine.device,
-        progress=lambda done, total: progress("folds", done, total),
+        progress=lambda done, total: progress("confidences", done, total),
     )
-    wrong = estimate_wrong(confidences, labels)
-    verdicts, new_labels = give_verdicts(confidences, labels, wrong=wrong, duplicate_of=duplicates.other_label)
+    suspicion = suspect_labels(confidences, labels)
+    verdicts, new_labels = give_verdicts(
+        confidences, labels, wrong=suspicion.wrong, duplicate_of=duplicates.other_label
+    )
     unit = _embed(run, features)
     agreeing = _neighbours(find_agreeing(unit, labels, k=NEIGHBOURS))
     disagreeing = _neighbours(find_disagreeing(unit, labels, k=NEIGHBOURS))
@@ -77,7 +73,7 @@ def audit_labels(
             path=image.path,
             sha256=image.sha256,
             label=image.used,
-            wrong=float(wrong[row]),
+            wrong=float(suspicion.wrong[row]),
             confidence=float(confidences[row, labels[row]]),
             suggestions=suggestions[row],
             verdict=verdicts[row],
@@ -89,14 +85,12 @@ def audit_labels(
         for row, image in enumerate(images)
     )
     counts = np.bincount(labels, minlength=len(classes))
-    noise = estimate_noise(confidences, labels)
     return AuditReport(
         run=run.path,
         images=audited,
-        classes=_class_noise(noise, counts=counts, classes=classes),
-        pairs=_pair_noise(noise, counts=counts, classes=classes),
-        noise_rate=float(counts @ (1 - noise.diagonal()) / len(images)),
-        folds=folds,
+        classes=_class_noise(suspicion.noise, counts=counts, classes=classes),
+        pairs=_pair_noise(suspicion.noise, counts=counts, classes=classes),
+        noise_rate=float(counts @ (1 - suspicion.noise.diagonal()) / len(images)),
     )
 
 
@@ -118,7 +112,7 @@ def _load_features(
     """(N, F) float32 backbone features of the centre crops, from the cache where the run left them."""
     described = run.read_json("features.json")
     extractor = Extractor(
-        _load_backbone(run), run.preprocess(), device=machine.device, precision=described["precision"]
+        run.load_backbone(), run.preprocess(), device=machine.device, precision=described["precision"]
     )
     views = described["views"]
     store = open_store(machine.cache, extractor, views=views)
@@ -140,11 +134,23 @@ def _load_features(
     return np.ascontiguousarray(store.load([image.sha256 for image in images])[:, 0])
 
 
-def _load_backbone(run: RunFolder) -> Backbone:
-    tensors, state = load_checkpoint(run.path / "backbone.safetensors")
-    backbone = load_backbone(state["name"], "none")
-    unpack_module(backbone.module, tensors, name="backbone")
-    return backbone
+def _judge(
+    features: Floats, labels: Ids, *, class_count: int, groups: Ids, device: torch.device, progress: Progress
+) -> Floats:
+    """(N, C) float32 confidences, each from the images of all other groups."""
+    judge = LeaveOneOut(
+        torch.from_numpy(features).to(device),
+        torch.from_numpy(labels).to(device),
+        class_count=class_count,
+        groups=torch.from_numpy(groups).to(device),
+    )
+    confidences = np.empty((len(labels), class_count), dtype=np.float32)
+    done = 0
+    for rows, block in judge.blocks():
+        confidences[done : done + len(rows)] = block.cpu().numpy()
+        done += len(rows)
+        progress(done, len(labels))
+    return confidences
 
 
 def _embed(run: RunFolder, features: Floats) -> Floats:

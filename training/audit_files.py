@@ -63,7 +63,6 @@ def summarise_audit(report: AuditReport) -> dict[str, Any]:
     return {
         "run": str(report.run),
         "images": len(report.images),
-        "folds": report.folds,
         "noise_rate": report.noise_rate,
         "verdicts": {verdict: verdicts[verdict] for verdict in VERDICTS},
         "classes": [asdict(found) for found in report.classes],

@@ -26,8 +26,8 @@ class AuditedImage:
         sha256: of the file's content.
         label: the label it trains with.
         wrong: chance that the label is wrong, 0..1; rows are ranked by it.
-        confidence: out-of-fold confidence in the label, 0..1: of a module that has not seen this image.
-        suggestions: the (label, out-of-fold confidence) of the most likely classes, best first, three at most.
+        confidence: leave-one-out confidence in the label, 0..1: from all images but this one and its copies.
+        suggestions: the (label, leave-one-out confidence) of the most likely classes, best first, three at most.
         verdict: of `VERDICTS`.
         new_label: what `relabel` would make of it; None for the other verdicts.
         agreeing, disagreeing: nearest other images with the same and with another label, nearest first.
@@ -76,7 +76,6 @@ class AuditReport:
         classes: the noisiest first.
         pairs: the most images first; pairs with an estimate below half an image are left out.
         noise_rate: estimated share of all labels that are wrong, 0..1.
-        folds: how many modules were trained, each on the images of the other folds.
     """
 
     run: Path
@@ -84,4 +83,3 @@ class AuditReport:
     classes: tuple[ClassNoise, ...]
     pairs: tuple[PairNoise, ...]
     noise_rate: float
-    folds: int

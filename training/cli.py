@@ -7,18 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from index.ahead import usable_cores
 from index.console import GroupedCommand, build_config, config_options, emit, output_options
 from training.config import (
-    RECIPES,
     ConfidenceConfig,
     DataConfig,
     EmbeddingConfig,
     InputConfig,
     LossConfig,
+    SelectConfig,
     TrainConfig,
 )
+from training.recipes import DEFAULT, RECIPES, recipe_values
 
 
 def default_cache() -> Path:
@@ -26,7 +28,18 @@ def default_cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "retrieval-app"
 
 
-@click.command(cls=GroupedCommand, short_help="Train an embedding on labelled images.")
+class TrainCommand(GroupedCommand):
+    """`--help` shows the default recipe's values, and the paper's where they differ."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for param in self.params:
+            if isinstance(param, click.Option) and param.name in DEFAULT:
+                paper = "" if param.default is None else f"; paper: {param.default}"
+                param.show_default = f"{DEFAULT[param.name]}{paper}"
+
+
+@click.command(cls=TrainCommand, short_help="Train an embedding on labelled images.")
 @click.argument("data", type=click.Path(path_type=Path))
 @click.option("--out", required=True, type=click.Path(path_type=Path), metavar="RUN", help="Run folder to write.")
 @click.option(
@@ -43,9 +56,10 @@ def default_cache() -> Path:
     "--validate-every", default=10, show_default=True, metavar="EPOCHS", help="Recall@K in validation this often."
 )
 @click.option(
-    "--recipe", type=click.Choice(RECIPES), default="paper", show_default=True, help="Where defaults come from."
-)
-@config_options(LossConfig, EmbeddingConfig, ConfidenceConfig, DataConfig, InputConfig)
+    "--recipe", type=click.Choice(RECIPES), default="default", show_default=True,
+    help="Where defaults come from: what held-out classes and images chose, or the Smooth Proxy-Anchor paper.",
+)  # fmt: skip
+@config_options(LossConfig, EmbeddingConfig, ConfidenceConfig, SelectConfig, DataConfig, InputConfig)
 @click.option("--seed", default=0, show_default=True, help="Seed of everything random.")
 @click.option(
     "--cache", type=click.Path(path_type=Path), default=default_cache, show_default="your cache folder",
@@ -74,15 +88,17 @@ def train(
 ) -> None:  # fmt: skip
     """Train on DATA: a folder of class folders, a CSV or Parquet file with the columns path,label, or a --protocol.
 
-    Two phases on a frozen backbone: a confidence module learns which labels to believe, then the embedding is
-    trained with its confidences (Smooth Proxy-Anchor). Wrong labels are expected; nothing needs to be cleaned first.
-    Other methods of --method skip the first phase, or both (raw, pca, pca-whitened).
+    Two phases on a frozen backbone: a classifier that never sees the image it judges says which labels to believe,
+    then the embedding is trained with these confidences. Wrong labels are expected; nothing needs to be cleaned first.
+    --recipe paper trains Smooth Proxy-Anchor as its paper does, --method chooses among many others. A trial on classes
+    and images held out tells whether training is worth it on your data.
 
     \b
     Examples:
       retrieval train photos/ --weights imagenet --out run
       retrieval train labels.csv --weights mobilenet.safetensors --backbone mobilenet_v2 --out run --val test/
-      retrieval train photos/ --weights imagenet --out run --method proxy-anchor --label-noise uniform:0.3
+      retrieval train photos/ --weights imagenet --out run --select auto
+      retrieval train photos/ --weights imagenet --out run --recipe paper --label-noise uniform:0.3
       retrieval train photos/ --weights imagenet --out run --method multi-similarity --min-confidence 0.1
       retrieval train CUB_200_2011/ --protocol cub-200-2011 --weights imagenet --out run --embedding-dim 512
       retrieval train photos/ --weights imagenet --out run --resume
@@ -90,7 +106,7 @@ def train(
     options["weights"] = _absolute_weights(options["weights"])
     for name in ("hierarchy", "guidance"):
         options[name] = options[name] and str(Path(options[name]).resolve())
-    config = build_config(TrainConfig, options)
+    config = build_config(TrainConfig, _apply_recipe(options))
     from training.machine import Machine, resolve_device
     from training.progress import watch_training
     from training.train import train as run_training
@@ -99,6 +115,19 @@ def train(
     with watch_training() as watcher:
         report = run_training(data, out, config=config, machine=machine, val=val, resume=resume, watcher=watcher)
     emit(report, as_json=as_json, text=format_report(report, config=config))
+
+
+def _apply_recipe(options: dict[str, Any]) -> dict[str, Any]:
+    """The options with the recipe's values for those that were not given."""
+    context = click.get_current_context()
+    given = {name for name in options if context.get_parameter_source(name) is not ParameterSource.DEFAULT}
+    method = options["method"] if "method" in given else None
+    values = dict(recipe_values(options["recipe"], method=method))
+    if "epochs" in given:
+        values.pop("steps", None)
+    if options["start"] == "random" and "start" in given:
+        values.pop("hold", None)
+    return {**options, **{name: value for name, value in values.items() if name not in given}}
 
 
 def _absolute_weights(weights: str) -> str:
@@ -119,9 +148,10 @@ def format_report(report: dict[str, Any], *, config: TrainConfig) -> str:
     if report["noise"] is not None:
         noise = report["noise"]
         lines.append(f"labels made wrong: {noise['wrong']} of {noise['samples']} ({noise['rate']:.1%})")
+    lines += _format_trial(report["trial"], method=report["method"])
     if report["val"] is None:
         return "\n".join([*lines, "no --val given: Recall@K on other images tells how good this is"])
-    method, rows = config.loss.method, {}
+    method, rows = report["method"], {}
     if method not in report["baselines"]:
         rows[f"{method} ({config.embedding.embedding_dim}-d)"] = report["val"]
     for name, scores in report["baselines"].items():
@@ -131,3 +161,42 @@ def format_report(report: dict[str, Any], *, config: TrainConfig) -> str:
     for name, scores in rows.items():
         lines.append(f"{name:<34}" + "".join(f"{100 * scores['recall'][k]:>8.2f}" for k in ks))
     return "\n".join(lines)
+
+
+def _format_trial(trial: dict[str, Any] | None, *, method: str) -> list[str]:
+    """What training found beside no training, on classes and images held out, and what follows."""
+    if trial is None or (trial["unseen"] is None and trial["seen"] is None):
+        return []
+    lines = [
+        "",
+        f"{'Trial: Recall@1 by the given labels, %':<48}{'trained':>9}{'whitened':>10}{'pca':>7}{'raw':>7}",
+    ]
+    for part, what in (("unseen", "classes held out"), ("seen", "images held out of the other classes")):
+        if trial[part] is not None:
+            found = trial[part]["recall_at_1"]
+            values = (found[name] for name in ("trained", "pca-whitened", "pca", "raw"))
+            title = f"{what} ({trial[part]['queries']} queries)"
+            lines.append(
+                f"{title:<48}" + "".join(f"{100 * v:>{w}.2f}" for v, w in zip(values, (9, 10, 7, 7), strict=True))
+            )
+    better = trial["better_untrained"]
+    if better is None:
+        lines.append(
+            "training is worth it here" if _leads(trial) else "training costs nothing here, and gains little"
+        )
+    elif better == method:
+        lines.append(
+            f"so the run's embedding is {better}, as --select auto asks: training does not beat it on this data"
+        )
+    else:
+        lines.append(
+            f"warning: training does not beat {better} of the same width on this data; --select auto in a new --out "
+            "takes that"
+        )
+    return lines
+
+
+def _leads(trial: dict[str, Any]) -> bool:
+    """Whether training is significantly ahead among seen or unseen classes."""
+    parts = [trial[part] for part in ("unseen", "seen") if trial[part] is not None]
+    return any(part["difference_interval"][0] > 0 for part in parts)

@@ -1,12 +1,15 @@
-"""The confidences of phase 1 as phase 2 reads them: of the view in a step, or one fixed row an image."""
+"""The confidences of phase 1: of every image, and as phase 2 reads them, of the view in a step or fixed."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from training.leave_one_out import LeaveOneOut
 from training.model import ConfidenceModule
 from training.sources import FeatureSource
 
@@ -39,6 +42,68 @@ class FixedConfidences:
 
     def batch(self, rows: Tensor, features: Tensor) -> Tensor:
         return self.values[rows]
+
+
+class LeaveOneOutConfidences:
+    """Those of a classifier that has seen all images but the one asked for; the view does not matter."""
+
+    def __init__(self, judge: LeaveOneOut) -> None:
+        self._judge = judge
+
+    def batch(self, rows: Tensor, features: Tensor) -> Tensor:
+        return self._judge.confidences(rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Beliefs:
+    """What phase 1 found.
+
+    Attributes:
+        own: (N,) float32 confidence of every image in its own label.
+        confidences: in all classes, as phase 2 reads them.
+        judge: asked for (rows, (B, C) confidences) of all images in order, a block at a time.
+    """
+
+    own: Tensor
+    confidences: Confidences
+    judge: Judge
+
+
+class Judge(Protocol):
+    """Confidences of all training images."""
+
+    def blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """(rows, (B, C)) of all images in order, a block at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleJudge:
+    """The trained confidence module on the centre crops it was trained on."""
+
+    module: ConfidenceModule
+    centre: Tensor
+
+    @torch.inference_mode()
+    def blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
+        for rows in torch.arange(len(self.centre)).split(4096):
+            yield rows, self.module(self.centre[rows.to(self.centre.device)])
+
+
+def believe_module(module: ConfidenceModule, source: FeatureSource, labels: Tensor) -> Beliefs:
+    """The beliefs of a trained confidence module."""
+    judge = ModuleJudge(module, source.centre)
+    own = torch.cat([c.gather(1, labels[rows, None])[:, 0] for rows, c in judge.blocks()])
+    return Beliefs(own, make_confidences(module, source), judge)
+
+
+def believe_others(source: FeatureSource, labels: Tensor, *, class_count: int, groups: Tensor | None) -> Beliefs:
+    """The beliefs of a classifier that has not seen the image it judges, nor others of its group."""
+    judge = LeaveOneOut(source.centre, labels, class_count=class_count, groups=groups)
+    values = len(source.centre) * class_count
+    if values <= _FIXED_VALUES:
+        fixed = FixedConfidences(torch.cat([confidences for _, confidences in judge.blocks()]))
+        return Beliefs(judge.own, fixed, judge)
+    return Beliefs(judge.own, LeaveOneOutConfidences(judge), judge)
 
 
 def make_confidences(module: ConfidenceModule, source: FeatureSource) -> Confidences:

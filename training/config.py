@@ -1,4 +1,4 @@
-"""Training options, one frozen dataclass a concern; the defaults are the paper's recipe.
+"""Training options, one frozen dataclass a concern; the defaults are the paper's, `training.recipes` has others.
 
 Nothing here imports torch, so that `retrieval train --help` is quick.
 """
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from index.errors import InputError
 from training.loss_config import UNTRAINED_METHODS, LossConfig
 from training.options import check_at_least, check_choices, option
+from training.recipes import RECIPES
 
-RECIPES = ("paper",)
 NOISE_KINDS = ("uniform", "bernoulli", "nearest-class", "semantic")
 PROTOCOLS = ("folder", "tiny-imagenet", "webvision", "cub-200-2011", "cars-196", "sop", "in-shop")
 
@@ -100,8 +100,17 @@ class InputConfig:
 
 @dataclass(frozen=True, slots=True)
 class ConfidenceConfig:
-    """Phase 1: the confidence module, trained with binary cross-entropy on the given labels."""
+    """Phase 1: how far each label is believed.
 
+    By the confidence module, trained with binary cross-entropy on the given labels, or by a linear classifier that
+    has seen all images but the one it judges (`training.leave_one_out`).
+    """
+
+    confidences: str = option(
+        "module",
+        "Who judges labels: the paper's confidence module, or a classifier that never saw the image it judges.",
+        choices=("module", "leave-one-out"),
+    )  # fmt: skip
     confidence_epochs: int = option(40, "Most epochs of phase 1.")
     confidence_hidden: int = option(512, "Width of the confidence module's hidden layer.")
     confidence_lr: float = option(1e-4, "Learning rate of the confidence module.")
@@ -114,6 +123,7 @@ class ConfidenceConfig:
     )  # fmt: skip
 
     def __post_init__(self) -> None:
+        check_choices(self)
         check_at_least(self, 1, "confidence_epochs", "confidence_hidden", "patience")
         check_at_least(self, 0, "confidence_lr", strict=True)
         if self.min_confidence is not None and not 0 < self.min_confidence < 1:
@@ -127,19 +137,50 @@ class EmbeddingConfig:
     """Phase 2: the embedding head and the proxies."""
 
     embedding_dim: int = option(64, "Width of the embedding.")
+    start: str = option(
+        "random",
+        "The head's first weights: random, or PCA after whitening within classes, labels weighed by confidence.",
+        choices=("random", "whitened"),
+    )  # fmt: skip
+    hold: float = option(0.0, "How firmly a whitened head is held near its start.")
     epochs: int = option(40, "Epochs of phase 2; its last weights are kept.")
+    steps: int | None = option(None, "Steps of phase 2, instead of epochs.", metavar="N")
     batch_size: int = option(150, "Images a step, in both phases.")
     lr: float = option(1e-4, "Learning rate of the embedding head.")
     proxy_lr: float = option(1e-2, "Learning rate of the proxies.")
     weight_decay: float = option(1e-4, "AdamW's weight decay, in both phases.")
 
     def __post_init__(self) -> None:
+        check_choices(self)
         check_at_least(self, 1, "embedding_dim", "epochs")
+        if self.steps is not None:
+            check_at_least(self, 1, "steps")
+        check_at_least(self, 0, "hold")
+        if self.hold > 0 and self.start != "whitened":
+            raise InputError(f"--hold keeps a whitened head near its start, got --start {self.start}")
         if self.embedding_dim > 8192:
             raise InputError(f"--embedding-dim must be at most 8192, got {self.embedding_dim}")
         check_at_least(self, 2, "batch_size")
         check_at_least(self, 0, "lr", "proxy_lr", strict=True)
         check_at_least(self, 0, "weight_decay")
+
+
+@dataclass(frozen=True, slots=True)
+class SelectConfig:
+    """The trial: the recipe against untrained embeddings, on classes and images held out of the training data."""
+
+    trial: bool = option(True, "Train on a part of the data first, and search the classes held out.")
+    select: str = option(
+        "trained",
+        "Which embedding becomes the run's: the trained one, or auto: an untrained one of the same width where it "
+        "finds more in the trial.",
+        choices=("trained", "auto"),
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        if self.select == "auto" and not self.trial:
+            raise InputError("--select auto reads the trial: leave out --no-trial")
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +197,7 @@ class TrainConfig:
     confidence: ConfidenceConfig
     loss: LossConfig
     embedding: EmbeddingConfig
+    selection: SelectConfig
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**32:

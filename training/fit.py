@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import torch
@@ -16,12 +17,12 @@ from training.confidences import Confidences
 from training.config import ConfidenceConfig, EmbeddingConfig
 from training.loss_config import NEEDS_CONFIDENCES, LossConfig
 from training.losses.guidance import Guidance
-from training.losses.interface import Batch, MetricLoss
-from training.losses.methods import build_loss
+from training.losses.interface import Batch
 from training.losses.smooth_proxy_anchor import positive_proxies
-from training.model import ConfidenceModule, EmbeddingHead
+from training.model import ConfidenceModule, Head, WhitenedHead
 from training.phases import EpochReport, PhaseContext, draw_batches, phase_generator, require_finite
 from training.sources import FeatureSource
+from training.start import TrainedHead, count_epochs, start_embedding
 
 
 def split_holdout(count: int, *, holdout: float, seed: int) -> tuple[Tensor, Tensor]:
@@ -162,70 +163,88 @@ def fit_embedding(
     confidences: Confidences | None,
     context: PhaseContext,
     rows: Tensor | None = None,
+    own: Tensor | None = None,
     guidance: Guidance | None = None,
-    on_head: Callable[[int, EmbeddingHead], None] | None = None,
-) -> EmbeddingHead:
+    on_head: Callable[[int, TrainedHead], None] | None = None,
+) -> Head:
     """Phase 2: the embedding head and the loss's own parameters, confidences frozen; the last weights are kept.
 
-    The confidence and the embedding of a step come from the same view.
+    The confidence and the embedding of a step come from the same view. A whitened head is held near its start by
+    `hold` times its drift, and proxies begin at the class means of that start.
 
     Args:
         source: features of N training images.
         labels: (N,) int64 given labels; Smooth Proxy-Anchor does not look at them.
-        confidences: from the module that phase 1 trained; None for methods without.
+        confidences: from phase 1; None for methods without.
         context: seed, device, checkpoint.
         rows: sorted numbers of the images that take part; None for all.
+        own: (N,) confidence of every image in its label, for a whitened start and for losses that weigh samples.
         guidance: similarities for ProcSim's language-guidance term.
         on_head: called with (epoch, head) after every epoch.
 
     Raises:
         RunError: training diverged, or no image takes part.
-        ValueError: a method that needs confidences without a trained module (an untrained one says 0.5 of everything).
+        ValueError: confidences are needed and missing (an untrained module says 0.5 of everything).
     """
+    weighs = loss_config.sample_weights == "confidence"
     if loss_config.method in NEEDS_CONFIDENCES and confidences is None:
         raise ValueError(f"{loss_config.method} needs the confidence module of phase 1")
+    if own is None and (weighs or config.start == "whitened"):
+        raise ValueError("sample weights and a whitened start need the confidences of phase 1")
     rows = torch.arange(len(labels)) if rows is None else rows.cpu()
     if not len(rows):
         raise RunError(
             "no training image is left for phase 2: none is as confident as --min-confidence asks; "
             "lower it, in a new --out"
         )
-    head, loss_module, optimizer, first_epoch = _start_embedding(
-        source.centre.shape[1],
+    head, loss_module, optimizer, first_epoch = start_embedding(
+        source,
+        labels,
+        rows=rows,
+        own=own,
         class_count=class_count,
         loss_config=loss_config,
         config=config,
         context=context,
         guidance=guidance,
     )
-    for epoch in range(first_epoch, config.epochs + 1):
+    epochs, last_steps = count_epochs(config, len(rows))
+    for epoch in range(first_epoch, epochs + 1):
         started = time.perf_counter()
         generator = phase_generator(context.seed, "embedding", epoch)
+        seen = 0
         total = torch.zeros((), device=context.device)
         positives = torch.zeros(2, device=context.device)  # positives, samples without one
-        for drawn in draw_batches(rows, config.batch_size, generator):
+        batches = draw_batches(rows, config.batch_size, generator)
+        for drawn in islice(batches, last_steps if epoch == epochs else None):
             features = source.batch(drawn, generator=generator)
             batch = Batch(
-                labels[drawn], drawn, None if confidences is None else confidences.batch(drawn, features)
+                labels[drawn],
+                drawn,
+                None if confidences is None else confidences.batch(drawn, features),
+                own[drawn] if own is not None and weighs else None,
             )
             if batch.confidences is not None:
                 chosen = positive_proxies(batch.confidences, lambda_=loss_config.lambda_)
                 positives += torch.stack([chosen.sum(), (~chosen.any(dim=1)).sum()])
             loss = loss_module(head(features), batch)
+            if isinstance(head, WhitenedHead):
+                loss = loss + config.hold * head.drift()
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
             total += loss.detach() * len(drawn)
+            seen += len(drawn)
         seconds = time.perf_counter() - started
-        shares = (positives / len(rows)).tolist() if confidences is not None else [None, None]
+        shares = (positives / seen).tolist() if confidences is not None else [None, None]
         context.on_epoch(
             EpochReport(
                 phase="embedding",
                 epoch=epoch,
-                epochs=config.epochs,
-                loss=require_finite(total.item() / len(rows), phase="embedding", epoch=epoch),
+                epochs=epochs,
+                loss=require_finite(total.item() / seen, phase="embedding", epoch=epoch),
                 seconds=seconds,
-                images_per_second=len(rows) / seconds,
+                images_per_second=seen / seconds,
                 positives_per_sample=shares[0],
                 share_without_positive=shares[1],
             )
@@ -234,35 +253,5 @@ def fit_embedding(
             on_head(epoch, head)
         tensors = pack_modules(head=head, loss=loss_module) | pack_optimizer(optimizer)
         context.save(tensors, state={"epoch": epoch})
-    return head.eval().requires_grad_(False)
-
-
-def _start_embedding(
-    feature_dim: int,
-    *,
-    class_count: int,
-    loss_config: LossConfig,
-    config: EmbeddingConfig,
-    context: PhaseContext,
-    guidance: Guidance | None,
-) -> tuple[EmbeddingHead, MetricLoss, torch.optim.Optimizer, int]:
-    """Head, loss and optimizer, new or as the checkpoint has them, and the epoch to go on with."""
-    generator = phase_generator(context.seed, "embedding", 0)
-    width = config.embedding_dim
-    head = EmbeddingHead(feature_dim, embedding_dim=width, generator=generator).to(context.device)
-    loss_module = build_loss(
-        loss_config, class_count=class_count, embedding_dim=width, generator=generator, guidance=guidance
-    ).to(context.device)
-    groups = [
-        {"params": list(head.parameters()), "lr": config.lr, "weight_decay": config.weight_decay},
-        *loss_module.parameter_groups(proxy_lr=config.proxy_lr, weight_decay=config.weight_decay),
-    ]
-    optimizer = torch.optim.AdamW(groups, fused=True)
-    found = context.load()
-    if found is None:
-        return head, loss_module, optimizer, 1
-    tensors, state = found
-    unpack_module(head, tensors, name="head")
-    unpack_module(loss_module, tensors, name="loss")
-    unpack_optimizer(optimizer, tensors)
-    return head, loss_module, optimizer, state["epoch"] + 1
+    trained = head.fold() if isinstance(head, WhitenedHead) else head
+    return trained.eval().requires_grad_(False)

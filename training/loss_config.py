@@ -17,6 +17,7 @@ LIBRARY_METHODS = (  # trained too, but by losses of pytorch-metric-learning
 UNTRAINED_METHODS = ("raw", "pca", "pca-whitened")
 METHODS = (*TRAINED_METHODS, *LIBRARY_METHODS, *UNTRAINED_METHODS)
 NEEDS_CONFIDENCES = frozenset({"spa"})
+SUMS_OVER_SAMPLES = frozenset({"proxy-nca", "multi-similarity"})  # a sample's share in them can be weighed
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +40,10 @@ class AdaptiveConfig:
 class NcaConfig:
     """Proxy-NCA."""
 
-    nca_scale: float = option(8.0, "Scale of the squared distances.")
+    nca_scale: float = option(8.0, "Scale of the squared distances; 0 takes 0.8 sqrt(C) of C classes.")
 
     def __post_init__(self) -> None:
-        check_at_least(self, 0, "nca_scale", strict=True)
+        check_at_least(self, 0, "nca_scale")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +121,10 @@ class LossConfig:
     delta: float = option(0.1, "Proxy-Anchor, SPA: margin (adaptive: where it starts).")
     lambda_: float = option(0.1, "SPA: confidence above which a sample is positive for a class.", flag="--lambda")
     beta: float = option(100.0, "SPA: sharpness of the smoothing function around lambda.")
+    sample_weights: str = option(
+        "none", f"Weigh every sample's loss by the confidence in its label ({', '.join(sorted(SUMS_OVER_SAMPLES))}).",
+        choices=("none", "confidence"),
+    )  # fmt: skip
     negative_normalisation: str = option(
         "all", "Proxy-Anchor, SPA: divide the negative term by all proxies, or by those with a negative in the batch.",
         choices=("all", "present"),
@@ -134,6 +139,11 @@ class LossConfig:
         check_choices(self)
         if self.procsim.guidance is not None and self.method != "procsim":
             raise InputError(f"--guidance is for --method procsim, got --method {self.method}")
+        if self.sample_weights == "confidence" and self.method not in SUMS_OVER_SAMPLES:
+            raise InputError(
+                f"--sample-weights confidence needs a loss that is a sum over samples "
+                f"({', '.join(sorted(SUMS_OVER_SAMPLES))}), got --method {self.method}"
+            )
         check_at_least(self, 0, "alpha", "beta", strict=True)
         check_at_least(self, 0, "delta", strict=self.method == "adaptive-proxy-anchor")
         if not 0 < self.lambda_ < 1:

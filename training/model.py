@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import hashlib
+import math
 import pickle
 import struct
 import sys
@@ -218,6 +219,45 @@ class ProjectionHead(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         projected = nn.functional.linear(nn.functional.normalize(features), self.weight, self.bias)
         return nn.functional.normalize(projected)
+
+
+class WhitenedHead(nn.Module):
+    """A head in training that began as the first D of K fixed directions: (B, F) features to (B, D) unit rows.
+
+    The features are L2-normalised and projected onto all K; `mix` (D, K) is what is trained.
+
+    Args:
+        weight: (K, F) float32 directions.
+        bias: (K,) float32.
+        embedding_dim: D.
+    """
+
+    weight: Tensor
+    bias: Tensor
+
+    def __init__(self, weight: Tensor, bias: Tensor, *, embedding_dim: int) -> None:
+        super().__init__()
+        self.register_buffer("weight", weight)
+        self.register_buffer("bias", bias)
+        self.mix = nn.Parameter(torch.eye(embedding_dim, len(weight)))
+
+    @property
+    def embedding_dim(self) -> int:
+        return len(self.mix)
+
+    def forward(self, features: Tensor) -> Tensor:
+        directions = nn.functional.linear(nn.functional.normalize(features), self.weight, self.bias)
+        return nn.functional.normalize(directions @ self.mix.T)
+
+    def drift(self) -> Tensor:
+        """() squared distance of `mix` from where it began, over sqrt(D): wide heads move more rows for the same."""
+        moved = self.mix - torch.eye(*self.mix.shape, device=self.mix.device)
+        return moved.square().sum() / math.sqrt(len(self.mix))
+
+    def fold(self) -> ProjectionHead:
+        """The same map as one projection."""
+        mix = self.mix.detach()
+        return ProjectionHead(mix @ self.weight, mix @ self.bias)
 
 
 class RawHead(nn.Module):

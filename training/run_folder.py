@@ -24,7 +24,6 @@ from index.preprocess import PreprocessConfig
 from training.checkpoint import load_checkpoint, pack_modules, save_checkpoint, unpack_module
 from training.config import TrainConfig
 from training.datasets import SkippedImage
-from training.loss_config import UNTRAINED_METHODS
 from training.model import Backbone, EmbeddingHead, Head, ProjectionHead, RawHead, load_backbone
 
 PARITY_IMAGES = 16
@@ -44,7 +43,8 @@ class RunFolder:
     """Paths and files of a run; every file is replaced atomically.
 
     config.json, features.json, labels.csv, skipped.csv, environment.json, metrics.jsonl,
-    checkpoints/*.safetensors, backbone.safetensors, head.safetensors, confidences.csv, parity/*.png, report.json
+    checkpoints/*.safetensors, backbone.safetensors, head.safetensors, confidences.csv, trial.json, parity/*.png,
+    report.json
     """
 
     def __init__(self, path: Path) -> None:
@@ -196,6 +196,17 @@ class RunFolder:
             state={"name": backbone.name},
         )
 
+    def load_backbone(self) -> Backbone:
+        """The backbone that `save_backbone` wrote.
+
+        Raises:
+            RunError: the file is missing or damaged.
+        """
+        tensors, state = load_checkpoint(self.path / "backbone.safetensors")
+        backbone = load_backbone(state["name"], "none")
+        unpack_module(backbone.module, tensors, name="backbone")
+        return backbone
+
     def save_head(self, head: Head, *, method: str, class_count: int) -> None:
         """head.safetensors: the embedding head; its presence says that training is finished."""
         state = {"method": method, "class_count": class_count, "embedding_dim": head.embedding_dim}
@@ -209,11 +220,8 @@ class RunFolder:
         """
         if not (self.path / "head.safetensors").exists():
             raise RunError(f"{self.path}: training is not finished; continue it with `retrieval train … --resume`")
-        tensors, state = load_checkpoint(self.path / "backbone.safetensors")
-        backbone = load_backbone(state["name"], "none")
-        unpack_module(backbone.module, tensors, name="backbone")
         tensors, state = load_checkpoint(self.path / "head.safetensors")
-        return backbone, _load_head(tensors, state).eval().requires_grad_(False), state
+        return self.load_backbone(), _load_head(tensors, state).eval().requires_grad_(False), state
 
     def save_parity_images(self, images: Sequence[np.ndarray]) -> None:
         """parity/NN.png: small images, lossless, on which an export is compared with torch."""
@@ -225,6 +233,14 @@ class RunFolder:
     def parity_paths(self) -> list[Path]:
         """The check images in a fixed order."""
         return sorted((self.path / "parity").glob("*.png"))
+
+    def write_trial(self, trial: Mapping[str, Any]) -> None:
+        """trial.json: what training found in the trial beside no training."""
+        self._write_json("trial.json", trial)
+
+    def read_trial(self) -> dict[str, Any] | None:
+        """What `write_trial` wrote; None where the run was killed before."""
+        return self.read_json("trial.json") if (self.path / "trial.json").exists() else None
 
     def write_report(self, report: Mapping[str, Any]) -> None:
         """report.json: the document that `train --json` prints."""
@@ -250,7 +266,7 @@ class RunFolder:
 def _load_head(tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> Head:
     if state["method"] == "raw":
         return RawHead(state["embedding_dim"])
-    if state["method"] in UNTRAINED_METHODS:
+    if "head.weight" in tensors:
         return ProjectionHead(tensors["head.weight"], tensors["head.bias"])
     embedding_dim, feature_dim = tensors["head.linear.weight"].shape
     head = EmbeddingHead(feature_dim, embedding_dim=embedding_dim)

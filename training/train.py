@@ -13,27 +13,28 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from index.errors import InputError
 from index.metrics import RetrievalScores, bootstrap_interval
 from index.preprocess import PreprocessConfig
 from training.checkpoint import load_checkpoint
-from training.confidences import Confidences, make_confidences, rows_to_trust
+from training.confidences import Beliefs
 from training.config import TrainConfig
 from training.datasets import require_outside
 from training.features import Extractor
-from training.fit import fit_confidence, fit_embedding
-from training.loss_config import LIBRARY_METHODS, NEEDS_CONFIDENCES, UNTRAINED_METHODS
+from training.heads import find_beliefs, needs_beliefs, train_head
+from training.loss_config import LIBRARY_METHODS, UNTRAINED_METHODS
 from training.losses.guidance import Guidance, load_guidance
 from training.losses.library import import_library
 from training.machine import Machine
-from training.model import Backbone, ConfidenceModule, EmbeddingHead, Head, load_backbone, require_input_size
+from training.model import Backbone, Head, load_backbone, require_input_size
 from training.noise import NoiseReport, describe_noise
 from training.phases import EpochReport, PhaseContext, Watcher
 from training.prepare import check_hierarchy, list_data, prepare_training, prepare_validation
 from training.run_folder import LabelledImage, RunFolder
 from training.sources import FeatureSource
+from training.start import TrainedHead
+from training.trial import run_trial
 from training.untrained import fit_untrained
 from training.validate import ValidationSet, embed_features, score_baselines
 
@@ -76,7 +77,7 @@ def train(
 
     Returns:
         The report: {"run", "seconds", "phases", "val", "baselines", "images", "trained_on", "classes", "skipped",
-        "noise"}.
+        "noise", "method", "trial"}.
 
     Raises:
         InputError: data, weights or options that cannot be used.
@@ -115,13 +116,19 @@ def train(
     run.save_backbone(extractor.backbone)
     noise = _report_noise(images, classes=classes) if config.data.noise is not None else None
     trained_on = len(images)
-    if config.loss.method in UNTRAINED_METHODS:
+    phases = _Phases(run, images, source, classes=classes, config=config, machine=machine, watcher=watcher)
+    method, trial = config.loss.method, None
+    if config.selection.trial and method not in UNTRAINED_METHODS and guidance is None:
+        with clock.measure("trial"):
+            trial = phases.try_out()
+        if config.selection.select == "auto":
+            method = trial["better_untrained"] or method
+    if method in UNTRAINED_METHODS:
         with clock.measure("projection"), _discarding(run, when_new=is_new):
             head: Head = fit_untrained(
-                config.loss.method, source.centre.cpu().numpy(), embedding_dim=config.embedding.embedding_dim
+                method, source.centre.cpu().numpy(), embedding_dim=config.embedding.embedding_dim
             )
     else:
-        phases = _Phases(run, images, source, classes=classes, config=config, machine=machine, watcher=watcher)
         head, trained_on = phases.train(validation, guidance=guidance, clock=clock)
     report = {
         "run": str(out),
@@ -133,8 +140,10 @@ def train(
         "classes": len(classes),
         "skipped": run.count_skipped(),
         "noise": None if noise is None else noise.to_json(),
+        "method": method,
+        "trial": trial,
     }
-    run.save_head(head, method=config.loss.method, class_count=len(classes))
+    run.save_head(head, method=method, class_count=len(classes))
     run.write_report(report)
     return run.read_json("report.json")  # as a resume of the finished run gives it
 
@@ -193,6 +202,8 @@ class _Phases:
         self._config, self._device, self._watcher = config, machine.device, watcher
         numbers = {label: number for number, label in enumerate(classes)}
         self._labels = torch.tensor([numbers[image.used] for image in images], device=machine.device)
+        copies = np.unique([image.sha256 for image in images], return_inverse=True)[1]
+        self._groups = torch.from_numpy(copies.astype(np.int64)).to(machine.device)
         checkpoints = {
             "confidence": run.confidence_checkpoint,
             "embedding": run.embedding_checkpoint,
@@ -215,84 +226,67 @@ class _Phases:
         if report.phase == "embedding" and report.epoch == 1:
             warn_of_unsuitable_lambda(report, class_count=len(self._classes))
 
+    def try_out(self) -> dict[str, Any]:
+        """The trial's outcome; from the run folder where it stands already."""
+        found = self._run.read_trial()
+        if found is None:
+            trial = run_trial(
+                self._source.centre.cpu().numpy(),
+                self._labels.cpu().numpy(),
+                config=self._config,
+                device=self._device,
+                progress=lambda done, total: self._watcher.on_images("trial", done, total),
+            )
+            self._run.write_trial(trial.to_json())
+            found = trial.to_json()
+        return found
+
     def train(
         self, validation: ValidationSet | None, *, guidance: Guidance | None, clock: _Clock
-    ) -> tuple[EmbeddingHead, int]:
-        """Phase 1 where the method or `--min-confidence` needs it, then phase 2; the images that phase 2 saw."""
-        confidences, rows = None, None
-        uses_confidences = self._config.loss.method in NEEDS_CONFIDENCES
-        if uses_confidences or self._config.confidence.min_confidence is not None:
+    ) -> tuple[Head, int]:
+        """Phase 1 where something asks for it, then phase 2; the images that phase 2 saw."""
+        beliefs = None
+        if needs_beliefs(self._config):
             with clock.measure("confidence"):
-                module = self._train_confidence()
-                rows = self._write_confidences(module)
-                confidences = make_confidences(module, self._source) if uses_confidences else None
+                beliefs = find_beliefs(
+                    self._source,
+                    self._labels,
+                    class_count=len(self._classes),
+                    config=self._config,
+                    context=self._context(self._run.confidence_checkpoint),
+                    groups=self._groups,
+                )
+                self._run.write_confidences(self._confidence_rows(beliefs))
         with clock.measure("embedding"):
-            head = self._train_embedding(confidences, rows, guidance, validation)
-        return head, len(self._images) if rows is None else len(rows)
+            return train_head(
+                self._source,
+                self._labels,
+                class_count=len(self._classes),
+                config=self._config,
+                context=self._context(self._run.embedding_checkpoint),
+                beliefs=beliefs,
+                guidance=guidance,
+                on_head=lambda epoch, head: self._validate(epoch, head, validation),
+            )
 
-    def _train_confidence(self) -> ConfidenceModule:
-        return fit_confidence(
-            self._source,
-            self._labels,
-            class_count=len(self._classes),
-            config=self._config.confidence,
-            batch_size=self._config.embedding.batch_size,
-            weight_decay=self._config.embedding.weight_decay,
-            context=self._context(self._run.confidence_checkpoint),
-        )
-
-    def _write_confidences(self, module: ConfidenceModule) -> Tensor | None:
-        """confidences.csv, and the rows that `--min-confidence` leaves for phase 2; None for all."""
-        own: list[float] = []
-        self._run.write_confidences(self._confidence_rows(module, own))
-        least = self._config.confidence.min_confidence
-        return None if least is None else rows_to_trust(torch.tensor(own), min_confidence=least)
-
-    @torch.inference_mode()
-    def _confidence_rows(self, confidence: ConfidenceModule, all_own: list[float]) -> Iterator[list[object]]:
-        """The file's rows; the confidences in the own label are noted in `all_own`."""
+    def _confidence_rows(self, beliefs: Beliefs) -> Iterator[list[object]]:
+        """The rows of confidences.csv."""
         top = min(3, len(self._classes))
-        position = 0
-        for features, labels in zip(self._source.centre.split(4096), self._labels.split(4096), strict=True):
-            confidences: Tensor = confidence(features)
-            own = confidences.gather(1, labels[:, None])[:, 0].tolist()
-            all_own += own
+        for rows, confidences in beliefs.judge.blocks():
             values, numbers = confidences.topk(top, dim=1)
-            for row, (v, n) in enumerate(zip(values.tolist(), numbers.tolist(), strict=True)):
-                image = self._images[position + row]
+            for row, v, n in zip(rows.tolist(), values.tolist(), numbers.tolist(), strict=True):
+                image = self._images[row]
                 suggestions = [
-                    x for pair in zip(n, v, strict=True) for x in (self._classes[pair[0]], f"{pair[1]:.6f}")
+                    x for number, value in zip(n, v, strict=True) for x in (self._classes[number], f"{value:.6f}")
                 ]
-                yield [image.path, image.given, image.used, f"{own[row]:.6f}", *suggestions]
-            position += len(labels)
+                yield [image.path, image.given, image.used, f"{beliefs.own[row].item():.6f}", *suggestions]
 
-    def _train_embedding(
-        self,
-        confidences: Confidences | None,
-        rows: Tensor | None,
-        guidance: Guidance | None,
-        validation: ValidationSet | None,
-    ) -> EmbeddingHead:
-        """Phase 2, with Recall@K on the validation images every few epochs."""
-
-        def validate(epoch: int, head: EmbeddingHead) -> None:
-            if validation is not None and epoch % self._config.validate_every == 0:
-                recall = validation.score(embed_features(head, validation.features)).recall
-                self._run.append_metrics({"phase": "validation", "epoch": epoch, "recall": recall})
-                self._watcher.on_validation(epoch, recall)
-
-        return fit_embedding(
-            self._source,
-            self._labels,
-            class_count=len(self._classes),
-            loss_config=self._config.loss,
-            config=self._config.embedding,
-            confidences=confidences,
-            context=self._context(self._run.embedding_checkpoint),
-            rows=rows,
-            guidance=guidance,
-            on_head=validate,
-        )
+    def _validate(self, epoch: int, head: TrainedHead, validation: ValidationSet | None) -> None:
+        """Recall@K on the validation images every few epochs."""
+        if validation is not None and epoch % self._config.validate_every == 0:
+            recall = validation.score(embed_features(head, validation.features)).recall
+            self._run.append_metrics({"phase": "validation", "epoch": epoch, "recall": recall})
+            self._watcher.on_validation(epoch, recall)
 
 
 def warn_of_unsuitable_lambda(report: EpochReport, *, class_count: int) -> None:

@@ -9,7 +9,9 @@ from index.exact import NO_ID, Floats, Ids
 from training.audit_report import DUPLICATE, KEEP, NO_CLASS, RELABEL
 
 SUSPECT = 0.5  # a label is doubted where it is at least as likely wrong as right
-CLEAR = 0.5  # another label is proposed where the image is at least as likely to show it as not
+# An image that shows none of the classes has no clear favourite. Among photos of clothes, four fifths of pictures of
+# animals and things had a highest confidence below half of the median, one in ten of the photos themselves.
+CLEAR = 0.5
 
 
 def give_verdicts(
@@ -19,11 +21,11 @@ def give_verdicts(
 
     - `duplicate`: a copy of the picture has another label; at least one of the two is wrong.
     - `keep`: the label is more likely right than wrong.
-    - `relabel`: it is not, and the confidence in the best other class is at least `CLEAR`.
-    - `no-class`: it is not, and no other class is clear enough.
+    - `no-class`: it is not, and the highest confidence is below `CLEAR` times the median of all images' highest.
+    - `relabel`: it is not, and some class is clear; to the best one but the label.
 
     Args:
-        confidences: (N, C) float32 in 0..1, out of fold.
+        confidences: (N, C) float32 in 0..1; of each image from other images.
         labels: (N,) int64.
         wrong: (N,) float64 chance that each label is wrong.
         duplicate_of: (N,) int64 row of the copy with another label, `NO_ID` without.
@@ -31,13 +33,12 @@ def give_verdicts(
     Returns:
         N verdicts, and (N,) int64 new labels, `NO_ID` but for `relabel`.
     """
+    highest = confidences.max(axis=1)
     others = confidences.copy()
-    rows = np.arange(len(labels))
-    others[rows, labels] = -1
-    best = others.argmax(axis=1)
+    others[np.arange(len(labels)), labels] = -1
     verdicts = np.select(
-        [duplicate_of != NO_ID, wrong < SUSPECT, others[rows, best] >= CLEAR],
-        [DUPLICATE, KEEP, RELABEL],
-        default=NO_CLASS,
+        [duplicate_of != NO_ID, wrong < SUSPECT, highest < CLEAR * np.median(highest)],
+        [DUPLICATE, KEEP, NO_CLASS],
+        default=RELABEL,
     )
-    return verdicts.tolist(), np.where(verdicts == RELABEL, best, NO_ID).astype(np.int64)
+    return verdicts.tolist(), np.where(verdicts == RELABEL, others.argmax(axis=1), NO_ID).astype(np.int64)

@@ -89,7 +89,6 @@ def draw_report(folder: Path) -> AuditReport:
         classes=(ClassNoise("mug", 3, 0.66), ClassNoise(TAG, 1, 0.2)),
         pairs=(PairNoise("mug", "teapot", 0.66, 2.0),),
         noise_rate=0.4,
-        folds=4,
     )
 
 
@@ -111,7 +110,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> AuditReport:
 
 
 def bare_report(images: tuple[AuditedImage, ...]) -> AuditReport:
-    return AuditReport(run=Path("run"), images=images, classes=(), pairs=(), noise_rate=0.0, folds=5)
+    return AuditReport(run=Path("run"), images=images, classes=(), pairs=(), noise_rate=0.0)
 
 
 def test_every_picture_is_embedded_once_and_what_is_only_a_neighbour_is_smaller(

@@ -22,6 +22,7 @@ FLAGS = (
     *("--backbone", BACKBONE, "--weights", "none", "--resize", "40", "--crop", "32"),
     *("--confidence-epochs", "3", "--confidence-hidden", "16", "--confidence-lr", "0.01"),
     *("--embedding-dim", "8", "--epochs", "4", "--batch-size", "16", "--precision", "float32", "--workers", "1"),
+    *("--recipe", "paper", "--no-trial"),
 )
 """The command line of `make_config` and `make_machine`."""
 
@@ -30,7 +31,7 @@ def make_config(**changes: Any) -> TrainConfig:
     """A quick run's options; any field of any concern can be changed by name."""
     quick = {
         "resize": 40, "crop": 32, "confidence_epochs": 3, "confidence_hidden": 16, "confidence_lr": 0.01,
-        "embedding_dim": 8, "epochs": 4, "batch_size": 16,
+        "embedding_dim": 8, "epochs": 4, "batch_size": 16, "trial": False,
     }  # fmt: skip
     top = {"backbone": BACKBONE, "weights": "none", "seed": 0, "recipe": "paper", "validate_every": 2}
     known = {field.name for field in config_fields(TrainConfig)}

@@ -28,7 +28,7 @@ def report() -> AuditReport:
                 suggestions=(("cat", 0.7), ("dog", 0.2))),
     )  # fmt: skip
     classes = (ClassNoise("dog", 1, 0.6), ClassNoise("cat", 2, 0.1))
-    return AuditReport(Path("run"), images, classes, (PairNoise("dog", "cat", 0.6, 0.6),), 0.2667, 5)
+    return AuditReport(Path("run"), images, classes, (PairNoise("dog", "cat", 0.6, 0.6),), 0.2667)
 
 
 def _read(path: Path) -> list[dict[str, str]]:
@@ -73,7 +73,7 @@ def test_the_summary_counts_every_verdict(report: AuditReport, tmp_path: Path) -
     write_audit_tables(report, tmp_path)
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert summary["verdicts"] == {"keep": 1, "relabel": 1, "no-class": 0, "duplicate": 1}
-    assert (summary["images"], summary["folds"], summary["noise_rate"]) == (3, 5, 0.2667)
+    assert (summary["images"], summary["noise_rate"]) == (3, 0.2667)
     assert summary["pairs"] == [{"label": "dog", "suggested": "cat", "noise_rate": 0.6, "images": 0.6}]
 
 

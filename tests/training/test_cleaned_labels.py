@@ -61,7 +61,7 @@ def test_what_a_person_decided_about_one_copy_settles_the_others() -> None:
 
 
 def _report(images: list[AuditedImage]) -> AuditReport:
-    return AuditReport(Path("run"), tuple(images), (), (), 0.0, 5)
+    return AuditReport(Path("run"), tuple(images), (), (), 0.0)
 
 
 def test_paths_are_relative_and_hostile_names_come_back(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

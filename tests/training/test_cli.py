@@ -17,6 +17,7 @@ from tests.training.test_protocols import make_cub
 from training.cli import default_cache
 from training.cli import train as command
 from training.config import TrainConfig
+from training.recipes import DEFAULT
 from training.loss_config import LIBRARY_METHODS, METHODS
 
 
@@ -113,7 +114,12 @@ def test_every_config_field_has_a_flag_with_help_and_its_default() -> None:
         assert option.help
         if field.default is not dataclasses.MISSING:
             assert option.default == field.default
-            assert option.show_default is (field.default is not None)
+            shown = option.show_default
+            if field.name in DEFAULT:
+                assert isinstance(shown, str)
+                assert shown.startswith(str(DEFAULT[field.name])), "help shows what is used without --recipe paper"
+            elif not isinstance(field.default, bool):  # --x/--no-x tells by itself
+                assert shown is (field.default is not None)
         if "choices" in field.metadata:
             assert option.type.choices == field.metadata["choices"]
 
@@ -162,7 +168,7 @@ def test_wrong_usage_exits_with_two(arguments: tuple[str, ...], capsys) -> None:
         (("--min-confidence", "1"), "--min-confidence must be between 0 and 1, got 1.0"),
         (("--method", "pca", "--min-confidence", "0.1"), "--min-confidence chooses images for training"),
         (("--kappa", "-1"), "--kappa must be at least 0, got -1.0"),
-        (("--nca-scale", "0"), "--nca-scale must be greater than 0, got 0.0"),
+        (("--nca-scale", "-1"), "--nca-scale must be at least 0, got -1.0"),
         (("--ms-base", "2"), "--ms-base must be in -1..1, got 2.0"),
         (("--procsim-lambda", "0"), "--procsim-lambda must be greater than 0, got 0.0"),
         (("--omega", "1"), "--omega above 0 and --guidance FILE go together"),

@@ -49,7 +49,7 @@ WRONG = [
     ("min_confidence", 1.0, "--min-confidence"),
     ("min_confidence", math.nan, "--min-confidence"),
     ("kappa", -1.0, "--kappa"),
-    ("nca_scale", 0.0, "--nca-scale"),
+    ("nca_scale", -0.1, "--nca-scale"),
     ("ms_alpha", 0.0, "--ms-alpha"),
     ("ms_beta", -1.0, "--ms-beta"),
     ("ms_base", 1.1, "--ms-base"),

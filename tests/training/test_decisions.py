@@ -88,7 +88,7 @@ def test_decisions_take_the_place_of_verdicts_for_every_copy_with_that_label(tmp
         audited("b", "cat", sha256="x"),
         audited("c", "dog", sha256="x"),
     )
-    report = AuditReport(Path("run"), images, (), (), 0.1, 5)
+    report = AuditReport(Path("run"), images, (), (), 0.1)
     decisions = read_decisions(_write(tmp_path, HEADER + "a,x,cat,no-class,\n"), images=IMAGES)
     changed, decided = override_verdicts(report, decisions)
     assert [(i.verdict, i.new_label) for i in changed.images] == [(NO_CLASS, None), (NO_CLASS, None), (KEEP, None)]

@@ -9,28 +9,47 @@ from index.exact import NO_ID
 from training.audit_report import DUPLICATE, KEEP, NO_CLASS, RELABEL
 from training.verdicts import CLEAR, SUSPECT, give_verdicts
 
+TYPICAL = 0.8  # the highest confidence of most images
+CLEAR_HERE = CLEAR * TYPICAL
+
 
 @pytest.mark.parametrize(
     ("confidences", "wrong", "duplicate_of", "expected"),
     [
-        ((0.9, 0.1, 0.1), 0.1, NO_ID, (KEEP, NO_ID)),
-        ((0.1, 0.9, 0.1), SUSPECT - 0.01, NO_ID, (KEEP, NO_ID)),
-        ((0.1, 0.2, 0.9), SUSPECT, NO_ID, (RELABEL, 2)),
-        ((0.1, CLEAR, 0.2), 0.9, NO_ID, (RELABEL, 1)),
-        ((0.9, CLEAR, 0.2), 0.9, NO_ID, (RELABEL, 1)),  # never to its own label
-        ((0.1, CLEAR - 0.01, 0.2), 0.9, NO_ID, (NO_CLASS, NO_ID)),
-        ((0.9, 0.1, 0.1), 0.1, 5, (DUPLICATE, NO_ID)),
-        ((0.1, 0.9, 0.1), 0.9, 5, (DUPLICATE, NO_ID)),
+        ((0.9, 0.05, 0.05), 0.1, NO_ID, (KEEP, NO_ID)),
+        ((0.1, 0.8, 0.1), SUSPECT - 0.01, NO_ID, (KEEP, NO_ID)),
+        ((0.3, 0.3, 0.2), SUSPECT - 0.01, NO_ID, (KEEP, NO_ID)),  # nothing is clear, but nothing speaks against it
+        ((0.1, 0.2, 0.7), SUSPECT, NO_ID, (RELABEL, 2)),
+        ((0.1, CLEAR_HERE + 0.001, 0.2), 0.9, NO_ID, (RELABEL, 1)),
+        ((0.1, CLEAR_HERE - 0.001, 0.2), 0.9, NO_ID, (NO_CLASS, NO_ID)),
+        ((0.6, 0.3, 0.1), 0.9, NO_ID, (RELABEL, 1)),  # never to its own label
+        ((0.9, 0.05, 0.05), 0.1, 5, (DUPLICATE, NO_ID)),
+        ((0.05, 0.9, 0.05), 0.9, 5, (DUPLICATE, NO_ID)),
+        ((0.2, 0.2, 0.2), 0.9, 5, (DUPLICATE, NO_ID)),
     ],
 )
 def test_every_rule_gives_its_verdict(
     confidences: tuple[float, ...], wrong: float, duplicate_of: int, expected: tuple[str, int]
 ) -> None:
+    others = 6 * [(TYPICAL, 0.1, 0.1)]
+    table = np.array([confidences, *others], dtype=np.float32)
+    before = table.copy()
     verdicts, new = give_verdicts(
-        np.array([confidences], dtype=np.float32),
-        np.array([0]),
-        wrong=np.array([wrong]),
-        duplicate_of=np.array([duplicate_of]),
+        table,
+        np.zeros(7, dtype=np.int64),
+        wrong=np.array([wrong] + 6 * [0.1]),
+        duplicate_of=np.array([duplicate_of] + 6 * [NO_ID]),
     )
     assert (verdicts[0], new[0]) == expected
+    assert verdicts[1:] == 6 * [KEEP]
+    assert (new[1:] == NO_ID).all()
     assert new.dtype == np.int64
+    np.testing.assert_array_equal(table, before)
+
+
+def test_what_is_clear_is_measured_by_what_is_usual_in_the_run() -> None:
+    """With hundreds of classes no confidence comes near one half."""
+    wrong, alone = np.array([0.1, 0.1, 0.9]), np.full(3, NO_ID, dtype=np.int64)
+    confidences = np.array([[0.08, 0.01, 0.02], [0.08, 0.01, 0.02], [0.01, 0.05, 0.02]], dtype=np.float32)
+    verdicts, new = give_verdicts(confidences, np.zeros(3, dtype=np.int64), wrong=wrong, duplicate_of=alone)
+    assert (verdicts[2], new[2]) == (RELABEL, 1)

@@ -19,12 +19,22 @@ class Batch:
     Attributes:
         labels: (B,) int64 labels used in training, in 0..C-1.
         rows: (B,) int64 positions among the N training images.
-        confidences: (B, C) in 0..1 of the trained confidence module; None for methods that do without.
+        confidences: (B, C) in 0..1, how far each sample shows each class; None for methods that do without.
+        weights: (B,) share of each sample in a loss that is a sum over samples; None: all the same.
     """
 
     labels: Tensor
     rows: Tensor
     confidences: Tensor | None = None
+    weights: Tensor | None = None
+
+
+def average_losses(losses: Tensor, weights: Tensor | None) -> Tensor:
+    """() mean of (B,) losses, weighed by (B,) weights where there are some; 0 for an empty batch or weights of 0."""
+    if weights is None:
+        return losses.sum() / max(len(losses), 1)
+    weights = weights.to(losses.dtype)
+    return (weights * losses).sum() / weights.sum().clamp(min=torch.finfo(losses.dtype).tiny)
 
 
 class MetricLoss(nn.Module):
@@ -55,3 +65,9 @@ class ProxyLoss(MetricLoss):
         super().__init__()
         self.config = config
         self.proxies = initial_proxies(class_count, embedding_dim, generator=generator)
+
+    def start_at(self, means: Tensor) -> None:
+        """Put the proxies at (C, D) class means; those of classes without one (zeros) stay where they are."""
+        known = means.norm(dim=1, keepdim=True) > 0
+        with torch.no_grad():
+            self.proxies.copy_(torch.where(known, means.to(self.proxies), self.proxies))

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from training.loss_config import LossConfig
 from training.losses.anchor import cosine_to_proxies, log1p_sum_exp
-from training.losses.interface import Batch, MetricLoss
+from training.losses.interface import Batch, MetricLoss, average_losses
 
 
 def multi_similarity_losses(
@@ -80,10 +80,14 @@ def multi_similarity_loss(
     beta: float = 50.0,
     base: float = 0.5,
     epsilon: float = 0.1,
+    weights: Tensor | None = None,
 ) -> Tensor:
-    """() mean of `multi_similarity_losses` over the whole batch, samples without pairs too; 0 for an empty one."""
+    """() mean of `multi_similarity_losses` over the whole batch, samples without pairs too; 0 for an empty one.
+
+    (B,) weights weigh the samples whose pairs are summed, not their partners.
+    """
     losses = multi_similarity_losses(embeddings, labels, alpha=alpha, beta=beta, base=base, epsilon=epsilon)
-    return losses.sum() / max(len(losses), 1)
+    return average_losses(losses, weights)
 
 
 class MultiSimilarity(MetricLoss):
@@ -94,7 +98,7 @@ class MultiSimilarity(MetricLoss):
         self.config = config
 
     def forward(self, embeddings: Tensor, batch: Batch) -> Tensor:
-        """() loss of (B, D) embeddings from the batch's labels."""
+        """() loss of (B, D) embeddings from the batch's labels and weights."""
         options = self.config.multi_similarity
         return multi_similarity_loss(
             embeddings,
@@ -103,4 +107,5 @@ class MultiSimilarity(MetricLoss):
             beta=options.ms_beta,
             base=options.ms_base,
             epsilon=options.ms_epsilon,
+            weights=batch.weights,
         )

@@ -15,7 +15,7 @@ from training.losses.guidance import language_guidance_loss
 from training.losses.interface import Batch, ProxyLoss
 from training.losses.lambert import lambert_w
 from training.losses.multi_similarity import multi_similarity_losses
-from training.losses.proxy_nca import proxy_nca_losses
+from training.losses.proxy_nca import proxy_nca_losses, scale_for
 from training.losses.thresholds import MIN_BATCH, RunningAverage, mixture_threshold, otsu_threshold
 
 
@@ -111,7 +111,8 @@ class ProcSim(ProxyLoss):
     def _base_losses(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         """(B,) l^DML."""
         if self.config.procsim.procsim_base == "proxy-nca":
-            return proxy_nca_losses(embeddings, self.base_proxies, labels, scale=self.config.nca.nca_scale)
+            scale = self.config.nca.nca_scale or scale_for(len(self.base_proxies))
+            return proxy_nca_losses(embeddings, self.base_proxies, labels, scale=scale)
         ms = self.config.multi_similarity
         return multi_similarity_losses(
             embeddings, labels, alpha=ms.ms_alpha, beta=ms.ms_beta, base=ms.ms_base, epsilon=ms.ms_epsilon

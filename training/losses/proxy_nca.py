@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 from torch import Tensor, nn
 
 from training.losses.anchor import cosine_to_proxies
-from training.losses.interface import Batch, ProxyLoss
+from training.losses.interface import Batch, ProxyLoss, average_losses
 
 
 def proxy_nca_losses(embeddings: Tensor, proxies: Tensor, labels: Tensor, *, scale: float = 8.0) -> Tensor:
@@ -32,15 +34,22 @@ def proxy_nca_losses(embeddings: Tensor, proxies: Tensor, labels: Tensor, *, sca
     return nn.functional.cross_entropy(logits, labels, reduction="none")
 
 
-def proxy_nca_loss(embeddings: Tensor, proxies: Tensor, labels: Tensor, *, scale: float = 8.0) -> Tensor:
-    """() mean of `proxy_nca_losses` over the batch; 0 for an empty one."""
-    losses = proxy_nca_losses(embeddings, proxies, labels, scale=scale)
-    return losses.sum() / max(len(losses), 1)
+def proxy_nca_loss(
+    embeddings: Tensor, proxies: Tensor, labels: Tensor, *, scale: float = 8.0, weights: Tensor | None = None
+) -> Tensor:
+    """() mean of `proxy_nca_losses` over the batch, weighed by (B,) weights; 0 for an empty one."""
+    return average_losses(proxy_nca_losses(embeddings, proxies, labels, scale=scale), weights)
+
+
+def scale_for(class_count: int) -> float:
+    """0.8 sqrt(C), at most 32: more classes need a sharper softmax (docs/recipe.md; tried with 9 to 100 classes)."""
+    return min(32.0, 0.8 * math.sqrt(class_count))
 
 
 class ProxyNca(ProxyLoss):
     """Proxy-NCA with (C, D) proxies of its own."""
 
     def forward(self, embeddings: Tensor, batch: Batch) -> Tensor:
-        """() loss of (B, D) embeddings from the batch's labels."""
-        return proxy_nca_loss(embeddings, self.proxies, batch.labels, scale=self.config.nca.nca_scale)
+        """() loss of (B, D) embeddings from the batch's labels and weights."""
+        scale = self.config.nca.nca_scale or scale_for(len(self.proxies))
+        return proxy_nca_loss(embeddings, self.proxies, batch.labels, scale=scale, weights=batch.weights)
