@@ -45,7 +45,7 @@ from index.comparison import spread
 from index.errors import InputError, RetrievalError
 from index.metrics import ranking_auc
 from index.preprocess import PreprocessConfig
-from training.leave_one_out import LeaveOneOut
+from training.second_look import judge_twice
 from training.suspicion import suspect_labels
 from training.verdicts import SUSPECT
 
@@ -202,14 +202,13 @@ def audit_label_set(folder: GridFolder, labels: LabelSet) -> None:
 def audit_ours(features: np.ndarray, noisy: np.ndarray, *, class_count: int) -> tuple[np.ndarray, Finding]:
     """Our (N, C) confidences, and what we say by them."""
     started = time.process_time()
-    judge = LeaveOneOut(torch.from_numpy(features), torch.from_numpy(noisy), class_count=class_count)
-    confidences = np.concatenate([block.numpy() for _, block in judge.blocks()])
+    judged = judge_twice(torch.from_numpy(features), torch.from_numpy(noisy), class_count=class_count)
+    confidences = judged.numpy()
     chances = suspect_labels(confidences, noisy).wrong
     seconds = time.process_time() - started
     own = confidences[np.arange(len(noisy)), noisy].astype(np.float64)
     _, order = np.unique(np.stack([chances, -own], axis=1), axis=0, return_inverse=True)  # equal where both are
-    details = {"ridge": judge.ridge, "temperature": judge.temperature}
-    return confidences, Finding({OURS: order}, chances >= SUSPECT, float(chances.mean()), seconds, details)
+    return confidences, Finding({OURS: order}, chances >= SUSPECT, float(chances.mean()), seconds, {})
 
 
 def cross_validate(features: np.ndarray, noisy: np.ndarray, *, scaling: str) -> np.ndarray:

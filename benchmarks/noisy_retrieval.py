@@ -31,7 +31,7 @@ from benchmarks.grid import load_label_set, read_noise, run_cells
 from benchmarks.pictures import draw_retrieval_grid
 from benchmarks.plots import plot_confidences, plot_experiment, plot_noise
 from benchmarks.record import print_machine, shared_folder, write_record
-from benchmarks.reports import format_experiment, format_noises, summarise_experiment
+from benchmarks.reports import format_experiment, format_leads, format_noises, summarise_experiment
 from benchmarks.tuning import tune
 from index.ahead import usable_cores
 from index.console import build_config
@@ -189,6 +189,11 @@ def draw_noises(
             if shown:
                 draw_retrieval_grid(folder, experiment, folder.results / f"{name}.png", methods=shown)
             draw_confidences(folder, experiment, settings=settings)
+    if tables:
+        every = [summary for found in tables.values() for summary in found]
+        (folder.results / result_name("leads", *(dataset for dataset, _ in tables), settings)).with_suffix(
+            ".md"
+        ).write_text(format_leads(every) + "\n")
     for (dataset, width), found in tables.items():
         if len(found) > 1:
             name = result_name("noise", dataset, f"{width}d", settings)

@@ -140,3 +140,24 @@ def format_noises(summaries: Sequence[dict[str, Any]]) -> str:
             cells.append(f"**{text}**" if value == most and row["name"] not in UNTRAINED_METHODS else text)
         lines.append(_line([row["name"], str(row["embedding_dim"]), *cells]))
     return "\n".join(lines)
+
+
+def format_leads(summaries: Sequence[dict[str, Any]]) -> str:
+    """The first row of every table against the best other of equal width, by noise, dataset and width; raw beside."""
+    name = summaries[0]["rows"][0]["name"]
+    lines = [
+        f"Recall@1 in %: {name}, and the best other method or untrained embedding of equal width", "",
+        _line(["dataset", "width", "noise", name, "best other", "", f"{name} leads by", "raw"]), _line(["---"] * 8),
+    ]  # fmt: skip
+    for summary in summaries:
+        first, *others = summary["rows"]
+        rivals = [row for row in others if row["embedding_dim"] == first["embedding_dim"]]
+        raw = [_spread(row["recall"]["1"]) for row in others if row["name"] == "raw"]
+        if rivals:
+            best = max(rivals, key=lambda row: row["recall"]["1"]["mean"])
+            values = (_spread(first["recall"]["1"]), best["name"], _spread(best["recall"]["1"]))
+            lead = _lead(best["first_minus_this"])
+            lines.append(
+                _line([summary["dataset"], str(summary["width"]), summary["noise"], *values, lead, *(raw or [""])])
+            )
+    return "\n".join(lines)

@@ -35,6 +35,7 @@ from training.audit_report import (
     AuditedImage,
     AuditReport,
     Neighbour,
+    suspicion_order,
 )
 
 if TYPE_CHECKING:  # at run time it would bring torch
@@ -72,7 +73,7 @@ def write_audit_page(
     """
     order = sorted(
         range(len(report.images)),
-        key=lambda row: (report.images[row].verdict == KEEP, -report.images[row].wrong, row),
+        key=lambda row: (report.images[row].verdict == KEEP, *suspicion_order(report.images[row]), row),
     )
     drawn = order[:limit]
     table = _Table(report)

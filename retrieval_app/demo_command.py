@@ -31,10 +31,10 @@ from index.progress import Progress
 def demo(out: Path, seed: int, serve: bool, port: int, as_json: bool) -> None:
     """Draw a catalogue of pictures, make 30 % of its labels wrong, and do the main job on it to the end.
 
-    Needs no data and no network, and takes under five minutes on two cores. It trains with Smooth Proxy-Anchor and
-    with Proxy-Anchor, exports, indexes, evaluates on kinds of object that no training has seen, prints the methods
-    beside the untrained baselines whatever they turn out to be, and serves the page. A second call goes on where the
-    first one ended.
+    Needs no data and no network, and takes under five minutes on two cores. It trains by the default recipe, and with
+    Smooth Proxy-Anchor and Proxy-Anchor for comparison, exports, indexes, evaluates on kinds of object that no training
+    has seen, prints the methods beside the untrained baselines whatever they turn out to be, audits the labels, and
+    serves the search page. A second call goes on where the first one ended.
 
     \b
     Examples:

@@ -15,11 +15,11 @@ from index.progress import Progress
 from training.audit_report import AuditedImage, AuditReport, ClassNoise, Neighbour, PairNoise
 from training.duplicates import find_duplicates
 from training.features import Extractor, extract_features, open_store
-from training.leave_one_out import LeaveOneOut
 from training.machine import Machine
 from training.neighbours import Nearest, find_agreeing, find_disagreeing
 from training.projection import normalise_rows
 from training.run_folder import LabelledImage, RunFolder
+from training.second_look import judge_twice
 from training.suspicion import suspect_labels
 from training.validate import embed_features
 from training.verdicts import give_verdicts
@@ -138,19 +138,14 @@ def _judge(
     features: Floats, labels: Ids, *, class_count: int, groups: Ids, device: torch.device, progress: Progress
 ) -> Floats:
     """(N, C) float32 confidences, each from the images of all other groups."""
-    judge = LeaveOneOut(
+    confidences = judge_twice(
         torch.from_numpy(features).to(device),
         torch.from_numpy(labels).to(device),
         class_count=class_count,
         groups=torch.from_numpy(groups).to(device),
     )
-    confidences = np.empty((len(labels), class_count), dtype=np.float32)
-    done = 0
-    for rows, block in judge.blocks():
-        confidences[done : done + len(rows)] = block.cpu().numpy()
-        done += len(rows)
-        progress(done, len(labels))
-    return confidences
+    progress(len(labels), len(labels))
+    return confidences.cpu().numpy()
 
 
 def _embed(run: RunFolder, features: Floats) -> Floats:

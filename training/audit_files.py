@@ -13,7 +13,7 @@ from typing import Any
 
 from index.images import valid_text
 from index.versions import replacing
-from training.audit_report import VERDICTS, AuditedImage, AuditReport, Neighbour
+from training.audit_report import VERDICTS, AuditedImage, AuditReport, Neighbour, suspicion_order
 
 _RANKS = (1, 2, 3)
 # column -> its type in Parquet
@@ -54,7 +54,7 @@ def write_audit_tables(report: AuditReport, out: Path) -> list[Path]:
 
 def rank_images(report: AuditReport) -> list[int]:
     """Rows of the report's images, the most suspicious first; ties by row."""
-    return sorted(range(len(report.images)), key=lambda row: -report.images[row].wrong)
+    return sorted(range(len(report.images)), key=lambda row: suspicion_order(report.images[row]))
 
 
 def summarise_audit(report: AuditReport) -> dict[str, Any]:

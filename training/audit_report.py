@@ -83,3 +83,8 @@ class AuditReport:
     classes: tuple[ClassNoise, ...]
     pairs: tuple[PairNoise, ...]
     noise_rate: float
+
+
+def suspicion_order(image: AuditedImage) -> tuple[float, float]:
+    """Sort key: the most suspicious image first, of those as likely wrong the one of least confidence."""
+    return -image.wrong, image.confidence

@@ -22,6 +22,8 @@ from training.config import (
 )
 from training.recipes import DEFAULT, RECIPES, recipe_values
 
+_SEARCHED = {"unseen": "classes held out", "seen": "images held out of the other classes"}
+
 
 def default_cache() -> Path:
     """Where features are kept unless `--cache` says otherwise: the user's cache folder."""
@@ -123,6 +125,8 @@ def _apply_recipe(options: dict[str, Any]) -> dict[str, Any]:
     given = {name for name in options if context.get_parameter_source(name) is not ParameterSource.DEFAULT}
     method = options["method"] if "method" in given else None
     values = dict(recipe_values(options["recipe"], method=method))
+    if {"epochs", "steps"} <= given:
+        raise click.UsageError("--epochs and --steps both say how long phase 2 is: give one of them", ctx=context)
     if "epochs" in given:
         values.pop("steps", None)
     if options["start"] == "random" and "start" in given:
@@ -165,13 +169,15 @@ def format_report(report: dict[str, Any], *, config: TrainConfig) -> str:
 
 def _format_trial(trial: dict[str, Any] | None, *, method: str) -> list[str]:
     """What training found beside no training, on classes and images held out, and what follows."""
-    if trial is None or (trial["unseen"] is None and trial["seen"] is None):
+    if trial is None:
         return []
+    if trial["unseen"] is None and trial["seen"] is None:
+        return ["no trial: too few images to hold some out, search them and train on the others"]
     lines = [
         "",
         f"{'Trial: Recall@1 by the given labels, %':<48}{'trained':>9}{'whitened':>10}{'pca':>7}{'raw':>7}",
     ]
-    for part, what in (("unseen", "classes held out"), ("seen", "images held out of the other classes")):
+    for part, what in _SEARCHED.items():
         if trial[part] is not None:
             found = trial[part]["recall_at_1"]
             values = (found[name] for name in ("trained", "pca-whitened", "pca", "raw"))
@@ -181,9 +187,7 @@ def _format_trial(trial: dict[str, Any] | None, *, method: str) -> list[str]:
             )
     better = trial["better_untrained"]
     if better is None:
-        lines.append(
-            "training is worth it here" if _leads(trial) else "training costs nothing here, and gains little"
-        )
+        lines.append(_conclude(trial))
     elif better == method:
         lines.append(
             f"so the run's embedding is {better}, as --select auto asks: training does not beat it on this data"
@@ -196,7 +200,13 @@ def _format_trial(trial: dict[str, Any] | None, *, method: str) -> list[str]:
     return lines
 
 
-def _leads(trial: dict[str, Any]) -> bool:
-    """Whether training is significantly ahead among seen or unseen classes."""
-    parts = [trial[part] for part in ("unseen", "seen") if trial[part] is not None]
-    return any(part["difference_interval"][0] > 0 for part in parts)
+def _conclude(trial: dict[str, Any]) -> str:
+    """What the intervals of the differences say, where they do not speak for an untrained embedding."""
+    found = {}
+    for part, what in _SEARCHED.items():
+        if trial[part] is not None:
+            low, high = trial[part]["difference_interval"]
+            found[what] = "more" if low > 0 else "less" if high < 0 else "about as much"
+    if "less" in found.values():
+        return "training finds " + ", ".join(f"{how} among {what}" for what, how in found.items())
+    return "training is worth it here" if "more" in found.values() else "training makes no clear difference here"

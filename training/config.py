@@ -209,3 +209,12 @@ class TrainConfig:
             raise InputError(
                 f"--min-confidence chooses images for training, got --method {self.loss.method}, which trains nothing"
             )
+        if self.selection.select == "auto" and self.loss.method in UNTRAINED_METHODS:
+            raise InputError(
+                f"--select auto compares training with no training, got --method {self.loss.method}, which trains "
+                "nothing"
+            )
+        if self.selection.select == "auto" and self.loss.procsim.guidance is not None:
+            raise InputError(
+                "--select auto reads the trial, and there is none with --guidance: leave one of them out"
+            )

@@ -183,6 +183,7 @@ def fit_embedding(
         on_head: called with (epoch, head) after every epoch.
 
     Raises:
+        InputError: a whitened start is wider than the images allow.
         RunError: training diverged, or no image takes part.
         ValueError: confidences are needed and missing (an untrained module says 0.5 of everything).
     """

@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 from torch import Tensor
 
+from index.errors import InputError
 from training.confidences import Beliefs, believe_module, believe_others, rows_to_trust
 from training.config import TrainConfig
 from training.fit import fit_confidence, fit_embedding
-from training.loss_config import NEEDS_CONFIDENCES
+from training.loss_config import NEEDS_CONFIDENCES, UNTRAINED_METHODS
 from training.losses.guidance import Guidance
 from training.model import Head
 from training.phases import PhaseContext
@@ -25,6 +26,33 @@ def needs_beliefs(config: TrainConfig) -> bool:
         or config.embedding.start == "whitened"
         or config.confidence.min_confidence is not None
     )
+
+
+def require_directions(count: int, feature_dim: int, *, config: TrainConfig) -> None:
+    """Refuse a width that a whitened start, or the PCA that `--select auto` may take, cannot have.
+
+    Args:
+        count: of images that train, or a number that it cannot exceed.
+        feature_dim: F.
+        config: of the run.
+
+    Raises:
+        InputError: `count` images do not span as many directions.
+    """
+    if config.loss.method in UNTRAINED_METHODS:
+        return
+    if config.embedding.start == "whitened":
+        what, instead = "--start whitened", "--start random"
+    elif config.selection.select == "auto":
+        what, instead = "--select auto", "--select trained"
+    else:
+        return
+    spanned = max(0, min(feature_dim, count - 1))
+    if config.embedding.embedding_dim > spanned:
+        raise InputError(
+            f"--embedding-dim {config.embedding.embedding_dim} exceeds what {what} can give: {count} images of "
+            f"{feature_dim} features span at most {spanned} directions; lower it, or choose {instead}"
+        )
 
 
 def find_beliefs(
@@ -63,6 +91,14 @@ def find_beliefs(
     return believe_module(module, source, labels)
 
 
+def choose_rows(beliefs: Beliefs | None, *, config: TrainConfig) -> Tensor | None:
+    """Sorted numbers of the images that `--min-confidence` leaves for phase 2; None for all."""
+    least = config.confidence.min_confidence
+    if least is None or beliefs is None:
+        return None
+    return rows_to_trust(beliefs.own, min_confidence=least).cpu()
+
+
 def train_head(
     source: FeatureSource,
     labels: Tensor,
@@ -82,9 +118,7 @@ def train_head(
         InputError: a whitened start is wider than the images allow.
         RunError: training diverged, or `--min-confidence` leaves no image.
     """
-    least, rows = config.confidence.min_confidence, None
-    if least is not None and beliefs is not None:
-        rows = rows_to_trust(beliefs.own, min_confidence=least).cpu()
+    rows = choose_rows(beliefs, config=config)
     uses = config.loss.method in NEEDS_CONFIDENCES and beliefs is not None
     head = fit_embedding(
         source,

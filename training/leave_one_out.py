@@ -8,7 +8,7 @@ So a wrong label cannot vouch for itself, at the price of one eigendecomposition
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 import torch
@@ -32,6 +32,9 @@ class LeaveOneOut:
         class_count: C.
         groups: (N,) int64; images of one group are left out together (copies of one picture would vouch for each
             other). None: every image is alone.
+        weights: (N,) above 0, how much each image counts in the regression; None: all the same.
+        ridge: taken instead of the likeliest one. Mistakes between similar classes make a large one likely, under which
+            it cannot tell them.
 
     Attributes:
         ridge, temperature: as chosen.
@@ -39,15 +42,24 @@ class LeaveOneOut:
     """
 
     def __init__(
-        self, features: Tensor, labels: Tensor, *, class_count: int, groups: Tensor | None = None
+        self,
+        features: Tensor,
+        labels: Tensor,
+        *,
+        class_count: int,
+        groups: Tensor | None = None,
+        weights: Tensor | None = None,
+        ridge: float | None = None,
     ) -> None:
         self._unit = nn.functional.normalize(features.float())
         self._labels, self._class_count = labels, class_count
-        self._mean = self._unit.mean(dim=0, dtype=torch.float64)
-        self._share = torch.bincount(labels, minlength=class_count).double() / len(labels)
+        given = torch.ones(len(labels), device=labels.device) if weights is None else weights
+        self._parts = given.double() / given.double().mean()  # (N,) of mean 1
+        self._mean = self._average_features()
+        self._share = torch.bincount(labels, weights=self._parts, minlength=class_count) / len(labels)
         self._variances, self._axes, self._targets = self._decompose()
         self._together = [] if groups is None else _rows_of_groups(groups)
-        self.ridge, self.temperature = self._choose()
+        self.ridge, self.temperature = self._choose(RIDGES if ridge is None else (ridge,))
         self._solve(self.ridge)
 
     @cached_property
@@ -63,15 +75,23 @@ class LeaveOneOut:
         """(B,) row numbers to (B, C) float32 confidences, which sum to 1."""
         return torch.softmax(self.temperature * self._predict(rows, self._rotate(rows)), dim=1).float()
 
+    def _average_features(self) -> Tensor:
+        """(F,) float64 weighted mean of the unit features."""
+        total = torch.zeros(self._unit.shape[1], dtype=torch.float64, device=self._unit.device)
+        for rows in torch.arange(len(self._labels), device=self._labels.device).split(_BLOCK):
+            total += self._parts[rows] @ self._unit[rows].double()
+        return total / len(self._labels)
+
     def _decompose(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Eigenvalues (F,) and axes (F, F) of X'X, and X'Y (F, C) along the axes, X centred; float64."""
+        """Eigenvalues (F,) and axes (F, F) of X'WX, and X'WY (F, C) along the axes, X centred; float64."""
         width = self._unit.shape[1]
         scatter = self._mean.new_zeros(width, width)
         sums = self._mean.new_zeros(self._class_count, width)
         for rows in torch.arange(len(self._labels), device=self._labels.device).split(_BLOCK):
             centred = self._unit[rows].double() - self._mean
-            scatter += centred.T @ centred
-            sums.index_add_(0, self._labels[rows], centred)
+            weighted = self._parts[rows, None] * centred
+            scatter += weighted.T @ centred
+            sums.index_add_(0, self._labels[rows], weighted)
         variances, axes = torch.linalg.eigh(scatter)
         return variances.clamp(min=0), axes, axes.T @ sums.T
 
@@ -91,7 +111,7 @@ class LeaveOneOut:
         rotated, targets = self._rotate(rows), self._one_hot(rows)
         if len(rows) == len(self._labels):  # nothing is left to learn from
             return torch.zeros_like(targets)
-        hat = (rotated * self._shrink) @ rotated.T + 1 / len(self._labels)
+        hat = ((rotated * self._shrink) @ rotated.T + 1 / len(self._labels)) * self._parts[rows]
         residual = targets - (rotated @ self._weights + self._share)
         identity = torch.eye(len(rows), dtype=hat.dtype, device=hat.device)
         return targets - torch.linalg.solve(identity - hat, residual)
@@ -99,7 +119,7 @@ class LeaveOneOut:
     def _predict(self, rows: Tensor, rotated: Tensor) -> Tensor:
         """(B, C) float64 regression outputs for images that were left out."""
         targets = self._one_hot(rows)
-        hat = (rotated.square() @ self._shrink)[:, None] + 1 / len(self._labels)
+        hat = ((rotated.square() @ self._shrink + 1 / len(self._labels)) * self._parts[rows])[:, None]
         left_out = (rotated @ self._weights + self._share - hat * targets) / (1 - hat).clamp(min=1e-9)
         if self._joint:
             for position, row in enumerate(rows.tolist()):
@@ -110,19 +130,21 @@ class LeaveOneOut:
     def _one_hot(self, rows: Tensor) -> Tensor:
         return nn.functional.one_hot(self._labels[rows], self._class_count).double()
 
-    def _choose(self) -> tuple[float, float]:
+    def _choose(self, ridges: Sequence[float]) -> tuple[float, float]:
         """The ridge and the temperature of the lowest cross-entropy with the given labels, over a spread sample."""
         count = len(self._labels)
         rows = torch.linspace(0, count - 1, steps=min(count, _SAMPLE), dtype=torch.float64).round().long()
         rows = rows.to(self._labels.device)
         rotated = torch.cat([self._rotate(part) for part in rows.split(_BLOCK)])
         found: list[tuple[float, float, float]] = []
-        for ridge in RIDGES:
+        for ridge in ridges:
             self._solve(ridge)
             predictions = self._predict(rows, rotated)
             for temperature in TEMPERATURES:
-                loss = nn.functional.cross_entropy(temperature * predictions, self._labels[rows]).item()
-                found.append((loss, ridge, float(temperature)))
+                losses = nn.functional.cross_entropy(
+                    temperature * predictions, self._labels[rows], reduction="none"
+                )
+                found.append(((losses @ self._parts[rows]).item(), ridge, float(temperature)))
         return min(found)[1:]
 
 

@@ -40,7 +40,7 @@ class AdaptiveConfig:
 class NcaConfig:
     """Proxy-NCA."""
 
-    nca_scale: float = option(8.0, "Scale of the squared distances; 0 takes 0.8 sqrt(C) of C classes.")
+    nca_scale: float = option(8.0, "Scale of the squared distances; 0 takes 0.8 sqrt(C) of C classes, at most 32.")
 
     def __post_init__(self) -> None:
         check_at_least(self, 0, "nca_scale")

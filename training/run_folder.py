@@ -89,11 +89,17 @@ class RunFolder:
         """Refuse to resume with other options or data than the run began with.
 
         Raises:
-            RunError: naming every difference.
+            RunError: naming every difference, or the options that were not there yet when the run began.
         """
         document = self.read_json("config.json")
+        stored = {**document, **_flatten(document["config"])}
         seen = {**_describe_inputs(data=data, val=val), **_flatten(json.loads(json.dumps(asdict(config))))}
-        self._refuse_changes({**document, **_flatten(document["config"])}, seen)
+        if unknown := [name for name in seen if name not in stored]:
+            raise RunError(
+                f"{self.path}: begun by an earlier version, which did not know {', '.join(unknown)}; it cannot be "
+                "resumed (once finished, it exports and audits as ever): train again with a new --out"
+            )
+        self._refuse_changes(stored, seen)
 
     def fix_features(self, description: Mapping[str, Any]) -> None:
         """features.json: what the features depend on beside the images; written once, the same for a resume.

@@ -22,7 +22,7 @@ from training.confidences import Beliefs
 from training.config import TrainConfig
 from training.datasets import require_outside
 from training.features import Extractor
-from training.heads import find_beliefs, needs_beliefs, train_head
+from training.heads import find_beliefs, needs_beliefs, require_directions, train_head
 from training.loss_config import LIBRARY_METHODS, UNTRAINED_METHODS
 from training.losses.guidance import Guidance, load_guidance
 from training.losses.library import import_library
@@ -98,6 +98,7 @@ def train(
         check_hierarchy(dataset, config=config)
         if config.loss.method in LIBRARY_METHODS:
             import_library(config.loss.method)  # whether it is there, before any long work
+        require_directions(len(dataset.records), extractor.backbone.feature_dim, config=config)
         run = RunFolder.create(out, config=config, data=data, val=val)
     run.fix_features(extractor.describe(views=config.input.cached_views or 1))
     with clock.measure("features"), _discarding(run, when_new=is_new):
@@ -110,6 +111,7 @@ def train(
             extractor=extractor,
             watcher=watcher,
         )
+        require_directions(*source.centre.shape, config=config)  # now of the images that are usable
         validation = prepare_validation(val_records, machine=machine, extractor=extractor, watcher=watcher)
         classes = sorted({image.given for image in images})
         guidance = _read_guidance(images, classes=classes, config=config)
@@ -224,7 +226,8 @@ class _Phases:
         self._run.append_metrics(report.to_json())
         self._watcher.on_epoch(report)
         if report.phase == "embedding" and report.epoch == 1:
-            warn_of_unsuitable_lambda(report, class_count=len(self._classes))
+            judge = self._config.confidence.confidences
+            warn_of_unsuitable_lambda(report, class_count=len(self._classes), judge=judge)
 
     def try_out(self) -> dict[str, Any]:
         """The trial's outcome; from the run folder where it stands already."""
@@ -235,6 +238,7 @@ class _Phases:
                 self._labels.cpu().numpy(),
                 config=self._config,
                 device=self._device,
+                groups=self._groups.cpu().numpy(),
                 progress=lambda done, total: self._watcher.on_images("trial", done, total),
             )
             self._run.write_trial(trial.to_json())
@@ -289,21 +293,31 @@ class _Phases:
             self._watcher.on_validation(epoch, recall)
 
 
-def warn_of_unsuitable_lambda(report: EpochReport, *, class_count: int) -> None:
-    """Say so where the confidences separate nothing: most classes positive for a sample, or none for most samples."""
+def warn_of_unsuitable_lambda(report: EpochReport, *, class_count: int, judge: str) -> None:
+    """Say so where the confidences separate nothing: most classes positive for a sample, or none for most samples.
+
+    `judge` is that of `--confidences`, of which only the module learns more or less by its options.
+    """
     positives, without = report.positives_per_sample, report.share_without_positive
     if positives is None or without is None:
         return
     if positives > class_count / 2 and class_count > 2:
+        advice = (
+            "raise --confidence-epochs or --confidence-lr, or lower --batch-size"
+            if judge == "module"
+            else "raise --lambda"
+        )
         logger.warning(
-            "the confidence module calls a sample positive for %.1f of %d classes on average: it learnt too little; "
-            "raise --confidence-epochs or --confidence-lr, or lower --batch-size", positives, class_count,
+            "a sample is positive for %.1f of %d classes on average: the confidences separate too little; %s",
+            positives, class_count, advice,
         )  # fmt: skip
     elif without > 0.5:
+        advice = "lower --lambda, or raise --confidence-epochs" if judge == "module" else "lower --lambda"
         logger.warning(
-            "%.0f %% of the samples are positive for no class and only push proxies away: lower --lambda, "
-            "or raise --confidence-epochs", 100 * without,
-        )  # fmt: skip
+            "%.0f %% of the samples are positive for no class and only push proxies away: %s",
+            100 * without,
+            advice,
+        )
 
 
 def _score(

@@ -7,6 +7,7 @@ and Recall@1 among what was held out compares them, by the labels as given: the 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,7 +20,7 @@ from index.exact import Floats
 from index.metrics import Scores
 from index.progress import Progress
 from training.config import TrainConfig
-from training.heads import find_beliefs, needs_beliefs, train_head
+from training.heads import choose_rows, find_beliefs, needs_beliefs, train_head
 from training.model import Head
 from training.phases import PhaseContext
 from training.projection import count_directions
@@ -105,15 +106,19 @@ def run_trial(
     *,
     config: TrainConfig,
     device: torch.device,
+    groups: np.ndarray | None = None,
     progress: Progress = lambda *_: None,
 ) -> Trial:
     """Train the recipe on parts of the data and search the rest.
+
+    A fold with nothing to search for, or with too few trusted images to train on, is left out.
 
     Args:
         features: (N, F) float32 of the centre crops.
         labels: (N,) int64 given labels in 0..C-1.
         config: of the run.
         device: where to compute.
+        groups: (N,) int64, the same for copies of one picture, which must not vouch for each other.
         progress: called with (done, total) folds.
 
     Raises:
@@ -122,13 +127,20 @@ def run_trial(
     splits = list(split_for_trial(labels, seed=config.seed))
     hits: dict[str, dict[str, list[Scores]]] = {"unseen": {}, "seen": {}}
     for number, split in enumerate(splits):
-        heads = _fit_heads(features[split.train], labels[split.train], config=config, device=device)
-        for part, rows in (("unseen", split.unseen), ("seen", split.seen)):
-            if _has_pair(labels[rows]):
-                validation = ValidationSet(features[rows], labels[rows], ks=(1,))
-                for name, head in heads.items():
-                    found = validation.score(embed_features(head, validation.features)).hits[1]
-                    hits[part].setdefault(name, []).append(found)
+        searched = {
+            part: ValidationSet(features[rows], labels[rows], ks=(1,))
+            for part, rows in (("unseen", split.unseen), ("seen", split.seen))
+            if _has_pair(labels[rows])
+        }
+        heads = {}
+        if searched:
+            copies = None if groups is None else groups[split.train]
+            heads = _fit_heads(
+                features[split.train], labels[split.train], config=config, device=device, groups=copies
+            )
+        for (part, validation), (name, head) in itertools.product(searched.items(), heads.items()):
+            found = validation.score(embed_features(head, validation.features)).hits[1]
+            hits[part].setdefault(name, []).append(found)
         progress(number + 1, len(splits))
     return Trial(len(splits), *(_compare(hits[part], seed=config.seed) for part in ("unseen", "seen")))
 
@@ -163,18 +175,28 @@ def split_for_trial(labels: np.ndarray, *, seed: int) -> Iterator[Split]:
 
 
 def _fit_heads(
-    features: Floats, labels: np.ndarray, *, config: TrainConfig, device: torch.device
+    features: Floats, labels: np.ndarray, *, config: TrainConfig, device: torch.device, groups: np.ndarray | None
 ) -> dict[str, Head]:
-    """The trained head and all untrained ones; as wide as the run's, or as these images allow."""
-    width = min(config.embedding.embedding_dim, count_directions(features))
-    config = replace(config, embedding=replace(config.embedding, embedding_dim=width))
+    """The trained head and all untrained ones; as wide as the run's, or as the images that train allow.
+
+    Empty where these span no direction at all.
+    """
     classes, numbers = np.unique(labels, return_inverse=True)
     source = CachedSource(torch.from_numpy(features)[:, None].to(device))
     given = torch.from_numpy(numbers.astype(np.int64)).to(device)
+    copies = None if groups is None else torch.from_numpy(groups).to(device)
     context = PhaseContext(seed=config.seed, device=device, checkpoint=None)
-    parts: dict[str, Any] = {"class_count": len(classes), "config": config, "context": context}
-    beliefs = find_beliefs(source, given, **parts) if needs_beliefs(config) else None
-    trained, _ = train_head(source, given, **parts, beliefs=beliefs)
+    parts: dict[str, Any] = {"class_count": len(classes), "context": context}
+    beliefs = None
+    if needs_beliefs(config):
+        beliefs = find_beliefs(source, given, **parts, config=config, groups=copies)
+    trusted = choose_rows(beliefs, config=config)
+    width = count_directions(features if trusted is None else features[trusted.numpy()])
+    if width == 0:
+        return {}
+    width = min(width, config.embedding.embedding_dim)
+    config = replace(config, embedding=replace(config.embedding, embedding_dim=width))
+    trained, _ = train_head(source, given, **parts, config=config, beliefs=beliefs)
     return {TRAINED: trained.cpu(), **fit_all_untrained(features, embedding_dim=width)}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import subprocess
 import sys
@@ -19,8 +20,7 @@ SMALL = DemoConfig(
     pictures_per_kind=8,
     kinds=4,
     pretrain=PretrainConfig(backbone="shufflenet_v2_x0_5", epochs=2, batch_size=16),
-    epochs=3,
-    confidence_epochs=3,
+    paper_epochs=3,
     resize=40,
     crop=32,
     embedding_dim=8,
@@ -40,8 +40,8 @@ def test_the_demo_goes_from_drawing_to_a_gallery_of_unseen_kinds(
     folder, report, said = small_demo
     gallery = Gallery.open(folder / "gallery")
     assert gallery.count == report["gallery"]["indexed"] == 4 * 8
-    assert gallery.embedder.contract.method == "spa"
-    assert len(said) == 7
+    assert gallery.embedder.contract.method == "proxy-nca"
+    assert len(said) == 9
     assert json.loads((folder / "report.json").read_text()) == json.loads(json.dumps(report))
 
 
@@ -49,7 +49,7 @@ def test_the_demo_reports_every_method_with_an_interval_around_its_recall(
     small_demo: tuple[Path, dict[str, Any], list[str]],
 ) -> None:
     _, report, _ = small_demo
-    assert list(report["recall_at_1"]) == ["spa", "proxy-anchor", "raw", "pca-whitened"]
+    assert list(report["recall_at_1"]) == ["default", "spa", "proxy-anchor", "raw", "pca", "pca-whitened"]
     for row in report["recall_at_1"].values():
         low, high = row["interval"]
         assert 0 <= low <= row["recall"] <= high <= 1
@@ -67,12 +67,32 @@ def test_the_demo_makes_exactly_thirty_percent_of_the_labels_wrong(
     assert 0 <= found["wrong_among_least_confident"] <= found["wrong"]
 
 
+def test_the_demo_leaves_an_audit_page_and_counts_its_verdicts_against_the_truth(
+    small_demo: tuple[Path, dict[str, Any], list[str]],
+) -> None:
+    folder, report, _ = small_demo
+    with (folder / "run-default" / "audit" / "audit.csv").open(newline="", encoding="utf-8") as file:
+        rows = [{**row, "truth": Path(row["path"]).parent.name} for row in csv.DictReader(file)]
+    suspects = [row for row in rows if row["verdict"] != "keep"]
+    relabelled = [row for row in suspects if row["verdict"] == "relabel"]
+    audit = report["audit"]
+    assert len(suspects) == audit["suspects"] > 0
+    assert sum(row["label"] != row["truth"] for row in suspects) == audit["wrong_suspects"]
+    assert len(relabelled) == audit["relabelled"]
+    assert sum(row["new_label"] == row["truth"] for row in relabelled) == audit["relabelled_to_truth"]
+    page = folder / "run-default" / "audit" / "audit.html"
+    assert page.is_file()
+    assert f"Audit page: {page}\n" in format_report(report)
+
+
 def test_a_second_call_goes_on_with_what_is_there(small_demo: tuple[Path, dict[str, Any], list[str]]) -> None:
     folder, report, _ = small_demo
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*.safetensors")}
     again = run_demo(folder, config=SMALL, say=lambda _: None, progress=lambda *_: None)
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*.safetensors")} == before
-    assert again["recall_at_1"] == report["recall_at_1"]
+    assert {name: again[name] for name in ("recall_at_1", "wrong_labels", "audit")} == {
+        name: report[name] for name in ("recall_at_1", "wrong_labels", "audit")
+    }
 
 
 def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path: Path) -> None:
@@ -89,7 +109,7 @@ def test_the_full_demo_runs_to_the_end_as_a_command(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     report = json.loads(done.stdout)
     assert report["gallery"]["indexed"] == 1200
-    trained = report["recall_at_1"]["spa"]["recall"]
+    trained = report["recall_at_1"]["default"]["recall"]
     assert trained > 0.25  # chance is 3 %
     served = report["gallery"]["evaluation"]["recall"]["1"]  # float32, where training may have used bfloat16
     assert abs(served - trained) < 0.02

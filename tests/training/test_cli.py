@@ -17,8 +17,8 @@ from tests.training.test_protocols import make_cub
 from training.cli import default_cache
 from training.cli import train as command
 from training.config import TrainConfig
-from training.recipes import DEFAULT
 from training.loss_config import LIBRARY_METHODS, METHODS
+from training.recipes import DEFAULT
 
 
 def _train(*arguments: object) -> int:

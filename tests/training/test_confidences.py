@@ -8,11 +8,15 @@ import torch
 from training import confidences
 from training.confidences import (
     FixedConfidences,
+    LeaveOneOutConfidences,
     ViewConfidences,
+    believe_module,
+    believe_others,
     compute_confidences,
     make_confidences,
     rows_to_trust,
 )
+from training.leave_one_out import LeaveOneOut
 from training.model import ConfidenceModule
 from training.sources import CachedSource
 
@@ -83,3 +87,59 @@ def test_images_are_trusted_from_the_smallest_confidence_on() -> None:
     assert rows_to_trust(own, min_confidence=0.1).tolist() == [1, 2, 4]
     assert rows_to_trust(own, min_confidence=0.1).dtype == torch.int64
     assert rows_to_trust(own, min_confidence=1.5).tolist() == []
+
+
+def _labels(count: int = 30) -> torch.Tensor:
+    return torch.arange(count) % 4
+
+
+def test_the_beliefs_of_a_module_are_its_confidences_of_the_centre_crops() -> None:
+    module, source = _module(), _source(4096 + 50, views=2)
+    beliefs = believe_module(module, source, _labels(4096 + 50))
+    expected = module(source.centre)
+    blocks = list(beliefs.judge.blocks())
+    assert torch.equal(torch.cat([rows for rows, _ in blocks]), torch.arange(4096 + 50))
+    torch.testing.assert_close(torch.cat([c for _, c in blocks]), expected, rtol=0, atol=1e-6)
+    own = expected.gather(1, _labels(4096 + 50)[:, None])[:, 0]
+    torch.testing.assert_close(beliefs.own, own, rtol=0, atol=1e-6)
+    assert isinstance(beliefs.confidences, ViewConfidences), "another view is asked for again"
+
+
+@pytest.mark.parametrize("groups", [None, torch.arange(30) // 3])
+def test_the_beliefs_of_the_others_are_those_of_leave_one_out(groups: torch.Tensor | None) -> None:
+    source = _source()
+    beliefs = believe_others(source, _labels(), class_count=4, groups=groups)
+    judge = LeaveOneOut(source.centre, _labels(), class_count=4, groups=groups)
+    expected = judge.confidences(torch.arange(30))
+    assert torch.equal(beliefs.own, expected[torch.arange(30), _labels()])
+    assert torch.equal(beliefs.confidences.batch(torch.arange(30), source.centre), expected)
+    assert torch.equal(torch.cat([c for _, c in beliefs.judge.blocks()]), expected)
+
+
+def test_leave_one_out_in_memory_and_asked_for_again_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    source, rows = _source(views=3), torch.tensor([3, 0, 29, 3])
+    monkeypatch.setattr(confidences, "_FIXED_VALUES", 30 * 4)
+    fixed = believe_others(source, _labels(), class_count=4, groups=None).confidences
+    monkeypatch.setattr(confidences, "_FIXED_VALUES", 30 * 4 - 1)
+    asked = believe_others(source, _labels(), class_count=4, groups=None).confidences
+    assert isinstance(fixed, FixedConfidences)
+    assert isinstance(asked, LeaveOneOutConfidences)
+    view = source._views[rows, 1]
+    torch.testing.assert_close(fixed.batch(rows, view), asked.batch(rows, view), rtol=0, atol=1e-6)
+    assert torch.equal(asked.batch(rows, view), asked.batch(rows, 7 * view)), "the view does not matter"
+
+
+@pytest.mark.parametrize("who", ["module", "others"])
+def test_the_belief_in_a_sample_can_weigh_its_loss(who: str) -> None:
+    source = _source()
+    beliefs = (
+        believe_module(_module(), source, _labels())
+        if who == "module"
+        else believe_others(source, _labels(), class_count=4, groups=None)
+    )
+    losses = torch.ones(5, requires_grad=True)
+    (beliefs.own[:5] * losses).sum().backward()
+    assert torch.equal(losses.grad, beliefs.own[:5])
+    assert beliefs.own.dtype == torch.float32
+    assert not beliefs.own.requires_grad
+    assert ((beliefs.own >= 0) & (beliefs.own <= 1)).all()

@@ -188,3 +188,40 @@ def test_the_number_of_views_is_read_from_the_features_option(text: str, views: 
 def test_options_cannot_be_changed_after_they_were_checked() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         make_config().seed = 3  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"hold": 0.1}, "--hold keeps a whitened head near its start, got --start random"),
+        ({"select": "auto"}, "--select auto reads the trial: leave out --no-trial"),
+        (
+            {"select": "auto", "trial": True, "method": "pca"},
+            "--select auto compares .* --method pca, which trains",
+        ),
+        (
+            {"select": "auto", "trial": True, "method": "procsim", "omega": 0.5, "guidance": "words.npz"},
+            "--select auto reads the trial, and there is none with --guidance",
+        ),
+        ({"sample_weights": "confidence"}, r"--sample-weights confidence needs .*proxy-nca\), got --method spa"),
+        ({"start": "pca"}, "--start must be one of random, whitened, got 'pca'"),
+        ({"confidences": "nobody"}, "--confidences must be one of module, leave-one-out, got 'nobody'"),
+        ({"select": "best"}, "--select must be one of trained, auto, got 'best'"),
+        ({"steps": 0}, "--steps must be at least 1, got 0"),
+        ({"start": "whitened", "hold": -0.1}, "--hold must be at least 0, got -0.1"),
+        ({"start": "whitened", "hold": math.nan}, "--hold must be at least 0, got nan"),
+        ({"start": "whitened", "hold": math.inf}, "--hold must be at least 0, got inf"),
+    ],
+)
+def test_options_of_the_start_and_of_the_trial_are_refused_by_name(
+    changes: dict[str, object], message: str
+) -> None:
+    with pytest.raises(click.UsageError, match=message):
+        make_config(**changes)
+
+
+def test_a_whitened_start_may_be_held_or_not_and_steps_may_be_left_out() -> None:
+    assert make_config(start="whitened", hold=0.5).embedding.hold == 0.5
+    assert make_config(start="whitened").embedding.hold == 0
+    assert (make_config().embedding.steps, make_config(steps=7).embedding.steps) == (None, 7)
+    assert make_config(select="auto", trial=True).selection.select == "auto"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -9,15 +10,16 @@ import torch
 from safetensors import safe_open
 from torch import nn
 
-from index.errors import RunError
+from index.errors import InputError, RunError
 from training.checkpoint import load_checkpoint, pack_modules, pack_optimizer, save_checkpoint, unpack_optimizer
 from training.confidences import Confidences, FixedConfidences, make_confidences
 from training.config import ConfidenceConfig, EmbeddingConfig
 from training.fit import fit_confidence, fit_embedding, split_holdout
 from training.loss_config import NEEDS_CONFIDENCES, TRAINED_METHODS, LossConfig
-from training.model import ConfidenceModule
+from training.model import ConfidenceModule, ProjectionHead
 from training.phases import EpochReport, PhaseContext, phase_generator
 from training.sources import CachedSource
+from training.whitening import fit_within_classes
 
 CLASSES = 3
 
@@ -359,3 +361,159 @@ def test_a_training_that_diverges_stops_and_says_what_to_change(tmp_path: Path) 
             context=_context(tmp_path / "e"),
         )  # fmt: skip
     assert not (tmp_path / "e").exists()
+
+
+class _CountingSource(CachedSource):
+    """Notes how many images every step asks for."""
+
+    def __init__(self, views: torch.Tensor) -> None:
+        super().__init__(views)
+        self.drawn: list[list[int]] = []
+
+    def batch(self, rows, *, generator):
+        self.drawn.append(rows.tolist())
+        return super().batch(rows, generator=generator)
+
+
+def _fit_whitened(path: Path | None = None, *, method: str = "proxy-nca", **changes) -> ProjectionHead:
+    source, labels = _separable(wrong=0.2)
+    options = {"embedding_dim": 4, "epochs": 3, "batch_size": 16, "lr": 0.01, "start": "whitened", "hold": 0.1}
+    weights = "confidence" if method == "proxy-nca" else "none"
+    head = fit_embedding(
+        changes.pop("source", source), labels, class_count=CLASSES, confidences=None,
+        loss_config=LossConfig(method=method, sample_weights=weights), own=changes.pop("own", _own()),
+        context=changes.pop("context", _context(path)), config=EmbeddingConfig(**(options | changes)),
+    )  # fmt: skip
+    assert isinstance(head, ProjectionHead)
+    return head
+
+
+def _own() -> torch.Tensor:
+    return torch.rand(60, generator=torch.Generator().manual_seed(5))
+
+
+def _whitened_start() -> torch.Tensor:
+    source, labels = _separable(wrong=0.2)
+    own = _own().numpy()
+    projection = fit_within_classes(source.centre.numpy(), labels.numpy(), weights=own, embedding_dim=4)
+    return torch.from_numpy(projection.weight[:4])
+
+
+def test_a_firmly_held_head_stays_where_it_started_and_a_free_one_leaves() -> None:
+    start = _whitened_start()
+    moved = {
+        hold: ((_fit_whitened(hold=hold, epochs=30).weight - start).norm() / start.norm()).item()
+        for hold in (0.0, 0.1, 1e6)
+    }
+    assert moved[1e6] < 0.01 < moved[0.1] < moved[0.0]
+
+
+@pytest.mark.parametrize("steps", [1, 3, 4, 5, 11])
+@pytest.mark.parametrize("start", ["random", "whitened"])
+def test_exactly_the_steps_that_are_asked_for_are_taken(steps: int, start: str) -> None:
+    source, reports = _CountingSource(_separable()[0].centre[:, None]), []
+    _, labels = _separable()
+    fit_embedding(
+        source, labels, class_count=CLASSES, confidences=None, loss_config=LossConfig(method="proxy-nca"),
+        own=_own(), context=_context(None, reports),
+        config=EmbeddingConfig(embedding_dim=4, batch_size=16, steps=steps, start=start, epochs=1),
+    )  # fmt: skip
+    whole, rest = divmod(steps, 4)  # four batches an epoch
+    assert len(source.drawn) == steps
+    assert [report.epoch for report in reports] == list(range(1, whole + (rest > 0) + 1))
+    assert {report.epochs for report in reports} == {len(reports)}
+    for epoch in range(whole):
+        rows = itertools.chain.from_iterable(source.drawn[4 * epoch : 4 * epoch + 4])
+        assert sorted(rows) == list(range(60)), "every image once an epoch"
+    seen = [sum(map(len, source.drawn[4 * n : 4 * n + 4])) for n in range(len(reports))]
+    assert [round(report.images_per_second * report.seconds) for report in reports] == seen
+
+
+def test_steps_that_make_whole_epochs_are_those_epochs() -> None:
+    assert torch.equal(_fit_whitened(steps=12).weight, _fit_whitened(epochs=3).weight)
+    assert not torch.equal(_fit_whitened(steps=11).weight, _fit_whitened(epochs=3).weight)
+
+
+@pytest.mark.parametrize("method", ["proxy-nca", "adaptive-proxy-anchor", "multi-similarity"])
+def test_a_held_phase_interrupted_after_any_epoch_goes_on_to_the_same_bits(tmp_path: Path, method: str) -> None:
+    class StopError(Exception):
+        pass
+
+    seen: list[int] = []
+
+    def stop_at_news(epoch: int) -> None:
+        if epoch not in seen:
+            seen.append(epoch)
+            raise StopError
+
+    def fit(path: Path, on_epoch) -> ProjectionHead:
+        context = PhaseContext(seed=0, device=torch.device("cpu"), checkpoint=path, on_epoch=on_epoch)
+        return _fit_whitened(method=method, steps=11, context=context)
+
+    straight = fit(tmp_path / "straight", lambda report: None)
+    for _ in range(3):
+        with pytest.raises(StopError):
+            fit(tmp_path / "e", lambda report: stop_at_news(report.epoch))
+    head = fit(tmp_path / "e", lambda report: stop_at_news(report.epoch))
+    assert seen == [1, 2, 3]
+    assert torch.equal(head.weight, straight.weight)
+    assert torch.equal(head.bias, straight.bias)
+    again = fit(tmp_path / "e", lambda report: pytest.fail("nothing is left to train"))
+    assert torch.equal(again.weight, straight.weight)
+
+
+def test_images_that_nobody_believes_may_show_anything() -> None:
+    own = _own()
+    own[::6] = 0
+    source, labels = _separable(wrong=0.2)
+    other = source.centre.clone()
+    other[::6] = torch.randn(10, 8, generator=torch.Generator().manual_seed(9))
+
+    def fit(features: torch.Tensor) -> torch.Tensor:
+        return fit_embedding(
+            CachedSource(features[:, None]), labels, class_count=CLASSES, confidences=None, own=own,
+            loss_config=LossConfig(method="proxy-nca", sample_weights="confidence"), context=_context(None),
+            config=EmbeddingConfig(embedding_dim=4, epochs=3, batch_size=16, lr=0.01),
+        ).linear.weight  # fmt: skip
+
+    assert torch.equal(fit(source.centre), fit(other))
+    believed = other.clone()
+    believed[1] += 1
+    assert not torch.equal(fit(other), fit(believed))
+
+
+def test_the_weight_of_a_sample_is_the_confidence_in_its_own_label() -> None:
+    assert not torch.equal(_fit_whitened().weight, _fit_whitened(own=_own().flip(0)).weight)
+    halved = _fit_whitened(own=_own() / 2)
+    torch.testing.assert_close(_fit_whitened().weight, halved.weight, msg="only shares matter")
+
+
+@pytest.mark.parametrize("changes", [{"start": "whitened"}, {"sample_weights": "confidence"}])
+def test_a_whitened_start_and_sample_weights_refuse_to_begin_without_confidences(
+    tmp_path: Path, changes: dict[str, str]
+) -> None:
+    source, labels = _separable()
+    with pytest.raises(ValueError, match="sample weights and a whitened start need the confidences"):
+        fit_embedding(
+            source, labels, class_count=CLASSES, confidences=None, context=_context(tmp_path / "e"),
+            loss_config=LossConfig(method="proxy-nca", sample_weights=changes.get("sample_weights", "none")),
+            config=EmbeddingConfig(embedding_dim=4, start=changes.get("start", "random")),
+        )  # fmt: skip
+    assert not (tmp_path / "e").exists()
+
+
+def test_a_whitened_start_wider_than_the_images_span_is_refused_by_name() -> None:
+    with pytest.raises(InputError, match=r"--embedding-dim 9 .*at most 8 directions"):
+        _fit_whitened(embedding_dim=9)
+
+
+def test_the_reported_loss_holds_what_the_hold_costs() -> None:
+    reports: dict[float, list[EpochReport]] = {0.0: [], 5.0: []}
+    for hold, found in reports.items():
+        _fit_whitened(hold=hold, epochs=1, batch_size=60, context=_context(None, found))
+    assert reports[0.0][0].loss == reports[5.0][0].loss, (
+        "the first step is taken at the start, where nothing drifts"
+    )
+    for hold, found in reports.items():
+        _fit_whitened(hold=hold, epochs=1, lr=0.1, context=_context(None, found))
+    assert reports[5.0][1].loss > reports[0.0][1].loss

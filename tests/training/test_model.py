@@ -22,6 +22,7 @@ from training.model import (
     EmbeddingModel,
     ProjectionHead,
     RawHead,
+    WhitenedHead,
     load_backbone,
     require_input_size,
 )
@@ -303,3 +304,64 @@ def test_the_embedding_model_normalises_uint8_images_itself() -> None:
         expected = backbone.module(transform(images.permute(0, 3, 1, 2) / 255))
         expected = expected / expected.norm(dim=1, keepdim=True)
         torch.testing.assert_close(model(images), expected, rtol=1e-4, atol=1e-5)
+
+
+def _whitened(*, directions: int = 6, width: int = 4, features: int = 9) -> WhitenedHead:
+    generator = torch.Generator().manual_seed(3)
+    weight = torch.randn(directions, features, generator=generator)
+    return WhitenedHead(weight, torch.randn(directions, generator=generator), embedding_dim=width)
+
+
+def _moved(head: WhitenedHead) -> WhitenedHead:
+    with torch.no_grad():
+        head.mix += 0.3 * torch.randn(head.mix.shape, generator=torch.Generator().manual_seed(4))
+    return head
+
+
+def test_a_whitened_head_begins_as_the_first_of_its_directions() -> None:
+    head, features = _whitened(), 5 * torch.randn(7, 9)
+    first = ProjectionHead(head.weight[:4], head.bias[:4])
+    assert head.embedding_dim == first.embedding_dim == 4
+    torch.testing.assert_close(head(features), first(features))
+    torch.testing.assert_close(head(features).norm(dim=1), torch.ones(7))
+    assert [name for name, _ in head.named_parameters()] == ["mix"], "the directions themselves are fixed"
+    assert all(tensor.dtype == torch.float32 for tensor in head.state_dict().values())
+
+
+def test_a_moved_whitened_head_uses_all_directions() -> None:
+    head, features = _moved(_whitened()), torch.randn(7, 9)
+    unit = features / features.norm(dim=1, keepdim=True)
+    rows = (unit @ head.weight.T + head.bias) @ head.mix.T
+    torch.testing.assert_close(head(features), rows / rows.norm(dim=1, keepdim=True))
+
+
+def test_a_folded_head_gives_the_same_embeddings_and_is_no_longer_trained() -> None:
+    head, features = _moved(_whitened()), 3 * torch.randn(7, 9)
+    folded = head.fold()
+    assert isinstance(folded, ProjectionHead)
+    assert (folded.weight.shape, folded.bias.shape) == ((4, 9), (4,))
+    torch.testing.assert_close(folded(features), head(features))
+    assert not list(folded.parameters())
+    assert not any(tensor.requires_grad for tensor in folded.state_dict().values())
+
+
+@pytest.mark.parametrize("width", [1, 4, 6])
+def test_the_drift_is_zero_at_the_start_and_counts_what_moved_over_the_root_of_the_width(width: int) -> None:
+    head = _whitened(width=width)
+    assert head.drift().item() == 0
+    head.drift().backward()
+    assert not head.mix.grad.any(), "at the start nothing pulls"
+    with torch.no_grad():
+        head.mix[0, 0] -= 0.5
+        head.mix[-1, 5] += 2
+    expected = (0.5**2 + 2**2) / math.sqrt(width) if width > 1 else 0.5**2 + 2**2
+    assert head.drift().item() == pytest.approx(expected)
+
+
+def test_a_whitened_head_comes_back_from_its_state_and_still_knows_where_it_began() -> None:
+    head, other = _moved(_whitened()), WhitenedHead(torch.zeros(6, 9), torch.zeros(6), embedding_dim=4)
+    other.load_state_dict(head.state_dict())
+    features = torch.randn(5, 9)
+    assert torch.equal(other(features), head(features))
+    assert torch.equal(other.drift(), head.drift())
+    assert other.drift().item() > 0

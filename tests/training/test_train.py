@@ -300,18 +300,31 @@ def test_a_run_whose_images_turn_out_unusable_is_not_in_the_way_of_the_next(
 
 
 @pytest.mark.parametrize(
-    ("positives", "without", "advice"),
-    [(12.0, 0.0, "--confidence-lr"), (0.3, 0.7, "lower --lambda"), (1.2, 0.1, None), (None, None, None)],
+    ("positives", "without", "judge", "advice"),
+    [
+        (12.0, 0.0, "module", "--confidence-lr"),
+        (12.0, 0.0, "leave-one-out", "too little; raise --lambda"),
+        (0.3, 0.7, "module", "lower --lambda, or raise --confidence-epochs"),
+        (0.3, 0.7, "leave-one-out", "push proxies away: lower --lambda"),
+        (1.2, 0.1, "module", None),
+        (None, None, "module", None),
+    ],
 )
 def test_confidences_that_separate_nothing_are_pointed_out(
-    caplog: pytest.LogCaptureFixture, positives: float | None, without: float | None, advice: str | None
+    caplog: pytest.LogCaptureFixture,
+    positives: float | None,
+    without: float | None,
+    judge: str,
+    advice: str | None,
 ) -> None:
     report = EpochReport(
         phase="embedding", epoch=1, epochs=2, loss=1.0, seconds=1.0, images_per_second=1.0,
         positives_per_sample=positives, share_without_positive=without,
     )  # fmt: skip
-    warn_of_unsuitable_lambda(report, class_count=20)
+    warn_of_unsuitable_lambda(report, class_count=20, judge=judge)
     assert (advice in caplog.text) if advice else not caplog.records
+    if judge == "leave-one-out":
+        assert "--confidence-" not in caplog.text, "leave-one-out does not look at the module's options"
 
 
 def test_a_device_that_is_not_there_is_refused() -> None:

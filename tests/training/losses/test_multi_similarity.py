@@ -175,3 +175,21 @@ def test_the_module_passes_every_option_on_and_has_no_parameters() -> None:
     expected = multi_similarity_loss(drawn.embeddings, drawn.labels, **options)
     assert torch.equal(loss(drawn.embeddings, drawn.batch), expected)
     assert loss.parameter_groups(proxy_lr=0.01, weight_decay=1e-4) == []
+
+
+WEIGHTS = torch.tensor([0.5, 0.0, 2.0, 1.0, 0.125, 1.0, 0.0, 3.0], dtype=torch.float64)
+
+
+def test_weighted_multi_similarity_is_its_samples_weighed() -> None:
+    drawn = draw(3, batch=8, classes=3, width=4)
+    samples = oracle.multi_similarity_samples(drawn.embeddings.tolist(), drawn.labels.tolist(), **OPTIONS)
+    weighed = sum(w * loss for w, loss in zip(WEIGHTS.tolist(), samples, strict=True)) / WEIGHTS.sum().item()
+    found = multi_similarity_loss(drawn.embeddings, drawn.labels, **OPTIONS, weights=WEIGHTS)
+    assert found.item() == pytest.approx(weighed, rel=1e-10)
+
+
+def test_gradients_of_weighted_multi_similarity_agree_with_finite_differences() -> None:
+    drawn = draw(3, batch=8, classes=3, width=4)
+    options = {**OPTIONS, "beta": 8.0, "weights": WEIGHTS}
+    inputs = [drawn.embeddings.requires_grad_()]
+    assert torch.autograd.gradcheck(lambda x: multi_similarity_loss(x, drawn.labels, **options), inputs)

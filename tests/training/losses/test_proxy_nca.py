@@ -13,7 +13,7 @@ from torch import nn
 from tests.oracles import losses as oracle
 from tests.training.losses.draws import SIZES, assert_is_the_equation, draw, value_and_gradients
 from training.loss_config import LossConfig, NcaConfig
-from training.losses.proxy_nca import ProxyNca, proxy_nca_loss, proxy_nca_losses
+from training.losses.proxy_nca import ProxyNca, proxy_nca_loss, proxy_nca_losses, scale_for
 
 
 @given(sizes=SIZES, scale=st.sampled_from([0.5, 1.0, 8.0, 32.0]))
@@ -102,3 +102,47 @@ def test_the_module_passes_its_scale_on() -> None:
     ).double()
     expected = proxy_nca_loss(drawn.embeddings, loss.proxies, drawn.labels, scale=3.0)
     assert torch.equal(loss(drawn.embeddings, drawn.batch), expected)
+
+
+WEIGHTS = torch.tensor([0.5, 0.0, 2.0, 1.0, 0.125], dtype=torch.float64)
+
+
+def test_weighted_proxy_nca_is_its_samples_weighed() -> None:
+    drawn = draw(15, batch=5, classes=3, width=4)
+    samples = oracle.proxy_nca_samples(
+        drawn.embeddings.tolist(), drawn.proxies.tolist(), drawn.labels.tolist(), scale=3.0
+    )
+    weighed = sum(w * loss for w, loss in zip(WEIGHTS.tolist(), samples, strict=True)) / WEIGHTS.sum().item()
+    found = proxy_nca_loss(drawn.embeddings, drawn.proxies, drawn.labels, scale=3.0, weights=WEIGHTS)
+    assert found.item() == pytest.approx(weighed, rel=1e-10)
+
+
+def test_gradients_of_weighted_proxy_nca_agree_with_finite_differences() -> None:
+    drawn = draw(15, batch=5, classes=3, width=4)
+    inputs = (drawn.embeddings.requires_grad_(), drawn.proxies.requires_grad_())
+    assert torch.autograd.gradcheck(
+        lambda x, p: proxy_nca_loss(x, p, drawn.labels, scale=3.0, weights=WEIGHTS), inputs
+    )
+
+
+@pytest.mark.parametrize(("classes", "scale"), [(4, 1.6), (25, 4.0), (100, 8.0), (1600, 32.0), (50_000, 32.0)])
+def test_more_classes_have_a_larger_scale_up_to_a_bound(classes: int, scale: float) -> None:
+    assert scale_for(classes) == pytest.approx(scale)
+
+
+def test_two_classes_still_have_a_softmax_that_tells_them_apart() -> None:
+    assert scale_for(2) > 1
+    assert scale_for(1) > 0
+
+
+def test_a_scale_of_zero_is_that_of_the_number_of_classes() -> None:
+    drawn = draw(14, batch=6, classes=3, width=4)
+    found, given_ = (
+        ProxyNca(
+            LossConfig(method="proxy-nca", nca=NcaConfig(nca_scale=scale)), class_count=3, embedding_dim=4,
+            generator=torch.Generator().manual_seed(1),
+        )(drawn.embeddings, drawn.batch)
+        for scale in (0.0, scale_for(3))
+    )  # fmt: skip
+    assert torch.equal(found, given_)
+    assert float(found.detach()) != pytest.approx(math.log(3)), "a scale of 0 itself would make all proxies alike"

@@ -1,0 +1,142 @@
+"""Does it help to apply an audit's verdicts and train again? On labels as people gave them, and with mistakes added.
+
+For every dataset, noise and seed the audit judges the training labels (without its search for copies), its verdicts are
+applied as `--apply` does (relabel, or leave out), and the same recipe trains on the labels as given and on the cleaned
+ones. Recall@1 on the test part, whose labels nobody touched.
+
+    python -m benchmarks.clean_and_retrain --out bench/grid
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.cells import CLEAN, GridFolder, LabelSet
+from benchmarks.feature_sets import FeatureSet
+from benchmarks.grid import load_label_set
+from benchmarks.record import print_machine, write_record
+from index.comparison import paired_bootstrap, spread
+from index.console import build_config
+from index.exact import NO_ID
+from training.audit_report import KEEP, RELABEL
+from training.config import TrainConfig
+from training.heads import find_beliefs, needs_beliefs, train_head
+from training.machine import resolve_device
+from training.phases import PhaseContext
+from training.recipes import recipe_values
+from training.second_look import judge_twice
+from training.sources import CachedSource
+from training.suspicion import suspect_labels
+from training.validate import ValidationSet, embed_features
+from training.verdicts import give_verdicts
+
+RECIPES = {
+    "default": {"recipe": "default"},
+    "proxy-anchor, paper": {"recipe": "paper", "method": "proxy-anchor", "lr": 1e-3},
+}
+DATASETS, NOISES, SEEDS = (
+    ("clothing-seen", "clothing-disjoint"),
+    (CLEAN, "uniform:0.3", "nearest-class:0.3"),
+    (0, 1, 2),
+)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--out", type=Path, required=True, help="folder that benchmarks.noisy_retrieval has filled"
+    )
+    parser.add_argument("--dataset", action="append", metavar="NAME", help=f"default: {', '.join(DATASETS)}")
+    parser.add_argument("--noise", action="append", metavar="clean|KIND:P", help=f"default: {', '.join(NOISES)}")
+    parser.add_argument("--width", type=int, default=64)
+    parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
+    options = parser.parse_args(arguments)
+    print_machine(options.seeds)
+    folder, rows = GridFolder(options.out), []
+    print("\n| dataset | labels | trained with | relabelled | left out | as given | cleaned | cleaned gains |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    for dataset in options.dataset or DATASETS:
+        for noise in options.noise or NOISES:
+            for name, values in RECIPES.items():
+                row = compare(folder, dataset, noise, values, width=options.width, seeds=options.seeds)
+                rows.append({"dataset": dataset, "noise": noise, "trained_with": name, **row})
+                print(_line(rows[-1]), flush=True)
+    write_record(
+        options.out / "results" / "clean-and-retrain.json", settings=vars(options), results={"rows": rows}
+    )
+
+
+def compare(
+    folder: GridFolder, dataset: str, noise: str, recipe: dict[str, Any], *, width: int, seeds: list[int]
+) -> dict[str, Any]:
+    """Recall@1 (%) of one recipe on the labels as given and on the cleaned ones, over seeds."""
+    hits: dict[str, list[np.ndarray]] = {"given": [], "cleaned": []}
+    changed: list[tuple[float, float]] = []
+    for seed in seeds:
+        features, given = load_label_set(folder, LabelSet(dataset, noise, seed))
+        cleaned = clean_labels(features, given)
+        changed.append(
+            (
+                float((cleaned[cleaned != NO_ID] != given[cleaned != NO_ID]).mean()),
+                float((cleaned == NO_ID).mean()),
+            )
+        )
+        for name, labels in (("given", given), ("cleaned", cleaned)):
+            hits[name].append(_hits(features, labels, {**recipe, "embedding_dim": width, "seed": seed}))
+    recall = {name: spread([100 * float(h.mean()) for h in found]) for name, found in hits.items()}
+    gain = paired_bootstrap(np.stack(hits["cleaned"]), np.stack(hits["given"]), seed=0)
+    return {
+        "relabelled": float(np.mean([one for one, _ in changed])),
+        "left_out": float(np.mean([other for _, other in changed])),
+        **{name: {"mean": found.mean, "deviation": found.deviation} for name, found in recall.items()},
+        "gain": {"mean": 100 * gain.mean, "low": 100 * gain.low, "high": 100 * gain.high},
+    }
+
+
+def clean_labels(features: FeatureSet, given: np.ndarray) -> np.ndarray:
+    """(N,) labels after the verdicts; `NO_ID` for images that are left out."""
+    device = resolve_device("auto")
+    judged = judge_twice(
+        torch.from_numpy(features.train).to(device),
+        torch.from_numpy(given).to(device),
+        class_count=len(features.classes),
+    )
+    confidences = judged.cpu().numpy()
+    verdicts, new = give_verdicts(
+        confidences, given, wrong=suspect_labels(confidences, given).wrong, duplicate_of=np.full(len(given), NO_ID)
+    )
+    kinds = np.array(verdicts)
+    return np.select([kinds == KEEP, kinds == RELABEL], [given, new], default=NO_ID)
+
+
+def _hits(features: FeatureSet, labels: np.ndarray, values: dict[str, Any]) -> np.ndarray:
+    """(Q,) hits at K=1 of a head trained on the images that have a label."""
+    recipe = recipe_values(values["recipe"], method=values.get("method"))
+    run = {"backbone": "", "weights": "", "validate_every": 1}
+    config = build_config(TrainConfig, {**recipe, **values, **run})
+    kept, device = np.flatnonzero(labels != NO_ID), resolve_device("auto")
+    classes, numbers = np.unique(labels[kept], return_inverse=True)
+    source = CachedSource(torch.from_numpy(features.train[kept])[:, None].to(device))
+    given = torch.from_numpy(numbers.astype(np.int64)).to(device)
+    context = PhaseContext(seed=config.seed, device=device, checkpoint=None)
+    parts: dict[str, Any] = {"class_count": len(classes), "config": config, "context": context}
+    beliefs = find_beliefs(source, given, **parts) if needs_beliefs(config) else None
+    head, _ = train_head(source, given, **parts, beliefs=beliefs)
+    validation = ValidationSet(features.test, features.test_labels, features.is_gallery, (1,))
+    return validation.score(embed_features(head, features.test)).hits[1]
+
+
+def _line(row: dict[str, Any]) -> str:
+    values = [f"{row[name]['mean']:.2f} ± {row[name]['deviation']:.2f}" for name in ("given", "cleaned")]
+    gain = f"{row['gain']['mean']:+.2f} [{row['gain']['low']:+.2f}, {row['gain']['high']:+.2f}]"
+    shares = [f"{row['relabelled']:.1%}", f"{row['left_out']:.1%}"]
+    return "| " + " | ".join([row["dataset"], row["noise"], row["trained_with"], *shares, *values, gain]) + " |"
+
+
+if __name__ == "__main__":
+    main()
