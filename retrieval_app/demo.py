@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import shlex
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,9 +24,9 @@ from index.images import read_image
 from index.metrics import DEFAULT_KS
 from index.preprocess import PreprocessConfig, resize_image
 from retrieval_app.audit_job import AuditJob, run_audit
+from retrieval_app.demo_report import judge_audit, judge_confidences
 from retrieval_app.drawing.catalogue import KINDS, draw_catalogue
 from retrieval_app.sheets import draw_sheet, find_suspects, neighbour_tiles, suspect_tiles
-from training.audit_report import KEEP, RELABEL, AuditReport
 from training.checkpoint import save_checkpoint
 from training.config import TrainConfig
 from training.datasets import list_dataset
@@ -161,7 +160,7 @@ def run_demo(out: Path, *, config: DemoConfig, say: Say, progress: Progress) -> 
         "step_seconds": seconds,
         "recall_at_1": {name: _row(scores) for name, scores in _rows(reports).items()},
         "trial": reports["default"]["trial"],
-        "wrong_labels": _judge_confidences(folder),
+        "wrong_labels": judge_confidences(folder.run("default") / "confidences.csv"),
         "audit": audited,
         "model": exported.to_json(),
         "gallery": {**built.to_json(), "evaluation": evaluated.to_json()},
@@ -251,44 +250,11 @@ def _row(scores: dict[str, Any]) -> dict[str, Any]:
     return {"recall": scores["recall"]["1"], "interval": list(scores["recall_at_1_interval"])}
 
 
-def _judge_confidences(folder: DemoFolder) -> dict[str, Any]:
-    """How many of the known wrong labels are believed least: the truth is the folder a picture lies in."""
-    with (folder.run("default") / "confidences.csv").open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    wrong = np.array([_truth(row["path"]) != row["label"] for row in rows])
-    suggested = np.array([_truth(row["path"]) == row["suggestion_1"] for row in rows])
-    confidence = np.array([float(row["confidence"]) for row in rows])
-    lowest = np.argsort(confidence, kind="stable")[: int(wrong.sum())]
-    return {
-        "labels": len(rows),
-        "wrong": int(wrong.sum()),
-        "wrong_among_least_confident": int(wrong[lowest].sum()),
-        "wrong_with_true_label_suggested": int((wrong & suggested).sum()),
-    }
-
-
 def _audit(folder: DemoFolder, progress: Progress) -> dict[str, Any]:
     run = folder.run("default")
     job = AuditJob(run, run / "audit", limit=ON_AUDIT_PAGE)
     outcome = run_audit(job, machine=folder.machine(), progress=progress)
-    return {**_judge_audit(outcome.report), "page": str(run / "audit" / "audit.html")}
-
-
-def _judge_audit(report: AuditReport) -> dict[str, Any]:
-    """How the audit's verdicts compare with the truth."""
-    suspects = [image for image in report.images if image.verdict != KEEP]
-    relabelled = [image for image in suspects if image.verdict == RELABEL]
-    return {
-        "noise_rate": report.noise_rate,
-        "suspects": len(suspects),
-        "wrong_suspects": sum(image.label != _truth(image.path) for image in suspects),
-        "relabelled": len(relabelled),
-        "relabelled_to_truth": sum(image.new_label == _truth(image.path) for image in relabelled),
-    }
-
-
-def _truth(path: str | Path) -> str:
-    return Path(path).parent.name
+    return {**judge_audit(outcome.report), "page": str(run / "audit" / "audit.html")}
 
 
 def _draw_sheets(folder: DemoFolder, gallery: Gallery) -> None:
@@ -300,27 +266,3 @@ def _draw_sheets(folder: DemoFolder, gallery: Gallery) -> None:
     draw_sheet(
         tiles, folder.path / "results.png", columns=6, title="Six queries of unseen kinds and their neighbours"
     )
-
-
-def format_report(report: dict[str, Any], *, program: str = "retrieval") -> str:
-    """The report for people; `program` is how they call the command line."""
-    found, audit = report["wrong_labels"], report["audit"]
-    lines = [
-        f"Recall@1 on {report['gallery']['indexed']} pictures of unseen kinds, in %, with 95 % intervals over queries:",
-        *(
-            f"  {name:<14}{100 * row['recall']:6.1f}   [{100 * row['interval'][0]:.1f}, {100 * row['interval'][1]:.1f}]"
-            for name, row in report["recall_at_1"].items()
-        ),
-        "  (default, spa and proxy-anchor are trained heads, 64-d; pca and pca-whitened are untrained, 64-d; "
-        "raw is the backbone at full width)",
-        f"Wrong labels: {found['wrong']} of {found['labels']}. Of the {found['wrong']} labels that the default recipe "
-        f"believes least, {found['wrong_among_least_confident']} are wrong; it suggests the true label for "
-        f"{found['wrong_with_true_label_suggested']} of the wrong ones.",
-        f"The audit estimates that {audit['noise_rate']:.0%} of the labels are wrong. It suspects {audit['suspects']}, "
-        f"{audit['wrong_suspects']} of them rightly; it would relabel {audit['relabelled']}, "
-        f"{audit['relabelled_to_truth']} of them to the true label.",
-        f"Audit page: {audit['page']}",
-        f"Pictures: {', '.join(report['pictures'])}",
-        f"{report['seconds']:.0f} s. Browse the gallery: {program} serve {shlex.quote(report['out'] + '/gallery')}",
-    ]
-    return "\n".join(lines)

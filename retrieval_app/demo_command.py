@@ -41,7 +41,8 @@ def demo(out: Path, seed: int, serve: bool, port: int, as_json: bool) -> None:
       retrieval demo
       retrieval demo --out /tmp/demo --seed 1 --no-serve
     """
-    from retrieval_app.demo import DemoConfig, format_report, run_demo
+    from retrieval_app.demo import DemoConfig, run_demo
+    from retrieval_app.demo_report import format_report
 
     if serve:
         from retrieval_app.pages import listen

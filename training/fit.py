@@ -24,6 +24,8 @@ from training.phases import EpochReport, PhaseContext, draw_batches, phase_gener
 from training.sources import FeatureSource
 from training.start import TrainedHead, count_epochs, start_embedding
 
+CHECKPOINTS = 10  # of phase 2, where it is counted in steps
+
 
 def split_holdout(count: int, *, holdout: float, seed: int) -> tuple[Tensor, Tensor]:
     """Row numbers of the images that train phase 1 and of those held out of it, both sorted int64."""
@@ -210,6 +212,8 @@ def fit_embedding(
         guidance=guidance,
     )
     epochs, last_steps = count_epochs(config, len(rows))
+    # Steps on few images are many epochs of one step each: a file for each would outlast the training.
+    checkpoint_every = 1 if config.steps is None else max(1, epochs // CHECKPOINTS)
     for epoch in range(first_epoch, epochs + 1):
         started = time.perf_counter()
         generator = phase_generator(context.seed, "embedding", epoch)
@@ -252,7 +256,8 @@ def fit_embedding(
         )
         if on_head is not None:
             on_head(epoch, head)
-        tensors = pack_modules(head=head, loss=loss_module) | pack_optimizer(optimizer)
-        context.save(tensors, state={"epoch": epoch})
+        if epoch % checkpoint_every == 0 or epoch == epochs:
+            tensors = pack_modules(head=head, loss=loss_module) | pack_optimizer(optimizer)
+            context.save(tensors, state={"epoch": epoch})
     trained = head.fold() if isinstance(head, WhitenedHead) else head
     return trained.eval().requires_grad_(False)

@@ -32,7 +32,6 @@ TRAINED, REFERENCE = "trained", "raw"  # raw features are wider than the others:
 MANY_CLASSES, FEW_FOLDS = 25, 3
 LEAST_CLASSES = 4  # to search two and train on two
 IMAGE_SHARE = 0.2
-_LEAST_TRAINING_IMAGES = 2  # of a class
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +148,7 @@ def split_for_trial(labels: np.ndarray, *, seed: int) -> Iterator[Split]:
     """The folds: with 25 classes or more, a fifth of them is held out once; fewer all take a turn, in three folds.
 
     Below four classes none can be held out, and images alone are. Of every class that trains, a fifth of the images is
-    held out, as long as two remain.
+    held out, rounded down: of fewer than five none.
 
     Args:
         labels: (N,) int64 in 0..C-1.
@@ -169,8 +168,7 @@ def split_for_trial(labels: np.ndarray, *, seed: int) -> Iterator[Split]:
         seen = np.zeros(len(labels), dtype=bool)
         for label in classes[held_in != fold]:
             rows = generator.permutation(np.flatnonzero(labels == label))
-            held = min(int(IMAGE_SHARE * len(rows)), len(rows) - _LEAST_TRAINING_IMAGES)
-            seen[rows[: max(0, held)]] = True
+            seen[rows[: int(IMAGE_SHARE * len(rows))]] = True
         yield Split(*(np.flatnonzero(mask) for mask in (~unseen & ~seen, unseen, seen)))
 
 

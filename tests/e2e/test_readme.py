@@ -39,7 +39,7 @@ def readme_commands() -> list[str]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Photos in class folders, other photos to test on, a query, and ImageNet weights as torchvision caches them."""
     folder = tmp_path_factory.mktemp("readme")
-    draw_catalogue(folder / "photos", kinds=KINDS[:3], pictures_per_kind=12, seed=0)
+    draw_catalogue(folder / "photos", kinds=KINDS[:3], pictures_per_kind=24, seed=0)
     draw_catalogue(folder / "test", kinds=KINDS[3:5], pictures_per_kind=4, seed=0)
     draw_catalogue(folder / "queries", kinds=KINDS[:3], pictures_per_kind=2, seed=1)
     shutil.copy(next((folder / "test").rglob("*.jpg")), folder / "query.jpg")

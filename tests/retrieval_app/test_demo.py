@@ -13,7 +13,8 @@ import pytest
 
 from index.errors import InputError
 from index.gallery import Gallery
-from retrieval_app.demo import DemoConfig, format_report, run_demo
+from retrieval_app.demo import DemoConfig, run_demo
+from retrieval_app.demo_report import format_report
 from training.pretrain import PretrainConfig
 
 SMALL = DemoConfig(
@@ -30,7 +31,8 @@ SMALL = DemoConfig(
 @pytest.fixture(scope="module")
 def small_demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any], list[str]]:
     """A finished small demo: its folder, its report, and what it said."""
-    folder, said = tmp_path_factory.mktemp("demo") / "out", []
+    folder = tmp_path_factory.mktemp("demo") / "out"
+    said: list[str] = []
     return folder, run_demo(folder, config=SMALL, say=said.append, progress=lambda *_: None), said
 
 
