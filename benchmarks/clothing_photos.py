@@ -1,8 +1,8 @@
-"""The main job on real photos with their own label noise: train, export, index, search, evaluate, suspicious labels.
+"""The main job on real photos with their own label noise: train, export, index, search, evaluate, audit.
 
-Trains on all folders of the clothing photos (benchmarks/README.md), frozen MobileNetV2, 64-d. Also evaluates the
-untrained baselines of the same backbone through the same export and index, and draws the twelve most suspicious labels
-as one picture.
+Trains on all folders of the clothing photos (benchmarks/README.md), frozen MobileNetV2, 64-d, by the default recipe and
+by the paper's. Also evaluates the untrained baselines of the same backbone through the same export and index, and
+audits the labels.
 
     python -m benchmarks.clothing_photos --out bench/clothing
 """
@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks.record import print_machine, run_retrieval, shared_folder, write_record
 from index.gallery import Gallery
-from retrieval_app.sheets import draw_sheet, find_suspects, neighbour_tiles, suspect_tiles
+from retrieval_app.sheets import draw_sheet, neighbour_tiles
 
 
 def parse_options() -> argparse.Namespace:
@@ -36,13 +36,17 @@ def main() -> None:
     out: Path = options.out
     photos = options.photos or shared_folder() / "data" / "clothing"
     weights = options.weights or shared_folder() / "weights" / "mobilenet_v2_imagenet.safetensors"
-    run, cache = out / "run", out / "cache"
-    shutil.rmtree(run, ignore_errors=True)
+    cache = out / "cache"
     backbone = ("--backbone", options.backbone, "--weights", weights)
-    trained = run_retrieval("train", photos, "--out", run, "--cache", cache, "--seed", options.seed, *backbone)
-    results: dict[str, Any] = {"train": trained.document, "train_peak_mib": round(trained.peak_mib)}
+    results: dict[str, Any] = {}
+    for name, recipe in (("default", ()), ("spa", ("--recipe", "paper", "--no-trial"))):
+        shutil.rmtree(out / f"run-{name}", ignore_errors=True)
+        where = ("--out", out / f"run-{name}", "--cache", cache, "--seed", options.seed)
+        trained = run_retrieval("train", photos, *where, *backbone, *recipe)
+        results[f"train-{name}"] = {**trained.document, "peak_mib": round(trained.peak_mib)}
     exports = {
-        "spa": ("export", run),
+        "default": ("export", out / "run-default"),
+        "spa": ("export", out / "run-spa"),
         "raw": ("export", *backbone),
         "pca-whitened": ("export", *backbone, "--whiten", photos, "--embedding-dim", 64, "--cache", cache),
     }
@@ -58,16 +62,15 @@ def main() -> None:
             "evaluate": evaluated.document,
         }
     query = find_query(photos)
-    searched = run_retrieval("search", out / "gallery-spa", query, "-k", 5)
+    searched = run_retrieval("search", out / "gallery-default", query, "-k", 5)
     results["search"] = {"seconds": searched.seconds, **searched.document}
-    suspects = find_suspects(run / "confidences.csv", count=12)
-    picture = out / "suspects.png"
-    draw_sheet(suspect_tiles(suspects), picture, columns=6, title="The twelve most suspicious labels")
-    gallery = Gallery.open(out / "gallery-spa")
+    audited = run_retrieval("audit", out / "run-default", "--cache", cache)
+    results["audit"] = {"seconds": audited.seconds, "peak_mib": round(audited.peak_mib), **audited.document}
+    gallery = Gallery.open(out / "gallery-default")
     tiles = neighbour_tiles(gallery, gallery.sample(5, seed=options.seed), neighbours=5)
     draw_sheet(tiles, out / "neighbours.png", columns=6, title="Five photos and their nearest others")
     print_machine([options.seed])
-    print_results(results, query=query, picture=picture)
+    print_results(results, query=query, out=out)
     write_record(out / "record.json", settings=vars(options), results=results)
 
 
@@ -77,15 +80,15 @@ def find_query(photos: Path) -> Path:
     return next(path for path in sorted((folder if folder.is_dir() else photos).rglob("*")) if path.is_file())
 
 
-def print_results(results: dict[str, Any], *, query: Path, picture: Path) -> None:
+def print_results(results: dict[str, Any], *, query: Path, out: Path) -> None:
     print(
         "\n| leave-one-out over all photos, % | width | Recall@1 | @2 | @4 | @8 | @16 | MAP@R |\n|" + " --- |" * 8
     )
-    for name in ("spa", "raw", "pca-whitened"):
+    for name in ("default", "spa", "raw", "pca-whitened"):
         scores, width = results[name]["evaluate"], results[name]["export"]["embedding_dim"]
         cells = [*scores["recall"].values(), scores["map_at_r"]]
         print(f"| {name} | {width} | " + " | ".join(f"{100 * cell:.2f}" for cell in cells) + " |")
-    index = results["spa"]["index"]
+    index = results["default"]["index"]
     print(
         f"\nindexed {index['indexed']} photos at {index['images_per_second']:.0f} images/s, "
         f"peak {index['peak_mib']} MiB"
@@ -93,7 +96,9 @@ def print_results(results: dict[str, Any], *, query: Path, picture: Path) -> Non
     print(f"search with {query.parent.name}/{query.name}: {results['search']['seconds']:.2f} s from a cold start")
     for hit in results["search"]["results"]:
         print(f"  {hit['rank']}  {hit['score']:.4f}  {hit['label']:<12} {hit['path']}")
-    print(f"suspicious labels: {picture}; neighbours: {picture.with_name('neighbours.png')}")
+    print(
+        f"suspicious labels: {out / 'run-default' / 'audit' / 'audit.html'}; neighbours: {out / 'neighbours.png'}"
+    )
 
 
 if __name__ == "__main__":

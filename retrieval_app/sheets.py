@@ -48,7 +48,7 @@ def find_suspects(confidences: Path, *, count: int) -> list[Suspect]:
         InputError: the file is missing (a method without a confidence module leaves none).
     """
     if not confidences.is_file():
-        raise InputError(f"{confidences}: no confidences here; only a finished run of --method spa has them")
+        raise InputError(f"{confidences}: no confidences here; methods that train without any leave none")
     with confidences.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
         rows = [
             Suspect(
@@ -64,7 +64,7 @@ def find_suspects(confidences: Path, *, count: int) -> list[Suspect]:
 
 
 def suspect_tiles(suspects: Sequence[Suspect]) -> list[Tile]:
-    """Suspects as tiles: the label as it is, and what the confidence module would say instead."""
+    """Suspects as tiles: the label as it is, and what its confidences say instead."""
     return [
         Tile(
             suspect.path,
