@@ -51,7 +51,10 @@ class LeaveOneOut:
         weights: Tensor | None = None,
         ridge: float | None = None,
     ) -> None:
-        self._unit = nn.functional.normalize(features.float())
+        self._unit, self._width = nn.functional.normalize(features.float()), features.shape[1]
+        if len(features) < self._width:  # the images span N directions at most: the same products, far cheaper
+            basis = torch.linalg.qr(self._unit.double().T).Q  # (F, N)
+            self._unit = self._unit.double() @ basis
         self._labels, self._class_count = labels, class_count
         given = torch.ones(len(labels), device=labels.device) if weights is None else weights
         self._parts = given.double() / given.double().mean()  # (N,) of mean 1
@@ -101,7 +104,8 @@ class LeaveOneOut:
 
     def _solve(self, ridge: float) -> None:
         """The regression under a ridge, and the predictions of the images that are left out with others."""
-        self._shrink = 1 / (self._variances + ridge * self._variances.mean().clamp(min=1e-12))  # (F,)
+        mean_variance = self._variances.sum() / self._width
+        self._shrink = 1 / (self._variances + ridge * mean_variance.clamp(min=1e-12))  # (F,)
         self._weights = self._targets * self._shrink[:, None]  # (F, C) along the axes
         self._joint: dict[int, Tensor] = {}
         for rows in self._together:

@@ -71,6 +71,9 @@ def fit_principal_axes(features: Floats, *, embedding_dim: int) -> PrincipalAxes
         )
     unit = normalise_rows(features)
     mean = unit.mean(axis=0, dtype=np.float64)
+    if count < width:  # the images span fewer directions than there are features: the same axes, far cheaper
+        _, lengths, axes = np.linalg.svd(unit - mean, full_matrices=False)
+        return PrincipalAxes(mean, lengths[:embedding_dim] ** 2 / count, axes[:embedding_dim])
     covariance = np.zeros((width, width))
     for start in range(0, count, 4096):  # blocked: the centred float64 copy of everything is never held
         centred = unit[start : start + 4096] - mean

@@ -74,6 +74,7 @@ def test_the_readme_shows_every_command_of_the_program() -> None:
         assert any(command.startswith(f"retrieval {name}") for command in shown), name
 
 
+@pytest.mark.timeout(1200)  # a dozen trainings with a ResNet-50
 def test_every_command_of_the_readme_runs(folder: Path) -> None:
     environment = {
         **os.environ,

@@ -92,7 +92,7 @@ def test_a_full_disk_is_one_line_too(tmp_path: Path) -> None:
     limit = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000)); "
     code = limit + "from retrieval_app.cli import main; sys.exit(main(sys.argv[1:]))"
     arguments = ["train", "photos", "--weights", "none", "--backbone", "squeezenet1_1", "--out", "run"]
-    arguments += ["--resize", "40", "--crop", "32", "--cache", "cache"]
+    arguments += ["--resize", "40", "--crop", "32", "--cache", "cache", "--embedding-dim", "8"]
     done = subprocess.run(
         [sys.executable, "-c", code, *arguments],
         cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}, capture_output=True, text=True,

@@ -25,7 +25,7 @@ def test_suspects_are_the_least_confident_and_ties_go_to_the_surer_suggestion(tm
 
 
 def test_a_run_without_confidences_is_told_apart(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="--method spa"):
+    with pytest.raises(InputError, match="no confidences here"):
         find_suspects(tmp_path / "confidences.csv", count=12)
 
 
