@@ -22,7 +22,7 @@ from training.config import (
 )
 from training.recipes import DEFAULT, RECIPES, recipe_values
 
-_SEARCHED = {"unseen": "classes held out", "seen": "images held out of the other classes"}
+_SEARCHED = {"unseen": "classes held out", "seen": "images held out of other classes"}
 
 
 def default_cache() -> Path:
@@ -175,7 +175,7 @@ def _format_trial(trial: dict[str, Any] | None, *, method: str) -> list[str]:
         return ["no trial: too few images to hold some out, search them and train on the others"]
     lines = [
         "",
-        f"{'Trial: Recall@1 by the given labels, %':<48}{'trained':>9}{'whitened':>10}{'pca':>7}{'raw':>7}",
+        f"{'Trial: Recall@1 by the given labels, %':<52}{'trained':>9}{'whitened':>10}{'pca':>7}{'raw':>7}",
     ]
     for part, what in _SEARCHED.items():
         if trial[part] is not None:
@@ -183,7 +183,7 @@ def _format_trial(trial: dict[str, Any] | None, *, method: str) -> list[str]:
             values = (found[name] for name in ("trained", "pca-whitened", "pca", "raw"))
             title = f"{what} ({trial[part]['queries']} queries)"
             lines.append(
-                f"{title:<48}" + "".join(f"{100 * v:>{w}.2f}" for v, w in zip(values, (9, 10, 7, 7), strict=True))
+                f"{title:<52}" + "".join(f"{100 * v:>{w}.2f}" for v, w in zip(values, (9, 10, 7, 7), strict=True))
             )
     better = trial["better_untrained"]
     if better is None:
