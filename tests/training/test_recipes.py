@@ -305,7 +305,7 @@ def test_the_text_report_shows_the_trial_and_what_follows(pictures, options, tmp
         expected = [recall[name] for name in ("trained", "pca-whitened", "pca", "raw")]
         assert [float(text) / 100 for text in line.split()[-4:]] == pytest.approx(expected, abs=1e-4)
     assert lines[head + 1].startswith("classes held out")
-    assert lines[head + 2].startswith("images held out of the other classes")
+    assert lines[head + 2].startswith("images held out of other classes")
 
 
 def test_data_too_small_for_a_trial_trains_and_says_so(pictures, cache, tmp_path, capsys) -> None:
@@ -336,11 +336,11 @@ def _part(low: float, high: float) -> dict[str, Any]:
         (_part(-0.1, 0.2), _part(-0.1, 0.2), None, "spa", "training makes no clear difference here"),
         (
             _part(0.1, 0.2), _part(-0.2, -0.1), None, "spa",
-            "training finds more among classes held out, less among images held out of the other classes",
+            "training finds more among classes held out, less among images held out of other classes",
         ),
         (
             _part(-0.1, 0.2), _part(-0.2, -0.1), None, "spa",
-            "training finds about as much among classes held out, less among images held out of the other classes",
+            "training finds about as much among classes held out, less among images held out of other classes",
         ),
         (_part(-0.2, -0.1), None, "pca", "spa", "warning: training does not beat pca of the same width"),
         (_part(-0.2, -0.1), None, "pca", "pca", "so the run's embedding is pca, as --select auto asks"),
