@@ -52,6 +52,7 @@ def test_an_error_of_a_worker_reaches_the_caller_as_it_was() -> None:
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_workers_end_with_their_parent(tmp_path: Path, end: signal.Signals) -> None:
     program = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a background job ignores it
         "from pathlib import Path; from benchmarks.parallel import run_parallel\n"
         "from tests.benchmarks.test_parallel import sleep_long\n"
         f"run_parallel(sleep_long, [(Path({str(tmp_path)!r}), n) for n in range(2)], 'tests', workers=2, threads=1)\n"
