@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import sys
 import time
 import warnings
 from collections.abc import Mapping, Sequence
@@ -24,7 +23,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 import torch
 from cleanlab.count import estimate_joint, num_label_issues
@@ -36,15 +34,14 @@ from sklearn.model_selection import cross_val_predict
 from sklearn.preprocessing import StandardScaler, normalize
 
 from benchmarks.cells import CLEAN, GridFolder, LabelSet, digest, short_name
-from benchmarks.feature_sets import prepare_features
+from benchmarks.feature_sets import prepare_usual_features
 from benchmarks.grid import load_label_set, read_noise
 from benchmarks.parallel import run_parallel
-from benchmarks.record import print_machine, shared_folder, write_atomically, write_record
+from benchmarks.record import ending_in_words, print_machine, write_atomically, write_record
 from index.ahead import usable_cores
 from index.comparison import spread
-from index.errors import InputError, RetrievalError
+from index.errors import InputError
 from index.metrics import ranking_auc
-from index.preprocess import PreprocessConfig
 from training.second_look import judge_twice
 from training.suspicion import suspect_labels
 from training.verdicts import SUSPECT
@@ -128,20 +125,17 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    try:
+    with ending_in_words("audit"):
         run(parse_options(arguments))
-    except (RetrievalError, click.ClickException) as error:
-        sys.exit(f"audit: {error}")
-    except KeyboardInterrupt:
-        print("\nInterrupted; the same command goes on from here.", file=sys.stderr)
-        sys.exit(130)
 
 
 def run(options: argparse.Namespace) -> None:
     """Audit the label sets that have no record yet, and report on all that are asked for."""
     folder = GridFolder(options.out)
     for dataset in options.dataset:
-        prepare(folder, dataset, workers=options.workers)
+        prepare_usual_features(
+            dataset, folder.features(dataset), cache=options.out / "cache", workers=options.workers
+        )
     settings = list(itertools.product(options.dataset, options.noise))
     asked = [LabelSet(dataset, noise, seed) for dataset, noise in settings for seed in options.seeds]
     missing = [(folder, labels) for labels in asked if not record_path(folder, labels).exists()]
@@ -159,16 +153,6 @@ def run(options: argparse.Namespace) -> None:
     peers = {package: version(package) for package in ("cleanlab", "scikit-learn")}
     write_record(folder.results / f"{name}.json", settings={**vars(options), **peers}, results={"rows": rows})
     (folder.results / f"{name}.md").write_text(text + "\n")
-
-
-def prepare(folder: GridFolder, dataset: str, *, workers: int) -> None:
-    """Make a dataset's features as `benchmarks.noisy_retrieval` does by default, where none stand."""
-    if not (folder.features(dataset) / "set.json").exists():
-        prepare_features(
-            dataset, folder.features(dataset), cache=folder.path / "cache", backbone="mobilenet_v2",
-            weights=str(shared_folder() / "weights" / "mobilenet_v2_imagenet.safetensors"),
-            preprocess=PreprocessConfig(resize=256, crop=224), workers=workers,
-        )  # fmt: skip
 
 
 def record_path(folder: GridFolder, labels: LabelSet) -> Path:

@@ -18,19 +18,16 @@ import torch
 
 from benchmarks.cells import CLEAN, GridFolder, LabelSet
 from benchmarks.feature_sets import FeatureSet
-from benchmarks.grid import load_label_set
+from benchmarks.grid import load_label_set, train_run
 from benchmarks.record import print_machine, write_record
 from index.comparison import paired_bootstrap, spread
 from index.console import build_config
 from index.exact import NO_ID
 from training.audit_report import KEEP, RELABEL
 from training.config import TrainConfig
-from training.heads import find_beliefs, needs_beliefs, train_head
 from training.machine import resolve_device
-from training.phases import PhaseContext
 from training.recipes import recipe_values
 from training.second_look import judge_twice
-from training.sources import CachedSource
 from training.suspicion import suspect_labels
 from training.validate import ValidationSet, embed_features
 from training.verdicts import give_verdicts
@@ -119,14 +116,10 @@ def _hits(features: FeatureSet, labels: np.ndarray, values: dict[str, Any]) -> n
     recipe = recipe_values(values["recipe"], method=values.get("method"))
     run = {"backbone": "", "weights": "", "validate_every": 1}
     config = build_config(TrainConfig, {**recipe, **values, **run})
-    kept, device = np.flatnonzero(labels != NO_ID), resolve_device("auto")
+    kept = np.flatnonzero(labels != NO_ID)
     classes, numbers = np.unique(labels[kept], return_inverse=True)
-    source = CachedSource(torch.from_numpy(features.train[kept])[:, None].to(device))
-    given = torch.from_numpy(numbers.astype(np.int64)).to(device)
-    context = PhaseContext(seed=config.seed, device=device, checkpoint=None)
-    parts: dict[str, Any] = {"class_count": len(classes), "config": config, "context": context}
-    beliefs = find_beliefs(source, given, **parts) if needs_beliefs(config) else None
-    head, _ = train_head(source, given, **parts, beliefs=beliefs)
+    given = torch.from_numpy(numbers.astype(np.int64)).to(resolve_device("auto"))
+    head, _ = train_run(features.train[kept], given, class_count=len(classes), config=config)
     validation = ValidationSet(features.test, features.test_labels, features.is_gallery, (1,))
     return validation.score(embed_features(head, features.test)).hits[1]
 

@@ -153,6 +153,16 @@ def prepare_features(
     write_atomically(folder / "set.json", lambda file: file.write(json.dumps(document).encode()))
 
 
+def prepare_usual_features(name: str, folder: Path, *, cache: Path, workers: int) -> None:
+    """Features of the frozen MobileNetV2, as the grid makes them unless told otherwise; those that stand are taken."""
+    if not (folder / "set.json").exists():
+        weights = str(shared_folder() / "weights" / "mobilenet_v2_imagenet.safetensors")
+        prepare_features(
+            name, folder, cache=cache, backbone="mobilenet_v2", weights=weights, workers=workers,
+            preprocess=PreprocessConfig(resize=256, crop=224),
+        )  # fmt: skip
+
+
 @lru_cache(maxsize=4)
 def load_features(folder: Path) -> FeatureSet:
     """What `prepare_features` wrote; kept, as a worker asks for the same set again and again."""

@@ -183,7 +183,7 @@ def _train(
     device, confidences, rows = resolve_device("auto"), None, None
     labels = torch.from_numpy(noisy).to(device)
     if cell.method == RECIPE:
-        return _train_recipe(cell, features=features, labels=labels, device=device)
+        return _train_recipe(cell, features=features, labels=labels)
     if cell.needs_confidences:
         values = np.load(folder.confidences(cell.labels), mmap_mode="r")
         if cell.method.endswith(FILTERED):
@@ -210,17 +210,26 @@ def _train(
     return head, len(labels) if rows is None else len(rows)
 
 
-def _train_recipe(
-    cell: Cell, *, features: FeatureSet, labels: torch.Tensor, device: torch.device
-) -> tuple[Head, int]:
+def _train_recipe(cell: Cell, *, features: FeatureSet, labels: torch.Tensor) -> tuple[Head, int]:
     """`retrieval train` as it comes, on features at hand."""
     method = cell.settings.get("method")
     values = {**recipe_values("default", method=method), **cell.settings, "embedding_dim": cell.width}
     run = {"backbone": "", "weights": "", "seed": cell.labels.seed, "recipe": "default", "validate_every": 1}
-    config = build_config(TrainConfig, {**values, **run})
-    source = CachedSource(torch.from_numpy(features.train)[:, None].to(device))
-    context = PhaseContext(seed=cell.labels.seed, device=device, checkpoint=None)
-    parts = {"class_count": len(features.classes), "config": config, "context": context}
+    return train_run(
+        features.train,
+        labels,
+        class_count=len(features.classes),
+        config=build_config(TrainConfig, {**values, **run}),
+    )
+
+
+def train_run(
+    features: np.ndarray, labels: torch.Tensor, *, class_count: int, config: TrainConfig
+) -> tuple[Head, int]:
+    """Both phases of a run on (N, F) features at hand, (N,) labels in 0..C-1; the head, and how many images it saw."""
+    source = CachedSource(torch.from_numpy(features)[:, None].to(labels.device))
+    context = PhaseContext(seed=config.seed, device=labels.device, checkpoint=None)
+    parts: dict[str, Any] = {"class_count": class_count, "config": config, "context": context}
     beliefs = find_beliefs(source, labels, **parts) if needs_beliefs(config) else None
     return train_head(source, labels, **parts, beliefs=beliefs)
 

@@ -16,12 +16,10 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 
 from benchmarks.cells import CLEAN, FILTERED, RECIPE, GridFolder, digest, result_name
@@ -30,12 +28,12 @@ from benchmarks.feature_sets import prepare_features
 from benchmarks.grid import load_label_set, read_noise, run_cells
 from benchmarks.pictures import draw_retrieval_grid
 from benchmarks.plots import plot_confidences, plot_experiment, plot_noise
-from benchmarks.record import print_machine, shared_folder, write_record
+from benchmarks.record import ending_in_words, print_machine, shared_folder, write_record
 from benchmarks.reports import format_experiment, format_leads, format_noises, summarise_experiment
 from benchmarks.tuning import tune
 from index.ahead import usable_cores
 from index.console import build_config
-from index.errors import InputError, RetrievalError
+from index.errors import InputError
 from index.model_file import hash_file
 from index.preprocess import PreprocessConfig
 from training.loss_config import LIBRARY_METHODS, METHODS, TRAINED_METHODS, UNTRAINED_METHODS, LossConfig
@@ -104,13 +102,8 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    try:
+    with ending_in_words("noisy_retrieval"):
         run(parse_options(arguments))
-    except (RetrievalError, click.ClickException) as error:
-        sys.exit(f"noisy_retrieval: {error}")
-    except KeyboardInterrupt:
-        print("\nInterrupted; the same command goes on from here.", file=sys.stderr)
-        sys.exit(130)
 
 
 def run(options: argparse.Namespace) -> None:

@@ -14,28 +14,25 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 
 from benchmarks.cells import GridFolder, LabelSet, digest, file_name, short_name
-from benchmarks.feature_sets import prepare_features
+from benchmarks.feature_sets import prepare_usual_features
 from benchmarks.grid import load_label_set, read_noise
 from benchmarks.parallel import run_parallel
 from benchmarks.recipe_heads import MAKERS, TrainingPart
 from benchmarks.recipe_variations import RECIPE_NAME, list_variations
-from benchmarks.record import print_machine, shared_folder, write_atomically, write_record
+from benchmarks.record import ending_in_words, print_machine, write_atomically, write_record
 from index.ahead import usable_cores
 from index.comparison import paired_bootstrap
-from index.errors import InputError, RetrievalError
+from index.errors import InputError
 from index.exact import Floats
-from index.preprocess import PreprocessConfig
 from training.model import Head
 from training.projection import normalise_rows
 from training.trial import Split, split_for_trial
@@ -89,25 +86,17 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    try:
+    with ending_in_words("recipe"):
         run(parse_options(arguments))
-    except (RetrievalError, click.ClickException) as error:
-        sys.exit(f"recipe: {error}")
-    except KeyboardInterrupt:
-        print("\nInterrupted; the same command goes on from here.", file=sys.stderr)
-        sys.exit(130)
 
 
 def run(options: argparse.Namespace) -> None:
     """Prepare, train what is missing, and report a table for every noise."""
     folder = GridFolder(options.out)
     for dataset in options.dataset:
-        if not (folder.features(dataset) / "set.json").exists():
-            weights = str(shared_folder() / "weights" / "mobilenet_v2_imagenet.safetensors")
-            prepare_features(
-                dataset, folder.features(dataset), cache=options.out / "cache", backbone="mobilenet_v2",
-                weights=weights, workers=options.workers, preprocess=PreprocessConfig(resize=256, crop=224),
-            )  # fmt: skip
+        prepare_usual_features(
+            dataset, folder.features(dataset), cache=options.out / "cache", workers=options.workers
+        )
     sets = [LabelSet(*each) for each in itertools.product(options.dataset, options.noise, options.seeds)]
     attempts = [attempt for labels in sets for attempt in list_attempts(folder, labels, options)]
     run_parallel(run_split, _list_tasks(folder, attempts), "splits", workers=options.workers, threads=1)

@@ -9,11 +9,16 @@ import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, BinaryIO
+
+import click
+
+from index.errors import RetrievalError
 
 PACKAGES = ("torch", "torchvision", "faiss-cpu", "faiss-gpu", "onnxruntime", "onnxruntime-gpu", "numpy", "pillow")
 
@@ -109,6 +114,18 @@ def unpack(archive: Path, folder: Path) -> Path:
             tar.extractall(folder, filter="data")
         marker.touch()
     return folder
+
+
+@contextmanager
+def ending_in_words(script: str) -> Iterator[None]:
+    """An error that a user can mend, or Ctrl-C, ends the script in one line; its records let it go on."""
+    try:
+        yield
+    except (RetrievalError, click.ClickException) as error:
+        sys.exit(f"{script}: {error}")
+    except KeyboardInterrupt:
+        print("\nInterrupted; the same command goes on from here.", file=sys.stderr)
+        sys.exit(130)
 
 
 def print_machine(seeds: Sequence[int]) -> None:

@@ -43,6 +43,11 @@ class FixedConfidences:
     def batch(self, rows: Tensor, features: Tensor) -> Tensor:
         return self.values[rows]
 
+    def blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """(rows, (B, C)) of all images in order, a block at a time."""
+        for rows in torch.arange(len(self.values), device=self.values.device).split(4096):
+            yield rows, self.values[rows]
+
 
 class LeaveOneOutConfidences:
     """Those of a classifier that has seen all images but the one asked for; the view does not matter."""
@@ -102,7 +107,7 @@ def believe_others(source: FeatureSource, labels: Tensor, *, class_count: int, g
     values = len(source.centre) * class_count
     if values <= _FIXED_VALUES:
         fixed = FixedConfidences(torch.cat([confidences for _, confidences in judge.blocks()]))
-        return Beliefs(judge.own, fixed, judge)
+        return Beliefs(fixed.values.gather(1, labels[:, None])[:, 0], fixed, fixed)
     return Beliefs(judge.own, LeaveOneOutConfidences(judge), judge)
 
 
