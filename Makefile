@@ -1,5 +1,6 @@
 # make demo   set up, then the whole story offline on pictures it draws itself
 # make test   set up, then ruff, mypy, import-linter and the tests
+# make test-slow, make test-kills   what takes longer: whole demos, and 200 kills of a writer at random moments
 PYTHON ?= python3
 BIN := .venv/bin
 ACCELERATOR := $(shell nvidia-smi >/dev/null 2>&1 && echo gpu || echo cpu)
@@ -7,7 +8,7 @@ STAMP := .venv/installed-$(ACCELERATOR)
 # Spinning OpenMP threads starve small machines; set before any library is imported.
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: demo test test-slow lint setup clean
+.PHONY: demo test test-slow test-kills lint setup clean
 
 demo: $(STAMP)
 	$(BIN)/retrieval demo --out demo-out --no-serve
@@ -17,6 +18,9 @@ test: lint
 
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -m slow
+
+test-kills: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.kills --kills 200 --seed 0
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

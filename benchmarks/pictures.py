@@ -11,6 +11,8 @@ from benchmarks.cells import GridFolder, short_name
 from benchmarks.experiments import Experiment
 from benchmarks.feature_sets import FeatureSet, load_features
 from index.errors import InputError
+from index.images import printable_path
+from index.items import Place
 from retrieval_app.sheets import QUERY, RIGHT, WRONG, Tile, draw_sheet
 
 
@@ -61,9 +63,13 @@ def _read_neighbours(
 
 def _list_tiles(features: FeatureSet, query: int, neighbours: Sequence[int], *, method: str) -> list[Tile]:
     label = features.test_names[query]
-    tiles = [Tile(Path(features.test_paths[query]), (f"query: {label}", method), QUERY)]
+    tiles = [Tile(_place(features.test_paths[query]), (f"query: {label}", method), QUERY)]
     for rank, row in enumerate(neighbours, start=1):
         other = features.test_names[row]
         border = RIGHT if other == label else WRONG
-        tiles.append(Tile(Path(features.test_paths[row]), (f"{rank}. {other}",), border))
+        tiles.append(Tile(_place(features.test_paths[row]), (f"{rank}. {other}",), border))
     return tiles
+
+
+def _place(path: str) -> Place:
+    return Place(Path(path), printable_path(path))

@@ -43,7 +43,8 @@ def run_retrieval(*arguments: str | Path) -> Measured:
     started = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    output = process.stdout.read()
+    with process.stdout:
+        output = process.stdout.read()
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     seconds = time.perf_counter() - started

@@ -16,6 +16,7 @@ import torch
 from export.parity import check_parity
 from index.errors import InputError
 from index.model_file import INPUT_NAME, METADATA_KEY, OUTPUT_NAME, ModelContract, hash_file
+from index.model_seal import seal_model
 from index.preprocess import Pixels
 from training.model import EmbeddingModel
 
@@ -101,7 +102,7 @@ def _write(model: EmbeddingModel, path: Path, *, contract: ModelContract) -> Non
     onnx.helper.set_model_props(proto, {METADATA_KEY: contract.to_json()})
     _forget_source_lines(proto)
     onnx.checker.check_model(proto)
-    path.write_bytes(proto.SerializeToString())
+    path.write_bytes(seal_model(proto.SerializeToString()))
 
 
 def _forget_source_lines(proto: onnx.ModelProto) -> None:

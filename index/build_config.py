@@ -1,4 +1,4 @@
-"""The options of `retrieval index build`, in a module that loads nothing heavy."""
+"""The options of the commands that embed images, in a module that loads nothing heavy."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ from dataclasses import dataclass, field
 from index.errors import InputError
 from index.limits import MAX_PIXELS
 
+DEDUP = ("off", "exact", "near")
+
 
 @dataclass(frozen=True, slots=True)
 class BuildConfig:
-    """How a gallery is built; nothing here changes a vector beyond its last bits."""
+    """How images are embedded; nothing here changes a vector."""
 
     batch_size: int = field(default=32, metadata={"help": "Images the model takes at once."})
     workers: int = field(default=0, metadata={"help": "Threads that decode images; 0 is one per usable core."})
     checkpoint_images: int = field(
-        default=1024,
-        metadata={"help": "Files between two checkpoints: the most that a killed build does again."},
+        default=256,
+        metadata={"help": "Images between two checkpoints: the most that a killed command does again."},
     )
+    checkpoint_seconds: float = field(default=5.0, metadata={"help": "Seconds between two checkpoints, at most."})
     max_pixels: int = field(
         default=MAX_PIXELS, metadata={"help": "Images of more pixels than this (width x height) are skipped."}
     )
@@ -27,8 +30,10 @@ class BuildConfig:
             "batch_size": (1, 4096),
             "workers": (0, 256),
             "checkpoint_images": (1, 1_000_000),
+            "checkpoint_seconds": (0, 86_400),
             "max_pixels": (1, MAX_PIXELS),
         }
         for name, (low, high) in ranges.items():
             if not low <= getattr(self, name) <= high:
-                raise InputError(f"{name} must be a whole number in {low}..{high}, got {getattr(self, name)}")
+                kind = "number" if name == "checkpoint_seconds" else "whole number"
+                raise InputError(f"{name} must be a {kind} in {low}..{high}, got {getattr(self, name)}")

@@ -1,59 +1,79 @@
-"""The catalogue of a gallery: one SQLite row for every file found, whether it could be used or not."""
+"""The catalogue of a gallery, for readers: one SQLite row for every item found, and where the items come from."""
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from index.errors import GalleryDamagedError
-from index.images import FoundFile, printable_path
+import numpy as np
+import numpy.typing as npt
 
-_SCHEMA = """
-CREATE TABLE images (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,  -- of the vector too; never reused
-    path BLOB NOT NULL UNIQUE,             -- bytes of the '/'-separated path below the source folder
-    size_bytes INTEGER NOT NULL,
-    mtime_ns INTEGER NOT NULL,
-    sha256 TEXT,                           -- of the file, once it was read and decoded
-    status TEXT NOT NULL CHECK (status IN ('pending', 'indexed', 'skipped')),
-    reason TEXT,                           -- why it was skipped, one of index.images.REASONS
-    detail TEXT,
-    label TEXT
-);
-CREATE INDEX images_by_status ON images (status, id);
-"""
-_COLUMNS = "id, path, size_bytes, mtime_ns, sha256, status, reason, detail, label"
-_IDENTITY = "id, path, size_bytes, mtime_ns, status, reason, label"  # what makes two catalogues the same
+from index.catalog_schema import MIGRATIONS, read_version
+from index.errors import GalleryDamagedError, GalleryError
+from index.exact import Ids
+from index.images import printable_path
+from index.items import Place, locate
+from index.sources import Source
+
+STATUSES = ("pending", "indexed", "duplicate", "skipped")
+COLUMNS = (
+    "id, source, path, archive, starts_at, size_bytes, mtime_ns, sha256, phash, status, reason, detail, keeper, "
+    "label, metadata"
+)
 _PAGE_ROWS = 4096
+_DISK_TROUBLES = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_NOMEM")
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogRow:
-    """One file: `path` is relative and '/'-separated, with undecodable bytes as surrogates (`os.fsdecode`)."""
+    """One item.
+
+    `path` is '/'-separated below its source's root, with undecodable bytes as surrogates; `starts_at` is the member's
+    offset in its `archive`; `keeper` the indexed image that a duplicate repeats.
+    """
 
     id: int
+    source: int
     path: str
+    archive: str | None
+    starts_at: int | None
     size_bytes: int
     mtime_ns: int
     sha256: str | None
+    phash: int | None
     status: str
     reason: str | None
     detail: str | None
+    keeper: int | None
     label: str | None
+    metadata_json: str | None
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """The item's metadata, JSON values by name; empty without."""
+        return json.loads(self.metadata_json) if self.metadata_json else {}
+
+    def locate(self, root: Path) -> Place:
+        """Where its bytes are, in a source of this root."""
+        return locate(
+            root, self.path, archive=self.archive, offset=self.starts_at, size_bytes=self.size_bytes,
+            mtime_ns=self.mtime_ns,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class FileResult:
-    """What became of one pending file: indexed where `reason` is None, else skipped."""
+class Fingerprints:
+    """(N,) int64 ids, (N,) int64 perceptual hashes, and (N,) bool whether there is a label."""
 
-    id: int
-    sha256: str | None = None
-    reason: str | None = None
-    detail: str | None = None
+    ids: Ids
+    hashes: Ids
+    labelled: npt.NDArray[np.bool_]
 
 
 @contextmanager
@@ -63,54 +83,85 @@ def read_catalog(path: Path) -> Iterator[Catalog]:
     Raises:
         GalleryError: SQLite cannot read it.
     """
-    yield from _opened(path, uri=f"{path.absolute().as_uri()}?mode=ro&immutable=1")
+    with opened(path, query="mode=ro&immutable=1") as connection:
+        if read_version(connection) < len(MIGRATIONS):
+            raise GalleryError(
+                printable_path(str(path)), "an earlier program made it: run `retrieval index update`"
+            )
+        yield Catalog(connection)
 
 
 @contextmanager
-def write_catalog(path: Path) -> Iterator[Catalog]:
-    """Open the catalogue of a build in progress, made if there is none.
+def opened(path: Path, *, query: str) -> Iterator[sqlite3.Connection]:
+    """A connection without implicit transactions; SQLite's errors become ours.
 
     Raises:
-        GalleryError: SQLite cannot read or write it.
+        GalleryError: the disk is full or fails; the rows are as after the last transaction.
+        GalleryDamagedError: the file is no sound catalogue.
     """
-    yield from _opened(path, uri=f"{path.absolute().as_uri()}?mode=rwc")
-
-
-def _opened(path: Path, *, uri: str) -> Iterator[Catalog]:
+    shown = printable_path(str(path))
     try:
+        uri = f"{path.absolute().as_uri()}?{query}"
         with closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection:
-            yield Catalog(connection)
+            yield connection
     except sqlite3.Error as error:
-        raise GalleryDamagedError(printable_path(str(path)), f"the catalogue cannot be used: {error}") from error
+        if (getattr(error, "sqlite_errorname", None) or "").startswith(_DISK_TROUBLES):
+            advice = "what is done is kept; mend the cause and run the same command again"
+            raise GalleryError(shown, f"cannot be written or read: {error}; {advice}") from error
+        raise GalleryDamagedError(shown, f"the catalogue cannot be used: {error}") from error
 
 
 class Catalog:
-    """The rows of one open catalogue; get one from `read_catalog` or `write_catalog`."""
+    """The rows of one open catalogue; get one from `read_catalog`."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
-    def rows(self, *, status: str | None = None) -> Iterator[CatalogRow]:
-        """Every row, or those of one status, in id order; rows may be written meanwhile."""
-        last = -1
-        while page := self._connection.execute(
-            f"SELECT {_COLUMNS} FROM images WHERE id > ? AND (? IS NULL OR status = ?) ORDER BY id LIMIT ?",
-            (last, status, status, _PAGE_ROWS),
-        ).fetchall():
-            yield from map(_row, page)
-            last = page[-1][0]
+    def rows(
+        self, *, status: str | None = None, label: str | None = None, after: int = -1, limit: int | None = None
+    ) -> Iterator[CatalogRow]:
+        """Rows in id order, of one status and label where given, from the first id above `after`; at most `limit`.
+
+        Rows may be written meanwhile.
+        """
+        wanted, values = ["id > ?"], [] if status is None else [status]
+        if status is not None:
+            wanted.append("status = ?")
+        if label is not None:
+            wanted.append("label = ?")
+            values.append(label)
+        query = f"SELECT {COLUMNS} FROM images WHERE {' AND '.join(wanted)} ORDER BY id LIMIT ?"
+        left = limit
+        while left is None or left > 0:
+            size = _PAGE_ROWS if left is None else min(left, _PAGE_ROWS)
+            page = self._connection.execute(query, (after, *values, size)).fetchall()
+            yield from map(make_row, page)
+            if len(page) < size:
+                return
+            after, left = page[-1][0], None if left is None else left - size
 
     def find(self, ids: Iterable[int]) -> dict[int, CatalogRow]:
         """The indexed rows of these ids, by id; unknown ids are left out."""
         listed = "[" + ",".join(str(int(i)) for i in ids) + "]"
         chosen = "status = 'indexed' AND id IN (SELECT value FROM json_each(?))"
-        query = f"SELECT {_COLUMNS} FROM images WHERE {chosen}"
-        return {row[0]: _row(row) for row in self._connection.execute(query, (listed,))}
+        query = f"SELECT {COLUMNS} FROM images WHERE {chosen}"
+        return {row[0]: make_row(row) for row in self._connection.execute(query, (listed,))}
 
     def indexed_ids(self) -> list[int]:
         """Ids of the indexed rows in rising order."""
         query = "SELECT id FROM images WHERE status = 'indexed' ORDER BY id"
         return [row[0] for row in self._connection.execute(query)]
+
+    def fingerprints(self) -> Fingerprints:
+        """What duplicates are found by, of the indexed rows in rising order of ids."""
+        query = "SELECT id, phash, label IS NOT NULL FROM images WHERE status = 'indexed' ORDER BY id"
+        table: Ids = np.array(self._connection.execute(query).fetchall(), dtype=np.int64).reshape(-1, 3)
+        return Fingerprints(table[:, 0].copy(), table[:, 1].copy(), table[:, 2] == 1)
+
+    def labels(self, *, status: str) -> list[str | None]:
+        """The labels of the rows of one status, in id order."""
+        query = "SELECT label FROM images WHERE status = ? ORDER BY id"
+        return [row[0] for row in self._connection.execute(query, (status,))]
 
     def count(self, status: str) -> int:
         """Rows of one status."""
@@ -122,96 +173,59 @@ class Catalog:
         query = "SELECT reason, count(*) FROM images WHERE status = 'skipped' GROUP BY reason ORDER BY reason"
         return dict(self._connection.execute(query).fetchall())
 
+    def indexed_by_source(self) -> dict[int, int]:
+        """Indexed rows by the number of their source; sources without any are left out."""
+        query = "SELECT source, count(*) FROM images NOT INDEXED WHERE status = 'indexed' GROUP BY source"
+        return dict(self._connection.execute(query).fetchall())
+
+    def indexed_labels(self, *, limit: int) -> tuple[int, int, dict[str, int]]:
+        """Of the indexed rows: the number of labels, of rows that have one, and of rows by each of the largest."""
+        query = (
+            "SELECT label, rows, count(*) OVER (), sum(rows) OVER () FROM (SELECT label, count(*) AS rows "
+            "FROM images NOT INDEXED WHERE status = 'indexed' AND label IS NOT NULL GROUP BY label) "
+            "ORDER BY rows DESC, label LIMIT ?"
+        )
+        largest = self._connection.execute(query, (limit,)).fetchall()
+        labels, labelled = largest[0][2:] if largest else (0, 0)
+        return labels, labelled, {label: rows for label, rows, _, _ in largest}
+
+    def count_orphans(self) -> int:
+        """Duplicates that repeat no indexed row; a sound catalogue has none."""
+        query = (
+            "SELECT count(*) FROM images d LEFT JOIN images k ON k.id = d.keeper AND k.status = 'indexed' "
+            "WHERE d.status = 'duplicate' AND k.id IS NULL"
+        )
+        return int(self._connection.execute(query).fetchone()[0])
+
     def next_id(self) -> int:
-        """The id that the next new file gets."""
+        """The id that the next new item gets."""
         row = self._connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'images'").fetchone()
         return 1 if row is None else int(row[0]) + 1
 
-    def prepare(self) -> None:
-        """Make the tables of a build in progress; rows of an earlier version stay, skipped ones are retried."""
-        if not self._connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'images'").fetchone():
-            self._connection.executescript(_SCHEMA)
-        with self._transaction():
-            self._connection.execute("CREATE TABLE checkpoints (name TEXT PRIMARY KEY)")
-            self._connection.execute(
-                "UPDATE images SET status = 'pending', reason = NULL, detail = NULL WHERE status = 'skipped'"
-            )
+    def sources(self) -> dict[int, Source]:
+        """The sources by number, in the order they were added."""
+        rows = self._connection.execute("SELECT id, kind, location FROM sources ORDER BY id")
+        return {number: Source(kind=kind, location=os.fsdecode(location)) for number, kind, location in rows}
 
-    def record_found(self, files: Iterable[FoundFile], *, label_of: Callable[[str], str | None]) -> None:
-        """Bring the rows in line with a walk of the folder, all or nothing.
+    def setting(self, name: str) -> str | None:
+        """A setting that later commands on the gallery go on with; None where it was never given."""
+        row = self._connection.execute("SELECT value FROM settings WHERE name = ?", (name,)).fetchone()
+        return None if row is None else str(row[0])
 
-        Files of unchanged size and time keep their row; changed ones get a new id; rows of vanished ones go.
+    def check(self) -> None:
+        """Let SQLite look for damage.
+
+        Raises:
+            sqlite3.DatabaseError: it found some.
         """
-        with self._transaction():
-            self._connection.execute("CREATE TEMP TABLE found (path BLOB PRIMARY KEY) WITHOUT ROWID")
-            for file in files:
-                self._record_file(file, label=label_of(file.relative_path))
-            self._connection.execute("DELETE FROM images WHERE path NOT IN (SELECT path FROM found)")
-            self._connection.execute("DROP TABLE found")
-
-    def _record_file(self, file: FoundFile, *, label: str | None) -> None:
-        path, problem = os.fsencode(file.relative_path), file.problem
-        execute = self._connection.execute
-        execute("INSERT INTO found VALUES (?)", (path,))
-        known = execute("SELECT id, size_bytes, mtime_ns, label FROM images WHERE path = ?", (path,)).fetchone()
-        if known is not None and known[1:3] != (file.size_bytes, file.mtime_ns):
-            execute("DELETE FROM images WHERE id = ?", (known[0],))
-            known = None
-        if known is None:
-            execute(
-                "INSERT INTO images (path, size_bytes, mtime_ns, status, label) VALUES (?, ?, ?, 'pending', ?)",
-                (path, file.size_bytes, file.mtime_ns, label),
-            )
-        elif known[3] != label:
-            execute("UPDATE images SET label = ? WHERE id = ?", (label, known[0]))
-        if problem is not None:
-            execute(
-                "UPDATE images SET status = 'skipped', sha256 = NULL, reason = ?, detail = ? WHERE path = ?",
-                (problem.reason, problem.detail, path),
-            )
-
-    def record_results(self, results: Iterable[FileResult], *, checkpoint: str | None) -> None:
-        """Settle pending files together with the name of the checkpoint of their vectors (None: no vectors)."""
-        with self._transaction():
-            self._connection.executemany(
-                "UPDATE images SET status = ?, sha256 = ?, reason = ?, detail = ? WHERE id = ?",
-                (
-                    ("indexed" if r.reason is None else "skipped", r.sha256, r.reason, r.detail, r.id)
-                    for r in results
-                ),
-            )
-            if checkpoint is not None:
-                self._connection.execute("INSERT INTO checkpoints VALUES (?)", (checkpoint,))
-
-    def checkpoints(self) -> list[str]:
-        """Names of the checkpoints whose rows are recorded; any other checkpoint file is a leftover."""
-        return [row[0] for row in self._connection.execute("SELECT name FROM checkpoints ORDER BY name")]
-
-    def same_as(self, other: Path) -> bool:
-        """Whether a finished catalogue has the same files, ids, outcomes and labels."""
-        self._connection.execute("ATTACH ? AS other", (f"{other.absolute().as_uri()}?mode=ro&immutable=1",))
-        mine, theirs = (f"SELECT {_IDENTITY} FROM {schema}.images" for schema in ("main", "other"))
-        query = f"SELECT EXISTS ({mine} EXCEPT {theirs}) OR EXISTS ({theirs} EXCEPT {mine})"
-        different = bool(self._connection.execute(query).fetchone()[0])
-        self._connection.execute("DETACH other")
-        return not different
-
-    def write_finished(self, path: Path) -> None:
-        """Write a compact copy for a finished version."""
-        self._connection.execute("VACUUM INTO ?", (os.fspath(path),))
-        with closing(sqlite3.connect(path, isolation_level=None)) as copy:
-            copy.execute("DROP TABLE checkpoints")
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._connection.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-        except BaseException:  # an interrupt too must leave the rows as they were
-            self._connection.execute("ROLLBACK")
-            raise
-        self._connection.execute("COMMIT")
+        found = self._connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if found != "ok":
+            raise sqlite3.DatabaseError(found)
 
 
-def _row(values: tuple[int, bytes, int, int, str, str, str, str, str]) -> CatalogRow:
-    return CatalogRow(values[0], os.fsdecode(values[1]), *values[2:])
+def make_row(values: tuple[Any, ...]) -> CatalogRow:
+    """The row of a query for `COLUMNS`."""
+    number, source, path, archive, *others = values
+    return CatalogRow(
+        number, source, os.fsdecode(path), None if archive is None else os.fsdecode(archive), *others
+    )

@@ -1,64 +1,71 @@
-"""The commands `retrieval index`, `retrieval search` and `retrieval evaluate`."""
+"""The group `retrieval index`: the commands that write a gallery; those that look at one are in `index.inspect_cli`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from index.ahead import usable_cores
-from index.build_config import BuildConfig
+from index.build_config import DEDUP, BuildConfig
 from index.console import (
+    GroupedCommand,
     NumberList,
     build_config,
     config_options,
     emit,
     output_options,
     progress_bar,
-    progress_bars,
 )
+from index.duplicate_config import DuplicateConfig
+from index.inspect_cli import export_vectors, info, list_items, verify
+from index.text_table import align
 
 if TYPE_CHECKING:
     from index.build import BuildReport
-    from index.console import BeginBar
-    from index.evaluate import Evaluation
-    from index.gallery import Hit
 
 _PATH = click.Path(path_type=Path, readable=False)  # what cannot be read gets our own message
-_K_SET_NAMES = "webvision, tiny-imagenet, cub-200-2011, cars-196, sop, in-shop"
-_WORST_LABELS = 5
-_MIN_LABELS_TO_RANK = 6  # below it a list of the worst would be nearly all labels
+_SOURCE_HELP = "folders, .tar or .zip archives, globs, .txt lists, .csv or .parquet tables, single images"
 
 
 @click.group(name="index")
 def index_group() -> None:
-    """Build searchable galleries from folders of images, and check them."""
+    """Build searchable galleries from folders of images, keep them up to date, and check them.
+
+    Every command can be stopped at any moment, and goes on where it was when it is run again.
+    """
 
 
-@index_group.command(name="build")
+for _command in (info, list_items, verify, export_vectors):
+    index_group.add_command(_command)
+
+
+def _strict_option(command: Any) -> Any:
+    text = "Exit with 1 where any item was skipped (the gallery is made all the same)."
+    return click.option("--strict", is_flag=True, help=text)(command)
+
+
+@index_group.command(name="build", cls=GroupedCommand)
 @click.argument("model", type=_PATH)
-@click.argument("folder", type=_PATH)
+@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
 @click.option("--out", type=_PATH, required=True, metavar="GALLERY", help="The gallery folder to make or update.")
 @click.option(
     "--labels",
     "labels_file",
     type=_PATH,
     metavar="FILE",
-    help="CSV or Parquet file with the columns path,label. Without it, the first folder below FOLDER is the label.",
+    help="CSV or Parquet file with the columns path,label, which goes before all other labels. Without it, the first "
+    "folder below a source is the label, or what a table or sidecar file says.",
 )
 @click.option(
-    "--strict",
-    is_flag=True,
-    help="Exit with 1 where any file was skipped (the gallery is made all the same).",
+    "--dedup",
+    type=click.Choice(DEDUP),
+    default="off",
+    show_default=True,
+    help="Set images aside that repeat another one: the same bytes, or nearly the same picture too.",
 )
-@click.option(
-    "--moved",
-    is_flag=True,
-    help="The folder was moved: take FOLDER as the place of this gallery's photos.",
-)
-@config_options(BuildConfig)
+@_strict_option
+@config_options(BuildConfig, DuplicateConfig)
 @output_options
 @click.pass_context
 def build(
@@ -66,280 +73,247 @@ def build(
     /,
     *,
     model: Path,
-    folder: Path,
+    sources: tuple[str, ...],
     out: Path,
     labels_file: Path | None,
+    dedup: str,
     strict: bool,
-    moved: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Embed every image below FOLDER with MODEL and make the gallery.
+    """Embed every image of the SOURCEs with MODEL and make the gallery.
 
-    Files that cannot be used are skipped and recorded with the reason. A build that was stopped continues when it
-    is run again; a finished gallery is brought up to date, and only new or changed images are embedded. Of the
-    older versions only the one before the new one is kept: a program that has it open keeps working.
+    A SOURCE is a folder, a .tar or .zip archive (read in place, with the .json, .txt and .cls files of WebDataset and
+    img2dataset), a glob, a .txt list of paths, a .csv or .parquet table with a column `path` (`label` and any others
+    are kept as metadata), or an image.
+
+    Every item ends as indexed, as a duplicate, or as skipped with a reason. A build that was stopped continues when it
+    is run again; a finished gallery is brought up to date, and only new or changed images are embedded. Programs that
+    have a version open keep it.
 
     \b
     Examples:
       retrieval index build model.onnx photos --out gallery
-      retrieval index build model.onnx photos --out gallery --labels labels.csv --strict
-      retrieval index build model.onnx /new/place/photos --out gallery --moved
+      retrieval index build model.onnx photos more-photos 'shards/*.tar' --out gallery --dedup near
+      retrieval index build model.onnx products.csv --out gallery --strict
     """
     from index.build import build_gallery
 
-    config = build_config(BuildConfig, options)
-    with progress_bar("Indexing", unit="files") as progress:
+    config, duplicates = build_config(BuildConfig, options), build_config(DuplicateConfig, options)
+    with progress_bar("Indexing") as progress:
         report = build_gallery(
             model_path=model,
-            folder=folder,
+            sources=sources,
             out=out,
             labels_file=labels_file,
-            moved=moved,
+            dedup=dedup,
+            duplicates=duplicates,
             config=config,
             progress=progress,
         )
-    emit(report.to_json(), as_json=as_json, text=_describe_build(report, out=out))
+    _finish(context, report, out, as_json=as_json, strict=strict)
+
+
+@index_group.command(name="add")
+@click.argument("gallery", type=_PATH)
+@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
+@_strict_option
+@config_options(BuildConfig)
+@output_options
+@click.pass_context
+def add(
+    context: click.Context,
+    /,
+    *,
+    gallery: Path,
+    sources: tuple[str, ...],
+    strict: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Add the images of the SOURCEs to GALLERY; nothing else is looked at.
+
+    A SOURCE is anything that `index build` takes. A part of a folder that is a source already is brought up to date.
+    What `index remove` took out comes back where it is named here.
+
+    \b
+    Examples:
+      retrieval index add gallery new-photos
+      retrieval index add gallery shard-00042.tar extra.csv
+    """
+    from index.build import add_to_gallery
+
+    config = build_config(BuildConfig, options)
+    with progress_bar("Indexing") as progress:
+        report = add_to_gallery(gallery, sources, config=config, progress=progress)
+    _finish(context, report, gallery, as_json=as_json, strict=strict)
+
+
+@index_group.command(name="update")
+@click.argument("gallery", type=_PATH)
+@click.option(
+    "--root",
+    "roots",
+    multiple=True,
+    metavar="[OLD=]NEW",
+    help="A source was moved to NEW; OLD says which one, where there are several. Can be repeated.",
+)
+@_strict_option
+@config_options(BuildConfig)
+@output_options
+@click.pass_context
+def update(
+    context: click.Context,
+    /,
+    *,
+    gallery: Path,
+    roots: tuple[str, ...],
+    strict: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Bring GALLERY in line with its sources as they are now, and finish what was stopped.
+
+    Files are compared by size and time, and where these changed by their content: only new content is embedded. A file
+    that was renamed or moved keeps its id.
+
+    \b
+    Examples:
+      retrieval index update gallery
+      retrieval index update gallery --root /new/place/photos
+      retrieval index update gallery --root /old/photos=/new/photos --root /old/shards=/new/shards
+    """
+    from index.build import update_gallery
+
+    config = build_config(BuildConfig, options)
+    with progress_bar("Indexing") as progress:
+        report = update_gallery(gallery, roots=dict(map(_split_root, roots)), config=config, progress=progress)
+    _finish(context, report, gallery, as_json=as_json, strict=strict)
+
+
+def _split_root(text: str) -> tuple[str | None, Path]:
+    old, separator, new = text.partition("=")
+    return (old, Path(new)) if separator else (None, Path(text))
+
+
+@index_group.command(name="remove")
+@click.argument("gallery", type=_PATH)
+@click.argument("paths", nargs=-1, metavar="[PATH_OR_GLOB]...")
+@click.option("--id", "ids", type=NumberList(), default=(), metavar="ID,ID", help="Images by their ids.")
+@click.option("--label", help="Images of this label.")
+@click.option(
+    "--metadata",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Images with this metadata. Can be repeated: all must hold.",
+)
+@click.option(
+    "--source", "sources", multiple=True, metavar="SOURCE", help="A whole source, which is then forgotten."
+)
+@click.option("--dry-run", is_flag=True, help="List what would be removed, and change nothing.")
+@output_options
+def remove(
+    *,
+    gallery: Path,
+    paths: tuple[str, ...],
+    ids: tuple[int, ...],
+    label: str | None,
+    metadata: tuple[str, ...],
+    sources: tuple[str, ...],
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Take images out of GALLERY; the files themselves are not touched.
+
+    PATHs are as `search` prints them, absolute, or from here; a folder or archive stands for all below it, and `*` for
+    any characters. Of several kinds of condition all must hold. What was taken out stays out in later updates, until
+    `index add` names it.
+
+    \b
+    Examples:
+      retrieval index remove gallery shoes/0001.jpg 'hats/*.png'
+      retrieval index remove gallery --id 12,40
+      retrieval index remove gallery --label skip --dry-run
+      retrieval index remove gallery --metadata shop=example.com
+    """
+    from index.build import remove_from_gallery
+    from index.selection import Selection
+
+    pairs = tuple(_split_metadata(text) for text in metadata)
+    is_selective = bool(paths or ids or pairs) or label is not None
+    selection = Selection(paths, ids, label, pairs) if is_selective or not sources else None
+    if dry_run:
+        _list_selected(gallery, selection, sources, as_json=as_json)
+        return
+    with progress_bar("Indexing") as progress:
+        report = remove_from_gallery(gallery, selection=selection, sources=sources, progress=progress)
+    emit(report.to_json(), as_json=as_json, text=describe_build(report, out=gallery))
+
+
+def _split_metadata(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator:
+        raise click.UsageError(f"--metadata expects NAME=VALUE, got {text!r}")
+    return name, value
+
+
+def _list_selected(gallery: Path, selection: Any, sources: tuple[str, ...], *, as_json: bool) -> None:
+    from index.gallery import Gallery
+    from index.images import printable_path, valid_text
+
+    if sources:
+        raise click.UsageError("--dry-run lists images; leave --source out")
+    with Gallery.open(gallery).catalog() as catalog:
+        rows = list(selection.select(catalog))
+    document = [{"id": row.id, "label": row.label, "path": valid_text(row.path)} for row in rows]
+    table = [("id", "label", "path"), *((str(r.id), r.label or "-", printable_path(r.path)) for r in rows)]
+    text = "\n".join([*align(table, right={0}), f"{len(rows):,} would be removed"])
+    emit({"selected": document}, as_json=as_json, text=text)
+
+
+@index_group.command(name="compact")
+@click.argument("gallery", type=_PATH)
+@output_options
+def compact(*, gallery: Path, as_json: bool) -> None:
+    """Write GALLERY anew without the room of removed images: one index over all that is left.
+
+    Small additions and removals are kept beside the index, and are folded in by themselves when they are many; this
+    does it now.
+
+    \b
+    Examples:
+      retrieval index compact gallery
+    """
+    from index.build import compact_gallery
+
+    report = compact_gallery(gallery)
+    emit(report.to_json(), as_json=as_json, text=describe_build(report, out=gallery))
+
+
+def _finish(context: click.Context, report: BuildReport, gallery: Path, *, as_json: bool, strict: bool) -> None:
+    emit(report.to_json(), as_json=as_json, text=describe_build(report, out=gallery))
     if strict and report.skipped:
         context.exit(1)
 
 
-@index_group.command(name="verify")
-@click.argument("gallery", type=_PATH)
-@output_options
-@click.pass_context
-def verify(context: click.Context, /, *, gallery: Path, as_json: bool) -> None:
-    """Check every byte of GALLERY against its manifest, and its parts against each other.
-
-    Exits with 1, and lists every problem, where something is damaged.
-
-    \b
-    Examples:
-      retrieval index verify gallery
-      retrieval index verify gallery --json
-    """
-    from index.images import printable_path
-    from index.verify import verify_gallery
-
-    files, problems = verify_gallery(gallery)
-    shown = printable_path(str(gallery))
-    text = "\n".join(problems) if problems else f"{shown}: {files} files match"
-    emit({"gallery": shown, "problems": problems}, as_json=as_json, text=text)
-    if problems:
-        context.exit(1)
-
-
-@index_group.command(name="skipped")
-@click.argument("gallery", type=_PATH)
-@output_options
-def skipped(*, gallery: Path, as_json: bool) -> None:
-    """List the files that GALLERY could not use, each with its reason.
-
-    \b
-    Examples:
-      retrieval index skipped gallery
-      retrieval index skipped gallery --json
-    """
-    from index.catalog import read_catalog
-    from index.gallery import find_version
-    from index.images import printable_path
-    from index.versions import CATALOG_NAME
-
-    with read_catalog(find_version(gallery) / CATALOG_NAME) as catalog:
-        files = [
-            (row.reason or "", printable_path(row.path), row.detail or "")
-            for row in catalog.rows(status="skipped")
-        ]
-    document = [{"path": path, "reason": reason, "detail": detail} for reason, path, detail in files]
-    text = (
-        "\n".join(_align([("reason", "path", "detail"), *files], right=set())) if files else "no file was skipped"
-    )
-    emit({"skipped": document}, as_json=as_json, text=text)
-
-
-@click.command(name="search")
-@click.argument("gallery", type=_PATH)
-@click.argument("image", type=_PATH)
-@click.option(
-    "-k", "--count", "k", type=click.IntRange(min=1), default=10, show_default=True, help="Results wanted."
-)
-@output_options
-def search(*, gallery: Path, image: Path, k: int, as_json: bool) -> None:
-    """Find the images of GALLERY that are most similar to IMAGE.
-
-    \b
-    Examples:
-      retrieval search gallery query.jpg
-      retrieval search gallery query.jpg -k 50 --json
-    """
-    from index.gallery import Gallery
-    from index.images import read_image
-
-    opened = Gallery.open(gallery)
-    embedder = opened.embedder
-    loaded = read_image(image, target_side=embedder.contract.preprocess.resize)
-    hits = opened.search(embedder.embed_image(loaded.image, name=str(image)), k=k)
-    emit({"results": [hit.to_json() for hit in hits]}, as_json=as_json, text=_describe_hits(hits))
-
-
-class _KList(NumberList):
-    """`1,2,4`, or the K that the literature reports on a dataset, by the dataset's name."""
-
-    expected = f"neither a list of whole numbers like 1,2,4,8 nor one of {_K_SET_NAMES}"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
-        from index.metrics import K_SETS
-
-        named = K_SETS.get(value) if isinstance(value, str) else None
-        return super().convert(value, param, ctx) if named is None else named
-
-
-@click.command(name="evaluate")
-@click.argument("gallery", type=_PATH, required=False)
-@click.option("--model", type=_PATH, help="Score this model on --data instead of a finished gallery.")
-@click.option(
-    "--data",
-    type=_PATH,
-    metavar="SOURCE",
-    help="Labelled images for --model: a folder with one folder for each label, or a file of path,label.",
-)
-@click.option(
-    "--query",
-    type=_PATH,
-    metavar="SOURCE",
-    help="Labelled images that ask, given like --data; without it, every image asks once.",
-)
-@click.option(
-    "--k",
-    "ks",
-    type=_KList(),
-    default="1,2,4,8,16",
-    show_default=True,
-    help=f"The K of Recall@K, to which 1 always belongs, or those of a dataset: {_K_SET_NAMES}.",
-)
-@click.option(
-    "--nmi",
-    "with_nmi",
-    is_flag=True,
-    help="Also cluster the labelled images that ask, by k-means into as many clusters as they have labels, and say "
-    "how well clusters and labels agree (normalised mutual information).",
-)
-@output_options
-def evaluate(
-    *, gallery: Path | None, model: Path | None, data: Path | None, query: Path | None, ks: tuple[int, ...],
-    with_nmi: bool, as_json: bool,
-) -> None:  # fmt: skip
-    """Say how good retrieval is: Recall@K, MAP@R and R-precision over labelled images.
-
-    Every labelled image is a query among all the others, by exact search. With --query the images of that source
-    ask instead. Recall@1 and MAP@R come with 95 % intervals over queries. Recall@1 is also averaged over the
-    labels; --json gives that of each.
-
-    \b
-    Examples:
-      retrieval evaluate gallery
-      retrieval evaluate gallery --query held_out --k 1,5,10
-      retrieval evaluate --model model.onnx --data test_images --k sop --nmi --json
-    """
-    if (gallery is None) == (model is None) or (model is None) != (data is None):
-        raise click.UsageError("give either a GALLERY, or both --model and --data")
-    with progress_bars() as begin:
-        evaluation = _evaluate(gallery, model=model, data=data, query=query, ks=ks, with_nmi=with_nmi, begin=begin)
-    emit(evaluation.to_json(), as_json=as_json, text=_describe_evaluation(evaluation))
-
-
-def _evaluate(
-    gallery: Path | None,
-    *,
-    model: Path | None,
-    data: Path | None,
-    query: Path | None,
-    ks: tuple[int, ...],
-    with_nmi: bool,
-    begin: BeginBar,
-) -> Evaluation:
-    from index.evaluate import evaluate_gallery, evaluate_model
-    from index.gallery import Gallery
-
-    progress, scoring = begin("Embedding", unit="images"), begin("Scoring", unit="queries")
-    if model is not None and data is not None:
-        return evaluate_model(
-            model, data=data, query=query, ks=ks, with_nmi=with_nmi, progress=progress, scoring=scoring
-        )
-    if gallery is None:
-        raise click.UsageError("give either a GALLERY, or both --model and --data")
-    opened = Gallery.open(gallery, threads=usable_cores())
-    return evaluate_gallery(opened, query=query, ks=ks, with_nmi=with_nmi, progress=progress, scoring=scoring)
-
-
-def _describe_build(report: BuildReport, *, out: Path) -> str:
+def describe_build(report: BuildReport, *, out: Path) -> str:
+    """What a command did, in lines for people."""
     from index.images import REASONS, printable_path
 
     shown = printable_path(str(out))
     state = "built" if report.changed else "already up to date:"
-    speed = f", {report.new_images:,} new at {report.images_per_second:,.0f} images/s" if report.new_images else ""
-    lines = [f"{shown}: {state} version {report.version}, {report.indexed:,} images{speed}"]
+    lines = [f"{shown}: {state} version {report.version}, {report.indexed:,} images"]
+    if report.new_images:
+        lines[0] += f", {report.new_images:,} new at {report.images_per_second:,.0f} images/s"
+    changes = {"found in another place": report.moved, "vanished": report.vanished, "removed": report.removed}
+    lines += [f"  {count:,} {what}" for what, count in changes.items() if count]
+    if report.skipped or report.duplicate:
+        lines.append(
+            f"{report.found:,} found = {report.indexed:,} indexed + {report.duplicate:,} duplicates "
+            f"+ {report.skipped:,} skipped"
+        )
     if report.skipped:
-        lines.append(f"skipped files: {report.skipped:,}; list them: retrieval index skipped {shown}")
         rows = [(f"{count:,}", reason, REASONS[reason]) for reason, count in report.skipped_by_reason.items()]
-        lines += ["  " + line for line in _align(rows, right={0})]
+        lines += ["  " + line for line in align(rows, right={0})]
+        lines.append(f"list them: retrieval index list {shown} --status skipped")
     return "\n".join(lines)
-
-
-def _describe_hits(hits: Sequence[Hit]) -> str:
-    from index.images import printable_path
-
-    rows = [("rank", "score", "label", "path")]
-    for hit in hits:
-        label = "-" if hit.label is None else printable_path(hit.label)
-        rows.append((str(hit.rank), f"{hit.score:.4f}", label, printable_path(hit.path)))
-    return "\n".join(_align(rows, right={0, 1}))
-
-
-def _describe_evaluation(evaluation: Evaluation) -> str:
-    scores = evaluation.scores
-    rows = [(f"Recall@{k}", _percent(value), "") for k, value in scores.recall.items()]
-    rows[0] = (*rows[0][:2], _interval(evaluation.recall_interval))
-    rows.append(("MAP@R", _percent(float(scores.average_precision.mean())), _interval(evaluation.map_interval)))
-    rows.append(("R-precision", _percent(float(scores.r_precision.mean())), ""))
-    classes = len(evaluation.per_class)
-    rows.append(("Class mean", _percent(scores.mean_class_recall(1)), f"of Recall@1 over {classes:,} labels"))
-    if evaluation.nmi is not None:
-        rows.append(("NMI", _percent(evaluation.nmi), "of k-means clusters and labels"))
-    lone = f" ({scores.lone_queries:,} more have no other image of their label)" if scores.lone_queries else ""
-    lines = [*_align(rows, right={1}), f"over {scores.queries:,} queries{lone}; in brackets 95 % intervals"]
-    if evaluation.skipped:
-        lines.append(f"skipped files: {evaluation.skipped:,}")
-    if classes >= _MIN_LABELS_TO_RANK:
-        lines += [f"lowest Recall@1 of {classes:,} labels:", *_list_worst(evaluation)]
-    return "\n".join(lines)
-
-
-def _list_worst(evaluation: Evaluation) -> list[str]:
-    from index.images import printable_path
-
-    worst = sorted(evaluation.per_class.items(), key=lambda item: (item[1].recall_at_1, item[0]))[:_WORST_LABELS]
-    rows = [
-        (_percent(score.recall_at_1), f"{score.queries:,} queries", printable_path(name)) for name, score in worst
-    ]
-    return ["  " + line for line in _align(rows, right={0, 1})]
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.2f} %"
-
-
-def _interval(bounds: tuple[float, float]) -> str:
-    return f"[{100 * bounds[0]:.2f}, {100 * bounds[1]:.2f}]"
-
-
-def _align(rows: Sequence[tuple[str, ...]], *, right: set[int]) -> list[str]:
-    """Rows as lines of aligned columns; those in `right` are aligned to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            cell.rjust(width) if column in right else cell.ljust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]

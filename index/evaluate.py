@@ -16,11 +16,13 @@ from index.embedder import Embedder, Vectors
 from index.errors import InputError
 from index.exact import Ids
 from index.gallery import Gallery
-from index.images import printable_path, walk_folder
-from index.labels import folder_label, read_labels
+from index.images import printable_path
+from index.items import Place
+from index.labels import read_labels
 from index.metrics import UNLABELLED, Labels, RetrievalScores, bootstrap_interval, score_retrieval
-from index.pipeline import embed_files
+from index.pipeline import embed_items
 from index.progress import Progress
+from index.sources import find_source, scan_source
 
 logger = logging.getLogger(__name__)
 
@@ -179,33 +181,33 @@ def _score_classes(scores: RetrievalScores, names: Sequence[str]) -> dict[str, C
 
 
 def embed_labelled(source: Path, *, embedder: Embedder, progress: Progress | None = None) -> LabelledImages:
-    """Embed every usable image of a folder or label file; the others are counted and named in the log by reason.
+    """Embed every usable image of a source; the others are counted and named in the log by reason.
 
-    In a folder the first folder below it is the label; of a label file, only the images with a label are taken.
+    In a folder the first folder below it is the label; of a table, only the images with a label are taken.
 
     Raises:
         InputError: no image is usable, or the label file cannot be read.
     """
     skipped: Counter[str] = Counter()
-    files = list(_list_files(source, skipped))
+    items = list(_list_items(source, skipped))
     vectors: list[Vectors] = []
     labels: list[str | None] = []
     done = 0
-    for batch in embed_files(
-        ((number, path) for number, (path, _) in enumerate(files)),
+    for batch in embed_items(
+        ((number, place) for number, (place, _) in enumerate(items)),
         embedder,
         batch_size=_BATCH_SIZE,
         workers=usable_cores(),
     ):
-        for file in batch:
-            if file.vector is not None:
-                vectors.append(file.vector)
-                labels.append(files[file.id][1])
-            elif file.problem is not None:
-                skipped[file.problem.reason] += 1
+        for item in batch:
+            if item.vector is not None:
+                vectors.append(item.vector)
+                labels.append(items[item.id][1])
+            elif item.problem is not None:
+                skipped[item.problem.reason] += 1
         done += len(batch)
         if progress is not None:
-            progress(done, len(files))
+            progress(done, len(items))
     reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(skipped.items()))
     if not vectors:
         where = "in the folder" if source.is_dir() else "with a label in the label file"
@@ -217,17 +219,18 @@ def embed_labelled(source: Path, *, embedder: Embedder, progress: Progress | Non
     return LabelledImages(np.stack(vectors), labels, skipped.total())
 
 
-def _list_files(source: Path, skipped: Counter[str]) -> Iterator[tuple[Path, str | None]]:
-    """(path, label) of every file to try; those that cannot even be opened are counted in `skipped`."""
-    if source.is_file():
+def _list_items(source: Path, skipped: Counter[str]) -> Iterator[tuple[Place, str | None]]:
+    """(place, label) of every item to try; those that cannot even be opened are counted in `skipped`."""
+    found = find_source(str(source))
+    if found.kind == "table":  # which must have labels here
         for path, label in read_labels(source).items():
-            yield Path(path), label
+            yield Place(Path(path), printable_path(path)), label
         return
-    for file in walk_folder(source):
-        if file.problem is None:
-            yield source / file.relative_path, folder_label(file.relative_path)
+    for item in scan_source(found):
+        if item.problem is None:
+            yield item.locate(found.root), item.label
         else:
-            skipped[file.problem.reason] += 1
+            skipped[item.problem.reason] += 1
 
 
 def _number(labels: Sequence[str | None], names: Sequence[str]) -> Labels:

@@ -20,16 +20,24 @@ _LATENCY_K = 10
 
 
 def build_index(rows: Sequence[VectorRows], *, embedding_dim: int) -> Any:
-    """An `IndexIDMap2` over an `IndexFlatIP` that holds every row under its id.
+    """An `IndexIDMap` over an `IndexFlatIP` that holds every row under its id.
 
     Raises:
         MissingDependencyError: faiss is not installed.
     """
     faiss = import_faiss()
-    index = faiss.IndexIDMap2(faiss.IndexFlatIP(embedding_dim))
+    index = faiss.IndexIDMap(faiss.IndexFlatIP(embedding_dim))
     for part in rows:
         index.add_with_ids(np.ascontiguousarray(part.vectors), part.ids)
     return index
+
+
+def amend_index(index: Any, *, added: Sequence[VectorRows], deleted: Ids) -> None:
+    """Bring an index that was read up to its version: (n,) int64 ids to take out, and rows that came later."""
+    for part in added:
+        index.add_with_ids(np.ascontiguousarray(part.vectors), part.ids)
+    if len(deleted):
+        index.remove_ids(deleted)
 
 
 def write_index(index: Any, path: Path) -> None:
@@ -45,6 +53,7 @@ def read_index(path: Path, *, embedding_dim: int, count: int) -> Any:
         MissingDependencyError: faiss is not installed.
     """
     faiss, shown = import_faiss(), printable_path(str(path))
+    faiss.set_deserialization_vector_byte_limit(path.stat().st_size)  # nothing in it can be larger than itself
     try:
         index = faiss.read_index(str(path))
     except RuntimeError as error:
@@ -61,6 +70,14 @@ def search_index(index: Any, vector: Vectors, *, k: int, threads: int = 1) -> tu
     scores, ids = index.search(vector[None], k)
     found = ids[0] != NO_ID
     return scores[0][found], ids[0][found]
+
+
+def search_range(index: Any, vector: Vectors, *, min_score: float, threads: int = 1) -> Ids:
+    """(n,) int64 ids of all whose inner product with a (D,) query is above `min_score`."""
+    import_faiss().omp_set_num_threads(threads)
+    _, _, ids = index.range_search(vector[None], min_score)
+    found: Ids = ids
+    return found
 
 
 def measure_latency_ms(index: Any, queries: Vectors) -> float:

@@ -2,41 +2,50 @@
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Iterable
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from index.catalog import CatalogRow, read_catalog
+from index.archives import read_place
+from index.catalog import Catalog, CatalogRow, read_catalog
 from index.embedder import Embedder, Vectors
-from index.errors import GalleryDamagedError, GalleryError, GalleryMismatchError, InputError
+from index.errors import GalleryDamagedError, GalleryError, GalleryMismatchError, InputError, ModelFileError
 from index.exact import NO_ID, Floats, Ids, search
-from index.flat_index import read_index, search_index
+from index.flat_index import amend_index, import_faiss, read_index, search_index
 from index.images import printable_path, valid_text
+from index.items import Place
 from index.metrics import UNLABELLED, Labels
 from index.model_file import hash_file
-from index.vectors import VectorRows, gather_rows, read_shards
+from index.sources import Source
+from index.vectors import VectorRows, gather_rows, read_deleted, read_shards
 from index.versions import (
     CATALOG_NAME,
+    DELETED_NAME,
     INDEX_NAME,
     MODEL_NAME,
     Manifest,
+    Version,
     check_file,
+    hold_version,
     read_current,
-    versions_folder,
 )
 
-_HASHED_ON_OPEN_BYTES = 16 * 1024 * 1024
+_OPEN_ATTEMPTS = 5
 _SPARE_CANDIDATES = 16
 _SCORE_NOISE = 1e-5  # bound on what the order of a float32 sum changes in a product of unit vectors
 
 
 @dataclass(frozen=True, slots=True)
 class GalleryImage:
-    """A member: its id, its path below the source folder (undecodable bytes as surrogates), and its label."""
+    """A member: its id, its path below its source's root (undecodable bytes as surrogates), and its label."""
 
     id: int
     path: str
@@ -69,32 +78,36 @@ class Gallery:
 
     Attributes:
         manifest: what the version says of itself.
-        folder: the source images.
-        shards: the vectors, mapped.
+        sources: where its images come from, by number.
+        shards: the stored vectors, mapped; some may be of images that are no members any more.
+        ids: (N,) int64 of the members, in rising order.
         name: of the gallery's own folder.
-        count: indexed images.
+        count: members.
     """
 
-    def __init__(self, path: Path, *, version: str, manifest: Manifest, threads: int) -> None:
-        self.path, self.version, self.manifest = path, version, manifest
-        self.folder = Path(manifest.source_folder)
+    def __init__(self, path: Path, *, version: Version, manifest: Manifest, threads: int) -> None:
+        self.path, self.version, self.manifest = path, version.name, manifest
         self.name = path.name
         self._threads = threads
-        self._root = versions_folder(path) / version
+        self._root = version.folder
+        weakref.finalize(self, os.close, hold_version(version.folder))
         self.shards: list[VectorRows] = read_shards(self._root)
-        self.ids: Ids = np.concatenate([rows.ids for rows in self.shards])
+        self._deleted = read_deleted(self._root) if DELETED_NAME in manifest.files else np.empty(0, dtype=np.int64)
+        stored = np.concatenate([rows.ids for rows in self.shards])
+        self.ids: Ids = np.setdiff1d(stored, self._deleted, assume_unique=True)
         self.count = len(self.ids)
-        self._model_checked = False
+        with self.catalog() as catalog:
+            self.sources: dict[int, Source] = catalog.sources()
         self._lock = threading.Lock()
         self._embedder: Embedder | None = None
         self._index: Any = None
 
     @classmethod
     def open(cls, path: Path, *, model_path: Path | None = None, threads: int = 1) -> Gallery:
-        """Open the current version of a gallery.
+        """Open the current version of a gallery; it stays as it is until the object goes.
 
-        The sizes of all files and the checksums of small ones are checked here, that of the index before it is
-        first used, that of the model before it is opened; `index.verify` checks everything.
+        Every file is checked against the manifest: the index when it is first used and the model when it is opened,
+        all others here.
 
         Args:
             path: the gallery folder.
@@ -105,17 +118,36 @@ class Gallery:
             GalleryError: it is missing, unfinished or damaged.
             GalleryMismatchError: `model_path` is another model.
         """
-        root = find_version(path)
-        manifest = Manifest.read(root)
-        small = {name for name, file in manifest.files.items() if file["bytes"] <= _HASHED_ON_OPEN_BYTES}
-        for name in manifest.files:
-            check_file(root, name, manifest, contents=name in small)
-        gallery = cls(path.resolve(), version=root.name, manifest=manifest, threads=threads)
-        gallery._model_checked = MODEL_NAME in small
-        gallery._check_rows()
+        for attempt in range(_OPEN_ATTEMPTS):
+            version = find_version(path)
+            try:
+                gallery = cls._open(path, version, threads=threads)
+                break
+            except GalleryError:  # a writer may have removed the version since it was found
+                if attempt + 1 == _OPEN_ATTEMPTS or find_version(path) == version:
+                    raise
         if model_path is not None:
             gallery._check_model(model_path)
         return gallery
+
+    @classmethod
+    def _open(cls, path: Path, version: Version, *, threads: int) -> Gallery:
+        manifest = Manifest.read(version)
+        for name in manifest.files:
+            check_file(version.folder, name, manifest, contents=name not in (MODEL_NAME, INDEX_NAME))
+        gallery = cls(path.resolve(), version=version, manifest=manifest, threads=threads)
+        gallery._check_rows()
+        return gallery
+
+    @contextmanager
+    def catalog(self) -> Iterator[Catalog]:
+        """The version's catalogue, for the calling thread.
+
+        Raises:
+            GalleryError: it is damaged.
+        """
+        with read_catalog(self._root / CATALOG_NAME) as catalog:
+            yield catalog
 
     @property
     def embedder(self) -> Embedder:
@@ -127,37 +159,71 @@ class Gallery:
         with self._lock:
             if self._embedder is None:
                 path, sha256 = self._root / MODEL_NAME, self.manifest.model_sha256
-                check_file(self._root, MODEL_NAME, self.manifest, contents=not self._model_checked)
-                if self.manifest.files[MODEL_NAME]["sha256"] != sha256:
-                    raise GalleryDamagedError(
-                        printable_path(str(path)), "damaged: it is not the model that the manifest names"
-                    )
-                self._embedder = Embedder(path, threads=self._threads, sha256=sha256)
+                check_file(self._root, MODEL_NAME, self.manifest, contents=False)
+                try:
+                    self._embedder = Embedder(path, threads=self._threads, sha256=sha256)
+                except ModelFileError as error:
+                    raise GalleryDamagedError(printable_path(str(path)), error.problem) from error
             return self._embedder
 
-    def search(self, vector: Vectors, *, k: int, exclude_id: int | None = None) -> list[Hit]:
+    def search(
+        self,
+        vector: Vectors,
+        *,
+        k: int | None = 10,
+        min_score: float | None = None,
+        exclude_id: int | None = None,
+    ) -> list[Hit]:
         """The k members most similar to a (D,) float32 unit vector, best first; ties go to the smaller id.
 
-        Fewer are returned where the gallery holds fewer. `exclude_id` is never returned.
+        Fewer are returned where the gallery holds fewer, or fewer have a similarity of at least `min_score`. With
+        `min_score`, k may be None: all that are similar enough are wanted. `exclude_id` is never returned.
 
         Raises:
-            InputError: k is below 1, or the vector has another width or is not finite.
+            InputError: k is below 1, `min_score` is no number, or the vector has another width or is not finite.
+        """
+        excluded = None if exclude_id is None else np.array([exclude_id], dtype=np.int64)
+        return self.search_many(vector[None], k=k, min_score=min_score, exclude_ids=excluded)[0]
+
+    def search_many(
+        self,
+        vectors: Vectors,
+        *,
+        k: int | None = 10,
+        min_score: float | None = None,
+        exclude_ids: Ids | None = None,
+    ) -> list[list[Hit]]:
+        """What `search` answers to each row of (Q, D) float32 unit vectors, sooner than one by one.
+
+        `exclude_ids` are (Q,) int64, `NO_ID` where a row excludes no member.
+
+        Raises:
+            InputError: as `search`.
         """
         dim = self.manifest.embedding_dim
-        if k < 1:
+        if (k is None and min_score is None) or (k is not None and k < 1):
             raise InputError(f"k must be at least 1, got {k}")
-        if vector.shape != (dim,) or not np.isfinite(vector).all():
-            raise InputError(f"a query must be {dim} finite numbers, got shape {vector.shape}")
-        query = np.ascontiguousarray(vector, dtype=np.float32)
-        candidates = self._find_candidates(query, count=min(self.count, k + (exclude_id is not None)))
-        scores, ids = search(
-            query[None],
-            gather_rows(candidates, self.shards, embedding_dim=dim),
-            k=min(k, len(candidates)),
-            gallery_ids=candidates,
-            query_ids=None if exclude_id is None else np.array([exclude_id], dtype=np.int64),
-        )
-        return self._describe_hits(scores[0], ids[0])
+        if min_score is not None and not np.isfinite(min_score):
+            raise InputError(f"min_score must be a finite number, got {min_score}")
+        if vectors.shape[1:] != (dim,) or not np.isfinite(vectors).all():
+            raise InputError(f"a query must be {dim} finite numbers, got shape {vectors.shape[1:]}")
+        queries = np.ascontiguousarray(vectors, dtype=np.float32)
+        if k is None:
+            candidates = self._find_similar(queries, min_score=float(min_score or 0) - _SCORE_NOISE)
+        else:
+            candidates = self._find_candidates(queries, count=min(self.count, k + (exclude_ids is not None)))
+        ranked: list[tuple[Floats, Ids]] = []
+        for row, near in enumerate(candidates):
+            scores, ids = search(
+                queries[row : row + 1],
+                gather_rows(near, self.shards, embedding_dim=dim),
+                k=max(1, len(near) if k is None else min(k, len(near))),
+                gallery_ids=near,
+                query_ids=None if exclude_ids is None else exclude_ids[row : row + 1],
+            )
+            wanted = (ids[0] != NO_ID) & (min_score is None or scores[0] >= min_score)
+            ranked.append((scores[0][wanted], ids[0][wanted]))
+        return self._describe_hits(ranked)
 
     def image(self, image_id: int) -> GalleryImage:
         """One member.
@@ -165,31 +231,33 @@ class Gallery:
         Raises:
             InputError: no member has this id.
         """
-        with read_catalog(self._root / CATALOG_NAME) as catalog:
-            row = catalog.find([image_id]).get(image_id)
-        if row is None:
-            raise InputError(f"no image {image_id} in gallery {printable_path(self.name)}")
-        return _member(row)
+        return _member(self._row(image_id))
 
-    def image_path(self, image_id: int) -> Path:
-        """The source file of a member.
+    def place(self, image_id: int) -> Place:
+        """Where the bytes of a member are, or were when it was indexed.
 
         Raises:
-            InputError: no member has this id, or its file is gone.
-            GalleryError: the recorded path leads out of the source folder.
+            InputError: no member has this id, or its file or archive is gone.
         """
-        relative = self.image(image_id).path
-        if relative.startswith("/") or ".." in relative.split("/"):
-            raise GalleryDamagedError(
-                printable_path(str(self.path)), f"damaged: path {printable_path(relative)!r}"
-            )
-        path = self.folder / relative
-        if not path.is_file():
+        row = self._row(image_id)
+        source = self.sources[row.source]
+        place = row.locate(source.root)
+        if not place.file.is_file():
             raise InputError(
-                f"{printable_path(relative)}: the image is no longer in the gallery's source folder "
-                f"{printable_path(str(self.folder))}; put it back, or build the gallery again"
+                f"{printable_path(row.path)}: the image is no longer in the gallery's source "
+                f"{printable_path(source.location)}; put it back, or bring the gallery up to date: "
+                "retrieval index update GALLERY, with --root where the images were moved"
             )
-        return path
+        return place
+
+    def read_image_bytes(self, image_id: int) -> bytes:
+        """The bytes of a member as they are now, from its file or archive.
+
+        Raises:
+            InputError: no member has this id, or its file or archive is gone.
+            ImageError: it cannot be read.
+        """
+        return read_place(self.place(image_id))
 
     def vector(self, image_id: int) -> Vectors:
         """The stored (D,) float32 unit vector of a member.
@@ -215,19 +283,31 @@ class Gallery:
 
         Labels are positions in the names, which are sorted; members without a label have `UNLABELLED`.
         """
-        with read_catalog(self._root / CATALOG_NAME) as catalog:
-            names_by_row = [row.label for row in catalog.rows(status="indexed")]
+        with self.catalog() as catalog:
+            names_by_row = catalog.labels(status="indexed")
         names = sorted({name for name in names_by_row if name is not None})
         number = {name: position for position, name in enumerate(names)}
         labels = np.array([UNLABELLED if name is None else number[name] for name in names_by_row], dtype=np.int64)
-        return np.concatenate([rows.vectors for rows in self.shards]), labels, self.ids, names
+        vectors = gather_rows(self.ids, self.shards, embedding_dim=self.manifest.embedding_dim)
+        return vectors, labels, self.ids, names
+
+    def _row(self, image_id: int) -> CatalogRow:
+        with self.catalog() as catalog:
+            row = catalog.find([image_id]).get(image_id)
+        if row is None:
+            raise InputError(f"no image {image_id} in gallery {printable_path(self.name)}")
+        return row
 
     def _check_rows(self) -> None:
-        counted, dim = self.manifest.counts.get("indexed"), self.manifest.embedding_dim
+        counts, dim = self.manifest.counts, self.manifest.embedding_dim
+        expected = counts.get("indexed"), counts.get("deleted")
         widths = {rows.vectors.shape[1:] for rows in self.shards}
-        if counted != self.count or widths != {(dim,)} or (np.diff(self.ids) <= 0).any():
-            seen = f"{self.count} vectors of shapes {sorted(widths)}"
-            problem = f"damaged: {seen}, expected {counted} of width {dim} in rising id order"
+        rising = all((np.diff(rows.ids) > 0).all() for rows in self.shards)
+        if expected != (self.count, len(self._deleted)) or widths != {(dim,)} or not rising:
+            seen = f"{self.count} vectors of shapes {sorted(widths)} and {len(self._deleted)} deleted"
+            problem = (
+                f"damaged: {seen}, expected {expected[0]} of width {dim} in rising id order, {expected[1]} deleted"
+            )
             raise GalleryDamagedError(printable_path(str(self._root)), problem)
 
     def _check_model(self, model_path: Path) -> None:
@@ -247,30 +327,43 @@ class Gallery:
         with self._lock:
             if self._index is None:
                 check_file(self._root, INDEX_NAME, self.manifest, contents=True)
-                path = self._root / INDEX_NAME
-                self._index = read_index(path, embedding_dim=self.manifest.embedding_dim, count=self.count)
+                held = self.manifest.index["shards"]
+                count = sum(len(rows.ids) for rows in self.shards[:held])
+                index = read_index(self._root / INDEX_NAME, embedding_dim=self.manifest.embedding_dim, count=count)
+                amend_index(index, added=self.shards[held:], deleted=self._deleted)
+                self._index = index
             return self._index
 
-    def _find_candidates(self, query: Vectors, *, count: int) -> Ids:
-        """Ids of at least the `count` nearest and of all that may tie with the last of them."""
-        index, wanted = self._open_index(), min(self.count, count + _SPARE_CANDIDATES)
-        while True:
-            scores, ids = search_index(index, query, k=wanted, threads=self._threads)
-            if wanted == self.count or scores[-1] < scores[count - 1] - _SCORE_NOISE:
-                return ids
-            wanted = min(self.count, 4 * wanted)
+    def _find_candidates(self, queries: Vectors, *, count: int) -> Iterator[Ids]:
+        """For each row, ids of at least the `count` nearest and of all that may tie with the last of them."""
+        index, first = self._open_index(), min(self.count, count + _SPARE_CANDIDATES)
+        import_faiss().omp_set_num_threads(self._threads)  # of the calling thread
+        block_scores, block_ids = index.search(queries, first)
+        for query, scores, ids in zip(queries, block_scores, block_ids, strict=True):
+            while len(ids) < self.count and scores[-1] >= scores[count - 1] - _SCORE_NOISE:
+                scores, ids = search_index(index, query, k=min(self.count, 4 * len(ids)), threads=self._threads)
+            yield ids
 
-    def _describe_hits(self, scores: Floats, ids: Ids) -> list[Hit]:
-        found = ids != NO_ID
-        members = self._members(ids[found].tolist())
+    def _find_similar(self, queries: Vectors, *, min_score: float) -> Iterator[Ids]:
+        """For each row, ids of all whose score is above `min_score`."""
+        index = self._open_index()
+        import_faiss().omp_set_num_threads(self._threads)
+        limits, _, ids = index.range_search(queries, min_score)
+        for start, end in pairwise(limits.tolist()):
+            yield ids[start:end]
+
+    def _describe_hits(self, ranked: Sequence[tuple[Floats, Ids]]) -> list[list[Hit]]:
+        """The results of each query's (scores, ids), with one look into the catalogue."""
+        ids = sorted({image_id for _, row in ranked for image_id in row.tolist()})
+        members = dict(zip(ids, self._members(ids), strict=True))
         return [
-            Hit(rank=rank, id=member.id, score=float(score), path=member.path, label=member.label)
-            for rank, (member, score) in enumerate(zip(members, scores[found], strict=True), start=1)
+            [_hit(rank, score, members[key]) for rank, (score, key) in enumerate(zip(*row, strict=True), start=1)]
+            for row in ((scores.tolist(), keys.tolist()) for scores, keys in ranked)
         ]
 
     def _members(self, ids: Iterable[int]) -> list[GalleryImage]:
         wanted = list(ids)
-        with read_catalog(self._root / CATALOG_NAME) as catalog:
+        with self.catalog() as catalog:
             rows = catalog.find(wanted)
         if len(rows) != len(set(wanted)):
             raise GalleryDamagedError(
@@ -279,21 +372,27 @@ class Gallery:
         return [_member(rows[image_id]) for image_id in wanted]
 
 
-def find_version(path: Path) -> Path:
-    """The folder of a gallery's current version.
+def find_version(path: Path) -> Version:
+    """A gallery's current version.
 
     Raises:
         GalleryError: there is none, or no gallery.
     """
     shown = printable_path(str(path))
     if not path.is_dir():
-        raise GalleryError(shown, "no such gallery; make one with `retrieval index build MODEL FOLDER --out`")
+        raise GalleryError(shown, "no such gallery; make one with `retrieval index build MODEL SOURCE --out`")
     version = read_current(path)
     if version is None:
         if (path / "building").exists():
-            raise GalleryError(shown, "its build has not finished; run the same build again")
+            raise GalleryError(
+                shown, "its build has not finished; run the same build again, or `retrieval index update`"
+            )
         raise GalleryError(shown, "the folder is no gallery; make one with `retrieval index build`")
-    return versions_folder(path) / version
+    return version
+
+
+def _hit(rank: int, score: float, member: GalleryImage) -> Hit:
+    return Hit(rank=rank, id=member.id, score=score, path=member.path, label=member.label)
 
 
 def _member(row: CatalogRow) -> GalleryImage:

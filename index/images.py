@@ -13,6 +13,7 @@ import os
 import stat
 import struct
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -37,7 +38,11 @@ REASONS = {
     "link-loop": "a link that leads back to itself, to a folder above it, or to one already walked",
     "not-a-file": "a socket, pipe or device",
     "unreadable": "reading failed or the file vanished",
+    "corrupt-archive": "a tar or zip file that is truncated, damaged or none; the members before the damage are used",
+    "compressed-archive": "members of a compressed tar cannot be read in place: decompress it once",
+    "encrypted": "a member of a zip file that needs a password",
     "bad-embedding": "the model gave no finite unit vector",
+    "removed": "taken out with `retrieval index remove`; `index add` brings it back",
 }
 _STRIP_PIXELS = 1 << 22  # what is converted at once, so that no second whole image is held
 _EXIF_ORIENTATION = 0x0112
@@ -129,10 +134,16 @@ def walk_folder(folder: Path) -> Iterator[FoundFile]:
         if stat.S_ISDIR(status.st_mode):
             linked = here.linked or os.path.islink(path)
             yield from walk.enter(path, relative=relative, status=status, linked=linked)
-        elif stat.S_ISREG(status.st_mode):
-            yield FoundFile(relative, status.st_size, status.st_mtime_ns)
         else:
-            yield _unusable(relative, reason="not-a-file", detail="not a regular file")
+            yield _as_found(relative, status)
+
+
+def find_file(path: str, *, relative: str) -> FoundFile:
+    """One file as `walk_folder` gives it, by its path; `relative` is what it is called."""
+    try:
+        return _as_found(relative, os.stat(path))
+    except OSError as error:
+        return _unusable(relative, reason=_link_reason(path, error), detail=str(error.strerror))
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +184,12 @@ class _Walk:
         self.open_folders.append(_OpenFolder(identity, path, prefix, iter(names), linked))
 
 
+def _as_found(relative: str, status: os.stat_result) -> FoundFile:
+    if not stat.S_ISREG(status.st_mode):
+        return _unusable(relative, reason="not-a-file", detail="not a regular file")
+    return FoundFile(relative, status.st_size, status.st_mtime_ns)
+
+
 def _unusable(relative: str, *, reason: str, detail: str) -> FoundFile:
     return FoundFile(relative, 0, 0, ImageError(path=printable_path(relative), reason=reason, detail=detail))
 
@@ -191,24 +208,43 @@ def _reason_of(error: OSError) -> str:
     return "permission-denied" if isinstance(error, PermissionError) else "unreadable"
 
 
+@contextmanager
+def open_file(path: Path) -> Iterator[io.FileIO]:
+    """A regular file open for reading, unbuffered; an `OSError` while it is open becomes an `ImageError`.
+
+    Raises:
+        ImageError: it cannot be read, or is no regular file.
+    """
+    shown = printable_path(str(path))
+    try:
+        with open(path, "rb", buffering=0, opener=_open_without_waiting) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise ImageError(path=shown, reason="not-a-file", detail="not a regular file")
+            yield file
+    except OSError as error:
+        raise ImageError(path=shown, reason=_reason_of(error), detail=str(error.strerror or error)) from error
+
+
 def read_bytes(path: Path) -> bytes:
     """The whole of a regular file.
 
     Raises:
         ImageError: it cannot be read, is no regular file, or is larger than `MAX_FILE_BYTES`.
     """
-    shown = printable_path(str(path))
-    try:
-        with open(path, "rb", opener=_open_without_waiting) as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise ImageError(path=shown, reason="not-a-file", detail="not a regular file")
-            if status.st_size > MAX_FILE_BYTES:
-                detail = f"{status.st_size} bytes, at most {MAX_FILE_BYTES} are read"
-                raise ImageError(path=shown, reason="file-too-large", detail=detail)
-            return file.read()
-    except OSError as error:
-        raise ImageError(path=shown, reason=_reason_of(error), detail=str(error.strerror)) from error
+    with open_file(path) as file:
+        check_size(os.fstat(file.fileno()).st_size, name=printable_path(str(path)))
+        return file.readall()
+
+
+def check_size(size_bytes: int, *, name: str) -> None:
+    """Refuse what is larger than any sensible image.
+
+    Raises:
+        ImageError: more than `MAX_FILE_BYTES`.
+    """
+    if size_bytes > MAX_FILE_BYTES:
+        detail = f"{size_bytes} bytes, at most {MAX_FILE_BYTES} are read"
+        raise ImageError(path=name, reason="file-too-large", detail=detail)
 
 
 def _open_without_waiting(path: str, flags: int) -> int:
@@ -227,8 +263,13 @@ def read_image(path: Path, *, target_side: int, max_pixels: int = MAX_PIXELS) ->
     Raises:
         ImageError: the file cannot be used; its `reason` is one of `REASONS`.
     """
-    data = read_bytes(path)
-    image = decode_image(data, name=printable_path(str(path)), target_side=target_side, max_pixels=max_pixels)
+    name = printable_path(str(path))
+    return load_image(read_bytes(path), name=name, target_side=target_side, max_pixels=max_pixels)
+
+
+def load_image(data: bytes, *, name: str, target_side: int, max_pixels: int = MAX_PIXELS) -> LoadedImage:
+    """Decode one image and hash its bytes, wherever they came from; arguments and errors as in `decode_image`."""
+    image = decode_image(data, name=name, target_side=target_side, max_pixels=max_pixels)
     return LoadedImage(image, hashlib.sha256(data).hexdigest())
 
 

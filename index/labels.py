@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 from index.errors import InputError
 from index.images import printable_path, valid_text
-from index.parquet import read_parquet_rows
+from index.tables import label_conflict, read_table_rows
 
 
 def folder_label(relative_path: str) -> str | None:
@@ -37,35 +35,13 @@ def read_labels(path: Path) -> dict[str, str]:
         InputError: the file is missing, damaged, lacks a column, or gives one path two labels.
         MissingDependencyError: Parquet without pyarrow.
     """
-    shown = printable_path(str(path))
     if not path.is_file():
-        raise InputError(f"{shown}: no such label file")
+        raise InputError(f"{printable_path(str(path))}: no such label file")
     labels: dict[str, str] = {}
     root = str(path.resolve().parent)
-    rows = read_parquet_rows(path) if path.suffix.lower() == ".parquet" else _read_csv_rows(path)
-    for where, name, text in rows:
-        if not name or "\0" in name:
-            raise InputError(f"{shown}, {where}: the path {'is empty' if not name else 'has a NUL in it'}")
-        image = os.path.normpath(os.path.join(root, name))
-        label = text.strip()
+    for row in read_table_rows(path, required=("path", "label"), metadata=False):
+        image = os.path.normpath(os.path.join(root, row.path))
+        label = row.label or ""
         if labels.setdefault(image, label) != label:
-            raise InputError(
-                f"{shown}, {where}: {printable_path(name)} is labelled "
-                f"{label!r} here and {labels[image]!r} above; keep one"
-            )
+            raise label_conflict(path, row, above=labels[image])
     return {image: label for image, label in labels.items() if label}
-
-
-def _read_csv_rows(path: Path) -> Iterator[tuple[str, str, str]]:
-    """(where it stands, path, label) of every row."""
-    shown = printable_path(str(path))
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = csv.DictReader(file)
-            columns = rows.fieldnames or []
-            if not {"path", "label"} <= set(columns):
-                raise InputError(f"{shown}: expected a header with the columns path,label; found {columns}")
-            for row in rows:
-                yield f"line {rows.line_num}", row["path"] or "", row["label"] or ""
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{shown}: not a readable UTF-8 CSV file: {error}") from error

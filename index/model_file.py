@@ -1,7 +1,8 @@
 """The model contract: what an exported ONNX file says about itself, and the check that it keeps its word.
 
 Input `images`: uint8 (N, crop, crop, 3), normalisation inside the graph. Output `embeddings`: float32 (N, D), unit
-norm. N is dynamic. The contract is JSON under the metadata key `retrieval`.
+norm. N is dynamic. The contract is JSON under the metadata key `retrieval`; with its seal the file vouches for its own
+bytes (see `index.model_seal`).
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from index.errors import InputError, MissingDependencyError, ModelFileError
+from index.model_seal import SEAL_KEY, UNSEALED, SealedModel
 from index.preprocess import PreprocessConfig
 
 if TYPE_CHECKING:
     import onnxruntime
 
 METADATA_KEY = "retrieval"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 INPUT_NAME = "images"
 OUTPUT_NAME = "embeddings"
 
@@ -42,12 +44,13 @@ class ModelContract:
     schema_version: int = SCHEMA_VERSION
 
     def to_json(self) -> str:
-        """The metadata text."""
-        return json.dumps({**asdict(self), "preprocess": self.preprocess.to_json()}, sort_keys=True)
+        """The metadata text, with the place of the seal; `seal_model` fills it in the whole file."""
+        values = {**asdict(self), "preprocess": self.preprocess.to_json(), SEAL_KEY: UNSEALED}
+        return json.dumps(values, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> ModelContract:
-        """Parse and validate the metadata text.
+        """Parse and validate the metadata text; the seal is of the file, and no part of the result.
 
         Raises:
             InputError: no JSON object, another schema version, a key missing or unknown, or a wrong type.
@@ -61,7 +64,7 @@ class ModelContract:
         version = values.get("schema_version")
         if version != SCHEMA_VERSION:
             raise InputError(f"the contract's schema version is {version!r}, this program reads {SCHEMA_VERSION}")
-        known = {field.name for field in fields(cls)}
+        known = {field.name for field in fields(cls)} | {SEAL_KEY}
         if set(values) != known:
             raise InputError(f"the contract must have exactly the keys {sorted(known)}, got {sorted(values)}")
         for name, kind in {"backbone": str, "method": str, "run_id": str, "precision": str,
@@ -70,6 +73,7 @@ class ModelContract:
                 raise InputError(f"the contract's {name} must be {kind.__name__}, got {values[name]!r}")
         if values["embedding_dim"] < 1:
             raise InputError(f"the contract's embedding_dim must be positive, got {values['embedding_dim']}")
+        del values[SEAL_KEY]
         return cls(**{**values, "preprocess": PreprocessConfig.from_json(values["preprocess"])})
 
 
@@ -79,34 +83,38 @@ def hash_file(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def open_session(path: Path, *, threads: int | None = None) -> onnxruntime.InferenceSession:
+def runtime_errors() -> tuple[type[Exception], ...]:
+    """What ONNX Runtime raises for a model it cannot use: classes without a base of their own."""
+    from onnxruntime.capi import onnxruntime_pybind11_state as runtime
+
+    names = ("Fail", "InvalidArgument", "InvalidGraph", "InvalidProtobuf", "NotImplemented", "RuntimeException")
+    # a name in the graph that is no UTF-8 fails on its way to Python, be it in an error message
+    return (*(getattr(runtime, name) for name in names), UnicodeDecodeError)
+
+
+def open_session(model: SealedModel, *, threads: int | None = None) -> onnxruntime.InferenceSession:
     """An ONNX Runtime session: the GPU where the installed runtime has one, else the CPU.
 
     Raises:
-        ModelFileError: the file is missing or no ONNX model.
+        ModelFileError: the content is no ONNX model.
         MissingDependencyError: onnxruntime is not installed.
     """
     try:
         import onnxruntime
     except ImportError as error:
         raise MissingDependencyError(package="onnxruntime", extra="cpu", purpose="running a model") from error
-    from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidArgument, InvalidGraph, InvalidProtobuf
-
-    if path.is_dir():
-        advice = "if it is a training run, export it first: retrieval export RUN --out model.onnx"
-        raise ModelFileError(str(path), f"expected an .onnx model file, found a folder; {advice}")
-    if not path.is_file():
-        raise ModelFileError(str(path), "no such model file")
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.inter_op_num_threads = 1
     options.intra_op_num_threads = threads or 0
+    if threads is None:  # on every core, beside the threads that decode: waiting in a loop would take their time
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     available = onnxruntime.get_available_providers()
     providers = [name for name in ("CUDAExecutionProvider", "CPUExecutionProvider") if name in available]
     try:
-        return onnxruntime.InferenceSession(str(path), sess_options=options, providers=providers)
-    except (Fail, InvalidArgument, InvalidGraph, InvalidProtobuf) as error:
-        raise ModelFileError(str(path), f"not a usable ONNX model: {error}") from error
+        return onnxruntime.InferenceSession(model.data, sess_options=options, providers=providers)
+    except runtime_errors() as error:
+        raise ModelFileError(str(model.path), f"not a usable ONNX model: {error}") from error
 
 
 def read_contract(session: onnxruntime.InferenceSession, *, path: Path) -> ModelContract:
@@ -115,7 +123,11 @@ def read_contract(session: onnxruntime.InferenceSession, *, path: Path) -> Model
     Raises:
         ModelFileError: no contract, a broken one, or one that the graph does not keep.
     """
-    text = session.get_modelmeta().custom_metadata_map.get(METADATA_KEY)
+    try:
+        text = session.get_modelmeta().custom_metadata_map.get(METADATA_KEY)
+        inputs, outputs = _describe(session.get_inputs()), _describe(session.get_outputs())
+    except UnicodeDecodeError as error:
+        raise ModelFileError(str(path), f"not a usable ONNX model: {error}") from error
     if text is None:
         advice = "it was not written by `retrieval export`; export the model with that command"
         raise ModelFileError(str(path), f"the ONNX metadata has no {METADATA_KEY!r} contract: {advice}")
@@ -124,15 +136,19 @@ def read_contract(session: onnxruntime.InferenceSession, *, path: Path) -> Model
     except InputError as error:
         raise ModelFileError(str(path), f"{error}; export the model again") from error
     side = contract.preprocess.crop
-    _check_value(session.get_inputs(), path=path, name=INPUT_NAME, kind="tensor(uint8)", tail=[side, side, 3])
-    _check_value(
-        session.get_outputs(), path=path, name=OUTPUT_NAME, kind="tensor(float)", tail=[contract.embedding_dim]
-    )
+    _check_value(inputs, path=path, name=INPUT_NAME, kind="tensor(uint8)", tail=[side, side, 3])
+    _check_value(outputs, path=path, name=OUTPUT_NAME, kind="tensor(float)", tail=[contract.embedding_dim])
     return contract
 
 
-def _check_value(values: list[Any], *, path: Path, name: str, kind: str, tail: list[int]) -> None:
-    seen = [(value.name, value.type, list(value.shape)) for value in values]
+def _describe(values: list[Any]) -> list[tuple[str, str, list[Any]]]:
+    """Name, type and shape of a graph's inputs or outputs."""
+    return [(value.name, value.type, list(value.shape)) for value in values]
+
+
+def _check_value(
+    seen: list[tuple[str, str, list[Any]]], *, path: Path, name: str, kind: str, tail: list[int]
+) -> None:
     expected = f"one {kind} named {name!r} of shape (N, {', '.join(map(str, tail))})"
     if len(seen) != 1 or seen[0][:2] != (name, kind) or seen[0][2][1:] != tail or isinstance(seen[0][2][0], int):
         raise ModelFileError(str(path), f"the contract promises {expected}, the graph has {seen}")

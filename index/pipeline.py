@@ -1,88 +1,98 @@
-"""Files to embeddings: threads decode ahead while the model runs; order is kept and memory is bounded."""
+"""Items to embeddings: threads decode ahead while the model runs; order is kept and memory is bounded."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 
 import numpy as np
 
 from index.ahead import map_ahead
+from index.archives import read_place
 from index.embedder import Embedder, Vectors, unit_rows
 from index.errors import ImageError
-from index.images import MAX_PIXELS, printable_path
+from index.images import MAX_PIXELS
+from index.items import Place
+from index.perceptual_hash import perceptual_hash
 from index.preprocess import Pixels
 
 BATCHES_AHEAD = 3
 
 
 @dataclass(frozen=True, slots=True)
-class EmbeddedFile:
-    """One file's outcome: a (D,) float32 unit `vector` and the file's SHA-256, or the `problem` that it has."""
+class EmbeddedItem:
+    """One item's outcome: a (D,) float32 unit `vector` or the `problem` it has, and hashes as far as it was read."""
 
     id: int
     vector: Vectors | None = None
     sha256: str | None = None
+    phash: int | None = None
     problem: ImageError | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class _DecodedFile:
+class _DecodedItem:
     id: int
-    path: Path
+    name: str
     pixels: Pixels | None = None
     sha256: str | None = None
+    phash: int | None = None
     problem: ImageError | None = None
 
 
-def embed_files(
-    files: Iterable[tuple[int, Path]],
+def embed_items(
+    items: Iterable[tuple[int, Place]],
     embedder: Embedder,
     *,
     batch_size: int,
     workers: int,
     max_pixels: int = MAX_PIXELS,
-) -> Iterator[list[EmbeddedFile]]:
-    """Embed files given as (id, path): their outcomes in the order given, `batch_size` files at a time.
+) -> Iterator[list[EmbeddedItem]]:
+    """Embed items given as (id, place): their outcomes in the order given, `batch_size` items at a time.
 
     At most `BATCHES_AHEAD` batches of decoded images are held. A batch holds the usable ones of `batch_size`
-    consecutive files, so that the same files give the same bits wherever a stopped run continues.
+    consecutive items, filled up to one fixed shape, so that an item's vector does not depend on its neighbours.
 
     Raises:
         ModelFileError: the model fails on a batch.
     """
 
-    def decode(file: tuple[int, Path]) -> _DecodedFile:
-        key, path = file
-        try:
-            pixels, sha256 = embedder.read_pixels(path, max_pixels=max_pixels)
-        except ImageError as error:
-            return _DecodedFile(key, path, problem=error)
-        return _DecodedFile(key, path, pixels, sha256)
+    def decode(item: tuple[int, Place]) -> _DecodedItem:
+        return _decode(*item, embedder=embedder, max_pixels=max_pixels)
 
-    with closing(map_ahead(decode, files, workers=workers, ahead=BATCHES_AHEAD * batch_size)) as decoded:
+    with closing(map_ahead(decode, items, workers=workers, ahead=BATCHES_AHEAD * batch_size)) as decoded:
         while batch := list(islice(decoded, batch_size)):
-            yield _embed(batch, embedder)
+            yield _embed(batch, embedder, batch_size=batch_size)
 
 
-def _embed(batch: list[_DecodedFile], embedder: Embedder) -> list[EmbeddedFile]:
-    pixels = [file.pixels for file in batch if file.pixels is not None]
+def _decode(key: int, place: Place, *, embedder: Embedder, max_pixels: int) -> _DecodedItem:
+    sha256 = None
+    try:
+        data = read_place(place)
+        sha256 = hashlib.sha256(data).hexdigest()
+        pixels = embedder.preprocess(data, name=place.name, max_pixels=max_pixels)
+    except ImageError as error:
+        return _DecodedItem(key, place.name, sha256=sha256, problem=error)
+    return _DecodedItem(key, place.name, pixels, sha256, perceptual_hash(pixels))
+
+
+def _embed(batch: list[_DecodedItem], embedder: Embedder, *, batch_size: int) -> list[EmbeddedItem]:
+    pixels = [item.pixels for item in batch if item.pixels is not None]
     if not pixels:
-        return [EmbeddedFile(file.id, problem=file.problem) for file in batch]
-    vectors = embedder.embed_batch(np.stack(pixels))
+        return [EmbeddedItem(item.id, sha256=item.sha256, problem=item.problem) for item in batch]
+    vectors = embedder.embed_padded(np.stack(pixels), batch_size=batch_size)
     rows = iter(zip(vectors, unit_rows(vectors), strict=True))
-    return [_outcome(file, rows) for file in batch]
+    return [_outcome(item, rows) for item in batch]
 
 
-def _outcome(file: _DecodedFile, rows: Iterator[tuple[Vectors, np.bool_]]) -> EmbeddedFile:
-    if file.pixels is None:
-        return EmbeddedFile(file.id, problem=file.problem)
+def _outcome(item: _DecodedItem, rows: Iterator[tuple[Vectors, np.bool_]]) -> EmbeddedItem:
+    if item.pixels is None:
+        return EmbeddedItem(item.id, sha256=item.sha256, problem=item.problem)
     vector, usable = next(rows)
     if usable:
-        return EmbeddedFile(file.id, vector, file.sha256)
-    shown = printable_path(str(file.path))
-    problem = ImageError(path=shown, reason="bad-embedding", detail="the model gave no finite unit vector")
-    return EmbeddedFile(file.id, sha256=file.sha256, problem=problem)
+        return EmbeddedItem(item.id, vector, item.sha256, item.phash)
+    problem = ImageError(path=item.name, reason="bad-embedding", detail="the model gave no finite unit vector")
+    return EmbeddedItem(item.id, sha256=item.sha256, problem=problem)

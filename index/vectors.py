@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import tokenize
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,8 @@ from index.embedder import Vectors
 from index.errors import GalleryDamagedError, GalleryError
 from index.exact import Ids
 from index.images import printable_path
-from index.versions import replacing
+from index.model_file import hash_file
+from index.versions import DELETED_NAME, replacing
 
 SHARD_ROWS = 65_536
 _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
@@ -29,12 +31,13 @@ class VectorRows:
     vectors: Vectors
 
 
-def write_checkpoint(path: Path, rows: VectorRows) -> None:
-    """Write vectors with their ids as one file, durably and in one step."""
+def write_checkpoint(path: Path, rows: VectorRows) -> str:
+    """Write vectors with their ids as one file, durably and in one step; its SHA-256."""
     table = np.empty(len(rows.ids), dtype=[("id", "<i8"), ("vector", "<f4", (rows.vectors.shape[1],))])
     table["id"], table["vector"] = rows.ids, rows.vectors
     with replacing(path) as temporary, temporary.open("wb") as file:
         np.save(file, table, allow_pickle=False)
+    return hash_file(path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +54,20 @@ class VectorFile:
         return vectors
 
 
-def find_checkpoint(path: Path) -> VectorFile:
+def find_checkpoint(path: Path, *, sha256: str) -> VectorFile:
     """A checkpoint, with its ids read.
 
     Raises:
         GalleryError: it is missing, damaged or cannot be read.
     """
-    return VectorFile(np.array(_map_array(path)["id"]), path)
+    table = _map_array(path)
+    if hash_file(path) != sha256:
+        raise GalleryDamagedError(printable_path(str(path)), "damaged: its SHA-256 is not the one recorded")
+    return VectorFile(np.array(table["id"]), path)
 
 
 def find_shards(version: Path) -> Iterator[VectorFile]:
-    """The shards of a version in id order, with their ids read.
+    """The shards of a version in the order of their names, with their ids read.
 
     Raises:
         GalleryError: one is missing, damaged or cannot be read.
@@ -76,7 +82,7 @@ def find_shards(version: Path) -> Iterator[VectorFile]:
 
 
 def read_shards(version: Path) -> list[VectorRows]:
-    """Map the shards of a version, in id order, all at once.
+    """Map the shards of a version, in the order of their names, all at once.
 
     Raises:
         GalleryError: one is missing, damaged or cannot be read.
@@ -84,23 +90,38 @@ def read_shards(version: Path) -> list[VectorRows]:
     return [VectorRows(shard.ids, shard.read()) for shard in find_shards(version)]
 
 
-def write_shards(version: Path, ids: Ids, files: Sequence[VectorFile], *, embedding_dim: int) -> None:
+def read_deleted(version: Path) -> Ids:
+    """(n,) int64 rising ids that have a stored vector and are no members any more.
+
+    Raises:
+        GalleryError: the file is missing, damaged or cannot be read.
+    """
+    return np.array(_map_array(version / DELETED_NAME))
+
+
+def write_shards(
+    version: Path, ids: Ids, files: Sequence[VectorFile], *, embedding_dim: int, first: int = 0
+) -> None:
     """Write the vectors of (n,) rising ids, gathered from the files, as `vectors/*.npy` and `ids/*.npy`.
+
+    Where several files have an id, the last one's vector is taken. `first` is the number of the first shard.
 
     Raises:
         GalleryError: no file has one of the ids, or a file is missing, damaged or cannot be read.
     """
-    for folder in ("vectors", "ids"):
-        (version / folder).mkdir()
-    for number, start in enumerate(range(0, len(ids), SHARD_ROWS)):
+    for number, start in enumerate(range(0, len(ids), SHARD_ROWS), start=first):
         part = ids[start : start + SHARD_ROWS]
         np.save(version / "ids" / f"{number:05d}.npy", part, allow_pickle=False)
-        vectors = _gather_part(part, files, embedding_dim=embedding_dim)
+        vectors = gather_files(part, files, embedding_dim=embedding_dim)
         np.save(version / "vectors" / f"{number:05d}.npy", vectors, allow_pickle=False)
 
 
-def _gather_part(ids: Ids, files: Sequence[VectorFile], *, embedding_dim: int) -> Vectors:
-    """The (n, D) vectors of (n,) rising ids; of each file that has some of them, only their rows are read."""
+def gather_files(ids: Ids, files: Sequence[VectorFile], *, embedding_dim: int) -> Vectors:
+    """The (n, D) float32 vectors of (n,) rising ids; of each file that has some of them, only their rows are read.
+
+    Raises:
+        GalleryError: no file has one of the ids.
+    """
     vectors = np.empty((len(ids), embedding_dim), dtype=np.float32)
     missing = np.ones(len(ids), dtype=bool)
     for file in files:
@@ -140,7 +161,7 @@ def _check_found(ids: Ids, missing: npt.NDArray[np.bool_]) -> None:
 def _map_array(path: Path) -> npt.NDArray[Any]:
     try:
         array: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (FileNotFoundError, ValueError, EOFError) as error:
+    except (FileNotFoundError, ValueError, EOFError, SyntaxError, tokenize.TokenError) as error:
         raise GalleryDamagedError(printable_path(str(path)), f"damaged or missing: {error}") from error
     except OSError as error:  # says nothing of the file where the process has used up a limit
         advice = "; raise the limit (ulimit -n) and run it again" if error.errno in _NO_DESCRIPTORS else ""

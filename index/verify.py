@@ -1,51 +1,190 @@
-"""Every byte of a gallery against its manifest, and every part against the others."""
+"""Every byte of a gallery against its manifest, its parts against each other, and a sample against its images."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
-from index.catalog import read_catalog
-from index.embedder import unit_rows
+import numpy as np
+
+from index.ahead import usable_cores
+from index.catalog import Catalog, CatalogRow
+from index.embedder import UNIT_TOLERANCE, Vectors, unit_rows
 from index.errors import GalleryError
-from index.flat_index import read_index
+from index.exact import Ids
 from index.gallery import Gallery, find_version
-from index.versions import CATALOG_NAME, INDEX_NAME, MODEL_NAME, Manifest, check_file
+from index.images import valid_text
+from index.items import Place
+from index.pipeline import EmbeddedItem, embed_items
+from index.progress import Progress
+from index.versions import MODEL_NAME, Manifest, Version, check_file, hold_version
+
+MIN_COSINE = 0.9999  # of the stored vector and the one made again, maybe on another machine
+_BATCH_SIZE = 16
 
 
-def verify_gallery(path: Path) -> tuple[int, list[str]]:
-    """Check the current version: the number of its files, and the problems found, none where all is well.
+@dataclass(frozen=True, slots=True)
+class VerifyReport:
+    """What was checked and found.
+
+    Attributes:
+        files: of the version, each compared with the manifest.
+        compared: images that were embedded again and whose bytes are still the indexed ones.
+        problems: what is damaged; none where all is well.
+        notes: images of the sample that changed or are gone since, which is no damage.
+    """
+
+    gallery: str
+    version: str
+    files: int = 0
+    compared: int = 0
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """The document that the command prints with `--json`."""
+        return asdict(self)
+
+
+def verify_gallery(
+    path: Path,
+    *,
+    sample: int = 16,
+    seed: int | None = None,
+    progress: Progress | None = None,
+    embedding: Progress | None = None,
+) -> VerifyReport:
+    """Check the current version of a gallery.
+
+    Args:
+        path: the gallery.
+        sample: members to embed again from their images.
+        seed: of the sample; without it, each call takes another one.
+        progress: called with (done, total) files.
+        embedding: called with (done, total) images of the sample.
 
     Raises:
         GalleryError: there is no finished gallery to check.
+        ModelFileError: the model cannot be run.
     """
-    root = find_version(path)
+    version = find_version(path)
+    shown = valid_text(str(path.resolve()))
     try:
-        manifest = Manifest.read(root)
+        manifest = Manifest.read(version)
     except GalleryError as error:
-        return 0, [str(error)]
-    problems = []
-    for name in manifest.files:
-        try:
-            check_file(root, name, manifest, contents=True)
-        except GalleryError as error:
-            problems.append(str(error))
-    if not problems:
-        try:
-            problems = _compare_parts(path, root)
-        except GalleryError as error:
-            problems = [str(error)]
-    return len(manifest.files), problems
+        return VerifyReport(shown, version.name, problems=[str(error)])
+    held = hold_version(version.folder)
+    try:
+        problems = list(_check_files(version, manifest, progress or _ignore))
+    finally:
+        os.close(held)
+    notes, compared = [], 0
+    try:
+        if not problems:
+            gallery = Gallery.open(path, threads=usable_cores())
+            chosen = _choose(gallery, sample=sample, seed=seed)
+            problems += _compare_parts(gallery)
+            problems += _search_members(gallery, chosen)
+            for item, row, place in _embed_again(gallery, chosen, embedding or _ignore):
+                if change := _find_change(item, row):
+                    notes.append(f"{place.name}: {change}")
+                    continue
+                compared += 1
+                if difference := _find_difference(item, gallery.vector(item.id)):
+                    problems.append(f"{place.name}: {difference}")
+    except GalleryError as error:
+        problems.append(str(error))
+    return VerifyReport(shown, version.name, len(manifest.files), compared, problems, notes)
 
 
-def _compare_parts(path: Path, root: Path) -> list[str]:
-    gallery, problems = Gallery.open(path), []
-    manifest = gallery.manifest
-    with read_catalog(root / CATALOG_NAME) as catalog:
-        if catalog.indexed_ids() != gallery.ids.tolist():
-            problems.append("the catalogue's indexed images are not those that have vectors")
+def _ignore(done: int, total: int) -> None:
+    """Progress that nobody wants to see."""
+
+
+def _check_files(version: Version, manifest: Manifest, progress: Progress) -> Iterator[str]:
+    for done, name in enumerate(manifest.files, start=1):
+        try:
+            check_file(version.folder, name, manifest, contents=True)
+        except GalleryError as error:
+            yield str(error)
+        progress(done, len(manifest.files))
+    if manifest.files.get(MODEL_NAME, {}).get("sha256") != manifest.model_sha256:
+        yield "the model file is not the one that the manifest names"
+
+
+def _choose(gallery: Gallery, *, sample: int, seed: int | None) -> Ids:
+    """(n,) int64 rising ids of a random sample."""
+    generator = np.random.default_rng(seed)
+    return np.sort(generator.choice(gallery.ids, size=min(sample, gallery.count), replace=False))
+
+
+def _compare_parts(gallery: Gallery) -> Iterator[str]:
+    with gallery.catalog() as catalog:
+        catalog.check()
+        if not np.array_equal(catalog.indexed_ids(), gallery.ids):
+            yield "the catalogue's indexed images are not those that have vectors"
+        yield from _compare_counts(catalog, gallery.manifest)
+        if orphans := catalog.count_orphans():
+            yield f"{orphans} duplicates repeat an image that is not indexed"
     if not all(unit_rows(rows.vectors).all() for rows in gallery.shards):
-        problems.append("some vectors are not finite unit vectors")
-    read_index(root / INDEX_NAME, embedding_dim=manifest.embedding_dim, count=gallery.count)
-    if manifest.model_sha256 != manifest.files[MODEL_NAME]["sha256"]:
-        problems.append("the model file is not the one that the manifest names")
-    return problems
+        yield "some vectors are not finite unit vectors"
+
+
+def _compare_counts(catalog: Catalog, manifest: Manifest) -> Iterator[str]:
+    seen: dict[str, Any] = {status: catalog.count(status) for status in ("indexed", "duplicate", "skipped")}
+    seen = {"found": sum(seen.values()), **seen, "skipped_by_reason": catalog.skipped_by_reason()}
+    for name, value in seen.items():
+        if manifest.counts.get(name) != value:
+            yield f"the manifest says {name} {manifest.counts.get(name)}, the catalogue {value}"
+    if pending := catalog.count("pending"):
+        yield f"{pending} items of the catalogue were never settled"
+    if catalog.next_id() != manifest.next_id:
+        yield f"the manifest says next_id {manifest.next_id}, the catalogue {catalog.next_id()}"
+
+
+def _search_members(gallery: Gallery, chosen: Ids) -> Iterator[str]:
+    """The index must find the first member and those chosen by their own vectors."""
+    for image_id in np.union1d(gallery.ids[:1], chosen).tolist():
+        hits = gallery.search(gallery.vector(image_id), k=1)
+        if not hits or hits[0].score < 1 - UNIT_TOLERANCE:
+            yield f"the index does not find image {image_id} by its own vector"
+
+
+def _embed_again(
+    gallery: Gallery, chosen: Ids, progress: Progress
+) -> Iterator[tuple[EmbeddedItem, CatalogRow, Place]]:
+    """Every chosen member as it is embedded now, with its row and its place."""
+    with gallery.catalog() as catalog:
+        rows = catalog.find(chosen.tolist())
+    places = {number: rows[number].locate(gallery.sources[rows[number].source].root) for number in sorted(rows)}
+    if not places:
+        return
+    done = 0
+    for batch in embed_items(places.items(), gallery.embedder, batch_size=_BATCH_SIZE, workers=usable_cores()):
+        yield from ((item, rows[item.id], places[item.id]) for item in batch)
+        done += len(batch)
+        progress(done, len(places))
+
+
+def _find_change(item: EmbeddedItem, row: CatalogRow) -> str | None:
+    """What happened to an image since it was indexed; None where its bytes are the same."""
+    if item.sha256 is None and item.problem is not None:
+        return f"cannot be read any more: {item.problem.detail}"
+    return None if item.sha256 == row.sha256 else "was changed since it was indexed"
+
+
+def _find_difference(item: EmbeddedItem, stored: Vectors) -> str | None:
+    """How the vector of the same bytes differs from the (D,) stored one."""
+    if item.problem is not None:
+        return f"the bytes are those indexed, but cannot be embedded any more: {item.problem.detail}"
+    cosine = 0.0 if item.vector is None else float(item.vector @ stored)
+    if cosine >= MIN_COSINE:
+        return None
+    return (
+        f"the bytes are those indexed, but the stored vector and the one made from them now have a cosine of only "
+        f"{cosine:.6f}, at least {MIN_COSINE} is expected; it is damaged, or was made by other versions of Pillow or "
+        "ONNX Runtime"
+    )

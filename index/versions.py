@@ -1,14 +1,18 @@
 """The files of a gallery: immutable version folders, the CURRENT pointer, the lock, and durable writes.
 
-GALLERY/CURRENT            name of the version in use; replaced in one step
-GALLERY/versions/000001/   manifest.json, model.onnx, catalog.sqlite, vectors/, ids/, index.faiss
-GALLERY/building/          work in progress, from which a stopped build continues
-GALLERY/.lock              held by the one process that builds
+GALLERY/CURRENT            name of the version in use and SHA-256 of its manifest; replaced in one step
+GALLERY/versions/000001/   manifest.json, model.onnx, catalog.sqlite, vectors/, ids/, deleted.npy, index.faiss
+GALLERY/building/          work in progress, from which a stopped command continues
+GALLERY/.lock              held by the one process that writes
+
+What a version shares with the one before it is a hard link to the same file.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import hashlib
 import json
 import logging
 import os
@@ -27,13 +31,15 @@ from index.preprocess import PreprocessConfig
 
 logger = logging.getLogger(__name__)
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 METRIC = "inner-product"
 MANIFEST_NAME = "manifest.json"
 MODEL_NAME = "model.onnx"
 CATALOG_NAME = "catalog.sqlite"
 INDEX_NAME = "index.faiss"
+DELETED_NAME = "deleted.npy"
 _VERSION_NAME = re.compile(r"\d{6,12}")
+_CURRENT = re.compile(r"(\d{6,12}) ([0-9a-f]{64})\n")
 _KINDS = {
     "model_sha256": str,
     "preprocessing": dict,
@@ -41,7 +47,6 @@ _KINDS = {
     "counts": dict,
     "next_id": int,
     "index": dict,
-    "source_folder": str,
     "files": dict,
 }
 _OWN_NAMES = {"CURRENT", "CURRENT.tmp", "versions", "building", ".lock"}
@@ -51,8 +56,10 @@ _OWN_NAMES = {"CURRENT", "CURRENT.tmp", "versions", "building", ".lock"}
 class Manifest:
     """What `manifest.json` says of one version.
 
-    `counts` has `indexed`, `skipped` and `skipped_by_reason`; `index` the type of the faiss index, its parameters
-    and what was measured; `files` the size and SHA-256 of every other file of the version, by relative path.
+    `counts` has `found`, `indexed`, `duplicate`, `skipped`, `skipped_by_reason`, and `deleted`, the stored vectors that
+    are no members any more; `index` the type of the faiss index, its parameters, the number of vector shards that it
+    holds (`shards`: later ones are added when it is opened) and what was measured; `files` the size and SHA-256 of
+    every other file of the version, by relative path.
     """
 
     model_sha256: str
@@ -61,8 +68,6 @@ class Manifest:
     counts: dict[str, Any]
     next_id: int
     index: dict[str, Any]
-    source_folder: str
-    labels_source: str
     files: dict[str, dict[str, Any]]
     metric: str = METRIC
     format_version: int = FORMAT_VERSION
@@ -72,15 +77,18 @@ class Manifest:
         return json.dumps({**asdict(self), "preprocessing": self.preprocessing.to_json()}, indent=2) + "\n"
 
     @classmethod
-    def read(cls, version: Path) -> Manifest:
-        """Read and check the manifest of a version folder.
+    def read(cls, version: Version) -> Manifest:
+        """Read and check the manifest of a version.
 
         Raises:
             GalleryError: it is missing, damaged, or of another format version.
         """
-        path = version / MANIFEST_NAME
+        path = version.folder / MANIFEST_NAME
         try:
-            return cls._parse(json.loads(path.read_text(encoding="utf-8")))
+            content = path.read_bytes()
+            if hashlib.sha256(content).hexdigest() != version.manifest_sha256:
+                raise ValueError("its SHA-256 is not the one that CURRENT names")
+            return cls._parse(json.loads(content))
         except OSError as error:
             raise GalleryDamagedError(printable_path(str(path)), f"cannot be read: {error.strerror}") from error
         except (ValueError, InputError) as error:
@@ -104,13 +112,9 @@ class Manifest:
         return cls(**{**values, "preprocessing": PreprocessConfig.from_json(values["preprocessing"])})
 
 
-def describe_files(version: Path) -> dict[str, dict[str, Any]]:
-    """Size and SHA-256 of every file of a version but its manifest, by '/'-separated relative path."""
-    paths = sorted(path for path in version.rglob("*") if path.is_file() and path.name != MANIFEST_NAME)
-    return {
-        path.relative_to(version).as_posix(): {"bytes": path.stat().st_size, "sha256": hash_file(path)}
-        for path in paths
-    }
+def describe_file(path: Path) -> dict[str, Any]:
+    """What a manifest says of a file: its size and SHA-256."""
+    return {"bytes": path.stat().st_size, "sha256": hash_file(path)}
 
 
 def check_file(version: Path, name: str, manifest: Manifest, *, contents: bool) -> None:
@@ -139,21 +143,36 @@ def versions_folder(gallery: Path) -> Path:
     return gallery / "versions"
 
 
-def read_current(gallery: Path) -> str | None:
-    """Name of the version in use; None where no build has finished.
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A version folder and the SHA-256 of its manifest, from which everything else in it can be checked."""
+
+    folder: Path
+    manifest_sha256: str
+
+    @property
+    def name(self) -> str:
+        """Its number, as text of a fixed width."""
+        return self.folder.name
+
+
+def read_current(gallery: Path) -> Version | None:
+    """The version in use; None where no build has finished.
 
     Raises:
         GalleryError: CURRENT is damaged.
     """
     try:
-        name = (gallery / "CURRENT").read_text(encoding="ascii").strip()
+        text = (gallery / "CURRENT").read_text(encoding="ascii")
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
         raise GalleryError(printable_path(str(gallery)), f"CURRENT cannot be read: {error}") from error
-    if not _VERSION_NAME.fullmatch(name):
-        raise GalleryDamagedError(printable_path(str(gallery)), f"CURRENT is damaged: {name!r} names no version")
-    return name
+    found = _CURRENT.fullmatch(text)
+    if found is None:
+        detail = f"CURRENT is damaged: {text[:100]!r} names no version with its checksum"
+        raise GalleryDamagedError(printable_path(str(gallery)), detail)
+    return Version(versions_folder(gallery) / found[1], found[2])
 
 
 def looks_like_gallery(folder: Path) -> bool:
@@ -174,8 +193,11 @@ def next_version(gallery: Path) -> str:
     return f"{int(latest_version(gallery) or 0) + 1:06d}"
 
 
-def publish_version(gallery: Path, finished: Path, *, name: str) -> None:
-    """Make a complete folder the version in use, durably; a crash leaves the old version or the new one."""
+def publish_version(gallery: Path, finished: Path, *, name: str) -> Path:
+    """Make a complete folder the version in use, durably, and say where it is now.
+
+    A crash leaves the old version or the new one.
+    """
     for folder, _, files in os.walk(finished):
         for file in files:
             _sync(Path(folder, file))
@@ -184,18 +206,41 @@ def publish_version(gallery: Path, finished: Path, *, name: str) -> None:
     target.parent.mkdir(exist_ok=True)
     finished.rename(target)
     _sync(target.parent)
-    set_current(gallery, name)
+    set_current(gallery, target)
+    return target
 
 
-def set_current(gallery: Path, name: str) -> None:
-    """Point CURRENT at a version in one step."""
-    write_durably(gallery / "CURRENT", f"{name}\n".encode("ascii"))
+def set_current(gallery: Path, version: Path) -> None:
+    """Point CURRENT at a complete version folder in one step."""
+    text = f"{version.name} {hash_file(version / MANIFEST_NAME)}\n"
+    write_durably(gallery / "CURRENT", text.encode("ascii"))
+
+
+def link_file(source: Path, target: Path) -> None:
+    """Let a finished file, which nobody changes, stand in another folder too; a copy where links are not possible."""
+    try:
+        os.link(source, target)
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.EXDEV):
+            raise
+        shutil.copyfile(source, target)
+
+
+def hold_version(version: Path) -> int:
+    """Keep a version from being removed while the descriptor given back is open, which a process's end closes.
+
+    Raises:
+        FileNotFoundError: it was removed already.
+    """
+    descriptor = os.open(version / MANIFEST_NAME, os.O_RDONLY | os.O_CLOEXEC)
+    fcntl.flock(descriptor, fcntl.LOCK_SH)
+    return descriptor
 
 
 def remove_old_versions(gallery: Path, *, current: str, previous: str | None) -> None:
-    """Remove every version older than the current one but the previous, which readers may have open.
+    """Remove every version older than the current one, but the previous and those that readers hold.
 
-    Where `previous` is None it is the next older one. A version that cannot be removed is left to the next build.
+    Where `previous` is None it is the next older one. A version that cannot be removed is left to the next writer.
     """
     names = [name for name in os.listdir(versions_folder(gallery)) if _VERSION_NAME.fullmatch(name)]
     older = sorted((name for name in names if int(name) < int(current)), key=int)
@@ -204,16 +249,35 @@ def remove_old_versions(gallery: Path, *, current: str, previous: str | None) ->
         if name == kept:
             continue
         try:
-            shutil.rmtree(versions_folder(gallery) / name)
+            _remove_unless_held(versions_folder(gallery) / name)
         except OSError as error:
             shown = printable_path(str(versions_folder(gallery) / name))
             logger.warning("%s: the old version cannot be removed: %s", shown, error.strerror)
+
+
+def _remove_unless_held(version: Path) -> None:
+    manifest = version / MANIFEST_NAME
+    if manifest.exists():  # a removal that was stopped may have left the folder without it
+        with manifest.open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return
+            manifest.unlink()  # first, and under the lock: nobody opens the rest of it
+    shutil.rmtree(version)
 
 
 def write_durably(path: Path, content: bytes) -> None:
     """Write a small file so that a crash leaves the old content or the new, never a part."""
     with replacing(path) as temporary:
         temporary.write_bytes(content)
+
+
+def remove_durably(path: Path) -> None:
+    """Remove a file if it is there, so that it stays removed whatever happens to the machine."""
+    if path.exists():
+        path.unlink()
+        _sync(path.parent)
 
 
 @contextmanager
@@ -240,7 +304,7 @@ def lock_gallery(gallery: Path) -> Iterator[None]:
 
     Raises:
         InputError: the folder may not be written.
-        GalleryError: another process builds this gallery.
+        GalleryError: another process writes this gallery.
     """
     shown = printable_path(str(gallery))
     try:
@@ -251,7 +315,7 @@ def lock_gallery(gallery: Path) -> Iterator[None]:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         os.close(descriptor)
-        raise GalleryError(shown, "another process is building this gallery; wait for it or stop it") from error
+        raise GalleryError(shown, "another process is writing this gallery; wait for it or stop it") from error
     try:
         yield
     finally:

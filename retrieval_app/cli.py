@@ -20,9 +20,14 @@ COMMANDS = {
     "train": ("training.cli", "train", "Train an embedding on a folder of labelled images, wrong labels and all."),
     "audit": ("retrieval_app.audit_command", "audit", "Find the labels of a run that look wrong, and clean them."),
     "export": ("export.cli", "export", "Write a trained run, or a backbone as it is, to one ONNX file."),
-    "index": ("index.cli", "index_group", "Build a searchable gallery from a folder of images."),
-    "search": ("index.cli", "search", "Find the images of a gallery that are most like one image."),
-    "evaluate": ("index.cli", "evaluate", "Recall@K, MAP@R and R-precision of a gallery or a model."),
+    "index": ("index.cli", "index_group", "Build a searchable gallery from images, and keep it up to date."),
+    "search": ("index.search_cli", "search", "Find the images of a gallery that are most like others."),
+    "evaluate": ("index.evaluate_cli", "evaluate", "Recall@K, MAP@R and R-precision of a gallery or a model."),
+    "duplicates": (
+        "retrieval_app.duplicates_command",
+        "duplicates",
+        "Find the images of a gallery that repeat others.",
+    ),
     "serve": ("retrieval_app.serve_command", "serve", "Browse and search a gallery in the browser."),
     "demo": (
         "retrieval_app.demo_command",

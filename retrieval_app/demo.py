@@ -143,7 +143,7 @@ def run_demo(out: Path, *, config: DemoConfig, say: Say, progress: Progress) -> 
     with step("index", f"Indexing the pictures of {kinds} kinds that no training has seen"):
         built = build_gallery(
             model_path=folder.model,
-            folder=folder.unseen,
+            sources=[folder.unseen],
             out=folder.gallery,
             config=BuildConfig(),
             progress=lambda done, total: progress("index", done, total),

@@ -16,10 +16,11 @@ from typing import Generic, TypeVar
 
 from PIL import Image
 
+from index.archives import read_place
 from index.embedder import Vectors
 from index.errors import ImageError, InputError, RetrievalError
 from index.gallery import Gallery, GalleryImage, Hit
-from index.images import REASONS, decode_image, printable_path, read_image
+from index.images import REASONS, decode_image, printable_path
 
 MAX_RESULTS = 1000
 MAX_UPLOAD_BYTES = 20 * 1024 * 1024
@@ -152,8 +153,9 @@ class SearchService:
         key = str(image_id)
         data = self._thumbnails.get(key)
         if data is None:
-            path = self.gallery.image_path(image_id)
-            data = _encode_thumbnail(read_image(path, target_side=THUMBNAIL_SIDE).image)
+            place = self.gallery.place(image_id)
+            image = decode_image(read_place(place), name=place.name, target_side=THUMBNAIL_SIDE)
+            data = _encode_thumbnail(image)
             self._thumbnails.put(key, data)
         return data
 

@@ -10,9 +10,11 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont
 
+from index.archives import read_place
 from index.errors import InputError
 from index.gallery import Gallery, GalleryImage
-from index.images import printable_path, read_image
+from index.images import decode_image, printable_path
+from index.items import Place
 
 TILE = 160
 GAP = 12
@@ -32,9 +34,9 @@ class Suspect:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """One picture of a sheet: an image file, a caption of short lines, and the colour of its border."""
+    """One picture of a sheet: the place of an image, a caption of short lines, and the colour of its border."""
 
-    path: Path
+    place: Place
     caption: Sequence[str]
     border: tuple[int, int, int]
 
@@ -67,7 +69,7 @@ def suspect_tiles(suspects: Sequence[Suspect]) -> list[Tile]:
     """Suspects as tiles: the label as it is, and what its confidences say instead."""
     return [
         Tile(
-            suspect.path,
+            Place(suspect.path, printable_path(str(suspect.path))),
             (
                 f"{suspect.label} ({suspect.confidence:.3f})",
                 f"more like: {suspect.suggestion} ({suspect.suggestion_confidence:.2f})",
@@ -86,10 +88,10 @@ def neighbour_tiles(gallery: Gallery, queries: Sequence[GalleryImage], *, neighb
     """
     tiles = []
     for query in queries:
-        tiles.append(Tile(gallery.image_path(query.id), (f"query: {query.label}",), QUERY))
+        tiles.append(Tile(gallery.place(query.id), (f"query: {query.label}",), QUERY))
         for hit in gallery.search(gallery.vector(query.id), k=neighbours, exclude_id=query.id):
             border = RIGHT if hit.label == query.label else WRONG
-            tiles.append(Tile(gallery.image_path(hit.id), (f"{hit.label} {hit.score:.2f}",), border))
+            tiles.append(Tile(gallery.place(hit.id), (f"{hit.label} {hit.score:.2f}",), border))
     return tiles
 
 
@@ -97,7 +99,7 @@ def draw_sheet(tiles: Sequence[Tile], out: Path, *, columns: int, title: str) ->
     """Draw tiles in rows under a title into a PNG file.
 
     Raises:
-        ImageError: a tile's file is no readable image.
+        ImageError: a tile's image cannot be read.
     """
     font, heading = ImageFont.load_default(13), ImageFont.load_default(18)
     caption_height = 18 * max((len(tile.caption) for tile in tiles), default=0)
@@ -109,7 +111,7 @@ def draw_sheet(tiles: Sequence[Tile], out: Path, *, columns: int, title: str) ->
     for number, tile in enumerate(tiles):
         left = GAP + (number % columns) * step[0]
         top = 2 * GAP + 24 + (number // columns) * step[1]
-        image = read_image(tile.path, target_side=TILE).image
+        image = decode_image(read_place(tile.place), name=tile.place.name, target_side=TILE)
         image.thumbnail((TILE - 8, TILE - 8))
         if max(image.size) < TILE - 8:
             scale = (TILE - 8) / max(image.size)

@@ -9,6 +9,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from index.model_file import INPUT_NAME, METADATA_KEY, OUTPUT_NAME, ModelContract
+from index.model_seal import SEAL_KEY, seal_model
 from index.preprocess import PreprocessConfig
 
 PREPROCESS = PreprocessConfig(resize=40, crop=32)
@@ -37,7 +38,7 @@ def write_tiny_model(
         path: the file to write.
         seed: of the weights.
         contract: metadata text to write instead of the right one.
-        without_contract: write no metadata.
+        without_contract: write no metadata, and so no seal.
         blind_to_black: give black images the zero vector, which is no embedding.
         only_batches_of: fail at run time on batches of any other size.
     """
@@ -98,5 +99,11 @@ def write_tiny_model(
     if not without_contract:
         helper.set_model_props(model, {METADATA_KEY: tiny_contract().to_json() if contract is None else contract})
     onnx.checker.check_model(model)
-    onnx.save(model, path)
+    return write_model(model, path)
+
+
+def write_model(model: onnx.ModelProto, path: Path) -> Path:
+    """Write a model as the exporter does: sealed, where its contract has the place for it."""
+    data = model.SerializeToString()
+    path.write_bytes(seal_model(data) if f'"{SEAL_KEY}"'.encode() in data else data)
     return path

@@ -9,7 +9,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import urllib.request
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -43,11 +45,29 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     draw_catalogue(folder / "test", kinds=KINDS[3:5], pictures_per_kind=4, seed=0)
     draw_catalogue(folder / "queries", kinds=KINDS[:3], pictures_per_kind=2, seed=1)
     shutil.copy(next((folder / "test").rglob("*.jpg")), folder / "query.jpg")
+    pack_shop(folder)
     checkpoints = folder / "torch" / "hub" / "checkpoints"
     checkpoints.mkdir(parents=True)
     name = Path(torchvision.models.ResNet50_Weights.DEFAULT.url).name
     torch.save(make_backbone(sorted((folder / "photos").rglob("*.jpg"))).state_dict(), checkpoints / name)
     return folder
+
+
+def pack_shop(folder: Path) -> None:
+    """A tar shard, a zip, a table with metadata and a folder of new photos."""
+    draw_catalogue(folder / "new-photos", kinds=KINDS[:1], pictures_per_kind=3, seed=2)
+    draw_catalogue(folder / "products", kinds=KINDS[1:2], pictures_per_kind=4, seed=3)
+    draw_catalogue(folder / "packed", kinds=KINDS[2:3], pictures_per_kind=4, seed=4)
+    (folder / "shards").mkdir()
+    with tarfile.open(folder / "shards" / "00000.tar", "w") as shard:
+        shard.add(folder / "packed", arcname=".")
+    with zipfile.ZipFile(folder / "more.zip", "w") as archive:
+        for path in sorted((folder / "packed").rglob("*.jpg"))[:2]:
+            archive.write(path, path.name)
+    rows = [
+        f"{path},{place},example.com" for place, path in enumerate(sorted((folder / "products").rglob("*.jpg")))
+    ]
+    (folder / "products.csv").write_text("\n".join(["path,price,shop", *rows]))
 
 
 def make_backbone(photos: list[Path]) -> torch.nn.Module:
@@ -70,7 +90,25 @@ def make_backbone(photos: list[Path]) -> torch.nn.Module:
 
 def test_the_readme_shows_every_command_of_the_program() -> None:
     shown = readme_commands()
-    for name in ("train", "export", "index build", "search", "evaluate", "serve", "demo"):
+    for name in (
+        "train",
+        "export",
+        "index build",
+        "index add",
+        "index update",
+        "index remove",
+        "index compact",
+        "index info",
+        "index list",
+        "index verify",
+        "index export-vectors",
+        "duplicates",
+        "search",
+        "evaluate",
+        "audit",
+        "serve",
+        "demo",
+    ):
         assert any(command.startswith(f"retrieval {name}") for command in shown), name
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from index.build import BuildConfig, BuildReport, build_gallery
 from index.catalog import CatalogRow, read_catalog
-from index.gallery import Gallery
+from index.gallery import Gallery, find_version
 from index.verify import verify_gallery
 from tests.conftest import draw_folder
 
@@ -17,18 +17,17 @@ SMALL = BuildConfig(batch_size=4, workers=2, checkpoint_images=8)
 
 
 def build(folder: Path, out: Path, model: Path, **options: object) -> BuildReport:
-    return build_gallery(model_path=model, folder=folder, out=out, config=SMALL, **options)
+    return build_gallery(model_path=model, sources=[folder], out=out, config=SMALL, **options)
 
 
 def rows(gallery: Path) -> list[CatalogRow]:
-    version = (gallery / "CURRENT").read_text().strip()
-    with read_catalog(gallery / "versions" / version / "catalog.sqlite") as catalog:
+    with read_catalog(find_version(gallery).folder / "catalog.sqlite") as catalog:
         return list(catalog.rows())
 
 
 def vectors(gallery: Path) -> dict[int, bytes]:
     opened = Gallery.open(gallery)
-    assert verify_gallery(gallery)[1] == []
+    assert verify_gallery(gallery).problems == []
     return {int(key): opened.vector(int(key)).tobytes() for key in opened.ids}
 
 

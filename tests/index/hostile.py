@@ -130,7 +130,7 @@ def contents() -> dict[bytes, tuple[bytes, str | None]]:
         b"drawing.svg": (SVG, "not-an-image"),
         b"drawing.png": (SVG, "not-an-image"),
         b"notes.txt": (b"no image\n", "not-an-image"),
-        b"archive.zip": (zip_archive(), "not-an-image"),
+        b"archive.zip": (b"PK\x05\x06 no archive", "corrupt-archive"),
         b"model.pkl": (pickle.dumps({"a": 1}), "not-an-image"),
         b"paper.pdf": (b"%PDF-1.7\n1 0 obj\n", "not-an-image"),
         b"script.eps": (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\nshowpage\n", "not-an-image"),

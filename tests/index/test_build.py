@@ -9,22 +9,52 @@ import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from index.build import BuildConfig
-from index.embedder import Embedder
+from index.build import BuildConfig, build_gallery, update_gallery
+from index.embedder import Embedder, Vectors
 from index.errors import GalleryError, GalleryMismatchError, InputError, ModelFileError
-from index.gallery import Gallery
-from index.pipeline import BATCHES_AHEAD, embed_files
+from index.gallery import Gallery, find_version
+from index.items import Place
+from index.pipeline import BATCHES_AHEAD, embed_items
+from index.preprocess import Pixels
 from index.verify import verify_gallery
 from index.versions import lock_gallery
 from tests.conftest import draw_folder, draw_image
-from tests.index.galleries import ROOT, build, mixed_folder, rows, vectors
+from tests.index.galleries import ROOT, SMALL, build, mixed_folder, rows, vectors
 from tests.models import write_tiny_model
+
+StopAfter = Callable[..., AbstractContextManager[None]]
+
+
+@pytest.fixture
+def stopped_after(monkeypatch: pytest.MonkeyPatch) -> StopAfter:
+    """Lets the model fail on the batch after some, as one does whose memory runs out."""
+
+    @contextmanager
+    def stop(*, batches: int) -> Iterator[None]:
+        seen = 0
+        embed = Embedder.embed_padded
+
+        def fail(self: Embedder, pixels: Pixels, *, batch_size: int) -> Vectors:
+            nonlocal seen
+            seen += 1
+            if seen > batches:
+                raise ModelFileError(str(self.path), "the model failed")
+            return embed(self, pixels, batch_size=batch_size)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Embedder, "embed_padded", fail)
+            with pytest.raises(ModelFileError, match="the model failed"):
+                yield
+
+    return stop
 
 
 def test_every_file_is_indexed_or_skipped_with_a_reason(tmp_path: Path, tiny_model: Path) -> None:
@@ -35,9 +65,14 @@ def test_every_file_is_indexed_or_skipped_with_a_reason(tmp_path: Path, tiny_mod
         "gallery": str(tmp_path / "g"),
         "version": "000001",
         "changed": True,
+        "found": 33,
         "new_images": 30,
         "indexed": 30,
+        "duplicate": 0,
         "skipped": 3,
+        "moved": 0,
+        "vanished": 0,
+        "removed": 0,
         "skipped_by_reason": {"not-an-image": 3},
         "seconds": report.seconds,
         "images_per_second": report.images_per_second,
@@ -75,7 +110,7 @@ def test_labels_come_from_a_file_and_are_refreshed(tmp_path: Path, tiny_model: P
     labels.write_text("path,label\nother/0.jpg,apple\n")
     with pytest.raises(InputError, match=r"labels.csv: none of its 1 labelled paths"):
         build(image_folder, tmp_path / "g", tiny_model, labels_file=labels)
-    assert (tmp_path / "g" / "CURRENT").read_text() == "000002\n"
+    assert find_version(tmp_path / "g").name == "000002"
 
 
 def test_labels_of_a_folder_reached_by_a_link_are_found(
@@ -88,15 +123,16 @@ def test_labels_of_a_folder_reached_by_a_link_are_found(
     assert [row.path for row in rows(tmp_path / "g") if row.label == "apple"] == ["red/0.jpg"]
 
 
-def test_a_folder_moved_while_its_build_was_stopped_loses_nothing_done(tmp_path: Path, image_folder: Path) -> None:
-    model = write_tiny_model(tmp_path / "fussy.onnx", only_batches_of=4)
-    with pytest.raises(ModelFileError):
-        build(image_folder, tmp_path / "g", model)
+def test_a_folder_moved_while_its_build_was_stopped_loses_nothing_done(
+    tmp_path: Path, image_folder: Path, tiny_model: Path, stopped_after: StopAfter
+) -> None:
+    with stopped_after(batches=3):
+        build(image_folder, tmp_path / "g", tiny_model)
     moved = image_folder.rename(tmp_path / "moved")
-    with pytest.raises(GalleryMismatchError, match="--moved"):
-        build(moved, tmp_path / "g", model)
+    with pytest.raises(GalleryMismatchError, match="--root"):
+        build(moved, tmp_path / "g", tiny_model)
     draw_image((5, 5, 5), seed=5).save(moved / "sixteenth.png")
-    report = build(moved, tmp_path / "g", model, moved=True)
+    report = update_gallery(tmp_path / "g", roots={None: moved}, config=SMALL)
     assert (report.indexed, report.new_images) == (16, 8)  # the checkpoint of the first eight was kept
 
 
@@ -110,7 +146,7 @@ MANY_CHECKPOINTS = """
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
     config = BuildConfig(batch_size=1, workers=1, checkpoint_images=1)
     try:
-        print(build_gallery(model_path=model, folder=folder, out=out, config=config).indexed)
+        print(build_gallery(model_path=model, sources=[folder], out=out, config=config).indexed)
     except RetrievalError as error:
         print(type(error).__name__, error)
 """
@@ -123,7 +159,7 @@ def test_a_build_needs_few_open_files_whatever_the_number_of_its_checkpoints(
     words = [sys.executable, "-c", textwrap.dedent(MANY_CHECKPOINTS), tiny_model, folder, tmp_path / "g", "60"]
     ran = subprocess.run(words, cwd=ROOT, check=True, capture_output=True, text=True)
     assert ran.stdout == "90\n"
-    assert verify_gallery(tmp_path / "g")[1] == []
+    assert verify_gallery(tmp_path / "g").problems == []
     embedder = Embedder(tiny_model, threads=1)
     stored = vectors(tmp_path / "g")
     for row in rows(tmp_path / "g")[::7]:
@@ -185,12 +221,12 @@ def test_an_out_that_cannot_be_made_is_an_input_error(
 def test_a_folder_without_usable_images_lists_why_and_leaves_no_gallery(tmp_path: Path, tiny_model: Path) -> None:
     folder = tmp_path / "images"
     folder.mkdir()
-    with pytest.raises(InputError, match="no usable image in the folder: it has no files"):
+    with pytest.raises(InputError, match="no usable image in its sources: there are no files"):
         build(folder, tmp_path / "g", tiny_model)
     (folder / "a.jpg").write_bytes(b"")
     (folder / "b.jpg").write_bytes(b"text")
     (folder / "c.jpg").write_bytes(b"text")
-    with pytest.raises(InputError, match="no usable image in the folder: 1 empty-file, 2 not-an-image"):
+    with pytest.raises(InputError, match="no usable image in its sources: 1 empty-file, 2 not-an-image"):
         build(folder, tmp_path / "g", tiny_model)
     assert not (tmp_path / "g" / "CURRENT").exists()
     draw_image((1, 2, 3), seed=0).save(folder / "d.png")
@@ -206,20 +242,45 @@ def test_an_image_without_a_finite_unit_vector_is_skipped(tmp_path: Path, image_
     assert (row.path, row.detail) == ("black.png", "the model gave no finite unit vector")
 
 
-def test_a_batch_that_fails_stops_the_build_and_loses_nothing_done(tmp_path: Path, image_folder: Path) -> None:
-    model = write_tiny_model(tmp_path / "fussy.onnx", only_batches_of=4)
-    with pytest.raises(ModelFileError, match="the model failed on 3 images"):  # 15 images are 4 + 4 + 4 + 3
-        build(image_folder, tmp_path / "g", model)
+def test_a_batch_that_fails_stops_the_build_and_loses_nothing_done(
+    tmp_path: Path, image_folder: Path, tiny_model: Path, stopped_after: StopAfter
+) -> None:
+    with stopped_after(batches=3):  # 15 images are 4 + 4 + 4 + 3
+        build(image_folder, tmp_path / "g", tiny_model)
+    with pytest.raises(GalleryError, match="run the same build again, or `retrieval index update`"):
+        Gallery.open(tmp_path / "g")
     done = []
     draw_image((5, 5, 5), seed=5).save(image_folder / "sixteenth.png")
-    report = build(image_folder, tmp_path / "g", model, progress=lambda n, total: done.append((n, total)))
+    report = build(image_folder, tmp_path / "g", tiny_model, progress=lambda n, total: done.append((n, total)))
     assert report.indexed == 16
     assert done == [(4, 8), (8, 8)]  # the checkpoint of the first eight was kept
 
 
+def test_a_checkpoint_is_saved_after_some_seconds_too(
+    tmp_path: Path, image_folder: Path, tiny_model: Path, stopped_after: StopAfter
+) -> None:
+    config = BuildConfig(batch_size=4, workers=2, checkpoint_images=1000, checkpoint_seconds=0)
+    with stopped_after(batches=3):
+        build_gallery(model_path=tiny_model, sources=[image_folder], out=tmp_path / "g", config=config)
+    assert build(image_folder, tmp_path / "g", tiny_model).new_images == 3
+
+
+def test_a_damaged_checkpoint_is_found_and_never_published(
+    tmp_path: Path, image_folder: Path, tiny_model: Path, stopped_after: StopAfter
+) -> None:
+    with stopped_after(batches=3):
+        build(image_folder, tmp_path / "g", tiny_model)
+    (checkpoint,) = (tmp_path / "g" / "building" / "checkpoints").glob("*.npy")
+    content = bytearray(checkpoint.read_bytes())
+    content[-1] ^= 1
+    checkpoint.write_bytes(content)
+    with pytest.raises(GalleryError, match=rf"{checkpoint.name}: damaged: its SHA-256"):
+        build(image_folder, tmp_path / "g", tiny_model)
+
+
 def test_two_builds_at_once_are_refused(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
     (tmp_path / "g").mkdir()
-    with lock_gallery(tmp_path / "g"), pytest.raises(GalleryError, match="another process is building"):
+    with lock_gallery(tmp_path / "g"), pytest.raises(GalleryError, match="another process is writing"):
         build(image_folder, tmp_path / "g", tiny_model)
     assert build(image_folder, tmp_path / "g", tiny_model).indexed == 15
 
@@ -259,10 +320,10 @@ def test_no_more_than_a_few_batches_are_decoded_ahead(tiny_model: Path, image_fo
         nonlocal started
         for number, path in enumerate(paths):
             started += 1
-            yield number, path
+            yield number, Place(path, str(path))
 
     done = 0
-    for batch in embed_files(files(), Embedder(tiny_model, threads=1), batch_size=4, workers=2):
+    for batch in embed_items(files(), Embedder(tiny_model, threads=1), batch_size=4, workers=2):
         done += len(batch)
         assert started <= done + (BATCHES_AHEAD + 1) * 4
         assert [file.id for file in batch] == list(range(done - len(batch), done))
@@ -296,16 +357,24 @@ KILLED_BUILD = """
     {owner}.{name} = dying
     config = BuildConfig(batch_size=4, workers=2, checkpoint_images=8)
     model, folder, out = map(Path, sys.argv[1:])
-    build_gallery(model_path=model, folder=folder, out=out, config=config)
+    build_gallery(model_path=model, sources=[folder], out=out, config=config)
 """
 
 
 MOMENTS = {
-    "after the second checkpoint": ("catalog", "module.Catalog", "record_results", 2, False),
-    "between a checkpoint's vectors and its rows": ("catalog", "module.Catalog", "record_results", 3, True),
+    "after the second checkpoint": ("catalog_writer", "module.CatalogWriter", "record_outcomes", 2, False),
+    "between a checkpoint's vectors and its rows": (
+        "catalog_writer",
+        "module.CatalogWriter",
+        "record_outcomes",
+        3,
+        True,
+    ),
     "in the first batch": ("embedder", "module.Embedder", "embed_batch", 1, True),
-    "before the walk is recorded": ("catalog", "module.Catalog", "record_found", 1, True),
-    "while the index is written": ("workspace", "module", "write_index", 1, True),
+    "before the scan is recorded": ("catalog_writer", "module.CatalogWriter", "record_scan", 1, True),
+    "before what vanished is dropped": ("catalog_writer", "module.CatalogWriter", "drop_vanished", 1, True),
+    "while the index is written": ("publishing", "module", "write_index", 1, True),
+    "before the manifest is written": ("publishing", "module", "_describe", 1, True),
     "before the version is renamed": ("workspace", "module", "publish_version", 1, True),
     "before CURRENT is replaced": ("versions", "module", "set_current", 1, True),
     "before the work in progress is removed": ("versions", "module", "set_current", 1, False),
@@ -341,10 +410,10 @@ def test_a_killed_build_continues_to_the_same_gallery_bit_for_bit(
 
 
 def test_work_in_progress_of_another_model_is_refused(
-    tmp_path: Path, image_folder: Path, tiny_model: Path
+    tmp_path: Path, image_folder: Path, tiny_model: Path, stopped_after: StopAfter
 ) -> None:
-    model = write_tiny_model(tmp_path / "fussy.onnx", only_batches_of=4)
-    with pytest.raises(ModelFileError):
-        build(image_folder, tmp_path / "g", model)
-    with pytest.raises(GalleryMismatchError, match="model"):
+    with stopped_after(batches=3):
         build(image_folder, tmp_path / "g", tiny_model)
+    other = write_tiny_model(tmp_path / "other.onnx", seed=1)
+    with pytest.raises(GalleryMismatchError, match="model"):
+        build(image_folder, tmp_path / "g", other)

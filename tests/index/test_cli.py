@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,13 +10,17 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner, Result
+from PIL import Image
 
 from index import cli
 from index.build import build_gallery
 from index.build_config import BuildConfig
-from index.errors import GalleryError, ImageError
+from index.errors import InputError
+from index.evaluate_cli import evaluate
+from index.gallery import Gallery, find_version
 from index.limits import MAX_PIXELS
 from index.metrics import K_SETS
+from index.search_cli import search
 from tests.conftest import draw_folder, draw_image
 
 ROOT = Path(__file__).parents[2]
@@ -25,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="module")
 def gallery(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
     folder = tmp_path_factory.mktemp("cli")
-    build_gallery(model_path=tiny_model, folder=draw_folder(folder / "images"), out=folder / "gallery")
+    build_gallery(model_path=tiny_model, sources=[draw_folder(folder / "images")], out=folder / "gallery")
     return folder / "gallery"
 
 
@@ -45,9 +49,14 @@ def test_build_reports_as_text_and_as_json(tmp_path: Path, tiny_model: Path, ima
         "gallery": str(tmp_path / "g"),
         "version": "000001",
         "changed": False,
+        "found": 16,
         "new_images": 0,
         "indexed": 15,
+        "duplicate": 0,
         "skipped": 1,
+        "moved": 0,
+        "vanished": 0,
+        "removed": 0,
         "skipped_by_reason": {"empty-file": 1},
         "seconds": pytest.approx(0, abs=60),
         "images_per_second": 0,
@@ -62,14 +71,14 @@ def test_strict_fails_after_the_gallery_is_made(tmp_path: Path, tiny_model: Path
     result = invoke(cli.index_group, *words, "--json")
     assert result.exit_code == 1
     assert json.loads(result.stdout)["skipped"] == 1
-    assert (tmp_path / "g" / "CURRENT").read_text() == "000002\n"
+    assert find_version(tmp_path / "g").name == "000002"
 
 
 def test_build_takes_labels_from_a_file(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
     (tmp_path / "labels.csv").write_text("path,label\nimages/red/0.jpg,apple\nimages/red/2.jpg,apple\n")
     words = ("build", tiny_model, image_folder, "--out", tmp_path / "g", "--labels", tmp_path / "labels.csv")
     assert invoke(cli.index_group, *words).exit_code == 0
-    scores = json.loads(invoke(cli.evaluate, tmp_path / "g", "--json").stdout)
+    scores = json.loads(invoke(evaluate, tmp_path / "g", "--json").stdout)
     assert scores["queries"] == 2
 
 
@@ -79,33 +88,9 @@ def test_a_value_out_of_range_is_a_usage_error(tmp_path: Path, tiny_model: Path,
     assert "batch_size must be a whole number in 1..4096, got 0" in result.output
 
 
-def test_search_prints_a_table_or_json(gallery: Path) -> None:
-    image = gallery.parent / "images" / "red" / "3.png"
-    text = invoke(cli.search, gallery, image, "-k", 3)
-    lines = text.stdout.splitlines()
-    assert lines[0].split() == ["rank", "score", "label", "path"]
-    assert lines[1].split() == ["1", "1.0000", "red", "red/3.png"]
-    assert len(lines) == 4
-    results = json.loads(invoke(cli.search, gallery, image, "-k", 3, "--json").stdout)["results"]
-    assert [set(result) for result in results] == [{"rank", "id", "score", "path", "label"}] * 3
-    assert (results[0]["rank"], results[0]["path"], results[0]["label"]) == (1, "red/3.png", "red")
-    assert len(json.loads(invoke(cli.search, gallery, image, "--json").stdout)["results"]) == 10
-    assert len(json.loads(invoke(cli.search, gallery, image, "--json", "-k", 99).stdout)["results"]) == 15
-
-
-def test_search_with_something_that_is_no_image_or_gallery_is_an_expected_error(
-    gallery: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "page.jpg").write_text("<html>")
-    assert isinstance(invoke(cli.search, gallery, tmp_path / "page.jpg").exception, ImageError)
-    assert isinstance(invoke(cli.search, gallery, tmp_path / "none.jpg").exception, ImageError)
-    assert isinstance(invoke(cli.search, tmp_path, tmp_path / "none.jpg").exception, GalleryError)
-    assert invoke(cli.search, gallery, tmp_path / "page.jpg", "-k", 0).exit_code == 2
-
-
 def test_evaluate_scores_a_gallery_or_a_model(gallery: Path, tiny_model: Path) -> None:
     images = gallery.parent / "images"
-    scores = json.loads(invoke(cli.evaluate, gallery, "--json", "--k", "4,1").stdout)
+    scores = json.loads(invoke(evaluate, gallery, "--json", "--k", "4,1").stdout)
     assert set(scores) == {
         "queries", "lone_queries", "recall", "map_at_r", "r_precision", "skipped", "recall_at_1_interval",
         "map_at_r_interval", "mean_class_recall_at_1", "nmi", "per_class",
@@ -117,10 +102,10 @@ def test_evaluate_scores_a_gallery_or_a_model(gallery: Path, tiny_model: Path) -
     assert scores["skipped"] == 0
     assert list(scores["recall"]) == ["1", "4"]
     assert (
-        json.loads(invoke(cli.evaluate, "--model", tiny_model, "--data", images, "--k", "1,4", "--json").stdout)
+        json.loads(invoke(evaluate, "--model", tiny_model, "--data", images, "--k", "1,4", "--json").stdout)
         == scores
     )
-    text = invoke(cli.evaluate, gallery, "--query", images).stdout
+    text = invoke(evaluate, gallery, "--query", images).stdout
     assert "Recall@1     100.00 %  [100.00, 100.00]\n" in text
     assert "Class mean   100.00 %  of Recall@1 over 3 labels\n" in text
     assert "lowest Recall@1" not in text  # of so few labels
@@ -132,14 +117,14 @@ def test_evaluate_scores_a_gallery_or_a_model(gallery: Path, tiny_model: Path) -
 def test_evaluate_says_how_many_files_it_skipped(gallery: Path, tiny_model: Path, image_folder: Path) -> None:
     (image_folder / "empty.jpg").write_bytes(b"")
     for words in ((gallery, "--query", image_folder), ("--model", tiny_model, "--data", image_folder)):
-        assert json.loads(invoke(cli.evaluate, *words, "--json").stdout)["skipped"] == 1
-        assert invoke(cli.evaluate, *words).stdout.endswith("skipped files: 1\n")
+        assert json.loads(invoke(evaluate, *words, "--json").stdout)["skipped"] == 1
+        assert invoke(evaluate, *words).stdout.endswith("skipped files: 1\n")
 
 
 def test_evaluate_clusters_where_nmi_is_asked_for(gallery: Path) -> None:
-    scores = json.loads(invoke(cli.evaluate, gallery, "--nmi", "--json").stdout)
+    scores = json.loads(invoke(evaluate, gallery, "--nmi", "--json").stdout)
     assert 0.5 < scores["nmi"] <= 1
-    text = invoke(cli.evaluate, gallery, "--nmi").stdout
+    text = invoke(evaluate, gallery, "--nmi").stdout
     assert f"{100 * scores['nmi']:.2f} %  of k-means clusters and labels\n" in text
 
 
@@ -151,9 +136,9 @@ def test_evaluate_lists_the_labels_that_are_found_worst(tiny_model: Path, tmp_pa
                 draw_image((128, 128, 128), seed=ord(name) + i).save(tmp_path / label / f"{i}.png")
     draw_folder(tmp_path, per_class=3)
     words = ("--model", tiny_model, "--data", tmp_path)
-    per_class = json.loads(invoke(cli.evaluate, *words, "--json").stdout)["per_class"]
+    per_class = json.loads(invoke(evaluate, *words, "--json").stdout)["per_class"]
     assert len(per_class) == 9
-    lines = invoke(cli.evaluate, *words).stdout.splitlines()
+    lines = invoke(evaluate, *words).stdout.splitlines()
     table = lines[lines.index("lowest Recall@1 of 9 labels:") + 1 :]
     worst = sorted(per_class, key=lambda name: (per_class[name]["recall_at_1"], name))[:5]
     assert [line.split()[-1] for line in table] == [name.replace("\n", "\\n") for name in worst]
@@ -165,40 +150,78 @@ def test_evaluate_lists_the_labels_that_are_found_worst(tiny_model: Path, tmp_pa
 
 def test_evaluate_takes_the_k_of_a_dataset_by_name(gallery: Path) -> None:
     for name, ks in K_SETS.items():
-        scores = json.loads(invoke(cli.evaluate, gallery, "--k", name, "--json").stdout)
+        scores = json.loads(invoke(evaluate, gallery, "--k", name, "--json").stdout)
         assert list(scores["recall"]) == [str(k) for k in ks]
-    told = invoke(cli.evaluate, gallery, "--k", "soap")
+    told = invoke(evaluate, gallery, "--k", "soap")
     assert told.exit_code == 2
     named = re.search("one of (.*)", " ".join(told.output.split()))
     assert named is not None
     assert re.findall("[a-z0-9-]{3,}", named[1]) == list(K_SETS)
 
 
-def test_verify_lists_every_problem(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
-    build_gallery(model_path=tiny_model, folder=image_folder, out=tmp_path / "g")
-    sound = invoke(cli.index_group, "verify", tmp_path / "g")
-    assert (sound.exit_code, sound.stdout) == (0, f"{tmp_path}/g: 5 files match\n")
-    document = json.loads(invoke(cli.index_group, "verify", tmp_path / "g", "--json").stdout)
-    assert document == {"gallery": f"{tmp_path}/g", "problems": []}
-    for name in ("index.faiss", "model.onnx"):
-        (tmp_path / "g" / "versions" / "000001" / name).write_bytes(b"")
-    damaged = invoke(cli.index_group, "verify", tmp_path / "g")
-    assert damaged.exit_code == 1
-    assert len(damaged.stdout.splitlines()) == 2
-    result = invoke(cli.index_group, "verify", tmp_path / "g", "--json")
-    assert result.exit_code == 1
-    assert json.loads(result.stdout)["problems"] == damaged.stdout.splitlines()
-    assert isinstance(invoke(cli.index_group, "verify", tmp_path / "none").exception, GalleryError)
+def test_a_gallery_is_kept_up_to_date_command_by_command(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    def run(*words: object) -> dict[str, object]:
+        result = invoke(cli.index_group, *words, "--json")
+        assert result.exit_code == 0, result.output
+        report: dict[str, object] = json.loads(result.stdout)
+        return report
 
-
-def test_build_takes_a_moved_folder(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
-    words = ("--out", tmp_path / "g", "--json")
-    assert invoke(cli.index_group, "build", tiny_model, image_folder, *words).exit_code == 0
+    gallery, other = tmp_path / "g", draw_folder(tmp_path / "other", per_class=2)
+    run("build", tiny_model, image_folder, "--out", gallery)
+    added = run("add", gallery, other, "--batch-size", 4)
+    assert (added["new_images"], added["indexed"]) == (6, 21)
+    (image_folder / "red" / "0.jpg").rename(image_folder / "blue" / "was red.jpg")
+    (image_folder / "red" / "1.png").unlink()
+    updated = run("update", gallery)
+    assert (updated["moved"], updated["vanished"], updated["new_images"], updated["indexed"]) == (1, 1, 0, 20)
+    listed = invoke(cli.index_group, "remove", gallery, "blue/*", "--dry-run").stdout.splitlines()
+    assert listed[-1] == "8 would be removed"
+    removed = run("remove", gallery, "blue/*")
+    assert (removed["removed"], removed["indexed"], removed["skipped_by_reason"]) == (8, 12, {"removed": 8})
+    assert run("remove", gallery, "--source", other)["indexed"] == 8
     moved = image_folder.rename(tmp_path / "moved")
-    refused = invoke(cli.index_group, "build", tiny_model, moved, *words)
-    assert "--moved" in str(refused.exception)
-    report = json.loads(invoke(cli.index_group, "build", tiny_model, moved, *words, "--moved").stdout)
-    assert (report["version"], report["changed"], report["new_images"]) == ("000002", True, 0)
+    refused = invoke(cli.index_group, "build", tiny_model, moved, "--out", gallery)
+    assert "--root" in str(refused.exception)
+    assert run("update", gallery, "--root", moved)["new_images"] == 0
+    back = run("add", gallery, moved / "blue")
+    assert (back["indexed"], back["new_images"]) == (14, 6)
+    text = invoke(cli.index_group, "compact", gallery).stdout
+    assert text.startswith(f"{gallery}: built version 00000")
+
+
+def test_repeated_images_are_set_aside_where_it_is_asked_for(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    shutil.copy(image_folder / "red" / "0.jpg", image_folder / "red" / "zz copy.jpg")
+    image = Image.open(image_folder / "blue" / "1.png")
+    image.save(image_folder / "blue" / "1 saved again.jpg", quality=95)
+    words = ("build", tiny_model, image_folder, "--out", tmp_path / "g", "--json")
+    for kind, duplicates in (("off", 0), ("exact", 1), ("near", 2), ("exact", 1), ("off", 0)):
+        report = json.loads(invoke(cli.index_group, *words, "--dedup", kind).stdout)
+        assert (report["indexed"], report["duplicate"], report["found"]) == (17 - duplicates, duplicates, 17), kind
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ((), "nothing is selected"),
+        (("nowhere/*",), r"no item of the gallery is meant by: nowhere/\*; nothing was removed"),
+        (("--id", "1,999"), "meant by: 999"),
+        (("--label", "violet"), "fulfils all that was asked"),
+        (("*",), "nothing would be left"),
+        (("--source", "/nowhere"), "no source of the gallery; its sources are"),
+    ],
+)
+def test_a_removal_that_means_nothing_or_everything_is_refused(
+    tmp_path: Path, tiny_model: Path, image_folder: Path, words: tuple[str, ...], problem: str
+) -> None:
+    build_gallery(model_path=tiny_model, sources=[image_folder], out=tmp_path / "g")
+    refused = invoke(cli.index_group, "remove", tmp_path / "g", *words)
+    assert isinstance(refused.exception, InputError)
+    assert re.search(problem, str(refused.exception))
+    assert Gallery.open(tmp_path / "g").count == 15
 
 
 def test_evaluate_wants_a_gallery_or_a_model_with_data(gallery: Path, tiny_model: Path, tmp_path: Path) -> None:
@@ -210,10 +233,10 @@ def test_evaluate_wants_a_gallery_or_a_model_with_data(gallery: Path, tiny_model
         (gallery, "--k", "1,x"),
         (gallery, "--k", "0"),
     ):
-        assert invoke(cli.evaluate, *words).exit_code == 2, words
+        assert invoke(evaluate, *words).exit_code == 2, words
 
 
-@pytest.mark.parametrize("command", [*cli.index_group.commands.values(), cli.search, cli.evaluate])
+@pytest.mark.parametrize("command", [*cli.index_group.commands.values(), search, evaluate])
 def test_help_explains_every_option_and_gives_examples(command: click.Command) -> None:
     text = invoke(command, "--help").stdout
     assert re.search(r"Examples:\n +retrieval ", text)
@@ -225,7 +248,7 @@ def test_help_explains_every_option_and_gives_examples(command: click.Command) -
 
 def test_loading_the_commands_loads_nothing_heavy() -> None:
     heavy = {"numpy", "PIL", "faiss", "onnxruntime", "torch", "rich"}
-    code = f"import sys, index.cli; print({heavy} & set(sys.modules))"
+    code = f"import sys, index.cli, index.search_cli, index.evaluate_cli; print({heavy} & set(sys.modules))"
     seen = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
     assert seen.stdout == "set()\n"
 
@@ -234,35 +257,6 @@ def test_the_default_pixel_cap_is_the_one_that_decoding_uses() -> None:
     from index.images import MAX_PIXELS as DECODED
 
     assert BuildConfig().max_pixels == MAX_PIXELS == DECODED
-
-
-def test_results_go_to_stdout_alone(gallery: Path) -> None:
-    image = gallery.parent / "images" / "red" / "3.png"
-    code = "import sys; from index.cli import search; search(sys.argv[1:])"
-    ran = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code, str(gallery), str(image), "--json"],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert json.loads(ran.stdout)["results"][0]["path"] == "red/3.png"
-    assert ran.stderr == ""
-
-
-def test_skipped_files_are_listed_with_their_reasons(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
-    (image_folder / "red" / "new\nline.jpg").write_bytes(b"<html>")
-    (image_folder / "empty.jpg").write_bytes(b"")
-    build = invoke(cli.index_group, "build", tiny_model, image_folder, "--out", tmp_path / "g")
-    assert f"list them: retrieval index skipped {tmp_path}/g" in build.stdout
-    listed = invoke(cli.index_group, "skipped", tmp_path / "g").stdout.splitlines()
-    assert [line.split()[:2] for line in listed[1:]] == [
-        ["empty-file", "empty.jpg"],
-        ["not-an-image", "red/new\\nline.jpg"],
-    ]
-    document = json.loads(invoke(cli.index_group, "skipped", tmp_path / "g", "--json").stdout)
-    assert [entry["reason"] for entry in document["skipped"]] == ["empty-file", "not-an-image"]
 
 
 def test_a_run_folder_in_place_of_a_model_is_told_apart(tmp_path: Path, image_folder: Path) -> None:

@@ -22,7 +22,7 @@ def test_a_gallery_and_its_model_on_the_same_folder_score_alike(
     tmp_path: Path, tiny_model: Path, image_folder: Path
 ) -> None:
     (image_folder / "broken.jpg").write_bytes(b"x")
-    build_gallery(model_path=tiny_model, folder=image_folder, out=tmp_path / "g")
+    build_gallery(model_path=tiny_model, sources=[image_folder], out=tmp_path / "g")
     gallery = Gallery.open(tmp_path / "g")
     from_gallery = evaluate_gallery(gallery, ks=KS, with_nmi=True)
     from_model = evaluate_model(tiny_model, data=image_folder, ks=KS, with_nmi=True)
@@ -39,7 +39,7 @@ def test_a_gallery_and_its_model_on_the_same_folder_score_alike(
 def test_queries_from_another_folder_lose_nothing_of_the_gallery(
     tmp_path: Path, tiny_model: Path, image_folder: Path
 ) -> None:
-    build_gallery(model_path=tiny_model, folder=image_folder, out=tmp_path / "g")
+    build_gallery(model_path=tiny_model, sources=[image_folder], out=tmp_path / "g")
     queries = draw_folder(tmp_path / "queries", per_class=2)
     (queries / "yellow").mkdir()
     draw_image((220, 220, 30), seed=0).save(queries / "yellow" / "0.png")  # a label that the gallery lacks
@@ -69,7 +69,7 @@ def test_queries_from_another_folder_lose_nothing_of_the_gallery(
 def test_evaluation_is_that_of_the_metrics_module(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
     for name in ("1.png", "3.png"):  # some labels made wrong, so that the scores are no round numbers
         (image_folder / "red" / name).rename(image_folder / "blue" / f"red_{name}")
-    build_gallery(model_path=tiny_model, folder=image_folder, out=tmp_path / "g")
+    build_gallery(model_path=tiny_model, sources=[image_folder], out=tmp_path / "g")
     gallery = Gallery.open(tmp_path / "g")
     vectors, labels, ids, _ = gallery.labelled_vectors()
     expected = score_retrieval(
@@ -147,5 +147,5 @@ def test_folders_that_cannot_be_scored_say_why(tmp_path: Path, tiny_model: Path)
     draw_image((1, 2, 3), seed=0).save(tmp_path / "empty" / "a.png")
     with pytest.raises(InputError, match="none of 1 queries has a label"):
         evaluate_model(tiny_model, data=tmp_path / "empty", ks=KS)
-    with pytest.raises(InputError, match="no such folder"):
+    with pytest.raises(InputError, match="no such file or folder"):
         evaluate_model(tiny_model, data=tmp_path / "none", ks=KS)

@@ -12,8 +12,9 @@ from onnx import TensorProto, helper
 
 from index.errors import InputError, ModelFileError
 from index.model_file import METADATA_KEY, ModelContract, hash_file, open_session, read_contract
+from index.model_seal import SEAL_KEY, UNSEALED, SealedModel, read_sealed, seal_model
 from tests.index.test_preprocess import configs
-from tests.models import tiny_contract, write_tiny_model
+from tests.models import tiny_contract, write_model, write_tiny_model
 
 contracts = st.builds(
     ModelContract,
@@ -32,13 +33,19 @@ def test_a_contract_survives_its_json(contract: ModelContract) -> None:
     assert ModelContract.from_json(contract.to_json()) == contract
 
 
+def open_and_read(path: Path) -> ModelContract:
+    return read_contract(open_session(read_sealed(path), threads=1), path=path)
+
+
 def changed(**changes: object) -> str:
     return json.dumps({**json.loads(tiny_contract().to_json()), **changes})
 
 
+SEAL = f'"{SEAL_KEY}": "{UNSEALED}"'
 BROKEN = {
-    "no JSON": "{",
-    "a JSON object": "[1]",
+    "no JSON": f"{{{SEAL}",
+    "a JSON object": f"[{{{SEAL}}}]",
+    "exactly the keys .* got": f'{{{SEAL}, "schema_version": 2}}',
     "schema version is 99": changed(schema_version=99),
     "exactly the keys": changed(colour="red"),
     "embedding_dim must be int": changed(embedding_dim="16"),
@@ -55,17 +62,17 @@ def test_a_broken_contract_is_named(problem: str, tmp_path: Path) -> None:
         ModelContract.from_json(BROKEN[problem])
     path = write_tiny_model(tmp_path / "broken.onnx", contract=BROKEN[problem])
     with pytest.raises(ModelFileError, match=f"broken.onnx.*{problem}"):
-        read_contract(open_session(path, threads=1), path=path)
+        open_and_read(path)
 
 
 def test_the_contract_of_a_good_model_is_read(tiny_model: Path) -> None:
-    assert read_contract(open_session(tiny_model, threads=1), path=tiny_model) == tiny_contract()
+    assert open_and_read(tiny_model) == tiny_contract()
 
 
 def test_a_model_without_a_contract_is_refused_with_advice(tmp_path: Path) -> None:
     path = write_tiny_model(tmp_path / "foreign.onnx", without_contract=True)
     with pytest.raises(ModelFileError, match=r"foreign.onnx.*retrieval export"):
-        read_contract(open_session(path, threads=1), path=path)
+        open_and_read(path)
 
 
 @pytest.mark.parametrize("promise", [{"embedding_dim": 17}, {"preprocess": {"crop": 30}}])
@@ -75,7 +82,7 @@ def test_a_contract_that_the_graph_does_not_keep_is_refused(tmp_path: Path, prom
         promise = {"preprocess": {**values["preprocess"], **promise["preprocess"]}}
     path = write_tiny_model(tmp_path / "liar.onnx", contract=json.dumps({**values, **promise}))
     with pytest.raises(ModelFileError, match="the contract promises"):
-        read_contract(open_session(path, threads=1), path=path)
+        open_and_read(path)
 
 
 def test_a_graph_with_a_fixed_batch_is_refused(tmp_path: Path) -> None:
@@ -88,18 +95,63 @@ def test_a_graph_with_a_fixed_batch_is_refused(tmp_path: Path) -> None:
         ir_version=8,
     )
     helper.set_model_props(model, {METADATA_KEY: tiny_contract().to_json()})
-    onnx.save(model, tmp_path / "fixed.onnx")
+    path = write_model(model, tmp_path / "fixed.onnx")
     with pytest.raises(ModelFileError, match="the contract promises"):
-        read_contract(open_session(tmp_path / "fixed.onnx", threads=1), path=tmp_path / "fixed.onnx")
+        open_and_read(path)
 
 
-def test_a_file_that_is_no_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ModelFileError, match="no such model file"):
-        open_session(tmp_path / "missing.onnx")
-    for content in (b"", b"hello", b"\x08\x07" * 50):
-        (tmp_path / "junk.onnx").write_bytes(content)
-        with pytest.raises(ModelFileError, match=r"junk.onnx.*not a usable ONNX model"):
-            open_session(tmp_path / "junk.onnx")
+@pytest.mark.parametrize("content", [b"", b"hello", b"\x08\x07" * 50])
+def test_content_that_is_no_model_is_refused(content: bytes) -> None:
+    with pytest.raises(ModelFileError, match=r"junk.onnx.*not a usable ONNX model"):
+        open_session(SealedModel(Path("junk.onnx"), content, sha256=""), threads=1)
+
+
+def with_bytes_replaced(model: Path, out: Path, *, old: bytes, new: bytes) -> Path:
+    """A copy with other bytes of the same length, sealed anew: what a forger could hand out."""
+    content = model.read_bytes()
+    digits = json.loads(onnx.load(model).metadata_props[0].value)[SEAL_KEY].encode()
+    changed = content.replace(digits, UNSEALED.encode()).replace(old, new)
+    assert changed != content
+    assert len(changed) == len(content)
+    out.write_bytes(seal_model(changed))
+    return out
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [(b"kernel", b"\xff" * 6), (b"images", b"\xff" * 6), (b"Transpose", b"Nonsense_"), (b"\x08\x08", b"\xff\xff")],
+)
+def test_a_nonsense_graph_under_a_right_seal_is_refused(
+    tiny_model: Path, tmp_path: Path, old: bytes, new: bytes
+) -> None:
+    path = with_bytes_replaced(tiny_model, tmp_path / "forged.onnx", old=old, new=new)
+    with pytest.raises(ModelFileError, match=r"forged.onnx: not a usable ONNX model"):
+        open_and_read(path)
+
+
+def test_an_output_whose_name_is_no_text_is_refused(tmp_path: Path) -> None:
+    path = write_tiny_model(tmp_path / "plain.onnx")
+    forged = with_bytes_replaced(path, tmp_path / "forged.onnx", old=b"embeddings", new=b"\xff" * 10)
+    with pytest.raises(ModelFileError, match=r"forged.onnx: "):
+        open_and_read(forged)
+
+
+def test_a_type_that_the_runtime_cannot_compute_is_refused(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Cast", ["images"], ["double"], to=TensorProto.DOUBLE),
+        helper.make_node("Conv", ["double", "double"], ["embeddings"]),
+    ]
+    pixels = helper.make_tensor_value_info("images", TensorProto.UINT8, [1, 3, 32, 32])
+    result = helper.make_tensor_value_info("embeddings", TensorProto.DOUBLE, None)
+    model = helper.make_model(
+        helper.make_graph(nodes, "double", [pixels], [result]),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=8,
+    )
+    helper.set_model_props(model, {METADATA_KEY: tiny_contract().to_json()})
+    path = write_model(model, tmp_path / "double.onnx")
+    with pytest.raises(ModelFileError, match=r"double.onnx: not a usable ONNX model: .*NOT_IMPLEMENTED"):
+        open_and_read(path)
 
 
 def test_the_file_hash_is_sha256(tmp_path: Path) -> None:

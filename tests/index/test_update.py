@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from index.build import build_gallery
-from index.errors import GalleryError, GalleryMismatchError, ImageError
-from index.gallery import Gallery
-from index.images import LoadedImage, read_image
+from index.archives import read_place
+from index.build import build_gallery, compact_gallery, update_gallery
+from index.errors import GalleryError, GalleryMismatchError, ImageError, InputError
+from index.gallery import Gallery, find_version
+from index.items import Place
 from tests.conftest import draw_folder, draw_image
 from tests.index.galleries import build, mixed_folder, rows, vectors
 from tests.models import write_tiny_model
@@ -41,8 +42,9 @@ def test_only_new_and_changed_files_are_embedded_again(tmp_path: Path, tiny_mode
     assert (report.version, report.changed, report.new_images, report.indexed) == ("000002", True, 3, 31)
     assert set(after) == set(before) - {"blue/2.jpg"} | {"red/added.png"}
     new = {path for path in after if after[path] != before.get(path)}
-    assert new == {"red/added.png", "red/1.png", "green/5_broken.jpg"}
-    assert min(after[path] for path in new) > max(before.values())
+    assert new == {"red/added.png", "red/1.png"}
+    new.add("green/5_broken.jpg")
+    assert min(after[path] for path in new - {"green/5_broken.jpg"}) > max(before.values())
     new_vectors = vectors(tmp_path / "g")
     for path in set(after) - new:
         if after[path] in old_vectors:
@@ -74,16 +76,16 @@ def test_an_open_gallery_answers_on_while_a_new_version_is_made(
     assert Gallery.open(tmp_path / "g").count == opened.count + 1
 
 
-def test_another_model_or_folder_is_refused_with_advice(
+def test_another_model_or_other_sources_are_refused_with_advice(
     tmp_path: Path, tiny_model: Path, image_folder: Path
 ) -> None:
     build(image_folder, tmp_path / "g", tiny_model)
     other = write_tiny_model(tmp_path / "other.onnx", seed=1)
     with pytest.raises(GalleryMismatchError, match=r"model \(SHA-256\).*--out"):
         build(image_folder, tmp_path / "g", other)
-    with pytest.raises(GalleryMismatchError, match=r"source folder.*--out"):
+    with pytest.raises(GalleryMismatchError, match=r"sources.*index add.*--root.*--out"):
         build(draw_folder(tmp_path / "elsewhere"), tmp_path / "g", tiny_model)
-    assert not (tmp_path / "g" / "building").exists()
+    assert build(image_folder, tmp_path / "g", tiny_model).new_images == 0
 
 
 def test_a_moved_folder_is_taken_over_without_embedding_again(
@@ -92,39 +94,50 @@ def test_a_moved_folder_is_taken_over_without_embedding_again(
     build(image_folder, tmp_path / "g", tiny_model)
     before = {row.path: row.id for row in rows(tmp_path / "g")}
     moved = image_folder.rename(tmp_path / "new place")
-    with pytest.raises(GalleryMismatchError, match=r"source folder.*--moved"):
-        build(moved, tmp_path / "g", tiny_model)
+    with pytest.raises(InputError, match="no such folder"):
+        update_gallery(tmp_path / "g")
     draw_image((1, 2, 3), seed=0).save(moved / "new.png")
-    report = build(moved, tmp_path / "g", tiny_model, moved=True)
+    report = update_gallery(tmp_path / "g", roots={None: moved})
     assert (report.version, report.new_images, report.indexed) == ("000002", 1, 16)
     assert before.items() <= {row.path: row.id for row in rows(tmp_path / "g")}.items()
     gallery = Gallery.open(tmp_path / "g")
-    assert gallery.folder == moved
-    assert gallery.image_path(before["red/1.png"]).is_file()
-    again = build(moved.rename(tmp_path / "third"), tmp_path / "g", tiny_model, moved=True)
+    assert gallery.sources[1].root == moved
+    assert gallery.read_image_bytes(before["red/1.png"]) == (moved / "red/1.png").read_bytes()
+    third = moved.rename(tmp_path / "third")
+    again = update_gallery(tmp_path / "g", roots={str(moved): third})
     assert (again.version, again.changed, again.new_images) == ("000003", True, 0)
-    assert not build(tmp_path / "third", tmp_path / "g", tiny_model).changed
-    other = write_tiny_model(tmp_path / "other.onnx", seed=1)
-    with pytest.raises(GalleryMismatchError, match="model"):
-        build(tmp_path / "third", tmp_path / "g", other, moved=True)
+    assert not build(third, tmp_path / "g", tiny_model).changed
+    with pytest.raises(InputError, match=r"nowhere: no source of the gallery; its sources are .*third"):
+        update_gallery(tmp_path / "g", roots={"nowhere": tmp_path})
 
 
 def test_only_the_current_and_the_previous_version_are_kept(
     tmp_path: Path, tiny_model: Path, image_folder: Path
 ) -> None:
-    opened = None
-    for number in range(4):
+    for number in range(3):
         draw_image((number, 2, 3), seed=number).save(image_folder / f"new{number}.png")
         build(image_folder, tmp_path / "g", tiny_model)
-        if number == 2:
-            opened = Gallery.open(tmp_path / "g")
-    assert sorted(os.listdir(tmp_path / "g" / "versions")) == ["000003", "000004"]
-    assert opened is not None
-    assert opened.search(opened.vector(1), k=3)[0].id == 1
-    assert opened.embedder.sha256 == opened.manifest.model_sha256
-    leftover = tmp_path / "g" / "versions" / "000002"  # as a removal that was killed leaves it
+    assert sorted(os.listdir(tmp_path / "g" / "versions")) == ["000002", "000003"]
+    leftover = tmp_path / "g" / "versions" / "000001"  # as a removal that was killed leaves it
     leftover.mkdir()
     (leftover / "model.onnx").write_bytes(b"x")
+    assert not build(image_folder, tmp_path / "g", tiny_model).changed
+    assert sorted(os.listdir(tmp_path / "g" / "versions")) == ["000002", "000003"]
+
+
+def test_a_version_that_a_reader_holds_stays_until_it_is_let_go(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    build(image_folder, tmp_path / "g", tiny_model)
+    opened = Gallery.open(tmp_path / "g")
+    for number in range(3):
+        draw_image((number, 2, 3), seed=number).save(image_folder / f"new{number}.png")
+        build(image_folder, tmp_path / "g", tiny_model)
+    assert sorted(os.listdir(tmp_path / "g" / "versions")) == ["000001", "000003", "000004"]
+    assert opened.search(opened.vector(1), k=3)[0].id == 1
+    assert opened.embedder.sha256 == opened.manifest.model_sha256
+    assert opened.count == 15
+    del opened
     assert not build(image_folder, tmp_path / "g", tiny_model).changed
     assert sorted(os.listdir(tmp_path / "g" / "versions")) == ["000003", "000004"]
 
@@ -146,13 +159,13 @@ def test_a_mended_file_gets_its_vector_between_those_of_the_version_before(
 ) -> None:
     unreadable = ImageError(path="x", reason="unreadable", detail="Input/output error")
 
-    def fail_for_some(path: Path, **options: object) -> LoadedImage:
-        if path.name == "2.jpg":
+    def fail_for_some(place: Place) -> bytes:
+        if place.file.name == "2.jpg":
             raise unreadable
-        return read_image(path, **options)
+        return read_place(place)
 
     with monkeypatch.context() as patched:
-        patched.setattr("index.embedder.read_image", fail_for_some)
+        patched.setattr("index.pipeline.read_place", fail_for_some)
         assert build(image_folder, tmp_path / "g", tiny_model).skipped == 3
     monkeypatch.setattr("index.vectors.SHARD_ROWS", 4)
     assert build(image_folder, tmp_path / "g", tiny_model).new_images == 3
@@ -172,9 +185,12 @@ def test_damaged_vectors_are_not_carried_into_the_next_version(
     content[-1] ^= 1
     shard.write_bytes(content)
     draw_image((1, 2, 3), seed=0).save(image_folder / "new.png")
-    with pytest.raises(GalleryError, match="SHA-256"):
-        build(image_folder, tmp_path / "g", tiny_model)
-    assert (tmp_path / "g" / "CURRENT").read_text() == "000001\n"
+    build(image_folder, tmp_path / "g", tiny_model)  # shares the file, under its old checksum
+    with pytest.raises(GalleryError, match=r"00000.npy: damaged: its SHA-256"):
+        Gallery.open(tmp_path / "g")
+    with pytest.raises(GalleryError, match=r"00000.npy: damaged: its SHA-256"):
+        compact_gallery(tmp_path / "g")
+    assert find_version(tmp_path / "g").name == "000002"
 
 
 @pytest.mark.parametrize(
@@ -183,8 +199,8 @@ def test_damaged_vectors_are_not_carried_into_the_next_version(
 def test_a_damaged_gallery_is_never_called_up_to_date(
     tmp_path: Path, tiny_model: Path, image_folder: Path, name: str
 ) -> None:
-    build_gallery(model_path=tiny_model, folder=image_folder, out=tmp_path / "g")
+    build_gallery(model_path=tiny_model, sources=[image_folder], out=tmp_path / "g")
     (tmp_path / "g" / "versions" / "000001" / name).write_bytes(b"cut")
     for _ in range(2):
         with pytest.raises(GalleryError, match="delete the gallery folder and build it again"):
-            build_gallery(model_path=tiny_model, folder=image_folder, out=tmp_path / "g")
+            build_gallery(model_path=tiny_model, sources=[image_folder], out=tmp_path / "g")

@@ -20,7 +20,7 @@ def build_small_gallery(folder: Path, *, model: Path) -> Path:
     images = draw_folder(folder / "images")
     for number, name in enumerate((*HOSTILE_NAMES, VANISHED.partition("/")[2])):
         draw_image((220, 40, 40), seed=900 + number).save(images / "red" / name, format="JPEG")
-    build_gallery(model_path=model, folder=images, out=folder / "small")
+    build_gallery(model_path=model, sources=[images], out=folder / "small")
     (images / VANISHED).unlink()
     return folder / "small"
 

@@ -22,7 +22,7 @@ from tests.retrieval_app.conftest import VANISHED
 def test_an_uploaded_copy_of_a_gallery_image_finds_that_image_first(
     service: SearchService, gallery: Gallery, ids: dict[str, int]
 ) -> None:
-    data = (gallery.folder / "green/0.jpg").read_bytes()
+    data = (gallery.sources[1].root / "green/0.jpg").read_bytes()
     result = service.search(service.hold_upload(data, name="mine.jpg").ref, k=5)
     assert [hit.rank for hit in result.hits] == [1, 2, 3, 4, 5]
     assert result.hits[0].id == ids["green/0.jpg"]
@@ -43,7 +43,7 @@ def test_a_member_is_no_result_of_its_own(service: SearchService, gallery: Galle
 def test_a_query_is_repeated_by_its_ref_with_another_number_of_results(
     service: SearchService, gallery: Gallery, ids: dict[str, int]
 ) -> None:
-    upload = service.hold_upload((gallery.folder / "red/0.jpg").read_bytes(), name="mine.jpg")
+    upload = service.hold_upload((gallery.sources[1].root / "red/0.jpg").read_bytes(), name="mine.jpg")
     for ref in (upload.ref, f"member:{ids['red/0.jpg']}"):
         first = service.search(ref, k=3)
         again = service.search(first.query.ref, k=8)
@@ -72,7 +72,7 @@ def test_an_upload_that_is_no_image_is_explained_in_words(service: SearchService
 
 
 def test_a_truncated_upload_is_explained_in_words(service: SearchService, gallery: Gallery) -> None:
-    data = (gallery.folder / "red/0.jpg").read_bytes()
+    data = (gallery.sources[1].root / "red/0.jpg").read_bytes()
     with pytest.raises(ImageError) as caught:
         service.hold_upload(data[: len(data) // 2], name="half.jpg")
     assert explain(caught.value).startswith("half.jpg: an image that is truncated or damaged")

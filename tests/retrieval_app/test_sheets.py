@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from index.errors import InputError
+from index.items import Place
 from retrieval_app.sheets import RIGHT, WRONG, Tile, draw_sheet, find_suspects, suspect_tiles
 from tests.conftest import draw_image
 
@@ -32,7 +33,8 @@ def test_a_run_without_confidences_is_told_apart(tmp_path: Path) -> None:
 def test_a_sheet_holds_every_tile_with_its_border(tmp_path: Path) -> None:
     photo = tmp_path / "photo.png"
     draw_image((10, 20, 200), seed=0).save(photo)
-    tiles = [Tile(photo, ("one",), RIGHT), Tile(photo, ("two",), WRONG), Tile(photo, ("a label " * 9,), WRONG)]
+    place = Place(photo, "photo.png")
+    tiles = [Tile(place, ("one",), RIGHT), Tile(place, ("two",), WRONG), Tile(place, ("a label " * 9,), WRONG)]
     draw_sheet(tiles, tmp_path / "sheet.png", columns=2, title="Three")
     with Image.open(tmp_path / "sheet.png") as sheet:
         colours = {colour: count for count, colour in sheet.convert("RGB").getcolors(1 << 24) or []}

@@ -114,7 +114,7 @@ def test_another_name_for_this_machine_is_refused(client: TestClient) -> None:
 
 
 def test_an_upload_gives_a_ref_and_its_picture(client: TestClient, gallery: Gallery) -> None:
-    data = (gallery.folder / "red/0.jpg").read_bytes()
+    data = (gallery.sources[1].root / "red/0.jpg").read_bytes()
     answer = client.post("/query", params={"name": "a.jpg"}, content=data)
     kind, _, token = answer.json()["ref"].partition(":")
     assert (answer.status_code, kind) == (200, "upload")
@@ -207,7 +207,7 @@ def test_other_sites_may_not_send(client: TestClient, path: str, headers: dict[s
 
 @pytest.mark.parametrize("headers", [{"Sec-Fetch-Site": "same-origin"}, {"Origin": "http://127.0.0.1:7860"}])
 def test_the_page_itself_may_send(client: TestClient, gallery: Gallery, headers: dict[str, str]) -> None:
-    data = (gallery.folder / "red/0.jpg").read_bytes()
+    data = (gallery.sources[1].root / "red/0.jpg").read_bytes()
     assert client.post("/query", content=data, headers=headers).status_code == 200
 
 
@@ -222,7 +222,7 @@ def test_more_uploads_than_are_held_are_sent_away_while_thumbnails_still_come(
         return hold(service, data, name=name)
 
     monkeypatch.setattr(SearchService, "hold_upload", hold_later)
-    data = (gallery.folder / "red/0.jpg").read_bytes()
+    data = (gallery.sources[1].root / "red/0.jpg").read_bytes()
     with ThreadPoolExecutor(UPLOADS_HELD + 1) as pool:
         uploads = [pool.submit(client.post, "/query", content=data) for _ in range(UPLOADS_HELD + 1)]
         refused = next(as_completed(uploads)).result()

@@ -1,0 +1,238 @@
+"""What a gallery is, at a glance: read from its manifest and catalogue, without its vectors, index or model."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Container, Iterator
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from index.catalog import Catalog, opened, read_catalog
+from index.duplicate_config import DuplicateConfig
+from index.errors import GalleryError, InputError
+from index.gallery import find_version
+from index.images import valid_text
+from index.model_file import METADATA_KEY, ModelContract
+from index.vectors import find_shards
+from index.versions import (
+    CATALOG_NAME,
+    DELETED_NAME,
+    INDEX_NAME,
+    MANIFEST_NAME,
+    MODEL_NAME,
+    Manifest,
+    Version,
+    check_file,
+)
+
+_LARGEST_LABELS = 5
+# What lies beside the index file is put into it, or taken out, at every opening; below this that is not felt.
+_FELT_ROWS = 1024
+_FELT_SHARE = 0.05
+_METADATA_FIELD = 14  # of an ONNX ModelProto: pairs of a key, 1, and a value, 2
+_VARINT, _SIZED, _FIXED_BYTES = 0, 2, {1: 8, 5: 4}  # how protobuf stores a field
+_MAX_METADATA_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """A command that was stopped, or is at work: `settled` of `found` items are done; 0 of 0 where nobody knows yet."""
+
+    found: int
+    settled: int
+
+
+@dataclass(frozen=True, slots=True)
+class GalleryInfo:
+    """What the current version of a gallery says of itself.
+
+    Attributes:
+        made: time of the manifest, ISO 8601 in UTC.
+        model: `sha256`, `embedding_dim` and `preprocessing`, and where the file tells them `backbone` and `method`.
+        counts: as in the manifest.
+        sources: `kind`, `location` and indexed `images` of each.
+        labels: `count`, `images` that have one, and the `largest` with their images.
+        settings: `dedup`, the thresholds that go with it, and the `labels` file.
+        index: as in the manifest.
+        disk_bytes: of the `vectors`, `index`, `catalog` and `model`, their `total`, what `each_image` takes without
+            the model, and the `whole_folder` with older versions and unfinished work.
+        beside_index: vectors that came after the index file was written.
+        unfinished: None where no command is waiting to be finished.
+    """
+
+    gallery: str
+    version: str
+    made: str
+    model: dict[str, Any]
+    counts: dict[str, Any]
+    sources: list[dict[str, Any]]
+    labels: dict[str, Any]
+    settings: dict[str, Any]
+    index: dict[str, Any]
+    disk_bytes: dict[str, int]
+    beside_index: int
+    unfinished: Unfinished | None
+
+    @property
+    def should_compact(self) -> bool:
+        """Whether so much lies beside the index or is deleted that opening the gallery takes longer for it."""
+        loose = self.beside_index + int(self.counts["deleted"])
+        return loose >= max(_FELT_ROWS, _FELT_SHARE * int(self.counts["indexed"]))
+
+    def to_json(self) -> dict[str, Any]:
+        """The document that the command prints with `--json`."""
+        return {**asdict(self), "should_compact": self.should_compact}
+
+
+def read_info(path: Path) -> GalleryInfo:
+    """Describe the current version of a gallery.
+
+    Raises:
+        GalleryError: it has none yet, or its manifest or catalogue is damaged.
+    """
+    version = find_version(path)
+    manifest = Manifest.read(version)
+    check_file(version.folder, CATALOG_NAME, manifest, contents=False)
+    with read_catalog(version.folder / CATALOG_NAME) as catalog:
+        sources, labels = _describe_sources(catalog, manifest), _describe_labels(catalog)
+        settings = _describe_settings(catalog)
+    held = manifest.index["shards"]
+    made = (version.folder / MANIFEST_NAME).stat().st_mtime
+    return GalleryInfo(
+        gallery=valid_text(str(path.resolve())),
+        version=version.name,
+        made=datetime.fromtimestamp(made, UTC).isoformat(timespec="seconds"),
+        model=_describe_model(version, manifest),
+        counts=manifest.counts,
+        sources=sources,
+        labels=labels,
+        settings=settings,
+        index=manifest.index,
+        disk_bytes=_measure(path, manifest),
+        beside_index=sum(
+            len(shard.ids) for number, shard in enumerate(find_shards(version.folder)) if number >= held
+        ),
+        unfinished=find_unfinished(path),
+    )
+
+
+def find_unfinished(path: Path) -> Unfinished | None:
+    """How far the work in progress of a gallery is; None where there is none."""
+    folder = path / "building"
+    if not folder.is_dir():
+        return None
+    try:
+        with opened(folder / CATALOG_NAME, query="mode=ro") as connection:
+            catalog = Catalog(connection)
+            settled = sum(catalog.count(status) for status in ("indexed", "duplicate", "skipped"))
+            return Unfinished(settled + catalog.count("pending"), settled)
+    except GalleryError:  # it is not written yet, or of an earlier program: the command that finishes it will say
+        return Unfinished(0, 0)
+
+
+def _describe_sources(catalog: Catalog, manifest: Manifest) -> list[dict[str, Any]]:
+    sources = catalog.sources()
+    only = len(sources) == 1  # then the rows need not be counted
+    images = dict.fromkeys(sources, manifest.counts["indexed"]) if only else catalog.indexed_by_source()
+    return [
+        {"kind": source.kind, "location": valid_text(source.location), "images": images.get(number, 0)}
+        for number, source in sources.items()
+    ]
+
+
+def _describe_labels(catalog: Catalog) -> dict[str, Any]:
+    count, images, largest = catalog.indexed_labels(limit=_LARGEST_LABELS)
+    return {"count": count, "images": images, "largest": largest}
+
+
+def _describe_settings(catalog: Catalog) -> dict[str, Any]:
+    dedup, labels = catalog.setting("dedup"), catalog.setting("labels")
+    names = [field.name for field in fields(DuplicateConfig)]
+    given = {name: value for name in names if (value := catalog.setting(name)) is not None}
+    return {
+        "dedup": dedup or "off",
+        **{name: json.loads(value) for name, value in given.items()},
+        "labels": None if labels is None else valid_text(labels),
+    }
+
+
+def _describe_model(version: Version, manifest: Manifest) -> dict[str, Any]:
+    contract = _read_contract(version.folder / MODEL_NAME)
+    return {
+        "sha256": manifest.model_sha256,
+        **({} if contract is None else {"backbone": contract.backbone, "method": contract.method}),
+        "embedding_dim": manifest.embedding_dim,
+        "preprocessing": manifest.preprocessing.to_json(),
+    }
+
+
+def _measure(path: Path, manifest: Manifest) -> dict[str, int]:
+    parts = {"vectors": 0, "index": 0, "catalog": 0, "model": 0}
+    names = {INDEX_NAME: "index", CATALOG_NAME: "catalog", MODEL_NAME: "model", DELETED_NAME: "index"}
+    for name, described in manifest.files.items():
+        parts[names.get(name, "vectors")] += described["bytes"]
+    files: dict[tuple[int, int], int] = {}  # versions share files
+    for folder, _, inside in os.walk(path):
+        for name in inside:
+            try:
+                status = os.stat(os.path.join(folder, name), follow_symlinks=False)
+            except FileNotFoundError:  # a writer works on
+                continue
+            files[status.st_dev, status.st_ino] = status.st_size
+    total = sum(parts.values())
+    return {
+        **parts,
+        "total": total,
+        "each_image": round((total - parts["model"]) / manifest.counts["indexed"]),
+        "whole_folder": sum(files.values()),
+    }
+
+
+def _read_contract(path: Path) -> ModelContract | None:
+    """The contract in an ONNX file, found without ONNX Runtime, which takes long to load; None where there is none."""
+    try:
+        with path.open("rb") as file:
+            for _, content in _read_fields(file, wanted={_METADATA_FIELD}):
+                pair = dict(_read_fields(io.BytesIO(content), wanted={1, 2}))
+                if pair.get(1) == METADATA_KEY.encode():
+                    return ModelContract.from_json(pair.get(2, b"").decode())
+    except (OSError, ValueError, InputError):  # damage is for `verify` to report
+        pass
+    return None
+
+
+def _read_fields(file: BinaryIO, *, wanted: Container[int]) -> Iterator[tuple[int, bytes]]:
+    """The wanted fields of a protobuf message, those that are bytes or text; all others are passed over unread.
+
+    Raises:
+        ValueError: it is no such message.
+    """
+    while (tag := _read_varint(file)) is not None:
+        number, kind = tag >> 3, tag & 7
+        if kind == _VARINT:
+            _read_varint(file)
+            continue
+        size = _read_varint(file) if kind == _SIZED else _FIXED_BYTES.get(kind)
+        if size is None:
+            raise ValueError("no protobuf message")
+        if kind == _SIZED and number in wanted and size <= _MAX_METADATA_BYTES:
+            yield number, file.read(size)
+        else:
+            file.seek(size, os.SEEK_CUR)
+
+
+def _read_varint(file: BinaryIO) -> int | None:
+    """A number of protobuf, seven bits a byte, the lowest first; None at the end of the file."""
+    number = 0
+    for shift in range(0, 63, 7):
+        byte = file.read(1)
+        if not byte:
+            return None
+        number |= (byte[0] & 0x7F) << shift
+        if byte[0] < 0x80:
+            return number
+    raise ValueError("no protobuf number")

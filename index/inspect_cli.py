@@ -1,0 +1,327 @@
+"""The commands of `retrieval index` that look at a gallery and change nothing: info, list, verify, export-vectors."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from index.console import emit, output_options, progress_bar, progress_bars
+from index.text_table import align
+
+if TYPE_CHECKING:
+    from index.catalog import Catalog, CatalogRow
+    from index.info import GalleryInfo, Unfinished
+
+_PATH = click.Path(path_type=Path, readable=False)  # what cannot be read gets our own message
+_PAGE_ROWS = 50
+_UNITS = ("bytes", "kB", "MB", "GB", "TB")
+
+
+@click.command(name="info")
+@click.argument("gallery", type=_PATH)
+@output_options
+def info(*, gallery: Path, as_json: bool) -> None:
+    """Say what GALLERY holds, what it was made from, and what it takes.
+
+    \b
+    Examples:
+      retrieval index info gallery
+      retrieval index info gallery --json
+    """
+    from index.images import printable_path, valid_text
+    from index.info import find_unfinished, read_info
+    from index.versions import read_current
+
+    shown = printable_path(str(gallery))
+    if gallery.is_dir() and read_current(gallery) is None and (unfinished := find_unfinished(gallery)):
+        document = {
+            "gallery": valid_text(str(gallery.resolve())),
+            "version": None,
+            "unfinished": asdict(unfinished),
+        }
+        text = "\n".join([f"{shown}: no version yet", *_describe_unfinished(unfinished, gallery=gallery)])
+        emit(document, as_json=as_json, text=text)
+        return
+    described = read_info(gallery)
+    emit(described.to_json(), as_json=as_json, text=_describe_info(described, gallery=gallery))
+
+
+@click.command(name="list")
+@click.argument("gallery", type=_PATH)
+@click.option(
+    "--status",
+    type=click.Choice(["indexed", "duplicate", "skipped"]),
+    help="Only images that a search can find, that repeat another one, or that could not be used.",
+)
+@click.option("--label", help="Only images of this label.")
+@click.option(
+    "--after",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="ID",
+    help="Only items of a greater id: the next page.",
+)
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=_PAGE_ROWS, show_default=True, help="Items on a page."
+)
+@output_options
+def list_items(
+    *, gallery: Path, status: str | None, label: str | None, after: int, limit: int, as_json: bool
+) -> None:
+    """List what was found for GALLERY, by page: images indexed, duplicates, and what was skipped with the reason.
+
+    \b
+    Examples:
+      retrieval index list gallery
+      retrieval index list gallery --status skipped
+      retrieval index list gallery --label cat --after 5000 --json
+    """
+    from index.catalog import read_catalog
+    from index.gallery import find_version
+    from index.images import printable_path, valid_text
+    from index.versions import CATALOG_NAME
+
+    version = find_version(gallery)
+    with read_catalog(version.folder / CATALOG_NAME) as catalog:
+        rows = list(catalog.rows(status=status, label=label, after=after, limit=limit + 1))
+        page, following = rows[:limit], rows[limit:]
+        items = _describe_rows(page, catalog)
+    next_after = page[-1].id if following else None
+    document = {
+        "gallery": valid_text(str(gallery.resolve())),
+        "version": version.name,
+        "items": items,
+        "next_after": next_after,
+    }
+    lines = _tabulate(items, status=status) if items else [f"{printable_path(str(gallery))}: no such items"]
+    if next_after is not None:
+        options = {"--status": status, "--label": label, "--limit": None if limit == _PAGE_ROWS else str(limit)}
+        lines.append(f"more: {_command('list', gallery, {**options, '--after': str(next_after)})}")
+    emit(document, as_json=as_json, text="\n".join(lines))
+
+
+@click.command(name="verify")
+@click.argument("gallery", type=_PATH)
+@click.option(
+    "--sample",
+    type=click.IntRange(min=0),
+    default=16,
+    show_default=True,
+    help="Images, taken at random, to embed again and compare with what is stored.",
+)
+@output_options
+@click.pass_context
+def verify(context: click.Context, /, *, gallery: Path, sample: int, as_json: bool) -> None:
+    """Check every byte of GALLERY against its manifest, its parts against each other, and some images again.
+
+    Exits with 1, and lists every problem, where something is damaged. Images that were changed or removed since they
+    were indexed are only noted.
+
+    \b
+    Examples:
+      retrieval index verify gallery
+      retrieval index verify gallery --sample 1000 --json
+    """
+    from index.images import printable_path
+    from index.verify import verify_gallery
+
+    with progress_bars() as begin:
+        checking, embedding = begin("Checking", unit="files"), begin("Embedding", unit="images")
+        report = verify_gallery(gallery, sample=sample, progress=checking, embedding=embedding)
+    again = f", {report.compared:,} images embed as stored" if report.compared else ""
+    found = report.problems or [f"{printable_path(str(gallery))}: {report.files} files match{again}"]
+    lines = [*found, *(f"note: {note}" for note in report.notes)]
+    if report.notes:
+        lines.append(f"this is no damage; take it over with: {_command('update', gallery)}")
+    emit(report.to_json(), as_json=as_json, text="\n".join(lines))
+    if report.problems:
+        context.exit(1)
+
+
+@click.command(name="export-vectors")
+@click.argument("gallery", type=_PATH)
+@click.option(
+    "--out",
+    type=_PATH,
+    required=True,
+    metavar="FILE",
+    help="NAME.npy, with NAME.csv beside it that says what each row is, or NAME.parquet, which has it all.",
+)
+@output_options
+def export_vectors(*, gallery: Path, out: Path, as_json: bool) -> None:
+    """Write the vectors of GALLERY, with paths, labels and metadata, as a file for other programs.
+
+    \b
+    Examples:
+      retrieval index export-vectors gallery --out vectors.npy
+      retrieval index export-vectors gallery --out vectors.parquet
+    """
+    from index.export_vectors import export_vectors as export
+    from index.images import printable_path
+
+    with progress_bar("Writing") as progress:
+        report = export(gallery, out, progress=progress)
+    files = " and ".join(map(printable_path, report.files))
+    text = f"{files}: {report.images:,} images, {report.embedding_dim} numbers each"
+    emit(report.to_json(), as_json=as_json, text=text)
+
+
+def _describe_rows(rows: Sequence[CatalogRow], catalog: Catalog) -> list[dict[str, Any]]:
+    from index.images import valid_text
+
+    locations = {number: source.location for number, source in catalog.sources().items()}
+    keepers = catalog.find({row.keeper for row in rows if row.keeper is not None})
+    return [
+        {
+            "id": row.id,
+            "status": row.status,
+            "reason": row.reason,
+            "detail": row.detail,
+            "label": row.label,
+            "metadata": row.metadata,
+            "path": valid_text(row.path),
+            "source": valid_text(locations[row.source]),
+            "keeper": row.keeper,
+            "keeper_path": valid_text(keepers[row.keeper].path) if row.keeper in keepers else None,
+        }
+        for row in rows
+    ]
+
+
+def _tabulate(items: Sequence[Mapping[str, Any]], *, status: str | None) -> list[str]:
+    from index.images import printable_path
+
+    rows: list[tuple[str, ...]] = [
+        ("id", "reason" if status == "skipped" else "status", "label", "path", "detail")
+    ]
+    for item in items:
+        same = None if item["keeper_path"] is None else f"repeats {item['keeper']}, {item['keeper_path']}"
+        cells = (
+            item["reason"] or item["status"],
+            item["label"] or "-",
+            item["path"],
+            item["detail"] or same or "",
+        )
+        rows.append((str(item["id"]), *map(printable_path, cells)))
+    if not any(row[-1] for row in rows[1:]):
+        rows = [row[:-1] for row in rows]
+    return align(rows, right={0})
+
+
+def _describe_info(described: GalleryInfo, *, gallery: Path) -> str:
+    from index.images import printable_path
+
+    made = datetime.fromisoformat(described.made).astimezone()
+    parts = {
+        "model": _describe_model(described.model),
+        "images": _describe_counts(described.counts, gallery=gallery),
+        "sources": [
+            f"{source['kind']} {printable_path(source['location'])}: {source['images']:,} images"
+            for source in described.sources
+        ],
+        "labels": _describe_labels(described.labels, images=described.counts["indexed"]),
+        "settings": _describe_settings(described.settings),
+        "index": _describe_index(described, gallery=gallery),
+        "on disk": _describe_disk(described.disk_bytes),
+    }
+    if described.unfinished is not None:
+        parts["unfinished"] = _describe_unfinished(described.unfinished, gallery=gallery)
+    rows = [("" if line else title, text) for title, lines in parts.items() for line, text in enumerate(lines)]
+    head = f"{printable_path(str(gallery))}: version {described.version}, made {made:%Y-%m-%d %H:%M}"
+    return "\n".join([head, *align(rows, right=set())])
+
+
+def _describe_model(model: Mapping[str, Any]) -> list[str]:
+    from index.images import printable_path
+
+    names = ", ".join(printable_path(model[name]) for name in ("backbone", "method") if name in model)
+    size = model["preprocessing"]
+    shape = f"{model['embedding_dim']} numbers an image, {size['crop']} of {size['resize']} pixels"
+    return [", ".join(filter(None, (names, shape, f"SHA-256 {model['sha256'][:12]}")))]
+
+
+def _describe_counts(counts: Mapping[str, Any], *, gallery: Path) -> list[str]:
+    parts = " + ".join(f"{counts[name]:,} {name}" for name in ("indexed", "duplicate", "skipped"))
+    lines = [f"{counts['found']:,} found = {parts}"]
+    if counts["skipped"]:
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in counts["skipped_by_reason"].items())
+        lines.append(f"skipped: {reasons}; see {_command('list', gallery, {'--status': 'skipped'})}")
+    return lines
+
+
+def _describe_labels(labels: Mapping[str, Any], *, images: int) -> list[str]:
+    from index.images import printable_path
+
+    if not labels["count"]:
+        return ["none"]
+    listed = ", ".join(f"{printable_path(label)} {count:,}" for label, count in labels["largest"].items())
+    largest = "" if len(labels["largest"]) == labels["count"] else "the largest "
+    without = images - labels["images"]
+    return [f"{labels['count']:,}: {largest}{listed}" + (f"; without one: {without:,} images" if without else "")]
+
+
+def _describe_settings(settings: Mapping[str, Any]) -> list[str]:
+    from index.images import printable_path
+
+    dedup, labels = settings["dedup"], settings["labels"]
+    limits = ""
+    if dedup == "near":
+        limits = f": similarity from {settings['min_similarity']}, hashes differ in at most "
+        limits += f"{settings['max_hash_distance']} bits"
+    lines = [f"duplicates set aside: {'none' if dedup == 'off' else dedup}{limits}"]
+    return lines if labels is None else [*lines, f"labels from {printable_path(labels)}"]
+
+
+def _describe_index(described: GalleryInfo, *, gallery: Path) -> list[str]:
+    index, deleted = described.index, int(described.counts["deleted"])
+    recall, latency = index["recall_at_10"], index["latency_ms_median"]
+    quality = "exact" if recall == 1 else f"finds {100 * recall:.2f} % of the 10 nearest"
+    lines = [f"{index['type']}, {quality}, {latency:.3g} ms a search when it was made"]
+    if described.beside_index or deleted:
+        advice = f"worth {_command('compact', gallery)}" if described.should_compact else "too few to compact"
+        lines.append(f"vectors beside the index file: {described.beside_index:,}, deleted: {deleted:,}; {advice}")
+    return lines
+
+
+def _describe_disk(disk: Mapping[str, int]) -> list[str]:
+    parts = ", ".join(f"{name} {_show_bytes(disk[name])}" for name in ("vectors", "index", "catalog", "model"))
+    total, whole = _show_bytes(disk["total"]), _show_bytes(disk["whole_folder"])
+    lines = [f"{total}: {parts}; {_show_bytes(disk['each_image'])} an image, the model apart"]
+    return (
+        lines
+        if whole == total
+        else [*lines, f"{whole} with all else that is in the folder, such as earlier versions"]
+    )
+
+
+def _describe_unfinished(unfinished: Unfinished, *, gallery: Path) -> list[str]:
+    far = (
+        f"{unfinished.settled:,} of {unfinished.found:,} items are done"
+        if unfinished.found
+        else "nothing is listed yet"
+    )
+    return [
+        f"a command was stopped, or is still at work: {far}",
+        f"if none is at work, this finishes it: {_command('update', gallery)}",
+    ]
+
+
+def _show_bytes(count: int) -> str:
+    size, unit = float(count), 0
+    while size >= 999.5 and unit + 1 < len(_UNITS):
+        size, unit = size / 1000, unit + 1
+    return f"{size:.{0 if unit == 0 or size >= 99.5 else 1}f} {_UNITS[unit]}"
+
+
+def _command(name: str, gallery: Path, options: Mapping[str, str | None] | None = None) -> str:
+    """A command line to copy."""
+    from index.images import printable_path
+
+    words = [word for flag, value in (options or {}).items() if value is not None for word in (flag, value)]
+    return printable_path(shlex.join(["retrieval", "index", name, str(gallery), *words]))

@@ -1,0 +1,169 @@
+"""From what a scan found to what a version holds: bytes confirmed, images embedded, duplicates set aside."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, fields
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+
+import numpy as np
+
+from index.ahead import map_ahead, usable_cores
+from index.archives import read_place
+from index.build_config import BuildConfig
+from index.catalog import CatalogRow, Fingerprints, read_catalog
+from index.catalog_writer import CatalogWriter
+from index.duplicate_config import DuplicateConfig
+from index.errors import ImageError
+from index.exact import Ids
+from index.near_duplicates import Keepers
+from index.pipeline import EmbeddedItem, embed_items
+from index.progress import Progress
+from index.vectors import find_shards, gather_files
+from index.versions import CATALOG_NAME
+from index.workspace import Workspace
+
+_HASHED_AHEAD = 64
+_COMPARED_ROWS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What was done: `embedded` images, `moved` items that were found in another place, `vanished` ones."""
+
+    embedded: int
+    moved: int
+    vanished: int
+
+
+def settle(work: Workspace, catalog: CatalogWriter, *, config: BuildConfig, progress: Progress) -> Settled:
+    """Settle every pending row, and remove those that a scan did not meet."""
+    roots = {number: source.root for number, source in catalog.sources().items()}
+    for row, sha256 in _hash_rows(catalog.changed(), roots, config=config):
+        catalog.confirm(row, sha256)
+    moved = 0
+    for row, sha256 in _hash_rows(catalog.moved_candidates(), roots, config=config):
+        moved += sha256 is not None and catalog.confirm_moved(row, sha256)
+    vanished = catalog.drop_vanished()
+    embedded = _embed_pending(work, catalog, roots, config=config, progress=progress)
+    set_duplicates_aside(work, catalog)
+    return Settled(embedded, moved, vanished)
+
+
+def _hash_rows(
+    rows: Iterable[CatalogRow], roots: Mapping[int, Path], *, config: BuildConfig
+) -> Iterator[tuple[CatalogRow, str | None]]:
+    """Every row with the SHA-256 of its bytes as they are now; None where they cannot be read."""
+
+    def read(row: CatalogRow) -> tuple[CatalogRow, str | None]:
+        try:
+            data = read_place(row.locate(roots[row.source]))
+        except ImageError:
+            return row, None
+        return row, hashlib.sha256(data).hexdigest()
+
+    workers = config.workers or usable_cores()
+    with closing(map_ahead(read, rows, workers=workers, ahead=_HASHED_AHEAD)) as hashed:
+        yield from hashed
+
+
+def _embed_pending(
+    work: Workspace,
+    catalog: CatalogWriter,
+    roots: Mapping[int, Path],
+    *,
+    config: BuildConfig,
+    progress: Progress,
+) -> int:
+    """Embed every pending item, a checkpoint at a time; the number of vectors made."""
+    total, done, made = catalog.count("pending"), 0, 0
+    gathered: list[EmbeddedItem] = []
+    saved = time.monotonic()
+    batches = embed_items(
+        ((row.id, row.locate(roots[row.source])) for row in catalog.rows(status="pending")),
+        work.embedder,
+        batch_size=config.batch_size,
+        workers=config.workers or usable_cores(),
+        max_pixels=config.max_pixels,
+    )
+    for batch in batches:
+        gathered += batch
+        done += len(batch)
+        late = time.monotonic() - saved >= config.checkpoint_seconds
+        if late or len(gathered) >= config.checkpoint_images or done == total:
+            made += work.save_checkpoint(catalog, gathered)
+            gathered, saved = [], time.monotonic()
+        progress(done, total)
+    return made
+
+
+def set_duplicates_aside(work: Workspace, catalog: CatalogWriter) -> None:
+    """Make the indexed rows that repeat another one its duplicates, as the gallery's settings want it.
+
+    What the base kept under the same settings is kept; of new images the first one that has a label is, or the first.
+    """
+    kind = catalog.setting("dedup")
+    if kind is None:
+        return
+    found = catalog.fingerprints()
+    is_kept = np.isin(found.ids, _kept_ids(work, catalog))
+    if is_kept.all():
+        return
+    order = [found.ids[is_kept], found.ids[~is_kept & found.labelled], found.ids[~is_kept & ~found.labelled]]
+    if kind == "exact":
+        catalog.set_keepers(_exact_keepers(catalog.repeated(), np.concatenate(order), kept=len(order[0])))
+    else:
+        catalog.set_keepers(_near_keepers(work, catalog, found, order))
+
+
+def _kept_ids(work: Workspace, catalog: CatalogWriter) -> Ids:
+    """(n,) int64 ids that the base holds, where its duplicates were set aside by the same settings."""
+    if work.base is not None:
+        with read_catalog(work.base.folder / CATALOG_NAME) as base:
+            names = ("dedup", *(field.name for field in fields(DuplicateConfig)))
+            if all(base.setting(name) == catalog.setting(name) for name in names):
+                return np.array(base.indexed_ids(), dtype=np.int64)
+    return np.empty(0, dtype=np.int64)
+
+
+def _exact_keepers(rows: Iterable[tuple[str, int]], order: Ids, *, kept: int) -> list[tuple[int, int]]:
+    """(row, keeper) of what has the same bytes as another, from (hash, id) in rising order.
+
+    Of equals the first in the `order` of ids is the keeper; the first `kept` of these stay keepers all.
+    """
+    rank = {number: place for place, number in enumerate(order.tolist())}
+    pairs = []
+    for _, group in groupby(rows, key=itemgetter(0)):
+        ids = sorted((number for _, number in group), key=rank.__getitem__)
+        pairs += [(number, ids[0]) for number in ids[1:] if rank[number] >= kept]
+    return pairs
+
+
+def _near_keepers(
+    work: Workspace, catalog: CatalogWriter, found: Fingerprints, order: Sequence[Ids]
+) -> list[tuple[int, int]]:
+    """(row, keeper) of what looks like an image before it; the first ids of the order are kept all."""
+    dim = work.embedder.contract.embedding_dim
+    config = DuplicateConfig(
+        **{field.name: json.loads(catalog.setting(field.name) or "null") for field in fields(DuplicateConfig)}
+    )
+    keepers = Keepers(embedding_dim=dim, config=config)
+    files = [*(() if work.base is None else find_shards(work.base.folder)), *work.checkpoint_files(catalog)]
+    pairs: list[tuple[int, int]] = []
+    for number, group in enumerate(order):
+        for start in range(0, len(group), _COMPARED_ROWS):
+            ids = group[start : start + _COMPARED_ROWS]
+            vectors = gather_files(ids, files, embedding_dim=dim)
+            hashes = found.hashes[np.searchsorted(found.ids, ids)]
+            if number == 0:
+                keepers.hold(ids, vectors, hashes)
+            else:
+                same = keepers.assign(ids, vectors, hashes)
+                pairs += [(int(a), int(b)) for a, b in zip(ids, same, strict=True) if a != b]
+    return pairs

@@ -1,0 +1,189 @@
+"""Rows of a CSV or Parquet file that names images; pyarrow is loaded when the first Parquet file is read."""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from index.errors import InputError, MissingDependencyError
+from index.images import printable_path
+
+_BATCH_ROWS = 4096  # of Parquet, held at once
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?", re.ASCII)
+_INT64 = range(-(2**63), 2**63)
+
+
+@dataclass(frozen=True, slots=True)
+class TableRow:
+    """One row.
+
+    Attributes:
+        where: "line 3" or "row 2", for messages.
+        path: as written; not empty and without NUL.
+        label: stripped, "" for an empty one; None where the table has no such column.
+        metadata: the other columns as JSON values, without nulls and empty texts of CSV.
+    """
+
+    where: str
+    path: str
+    label: str | None
+    metadata: Mapping[str, Any]
+
+
+def read_table_rows(
+    path: Path, *, required: Sequence[str] = ("path",), metadata: bool = True
+) -> Iterator[TableRow]:
+    """Every row in the table's order: Parquet where the file's name ends in `.parquet`, else CSV.
+
+    Raises:
+        InputError: the file is missing or damaged, lacks a required column, or a row's path is empty or no path.
+        MissingDependencyError: Parquet without pyarrow.
+    """
+    read = _read_parquet if path.suffix.lower() == ".parquet" else _read_csv
+    for row in read(path, required=required, metadata=metadata):
+        if not row.path or "\0" in row.path:
+            problem = "has a NUL in it" if row.path else "is empty"
+            raise InputError(f"{printable_path(str(path))}, {row.where}: the path {problem}")
+        yield row
+
+
+def label_conflict(path: Path, row: TableRow, *, above: str | None) -> InputError:
+    """The error for a table that gives one path two labels."""
+    return InputError(
+        f"{printable_path(str(path))}, {row.where}: {printable_path(row.path)} is labelled "
+        f"{row.label!r} here and {above!r} above; keep one"
+    )
+
+
+def as_json(value: Any) -> Any:
+    """A value of a table or sidecar as JSON: times as ISO text, durations in seconds, null for infinities."""
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, float | Decimal):
+        number = float(value)
+        return number if math.isfinite(number) else None
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    if isinstance(value, Mapping):
+        return {as_text(key): as_json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_json(item) for item in value]
+    return valid_unicode(str(value))
+
+
+def as_text(label: object) -> str:
+    """A label as text; whole numbers lose the `.0` that tables with gaps give them, nulls are empty."""
+    if label is None or (isinstance(label, float) and math.isnan(label)):
+        return ""
+    if isinstance(label, float) and label.is_integer():
+        return str(int(label))
+    text = label.decode("utf-8", "backslashreplace") if isinstance(label, bytes) else str(label)
+    return valid_unicode(text)
+
+
+def valid_unicode(text: str) -> str:
+    r"""Text that every encoder takes: halves of surrogate pairs, which JSON can hold, are shown as escapes."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _read_csv(path: Path, *, required: Sequence[str], metadata: bool) -> Iterator[TableRow]:
+    shown = printable_path(str(path))
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            rows = csv.DictReader(file)
+            columns = list(rows.fieldnames or [])
+            if not _has_columns(columns, required):
+                wanted = ",".join(required)
+                raise InputError(f"{shown}: expected a header with the columns {wanted}; found {columns}")
+            others = [name for name in columns if name and name not in ("path", "label")] if metadata else []
+            for row in rows:
+                yield TableRow(
+                    where=f"line {rows.line_num}",
+                    path=row["path"] or "",
+                    label=(row["label"] or "").strip() if "label" in columns else None,
+                    metadata={name: _as_number(text) for name in others if (text := row[name])},
+                )
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{shown}: not a readable UTF-8 CSV file: {error}") from error
+    except OSError as error:
+        raise InputError(f"{shown}: cannot be read: {error.strerror}") from error
+
+
+def _has_columns(columns: Sequence[str], required: Sequence[str]) -> bool:
+    """Whether the columns that are read are there once; others may be given twice."""
+    return all(columns.count(name) <= 1 for name in ("path", "label")) and set(required) <= set(columns)
+
+
+def _as_number(text: str) -> str | int | float:
+    """Numbers as JSON writes them; all else, and what a number cannot hold, stays text."""
+    match = _NUMBER.fullmatch(text)
+    if match is None or len(text) > 40:
+        return text
+    if match[2] or match[3]:
+        return float(text) if math.isfinite(float(text)) else text
+    return int(text) if int(text) in _INT64 else text
+
+
+def _read_parquet(path: Path, *, required: Sequence[str], metadata: bool) -> Iterator[TableRow]:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise MissingDependencyError(package="pyarrow", extra="parquet", purpose="reading Parquet") from error
+    shown = printable_path(str(path))
+    try:
+        with parquet.ParquetFile(path) as file:
+            schema = file.schema_arrow
+            if not _has_columns(schema.names, required):
+                raise InputError(f"{shown}: expected the columns {','.join(required)}; found {schema.names}")
+            if "label" in schema.names and pyarrow.types.is_nested(seen := schema.field("label").type):
+                raise InputError(f"{shown}: expected labels that are text or numbers, found {seen}")
+            number = 0
+            for batch in file.iter_batches(_BATCH_ROWS, columns=None if metadata else list(required)):
+                names, columns = batch.schema.names, [_plain(column) for column in batch.columns]
+                for values in zip(*columns, strict=True):
+                    number += 1
+                    row = dict(zip(names, map(_as_python, values), strict=True))
+                    yield _parquet_row(row, where=f"row {number}", shown=shown)
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{shown}: not a readable Parquet file: {error}") from error
+
+
+def _parquet_row(row: dict[str, Any], *, where: str, shown: str) -> TableRow:
+    path = row.pop("path")
+    if path is not None and not isinstance(path, str):
+        raise InputError(f"{shown}, {where}: expected a path as text, found {type(path).__name__}")
+    label = as_text(row.pop("label")).strip() if "label" in row else None
+    metadata = {name: clean for name, value in row.items() if (clean := as_json(value)) is not None}
+    return TableRow(where=where, path=path or "", label=label, metadata=metadata)
+
+
+def _plain(column: Any) -> Any:
+    """A column without nanoseconds, which Python's times do not have."""
+    from pyarrow import duration, timestamp, types
+
+    kind = column.type
+    if types.is_timestamp(kind) and kind.unit == "ns":
+        return column.cast(timestamp("us", kind.tz), safe=False)
+    return column.cast(duration("us"), safe=False) if kind == duration("ns") else column
+
+
+def _as_python(scalar: Any) -> Any:
+    """The value of one cell; None for a time that Python cannot hold, such as one before the year 1."""
+    try:
+        return scalar.as_py()
+    except UnicodeDecodeError:
+        raise
+    except (ValueError, OverflowError):
+        return None

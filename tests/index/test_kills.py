@@ -1,0 +1,17 @@
+"""Commands that are killed at random moments and run again end as if nothing had happened; in full: make test-kills."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from tests.index.galleries import ROOT
+
+
+def test_killed_commands_run_again_end_as_if_nothing_had_happened() -> None:
+    words = [sys.executable, "-m", "tests.kills", "--kills", "12", "--seed", "3"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    ran = subprocess.run(words, cwd=ROOT, env=environment, check=False, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "0 mismatches" in ran.stdout
