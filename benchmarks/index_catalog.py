@@ -157,11 +157,12 @@ def measure_update(found: Collection, finished: Path, work: Path) -> Seconds:
     with write_catalog(work / CATALOG_NAME) as catalog:
         record_scan(catalog, found, list(catalog.sources()), seconds, name="scan")
         with timing(seconds, "changed items confirmed"):
-            for row in catalog.changed():
-                catalog.confirm(row, "0" * 64)
+            for rows in take_batches(catalog.changed(), BuildConfig().checkpoint_images):
+                catalog.confirm([(row, "0" * 64) for row in rows])
         with timing(seconds, "moved items found"):
             moved = sum(
-                catalog.confirm_moved(row, settle_row(row).sha256 or "") for row in catalog.moved_candidates()
+                catalog.confirm_moved([(row, settle_row(row).sha256) for row in rows])
+                for rows in take_batches(catalog.moved_candidates(), BuildConfig().checkpoint_images)
             )
         with timing(seconds, "vanished items dropped"):
             vanished = catalog.drop_vanished()

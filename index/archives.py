@@ -1,4 +1,4 @@
-"""Images inside tar and zip files: members are found and read in place, nothing is ever extracted.
+"""Images inside tar and zip files: members are found in place, nothing is ever extracted.
 
 A member's neighbours of the same name and another extension describe it, as WebDataset and img2dataset write them:
 `0001.jpg`, `0001.json`, `0001.txt`, `0001.cls`.
@@ -11,18 +11,18 @@ import json
 import logging
 import os
 import stat
-import struct
 import tarfile
 import zipfile
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from index.archive_members import LOCAL_HEADER, Member, is_zip_name, read_member, zip_problem
+from index.archive_members import read_place as read_place
 from index.errors import ImageError
-from index.images import FoundFile, check_size, find_file, open_file, printable_path, read_bytes
-from index.items import FoundItem, Place
+from index.images import FoundFile, check_size, find_file, open_file, printable_path
+from index.items import FoundItem
 from index.labels import folder_label
 from index.limits import MAX_FILE_BYTES
 from index.tables import as_json, as_text, valid_unicode
@@ -33,16 +33,11 @@ SIDECAR_EXTENSIONS = ("json", "txt", "cls", "cls2", "npy", "xml", "csv")
 
 _COMPRESSED_STARTS = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 _MAX_SIDECAR_BYTES = 1 << 20
-_MAX_LZMA_MEMORY = 1 << 28
-_CHUNK_BYTES = 1 << 18
 _GROUP_MEMBERS = 64  # a sample has a handful; a long series such as frame.0001.png need not be held whole
 # What the two modules raise on damaged archives: all but the overflow and the recursion (a chain of a thousand
 # headers) were seen in fuzzing, and these two can be built by hand. Anything else is a bug of ours and must surface.
 _TAR_DAMAGE = (tarfile.TarError, ValueError, IndexError, OverflowError, RecursionError)
 _ZIP_DAMAGE = (zipfile.BadZipFile, NotImplementedError, ValueError, OverflowError)
-_LOCAL_HEADER = struct.Struct("<6xHH4xL8xHH")  # flags, method, CRC, length of the name, length of the extra field
-_ENCRYPTED, _ENDS_WITH_MARK, _CRC_FOLLOWS = 1, 2, 8  # flags of a zip member
-_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)
 _SPECIAL = "not-a-file", "a link, device or other special member of the archive"
 _SPARSE = "unreadable", "stored as a sparse file, in pieces"
 logger = logging.getLogger(__name__)
@@ -62,7 +57,7 @@ def scan_archive(file: Path, *, archive: str) -> Iterator[FoundItem]:
     """
     found = find_file(str(file), relative=archive)
     scan = _Scan(found, folder="" if archive.startswith("/") else archive[: archive.rfind("/") + 1], names={})
-    is_zip = _is_zip(file)
+    is_zip = is_zip_name(file)
     find_members = _zip_members if is_zip else _tar_members
     try:
         if found.problem is not None:
@@ -74,34 +69,10 @@ def scan_archive(file: Path, *, archive: str) -> Iterator[FoundItem]:
         yield scan.unusable(error.reason, error.detail)
 
 
-def read_place(place: Place) -> bytes:
-    """The bytes of one item, wherever they are; any number of threads may read at once.
-
-    Raises:
-        ImageError: they cannot be read, or the archive is not the one that was scanned.
-    """
-    if place.offset is None or place.size_bytes is None:
-        return read_bytes(place.file)
-    check_size(place.size_bytes, name=place.name)
-    with open_file(place.file) as file:
-        if place.mtime_ns not in (None, os.fstat(file.fileno()).st_mtime_ns):
-            detail = "the archive changed since it was scanned"
-            raise ImageError(path=place.name, reason="unreadable", detail=detail)
-        member = _Member(place.name, place.offset, place.size_bytes)
-        return _read_member(file.fileno(), member, is_zip=_is_zip(place.file))
-
-
-def _is_zip(file: Path) -> bool:
-    return file.suffix.lower() == ".zip"
-
-
 @dataclass(frozen=True, slots=True)
-class _Member:
+class _Member(Member):
     """A member under a name that is safe as a relative path; without a name, what is wrong with the archive."""
 
-    name: str
-    offset: int
-    size_bytes: int
     problem: tuple[str, str] | None = None
 
     @property
@@ -217,7 +188,7 @@ def _read_sidecar(file: int, member: _Member, *, is_zip: bool) -> tuple[str | No
     try:
         if member.size_bytes > _MAX_SIDECAR_BYTES:
             raise ValueError(f"{member.size_bytes} bytes, at most {_MAX_SIDECAR_BYTES} are read")
-        data = _read_member(file, member, is_zip=is_zip)
+        data = read_member(file, member, is_zip=is_zip)
         if kind == "json":
             return _from_json(json.loads(data))
         text = data.decode("utf-8-sig", "backslashreplace").strip()
@@ -274,7 +245,8 @@ def _tar_members(headers: _HeaderReader) -> Iterator[_Member]:
 
 def _tar_member(info: tarfile.TarInfo) -> _Member:
     problem = _SPARSE if info.issparse() else None if info.isreg() else _SPECIAL
-    return _Member(_safe_name(info.name), info.offset_data, info.size, problem)
+    size = info.size if problem is None else 0  # the scan has seen that it lies in the archive, else it may be any
+    return _Member(_safe_name(info.name), info.offset_data, size, problem)
 
 
 def _zip_members(headers: _HeaderReader) -> Iterator[_Member]:
@@ -289,21 +261,20 @@ def _zip_members(headers: _HeaderReader) -> Iterator[_Member]:
 
 
 def _zip_member(info: zipfile.ZipInfo, *, archive_bytes: int) -> _Member:
-    name, problem = _safe_name(_zip_name(info)), _zip_problem(flags=info.flag_bits, method=info.compress_type)
+    """What the archive's list says; offset and size, which may be any, are taken over where they can be right."""
+    name, offset, size = _safe_name(_zip_name(info)), info.header_offset, info.file_size
     kind = stat.S_IFMT(info.external_attr >> 16) if info.create_system == 3 else 0  # 3: made on Unix
     if kind not in (0, stat.S_IFREG):
-        problem = _SPECIAL
-    elif not 0 <= info.header_offset <= archive_bytes - _LOCAL_HEADER.size:
-        return _Member(name, 0, info.file_size, ("corrupt", "it lies outside the archive"))
-    return _Member(name, info.header_offset, info.file_size, problem)
-
-
-def _zip_problem(*, flags: int, method: int) -> tuple[str, str] | None:
-    if flags & _ENCRYPTED:
-        return "encrypted", "the member needs a password"
-    if method not in _METHODS:
-        return "unreadable", f"zip compression method {method}, which cannot be read"
-    return None
+        return _Member(name, 0, 0, _SPECIAL)
+    if not 0 <= offset <= archive_bytes - LOCAL_HEADER.size:
+        return _Member(name, 0, 0, ("corrupt", "it lies outside the archive"))
+    if (problem := zip_problem(flags=info.flag_bits, method=info.compress_type)) is not None:
+        return _Member(name, 0, 0, problem)
+    try:
+        check_size(size, name=name)
+    except ImageError as error:
+        return _Member(name, 0, 0, (error.reason, error.detail))
+    return _Member(name, offset, size)
 
 
 def _zip_name(info: zipfile.ZipInfo) -> str:
@@ -318,79 +289,3 @@ def _safe_name(name: str) -> str:
     """A relative path that leads nowhere else, never empty."""
     parts = [part for part in name.replace("\0", "\\0").split("/") if part not in ("", ".", "..")]
     return "/".join(parts) or "unnamed"
-
-
-def _read_member(file: int, member: _Member, *, is_zip: bool) -> bytes:
-    if is_zip:
-        return _read_zip_member(file, member)
-    data = os.pread(file, member.size_bytes, member.offset)
-    if len(data) != member.size_bytes:
-        raise _corrupt(member, f"the archive ends after {len(data)} of {member.size_bytes} bytes")
-    return data
-
-
-def _read_zip_member(file: int, member: _Member) -> bytes:
-    """By its local header alone: it needs no list of the other members, and no lock."""
-    header = os.pread(file, _LOCAL_HEADER.size, member.offset)
-    if len(header) != _LOCAL_HEADER.size or not header.startswith(b"PK\3\4"):
-        raise _corrupt(member, f"no member begins at byte {member.offset} of the archive")
-    flags, method, crc, name_bytes, extra_bytes = _LOCAL_HEADER.unpack(header)
-    if (problem := _zip_problem(flags=flags, method=method)) is not None:
-        raise ImageError(path=member.name, reason=problem[0], detail=problem[1])
-    start = member.offset + _LOCAL_HEADER.size + name_bytes + extra_bytes
-    if method == zipfile.ZIP_STORED:
-        data = os.pread(file, member.size_bytes, start)
-        end = start + len(data)
-    else:
-        data, end = _unpack(file, member, start=start, flags=flags, method=method)
-    if len(data) != member.size_bytes:
-        found = "more" if len(data) > member.size_bytes else f"only {len(data)}"
-        raise _corrupt(member, f"{member.size_bytes} bytes were announced, there are {found}")
-    if flags & _CRC_FOLLOWS:
-        follows = os.pread(file, 8, end)
-        crc = int.from_bytes(follows[4:] if follows.startswith(b"PK\7\x08") else follows[:4], "little")
-    if zlib.crc32(data) != crc:
-        raise _corrupt(member, "its CRC-32 is not the one in the archive")
-    return data
-
-
-def _unpack(file: int, member: _Member, *, start: int, flags: int, method: int) -> tuple[bytes, int]:
-    """At most one byte more than announced, and where the packed bytes end."""
-    first = b""
-    if method == zipfile.ZIP_LZMA:  # 4 bytes of version and length, then what a .lzma file begins with
-        known = -1 if flags & _ENDS_WITH_MARK else member.size_bytes
-        first, start = os.pread(file, 5, start + 4) + struct.pack("<q", known), start + 9
-    unpacker, damage = _open_unpacker(method, member)
-    parts: list[bytes] = []
-    left = member.size_bytes + 1
-    while left > 0 and not unpacker.eof:
-        packed = os.pread(file, _CHUNK_BYTES, start)
-        if not packed:
-            raise _corrupt(member, "the archive ends inside it")
-        start += len(packed)
-        try:
-            parts.append(unpacker.decompress(first + packed, left))
-        except damage as error:
-            raise _corrupt(member, str(error)) from error
-        first, left = b"", left - len(parts[-1])
-    return b"".join(parts), start - len(unpacker.unused_data)
-
-
-def _open_unpacker(method: int, member: _Member) -> tuple[Any, tuple[type[Exception], ...]]:
-    """What unpacks a method, and what it raises on damage."""
-    try:
-        if method == zipfile.ZIP_BZIP2:
-            import bz2
-
-            return bz2.BZ2Decompressor(), (OSError, ValueError)
-        if method == zipfile.ZIP_LZMA:
-            import lzma
-
-            return lzma.LZMADecompressor(lzma.FORMAT_ALONE, memlimit=_MAX_LZMA_MEMORY), (lzma.LZMAError,)
-    except ImportError as error:
-        raise ImageError(path=member.name, reason="unreadable", detail=f"this Python has none: {error}") from error
-    return zlib.decompressobj(-zlib.MAX_WBITS), (zlib.error,)
-
-
-def _corrupt(member: _Member, detail: str) -> ImageError:
-    return ImageError(path=member.name, reason="corrupt", detail=detail)

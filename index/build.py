@@ -19,13 +19,14 @@ from index.build_config import BuildConfig as BuildConfig
 from index.catalog_writer import CatalogWriter, write_catalog
 from index.duplicate_config import DuplicateConfig
 from index.embedder import Embedder
-from index.errors import GalleryError, GalleryMismatchError, InputError
+from index.errors import GalleryError, GalleryMismatchError, InputError, RetrievalError
 from index.flat_index import import_faiss
 from index.images import printable_path
-from index.progress import Progress
+from index.progress import BeginStep, Progress, no_progress, no_steps
 from index.scanning import find_parts, scan_parts, scan_sources
 from index.selection import Selection
 from index.settling import settle
+from index.source_moves import check_emptied, check_folders, forget_source, list_locations, move_sources
 from index.sources import Source, find_source
 from index.versions import lock_gallery, looks_like_gallery, remove_old_versions
 from index.workspace import Workspace, find_model
@@ -74,7 +75,8 @@ def build_gallery(
     dedup: str = "off",
     duplicates: DuplicateConfig | None = None,
     config: BuildConfig | None = None,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
+    begin_step: BeginStep = no_steps,
 ) -> BuildReport:
     """Make the gallery `out` of every image of the sources, continue what was stopped, or update what is finished.
 
@@ -90,6 +92,7 @@ def build_gallery(
         duplicates: what counts as near.
         config: see `BuildConfig`.
         progress: called with (done, total) items to embed.
+        begin_step: called when any other step begins that may take long.
 
     Raises:
         InputError: the sources or labels cannot be used, or no image is usable.
@@ -103,7 +106,7 @@ def build_gallery(
     labels = None if labels_file is None else AssignedLabels(labels_file)
     embedder = Embedder(model_path)
     settings = {
-        "labels": None if labels_file is None else str(labels_file.absolute()),
+        "labels": None if labels_file is None else json.dumps(str(labels_file.absolute())),
         "dedup": None if dedup == "off" else dedup,
         **{
             name: json.dumps(value) if dedup == "near" else None
@@ -121,13 +124,17 @@ def build_gallery(
             catalog.release_all_duplicates()
         catalog.set(settings)
         numbers = catalog.add_sources(given)
-        catalog.record_scan(scan_sources(catalog, numbers, labels=labels), scanned=numbers, restore=False)
+        catalog.record_scan(
+            scan_sources(catalog, numbers, labels=labels, progress=begin_step("Scanning")),
+            scanned=numbers,
+            restore=False,
+        )
         if labels is not None:
             labels.check_used()
 
     with _writing(gallery, embedder=embedder) as work:
         _check_sources(work, given)
-        return _run(work, change, config=config, progress=progress, start=start)
+        return _run(work, change, config=config, progress=progress, begin_step=begin_step, start=start)
 
 
 def add_to_gallery(
@@ -135,7 +142,8 @@ def add_to_gallery(
     sources: Sequence[str | Path],
     *,
     config: BuildConfig | None = None,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
+    begin_step: BeginStep = no_steps,
 ) -> BuildReport:
     """Add the images of some sources; none of the others is looked at.
 
@@ -151,14 +159,15 @@ def add_to_gallery(
     def change(catalog: CatalogWriter) -> None:
         parts = find_parts(catalog, given)
         numbers = catalog.add_sources(source for source in given if source.location not in parts)
-        labels = _read_labels(catalog)
+        labels, scanning = _read_labels(catalog), begin_step("Scanning")
         found = chain(
-            scan_parts(catalog, parts, labels=labels), scan_sources(catalog, numbers, labels=labels, restore=True)
+            scan_parts(catalog, parts, labels=labels, progress=scanning),
+            scan_sources(catalog, numbers, labels=labels, restore=True, progress=scanning),
         )
         catalog.record_scan(found, scanned=numbers, restore=True)
 
     with _writing(gallery) as work:
-        return _run(work, change, config=config, progress=progress, start=start)
+        return _run(work, change, config=config, progress=progress, begin_step=begin_step, start=start)
 
 
 def update_gallery(
@@ -166,7 +175,8 @@ def update_gallery(
     *,
     roots: Mapping[str | None, Path] | None = None,
     config: BuildConfig | None = None,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
+    begin_step: BeginStep = no_steps,
 ) -> BuildReport:
     """Bring a gallery in line with its sources as they are now, and finish what was stopped.
 
@@ -179,6 +189,7 @@ def update_gallery(
             source.
         config: see `BuildConfig`.
         progress: called with (done, total) items to embed.
+        begin_step: called when any other step begins that may take long.
 
     Raises:
         InputError, ModelFileError, GalleryError: as `build_gallery`.
@@ -186,19 +197,18 @@ def update_gallery(
     start = time.perf_counter()
 
     def change(catalog: CatalogWriter) -> None:
-        _move_sources(catalog, {old: find_source(os.fspath(new)).location for old, new in (roots or {}).items()})
-        for source in catalog.sources().values():
-            if source.kind == "folder" and not source.root.is_dir():
-                raise InputError(
-                    f"{printable_path(source.location)}: no such folder; if it was moved, say where it is now with "
-                    "--root, or forget it: retrieval index remove GALLERY --source"
-                )
+        move_sources(catalog, {old: find_source(os.fspath(new)).location for old, new in (roots or {}).items()})
         numbers = list(catalog.sources())
-        found = scan_sources(catalog, numbers, labels=_read_labels(catalog))
+        check_folders(catalog)
+        scanning = begin_step("Scanning")
+        found = scan_sources(
+            catalog, numbers, labels=_read_labels(catalog), trust_archives=True, progress=scanning
+        )
         catalog.record_scan(found, scanned=numbers, restore=False)
+        check_emptied(catalog)
 
     with _writing(gallery) as work:
-        return _run(work, change, config=config, progress=progress, start=start)
+        return _run(work, change, config=config, progress=progress, begin_step=begin_step, start=start)
 
 
 def remove_from_gallery(
@@ -207,7 +217,8 @@ def remove_from_gallery(
     selection: Selection | None = None,
     sources: Sequence[str] = (),
     config: BuildConfig | None = None,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
+    begin_step: BeginStep = no_steps,
 ) -> BuildReport:
     """Take items out of a gallery, or whole sources; the files themselves are not touched.
 
@@ -222,7 +233,7 @@ def remove_from_gallery(
     def change(catalog: CatalogWriter) -> None:
         nonlocal removed
         for source in sources:
-            removed += _forget_source(catalog, source)
+            removed += forget_source(catalog, source)
         if selection is not None:
             rows = list(selection.select(catalog))
             catalog.take_out(rows)
@@ -234,10 +245,18 @@ def remove_from_gallery(
             )
 
     with _writing(gallery) as work:
-        return _run(work, change, config=config, progress=progress, start=start, removed=lambda: removed)
+        return _run(
+            work,
+            change,
+            config=config,
+            progress=progress,
+            begin_step=begin_step,
+            start=start,
+            removed=lambda: removed,
+        )
 
 
-def compact_gallery(gallery: Path) -> BuildReport:
+def compact_gallery(gallery: Path, *, begin_step: BeginStep = no_steps) -> BuildReport:
     """Write the current version anew: one index over all members, and no room for what is none any more.
 
     Raises:
@@ -245,7 +264,7 @@ def compact_gallery(gallery: Path) -> BuildReport:
     """
     start = time.perf_counter()
     with _writing(gallery) as work:
-        return _run(work, None, start=start, compact=True)
+        return _run(work, None, begin_step=begin_step, start=start, compact=True)
 
 
 @contextmanager
@@ -272,23 +291,34 @@ def _run(
     *,
     start: float,
     config: BuildConfig | None = None,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
+    begin_step: BeginStep = no_steps,
     removed: Callable[[], int] = lambda: 0,
     compact: bool = False,
 ) -> BuildReport:
     """Change the catalogue in one step, settle what is pending, and publish."""
-    config, progress = config or BuildConfig(), progress or (lambda done, total: None)
     with write_catalog(work.catalog_path) as catalog:
         if change is not None:
-            with catalog.transaction():
-                change(catalog)
-        settled = settle(work, catalog, config=config, progress=progress)
+            try:
+                with catalog.transaction():
+                    change(catalog)
+            except RetrievalError:
+                if work.is_new:  # nothing was begun, so nothing is left to be finished
+                    work.remove()
+                raise
+        settled = settle(work, catalog, config=config or BuildConfig(), progress=progress, begin_step=begin_step)
         indexed, reasons = catalog.count("indexed"), catalog.skipped_by_reason()
         if not indexed:
             _refuse_empty(work, reasons)
         previous = work.base
         changed = compact or work.has_changed(catalog)
-        version = work.publish(catalog, compact=compact).name if changed or previous is None else previous.name
+        if changed or previous is None:
+            writing = begin_step("Writing")
+            writing(0, 0)
+            version = work.publish(catalog, compact=compact).name
+            writing(1, 1)
+        else:
+            version = previous.name
         counts = {"indexed": indexed, "duplicate": catalog.count("duplicate"), "skipped": sum(reasons.values())}
     work.remove()
     remove_old_versions(work.gallery, current=version, previous=previous.name if previous and changed else None)
@@ -352,75 +382,25 @@ def _check_sources(work: Workspace, given: Sequence[Source]) -> None:
     raise GalleryMismatchError(
         printable_path(str(work.gallery)),
         what="sources",
-        expected=_list_locations(known),
-        seen=_list_locations(locations),
+        expected=list_locations(known),
+        seen=list_locations(locations),
         advice="add to it with `retrieval index add`, say where they are now with `retrieval index update --root`, "
         "or build into another folder with --out",
     )
 
 
-def _move_sources(catalog: CatalogWriter, roots: Mapping[str | None, str]) -> None:
-    """Record where sources are now; one that a stopped command has recorded already is left as it is."""
-    known = {source.location: number for number, source in catalog.sources().items()}
-    moves = {
-        _find_number(catalog, old): new
-        for old, new in roots.items()
-        if not (old is not None and new in known and not known.keys() & _spellings(old))
-    }
-    for number, new in moves.items():
-        if known.get(new, number) != number and known[new] not in moves:
-            raise InputError(
-                f"{printable_path(new)}: already a source of the gallery; forget the other one with "
-                "`retrieval index remove --source`, then `retrieval index update`"
-            )
-    for number in moves:  # out of each other's way first: two may swap places
-        catalog.move_source(number, f"moving {number}")
-    for number, new in moves.items():
-        catalog.move_source(number, new)
-
-
-def _forget_source(catalog: CatalogWriter, location: str) -> int:
-    """Remove a source; the number of its items, 0 where a stopped command has removed it already."""
-    forgotten = set(json.loads(catalog.setting("forgotten_sources") or "[]"))
-    known = {source.location for source in catalog.sources().values()}
-    if forgotten & _spellings(location) and not known & _spellings(location):
-        return 0
-    number = _find_number(catalog, location)
-    forgotten.add(catalog.sources()[number].location)
-    catalog.set({"forgotten_sources": json.dumps(sorted(forgotten))})
-    return catalog.remove_source(number)
-
-
-def _spellings(location: str) -> set[str]:
-    """The ways in which a source's location may have been recorded."""
-    return {location, os.path.abspath(location), os.path.realpath(location)}
-
-
-def _list_locations(locations: set[str]) -> str:
-    return ", ".join(printable_path(location) for location in sorted(locations))
-
-
-def _find_number(catalog: CatalogWriter, location: str | None) -> int:
-    """The number of a source by its location, as it was given or as it is recorded.
-
-    Raises:
-        InputError: there is no such source, or it is not clear which one is meant.
-    """
-    sources = catalog.sources()
-    names = set() if location is None else _spellings(location)
-    found = [number for number, source in sources.items() if location is None or source.location in names]
-    if len(found) == 1:
-        return found[0]
-    listed = _list_locations({source.location for source in sources.values()})
-    seen = "the gallery has several sources; say which one moved: OLD=NEW" if location is None else (
-        f"{printable_path(location)}: no source of the gallery")  # fmt: skip
-    raise InputError(f"{seen}; its sources are {listed}")
-
-
 def _read_labels(catalog: CatalogWriter) -> AssignedLabels | None:
     """The labels that the gallery was built with, as they are now."""
     name = catalog.setting("labels")
-    return None if name is None else AssignedLabels(Path(name))
+    if name is None:
+        return None
+    labels_file = Path(json.loads(name))
+    if not labels_file.is_file():
+        raise InputError(
+            f"{printable_path(str(labels_file))}: the label file that the gallery was built with is gone; put it "
+            "back, or run `retrieval index build` with another one, or without --labels"
+        )
+    return AssignedLabels(labels_file)
 
 
 def _warn_of_rivals() -> None:

@@ -8,6 +8,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ COLUMNS = (
     "label, metadata"
 )
 _PAGE_ROWS = 4096
-_DISK_TROUBLES = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_NOMEM")
+_DAMAGES = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR", "SQLITE_CONSTRAINT", "SQLITE_FORMAT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +106,11 @@ def opened(path: Path, *, query: str) -> Iterator[sqlite3.Connection]:
         with closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection:
             yield connection
     except sqlite3.Error as error:
-        if (getattr(error, "sqlite_errorname", None) or "").startswith(_DISK_TROUBLES):
-            advice = "what is done is kept; mend the cause and run the same command again"
-            raise GalleryError(shown, f"cannot be written or read: {error}; {advice}") from error
-        raise GalleryDamagedError(shown, f"the catalogue cannot be used: {error}") from error
+        if (getattr(error, "sqlite_errorname", None) or _DAMAGES[0]).startswith(_DAMAGES):
+            raise GalleryDamagedError(shown, f"the catalogue cannot be used: {error}") from error
+        where = "or in the system's folder for temporary files (SQLITE_TMPDIR)"
+        advice = f"mend the cause there, {where}, and run the same command again: what is done is kept"
+        raise GalleryError(shown, f"cannot be written or read: {error}; {advice}") from error
 
 
 class Catalog:
@@ -139,6 +141,21 @@ class Catalog:
             if len(page) < size:
                 return
             after, left = page[-1][0], None if left is None else left - size
+
+    def rows_of(self, ids: Iterable[int]) -> Iterator[CatalogRow]:
+        """The rows of these ids, of any status, in id order; unknown ids are left out.
+
+        Rows may be written meanwhile.
+        """
+        left = iter(sorted(set(ids)))
+        query = f"SELECT {COLUMNS} FROM images WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id"
+        while part := list(islice(left, _PAGE_ROWS)):
+            yield from map(make_row, self._connection.execute(query, (json.dumps(part),)).fetchall())
+
+    def paths(self, source: int) -> Iterator[tuple[int, str]]:
+        """Id and path of every row of a source; nothing may be written meanwhile."""
+        for number, path in self._connection.execute("SELECT id, path FROM images WHERE source = ?", (source,)):
+            yield number, os.fsdecode(path)
 
     def find(self, ids: Iterable[int]) -> dict[int, CatalogRow]:
         """The indexed rows of these ids, by id; unknown ids are left out."""

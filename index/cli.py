@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from index.build_config import DEDUP, BuildConfig
 from index.console import (
@@ -15,7 +19,7 @@ from index.console import (
     config_options,
     emit,
     output_options,
-    progress_bar,
+    progress_bars,
 )
 from index.duplicate_config import DuplicateConfig
 from index.inspect_cli import export_vectors, info, list_items, verify
@@ -23,9 +27,9 @@ from index.text_table import align
 
 if TYPE_CHECKING:
     from index.build import BuildReport
+    from index.progress import BeginStep, Progress
 
 _PATH = click.Path(path_type=Path, readable=False)  # what cannot be read gets our own message
-_SOURCE_HELP = "folders, .tar or .zip archives, globs, .txt lists, .csv or .parquet tables, single images"
 
 
 @click.group(name="index")
@@ -38,6 +42,13 @@ def index_group() -> None:
 
 for _command in (info, list_items, verify, export_vectors):
     index_group.add_command(_command)
+
+
+@contextmanager
+def indexing_bars() -> Iterator[tuple[Progress, BeginStep]]:
+    """Bars for a writing command: that of embedding, and one for any other step from its first report on."""
+    with progress_bars() as begin:
+        yield begin("Indexing", unit="images"), lambda name: begin(name, unit="items")
 
 
 def _strict_option(command: Any) -> Any:
@@ -99,8 +110,11 @@ def build(
     """
     from index.build import build_gallery
 
+    for field in fields(DuplicateConfig):
+        if dedup != "near" and context.get_parameter_source(field.name) is not ParameterSource.DEFAULT:
+            raise click.UsageError(f"--{field.name.replace('_', '-')} goes with --dedup near")
     config, duplicates = build_config(BuildConfig, options), build_config(DuplicateConfig, options)
-    with progress_bar("Indexing") as progress:
+    with indexing_bars() as (progress, begin_step):
         report = build_gallery(
             model_path=model,
             sources=sources,
@@ -110,6 +124,7 @@ def build(
             duplicates=duplicates,
             config=config,
             progress=progress,
+            begin_step=begin_step,
         )
     _finish(context, report, out, as_json=as_json, strict=strict)
 
@@ -133,8 +148,9 @@ def add(
 ) -> None:
     """Add the images of the SOURCEs to GALLERY; nothing else is looked at.
 
-    A SOURCE is anything that `index build` takes. A part of a folder that is a source already is brought up to date.
-    What `index remove` took out comes back where it is named here.
+    A SOURCE is anything that `index build` takes. Of a part of a folder that is a source already, new and changed
+    images are taken in; what is gone from it stays until the next `index update`. What `index remove` took out
+    comes back where it is named here.
 
     \b
     Examples:
@@ -144,8 +160,8 @@ def add(
     from index.build import add_to_gallery
 
     config = build_config(BuildConfig, options)
-    with progress_bar("Indexing") as progress:
-        report = add_to_gallery(gallery, sources, config=config, progress=progress)
+    with indexing_bars() as (progress, begin_step):
+        report = add_to_gallery(gallery, sources, config=config, progress=progress, begin_step=begin_step)
     _finish(context, report, gallery, as_json=as_json, strict=strict)
 
 
@@ -186,14 +202,23 @@ def update(
     from index.build import update_gallery
 
     config = build_config(BuildConfig, options)
-    with progress_bar("Indexing") as progress:
-        report = update_gallery(gallery, roots=dict(map(_split_root, roots)), config=config, progress=progress)
+    with indexing_bars() as (progress, begin_step):
+        report = update_gallery(
+            gallery, roots=_split_roots(roots), config=config, progress=progress, begin_step=begin_step
+        )
     _finish(context, report, gallery, as_json=as_json, strict=strict)
 
 
-def _split_root(text: str) -> tuple[str | None, Path]:
-    old, separator, new = text.partition("=")
-    return (old, Path(new)) if separator else (None, Path(text))
+def _split_roots(texts: tuple[str, ...]) -> dict[str | None, Path]:
+    roots: dict[str | None, Path] = {}
+    for text in texts:
+        old, separator, new = text.partition("=")
+        alone = not separator or Path(text).exists()  # a path may have a = in it
+        key = None if alone else old
+        if key in roots or (alone and texts[1:]):
+            raise click.UsageError("--root NEW stands alone; with several sources give each as OLD=NEW, once")
+        roots[key] = Path(text if alone else new)
+    return roots
 
 
 @index_group.command(name="remove")
@@ -245,8 +270,10 @@ def remove(
     if dry_run:
         _list_selected(gallery, selection, sources, as_json=as_json)
         return
-    with progress_bar("Indexing") as progress:
-        report = remove_from_gallery(gallery, selection=selection, sources=sources, progress=progress)
+    with indexing_bars() as (progress, begin_step):
+        report = remove_from_gallery(
+            gallery, selection=selection, sources=sources, progress=progress, begin_step=begin_step
+        )
     emit(report.to_json(), as_json=as_json, text=describe_build(report, out=gallery))
 
 
@@ -286,7 +313,8 @@ def compact(*, gallery: Path, as_json: bool) -> None:
     """
     from index.build import compact_gallery
 
-    report = compact_gallery(gallery)
+    with indexing_bars() as (_, begin_step):
+        report = compact_gallery(gallery, begin_step=begin_step)
     emit(report.to_json(), as_json=as_json, text=describe_build(report, out=gallery))
 
 

@@ -178,7 +178,7 @@ def progress_bars() -> Iterator[BeginBar]:
                     bars.start_task(task)
                 speed = bars.tasks[task].speed
                 rate = f"{speed:,.0f} {unit}/s" if speed else ""
-                bars.update(task, completed=done, total=total, rate=rate, visible=True)
+                bars.update(task, completed=done, total=total or None, rate=rate, visible=True)
 
             return update
 

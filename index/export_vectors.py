@@ -22,7 +22,7 @@ from index.progress import Progress
 from index.vectors import VectorRows, gather_rows
 from index.versions import replacing
 
-CSV_COLUMNS = ("row", "id", "path", "label", "metadata")
+CSV_COLUMNS = ("row", "id", "path", "source", "label", "metadata")
 _BLOCK_ROWS = 4096
 
 
@@ -142,7 +142,8 @@ def _write_npy(gallery: Gallery, files: list[Path], progress: Progress) -> None:
         for rows, vectors in _read_blocks(gallery, progress):
             array.write(vectors.astype("<f4", copy=False).data)
             for row in rows:
-                writer.writerow((row_number, row.id, valid_text(row.path), row.label, row.metadata_json))
+                root = gallery.roots[row.source]
+                writer.writerow((row_number, row.id, valid_text(row.path), root, row.label, row.metadata_json))
                 row_number += 1
 
 
@@ -151,7 +152,6 @@ def _write_parquet(gallery: Gallery, files: list[Path], progress: Progress) -> N
     from pyarrow import parquet
 
     dim, text = gallery.manifest.embedding_dim, pyarrow.string()
-    locations = {number: valid_text(source.location) for number, source in gallery.sources.items()}
     texts = ("path", "source", "label", "metadata")
     schema = pyarrow.schema([
         ("id", pyarrow.int64()),
@@ -164,7 +164,7 @@ def _write_parquet(gallery: Gallery, files: list[Path], progress: Progress) -> N
     ):
         for rows, vectors in _read_blocks(gallery, progress):
             columns = zip(
-                *((valid_text(row.path), locations[row.source], row.label, row.metadata_json) for row in rows),
+                *((valid_text(row.path), gallery.roots[row.source], row.label, row.metadata_json) for row in rows),
                 strict=True,
             )
             arrays = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -41,8 +42,15 @@ def amend_index(index: Any, *, added: Sequence[VectorRows], deleted: Ids) -> Non
 
 
 def write_index(index: Any, path: Path) -> None:
-    """Write the index as a file."""
-    import_faiss().write_index(index, str(path))
+    """Write the index as a file.
+
+    Raises:
+        OSError: the disk is full or fails.
+    """
+    try:
+        import_faiss().write_index(index, str(path))
+    except RuntimeError as error:  # which is all that faiss says of a disk
+        raise OSError(errno.EIO, f"{printable_path(str(path))} cannot be written: {error}") from error
 
 
 def read_index(path: Path, *, embedding_dim: int, count: int) -> Any:
@@ -70,14 +78,6 @@ def search_index(index: Any, vector: Vectors, *, k: int, threads: int = 1) -> tu
     scores, ids = index.search(vector[None], k)
     found = ids[0] != NO_ID
     return scores[0][found], ids[0][found]
-
-
-def search_range(index: Any, vector: Vectors, *, min_score: float, threads: int = 1) -> Ids:
-    """(n,) int64 ids of all whose inner product with a (D,) query is above `min_score`."""
-    import_faiss().omp_set_num_threads(threads)
-    _, _, ids = index.range_search(vector[None], min_score)
-    found: Ids = ids
-    return found
 
 
 def measure_latency_ms(index: Any, queries: Vectors) -> float:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from index.archives import read_place
+from index.archive_members import read_place
 from index.catalog import Catalog, CatalogRow, read_catalog
 from index.embedder import Embedder, Vectors
 from index.errors import GalleryDamagedError, GalleryError, GalleryMismatchError, InputError, ModelFileError
@@ -30,6 +31,7 @@ from index.versions import (
     CATALOG_NAME,
     DELETED_NAME,
     INDEX_NAME,
+    MANIFEST_NAME,
     MODEL_NAME,
     Manifest,
     Version,
@@ -38,29 +40,45 @@ from index.versions import (
     read_current,
 )
 
-_OPEN_ATTEMPTS = 5
+_HOLD_ATTEMPTS = 5
 _SPARE_CANDIDATES = 16
 _SCORE_NOISE = 1e-5  # bound on what the order of a float32 sum changes in a product of unit vectors
 
 
 @dataclass(frozen=True, slots=True)
 class GalleryImage:
-    """A member: its id, its path below its source's root (undecodable bytes as surrogates), and its label."""
+    """A member: its id, its path below its source's root (undecodable bytes as surrogates), its label and that root.
+
+    Undecodable bytes of `source`, the root, are shown as escapes.
+    """
 
     id: int
     path: str
     label: str | None
+    source: str
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One result: `rank` counts from 1, `score` is the cosine similarity."""
+    """One result: `rank` counts from 1, `score` is the cosine similarity; the rest is as in `GalleryImage`."""
 
     rank: int
     id: int
     score: float
     path: str
     label: str | None
+    source: str
+    metadata_json: str | None = None
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """The member's metadata, JSON values by name; empty without."""
+        return json.loads(self.metadata_json) if self.metadata_json else {}
+
+    @property
+    def location(self) -> str:
+        """The path with its source's root before it."""
+        return os.path.join(self.source, self.path)
 
     def to_json(self) -> dict[str, Any]:
         """The result as `search --json` prints it; undecodable bytes of the path are shown as escapes."""
@@ -69,7 +87,9 @@ class Hit:
             "id": self.id,
             "score": self.score,
             "path": valid_text(self.path),
+            "source": self.source,
             "label": self.label,
+            "metadata": self.metadata,
         }
 
 
@@ -79,6 +99,7 @@ class Gallery:
     Attributes:
         manifest: what the version says of itself.
         sources: where its images come from, by number.
+        roots: the sources' roots as text, by the same numbers.
         shards: the stored vectors, mapped; some may be of images that are no members any more.
         ids: (N,) int64 of the members, in rising order.
         name: of the gallery's own folder.
@@ -90,7 +111,6 @@ class Gallery:
         self.name = path.name
         self._threads = threads
         self._root = version.folder
-        weakref.finalize(self, os.close, hold_version(version.folder))
         self.shards: list[VectorRows] = read_shards(self._root)
         self._deleted = read_deleted(self._root) if DELETED_NAME in manifest.files else np.empty(0, dtype=np.int64)
         stored = np.concatenate([rows.ids for rows in self.shards])
@@ -98,6 +118,7 @@ class Gallery:
         self.count = len(self.ids)
         with self.catalog() as catalog:
             self.sources: dict[int, Source] = catalog.sources()
+        self.roots = {number: valid_text(str(source.root)) for number, source in self.sources.items()}
         self._lock = threading.Lock()
         self._embedder: Embedder | None = None
         self._index: Any = None
@@ -118,25 +139,19 @@ class Gallery:
             GalleryError: it is missing, unfinished or damaged.
             GalleryMismatchError: `model_path` is another model.
         """
-        for attempt in range(_OPEN_ATTEMPTS):
-            version = find_version(path)
-            try:
-                gallery = cls._open(path, version, threads=threads)
-                break
-            except GalleryError:  # a writer may have removed the version since it was found
-                if attempt + 1 == _OPEN_ATTEMPTS or find_version(path) == version:
-                    raise
+        version, hold = hold_current(path)
+        try:
+            manifest = Manifest.read(version)
+            for name in manifest.files:
+                check_file(version.folder, name, manifest, contents=name not in (MODEL_NAME, INDEX_NAME))
+            gallery = cls(path.resolve(), version=version, manifest=manifest, threads=threads)
+        except BaseException:
+            os.close(hold)
+            raise
+        weakref.finalize(gallery, os.close, hold)
+        gallery._check_rows()
         if model_path is not None:
             gallery._check_model(model_path)
-        return gallery
-
-    @classmethod
-    def _open(cls, path: Path, version: Version, *, threads: int) -> Gallery:
-        manifest = Manifest.read(version)
-        for name in manifest.files:
-            check_file(version.folder, name, manifest, contents=name not in (MODEL_NAME, INDEX_NAME))
-        gallery = cls(path.resolve(), version=version, manifest=manifest, threads=threads)
-        gallery._check_rows()
         return gallery
 
     @contextmanager
@@ -231,7 +246,7 @@ class Gallery:
         Raises:
             InputError: no member has this id.
         """
-        return _member(self._row(image_id))
+        return self._describe_member(self._row(image_id))
 
     def place(self, image_id: int) -> Place:
         """Where the bytes of a member are, or were when it was indexed.
@@ -276,7 +291,7 @@ class Gallery:
         """Some different members in random order, the same for the same seed; all where there are fewer."""
         generator = np.random.default_rng(seed)
         chosen = generator.choice(self.count, size=min(count, self.count), replace=False)
-        return self._members(self.ids[chosen].tolist())
+        return [self._describe_member(row) for row in self._rows(self.ids[chosen].tolist())]
 
     def labelled_vectors(self) -> tuple[Vectors, Labels, Ids, list[str]]:
         """What evaluation needs: (N, D) float32 vectors, (N,) int64 labels, (N,) int64 ids, label names.
@@ -355,13 +370,22 @@ class Gallery:
     def _describe_hits(self, ranked: Sequence[tuple[Floats, Ids]]) -> list[list[Hit]]:
         """The results of each query's (scores, ids), with one look into the catalogue."""
         ids = sorted({image_id for _, row in ranked for image_id in row.tolist()})
-        members = dict(zip(ids, self._members(ids), strict=True))
+        rows = dict(zip(ids, self._rows(ids), strict=True))
         return [
-            [_hit(rank, score, members[key]) for rank, (score, key) in enumerate(zip(*row, strict=True), start=1)]
-            for row in ((scores.tolist(), keys.tolist()) for scores, keys in ranked)
+            [
+                self._describe_hit(rows[key], rank=rank, score=score)
+                for rank, (score, key) in enumerate(zip(scores.tolist(), keys.tolist(), strict=True), start=1)
+            ]
+            for scores, keys in ranked
         ]
 
-    def _members(self, ids: Iterable[int]) -> list[GalleryImage]:
+    def _describe_hit(self, row: CatalogRow, *, rank: int, score: float) -> Hit:
+        return Hit(rank, row.id, score, row.path, row.label, self.roots[row.source], row.metadata_json)
+
+    def _describe_member(self, row: CatalogRow) -> GalleryImage:
+        return GalleryImage(row.id, row.path, row.label, self.roots[row.source])
+
+    def _rows(self, ids: Iterable[int]) -> list[CatalogRow]:
         wanted = list(ids)
         with self.catalog() as catalog:
             rows = catalog.find(wanted)
@@ -369,7 +393,22 @@ class Gallery:
             raise GalleryDamagedError(
                 printable_path(str(self._root / CATALOG_NAME)), "damaged: images without a row"
             )
-        return [_member(rows[image_id]) for image_id in wanted]
+        return [rows[image_id] for image_id in wanted]
+
+
+def hold_current(path: Path) -> tuple[Version, int]:
+    """A gallery's current version, and the descriptor that keeps it from being removed while it is open.
+
+    Raises:
+        GalleryError: there is none, or no gallery.
+    """
+    for _ in range(_HOLD_ATTEMPTS):  # a writer may remove the version between the two steps
+        version = find_version(path)
+        try:
+            return version, hold_version(version.folder)
+        except FileNotFoundError:
+            continue
+    raise GalleryDamagedError(printable_path(str(version.folder / MANIFEST_NAME)), "cannot be read: it is missing")
 
 
 def find_version(path: Path) -> Version:
@@ -389,11 +428,3 @@ def find_version(path: Path) -> Version:
             )
         raise GalleryError(shown, "the folder is no gallery; make one with `retrieval index build`")
     return version
-
-
-def _hit(rank: int, score: float, member: GalleryImage) -> Hit:
-    return Hit(rank=rank, id=member.id, score=score, path=member.path, label=member.label)
-
-
-def _member(row: CatalogRow) -> GalleryImage:
-    return GalleryImage(id=row.id, path=row.path, label=row.label)

@@ -44,6 +44,7 @@ REASONS = {
     "bad-embedding": "the model gave no finite unit vector",
     "removed": "taken out with `retrieval index remove`; `index add` brings it back",
 }
+_MAX_INT64 = (1 << 63) - 1
 _STRIP_PIXELS = 1 << 22  # what is converted at once, so that no second whole image is held
 _EXIF_ORIENTATION = 0x0112
 _ORIENTATIONS = {
@@ -187,7 +188,12 @@ class _Walk:
 def _as_found(relative: str, status: os.stat_result) -> FoundFile:
     if not stat.S_ISREG(status.st_mode):
         return _unusable(relative, reason="not-a-file", detail="not a regular file")
-    return FoundFile(relative, status.st_size, status.st_mtime_ns)
+    return FoundFile(relative, status.st_size, modified_ns(status))
+
+
+def modified_ns(status: os.stat_result) -> int:
+    """When a file was changed, within the 64 bits that a catalogue has for it: a file system may say any year."""
+    return min(max(status.st_mtime_ns, -_MAX_INT64), _MAX_INT64)
 
 
 def _unusable(relative: str, *, reason: str, detail: str) -> FoundFile:

@@ -156,7 +156,7 @@ def _describe_settings(catalog: Catalog) -> dict[str, Any]:
     return {
         "dedup": dedup or "off",
         **{name: json.loads(value) for name, value in given.items()},
-        "labels": None if labels is None else valid_text(labels),
+        "labels": None if labels is None else valid_text(json.loads(labels)),
     }
 
 

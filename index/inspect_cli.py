@@ -62,7 +62,7 @@ def info(*, gallery: Path, as_json: bool) -> None:
 @click.option("--label", help="Only images of this label.")
 @click.option(
     "--after",
-    type=click.IntRange(min=0),
+    type=click.IntRange(min=0, max=2**63 - 1),
     default=0,
     metavar="ID",
     help="Only items of a greater id: the next page.",
@@ -89,7 +89,8 @@ def list_items(
 
     version = find_version(gallery)
     with read_catalog(version.folder / CATALOG_NAME) as catalog:
-        rows = list(catalog.rows(status=status, label=label, after=after, limit=limit + 1))
+        wanted = None if label is None else valid_text(label)  # as the catalogue has it
+        rows = list(catalog.rows(status=status, label=wanted, after=after, limit=limit + 1))
         page, following = rows[:limit], rows[limit:]
         items = _describe_rows(page, catalog)
     next_after = page[-1].id if following else None

@@ -11,7 +11,7 @@ from itertools import islice
 import numpy as np
 
 from index.ahead import map_ahead
-from index.archives import read_place
+from index.archive_members import read_place
 from index.embedder import Embedder, Vectors, unit_rows
 from index.errors import ImageError
 from index.images import MAX_PIXELS

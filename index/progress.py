@@ -5,4 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 Progress = Callable[[int, int], None]
-"""Called with (done, total)."""
+"""Called with (done, total); a total of 0 is not known."""
+
+BeginStep = Callable[[str], Progress]
+"""Called with the name of a step of longer work when it begins; gives what is called while it lasts."""
+
+
+def no_progress(done: int, total: int) -> None:
+    """Tell nobody."""
+
+
+def no_steps(name: str) -> Progress:
+    """Tell nobody."""
+    return no_progress

@@ -15,7 +15,7 @@ from index.exact import Ids
 from index.flat_index import build_index, measure_latency_ms, write_index
 from index.images import printable_path
 from index.model_file import ModelContract
-from index.vectors import VectorFile, find_shards, read_shards, write_shards
+from index.vectors import VectorFile, find_shards, read_shards, write_array, write_shards
 from index.versions import (
     CATALOG_NAME,
     DELETED_NAME,
@@ -86,7 +86,7 @@ def write_version(
             files = _share(version, base, manifest)
             write_shards(version, change.new, checkpoints, embedding_dim=contract.embedding_dim, first=len(stored))
             if len(change.deleted):
-                np.save(version / DELETED_NAME, change.deleted, allow_pickle=False)
+                write_array(version / DELETED_NAME, change.deleted)
             index, deleted = manifest.index, len(change.deleted)
     catalog.write_finished(version / CATALOG_NAME, compact=compact)
     for path in sorted(path for path in version.rglob("*") if path.is_file()):

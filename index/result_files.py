@@ -16,22 +16,24 @@ from index.errors import InputError, MissingDependencyError
 from index.gallery import Hit
 from index.images import printable_path, valid_text
 
-COLUMNS = ("query", "rank", "id", "score", "label", "path", "metadata")
+COLUMNS = ("query", "rank", "id", "score", "label", "path", "source", "metadata")
 _GROUP_ROWS = 1 << 16  # of Parquet, held at once
 
 
 @dataclass(frozen=True, slots=True)
 class ResultRow:
-    """One result of one query; `metadata` is the JSON text of the member's, where it has some."""
+    """One result of one query."""
 
     query: str
     hit: Hit
-    metadata: str | None = None
 
     def values(self) -> tuple[Any, ...]:
-        """Its values in the order of `COLUMNS`; undecodable bytes of paths are shown as escapes."""
+        """Its values in the order of `COLUMNS`: metadata as JSON text, undecodable bytes of paths as escapes."""
         hit = self.hit
-        return valid_text(self.query), hit.rank, hit.id, hit.score, hit.label, valid_text(hit.path), self.metadata
+        return (
+            valid_text(self.query), hit.rank, hit.id, hit.score, hit.label, valid_text(hit.path), hit.source,
+            hit.metadata_json,
+        )  # fmt: skip
 
 
 def check_results_path(path: Path) -> None:
@@ -133,8 +135,7 @@ class _LinesWriter:
 
     def write(self, rows: Sequence[ResultRow]) -> None:
         for row in rows:
-            document = dict(zip(COLUMNS, row.values(), strict=True))
-            document["metadata"] = None if row.metadata is None else json.loads(row.metadata)
+            document = dict(zip(COLUMNS, row.values(), strict=True)) | {"metadata": row.hit.metadata}
             self._file.write(json.dumps(document).encode() + b"\n")
 
     def finish(self) -> None: ...
@@ -146,7 +147,7 @@ class _ParquetWriter:
     def __init__(self, file: IO[bytes]) -> None:
         pyarrow = _import_pyarrow()
         text, whole = pyarrow.string(), pyarrow.int64()
-        kinds = (text, whole, whole, pyarrow.float32(), text, text, text)
+        kinds = (text, whole, whole, pyarrow.float32(), text, text, text, text)
         self._schema = pyarrow.schema(list(zip(COLUMNS, kinds, strict=True)))
         self._pyarrow, self._waiting = pyarrow, list[ResultRow]()
         self._writer = pyarrow.parquet.ParquetWriter(file, self._schema)

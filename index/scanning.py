@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
+from index.archives import scan_archive
 from index.assigned_labels import AssignedLabels
 from index.catalog_writer import CatalogWriter
 from index.items import FoundItem
+from index.progress import Progress, no_progress
 from index.sources import Source, scan_below, scan_source
 
+_REPORTED_ITEMS = 1000
 _NAMES_FILES = ("list", "table")  # kinds whose items may lie anywhere
-_NAMED_BY_PATH = ("folder", "archive", "file")  # kinds that can be a part of a folder
+_NAMED_BY_PATH = ("folder", "archive", "file")  # kinds whose items lie at or below their location
 
 
 def scan_sources(
-    catalog: CatalogWriter, numbers: Sequence[int], *, labels: AssignedLabels | None, restore: bool = False
+    catalog: CatalogWriter,
+    numbers: Sequence[int],
+    *,
+    labels: AssignedLabels | None,
+    restore: bool = False,
+    trust_archives: bool = False,
+    progress: Progress = no_progress,
 ) -> Iterator[tuple[int, FoundItem]]:
     """(source, item) of some of a catalogue's sources, in their order; an item in several belongs to the first.
 
@@ -27,61 +39,112 @@ def scan_sources(
         numbers: of the sources to scan.
         labels: labels that go before those of the sources.
         restore: let items of other sources that were taken out, and are met here, come back.
+        trust_archives: take it that an archive of unchanged time holds what its rows say, and do not read it; for a
+            gallery whose labels come from where they came before.
+        progress: called with (items met, 0).
 
     Raises:
         InputError: a source cannot be scanned.
     """
     sources = catalog.sources()
-    for position, number in enumerate(numbers):
-        source = sources[number]
-        rivals = {
-            rival: rival in numbers
-            for rival in sources
-            if rival != number and (rival not in numbers or rival in numbers[:position])
-        }
-        near = {rival: scanned for rival, scanned in rivals.items() if _may_share(source, sources[rival])}
-        for item in scan_source(source):
-            location = os.path.join(source.root, item.path)
-            owners = [key for rival in near for key in _keys(rival, sources[rival], location)]
-            owner = next((key for key in owners if catalog.has_item(*key, in_scan=near[key[0]])), None)
-            if owner is None:
-                yield number, item if labels is None else labels.label(item, location)
-            elif restore:
-                catalog.restore(*owner)
+    owners = _Owners(catalog, sources, progress)
+    for number in numbers:
+        enter = partial(_enter_archive, catalog, number) if trust_archives else scan_archive
+        found = scan_source(sources[number], enter_archive=enter)
+        yield from owners.sort_out(found, number, labels=labels, restore=restore)
+
+
+def _enter_archive(catalog: CatalogWriter, number: int, file: Path, *, archive: str) -> Iterator[FoundItem]:
+    known = catalog.archive_items(number, archive, mtime_ns=file.stat().st_mtime_ns)
+    return scan_archive(file, archive=archive) if known is None else known
 
 
 def find_parts(catalog: CatalogWriter, given: Iterable[Source]) -> dict[str, int]:
     """Those locations that lie in a folder which is a source of the catalogue already, and its number."""
-    folders = {n: source for n, source in catalog.sources().items() if source.kind == "folder"}
-    known = {source.location for source in catalog.sources().values()}
-    return {
-        source.location: number
-        for source in given
-        if source.kind in _NAMED_BY_PATH and source.location not in known
-        for number, folder in folders.items()
-        if Path(source.location).is_relative_to(folder.root)
-    }
+    sources = catalog.sources()
+    known = {source.location for source in sources.values()}
+    folders = {source.location: number for number, source in sources.items() if source.kind == "folder"}
+    parts = {}
+    for source in given:
+        if source.kind in _NAMED_BY_PATH and source.location not in known:
+            holding = [folders[str(above)] for above in Path(source.location).parents if str(above) in folders]
+            if holding:
+                parts[source.location] = min(holding)
+    return parts
 
 
 def scan_parts(
-    catalog: CatalogWriter, parts: Mapping[str, int], *, labels: AssignedLabels | None
+    catalog: CatalogWriter,
+    parts: Mapping[str, int],
+    *,
+    labels: AssignedLabels | None,
+    progress: Progress = no_progress,
 ) -> Iterator[tuple[int, FoundItem]]:
-    """(source, item) of parts of sources, as `find_parts` gives them."""
+    """(source, item) of parts of sources, as `find_parts` gives them; else as `scan_sources` with `restore`."""
+    sources = catalog.sources()
+    owners = _Owners(catalog, sources, progress)
     for location, number in parts.items():
-        source = catalog.sources()[number]
-        for item in scan_below(source, location):
-            yield number, item if labels is None else labels.label(item, os.path.join(source.root, item.path))
+        found = scan_below(sources[number], location)
+        yield from owners.sort_out(found, number, labels=labels, restore=True)
 
 
-def _may_share(source: Source, other: Source) -> bool:
-    roots = source.root, other.root
-    nested = roots[0].is_relative_to(roots[1]) or roots[1].is_relative_to(roots[0])
-    return nested or bool({source.kind, other.kind} & set(_NAMES_FILES))
+class _Owners:
+    """Whose an item is that lies in several sources; quick where there are many sources and few overlap."""
+
+    def __init__(self, catalog: CatalogWriter, sources: Mapping[int, Source], progress: Progress) -> None:
+        self._catalog, self._sources, self._progress, self._met = catalog, sources, progress, 0
+        self._anywhere = [n for n, source in sources.items() if source.kind not in _NAMED_BY_PATH]
+        self._at: dict[str, list[int]] = defaultdict(list)
+        for number, source in sources.items():
+            if source.kind in _NAMED_BY_PATH:
+                self._at[source.location].append(number)
+        self._locations = sorted(self._at)
+
+    def sort_out(
+        self, found: Iterable[FoundItem], number: int, *, labels: AssignedLabels | None, restore: bool
+    ) -> Iterator[tuple[int, FoundItem]]:
+        """What of a source's items is its own."""
+        root, has_rivals = str(self._sources[number].root), self._has_rivals(number)
+        for item in found:
+            self._met += 1
+            if self._met % _REPORTED_ITEMS == 0:
+                self._progress(self._met, 0)
+            location = os.path.join(root, item.path)
+            if has_rivals:
+                owner = next(filter(self._is_taken, self._names(location, other_than=number)), None)
+                if owner is not None:
+                    if restore:
+                        self._catalog.restore(*owner, item)
+                    continue
+            yield number, item if labels is None else labels.label(item, location)
+
+    def _is_taken(self, name: tuple[int, str]) -> bool:
+        return self._catalog.has_item(*name)
+
+    def _has_rivals(self, number: int) -> bool:
+        """Whether another source may have an item of this one."""
+        source = self._sources[number]
+        if source.kind in _NAMES_FILES or any(other != number for other in self._anywhere):
+            return len(self._sources) > 1
+        start = str(source.root) if source.kind == "glob" else source.location
+        above = (start, *map(str, Path(start).parents))
+        if any(other != number for location in above for other in self._at.get(location, ())):
+            return True
+        below = bisect_left(self._locations, start + "/")
+        return below < len(self._locations) and self._locations[below].startswith(start + "/")
+
+    def _names(self, location: str, *, other_than: int) -> Iterator[tuple[int, str]]:
+        """What an item at an absolute location is called in the other sources, were it theirs: (source, path)."""
+        for number in self._anywhere:
+            if number != other_than:
+                yield from ((number, path) for path in {location, _below(self._sources[number].root, location)})
+        above = location
+        while above != "/":
+            for number in self._at.get(above, ()):
+                if number != other_than:
+                    yield number, _below(self._sources[number].root, location)
+            above = os.path.dirname(above)
 
 
-def _keys(number: int, source: Source, location: str) -> list[tuple[int, str]]:
-    """What an item at an absolute location is called, were it one of the source."""
-    paths = [location] if source.kind in _NAMES_FILES else []
-    if Path(location).is_relative_to(source.root):
-        paths.append(os.path.relpath(location, source.root))
-    return [(number, path) for path in paths]
+def _below(root: Path, location: str) -> str:
+    return location.removeprefix(str(root).rstrip("/") + "/")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import chain
@@ -199,7 +199,10 @@ def _answer_one(request: _Request, *, as_json: bool) -> None:
         for query, hits in block:
             if query.problem is not None:
                 raise query.problem
-            emit({"results": [hit.to_json() for hit in hits]}, as_json=as_json, text=_describe_hits(hits))
+            several = len(request.gallery.sources) > 1
+            rows = [("rank", "score", "label", "path"), *(_describe_hit(hit, several=several) for hit in hits)]
+            text = "\n".join(align(rows, right={0, 1}))
+            emit({"results": [hit.to_json() for hit in hits]}, as_json=as_json, text=text)
 
 
 def _answer_many(request: _Request, *, out: Path | None, as_json: bool) -> _Tally:
@@ -212,11 +215,11 @@ def _answer_many(request: _Request, *, out: Path | None, as_json: bool) -> _Tall
     with _progress(request, visible=out is not None or not stream.isatty()) as progress:
         blocks = tally.count(request.answers(progress))
         if out is not None:
-            _write_file(blocks, out, gallery=request.gallery, tally=tally)
+            _write_file(blocks, out, tally=tally)
         elif as_json:
             _print_json(blocks, stream)
         else:
-            _print_groups(blocks, stream)
+            _print_groups(blocks, stream, several=len(request.gallery.sources) > 1)
     tally.check()
     if tally.skipped:
         click.echo(f"skipped queries: {tally.skipped:,} of {tally.queries:,}", err=True)
@@ -251,7 +254,7 @@ def _print_json(blocks: Iterable[list[Answer]], stream: TextIO) -> None:
     click.echo("\n]}" if separator.startswith(",") else separator + "]}", file=stream)
 
 
-def _print_groups(blocks: Iterable[list[Answer]], stream: TextIO) -> None:
+def _print_groups(blocks: Iterable[list[Answer]], stream: TextIO, *, several: bool) -> None:
     """Print the results of each query below its name."""
     from index.images import printable_path
 
@@ -259,30 +262,24 @@ def _print_groups(blocks: Iterable[list[Answer]], stream: TextIO) -> None:
     for block in blocks:
         for query, hits in block:
             if query.problem is None:
-                lines = align(list(map(_describe_hit, hits)), right={0, 1}) if hits else ["no result"]
+                rows = [_describe_hit(hit, several=several) for hit in hits]
+                lines = align(rows, right={0, 1}) if rows else ["no result"]
                 click.echo("\n  ".join([gap + printable_path(query.name), *lines]), file=stream)
                 gap = "\n"
 
 
-def _write_file(blocks: Iterable[list[Answer]], out: Path, *, gallery: Gallery, tally: _Tally) -> None:
+def _write_file(blocks: Iterable[list[Answer]], out: Path, *, tally: _Tally) -> None:
     from index.result_files import ResultRow, open_results
 
     with open_results(out) as write:
         for block in blocks:
-            with gallery.catalog() as catalog:
-                members = catalog.find({hit.id for _, hits in block for hit in hits})
-            write([
-                ResultRow(query.name, hit, members[hit.id].metadata_json) for query, hits in block for hit in hits
-            ])  # fmt: skip
+            write([ResultRow(query.name, hit) for query, hits in block for hit in hits])
         tally.check()
 
 
-def _describe_hits(hits: Sequence[Hit]) -> str:
-    return "\n".join(align([("rank", "score", "label", "path"), *map(_describe_hit, hits)], right={0, 1}))
-
-
-def _describe_hit(hit: Hit) -> tuple[str, str, str, str]:
+def _describe_hit(hit: Hit, *, several: bool) -> tuple[str, str, str, str]:
+    """Rank, score, label, and the path, in full where the gallery has several sources."""
     from index.images import printable_path
 
     label = "-" if hit.label is None else printable_path(hit.label)
-    return str(hit.rank), f"{hit.score:.4f}", label, printable_path(hit.path)
+    return str(hit.rank), f"{hit.score:.4f}", label, printable_path(hit.location if several else hit.path)

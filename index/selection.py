@@ -6,13 +6,16 @@ import fnmatch
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from index.catalog import Catalog, CatalogRow
-from index.catalog_writer import REMOVED
+from index.catalog_scan import REMOVED
 from index.errors import InputError
-from index.images import printable_path
+from index.images import printable_path, valid_text
+
+_WILDCARDS = re.compile(r"[*?[]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +23,8 @@ class Selection:
     """Items that fulfil every kind of condition given: one of the patterns, one of the ids, the label, all metadata.
 
     A pattern is a path below a source, an absolute one, or one from here; a folder or archive stands for all that is
-    below it, and `*`, `?`, `[…]` for any characters, '/' too.
+    below it, and `*`, `?`, `[…]` for any characters, '/' too. Undecodable bytes of label and metadata are compared as
+    the catalogue has them.
     """
 
     patterns: tuple[str, ...] = ()
@@ -31,50 +35,167 @@ class Selection:
     def __post_init__(self) -> None:
         if not (self.patterns or self.ids or self.metadata) and self.label is None:
             raise InputError("nothing is selected; give paths, --id, --label or --metadata")
+        if not all(self.patterns):
+            raise InputError("a path is an empty text; nothing is selected by it")
 
-    def select(self, catalog: Catalog) -> Iterator[CatalogRow]:
+    def select(self, catalog: Catalog) -> list[CatalogRow]:
         """The rows, in id order, without those that were taken out before.
 
         Raises:
-            InputError: a pattern or id is of no item, or no item, taken out or not, fulfils all conditions.
+            InputError: a pattern or id is of no item, a path may mean items of more than one source, or no item, taken
+                out or not, fulfils all conditions.
         """
-        patterns = {pattern: _compile(pattern) for pattern in self.patterns}
-        roots = {number: source.root for number, source in catalog.sources().items()}
-        missing: set[str | int] = {*patterns, *self.ids}
-        found = 0
-        for row in catalog.rows():
-            location = os.path.join(roots[row.source], row.path)
-            matching = {p for p, match in patterns.items() if match(row.path) or match(location)}
-            missing -= matching
-            missing.discard(row.id)
-            if (matching or not patterns) and (row.id in self.ids or not self.ids) and self._describes(row):
-                found += 1
-                if row.reason != REMOVED:
-                    yield row
-        if missing:
-            listed = ", ".join(sorted(printable_path(str(name)) for name in missing))
-            raise InputError(f"no item of the gallery is meant by: {listed}; nothing was removed")
+        matching = _Search.of(self.patterns).run(catalog) if self.patterns else None
+        rows: Iterable[CatalogRow]
+        if self.ids:
+            rows = list(catalog.rows_of(self.ids))
+            _refuse_missing(map(str, sorted(set(self.ids).difference(row.id for row in rows))))
+        else:
+            rows = catalog.rows(label=self._label) if matching is None else catalog.rows_of(matching)
+        found = [row for row in rows if (matching is None or row.id in matching) and self._describes(row)]
         if not found:
             raise InputError("no item of the gallery fulfils all that was asked; nothing was removed")
+        return [row for row in found if row.reason != REMOVED]
+
+    @property
+    def _label(self) -> str | None:
+        return None if self.label is None else valid_text(self.label)
 
     def _describes(self, row: CatalogRow) -> bool:
+        if self.label is not None and row.label != self._label:
+            return False
+        if not self.metadata:
+            return True
+        if row.metadata_json is None:
+            return False
         values = {name: _as_text(value) for name, value in row.metadata.items()}
-        return (self.label is None or row.label == self.label) and all(
-            values.get(name) == value for name, value in self.metadata
-        )
+        return all(values.get(valid_text(name)) == valid_text(value) for name, value in self.metadata)
 
 
-def _compile(pattern: str) -> Callable[[str], bool]:
-    """Whether a path is the pattern's, matches it, or lies below it."""
-    wanted = {pattern.rstrip("/"), os.path.abspath(pattern)}
-    expressions = [re.compile(fnmatch.translate(text), re.DOTALL) for text in wanted]
+@dataclass(frozen=True, slots=True)
+class _Pattern:
+    """A pattern as given, without a '/' at its end, and as the absolute path that it is from here."""
 
-    def match(path: str) -> bool:
-        return any(path == text or path.startswith(text + "/") for text in wanted) or any(
-            expression.match(path) for expression in expressions
-        )
+    text: str
+    bare: str
+    here: str
 
-    return match
+    @property
+    def is_glob(self) -> bool:
+        """Whether it has wildcards; it may all the same be the very name of a file."""
+        return _WILDCARDS.search(self.text) is not None
+
+
+@dataclass(slots=True)
+class _Search:
+    """One look at the path of every row, for all patterns together.
+
+    `meanings` are the absolute paths that each pattern was found at, taken for a path; `unseen` the patterns with
+    wildcards of which nothing was found yet.
+    """
+
+    patterns: Sequence[_Pattern]
+    meanings: dict[str, set[str]]
+    unseen: dict[str, re.Pattern[str]]
+
+    @classmethod
+    def of(cls, texts: Iterable[str]) -> _Search:
+        """A search that has not begun."""
+        patterns = [_Pattern(text, text.rstrip("/"), os.path.abspath(text).rstrip("/")) for text in texts]
+        globs = {pattern.text: _compile([pattern]) for pattern in patterns if pattern.is_glob}
+        return cls(patterns, {pattern.text: set() for pattern in patterns}, globs)
+
+    def run(self, catalog: Catalog) -> set[int]:
+        """The ids of the rows that any pattern means.
+
+        Raises:
+            InputError: a pattern means no row, or one without wildcards may mean several places.
+        """
+        globs = [pattern for pattern in self.patterns if pattern.is_glob]
+        anything = _compile(globs) if globs else None
+        ids: set[int] = set()
+        for number, source in catalog.sources().items():
+            ids |= self._look(catalog.paths(number), root=source.root, anything=anything)
+        unseen = {
+            pattern.text for pattern in self.patterns if not pattern.is_glob and not self.meanings[pattern.text]
+        }
+        _refuse_missing(unseen.union(self.unseen))
+        for pattern in self.patterns:
+            places = self.meanings[pattern.text]
+            if len(places) > 1 and not pattern.is_glob:
+                shown = ", ".join(map(printable_path, sorted(places)))
+                raise InputError(
+                    f"{printable_path(pattern.text)}: there are several; say which one: {shown}; nothing was removed"
+                )
+        return ids
+
+    def _look(self, paths: Iterable[tuple[int, str]], *, root: Path, anything: re.Pattern[str] | None) -> set[int]:
+        """The ids of a source's rows, given with their paths, that any pattern means."""
+        start = os.path.join(root, "")
+        names, whole = _name_places(self.patterns, root=root)
+        ids: set[int] = set()
+        found: set[str] = set()
+        for image_id, path in paths:
+            is_below = not path.startswith("/")
+            if whole and is_below:
+                ids.add(image_id)
+            place = path
+            while True:  # the path itself, then the folders above it
+                if place in names:
+                    found.add(place)
+                    ids.add(image_id)
+                if (cut := place.rfind("/")) < 0:
+                    break
+                place = place[:cut]
+            if anything is not None:
+                location = start + path if is_below else path
+                if anything.match(path) or anything.match(location):
+                    ids.add(image_id)
+                    self._see(path, location)
+        meant = [pair for place in found for pair in names[place]]
+        for text, meaning in [*meant, *whole] if ids else meant:
+            self.meanings[text].add(meaning)
+            self.unseen.pop(text, None)
+        return ids
+
+    def _see(self, path: str, location: str) -> None:
+        for text in [t for t, wanted in self.unseen.items() if wanted.match(path) or wanted.match(location)]:
+            del self.unseen[text]
+
+
+def _name_places(
+    patterns: Iterable[_Pattern], *, root: Path
+) -> tuple[dict[str, list[tuple[str, str]]], list[tuple[str, str]]]:
+    """What the patterns, taken for paths, name in a source of this root, each with the absolute path that is meant.
+
+    First by a row's path, which is absolute where it lies outside the root, then those that name all below the root.
+    """
+    start, top = os.path.join(root, ""), str(root).rstrip("/")
+    names: dict[str, list[tuple[str, str]]] = {}
+    whole = []
+    for pattern in patterns:
+        own = {pattern.here: pattern.here}
+        if not pattern.text.startswith("/"):
+            own[pattern.bare] = start + pattern.bare
+        if top == pattern.here or top.startswith(pattern.here + "/"):
+            whole.append((pattern.text, pattern.here))
+        elif pattern.here.startswith(start):
+            own[pattern.here.removeprefix(start)] = pattern.here
+        for name, meaning in own.items():
+            names.setdefault(name, []).append((pattern.text, meaning))
+    return names, whole
+
+
+def _compile(patterns: Iterable[_Pattern]) -> re.Pattern[str]:
+    """What matches a path that one of the patterns does, as it is or from here."""
+    texts = {text for pattern in patterns for text in (pattern.bare, pattern.here)}
+    return re.compile("|".join(map(fnmatch.translate, sorted(texts))))
+
+
+def _refuse_missing(names: Iterable[str]) -> None:
+    listed = ", ".join(map(printable_path, sorted(names)))
+    if listed:
+        raise InputError(f"no item of the gallery is meant by: {listed}; nothing was removed")
 
 
 def _as_text(value: object) -> str:

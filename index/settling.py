@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields
-from itertools import groupby
+from itertools import groupby, islice
 from operator import itemgetter
 from pathlib import Path
 
@@ -24,12 +24,13 @@ from index.errors import ImageError
 from index.exact import Ids
 from index.near_duplicates import Keepers
 from index.pipeline import EmbeddedItem, embed_items
-from index.progress import Progress
+from index.progress import BeginStep, Progress, no_progress, no_steps
 from index.vectors import find_shards, gather_files
 from index.versions import CATALOG_NAME
 from index.workspace import Workspace
 
 _HASHED_AHEAD = 64
+_HASHED_AT_ONCE = 256
 _COMPARED_ROWS = 4096
 
 
@@ -42,24 +43,36 @@ class Settled:
     vanished: int
 
 
-def settle(work: Workspace, catalog: CatalogWriter, *, config: BuildConfig, progress: Progress) -> Settled:
+def settle(
+    work: Workspace,
+    catalog: CatalogWriter,
+    *,
+    config: BuildConfig,
+    progress: Progress = no_progress,
+    begin_step: BeginStep = no_steps,
+) -> Settled:
     """Settle every pending row, and remove those that a scan did not meet."""
     roots = {number: source.root for number, source in catalog.sources().items()}
-    for row, sha256 in _hash_rows(catalog.changed(), roots, config=config):
-        catalog.confirm(row, sha256)
+    comparing, compared = begin_step("Comparing"), 0
+    for hashed in _hash_rows(catalog.changed(), roots, config=config):
+        catalog.confirm(hashed)
+        compared += len(hashed)
+        comparing(compared, 0)
     moved = 0
-    for row, sha256 in _hash_rows(catalog.moved_candidates(), roots, config=config):
-        moved += sha256 is not None and catalog.confirm_moved(row, sha256)
+    for hashed in _hash_rows(catalog.moved_candidates(), roots, config=config):
+        moved += catalog.confirm_moved(hashed)
+        compared += len(hashed)
+        comparing(compared, 0)
     vanished = catalog.drop_vanished()
     embedded = _embed_pending(work, catalog, roots, config=config, progress=progress)
-    set_duplicates_aside(work, catalog)
+    set_duplicates_aside(work, catalog, progress=begin_step("Finding duplicates"))
     return Settled(embedded, moved, vanished)
 
 
 def _hash_rows(
     rows: Iterable[CatalogRow], roots: Mapping[int, Path], *, config: BuildConfig
-) -> Iterator[tuple[CatalogRow, str | None]]:
-    """Every row with the SHA-256 of its bytes as they are now; None where they cannot be read."""
+) -> Iterator[list[tuple[CatalogRow, str | None]]]:
+    """Some rows at a time, each with the SHA-256 of its bytes as they are now; None where they cannot be read."""
 
     def read(row: CatalogRow) -> tuple[CatalogRow, str | None]:
         try:
@@ -70,7 +83,8 @@ def _hash_rows(
 
     workers = config.workers or usable_cores()
     with closing(map_ahead(read, rows, workers=workers, ahead=_HASHED_AHEAD)) as hashed:
-        yield from hashed
+        while some := list(islice(hashed, _HASHED_AT_ONCE)):
+            yield some
 
 
 def _embed_pending(
@@ -103,23 +117,24 @@ def _embed_pending(
     return made
 
 
-def set_duplicates_aside(work: Workspace, catalog: CatalogWriter) -> None:
+def set_duplicates_aside(work: Workspace, catalog: CatalogWriter, *, progress: Progress = no_progress) -> None:
     """Make the indexed rows that repeat another one its duplicates, as the gallery's settings want it.
 
-    What the base kept under the same settings is kept; of new images the first one that has a label is, or the first.
+    What the base kept under the same settings, and what has duplicates, is kept; of new images the first one that has a
+    label is, or the first.
     """
     kind = catalog.setting("dedup")
     if kind is None:
         return
     found = catalog.fingerprints()
-    is_kept = np.isin(found.ids, _kept_ids(work, catalog))
+    is_kept = np.isin(found.ids, np.concatenate([_kept_ids(work, catalog), np.array(catalog.keepers(), np.int64)]))
     if is_kept.all():
         return
     order = [found.ids[is_kept], found.ids[~is_kept & found.labelled], found.ids[~is_kept & ~found.labelled]]
     if kind == "exact":
         catalog.set_keepers(_exact_keepers(catalog.repeated(), np.concatenate(order), kept=len(order[0])))
     else:
-        catalog.set_keepers(_near_keepers(work, catalog, found, order))
+        catalog.set_keepers(_near_keepers(work, catalog, found, order, progress))
 
 
 def _kept_ids(work: Workspace, catalog: CatalogWriter) -> Ids:
@@ -146,24 +161,26 @@ def _exact_keepers(rows: Iterable[tuple[str, int]], order: Ids, *, kept: int) ->
 
 
 def _near_keepers(
-    work: Workspace, catalog: CatalogWriter, found: Fingerprints, order: Sequence[Ids]
+    work: Workspace, catalog: CatalogWriter, found: Fingerprints, order: Sequence[Ids], progress: Progress
 ) -> list[tuple[int, int]]:
     """(row, keeper) of what looks like an image before it; the first ids of the order are kept all."""
     dim = work.embedder.contract.embedding_dim
     config = DuplicateConfig(
         **{field.name: json.loads(catalog.setting(field.name) or "null") for field in fields(DuplicateConfig)}
     )
-    keepers = Keepers(embedding_dim=dim, config=config)
     files = [*(() if work.base is None else find_shards(work.base.folder)), *work.checkpoint_files(catalog)]
+    keepers = Keepers(lambda ids: gather_files(ids, files, embedding_dim=dim), config)
     pairs: list[tuple[int, int]] = []
+    done = 0
     for number, group in enumerate(order):
         for start in range(0, len(group), _COMPARED_ROWS):
             ids = group[start : start + _COMPARED_ROWS]
-            vectors = gather_files(ids, files, embedding_dim=dim)
             hashes = found.hashes[np.searchsorted(found.ids, ids)]
             if number == 0:
-                keepers.hold(ids, vectors, hashes)
+                keepers.hold(ids, hashes)
             else:
-                same = keepers.assign(ids, vectors, hashes)
+                same = keepers.assign(ids, hashes)
                 pairs += [(int(a), int(b)) for a, b in zip(ids, same, strict=True) if a != b]
+            done += len(ids)
+            progress(done, len(found.ids))
     return pairs

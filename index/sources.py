@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from index.archives import ARCHIVE_SUFFIXES, COMPRESSED_SUFFIXES, is_archive, scan_archive
 from index.errors import ImageError, InputError
@@ -75,57 +75,68 @@ def find_source(text: str) -> Source:
     return Source(kind, location)
 
 
-def scan_source(source: Source) -> Iterator[FoundItem]:
+class EnterArchive(Protocol):
+    """Gives the items of an archive file, which is called `archive` below the root."""
+
+    def __call__(self, file: Path, *, archive: str) -> Iterator[FoundItem]: ...
+
+
+def scan_source(source: Source, *, enter_archive: EnterArchive = scan_archive) -> Iterator[FoundItem]:
     """Every item once: of folders, globs and archives in a fixed order, of lists and tables in theirs.
 
     A tar or zip file met on the way is entered as a folder would be.
+
+    Args:
+        source: what to scan.
+        enter_archive: how an archive's items are found.
 
     Raises:
         InputError: the source as a whole cannot be used.
         MissingDependencyError: a Parquet table without pyarrow.
     """
     if source.kind == "folder":
-        return _scan_tree(source.location, root=source.location)
-    if source.kind == "glob":
-        return _scan_glob(source)
-    if source.kind == "list":
-        return _scan_list(source)
+        return _scan_tree(source.location, root=source.location, enter_archive=enter_archive)
     if source.kind == "table":
         return _scan_table(source)
-    return _scan_file(source)
+    scan = {"glob": _scan_glob, "list": _scan_list}.get(source.kind, _scan_file)
+    return scan(source, enter_archive)
 
 
 def scan_below(folder: Source, location: str) -> Iterator[FoundItem]:
     """The items of a folder source that lie at, or below, an absolute normal path in it."""
-    return _scan_named(location, root=folder.location)
+    return _scan_named(location, root=folder.location, enter_archive=scan_archive)
 
 
-def _scan_file(source: Source) -> Iterator[FoundItem]:
+def _scan_file(source: Source, enter_archive: EnterArchive) -> Iterator[FoundItem]:
     if source.kind == "file" and not os.path.lexists(source.location):
         return  # as a folder whose only file is gone
     if not os.path.lexists(source.location):
         raise InputError(f"{printable_path(source.location)}: no such file")
-    yield from _scan_named(source.location, root=str(source.root))
+    yield from _scan_named(source.location, root=str(source.root), enter_archive=enter_archive)
 
 
-def _scan_named(path: str, *, root: str, wanted: Callable[[str], bool] | None = None) -> Iterator[FoundItem]:
+def _scan_named(
+    path: str, *, root: str, enter_archive: EnterArchive, wanted: Callable[[str], bool] | None = None
+) -> Iterator[FoundItem]:
     """A file, the members of an archive, or all below a folder, whatever an absolute normal path names.
 
     Of a folder's files only those that are wanted, by their path below it.
     """
     if not os.path.isdir(path):
-        yield from _enter(find_file(path, relative=_below(root, path)), path)
+        yield from _enter(find_file(path, relative=_below(root, path)), path, enter_archive)
     elif os.access(path, os.R_OK | os.X_OK):
-        yield from _scan_tree(path, root=root, wanted=wanted)
+        yield from _scan_tree(path, root=root, enter_archive=enter_archive, wanted=wanted)
     else:
         yield _locked(_below(root, path))
 
 
-def _scan_tree(folder: str, *, root: str, wanted: Callable[[str], bool] | None = None) -> Iterator[FoundItem]:
+def _scan_tree(
+    folder: str, *, root: str, enter_archive: EnterArchive, wanted: Callable[[str], bool] | None = None
+) -> Iterator[FoundItem]:
     for found in walk_folder(Path(folder)):
         if wanted is None or wanted(found.relative_path):
             path = os.path.join(folder, found.relative_path)
-            yield from _enter(_renamed(found, _below(root, path)), path)
+            yield from _enter(_renamed(found, _below(root, path)), path, enter_archive)
 
 
 def _below(root: str, path: str) -> str:
@@ -133,11 +144,11 @@ def _below(root: str, path: str) -> str:
     return path.removeprefix(root.rstrip("/") + "/")
 
 
-def _enter(found: FoundFile, path: str) -> Iterator[FoundItem]:
+def _enter(found: FoundFile, path: str, enter_archive: EnterArchive) -> Iterator[FoundItem]:
     """The items of one file: itself, or an archive's members."""
     key = found.relative_path
     if found.problem is None and is_archive(key):
-        yield from scan_archive(Path(path), archive=key)
+        yield from enter_archive(Path(path), archive=key)
     else:
         label = _label_below_root(key)
         yield FoundItem(key, found.size_bytes, found.mtime_ns, label=label, problem=found.problem)
@@ -169,7 +180,7 @@ def _fixed_parts(pattern: str) -> list[str]:
     return list(parts[:first])
 
 
-def _scan_glob(source: Source) -> Iterator[FoundItem]:
+def _scan_glob(source: Source, enter_archive: EnterArchive) -> Iterator[FoundItem]:
     """What lies at or below any path that matches; links are followed as `walk_folder` does, which never loops."""
     root, parts = str(source.root), Path(source.location).parts
     first = parts.index("**") if "**" in parts else len(parts)
@@ -180,7 +191,8 @@ def _scan_glob(source: Source) -> Iterator[FoundItem]:
     for match in matches:
         if tail.parts and not os.path.isdir(match):
             continue
-        for item in _scan_named(match, root=root, wanted=tail.holds if tail.parts else None):
+        wanted = tail.holds if tail.parts else None
+        for item in _scan_named(match, root=root, enter_archive=enter_archive, wanted=wanted):
             empty = False
             yield item
     if empty:
@@ -228,7 +240,7 @@ def _absolute(root: str, path: str) -> str:
     return full[1:] if full.startswith("//") else full
 
 
-def _scan_list(source: Source) -> Iterator[FoundItem]:
+def _scan_list(source: Source, enter_archive: EnterArchive) -> Iterator[FoundItem]:
     root = str(source.root)
     named: set[str] = set()
     walked: set[str] = set()
@@ -236,7 +248,7 @@ def _scan_list(source: Source) -> Iterator[FoundItem]:
         path = _absolute(root, name)
         if path in named or _lies_in(path, walked):
             continue
-        for item in _scan_named(path, root=root):
+        for item in _scan_named(path, root=root, enter_archive=enter_archive):
             file = os.path.join(root, item.archive or item.path)
             if file == path or not (file in named or _lies_in(file, walked)):
                 yield item

@@ -35,9 +35,22 @@ def write_checkpoint(path: Path, rows: VectorRows) -> str:
     """Write vectors with their ids as one file, durably and in one step; its SHA-256."""
     table = np.empty(len(rows.ids), dtype=[("id", "<i8"), ("vector", "<f4", (rows.vectors.shape[1],))])
     table["id"], table["vector"] = rows.ids, rows.vectors
-    with replacing(path) as temporary, temporary.open("wb") as file:
-        np.save(file, table, allow_pickle=False)
+    with replacing(path) as temporary:
+        write_array(temporary, table)
     return hash_file(path)
+
+
+def write_array(path: Path, array: npt.NDArray[Any]) -> None:
+    """Write an array as an `.npy` file; unlike by `numpy.save`, a full disk never goes unnoticed.
+
+    Raises:
+        OSError: the disk is full or fails.
+    """
+    array = np.ascontiguousarray(array)
+    with path.open("wb") as file:
+        header = np.lib.format.header_data_from_array_1_0(array)
+        np.lib.format.write_array_header_1_0(file, header)
+        file.write(array.reshape(-1).view(np.uint8).data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +124,9 @@ def write_shards(
     """
     for number, start in enumerate(range(0, len(ids), SHARD_ROWS), start=first):
         part = ids[start : start + SHARD_ROWS]
-        np.save(version / "ids" / f"{number:05d}.npy", part, allow_pickle=False)
+        write_array(version / "ids" / f"{number:05d}.npy", part)
         vectors = gather_files(part, files, embedding_dim=embedding_dim)
-        np.save(version / "vectors" / f"{number:05d}.npy", vectors, allow_pickle=False)
+        write_array(version / "vectors" / f"{number:05d}.npy", vectors)
 
 
 def gather_files(ids: Ids, files: Sequence[VectorFile], *, embedding_dim: int) -> Vectors:

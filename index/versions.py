@@ -38,6 +38,7 @@ MODEL_NAME = "model.onnx"
 CATALOG_NAME = "catalog.sqlite"
 INDEX_NAME = "index.faiss"
 DELETED_NAME = "deleted.npy"
+_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
 _VERSION_NAME = re.compile(r"\d{6,12}")
 _CURRENT = re.compile(r"(\d{6,12}) ([0-9a-f]{64})\n")
 _KINDS = {
@@ -221,7 +222,7 @@ def link_file(source: Path, target: Path) -> None:
     try:
         os.link(source, target)
     except OSError as error:
-        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.EXDEV):
+        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV):
             raise
         shutil.copyfile(source, target)
 
@@ -229,11 +230,21 @@ def link_file(source: Path, target: Path) -> None:
 def hold_version(version: Path) -> int:
     """Keep a version from being removed while the descriptor given back is open, which a process's end closes.
 
+    Where the file system has no locks nothing is held, and the version is safe until the next but one is made.
+
     Raises:
         FileNotFoundError: it was removed already.
     """
     descriptor = os.open(version / MANIFEST_NAME, os.O_RDONLY | os.O_CLOEXEC)
-    fcntl.flock(descriptor, fcntl.LOCK_SH)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            os.close(descriptor)
+            raise
+    if not os.fstat(descriptor).st_nlink:  # removed while we waited for the lock
+        os.close(descriptor)
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(version / MANIFEST_NAME))
     return descriptor
 
 
@@ -313,9 +324,12 @@ def lock_gallery(gallery: Path) -> Iterator[None]:
         raise InputError(f"{shown}: the gallery cannot be written: {error.strerror}") from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
+    except OSError as error:
         os.close(descriptor)
-        raise GalleryError(shown, "another process is writing this gallery; wait for it or stop it") from error
+        problem = f"it cannot be locked: {error.strerror}; keep galleries on a file system that has locks"
+        if isinstance(error, BlockingIOError):
+            problem = "another process is writing this gallery; wait for it or stop it"
+        raise GalleryError(shown, problem) from error
     try:
         yield
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 
 from index.catalog_writer import CatalogWriter, Checkpoint, Outcome, write_catalog
 from index.embedder import Embedder
-from index.errors import GalleryError, GalleryMismatchError
+from index.errors import GalleryDamagedError, GalleryError, GalleryMismatchError
 from index.images import printable_path
 from index.pipeline import EmbeddedItem
 from index.publishing import write_version
@@ -36,6 +37,7 @@ from index.versions import (
 )
 
 PLAN_NAME = "plan.json"
+_REMOVAL_ATTEMPTS = 3
 
 
 class Workspace:
@@ -44,6 +46,7 @@ class Workspace:
     Attributes:
         base: the current version, which the next one starts from; None for the first.
         catalog_path: the rows of the work in progress.
+        is_new: whether nothing had been begun before it was opened.
     """
 
     def __init__(self, gallery: Path, *, embedder: Embedder) -> None:
@@ -51,6 +54,7 @@ class Workspace:
         self.folder = gallery / "building"
         self.catalog_path = self.folder / CATALOG_NAME
         self.base: Version | None = None
+        self.is_new = False
 
     def open(self) -> None:
         """Continue the work in progress, or start it from the current version where there is one.
@@ -72,19 +76,39 @@ class Workspace:
         }
         found = read_json(self.folder / PLAN_NAME)
         if found == plan:
-            with write_catalog(self.catalog_path) as catalog:
-                catalog.check()
+            self._check_unfinished()
             return
         if found is not None and {**found, "model_sha256": plan["model_sha256"]} == plan and self.has_vectors():
             self._check_model(str(found.get("model_sha256")))
         self._start(plan)
 
+    def _check_unfinished(self) -> None:
+        try:
+            with write_catalog(self.catalog_path) as catalog:
+                catalog.check()
+        except GalleryDamagedError as error:
+            raise self._damaged(error) from error
+
+    def _damaged(self, error: GalleryDamagedError) -> GalleryError:
+        """What is damaged is the work in progress, not a gallery."""
+        problem = f"the unfinished work is {error.problem.partition(';')[0]}"
+        advice = f"delete {printable_path(str(self.folder))} and run the command again, nothing published is lost"
+        return GalleryError(error.path, f"{problem}; {advice}")
+
     def _start(self, plan: dict[str, Any]) -> None:
+        if self.base is None and self.embedder.path.is_relative_to(self.folder):
+            detail = "its build cannot be gone on with; run the same `retrieval index build` again"
+            raise GalleryError(printable_path(str(self.gallery)), detail)
+        self.is_new = True
         self.remove()
         (self.folder / "checkpoints").mkdir(parents=True)
         if self.base is None:
             shutil.copyfile(self.embedder.path, self.folder / MODEL_NAME)
         else:
+            manifest = Manifest.read(self.base)
+            for name in manifest.files:
+                if name == CATALOG_NAME or name.startswith("ids/"):  # damage must not be carried on
+                    check_file(self.base.folder, name, manifest, contents=True)
             link_file(self.base.folder / MODEL_NAME, self.folder / MODEL_NAME)
             shutil.copyfile(self.base.folder / CATALOG_NAME, self.catalog_path)
         with write_catalog(self.catalog_path) as catalog:
@@ -99,8 +123,14 @@ class Workspace:
     def remove(self) -> None:
         """Remove the work in progress; finished versions stay."""
         remove_durably(self.folder / PLAN_NAME)  # first: without it, whatever is left is not gone on with
-        if self.folder.exists():
-            shutil.rmtree(self.folder)
+        for attempt in range(_REMOVAL_ATTEMPTS):
+            try:
+                shutil.rmtree(self.folder)
+            except FileNotFoundError:
+                return
+            except OSError as error:  # a reader of the catalogue may put a file of its own beside it meanwhile
+                if error.errno != errno.ENOTEMPTY or attempt + 1 == _REMOVAL_ATTEMPTS:
+                    raise
 
     def has_vectors(self) -> bool:
         """Whether something was embedded that a new start would lose."""
@@ -123,10 +153,13 @@ class Workspace:
         """The vectors made since the base, with their ids, checked.
 
         Raises:
-            GalleryDamagedError: one is missing or is not what was written.
+            GalleryError: one is missing or is not what was written.
         """
         folder = self.folder / "checkpoints"
-        return [find_checkpoint(folder / saved.name, sha256=saved.sha256) for saved in catalog.checkpoints()]
+        try:
+            return [find_checkpoint(folder / saved.name, sha256=saved.sha256) for saved in catalog.checkpoints()]
+        except GalleryDamagedError as error:
+            raise self._damaged(error) from error
 
     def has_changed(self, catalog: CatalogWriter) -> bool:
         """Whether the rows differ from those of the current version."""

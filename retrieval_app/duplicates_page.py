@@ -15,7 +15,7 @@ from html import escape
 from pathlib import Path
 
 from index.ahead import map_ahead, usable_cores
-from index.archives import read_place
+from index.archive_members import read_place
 from index.duplicate_config import HASH_BITS
 from index.errors import ImageError, InputError
 from index.images import REASONS, decode_image, printable_path, valid_text

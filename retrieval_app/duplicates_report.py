@@ -14,12 +14,13 @@ from index.errors import InputError
 from index.gallery import Gallery
 from index.images import printable_path
 from index.items import Place
-from index.near_duplicates import Fingerprint, Repetition, find_repetitions
 from index.progress import Progress
+from index.repetitions import Fingerprint, Repetition, find_repetitions
 from training.audit_files import write_csv
 
 _COLUMNS = (
-    "group", "role", "id", "path", "label", "similarity", "hash_distance", "same_bytes", "size_bytes", "indexed",
+    "group", "role", "id", "path", "source", "label", "similarity", "hash_distance", "same_bytes", "size_bytes",
+    "indexed",
 )  # fmt: skip
 _FORMULA_STARTS = tuple("=+-@\t\r\n")
 
@@ -31,6 +32,7 @@ class GroupedImage:
     Attributes:
         id: of the image.
         path: below its source, undecodable bytes as surrogates.
+        source: the root of that source.
         place: where its bytes are.
         label: None without.
         sha256: of its bytes.
@@ -42,6 +44,7 @@ class GroupedImage:
 
     id: int
     path: str
+    source: str
     place: Place
     label: str | None
     sha256: str
@@ -134,10 +137,12 @@ def _group(gallery: Gallery, repetitions: Sequence[Repetition]) -> list[Duplicat
 
 
 def _grouped_image(gallery: Gallery, row: CatalogRow, found: Repetition | None) -> GroupedImage:
+    root = gallery.sources[row.source].root
     return GroupedImage(
         id=row.id,
         path=row.path,
-        place=row.locate(gallery.sources[row.source].root),
+        source=str(root),
+        place=row.locate(root),
         label=row.label,
         sha256=row.sha256 or "",
         size_bytes=row.size_bytes,
@@ -164,8 +169,8 @@ def _table_rows(report: DuplicateReport) -> Iterator[list[object]]:
                 role, same = "keep", ""
             similarity = None if image.similarity is None else round(image.similarity, 6)
             yield [
-                number, role, image.id, _cell(image.path), _cell(image.label), similarity, image.hash_distance, same,
-                image.size_bytes, _word(image.indexed),
+                number, role, image.id, _cell(image.path), _cell(image.source), _cell(image.label), similarity,
+                image.hash_distance, same, image.size_bytes, _word(image.indexed),
             ]  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 
 from PIL import Image
 
-from index.archives import read_place
+from index.archive_members import read_place
 from index.embedder import Vectors
 from index.errors import ImageError, InputError, RetrievalError
 from index.gallery import Gallery, GalleryImage, Hit

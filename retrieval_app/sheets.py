@@ -10,7 +10,7 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont
 
-from index.archives import read_place
+from index.archive_members import read_place
 from index.errors import InputError
 from index.gallery import Gallery, GalleryImage
 from index.images import decode_image, printable_path

@@ -16,6 +16,7 @@ import io
 import os
 import pickle
 import random
+import re
 import select
 import shutil
 import signal
@@ -180,18 +181,18 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """When to kill: after so many seconds, or at the so-manieth step."""
+    """When to kill: after so many seconds, or at the so-manieth step of a kind."""
 
     seconds: float | None = None
-    step: int | None = None
+    step: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a run ended that was not killed: the message of an error or None, its steps and its duration."""
+    """How a run ended that was not killed: the message of an error or None, its steps by kind, its duration."""
 
     error: str | None
-    steps: int
+    steps: Counter[str]
     seconds: float
 
 
@@ -249,14 +250,14 @@ def read_state(gallery: Path) -> State | None:
 
 
 class _Steps:
-    """Counts the steps of a command in its own process, and kills it at one of them."""
+    """Counts the steps of a command in its own process, by kind, and kills it at one of them."""
 
-    def __init__(self, gallery: Path, *, fatal: int | None) -> None:
-        self.count, self._fatal, self._gallery = 0, fatal, str(gallery)
+    def __init__(self, gallery: Path, *, fatal: tuple[str, int] | None) -> None:
+        self.counts, self._fatal, self._gallery = Counter[str](), fatal, str(gallery)
         sync, connect = os.fsync, sqlite3.connect
 
         def counted_sync(descriptor: int) -> None:
-            self.step()
+            self.step("sync", os.readlink(f"/proc/self/fd/{descriptor}"))
             sync(descriptor)
 
         def traced_connect(*args: object, **options: object) -> sqlite3.Connection:
@@ -267,18 +268,19 @@ class _Steps:
         os.fsync, sqlite3.connect = counted_sync, traced_connect
         sys.addaudithook(self._hear)
 
-    def step(self) -> None:
-        self.count += 1
-        if self.count == self._fatal:
+    def step(self, event: str, path: str) -> None:
+        kind = f"{event} {re.sub('[0-9]+', '#', os.path.basename(path))}"
+        self.counts[kind] += 1
+        if (kind, self.counts[kind]) == self._fatal:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def _hear(self, event: str, values: tuple[object, ...]) -> None:
         if event in _REMOVALS or (event in _FILE_EVENTS and str(values[0]).startswith(self._gallery)):
-            self.step()
+            self.step(event, str(values[0]))
 
     def _hear_statement(self, statement: str) -> None:
         if statement.startswith(_WRITING) and not statement.startswith(_SCANNED):
-            self.step()
+            self.step("sql", " ".join(statement.split()[:3]))
 
 
 def run_forked(function: Callable[[], object], *, seconds: float | None = None) -> object:
@@ -319,7 +321,7 @@ def run_command(command: Command, gallery: Path, moment: Moment | None = None) -
             error = str(caught).replace(str(gallery), "GALLERY")
         except BaseException:  # noqa: BLE001  # whatever it is, it is reported
             error = traceback.format_exc()
-        return Ended(error, steps.count, time.perf_counter() - start)
+        return Ended(error, steps.counts, time.perf_counter() - start)
 
     ended = run_forked(run, seconds=None if moment is None else moment.seconds)
     assert ended is None or isinstance(ended, Ended)
@@ -340,6 +342,10 @@ def _state_or_error(gallery: Path) -> State | RetrievalError | None:
         return read_state(gallery)
     except RetrievalError as error:
         return error
+
+
+def _tell(ended: Ended | None) -> str:
+    return "it was killed" if ended is None else (ended.error or "there is no gallery")[-800:]
 
 
 def find_stage(gallery: Path, base: str | None) -> str:
@@ -365,14 +371,15 @@ def find_stage(gallery: Path, base: str | None) -> str:
 
 @dataclass(slots=True)
 class Tally:
-    """What was done: kills by command and by stage, runs that ended before they were killed, mismatches."""
+    """What is to be done, and what was: kills, runs that ended before they were killed, mismatches."""
 
     kills: Counter[str] = field(default_factory=Counter)
     stages: Counter[str] = field(default_factory=Counter)
     ways: Counter[str] = field(default_factory=Counter)
     missed: int = 0
     commands: int = 0
-    mismatches: list[str] = field(default_factory=list)
+    every_step: bool = False
+    mismatches: int = 0
 
     @property
     def count(self) -> int:
@@ -388,7 +395,6 @@ class Scenario:
         self.steady, self.killed, self.before_it = (folder / name for name in ("steady", "killed", "before"))
         self.sources = ChangingSources(folder, random=self.random)
         self.dedup = self.random.choice(["off", "exact", "near"])
-        self.held: Gallery | None = None
         self.ids: dict[int, str | None] = {}
 
     def run(self) -> None:
@@ -401,7 +407,7 @@ class Scenario:
             usual = run_command(command, self.steady)
             after = read_state_apart(self.steady)
             if usual is None or usual.error is not None or after is None:
-                self._report(command, [f"undisturbed: {usual}"], [])
+                self._report(command, [f"undisturbed: {_tell(usual)}"], [])
                 return
             self._check_ids(command, after)
             self._disturb(command, before, after, usual)
@@ -411,47 +417,69 @@ class Scenario:
         """Kill the command in several attempts, each from the same gallery; the last one's result is gone on with."""
         if self.killed.exists():
             shutil.copytree(self.killed, self.before_it, symlinks=True)
-        for attempt in range(ATTEMPTS_PER_COMMAND):
-            if attempt:
+        for number, moments in enumerate(self._pick_moments(usual)):
+            if number:
                 shutil.rmtree(self.killed, ignore_errors=True)
                 if self.before_it.exists():
                     shutil.copytree(self.before_it, self.killed, symlinks=True)
-            self._attempt(command, before, after, usual)
+            self._attempt(command, moments, before, after)
         shutil.rmtree(self.before_it, ignore_errors=True)
 
-    def _attempt(self, command: Command, before: State | None, after: State, usual: Ended) -> None:
-        """Kill the command once or more, and let it end."""
+    def _pick_moments(self, usual: Ended) -> list[list[Moment]]:
+        """The moments of every attempt: when the command is killed, and when it is killed again."""
+        if self.tally.every_step:
+            return [[Moment(step=(kind, at))] for kind in sorted(usual.steps) for at in {1, usual.steps[kind]}]
+        counts = self.random.choices((1, 2, 3), weights=(3, 1, 1), k=ATTEMPTS_PER_COMMAND)
+        return [[self._pick_moment(usual) for _ in range(count)] for count in counts]
+
+    def _pick_moment(self, usual: Ended) -> Moment:
+        if self.random.random() < 0.5:
+            return Moment(seconds=self.random.uniform(0, usual.seconds))
+        kind = self.random.choice(
+            sorted(usual.steps)
+        )  # what happens once in a command is hit as often as the rest
+        return Moment(step=(kind, self.random.randint(1, usual.steps[kind])))
+
+    def _attempt(self, command: Command, moments: list[Moment], before: State | None, after: State) -> None:
+        """Kill the command at every moment given, and let it end."""
         current = read_current(self.killed) if self.killed.is_dir() else None
-        base = None if current is None else current.name
         held = None if current is None else Gallery.open(self.killed)
-        moments: list[str] = []
-        wanted = self.random.choice((1, 1, 1, 2, 3))
-        while True:
-            moment = self._pick_moment(usual) if len(moments) < wanted else None
+        story, ended = list[str](), None
+        for moment in moments:
             ended = run_command(command, self.killed, moment)
             if ended is not None:
-                self.tally.missed += moment is not None
+                self.tally.missed += 1
                 break
-            stage = find_stage(self.killed, base)
-            moments.append(f"{moment} at {stage!r}")
+            stage = find_stage(self.killed, None if current is None else current.name)
+            story.append(f"{moment} at {stage!r}")
             self.tally.kills[command.name] += 1
             self.tally.stages[stage] += 1
-            self.tally.ways["time" if moment is None or moment.step is None else "step"] += 1
+            self.tally.ways["step" if moment.seconds is None else "time"] += 1
             if problems := self._look_after_kill(before, after):
-                self._report(command, problems, moments)
-        problems = [] if ended.error is None else [f"run again, it fails: {ended.error}"]
-        state = read_state_apart(self.killed)
-        problems += ["there is no gallery"] if state is None else state.differences(after)
-        if sorted(os.listdir(self.killed)) != [".lock", "CURRENT", "versions"]:
-            problems.append(f"left behind: {sorted(os.listdir(self.killed))}")
-        if len(os.listdir(self.killed / "versions")) > 2 + (held is not None):
-            problems.append(f"too many versions: {sorted(os.listdir(self.killed / 'versions'))}")
-        if held is not None and held.search(held.vector(int(held.ids[0])), k=1)[0].score < 0.999:
-            problems.append("a reader that had the version before open answers no more")
-        if problems:
-            self._report(command, problems, moments)
+                self._report(command, problems, story)
+        ended = ended or run_command(command, self.killed)
+        if problems := self._look_at_end(ended, after, held):
+            self._report(command, problems, story)
             shutil.rmtree(self.killed)
             shutil.copytree(self.steady, self.killed, symlinks=True)
+
+    def _look_at_end(self, ended: Ended | None, after: State, held: Gallery | None) -> list[str]:
+        """What is wrong when a command that was killed has ended, with a reader that was there all the time."""
+        problems = [] if ended is not None and ended.error is None else [f"run again, it fails: {_tell(ended)}"]
+        try:
+            state = read_state_apart(self.killed)
+        except RetrievalError as error:
+            return [*problems, f"the gallery cannot be read: {error}"]
+        if state is None:
+            return [*problems, "there is no gallery"]
+        problems += state.differences(after)
+        if sorted(os.listdir(self.killed)) != [".lock", "CURRENT", "versions"]:
+            problems.append(f"left behind: {sorted(os.listdir(self.killed))}")
+        if len(versions := os.listdir(self.killed / "versions")) > 2 + (held is not None):
+            problems.append(f"too many versions: {sorted(versions)}")
+        if held is not None and held.search(held.vector(int(held.ids[0])), k=1)[0].score < 0.999:
+            problems.append("a reader that had the version before open answers no more")
+        return problems
 
     def _look_after_kill(self, before: State | None, after: State) -> list[str]:
         """What is wrong while a command is dead: its lock, its children, what a reader sees."""
@@ -474,11 +502,6 @@ class Scenario:
             problems.append("a reader finds neither the version before nor the one after")
         return problems
 
-    def _pick_moment(self, usual: Ended) -> Moment:
-        if self.random.random() < 0.5:
-            return Moment(seconds=self.random.uniform(0, usual.seconds))
-        return Moment(step=self.random.randint(1, usual.steps))
-
     def _check_ids(self, command: Command, state: State) -> None:
         """An id stands for the same bytes for ever."""
         hashes = {row.id: row.sha256 for row in state.rows if row.status in ("indexed", "duplicate")}
@@ -488,12 +511,13 @@ class Scenario:
 
     def _report(self, command: Command, problems: list[str], moments: list[str]) -> None:
         lines = [f"scenario {self.name}, dedup {self.dedup}: {command.given}", *moments, *problems[:12]]
-        self.tally.mismatches.append("\n    ".join(lines))
+        self.tally.mismatches += 1
+        click.echo("MISMATCH " + "\n    ".join(lines))
 
     def _choose(self, *, first: bool) -> Command:
         """Change the sources and choose what to do about it."""
         if not first:
-            self.sources.change(self.random.randint(0, 6))
+            self.sources.change(self.random.choice((0, 0, 1, 3, 6)))
         kinds = {"update": 4, "add": 2, "remove": 2, "build": 2, "compact": 1, "move": 1, "forget": 1}
         kind = "build" if first else self.random.choices(list(kinds), weights=list(kinds.values()))[0]
         if kind == "forget" and not self.sources.added:
@@ -560,19 +584,21 @@ class Scenario:
         return Command("compact", "compact", compact_gallery)
 
 
-def kill_commands(folder: Path, *, kills: int, seed: int, first: int, show: Callable[[str], None]) -> Tally:
+def kill_commands(
+    folder: Path, *, kills: int, seed: int, first: int, every_step: bool, show: Callable[[str], None]
+) -> Tally:
     """Run scenarios until there were so many kills."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # orphans of a killed command become our children
     import_faiss()  # not onnxruntime, which starts a thread; 25 ms in every process are left
     model = write_tiny_model(folder / "model.onnx")
-    tally, number = Tally(), first
-    while tally.count < kills and len(tally.mismatches) < MISMATCHES_ENOUGH:
+    tally, number = Tally(every_step=every_step), first
+    while tally.count < kills and tally.mismatches < MISMATCHES_ENOUGH:
         place = folder / str(number)
         place.mkdir()
-        known = len(tally.mismatches)
+        known = tally.mismatches
         Scenario(place, model, seed=f"{seed}.{number}", tally=tally, kills=kills).run()
-        show(f"{tally.count} of {kills} kills, {number - first + 1} scenarios, {len(tally.mismatches)} mismatches")
-        if len(tally.mismatches) == known:
+        show(f"{tally.count} of {kills} kills, {number - first + 1} scenarios, {tally.mismatches} mismatches")
+        if tally.mismatches == known:
             shutil.rmtree(place)
         number += 1
     return tally
@@ -582,8 +608,9 @@ def kill_commands(folder: Path, *, kills: int, seed: int, first: int, show: Call
 @click.option("--kills", default=200, show_default=True)
 @click.option("--seed", default=0, show_default=True)
 @click.option("--first", default=0, show_default=True, help="The first scenario, to repeat one.")
+@click.option("--every-step", is_flag=True, help="Kill at the first and last step of every kind, not at random.")
 @click.option("--keep", is_flag=True, help="Keep the galleries of scenarios with a mismatch.")
-def main(kills: int, seed: int, first: int, keep: bool) -> None:
+def main(kills: int, seed: int, first: int, every_step: bool, keep: bool) -> None:
     """Kill the commands that write a gallery at random moments, and compare with undisturbed ones."""
     start = time.perf_counter()
     folder = Path(tempfile.mkdtemp(prefix="kills-"))
@@ -593,7 +620,7 @@ def main(kills: int, seed: int, first: int, keep: bool) -> None:
             click.echo(f"\r{time.perf_counter() - start:4.0f} s: {line}  ", nl=False, err=True)
 
     try:
-        tally = kill_commands(folder, kills=kills, seed=seed, first=first, show=show)
+        tally = kill_commands(folder, kills=kills, seed=seed, first=first, every_step=every_step, show=show)
     finally:
         if not keep:
             shutil.rmtree(folder)
@@ -601,12 +628,10 @@ def main(kills: int, seed: int, first: int, keep: bool) -> None:
         click.echo(f"kills by {title}:")
         for name, count in sorted(counter.items()):
             click.echo(f"  {count:5d}  {name}")
-    for mismatch in tally.mismatches:
-        click.echo(f"MISMATCH {mismatch}")
     seconds = time.perf_counter() - start
     click.echo(
         f"{tally.count} kills in {tally.commands} commands, {tally.missed} runs ended first, {seconds:.0f} s, "
-        f"{len(tally.mismatches)} mismatches (seed {seed})"
+        f"{tally.mismatches} mismatches (seed {seed})"
     )
     if tally.mismatches:
         click.echo(f"repeat with: python -m tests.kills --seed {seed} --first SCENARIO --keep", err=True)

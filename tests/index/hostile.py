@@ -7,6 +7,7 @@ import os
 import pickle
 import socket
 import struct
+import tarfile
 import zipfile
 import zlib
 from pathlib import Path
@@ -85,6 +86,34 @@ def zip_archive() -> bytes:
     with zipfile.ZipFile(buffer, "w") as archive:
         archive.writestr("photo.png", encode(PHOTO, "PNG"))
     return buffer.getvalue()
+
+
+def tar_with_a_huge_link() -> bytes:
+    """A tar whose only member, a link, has a header that announces 2**70 bytes."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        link = tarfile.TarInfo("link.jpg")
+        link.type, link.linkname = tarfile.SYMTYPE, "x"
+        archive.addfile(link)
+    data = bytearray(buffer.getvalue())
+    data[124:136] = b"\x80" + (2**70).to_bytes(11, "big")
+    data[148:156] = b" " * 8
+    data[148:156] = b"%06o\0 " % sum(data[:512])
+    return bytes(data)
+
+
+def zip_of_a_huge_member(size_bytes: int) -> bytes:
+    """A zip of `photo.png` whose list announces a size of up to 64 bits."""
+    data = bytearray(zip_archive())
+    central, extra = data.index(b"PK\1\2"), struct.pack("<HHQ", 1, 8, size_bytes)
+    data[central + 24 : central + 28] = b"\xff" * 4
+    data[central + 30 : central + 32] = struct.pack("<H", len(extra))
+    name_end = central + 46 + len("photo.png")
+    data[name_end:name_end] = extra
+    end = data.index(b"PK\5\6")
+    (list_bytes,) = struct.unpack_from("<L", data, end + 12)
+    struct.pack_into("<L", data, end + 12, list_bytes + len(extra))
+    return bytes(data)
 
 
 def palette_with_transparency() -> bytes:
@@ -185,7 +214,14 @@ def write_hostile(folder: Path) -> dict[bytes, str | None]:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
         expected[name] = reason
-    return expected | _write_special_files(folder)
+    return expected | _write_archives(folder) | _write_special_files(folder)
+
+
+def _write_archives(folder: Path) -> dict[bytes, str | None]:
+    """Archives whose members are entered, with sizes that no 64 signed bits hold."""
+    (folder / "huge_link.tar").write_bytes(tar_with_a_huge_link())
+    (folder / "huge_member.zip").write_bytes(zip_of_a_huge_member(2**63 + 5))
+    return {b"huge_link.tar/link.jpg": "not-a-file", b"huge_member.zip/photo.png": "file-too-large"}
 
 
 def _write_special_files(folder: Path) -> dict[bytes, str | None]:
@@ -194,6 +230,8 @@ def _write_special_files(folder: Path) -> dict[bytes, str | None]:
     (folder / "folder.jpg" / "up").symlink_to("..")
     (folder / "linked.png").symlink_to("upright.png")
     os.link(folder / "upright.png", folder / "hard_link.png")
+    (folder / "far_future.png").write_bytes(encode(PHOTO, "PNG"))
+    os.utime(folder / "far_future.png", (10**10, 10**10))  # nanoseconds that no 64 signed bits hold
     os.mkfifo(folder / "pipe.jpg")
     here = os.getcwd()
     os.chdir(folder)  # the path of a socket may have only 108 bytes
@@ -211,6 +249,7 @@ def _write_special_files(folder: Path) -> dict[bytes, str | None]:
         b"folder.jpg/up": "link-loop",
         b"linked.png": None,
         b"hard_link.png": None,
+        b"far_future.png": None,
         b"pipe.jpg": "not-a-file",
         b"socket.jpg": "not-a-file",
         b"secret.png": "permission-denied",

@@ -20,12 +20,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import index.limits
-from index.archives import is_archive, read_place, scan_archive
+from index.archive_members import read_place
+from index.archives import is_archive, scan_archive
 from index.errors import ImageError, InputError
 from index.images import REASONS, decode_image
+from index.limits import MAX_FILE_BYTES
 from index.items import FoundItem, Place
-from tests.index.hostile import PHOTO, encode
+from tests.index.hostile import PHOTO, encode, zip_of_a_huge_member
 
 Members = Sequence[tuple[str, bytes]]
 METHODS = {"stored": 0, "deflated": 8, "bzip2": 12, "lzma": 14}
@@ -102,6 +103,11 @@ def fail_to_read(item: FoundItem, folder: Path) -> ImageError:
     assert caught.value.reason in REASONS
     assert caught.value.detail
     return caught.value
+
+
+def fits_a_catalogue(items: Sequence[FoundItem]) -> bool:
+    numbers = [number for item in items for number in (item.size_bytes, item.mtime_ns, item.offset or 0)]
+    return bool(numbers) and all(-(2**63) <= number < 2**63 for number in numbers)
 
 
 def replace_once(file: Path, old: bytes, new: bytes) -> None:
@@ -518,6 +524,7 @@ def test_damaged_bytes_anywhere_end_as_items_or_known_reasons(tmp_path: Path, ki
         file.write_bytes(data)
         items = scan(file)
         assert len({item.path for item in items}) == len(items) <= 2 * len(SAMPLE)
+        assert not items or fits_a_catalogue(items)
         for item in items:
             if item.problem is not None:
                 assert item.problem.reason in REASONS
@@ -551,13 +558,52 @@ def test_encrypted_members_and_unknown_methods_are_known_without_reading(tmp_pat
         assert reasons(file) == {"1.jpg": reason}
 
 
-def test_a_zip_bomb_that_says_so_is_not_unpacked(tmp_path: Path) -> None:
-    file = write_zip(tmp_path / "x.zip", [("1.jpg", bytes(1000))], method=8)
+@pytest.mark.parametrize("size", [MAX_FILE_BYTES + 1, 2**32, 2**63 - 1, 2**63, 2**64 - 1])
+def test_a_zip_bomb_that_says_so_is_known_without_reading(tmp_path: Path, size: int) -> None:
+    file = tmp_path / "x.zip"
+    file.write_bytes(zip_of_a_huge_member(size))
+    assert reasons(file) == {"photo.png": "file-too-large"}
+    assert fits_a_catalogue(scan(file))
+
+
+def test_a_sound_zip_of_a_size_in_64_bits_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "x.zip"
+    file.write_bytes(zip_of_a_huge_member(len(PNG)))
+    (item,) = scan(file)
+    assert read(item, tmp_path) == PNG
+
+
+def test_special_members_of_a_zip_may_announce_anything(tmp_path: Path) -> None:
+    data = bytearray(zip_of_a_huge_member(2**64 - 1))
+    central = data.index(b"PK\1\2")
+    data[central + 4 : central + 6] = bytes((63, 3))  # made on Unix
+    data[central + 38 : central + 42] = struct.pack("<L", 0o120777 << 16)
+    (tmp_path / "x.zip").write_bytes(data)
+    assert reasons(tmp_path / "x.zip") == {"photo.png": "not-a-file"}
+    assert fits_a_catalogue(scan(tmp_path / "x.zip"))
+
+
+@pytest.mark.parametrize("size", [2**33, 2**63, 2**70, 2**87 - 1])
+@pytest.mark.parametrize(
+    "kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.GNUTYPE_SPARSE, b"Q"]
+)
+def test_special_members_of_a_tar_may_announce_anything(tmp_path: Path, kind: bytes, size: int) -> None:
+    file = tmp_path / "x.tar"
+    with tarfile.open(file, "w", format=tarfile.GNU_FORMAT) as archive:
+        add_to_tar(archive, "1.jpg", data=PNG)
+        add_to_tar(archive, "special.jpg", type=kind)
     data = bytearray(file.read_bytes())
-    _, central = zip_headers(data)
-    data[central + 24 : central + 28] = struct.pack("<L", index.limits.MAX_FILE_BYTES + 1)
+    start = data.index(b"special.jpg")
+    sizes = (124, 483) if kind == tarfile.GNUTYPE_SPARSE else (124,)  # as stored, and as it is when whole
+    for field in sizes:
+        data[start + field : start + field + 12] = b"\x80" + size.to_bytes(11, "big")
+    data[start : start + 512] = set_checksum(data[start : start + 512])
     file.write_bytes(data)
-    assert fail_to_read(scan(file)[0], tmp_path).reason == "file-too-large"
+    found = reasons(file)
+    assert found.pop("1.jpg", "missing") is None
+    assert set(found.values()) <= {"not-a-file", "unreadable", "corrupt-archive"}
+    assert found
+    assert fits_a_catalogue(scan(file))
 
 
 @pytest.mark.parametrize("method", ["deflated", "bzip2", "lzma"])
@@ -607,6 +653,15 @@ def test_a_zip_whose_list_points_elsewhere_is_told_member_by_member(tmp_path: Pa
         assert reasons(file) == {"1.jpg": reason, "2.jpg": None}
         if reason is None:
             assert fail_to_read(scan(file)[0], tmp_path).reason == "corrupt"
+
+
+@pytest.mark.parametrize("name", ["x.tar", "x.zip"])
+def test_an_archive_of_a_far_year_is_read(tmp_path: Path, name: str) -> None:
+    file = write(tmp_path / name, [("1.jpg", PNG)])
+    os.utime(file, (10**10, 10**10))  # nanoseconds that no 64 signed bits hold
+    (item,) = scan(file)
+    assert fits_a_catalogue([item])
+    assert read(item, tmp_path) == PNG
 
 
 @pytest.mark.parametrize("name", ["x.tar", "x.zip"])

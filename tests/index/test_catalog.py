@@ -50,8 +50,7 @@ def scan(catalog: CatalogWriter, items: Iterable[FoundItem | str], *, restore: b
     """Record a scan of the first source, with nothing else to confirm."""
     pairs = ((1, found(item) if isinstance(item, str) else item) for item in items)
     catalog.record_scan(pairs, scanned=[1], restore=restore)
-    for row in catalog.changed():
-        catalog.confirm(row, f"changed {row.path}")
+    catalog.confirm([(row, f"changed {row.path}") for row in catalog.changed()])
     catalog.drop_vanished()
 
 
@@ -103,7 +102,7 @@ def test_an_item_whose_time_but_not_whose_bytes_changed_keeps_its_id(catalog: Ca
     catalog.record_scan([(1, found("a", mtime=2)), (1, found("b"))], scanned=[1], restore=False)
     (changed,) = catalog.changed()
     assert (changed.id, changed.status, changed.sha256) == (1, "pending", "x")
-    catalog.confirm(changed, "x")
+    catalog.confirm([(changed, "x")])
     assert [(row.id, row.status, row.mtime_ns) for row in catalog.rows()] == [(1, "indexed", 2), (2, "indexed", 1)]
 
 
@@ -115,8 +114,8 @@ def test_an_item_found_in_another_place_keeps_its_id_and_takes_the_label_of_the_
     new = found("b/3", mtime=9)
     catalog.record_scan([(1, found("a/2")), (2, new)], scanned=[1, 2], restore=False)
     (candidate,) = catalog.moved_candidates()
-    assert not catalog.confirm_moved(candidate, "something else")
-    assert catalog.confirm_moved(candidate, "x")
+    assert catalog.confirm_moved([(candidate, "something else"), (candidate, None)]) == 0
+    assert catalog.confirm_moved([(candidate, "x")]) == 1
     assert catalog.drop_vanished() == 0
     moved = by_path(catalog)["b/3"]
     assert (moved.id, moved.source, moved.label, moved.status, moved.mtime_ns) == (1, 2, "b", "indexed", 9)
@@ -263,11 +262,15 @@ def test_continuing_from_a_finished_catalogue_retries_what_was_skipped(
     catalog.write_finished(tmp_path / "next.sqlite", compact=True)
     with write_catalog(tmp_path / "next.sqlite") as following:
         following.prepare()
+        scan(following, "ab")
         assert [(row.id, row.status, row.reason) for row in following.rows()] == [
             (1, "indexed", None),
             (2, "pending", None),
         ]
         assert following.checkpoints() == []
+        settle(following, {2: None})
+        scan(following, "ab")  # a second scan on the way to the same version does not try it again
+        assert following.count("pending") == 0
 
 
 def test_a_newer_catalogue_is_refused_and_an_older_one_is_brought_up_step_by_step(tmp_path: Path) -> None:

@@ -103,7 +103,6 @@ def test_the_report_counts_them_all(hostile: HostileBuild) -> None:
     assert hostile.report["skipped"] == reasons.total()
     assert hostile.report["indexed"] == len(hostile.expected) - reasons.total()
     assert set(reasons) >= set(REASONS) - {
-        "file-too-large",
         "unreadable",
         "bad-embedding",
         "encrypted",

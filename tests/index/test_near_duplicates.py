@@ -1,4 +1,4 @@
-"""Keepers against a plain loop, and the links of a gallery's duplicates."""
+"""Keepers against a plain loop."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from index import near_duplicates
 from index.duplicate_config import DuplicateConfig
-from index.errors import GalleryDamagedError, InputError
-from index.near_duplicates import Fingerprint, Keepers, Repetition, find_repetitions
-from index.vectors import VectorRows
+from index.embedder import Vectors
+from index.errors import InputError
+from index.exact import Ids
+from index.near_duplicates import Keepers, ReadVectors
 
 DIM = 3
 Image = tuple[int, np.ndarray, int]
@@ -58,9 +59,22 @@ def streams(draw: st.DrawFn) -> tuple[list[Image], int, list[int], DuplicateConf
     return stream, held, sorted({held, *cuts, count}), config
 
 
-def columns(images: list[Image]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    vectors = np.array([vector for _, vector, _ in images], dtype=np.float32).reshape(-1, DIM)
-    return np.array([i for i, _, _ in images], np.int64), vectors, np.array([h for _, _, h in images], np.int64)
+def columns(images: list[Image]) -> tuple[Ids, Ids]:
+    return np.array([i for i, _, _ in images], np.int64), np.array([h for _, _, h in images], np.int64)
+
+
+def reader(ids: Ids, vectors: Vectors, *, read_ids: list[int] | None = None) -> ReadVectors:
+    """Reads vectors by the ids of images; `read_ids` gets all that were asked for."""
+    places = {number: place for place, number in enumerate(ids.tolist())}
+
+    def read(wanted: Ids) -> Vectors:
+        assert 0 < len(wanted) <= near_duplicates.PAIRS_AT_ONCE
+        assert np.all(np.diff(wanted) > 0)
+        if read_ids is not None:
+            read_ids.extend(wanted.tolist())
+        return vectors[[places[number] for number in wanted.tolist()]]
+
+    return read
 
 
 @settings(max_examples=200, deadline=None)
@@ -70,11 +84,15 @@ def test_keepers_are_those_of_the_plain_loop_however_the_stream_is_cut(
 ) -> None:
     images, held, cuts, config = case
     expected = assign_one_by_one(images[:held], images[held:], config)
-    for sizes in ({}, {"_BLOCK_ROWS": 3, "_TILE_PAIRS": 6, "_GATHERED_VALUES": 6, "_CHUNK_ROWS": 4}):
+    vectors = np.array([vector for _, vector, _ in images], dtype=np.float32).reshape(-1, DIM)
+    for sizes in (
+        {},
+        {"_BLOCK_ROWS": 3, "_TILE_ROWS": 2, "_TILE_PLACES": 3, "PAIRS_AT_ONCE": 2, "_SPARE_ROWS": 1},
+    ):
         with pytest.MonkeyPatch.context() as patch:
             for name, value in sizes.items():
                 patch.setattr(near_duplicates, name, value)
-            keepers = Keepers(embedding_dim=DIM, config=config)
+            keepers = Keepers(reader(columns(images)[0], vectors), config)
             keepers.hold(*columns(images[:held]))
             found = [keepers.assign(*columns(images[start:end])) for start, end in pairwise(cuts)]
         assert [number for part in found for number in part.tolist()] == expected
@@ -85,80 +103,26 @@ def test_no_chain_is_made() -> None:
     angles = np.deg2rad(np.arange(0, 100, 10))
     vectors = np.stack([np.cos(angles), np.sin(angles), np.zeros(10)], axis=1).astype(np.float32)
     config = DuplicateConfig(min_similarity=float(np.cos(np.deg2rad(15))), max_hash_distance=0)
-    found = Keepers(embedding_dim=DIM, config=config).assign(np.arange(10), vectors, np.zeros(10, np.int64))
+    found = Keepers(reader(np.arange(10), vectors), config).assign(np.arange(10), np.zeros(10, np.int64))
     assert found.tolist() == [0, 0, 2, 2, 4, 4, 6, 6, 8, 8]
 
 
 def test_both_the_embedding_and_the_hash_must_be_alike() -> None:
     vectors = np.array([[1, 0, 0], [1, 0, 0], [0, 1, 0], [1, 0, 0]], dtype=np.float32)
     hashes = np.array([0, -1, 0, 63])
-    found = Keepers(embedding_dim=DIM).assign(np.arange(1, 5), vectors, hashes)
+    found = Keepers(reader(np.arange(1, 5), vectors)).assign(np.arange(1, 5), hashes)
     assert found.tolist() == [1, 2, 3, 1]
 
 
-def shard(ids: list[int], vectors: list[list[float]]) -> VectorRows:
-    return VectorRows(np.array(ids, dtype=np.int64), np.array(vectors, dtype=np.float32))
-
-
-ALIKE, OTHER = [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]
-
-
-def test_a_gallery_is_grouped_around_its_first_images() -> None:
-    """1 and 4 are one file, 3 looks like them; 5 and 6 were set aside for 3 and 2, 7 for 2 with the bytes of 6."""
-    images = [
-        Fingerprint(1, "a", 0),
-        Fingerprint(2, "b", 0),
-        Fingerprint(3, "c", 3),
-        Fingerprint(4, "a", 0),
-        Fingerprint(5, "d", 1, keeper=3),
-        Fingerprint(6, "e", None, keeper=2),
-        Fingerprint(7, "e", None, keeper=2),
-    ]
-    shards = [shard([1, 2], [ALIKE, OTHER]), shard([3, 4], [[0.96, 0.28, 0.0], ALIKE])]
-    seen: list[tuple[int, int]] = []
-    found = find_repetitions(
-        images, shards, embedding_dim=DIM, config=DuplicateConfig(), progress=lambda *done: seen.append(done)
-    )
-    assert found == [
-        Repetition(3, keeper=1, similarity=pytest.approx(0.96), hash_distance=2, same_bytes=False),
-        Repetition(4, keeper=1, similarity=1.0, hash_distance=0, same_bytes=True),
-        Repetition(5, keeper=1, similarity=None, hash_distance=1, same_bytes=False),
-        Repetition(6, keeper=2, similarity=None, hash_distance=None, same_bytes=False),
-        Repetition(7, keeper=2, similarity=None, hash_distance=None, same_bytes=False),
-    ]
-    assert seen == [(3, 3)]
-    exact = find_repetitions(images, shards, embedding_dim=DIM, config=None)
-    assert [(one.id, one.keeper, one.same_bytes) for one in exact] == [(4, 1, True), (7, 6, True)]
-
-
-def test_equal_files_stay_together_whatever_their_vectors_and_an_indexed_one_keeps_them() -> None:
-    images = [
-        Fingerprint(1, "a", 0, keeper=3),
-        Fingerprint(3, "a", 0),
-        Fingerprint(4, "a", None),
-        Fingerprint(5, "b", None),
-    ]
-    shards = [shard([3, 4, 5], [ALIKE, OTHER, ALIKE])]
-    for config in (None, DuplicateConfig()):
-        found = find_repetitions(images, shards, embedding_dim=DIM, config=config)
-        assert [(one.id, one.keeper, one.same_bytes) for one in found] == [(1, 3, True), (4, 3, True)]
-        assert found[1].similarity == 0.0
-
-
-def test_a_labelled_image_is_kept_before_one_without_a_label() -> None:
-    images = [Fingerprint(1, "a", 0, labelled=False), Fingerprint(2, "a", 0), Fingerprint(3, "b", 0)]
-    shards = [shard([1, 2, 3], [ALIKE, ALIKE, ALIKE])]
-    for config, expected in ((None, [(1, 2)]), (DuplicateConfig(), [(1, 2), (3, 2)])):
-        found = find_repetitions(images, shards, embedding_dim=DIM, config=config)
-        assert [(one.id, one.keeper) for one in found] == expected
-
-
-def test_an_indexed_image_without_a_vector_is_damage() -> None:
-    with pytest.raises(GalleryDamagedError, match="image 2 has no vector"):
-        find_repetitions(
-            [Fingerprint(1, "a", 0), Fingerprint(2, "b", 0)], [shard([1], [ALIKE])], embedding_dim=DIM,
-            config=DuplicateConfig(),
-        )  # fmt: skip
+def test_only_vectors_of_images_with_near_hashes_are_read() -> None:
+    ids, hashes = np.arange(1, 9), np.array([0, -1, 2**40 - 1, 1, 2**20 - 1, 2**40 - 1, 2**52 - 1, 2**20 - 1])
+    vectors = np.eye(8, dtype=np.float32)
+    vectors[4] = vectors[7]
+    read_ids: list[int] = []
+    keepers = Keepers(reader(ids, vectors, read_ids=read_ids))
+    keepers.hold(ids[:3], hashes[:3])
+    assert keepers.assign(ids[3:], hashes[3:]).tolist() == [4, 5, 6, 7, 5]
+    assert set(read_ids) == {1, 4, 3, 6, 5, 8}
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from index.archives import read_place
+from index.archive_members import read_place
 from index.build import build_gallery, compact_gallery, update_gallery
 from index.errors import GalleryError, GalleryMismatchError, ImageError, InputError
 from index.gallery import Gallery, find_version

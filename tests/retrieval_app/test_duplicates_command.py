@@ -143,3 +143,13 @@ def test_wrong_use_and_a_missing_gallery_are_told_apart(
     assert "min_similarity must be" in capsys.readouterr().err
     assert main(["duplicates", str(tmp_path / "none"), "--out", str(tmp_path)]) == 1
     assert "no such gallery" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flags", [("--min-similarity", "0.92"), ("--max-hash-distance", "6")])
+def test_limits_of_near_duplicates_are_refused_where_they_would_do_nothing(
+    flags: tuple[str, str], gallery: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "found"
+    assert main(["duplicates", str(gallery), "--out", str(out), "--kind", "exact", *flags]) == 2
+    assert f"{flags[0]} goes with --kind near" in capsys.readouterr().err
+    assert not out.exists()

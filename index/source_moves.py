@@ -1,0 +1,90 @@
+"""Which sources of a gallery are meant, where they are now, and which are to be forgotten."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+
+from index.catalog_writer import CatalogWriter
+from index.errors import InputError
+from index.images import printable_path
+
+GONE = (
+    "if it was moved, say where it is now with --root; if its disk is not mounted, mount it; if it is gone for "
+    "good, forget it: retrieval index remove GALLERY --source"
+)
+
+
+def check_folders(catalog: CatalogWriter) -> None:
+    """Raise InputError where a source's folder is not there."""
+    for source in catalog.sources().values():
+        if source.kind == "folder" and not source.root.is_dir():
+            raise InputError(f"{printable_path(source.location)}: no such folder; {GONE}")
+
+
+def move_sources(catalog: CatalogWriter, roots: Mapping[str | None, str]) -> None:
+    """Record where sources are now; one that a stopped command has recorded already is left as it is."""
+    known = {source.location: number for number, source in catalog.sources().items()}
+    moves = {
+        _find_number(catalog, old): new
+        for old, new in roots.items()
+        if not (old is not None and new in known and not known.keys() & _spellings(old))
+    }
+    if len(set(moves.values())) < len(moves):
+        raise InputError("two sources cannot be moved to one place; give each its own --root OLD=NEW")
+    for number, new in moves.items():
+        if known.get(new, number) != number and known[new] not in moves:
+            raise InputError(
+                f"{printable_path(new)}: already a source of the gallery; forget the other one with "
+                "`retrieval index remove --source`, then `retrieval index update`"
+            )
+    for number in moves:  # out of each other's way first: two may swap places
+        catalog.move_source(number, f"moving {number}")
+    for number, new in moves.items():
+        catalog.move_source(number, new)
+
+
+def forget_source(catalog: CatalogWriter, location: str) -> int:
+    """Remove a source; the number of its items, 0 where a stopped command has removed it already."""
+    forgotten = set(json.loads(catalog.setting("forgotten_sources") or "[]"))
+    known = {source.location for source in catalog.sources().values()}
+    if forgotten & _spellings(location) and not known & _spellings(location):
+        return 0
+    number = _find_number(catalog, location)
+    forgotten.add(catalog.sources()[number].location)
+    catalog.set({"forgotten_sources": json.dumps(sorted(forgotten))})
+    return catalog.remove_source(number)
+
+
+def _find_number(catalog: CatalogWriter, location: str | None) -> int:
+    """The number of a source by its location, as it was given or as it is recorded.
+
+    Raises:
+        InputError: there is no such source, or it is not clear which one is meant.
+    """
+    sources = catalog.sources()
+    names = set() if location is None else _spellings(location)
+    found = [number for number, source in sources.items() if location is None or source.location in names]
+    if len(found) == 1:
+        return found[0]
+    listed = list_locations({source.location for source in sources.values()})
+    seen = "the gallery has several sources; say which one moved: OLD=NEW" if location is None else (
+        f"{printable_path(location)}: no source of the gallery")  # fmt: skip
+    raise InputError(f"{seen}; its sources are {listed}")
+
+
+def _spellings(location: str) -> set[str]:
+    """The ways in which a source's location may have been recorded."""
+    return {location, os.path.abspath(location), os.path.realpath(location)}
+
+
+def list_locations(locations: Iterable[str]) -> str:
+    return ", ".join(printable_path(location) for location in sorted(locations))
+
+
+def check_emptied(catalog: CatalogWriter) -> None:
+    """Raise InputError where a scan met nothing at all in a source that had images: its disk may not be there."""
+    for source in catalog.emptied_sources():
+        if source.kind != "file":
+            raise InputError(f"{printable_path(source.location)}: nothing is left in it; {GONE}")
