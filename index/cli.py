@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -224,8 +225,8 @@ def _split_roots(texts: tuple[str, ...]) -> dict[str | None, Path]:
 @index_group.command(name="remove")
 @click.argument("gallery", type=_PATH)
 @click.argument("paths", nargs=-1, metavar="[PATH_OR_GLOB]...")
-@click.option("--id", "ids", type=NumberList(), default=(), metavar="ID,ID", help="Images by their ids.")
-@click.option("--label", help="Images of this label.")
+@click.option("--id", "ids", type=NumberList(), multiple=True, metavar="ID,ID", help="Images by their ids.")
+@click.option("--label", "labels", multiple=True, help="Images of this label, which is one.")
 @click.option(
     "--metadata",
     multiple=True,
@@ -241,8 +242,8 @@ def remove(
     *,
     gallery: Path,
     paths: tuple[str, ...],
-    ids: tuple[int, ...],
-    label: str | None,
+    ids: tuple[tuple[int, ...], ...],
+    labels: tuple[str, ...],
     metadata: tuple[str, ...],
     sources: tuple[str, ...],
     dry_run: bool,
@@ -265,8 +266,11 @@ def remove(
     from index.selection import Selection
 
     pairs = tuple(_split_metadata(text) for text in metadata)
-    is_selective = bool(paths or ids or pairs) or label is not None
-    selection = Selection(paths, ids, label, pairs) if is_selective or not sources else None
+    if len(labels) > 1:
+        raise click.UsageError("--label can be given once")
+    numbers, label = tuple(chain.from_iterable(ids)), labels[0] if labels else None
+    is_selective = bool(paths or numbers or pairs or labels)
+    selection = Selection(paths, numbers, label, pairs) if is_selective or not sources else None
     if dry_run:
         _list_selected(gallery, selection, sources, as_json=as_json)
         return

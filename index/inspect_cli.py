@@ -88,8 +88,8 @@ def list_items(
     from index.versions import CATALOG_NAME
 
     version = find_version(gallery)
+    wanted = None if label is None else valid_text(label)  # as the catalogue has it
     with read_catalog(version.folder / CATALOG_NAME) as catalog:
-        wanted = None if label is None else valid_text(label)  # as the catalogue has it
         rows = list(catalog.rows(status=status, label=wanted, after=after, limit=limit + 1))
         page, following = rows[:limit], rows[limit:]
         items = _describe_rows(page, catalog)
@@ -102,7 +102,7 @@ def list_items(
     }
     lines = _tabulate(items, status=status) if items else [f"{printable_path(str(gallery))}: no such items"]
     if next_after is not None:
-        options = {"--status": status, "--label": label, "--limit": None if limit == _PAGE_ROWS else str(limit)}
+        options = {"--status": status, "--label": wanted, "--limit": None if limit == _PAGE_ROWS else str(limit)}
         lines.append(f"more: {_command('list', gallery, {**options, '--after': str(next_after)})}")
     emit(document, as_json=as_json, text="\n".join(lines))
 

@@ -274,7 +274,9 @@ def test_a_damaged_checkpoint_is_found_and_never_published(
     content = bytearray(checkpoint.read_bytes())
     content[-1] ^= 1
     checkpoint.write_bytes(content)
-    with pytest.raises(GalleryError, match=rf"{checkpoint.name}: the unfinished work is damaged: its SHA-256.*building"):
+    with pytest.raises(
+        GalleryError, match=rf"{checkpoint.name}: the unfinished work is damaged: its SHA-256.*building"
+    ):
         build(image_folder, tmp_path / "g", tiny_model)
 
 

@@ -209,6 +209,7 @@ def test_repeated_images_are_set_aside_where_it_is_asked_for(
         ((), "nothing is selected"),
         (("nowhere/*",), r"no item of the gallery is meant by: nowhere/\*; nothing was removed"),
         (("--id", "1,999"), "meant by: 999"),
+        (("--id", "1", "--id", "998"), "meant by: 998"),
         (("--label", "violet"), "fulfils all that was asked"),
         (("*",), "nothing would be left"),
         (("--source", "/nowhere"), "no source of the gallery; its sources are"),

@@ -69,6 +69,8 @@ def test_an_array_has_every_member_in_id_order_and_a_table_says_what_each_row_is
     assert shown['a,"b/1.png']["label"] == 'a,"b'
     assert shown["caf\\xe9.png"]["label"] == shown["caf\\xe9.png"]["metadata"] == ""
     assert json.loads(shown["added.png"]["metadata"]) == {"price": 12.5}
+    assert shown["added.png"]["source"] == str(gallery.parent)
+    assert shown["caf\\xe9.png"]["source"] == str(gallery.parent / "images")
     assert done[-1] == (12, 12)
     assert report.to_json() == {
         "gallery": str(gallery),
@@ -91,7 +93,7 @@ def test_a_parquet_file_has_it_all(gallery: Path, tmp_path: Path) -> None:
     assert table["id"].to_pylist() == Gallery.open(gallery).ids.tolist()
     last = table.slice(11).to_pylist()[0]
     assert (last["path"], last["label"], json.loads(last["metadata"])) == ("added.png", "new", {"price": 12.5})
-    assert last["source"] == str(gallery.parent / "more.csv")
+    assert last["source"] == str(gallery.parent)
     plain = {row["path"]: row for row in table.to_pylist()}["caf\\xe9.png"]
     assert (plain["source"], plain["label"], plain["metadata"]) == (str(gallery.parent / "images"), None, None)
     assert os.listdir(tmp_path) == ["v.parquet"]

@@ -182,7 +182,7 @@ class GalleryMachine(RuleBasedStateMachine):
         selection = Selection(ids=(self.rows[key].id,)) if by_id else Selection(patterns=(str(self.path(key)),))
         self.remove(selection, {key})
 
-    @rule(pattern=st.sampled_from(("a/*", "*/1.png", "b", "*.tar/x/[01].png")))
+    @rule(pattern=st.sampled_from(("a/*", "*/1.png", "b", "*.tar/x/[01].png", "x")))
     def remove_by_pattern(self, pattern: str) -> None:
         chosen = {
             key
@@ -190,10 +190,11 @@ class GalleryMachine(RuleBasedStateMachine):
             if key[1].startswith(pattern + "/")
             or any(fnmatchcase(path, pattern) for path in (key[1], str(self.path(key))))
         }
-        if chosen:
+        ambiguous = "*" not in pattern and len({source for source, _ in chosen}) > 1
+        if chosen and not ambiguous:
             self.remove(Selection(patterns=(pattern,)), chosen)
         else:
-            with pytest.raises(InputError, match="nothing was removed"):
+            with pytest.raises(InputError, match="there are several" if ambiguous else "is meant by"):
                 remove_from_gallery(self.gallery, selection=Selection(patterns=(pattern,)), config=SMALL)
 
     @rule()

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from index.gallery import find_version
 from index.images import REASONS
 from index.info import read_info
 from index.selection import Selection
-from tests.conftest import draw_image
+from tests.conftest import draw_folder, draw_image
 from tests.index.galleries import SMALL, build, mixed_folder, rows
 
 
@@ -123,6 +124,23 @@ def test_the_last_line_of_a_page_is_the_command_for_the_next(gallery: Path) -> N
         [str(row.id), "indexed", "red", row.path]
         for row in [row for row in rows(gallery) if (row.label, row.status) == ("red", "indexed")][4:]
     ]
+
+
+def test_an_id_that_no_catalogue_has_room_for_is_a_usage_error(gallery: Path) -> None:
+    assert run(cli.list_items, gallery, "--after", 2**63 - 1) == [f"{gallery}: no such items"]
+    assert invoke(cli.list_items, gallery, "--after", 2**63).exit_code == 2
+
+
+def test_labels_with_undecodable_bytes_are_found_and_the_next_page_too(tmp_path: Path, tiny_model: Path) -> None:
+    folder = draw_folder(tmp_path / "images", per_class=3)
+    label = os.fsdecode(b"caf\xe9")
+    (folder / "red").rename(folder / label)
+    build(folder, tmp_path / "g", tiny_model)
+    *lines, more = run(cli.list_items, tmp_path / "g", "--label", label, "--limit", 2)
+    assert [line.split()[2] for line in lines[1:]] == ["caf\\xe9"] * 2
+    options = shlex.split(more)[5:]
+    assert options[:2] == ["--label", "caf\\xe9"]
+    assert len(run(cli.list_items, tmp_path / "g", *options)) == 2
 
 
 def test_skipped_items_are_listed_with_reason_path_and_detail(gallery: Path) -> None:

@@ -16,9 +16,9 @@ from index.result_files import COLUMNS, ResultRow, check_results_path, open_resu
 
 SUFFIXES = (".csv", ".jsonl", ".parquet")
 ROWS = [
-    ResultRow("a,b.jpg", Hit(1, 7, 0.5, 'red/say "no"\r.png', "red"), '{"price": 3, "name": "Zoë"}'),
-    ResultRow("a,b.jpg", Hit(2, 2**40, 0.25, "line\nbreak.png", None), None),
-    ResultRow(os.fsdecode(b"caf\xe9.jpg"), Hit(1, 9, -1.0, os.fsdecode(b"\xff/1.png"), "=1+1"), None),
+    ResultRow("a,b.jpg", Hit(1, 7, 0.5, 'red/say "no"\r.png', "red", "/a", '{"price": 3, "name": "Zoë"}')),
+    ResultRow("a,b.jpg", Hit(2, 2**40, 0.25, "line\nbreak.png", None, "/b, c")),
+    ResultRow(os.fsdecode(b"caf\xe9.jpg"), Hit(1, 9, -1.0, os.fsdecode(b"\xff/1.png"), "=1+1", "/a")),
 ]
 
 
@@ -29,7 +29,7 @@ def read(path: Path) -> list[dict[str, object]]:
     if path.suffix == ".jsonl":
         rows = [json.loads(line) for line in path.read_text().splitlines()]
         return [
-            {**row, "metadata": row["metadata"] and json.dumps(row["metadata"], ensure_ascii=False)}
+            {**row, "metadata": json.dumps(row["metadata"], ensure_ascii=False) if row["metadata"] else None}
             for row in rows
         ]
     with path.open(newline="", encoding="utf-8") as file:
@@ -56,11 +56,18 @@ def test_every_kind_of_file_holds_the_same_rows(tmp_path: Path, suffix: str) -> 
     rows = read(path)
     assert [tuple(row) for row in rows] == [COLUMNS] * 3
     assert [tuple(row.values()) for row in rows] == [
-        ("a,b.jpg", 1, 7, 0.5, "red", 'red/say "no"\r.png', '{"price": 3, "name": "Zoë"}'),
-        ("a,b.jpg", 2, 2**40, 0.25, None, "line\nbreak.png", None),
-        (r"caf\xe9.jpg", 1, 9, -1.0, "=1+1", r"\xff/1.png", None),
+        ("a,b.jpg", 1, 7, 0.5, "red", 'red/say "no"\r.png', "/a", '{"price": 3, "name": "Zoë"}'),
+        ("a,b.jpg", 2, 2**40, 0.25, None, "line\nbreak.png", "/b, c", None),
+        (r"caf\xe9.jpg", 1, 9, -1.0, "=1+1", r"\xff/1.png", "/a", None),
     ]
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_metadata_is_an_object_in_json_lines_empty_without(tmp_path: Path) -> None:
+    with open_results(tmp_path / "r.jsonl") as write:
+        write(ROWS)
+    found = [json.loads(line)["metadata"] for line in (tmp_path / "r.jsonl").read_text().splitlines()]
+    assert found == [{"price": 3, "name": "Zoë"}, {}, {}]
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)

@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 from pyarrow import parquet
 
+from index.build import build_gallery
 from index.errors import GalleryError, ImageError, InputError, MissingDependencyError
 from index.gallery import Gallery
 from index.search_cli import search
@@ -62,10 +63,26 @@ def test_one_image_prints_a_table_or_json(gallery: Path, photos: Path) -> None:
     assert lines[1].split() == ["1", "1.0000", "red", "images/red/3.png"]
     assert len(lines) == 4
     found = results(gallery, "photos/a.png", "-k", 3)
-    assert [set(hit) for hit in found] == [{"rank", "id", "score", "path", "label"}] * 3
+    assert [set(hit) for hit in found] == [{"rank", "id", "score", "path", "source", "label", "metadata"}] * 3
     assert (found[0]["rank"], found[0]["path"], found[0]["label"]) == (1, "images/red/3.png", "red")
+    assert (found[0]["source"], found[0]["metadata"]) == (str(gallery.parent), {"price": 13})
     assert len(results(gallery, "photos/a.png")) == 10
     assert len(results(gallery, "photos/a.png", "-k", 99)) == 15
+
+
+def test_paths_are_printed_in_full_where_there_are_several_sources(
+    tmp_path: Path, tiny_model: Path, photos: Path
+) -> None:
+    roots = [draw_folder(tmp_path / name, per_class=1) for name in ("one", "two")]
+    build_gallery(model_path=tiny_model, sources=roots, out=tmp_path / "g")
+    _, first, second, *_ = invoke(tmp_path / "g", roots[0] / "red" / "0.jpg").stdout.splitlines()
+    assert [line.split()[3] for line in (first, second)] == [f"{root}/red/0.jpg" for root in roots]
+    group = invoke(tmp_path / "g", "photos/a.png", roots[0] / "red" / "0.jpg", "-k", 1).stdout.splitlines()
+    assert group[-1].split()[3] == f"{roots[0]}/red/0.jpg"
+    found = results(tmp_path / "g", roots[0] / "red" / "0.jpg", "-k", 2)
+    assert [(hit["path"], hit["source"], hit["metadata"]) for hit in found] == [
+        ("red/0.jpg", str(root), {}) for root in roots
+    ]
 
 
 def test_many_queries_print_a_group_each_and_skip_what_is_broken(gallery: Path, photos: Path) -> None:
@@ -162,6 +179,7 @@ def test_results_are_written_to_a_file(gallery: Path, photos: Path, suffix: str)
         "images/red/3.png", "red", pytest.approx(1, abs=1e-6),
     )  # fmt: skip
     assert json.loads(str(rows[0]["metadata"])) == {"price": 13}
+    assert {row["source"] for row in rows} == {str(gallery.parent)}
     assert sorted(path.name for path in Path().iterdir()) == ["photos", f"r{suffix}"]
 
 

@@ -52,7 +52,7 @@ def document(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
 
 
 def test_near_duplicates_are_grouped_and_the_summary_says_what_differs(
-    gallery: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    gallery: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "found"
     assert main(["duplicates", str(gallery), "--out", str(out), "--min-similarity", "0.99"]) == 0
@@ -72,6 +72,7 @@ def test_near_duplicates_are_grouped_and_the_summary_says_what_differs(
         ("2", "duplicate", "red/again.jpg", "red", "no", rows[4]["hash_distance"]),
     ]
     assert {row["indexed"] for row in rows} == {"yes"}
+    assert {row["source"] for row in rows} == {str(photos)}
     assert [float(row["similarity"]) for row in rows if row["similarity"]] == pytest.approx([1, 1, 1], abs=0.01)
     assert "Labels differ: blue 1 · green 1" in (out / "duplicates.html").read_text(encoding="utf-8")
 

@@ -34,7 +34,7 @@ def image(path: Path, label: str | None, *, number: int = 1, **more: Any) -> Gro
     """One image of a group, with what is not given made up."""
     data = path.read_bytes() if path.is_file() else os.fsencode(path)
     defaults = {"sha256": hashlib.sha256(data).hexdigest(), "size_bytes": len(data)}
-    return GroupedImage(number, path.name, Place(path, path.name), label, **(defaults | more))
+    return GroupedImage(number, path.name, str(path.parent), Place(path, path.name), label, **(defaults | more))
 
 
 def report_of(*groups: DuplicateGroup, **more: Any) -> DuplicateReport:

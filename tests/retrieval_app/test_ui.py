@@ -43,10 +43,10 @@ class _Reader(HTMLParser):
 @pytest.mark.parametrize("name", HOSTILE)
 def test_names_and_labels_are_text_wherever_they_are_drawn(name: str) -> None:
     query = Query(ref="member:1", title=name, image_id=1, label=name)
-    hits = (Hit(rank=1, id=2, score=0.5, path=name, label=name),)
+    hits = (Hit(rank=1, id=2, score=0.5, path=name, label=name, source=name),)
     fragments = [
         markup.draw_header(name, count=1, model=name, width=8),
-        markup.draw_samples([GalleryImage(1, name, name)]),
+        markup.draw_samples([GalleryImage(1, name, name, name)]),
         markup.draw_query(query, can_go_back=True),
         markup.draw_results(SearchResult(query, hits, 1.0)),
         markup.draw_error(name),
@@ -66,7 +66,8 @@ def test_no_hits_are_said_to_be_none() -> None:
 def test_a_hit_with_the_label_of_the_query_is_marked() -> None:
     query = Query(ref="member:1", title="a", image_id=1, label="hat")
     hits = tuple(
-        Hit(rank=i, id=i, score=0.5, path="p", label=label) for i, label in enumerate(("hat", "shoe", None))
+        Hit(rank=i, id=i, score=0.5, path="p", label=label, source="/s")
+        for i, label in enumerate(("hat", "shoe", None))
     )
     assert markup.draw_results(SearchResult(query, hits, 1.0)).count('class="chip same"') == 1
 
