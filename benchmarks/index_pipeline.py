@@ -33,14 +33,13 @@ from benchmarks.index_peers import choose_inference, choose_loop, read_pixels, r
 from benchmarks.index_tables import format_decoding, format_memory, format_speed
 from benchmarks.record import ending_in_words, print_machine, shared_folder, write_record
 from index.ahead import usable_cores
-from index.build_config import BuildConfig
 from index.embedder import Embedder
 
 LEAST_COSINE = 0.99
 COMPARED_VECTORS = 128
 INPUTS_IN_MEMORY = 128
 LEAST_INFERRED = 512  # a rate over fewer is mostly noise
-BATCH_SIZES = (8, 16, 32)  # tried beside the command's default
+BATCH_SIZES = (4, 8, 16, 32)  # tried beside the command's default
 _ENVIRONMENT = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "MALLOC_ARENA_MAX", "MALLOC_TRIM_THRESHOLD_", "LD_PRELOAD")
 
 
@@ -116,7 +115,7 @@ def measure_batch_sizes(bench: Bench, photos: Sequence[Path], options: argparse.
     def contestant(size: int) -> Callable[[], dict[str, Any]]:
         return lambda: bench.build([listed], "--batch-size", size)
 
-    usual = BuildConfig().batch_size
+    usual = Embedder(bench.model).usual_batch
     sizes = {str(size): contestant(size) for size in sorted({*BATCH_SIZES, usual})}
     rounds = take_turns(bench, "photos-batches", sizes, rounds=options.rounds)
     for documents in rounds.values():

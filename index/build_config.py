@@ -14,7 +14,12 @@ DEDUP = ("off", "exact", "near")
 class BuildConfig:
     """How images are embedded; nothing here changes a vector."""
 
-    batch_size: int = field(default=32, metadata={"help": "Images the model takes at once."})
+    batch_size: int = field(
+        default=0,
+        metadata={
+            "help": "Images the model takes at once; 0 is 8 on a CPU, whose caches hold so many, 64 on a GPU."
+        },
+    )
     workers: int = field(default=0, metadata={"help": "Threads that decode images; 0 is one per usable core."})
     checkpoint_images: int = field(
         default=256,
@@ -27,7 +32,7 @@ class BuildConfig:
 
     def __post_init__(self) -> None:
         ranges = {
-            "batch_size": (1, 4096),
+            "batch_size": (0, 4096),
             "workers": (0, 256),
             "checkpoint_images": (1, 1_000_000),
             "checkpoint_seconds": (0, 86_400),

@@ -16,6 +16,7 @@ from index.preprocess import Pixels, preprocess_image
 
 Vectors = npt.NDArray[np.float32]
 UNIT_TOLERANCE = 1e-3
+_CPU_BATCH, _GPU_BATCH = 8, 64
 
 
 class Embedder:
@@ -24,6 +25,7 @@ class Embedder:
     Attributes:
         contract: what the model says of itself.
         sha256: of the model file; galleries are bound to it.
+        usual_batch: images at once where speed counts: few are in a CPU's caches, many keep a GPU busy.
 
     Args:
         model_path: an exported model.
@@ -43,6 +45,8 @@ class Embedder:
         self.sha256 = model.sha256
         self._session = open_session(model, threads=threads)
         self.contract: ModelContract = read_contract(self._session, path=model_path)
+        on_gpu = "CUDAExecutionProvider" in self._session.get_providers()
+        self.usual_batch = _GPU_BATCH if on_gpu else _CPU_BATCH
 
     def embed_batch(self, pixels: Pixels) -> Vectors:
         """Embed (N, crop, crop, 3) uint8 pixels to (N, D) float32 rows, unit norm where the model gave one.

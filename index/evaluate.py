@@ -26,7 +26,6 @@ from index.sources import find_source, scan_source
 
 logger = logging.getLogger(__name__)
 
-_BATCH_SIZE = 32
 _SEED = 0  # of the resampling and of k-means
 
 
@@ -196,7 +195,6 @@ def embed_labelled(source: Path, *, embedder: Embedder, progress: Progress | Non
     for batch in embed_items(
         ((number, place) for number, (place, _) in enumerate(items)),
         embedder,
-        batch_size=_BATCH_SIZE,
         workers=usable_cores(),
     ):
         for item in batch:

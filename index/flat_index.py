@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from index.vectors import VectorRows
 
 _LATENCY_QUERIES = 32
 _LATENCY_K = 10
+_WRITTEN_AT_ONCE = 1 << 20  # bytes
 
 
 def build_index(rows: Sequence[VectorRows], *, embedding_dim: int) -> Any:
@@ -47,10 +47,9 @@ def write_index(index: Any, path: Path) -> None:
     Raises:
         OSError: the disk is full or fails.
     """
-    try:
-        import_faiss().write_index(index, str(path))
-    except RuntimeError as error:  # which is all that faiss says of a disk
-        raise OSError(errno.EIO, f"{printable_path(str(path))} cannot be written: {error}") from error
+    faiss = import_faiss()
+    with path.open("wb") as file:  # by itself faiss does not notice that the end of a file was not written
+        faiss.write_index(index, faiss.PyCallbackIOWriter(file.write, _WRITTEN_AT_ONCE))
 
 
 def read_index(path: Path, *, embedding_dim: int, count: int) -> Any:

@@ -20,6 +20,7 @@ from index.perceptual_hash import perceptual_hash
 from index.preprocess import Pixels
 
 BATCHES_AHEAD = 3
+ITEMS_AHEAD = 4  # of every worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,23 +48,27 @@ def embed_items(
     items: Iterable[tuple[int, Place]],
     embedder: Embedder,
     *,
-    batch_size: int,
     workers: int,
+    batch_size: int = 0,
     max_pixels: int = MAX_PIXELS,
 ) -> Iterator[list[EmbeddedItem]]:
     """Embed items given as (id, place): their outcomes in the order given, `batch_size` items at a time.
 
-    At most `BATCHES_AHEAD` batches of decoded images are held. A batch holds the usable ones of `batch_size`
+    A `batch_size` of 0 is the embedder's usual one. At most `BATCHES_AHEAD` batches of decoded images are held, or a
+    few for each worker. A batch holds the usable ones of `batch_size`
     consecutive items, filled up to one fixed shape, so that an item's vector does not depend on its neighbours.
 
     Raises:
         ModelFileError: the model fails on a batch.
     """
 
+    batch_size = batch_size or embedder.usual_batch
+    ahead = max(BATCHES_AHEAD * batch_size, ITEMS_AHEAD * workers)
+
     def decode(item: tuple[int, Place]) -> _DecodedItem:
         return _decode(*item, embedder=embedder, max_pixels=max_pixels)
 
-    with closing(map_ahead(decode, items, workers=workers, ahead=BATCHES_AHEAD * batch_size)) as decoded:
+    with closing(map_ahead(decode, items, workers=workers, ahead=ahead)) as decoded:
         while batch := list(islice(decoded, batch_size)):
             yield _embed(batch, embedder, batch_size=batch_size)
 

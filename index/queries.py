@@ -23,7 +23,6 @@ from index.items import Place
 from index.pipeline import embed_items
 from index.sources import Source, find_source, scan_source
 
-_BATCH_SIZE = 32
 _ITEMS_AT_ONCE = 1024  # few enough to be held; decoding pauses between groups of them
 _BLOCK_QUERIES = 256  # searched at once
 _BLOCK_HITS = 1 << 16  # held at once, unless a single query has more
@@ -237,7 +236,7 @@ def _embed(group: Sequence[_Asked], gallery: Gallery, *, workers: int) -> Iterat
     yield from _take_ready(waiting)
     if not places:
         return
-    for batch in embed_items(places, gallery.embedder, batch_size=_BATCH_SIZE, workers=min(workers, len(places))):
+    for batch in embed_items(places, gallery.embedder, workers=min(workers, len(places))):
         for item in batch:
             name = waiting.popleft().name
             problem = None if item.problem is None else _under_name(item.problem, name)

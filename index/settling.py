@@ -164,23 +164,19 @@ def _near_keepers(
     work: Workspace, catalog: CatalogWriter, found: Fingerprints, order: Sequence[Ids], progress: Progress
 ) -> list[tuple[int, int]]:
     """(row, keeper) of what looks like an image before it; the first ids of the order are kept all."""
-    dim = work.embedder.contract.embedding_dim
     config = DuplicateConfig(
         **{field.name: json.loads(catalog.setting(field.name) or "null") for field in fields(DuplicateConfig)}
     )
     files = [*(() if work.base is None else find_shards(work.base.folder)), *work.checkpoint_files(catalog)]
+    dim = work.embedder.contract.embedding_dim
     keepers = Keepers(lambda ids: gather_files(ids, files, embedding_dim=dim), config)
+    kept, stream = order[0], np.concatenate(order[1:])
+    keepers.hold(kept, found.hashes[np.searchsorted(found.ids, kept)])
     pairs: list[tuple[int, int]] = []
-    done = 0
-    for number, group in enumerate(order):
-        for start in range(0, len(group), _COMPARED_ROWS):
-            ids = group[start : start + _COMPARED_ROWS]
-            hashes = found.hashes[np.searchsorted(found.ids, ids)]
-            if number == 0:
-                keepers.hold(ids, hashes)
-            else:
-                same = keepers.assign(ids, hashes)
-                pairs += [(int(a), int(b)) for a, b in zip(ids, same, strict=True) if a != b]
-            done += len(ids)
-            progress(done, len(found.ids))
+    for start in range(0, len(stream), _COMPARED_ROWS):
+        ids = stream[start : start + _COMPARED_ROWS]
+        same = keepers.assign(ids, found.hashes[np.searchsorted(found.ids, ids)])
+        repeats = same != ids
+        pairs += zip(ids[repeats].tolist(), same[repeats].tolist(), strict=True)
+        progress(start + len(ids), len(stream))
     return pairs

@@ -130,20 +130,24 @@ def write_shards(
 
 
 def gather_files(ids: Ids, files: Sequence[VectorFile], *, embedding_dim: int) -> Vectors:
-    """The (n, D) float32 vectors of (n,) rising ids; of each file that has some of them, only their rows are read.
+    """The (n, D) float32 vectors of (n,) int64 ids, in their order; of each file only the rows wanted are read.
+
+    Where several files have an id, the last one's vector is taken.
 
     Raises:
         GalleryError: no file has one of the ids.
     """
     vectors = np.empty((len(ids), embedding_dim), dtype=np.float32)
     missing = np.ones(len(ids), dtype=bool)
+    first, last = ids.min(), ids.max()
     for file in files:
-        if not len(file.ids) or file.ids[-1] < ids[0] or file.ids[0] > ids[-1]:
+        if not len(file.ids) or file.ids[-1] < first or file.ids[0] > last:
             continue
-        position = np.searchsorted(ids, file.ids).clip(max=len(ids) - 1)
-        wanted = np.flatnonzero(ids[position] == file.ids)
-        vectors[position[wanted]] = file.read()[wanted]
-        missing[position[wanted]] = False
+        position = np.searchsorted(file.ids, ids).clip(max=len(file.ids) - 1)
+        here = np.flatnonzero(file.ids[position] == ids)
+        if len(here):
+            vectors[here] = file.read()[position[here]]
+            missing[here] = False
     _check_found(ids, missing)
     return vectors
 

@@ -23,7 +23,6 @@ from index.progress import Progress
 from index.versions import MODEL_NAME, Manifest, Version, check_file, hold_version
 
 MIN_COSINE = 0.9999  # of the stored vector and the one made again, maybe on another machine
-_BATCH_SIZE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +162,7 @@ def _embed_again(
     if not places:
         return
     done = 0
-    for batch in embed_items(places.items(), gallery.embedder, batch_size=_BATCH_SIZE, workers=usable_cores()):
+    for batch in embed_items(places.items(), gallery.embedder, workers=usable_cores()):
         yield from ((item, rows[item.id], places[item.id]) for item in batch)
         done += len(batch)
         progress(done, len(places))

@@ -24,8 +24,8 @@ from index.archive_members import read_place
 from index.archives import is_archive, scan_archive
 from index.errors import ImageError, InputError
 from index.images import REASONS, decode_image
-from index.limits import MAX_FILE_BYTES
 from index.items import FoundItem, Place
+from index.limits import MAX_FILE_BYTES
 from tests.index.hostile import PHOTO, encode, zip_of_a_huge_member
 
 Members = Sequence[tuple[str, bytes]]

@@ -333,7 +333,7 @@ def test_no_more_than_a_few_batches_are_decoded_ahead(tiny_model: Path, image_fo
 
 
 @pytest.mark.parametrize(
-    "values", [{"batch_size": 0}, {"workers": -1}, {"checkpoint_images": 0}, {"max_pixels": 10**9}]
+    "values", [{"batch_size": -1}, {"workers": -1}, {"checkpoint_images": 0}, {"max_pixels": 10**9}]
 )
 def test_a_config_out_of_range_is_named(values: dict[str, int]) -> None:
     with pytest.raises(InputError, match=rf"{next(iter(values))} must be a whole number in \d+..\d+, got"):

@@ -83,9 +83,11 @@ def test_build_takes_labels_from_a_file(tmp_path: Path, tiny_model: Path, image_
 
 
 def test_a_value_out_of_range_is_a_usage_error(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
-    result = invoke(cli.index_group, "build", tiny_model, image_folder, "--out", tmp_path / "g", "--batch-size", 0)
+    result = invoke(
+        cli.index_group, "build", tiny_model, image_folder, "--out", tmp_path / "g", "--batch-size", -1
+    )
     assert result.exit_code == 2
-    assert "batch_size must be a whole number in 1..4096, got 0" in result.output
+    assert "batch_size must be a whole number in 0..4096, got -1" in result.output
 
 
 def test_evaluate_scores_a_gallery_or_a_model(gallery: Path, tiny_model: Path) -> None:

@@ -32,11 +32,12 @@ FORGED = ("catalog.sqlite", "vectors/00000.npy", "ids/00000.npy", "index.faiss",
 
 @pytest.fixture(scope="module")
 def gallery(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
-    """A gallery of some images with one beside its index and one deleted."""
+    """A gallery of some images with some beside its index and some deleted."""
     folder = tmp_path_factory.mktemp("fuzzed")
     build(draw_folder(folder / "images", per_class=3), folder / "gallery", tiny_model)
     add_to_gallery(folder / "gallery", [draw_folder(folder / "more", per_class=1)])
-    remove_from_gallery(folder / "gallery", selection=Selection(patterns=("red/0.jpg",)))
+    gone = Selection(patterns=(f"{folder}/images/red/0.jpg", f"{folder}/more/red/0.jpg"))
+    remove_from_gallery(folder / "gallery", selection=gone)
     return folder / "gallery"
 
 

@@ -271,7 +271,7 @@ class GalleryMachine(RuleBasedStateMachine):
         self, before: dict[Key, CatalogRow], looked_at: set[Key], *, scanned: set[int], restored: set[Key]
     ) -> None:
         """What vanished and appeared elsewhere has kept its id; what was taken out is out in its new place too."""
-        for content in range(1, len(self.drawn.data)):
+        for content in range(len(self.drawn.data)):
             sha256 = self.drawn.hashes[content]
             vanished = [
                 row

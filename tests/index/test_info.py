@@ -95,7 +95,8 @@ def test_every_source_has_its_own_images_and_later_ones_lie_beside_the_index(
     build(image_folder, tmp_path / "g", tiny_model, labels_file=tmp_path / "labels.csv")
     draw_folder(tmp_path / "more", per_class=2)
     add_to_gallery(tmp_path / "g", [tmp_path / "more"], config=SMALL)
-    remove_from_gallery(tmp_path / "g", selection=Selection(patterns=("red/0.jpg",)), config=SMALL)
+    twice = tuple(f"{folder}/red/0.jpg" for folder in (image_folder, tmp_path / "more"))
+    remove_from_gallery(tmp_path / "g", selection=Selection(patterns=twice), config=SMALL)
     info = read_info(tmp_path / "g")
     assert [(source["kind"], source["location"], source["images"]) for source in info.sources] == [
         ("folder", str(image_folder), 14),

@@ -100,7 +100,7 @@ def test_order_is_kept_across_groups_and_batches(
     gallery: Gallery, photos: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queries, "_ITEMS_AT_ONCE", 7)
-    monkeypatch.setattr(queries, "_BATCH_SIZE", 2)
+    monkeypatch.setattr(gallery.embedder, "usual_batch", 2)
     names = [f"photos/{1 + number % 3}.png" for number in range(20)]
     whole = {query.name: query.vector for query in read(gallery, "photos")}
     found = read(gallery, *names)
