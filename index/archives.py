@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from index.archive_members import LOCAL_HEADER, Member, is_zip_name, read_member, zip_problem
-from index.archive_members import read_place as read_place
 from index.errors import ImageError
 from index.images import FoundFile, check_size, find_file, open_file, printable_path
 from index.items import FoundItem

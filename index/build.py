@@ -104,7 +104,7 @@ def build_gallery(
     given = [find_source(os.fspath(source)) for source in sources]
     gallery = _check_out(out, sources=given)
     labels = None if labels_file is None else AssignedLabels(labels_file)
-    embedder = Embedder(model_path)
+    embedder = Embedder(model_path, threads=1)
     settings = {
         "labels": None if labels_file is None else json.dumps(str(labels_file.absolute())),
         "dedup": None if dedup == "off" else dedup,
@@ -277,7 +277,7 @@ def _writing(gallery: Path, *, embedder: Embedder | None = None) -> Iterator[Wor
         raise GalleryError(shown, "no such gallery; make one with `retrieval index build MODEL SOURCE --out`")
     with lock_gallery(gallery):
         try:
-            work = Workspace(gallery.resolve(), embedder=embedder or Embedder(find_model(gallery)))
+            work = Workspace(gallery.resolve(), embedder=embedder or Embedder(find_model(gallery), threads=1))
             work.open()
             yield work
         except OSError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
@@ -288,16 +289,26 @@ def _split_metadata(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _list_selected(gallery: Path, selection: Any, sources: tuple[str, ...], *, as_json: bool) -> None:
-    from index.gallery import Gallery
+def _list_selected(gallery: Path, selection: Any, forgotten: tuple[str, ...], *, as_json: bool) -> None:
+    from index.catalog import read_catalog
+    from index.gallery import find_version
     from index.images import printable_path, valid_text
+    from index.versions import CATALOG_NAME
 
-    if sources:
+    if forgotten:
         raise click.UsageError("--dry-run lists images; leave --source out")
-    with Gallery.open(gallery).catalog() as catalog:
-        rows = list(selection.select(catalog))
-    document = [{"id": row.id, "label": row.label, "path": valid_text(row.path)} for row in rows]
-    table = [("id", "label", "path"), *((str(r.id), r.label or "-", printable_path(r.path)) for r in rows)]
+    with read_catalog(find_version(gallery).folder / CATALOG_NAME) as catalog:
+        rows, sources = list(selection.select(catalog)), catalog.sources()
+    roots = {number: str(source.root) for number, source in sources.items()}
+    places = [row.path if len(roots) == 1 else os.path.join(roots[row.source], row.path) for row in rows]
+    document = [
+        {"id": row.id, "label": row.label, "source": valid_text(roots[row.source]), "path": valid_text(row.path)}
+        for row in rows
+    ]
+    lines = (
+        (str(row.id), row.label or "-", printable_path(place)) for row, place in zip(rows, places, strict=True)
+    )
+    table = [("id", "label", "path"), *lines]
     text = "\n".join([*align(table, right={0}), f"{len(rows):,} would be removed"])
     emit({"selected": document}, as_json=as_json, text=text)
 

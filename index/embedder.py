@@ -25,6 +25,7 @@ class Embedder:
     Attributes:
         contract: what the model says of itself.
         sha256: of the model file; galleries are bound to it.
+        on_gpu: whether it runs on one.
         usual_batch: images at once where speed counts: few are in a CPU's caches, many keep a GPU busy.
 
     Args:
@@ -45,8 +46,8 @@ class Embedder:
         self.sha256 = model.sha256
         self._session = open_session(model, threads=threads)
         self.contract: ModelContract = read_contract(self._session, path=model_path)
-        on_gpu = "CUDAExecutionProvider" in self._session.get_providers()
-        self.usual_batch = _GPU_BATCH if on_gpu else _CPU_BATCH
+        self.on_gpu = "CUDAExecutionProvider" in self._session.get_providers()
+        self.usual_batch = _GPU_BATCH if self.on_gpu else _CPU_BATCH
 
     def embed_batch(self, pixels: Pixels) -> Vectors:
         """Embed (N, crop, crop, 3) uint8 pixels to (N, D) float32 rows, unit norm where the model gave one.

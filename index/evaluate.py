@@ -131,7 +131,7 @@ def evaluate_model(
         InputError: `data` or `query` has no usable image, or no query has a relevant item.
         ModelFileError: the model cannot be used.
     """
-    embedder = Embedder(model_path)
+    embedder = Embedder(model_path, threads=1)
     found = embed_labelled(data, embedder=embedder, progress=progress)
     names = sorted({label for label in found.labels if label is not None})
     ids = np.arange(len(found.vectors), dtype=np.int64)

@@ -133,7 +133,7 @@ class Gallery:
         Args:
             path: the gallery folder.
             model_path: a model that must be the one the gallery was built with.
-            threads: for one search and one model run; requests side by side want 1.
+            threads: for one search; requests side by side want 1. The model always runs on one.
 
         Raises:
             GalleryError: it is missing, unfinished or damaged.
@@ -176,7 +176,7 @@ class Gallery:
                 path, sha256 = self._root / MODEL_NAME, self.manifest.model_sha256
                 check_file(self._root, MODEL_NAME, self.manifest, contents=False)
                 try:
-                    self._embedder = Embedder(path, threads=self._threads, sha256=sha256)
+                    self._embedder = Embedder(path, threads=1, sha256=sha256)
                 except ModelFileError as error:
                     raise GalleryDamagedError(printable_path(str(path)), error.problem) from error
             return self._embedder

@@ -1,4 +1,4 @@
-"""Items to embeddings: threads decode ahead while the model runs; order is kept and memory is bounded."""
+"""Items to embeddings: in threads, in order, in bounded memory."""
 
 from __future__ import annotations
 
@@ -54,23 +54,35 @@ def embed_items(
 ) -> Iterator[list[EmbeddedItem]]:
     """Embed items given as (id, place): their outcomes in the order given, `batch_size` items at a time.
 
-    A `batch_size` of 0 is the embedder's usual one. At most `BATCHES_AHEAD` batches of decoded images are held, or a
-    few for each worker. A batch holds the usable ones of `batch_size`
-    consecutive items, filled up to one fixed shape, so that an item's vector does not depend on its neighbours.
+    On a CPU each worker decodes a batch and runs the model on it, so no core waits for another: give an embedder of one
+    thread. On a GPU the workers decode, and the model runs meanwhile. A `batch_size` of 0 is the embedder's usual one.
+    No more than `BATCHES_AHEAD` batches, or two for each worker, are held. A batch holds the usable ones of
+    `batch_size` consecutive items, filled up to one fixed shape, so that an item's vector does not depend on its
+    neighbours.
 
     Raises:
         ModelFileError: the model fails on a batch.
     """
+    size = batch_size or embedder.usual_batch
+    source = iter(items)
+    batches: Iterator[list[tuple[int, Place]]] = iter(lambda: list(islice(source, size)), [])
 
-    batch_size = batch_size or embedder.usual_batch
-    ahead = max(BATCHES_AHEAD * batch_size, ITEMS_AHEAD * workers)
+    def decode(batch: list[tuple[int, Place]]) -> list[_DecodedItem]:
+        return [_decode(*item, embedder=embedder, max_pixels=max_pixels) for item in batch]
 
-    def decode(item: tuple[int, Place]) -> _DecodedItem:
-        return _decode(*item, embedder=embedder, max_pixels=max_pixels)
+    def embed(batch: list[_DecodedItem]) -> list[EmbeddedItem]:
+        return _embed(batch, embedder, batch_size=size)
 
-    with closing(map_ahead(decode, items, workers=workers, ahead=ahead)) as decoded:
-        while batch := list(islice(decoded, batch_size)):
-            yield _embed(batch, embedder, batch_size=batch_size)
+    if not embedder.on_gpu:
+        ahead = max(BATCHES_AHEAD, 2 * workers)
+        done = map_ahead(lambda batch: embed(decode(batch)), batches, workers=workers, ahead=ahead)
+        with closing(done):
+            yield from done
+        return
+    ahead = max(BATCHES_AHEAD * size, ITEMS_AHEAD * workers)
+    with closing(map_ahead(lambda item: decode([item]), source, workers=workers, ahead=ahead)) as decoded:
+        while some := list(islice(decoded, size)):
+            yield embed([item for items in some for item in items])
 
 
 def _decode(key: int, place: Place, *, embedder: Embedder, max_pixels: int) -> _DecodedItem:

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from index.ahead import map_ahead, usable_cores
-from index.archives import read_place
+from index.archive_members import read_place
 from index.build_config import BuildConfig
 from index.catalog import CatalogRow, Fingerprints, read_catalog
 from index.catalog_writer import CatalogWriter
