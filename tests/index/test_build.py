@@ -30,22 +30,19 @@ from tests.conftest import draw_folder, draw_image
 from tests.index.galleries import ROOT, SMALL, build, mixed_folder, rows, vectors
 from tests.models import write_tiny_model
 
-StopAfter = Callable[..., AbstractContextManager[None]]
+Stopped = Callable[[], AbstractContextManager[None]]
 
 
 @pytest.fixture
-def stopped_after(monkeypatch: pytest.MonkeyPatch) -> StopAfter:
-    """Lets the model fail on the batch after some, as one does whose memory runs out."""
+def stopped(monkeypatch: pytest.MonkeyPatch) -> Stopped:
+    """Lets the model fail on a batch that is not full, which the last one of fifteen images is."""
 
     @contextmanager
-    def stop(*, batches: int) -> Iterator[None]:
-        seen = 0
+    def stop() -> Iterator[None]:
         embed = Embedder.embed_padded
 
         def fail(self: Embedder, pixels: Pixels, *, batch_size: int) -> Vectors:
-            nonlocal seen
-            seen += 1
-            if seen > batches:
+            if len(pixels) < batch_size:
                 raise ModelFileError(str(self.path), "the model failed")
             return embed(self, pixels, batch_size=batch_size)
 
@@ -124,9 +121,9 @@ def test_labels_of_a_folder_reached_by_a_link_are_found(
 
 
 def test_a_folder_moved_while_its_build_was_stopped_loses_nothing_done(
-    tmp_path: Path, image_folder: Path, tiny_model: Path, stopped_after: StopAfter
+    tmp_path: Path, image_folder: Path, tiny_model: Path, stopped: Stopped
 ) -> None:
-    with stopped_after(batches=3):
+    with stopped():
         build(image_folder, tmp_path / "g", tiny_model)
     moved = image_folder.rename(tmp_path / "moved")
     with pytest.raises(GalleryMismatchError, match="--root"):
@@ -243,9 +240,9 @@ def test_an_image_without_a_finite_unit_vector_is_skipped(tmp_path: Path, image_
 
 
 def test_a_batch_that_fails_stops_the_build_and_loses_nothing_done(
-    tmp_path: Path, image_folder: Path, tiny_model: Path, stopped_after: StopAfter
+    tmp_path: Path, image_folder: Path, tiny_model: Path, stopped: Stopped
 ) -> None:
-    with stopped_after(batches=3):  # 15 images are 4 + 4 + 4 + 3
+    with stopped():  # 15 images are 4 + 4 + 4 + 3
         build(image_folder, tmp_path / "g", tiny_model)
     with pytest.raises(GalleryError, match="run the same build again, or `retrieval index update`"):
         Gallery.open(tmp_path / "g")
@@ -257,18 +254,18 @@ def test_a_batch_that_fails_stops_the_build_and_loses_nothing_done(
 
 
 def test_a_checkpoint_is_saved_after_some_seconds_too(
-    tmp_path: Path, image_folder: Path, tiny_model: Path, stopped_after: StopAfter
+    tmp_path: Path, image_folder: Path, tiny_model: Path, stopped: Stopped
 ) -> None:
     config = BuildConfig(batch_size=4, workers=2, checkpoint_images=1000, checkpoint_seconds=0)
-    with stopped_after(batches=3):
+    with stopped():
         build_gallery(model_path=tiny_model, sources=[image_folder], out=tmp_path / "g", config=config)
     assert build(image_folder, tmp_path / "g", tiny_model).new_images == 3
 
 
 def test_a_damaged_checkpoint_is_found_and_never_published(
-    tmp_path: Path, image_folder: Path, tiny_model: Path, stopped_after: StopAfter
+    tmp_path: Path, image_folder: Path, tiny_model: Path, stopped: Stopped
 ) -> None:
-    with stopped_after(batches=3):
+    with stopped():
         build(image_folder, tmp_path / "g", tiny_model)
     (checkpoint,) = (tmp_path / "g" / "building" / "checkpoints").glob("*.npy")
     content = bytearray(checkpoint.read_bytes())
@@ -412,9 +409,9 @@ def test_a_killed_build_continues_to_the_same_gallery_bit_for_bit(
 
 
 def test_work_in_progress_of_another_model_is_refused(
-    tmp_path: Path, image_folder: Path, tiny_model: Path, stopped_after: StopAfter
+    tmp_path: Path, image_folder: Path, tiny_model: Path, stopped: Stopped
 ) -> None:
-    with stopped_after(batches=3):
+    with stopped():
         build(image_folder, tmp_path / "g", tiny_model)
     other = write_tiny_model(tmp_path / "other.onnx", seed=1)
     with pytest.raises(GalleryMismatchError, match="model"):
