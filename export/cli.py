@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from index.ahead import usable_cores
-from index.console import emit, output_options, progress_bar
+from index.console import emit, output_options, progress_bar, refuse_unused
 from training.cli import default_cache
 
 if TYPE_CHECKING:
@@ -58,9 +58,7 @@ def export(
     if (run is None) == (backbone is None):
         raise click.UsageError("give either a RUN folder, or --backbone NAME with --weights")
     if run is not None:
-        _refuse_unused(
-            context, "weights", "whiten", "embedding_dim", "resize", "crop", "cache", needs="--backbone"
-        )
+        refuse_unused(context, "weights", "whiten", "embedding_dim", "resize", "crop", "cache", needs="--backbone")
         from export.commands import export_run
 
         report = export_run(run, out)
@@ -68,7 +66,7 @@ def export(
         if weights is None:
             raise click.UsageError("--backbone needs --weights imagenet, none or a FILE")
         if whiten is None:
-            _refuse_unused(context, "embedding_dim", "cache", needs="--whiten")
+            refuse_unused(context, "embedding_dim", "cache", needs="--whiten")
         from export.commands import export_untrained
 
         with progress_bar("features") as progress:
@@ -85,13 +83,6 @@ def export(
                 progress=progress,
             )
     emit(report.to_json(), as_json=as_json, text=_format(report))
-
-
-def _refuse_unused(context: click.Context, *names: str, needs: str) -> None:
-    """Options that would do nothing are a misunderstanding: the file would not be the one that was asked for."""
-    for name in names:
-        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
-            raise click.UsageError(f"--{name.replace('_', '-')} goes with {needs}")
 
 
 def _format(report: ExportReport) -> str:

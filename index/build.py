@@ -228,12 +228,10 @@ def remove_from_gallery(
         InputError: nothing is selected, or nothing would be left.
         GalleryError: as `build_gallery`.
     """
-    start, removed = time.perf_counter(), 0
+    start = time.perf_counter()
 
-    def change(catalog: CatalogWriter) -> None:
-        nonlocal removed
-        for source in sources:
-            removed += forget_source(catalog, source)
+    def change(catalog: CatalogWriter) -> int:
+        removed = sum(forget_source(catalog, source) for source in sources)
         if selection is not None:
             rows = list(selection.select(catalog))
             catalog.take_out(rows)
@@ -243,17 +241,10 @@ def remove_from_gallery(
             raise InputError(
                 f"{shown}: nothing would be left of it, so nothing was removed; delete the folder instead"
             )
+        return removed
 
     with _writing(gallery) as work:
-        return _run(
-            work,
-            change,
-            config=config,
-            progress=progress,
-            begin_step=begin_step,
-            start=start,
-            removed=lambda: removed,
-        )
+        return _run(work, change, config=config, progress=progress, begin_step=begin_step, start=start)
 
 
 def compact_gallery(gallery: Path, *, begin_step: BeginStep = no_steps) -> BuildReport:
@@ -287,21 +278,21 @@ def _writing(gallery: Path, *, embedder: Embedder | None = None) -> Iterator[Wor
 
 def _run(
     work: Workspace,
-    change: Callable[[CatalogWriter], None] | None,
+    change: Callable[[CatalogWriter], int | None] | None,
     *,
     start: float,
     config: BuildConfig | None = None,
     progress: Progress = no_progress,
     begin_step: BeginStep = no_steps,
-    removed: Callable[[], int] = lambda: 0,
     compact: bool = False,
 ) -> BuildReport:
-    """Change the catalogue in one step, settle what is pending, and publish."""
+    """Change the catalogue in one step, settle what is pending, and publish; a change may tell what it removed."""
+    removed = None
     with write_catalog(work.catalog_path) as catalog:
         if change is not None:
             try:
                 with catalog.transaction():
-                    change(catalog)
+                    removed = change(catalog)
             except RetrievalError:
                 if work.is_new:  # nothing was begun, so nothing is left to be finished
                     work.remove()
@@ -333,7 +324,7 @@ def _run(
         new_images=settled.embedded,
         moved=settled.moved,
         vanished=settled.vanished,
-        removed=removed(),
+        removed=removed or 0,
         seconds=seconds,
         images_per_second=settled.embedded / seconds,
     )

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from index.build_config import DEDUP, BuildConfig
 from index.console import (
@@ -22,6 +21,7 @@ from index.console import (
     emit,
     output_options,
     progress_bars,
+    refuse_unused,
 )
 from index.duplicate_config import DuplicateConfig
 from index.inspect_cli import export_vectors, info, list_items, verify
@@ -112,9 +112,8 @@ def build(
     """
     from index.build import build_gallery
 
-    for field in fields(DuplicateConfig):
-        if dedup != "near" and context.get_parameter_source(field.name) is not ParameterSource.DEFAULT:
-            raise click.UsageError(f"--{field.name.replace('_', '-')} goes with --dedup near")
+    if dedup != "near":
+        refuse_unused(context, *(field.name for field in fields(DuplicateConfig)), needs="--dedup near")
     config, duplicates = build_config(BuildConfig, options), build_config(DuplicateConfig, options)
     with indexing_bars() as (progress, begin_step):
         report = build_gallery(

@@ -115,6 +115,17 @@ def build_config(config: type[Config], values: Mapping[str, Any]) -> Config:
         raise click.UsageError(str(error), ctx=click.get_current_context(silent=True)) from error
 
 
+def refuse_unused(context: click.Context, *names: str, needs: str) -> None:
+    """Options that were given and would do nothing are a misunderstanding: the result would not be what was asked for.
+
+    Raises:
+        click.UsageError: one of the names was given.
+    """
+    for name in names:
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"--{name.replace('_', '-')} goes with {needs}", ctx=context)
+
+
 class NumberList(click.ParamType[tuple[int, ...]]):
     """`1,2,4` as a tuple of whole numbers of at least 1, in rising order."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -15,10 +14,11 @@ import numpy as np
 
 from index.catalog import CatalogRow
 from index.embedder import Vectors
-from index.errors import GalleryDamagedError, InputError, MissingDependencyError
+from index.errors import GalleryDamagedError, InputError
 from index.gallery import Gallery
 from index.images import printable_path, valid_text
-from index.progress import Progress
+from index.progress import Progress, no_progress
+from index.tables import import_pyarrow
 from index.vectors import VectorRows, gather_rows
 from index.versions import replacing
 
@@ -41,7 +41,7 @@ class ExportReport:
         return asdict(self)
 
 
-def export_vectors(path: Path, out: Path, *, progress: Progress | None = None) -> ExportReport:
+def export_vectors(path: Path, out: Path, *, progress: Progress = no_progress) -> ExportReport:
     """Write the vectors of a gallery's members, in id order, a block at a time.
 
     Args:
@@ -59,7 +59,7 @@ def export_vectors(path: Path, out: Path, *, progress: Progress | None = None) -
     _check_out(files, gallery=path)
     gallery = Gallery.open(path)
     try:
-        write(gallery, files, progress or (lambda done, total: None))
+        write(gallery, files, progress)
     except OSError as error:
         shown = printable_path(str(out))
         raise InputError(
@@ -84,10 +84,7 @@ def _find_writer(out: Path) -> tuple[_Write, list[Path]]:
         return _write_npy, [out, out.with_suffix(".csv")]
     if ending != ".parquet":
         raise InputError(f"{printable_path(str(out))}: expected a name that ends in .npy or .parquet")
-    try:
-        import pyarrow.parquet  # noqa: F401
-    except ImportError as error:
-        raise MissingDependencyError(package="pyarrow", extra="parquet", purpose="writing Parquet") from error
+    import_pyarrow("writing Parquet")
     return _write_parquet, [out]
 
 
@@ -129,8 +126,8 @@ def _write_npy(gallery: Gallery, files: list[Path], progress: Progress) -> None:
     # Written from front to back: a mapped file that meets a full disk ends the process, a write raises.
     shape = (gallery.count, gallery.manifest.embedding_dim)
     with (
-        _new_file(files[0]) as array_path,
-        _new_file(files[1]) as table_path,
+        replacing(files[0]) as array_path,
+        replacing(files[1]) as table_path,
         array_path.open("wb") as array,
         table_path.open("w", newline="", encoding="utf-8") as table,
     ):
@@ -148,9 +145,7 @@ def _write_npy(gallery: Gallery, files: list[Path], progress: Progress) -> None:
 
 
 def _write_parquet(gallery: Gallery, files: list[Path], progress: Progress) -> None:
-    import pyarrow
-    from pyarrow import parquet
-
+    pyarrow = import_pyarrow("writing Parquet")
     dim, text = gallery.manifest.embedding_dim, pyarrow.string()
     texts = ("path", "source", "label", "metadata")
     schema = pyarrow.schema([
@@ -159,8 +154,8 @@ def _write_parquet(gallery: Gallery, files: list[Path], progress: Progress) -> N
         ("vector", pyarrow.list_(pyarrow.float32(), dim)),
     ])  # fmt: skip
     with (
-        _new_file(files[0]) as temporary,
-        parquet.ParquetWriter(temporary, schema, use_dictionary=["source", "label"]) as writer,
+        replacing(files[0]) as temporary,
+        pyarrow.parquet.ParquetWriter(temporary, schema, use_dictionary=["source", "label"]) as writer,
     ):
         for rows, vectors in _read_blocks(gallery, progress):
             columns = zip(
@@ -173,14 +168,3 @@ def _write_parquet(gallery: Gallery, files: list[Path], progress: Progress) -> N
                 pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(vectors.reshape(-1)), dim),
             ]
             writer.write_batch(pyarrow.record_batch(arrays, schema=schema))
-
-
-@contextmanager
-def _new_file(path: Path) -> Iterator[Path]:
-    """A temporary path to write, which becomes `path` when all went well; else nothing is left of it."""
-    with replacing(path) as temporary:
-        try:
-            yield temporary
-        except BaseException:  # an interrupt too
-            temporary.unlink(missing_ok=True)
-            raise

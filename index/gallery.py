@@ -352,17 +352,18 @@ class Gallery:
     def _find_candidates(self, queries: Vectors, *, count: int) -> Iterator[Ids]:
         """For each row, ids of at least the `count` nearest and of all that may tie with the last of them."""
         index, first = self._open_index(), min(self.count, count + _SPARE_CANDIDATES)
-        import_faiss().omp_set_num_threads(self._threads)  # of the calling thread
+        threads = min(self._threads, len(queries))  # more would wait for each other longer than they work
+        import_faiss().omp_set_num_threads(threads)  # of the calling thread
         block_scores, block_ids = index.search(queries, first)
         for query, scores, ids in zip(queries, block_scores, block_ids, strict=True):
             while len(ids) < self.count and scores[-1] >= scores[count - 1] - _SCORE_NOISE:
-                scores, ids = search_index(index, query, k=min(self.count, 4 * len(ids)), threads=self._threads)
+                scores, ids = search_index(index, query, k=min(self.count, 4 * len(ids)))
             yield ids
 
     def _find_similar(self, queries: Vectors, *, min_score: float) -> Iterator[Ids]:
         """For each row, ids of all whose score is above `min_score`."""
         index = self._open_index()
-        import_faiss().omp_set_num_threads(self._threads)
+        import_faiss().omp_set_num_threads(min(self._threads, len(queries)))
         limits, _, ids = index.range_search(queries, min_score)
         for start, end in pairwise(limits.tolist()):
             yield ids[start:end]

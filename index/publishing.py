@@ -39,7 +39,6 @@ _LOOSE_SHARDS = 32
 class _Change:
     """From the stored vectors of a base to a version's members: (n,) int64 rising ids."""
 
-    members: Ids
     new: Ids
     deleted: Ids
 
@@ -100,7 +99,7 @@ def write_version(
 def _compare(members: Ids, stored: Sequence[VectorFile]) -> _Change:
     ids = np.sort(np.concatenate([file.ids for file in stored]))
     return _Change(
-        members, np.setdiff1d(members, ids, assume_unique=True), np.setdiff1d(ids, members, assume_unique=True)
+        new=np.setdiff1d(members, ids, assume_unique=True), deleted=np.setdiff1d(ids, members, assume_unique=True)
     )
 
 

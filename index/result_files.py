@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from index.errors import InputError, MissingDependencyError
+from index.errors import InputError
 from index.gallery import Hit
 from index.images import printable_path, valid_text
+from index.tables import import_pyarrow
 
 COLUMNS = ("query", "rank", "id", "score", "label", "path", "source", "metadata")
 _GROUP_ROWS = 1 << 16  # of Parquet, held at once
@@ -53,7 +54,7 @@ def check_results_path(path: Path) -> None:
     if not os.access(path.parent, os.W_OK | os.X_OK):
         raise InputError(f"{shown}: permission denied; its folder cannot be written")
     if path.suffix.lower() == ".parquet":
-        _import_pyarrow()
+        import_pyarrow("writing Parquet")
 
 
 @contextmanager
@@ -145,7 +146,7 @@ class _LinesWriter:
 
 class _ParquetWriter:
     def __init__(self, file: IO[bytes]) -> None:
-        pyarrow = _import_pyarrow()
+        pyarrow = import_pyarrow("writing Parquet")
         text, whole = pyarrow.string(), pyarrow.int64()
         kinds = (text, whole, whole, pyarrow.float32(), text, text, text, text)
         self._schema = pyarrow.schema(list(zip(COLUMNS, kinds, strict=True)))
@@ -173,15 +174,6 @@ class _ParquetWriter:
     def discard(self) -> None:
         with suppress(OSError):
             self._writer.close()
-
-
-def _import_pyarrow() -> Any:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise MissingDependencyError(package="pyarrow", extra="parquet", purpose="writing Parquet") from error
-    return pyarrow
 
 
 _KINDS: dict[str, Callable[[IO[bytes]], _Writer]] = {

@@ -15,6 +15,7 @@ import click
 
 from index.ahead import usable_cores
 from index.console import emit, output_options, progress_bar
+from index.progress import no_progress
 from index.text_table import align
 
 if TYPE_CHECKING:
@@ -232,7 +233,7 @@ def _progress(request: _Request, *, visible: bool) -> Iterator[Progress]:
     from index.queries import count_queries
 
     if not visible or not sys.stderr.isatty():
-        yield lambda done, total: None
+        yield no_progress
         return
     with progress_bar("Searching", unit="queries") as report:
         expected = count_queries(request.queries, ids=request.ids)

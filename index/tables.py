@@ -135,15 +135,25 @@ def _as_number(text: str) -> str | int | float:
     return int(text) if int(text) in _INT64 else text
 
 
-def _read_parquet(path: Path, *, required: Sequence[str], metadata: bool) -> Iterator[TableRow]:
+def import_pyarrow(purpose: str) -> Any:
+    """The pyarrow module, with its part for Parquet.
+
+    Raises:
+        MissingDependencyError: it is not installed.
+    """
     try:
         import pyarrow
-        from pyarrow import parquet
+        import pyarrow.parquet
     except ImportError as error:
-        raise MissingDependencyError(package="pyarrow", extra="parquet", purpose="reading Parquet") from error
+        raise MissingDependencyError(package="pyarrow", extra="parquet", purpose=purpose) from error
+    return pyarrow
+
+
+def _read_parquet(path: Path, *, required: Sequence[str], metadata: bool) -> Iterator[TableRow]:
+    pyarrow = import_pyarrow("reading Parquet")
     shown = printable_path(str(path))
     try:
-        with parquet.ParquetFile(path) as file:
+        with pyarrow.parquet.ParquetFile(path) as file:
             schema = file.schema_arrow
             if not _has_columns(schema.names, required):
                 raise InputError(f"{shown}: expected the columns {','.join(required)}; found {schema.names}")

@@ -19,7 +19,7 @@ from index.gallery import Gallery, find_version
 from index.images import valid_text
 from index.items import Place
 from index.pipeline import EmbeddedItem, embed_items
-from index.progress import Progress
+from index.progress import Progress, no_progress
 from index.versions import MODEL_NAME, Manifest, Version, check_file, hold_version
 
 MIN_COSINE = 0.9999  # of the stored vector and the one made again, maybe on another machine
@@ -53,8 +53,8 @@ def verify_gallery(
     *,
     sample: int = 16,
     seed: int | None = None,
-    progress: Progress | None = None,
-    embedding: Progress | None = None,
+    progress: Progress = no_progress,
+    embedding: Progress = no_progress,
 ) -> VerifyReport:
     """Check the current version of a gallery.
 
@@ -77,7 +77,7 @@ def verify_gallery(
         return VerifyReport(shown, version.name, problems=[str(error)])
     held = hold_version(version.folder)
     try:
-        problems = list(_check_files(version, manifest, progress or _ignore))
+        problems = list(_check_files(version, manifest, progress))
     finally:
         os.close(held)
     notes, compared = [], 0
@@ -87,7 +87,7 @@ def verify_gallery(
             chosen = _choose(gallery, sample=sample, seed=seed)
             problems += _compare_parts(gallery)
             problems += _search_members(gallery, chosen)
-            for item, row, place in _embed_again(gallery, chosen, embedding or _ignore):
+            for item, row, place in _embed_again(gallery, chosen, embedding):
                 if change := _find_change(item, row):
                     notes.append(f"{place.name}: {change}")
                     continue
@@ -97,10 +97,6 @@ def verify_gallery(
     except GalleryError as error:
         problems.append(str(error))
     return VerifyReport(shown, version.name, len(manifest.files), compared, problems, notes)
-
-
-def _ignore(done: int, total: int) -> None:
-    """Progress that nobody wants to see."""
 
 
 def _check_files(version: Version, manifest: Manifest, progress: Progress) -> Iterator[str]:

@@ -293,11 +293,17 @@ def remove_durably(path: Path) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary path to write; at the end it is synced and takes the place of `path` in one step."""
+    """A temporary path to write; at the end it is synced and takes the place of `path` in one step.
+
+    After an error nothing is left of it.
+    """
     temporary = path.with_name(path.name + ".tmp")
-    yield temporary
-    _sync(temporary)
-    temporary.replace(path)
+    try:
+        yield temporary
+        _sync(temporary)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
     _sync(path.parent)
 
 

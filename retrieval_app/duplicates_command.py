@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
-from index.console import build_config, config_options, emit, output_options, progress_bars
+from index.console import build_config, config_options, emit, output_options, progress_bars, refuse_unused
 from index.duplicate_config import DuplicateConfig
 
 _PATH = click.Path(path_type=Path)
@@ -41,7 +40,10 @@ def duplicates(gallery: Path, out: Path, kind: str, limit: int, as_json: bool, *
       retrieval duplicates gallery --out duplicates --kind exact --json
     """
     if kind == "exact":
-        _refuse_limits()
+        limits = (field.name for field in fields(DuplicateConfig))
+        refuse_unused(
+            click.get_current_context(), *limits, needs="--kind near: equal files are equal in everything"
+        )
     from index.gallery import Gallery
     from retrieval_app.duplicates_page import write_duplicates_page
     from retrieval_app.duplicates_report import (
@@ -63,14 +65,3 @@ def duplicates(gallery: Path, out: Path, kind: str, limit: int, as_json: bool, *
         shown = write_duplicates_page(report, page, limit=limit, progress=begin("page", unit="groups"))
     document = describe_report(report) | {"kind": kind, "shown": shown, "files": [str(table), str(page)]}
     emit(document, as_json=as_json, text=format_report(report, out=out, shown=shown))
-
-
-def _refuse_limits() -> None:
-    """Limits that would do nothing are a misunderstanding: the groups would not be those asked for."""
-    context = click.get_current_context()
-    for field in fields(DuplicateConfig):
-        if context.get_parameter_source(field.name) is not ParameterSource.DEFAULT:
-            flag = f"--{field.name.replace('_', '-')}"
-            raise click.UsageError(
-                f"{flag} goes with --kind near: equal files are equal in everything", ctx=context
-            )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from index.errors import InputError
 from index.gallery import Gallery, GalleryImage
 from index.images import decode_image, printable_path
 from index.items import Place
+from index.versions import replacing
 
 TILE = 160
 GAP = 12
@@ -122,9 +122,8 @@ def draw_sheet(tiles: Sequence[Tile], out: Path, *, columns: int, title: str) ->
         sheet.paste(image, (left + (TILE - image.width) // 2, top + (TILE - image.height) // 2))
         for line, text in enumerate(tile.caption):
             draw.text((left, top + TILE + 2 + 18 * line), _fit(text, font), fill=QUERY, font=font)
-    temporary = out.with_name(out.name + ".partial")
-    sheet.save(temporary, format="PNG")
-    os.replace(temporary, out)
+    with replacing(out) as temporary:
+        sheet.save(temporary, format="PNG")
 
 
 def _fit(text: str, font: ImageFont.ImageFont | ImageFont.FreeTypeFont) -> str:
