@@ -20,7 +20,10 @@ import click
 
 from index.errors import RetrievalError
 
-PACKAGES = ("torch", "torchvision", "faiss-cpu", "faiss-gpu", "onnxruntime", "onnxruntime-gpu", "numpy", "pillow")
+PACKAGES = (
+    "torch", "torchvision", "faiss-cpu", "faiss-gpu", "hnswlib", "usearch", "onnxruntime", "onnxruntime-gpu", "numpy",
+    "pillow",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

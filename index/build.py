@@ -1,15 +1,12 @@
-"""The commands that write a gallery: build, add, update, remove, compact; what was stopped is continued."""
+"""The commands that say which images are in a gallery: build, add, update, remove; what was stopped is continued."""
 
 from __future__ import annotations
 
 import json
-import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, distribution
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -17,53 +14,20 @@ from typing import Any
 from index.assigned_labels import AssignedLabels
 from index.build_config import BuildConfig as BuildConfig
 from index.catalog_writer import CatalogWriter, write_catalog
+from index.changes import BuildReport as BuildReport
+from index.changes import open_workspace, run_change
 from index.duplicate_config import DuplicateConfig
 from index.embedder import Embedder
-from index.errors import GalleryError, GalleryMismatchError, InputError, RetrievalError
-from index.flat_index import import_faiss
+from index.errors import GalleryError, GalleryMismatchError, InputError
 from index.images import printable_path
+from index.index_config import INDEX_SETTING, IndexConfig
 from index.progress import BeginStep, Progress, no_progress, no_steps
 from index.scanning import find_parts, scan_parts, scan_sources
 from index.selection import Selection
-from index.settling import settle
 from index.source_moves import check_emptied, check_folders, forget_source, list_locations, move_sources
 from index.sources import Source, find_source
-from index.versions import lock_gallery, looks_like_gallery, remove_old_versions
-from index.workspace import Workspace, find_model
-
-logger = logging.getLogger(__name__)
-
-_RIVALS = (("faiss-cpu", "faiss-gpu"), ("onnxruntime", "onnxruntime-gpu"))
-
-
-@dataclass(frozen=True, slots=True)
-class BuildReport:
-    """What a command did to a gallery.
-
-    `found`, `indexed`, `duplicate`, `skipped` and `skipped_by_reason` count the whole version: the first is the sum of
-    the next three. `new_images` were embedded by this run, `moved` found in another place, `vanished` not found any
-    more, `removed` taken out; `changed` tells whether there is a new version. `seconds` is the whole run,
-    `images_per_second` counts new images.
-    """
-
-    gallery: str
-    version: str
-    changed: bool
-    found: int
-    indexed: int
-    duplicate: int
-    skipped: int
-    skipped_by_reason: dict[str, int]
-    new_images: int
-    moved: int
-    vanished: int
-    removed: int
-    seconds: float
-    images_per_second: float
-
-    def to_json(self) -> dict[str, Any]:
-        """The document that the command prints with `--json`."""
-        return asdict(self)
+from index.versions import looks_like_gallery
+from index.workspace import Workspace
 
 
 def build_gallery(
@@ -74,6 +38,7 @@ def build_gallery(
     labels_file: Path | None = None,
     dedup: str = "off",
     duplicates: DuplicateConfig | None = None,
+    index: Mapping[str, Any] | None = None,
     config: BuildConfig | None = None,
     progress: Progress = no_progress,
     begin_step: BeginStep = no_steps,
@@ -90,6 +55,7 @@ def build_gallery(
         labels_file: CSV or Parquet of `path,label`, which goes before other labels; items without a row have none.
         dedup: `off`, or which repetitions are set aside: `exact` ones, or `near` ones too.
         duplicates: what counts as near.
+        index: fields of `IndexConfig` that are other from now on; the gallery remembers the rest.
         config: see `BuildConfig`.
         progress: called with (done, total) items to embed.
         begin_step: called when any other step begins that may take long.
@@ -123,6 +89,8 @@ def build_gallery(
         if {name: catalog.setting(name) for name in repeats} != repeats:
             catalog.release_all_duplicates()
         catalog.set(settings)
+        remembered = IndexConfig.from_text(catalog.setting(INDEX_SETTING))
+        catalog.set({INDEX_SETTING: replace(remembered, **(index or {})).to_text()})
         numbers = catalog.add_sources(given)
         catalog.record_scan(
             scan_sources(catalog, numbers, labels=labels, progress=begin_step("Scanning")),
@@ -132,9 +100,9 @@ def build_gallery(
         if labels is not None:
             labels.check_used()
 
-    with _writing(gallery, embedder=embedder) as work:
+    with open_workspace(gallery, embedder=embedder) as work:
         _check_sources(work, given)
-        return _run(work, change, config=config, progress=progress, begin_step=begin_step, start=start)
+        return run_change(work, change, config=config, progress=progress, begin_step=begin_step, start=start)
 
 
 def add_to_gallery(
@@ -166,8 +134,8 @@ def add_to_gallery(
         )
         catalog.record_scan(found, scanned=numbers, restore=True)
 
-    with _writing(gallery) as work:
-        return _run(work, change, config=config, progress=progress, begin_step=begin_step, start=start)
+    with open_workspace(gallery) as work:
+        return run_change(work, change, config=config, progress=progress, begin_step=begin_step, start=start)
 
 
 def update_gallery(
@@ -207,8 +175,8 @@ def update_gallery(
         catalog.record_scan(found, scanned=numbers, restore=False)
         check_emptied(catalog)
 
-    with _writing(gallery) as work:
-        return _run(work, change, config=config, progress=progress, begin_step=begin_step, start=start)
+    with open_workspace(gallery) as work:
+        return run_change(work, change, config=config, progress=progress, begin_step=begin_step, start=start)
 
 
 def remove_from_gallery(
@@ -243,99 +211,8 @@ def remove_from_gallery(
             )
         return removed
 
-    with _writing(gallery) as work:
-        return _run(work, change, config=config, progress=progress, begin_step=begin_step, start=start)
-
-
-def compact_gallery(gallery: Path, *, begin_step: BeginStep = no_steps) -> BuildReport:
-    """Write the current version anew: one index over all members, and no room for what is none any more.
-
-    Raises:
-        GalleryError: as `build_gallery`.
-    """
-    start = time.perf_counter()
-    with _writing(gallery) as work:
-        return _run(work, None, begin_step=begin_step, start=start, compact=True)
-
-
-@contextmanager
-def _writing(gallery: Path, *, embedder: Embedder | None = None) -> Iterator[Workspace]:
-    """The gallery's workspace, opened under its lock; trouble with the disk becomes a GalleryError."""
-    shown = printable_path(str(gallery))
-    import_faiss()
-    _warn_of_rivals()
-    if not gallery.is_dir():
-        raise GalleryError(shown, "no such gallery; make one with `retrieval index build MODEL SOURCE --out`")
-    with lock_gallery(gallery):
-        try:
-            work = Workspace(gallery.resolve(), embedder=embedder or Embedder(find_model(gallery), threads=1))
-            work.open()
-            yield work
-        except OSError as error:
-            advice = "what is done is kept; mend the cause and run the same command again"
-            raise GalleryError(shown, f"{error}; {advice}") from error
-
-
-def _run(
-    work: Workspace,
-    change: Callable[[CatalogWriter], int | None] | None,
-    *,
-    start: float,
-    config: BuildConfig | None = None,
-    progress: Progress = no_progress,
-    begin_step: BeginStep = no_steps,
-    compact: bool = False,
-) -> BuildReport:
-    """Change the catalogue in one step, settle what is pending, and publish; a change may tell what it removed."""
-    removed = None
-    with write_catalog(work.catalog_path) as catalog:
-        if change is not None:
-            try:
-                with catalog.transaction():
-                    removed = change(catalog)
-            except RetrievalError:
-                if work.is_new:  # nothing was begun, so nothing is left to be finished
-                    work.remove()
-                raise
-        settled = settle(work, catalog, config=config or BuildConfig(), progress=progress, begin_step=begin_step)
-        indexed, reasons = catalog.count("indexed"), catalog.skipped_by_reason()
-        if not indexed:
-            _refuse_empty(work, reasons)
-        previous = work.base
-        changed = compact or work.has_changed(catalog)
-        if changed or previous is None:
-            writing = begin_step("Writing")
-            writing(0, 0)
-            version = work.publish(catalog, compact=compact).name
-            writing(1, 1)
-        else:
-            version = previous.name
-        counts = {"indexed": indexed, "duplicate": catalog.count("duplicate"), "skipped": sum(reasons.values())}
-    work.remove()
-    remove_old_versions(work.gallery, current=version, previous=previous.name if previous and changed else None)
-    seconds = time.perf_counter() - start
-    return BuildReport(
-        gallery=str(work.gallery),
-        version=version,
-        changed=changed,
-        found=sum(counts.values()),
-        **counts,
-        skipped_by_reason=reasons,
-        new_images=settled.embedded,
-        moved=settled.moved,
-        vanished=settled.vanished,
-        removed=removed or 0,
-        seconds=seconds,
-        images_per_second=settled.embedded / seconds,
-    )
-
-
-def _refuse_empty(work: Workspace, reasons: Mapping[str, int]) -> None:
-    """Raise InputError: a gallery of no image is never published; the version before stays."""
-    work.remove()
-    found = ", ".join(f"{count} {reason}" for reason, count in reasons.items()) or "there are no files"
-    shown = printable_path(str(work.gallery))
-    raise InputError(f"{shown}: no usable image in its sources: {found}")
+    with open_workspace(gallery) as work:
+        return run_change(work, change, config=config, progress=progress, begin_step=begin_step, start=start)
 
 
 def _check_out(out: Path, *, sources: Sequence[Source]) -> Path:
@@ -392,18 +269,3 @@ def _read_labels(catalog: CatalogWriter) -> AssignedLabels | None:
             "back, or run `retrieval index build` with another one, or without --labels"
         )
     return AssignedLabels(labels_file)
-
-
-def _warn_of_rivals() -> None:
-    """Say where two packages that overwrite each other's files are both installed."""
-    for names in _RIVALS:
-        if all(map(_is_installed, names)):
-            logger.warning("both %s and %s are installed; uninstall both, then install one of them", *names)
-
-
-def _is_installed(name: str) -> bool:
-    try:
-        distribution(name)
-    except PackageNotFoundError:
-        return False
-    return True

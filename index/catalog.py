@@ -8,7 +8,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ import numpy.typing as npt
 from index.catalog_schema import MIGRATIONS, read_version
 from index.errors import GalleryDamagedError, GalleryError
 from index.exact import Ids
+from index.filter_columns import check_columns
+from index.filters import Filter
 from index.images import printable_path
 from index.items import Place, locate
 from index.sources import Source
@@ -120,18 +122,32 @@ class Catalog:
         self._connection = connection
 
     def rows(
-        self, *, status: str | None = None, label: str | None = None, after: int = -1, limit: int | None = None
+        self,
+        *,
+        status: str | None = None,
+        label: str | None = None,
+        where: Filter | None = None,
+        after: int = -1,
+        limit: int | None = None,
     ) -> Iterator[CatalogRow]:
-        """Rows in id order, of one status and label where given, from the first id above `after`; at most `limit`.
+        """Rows in id order, of one status, label and filter where given, from the first id above `after`.
 
-        Rows may be written meanwhile.
+        They are at most `limit`; rows may be written meanwhile.
+
+        Raises:
+            InputError: the filter names metadata that no row has.
         """
-        wanted, values = ["id > ?"], [] if status is None else [status]
+        wanted, values = ["id > ?"], list[str | bytes]()
         if status is not None:
             wanted.append("status = ?")
+            values.append(status)
         if label is not None:
             wanted.append("label = ?")
             values.append(label)
+        if where is not None:
+            check_columns(where, self._connection)
+            wanted.append(where.sql)
+            values += where.values
         query = f"SELECT {COLUMNS} FROM images WHERE {' AND '.join(wanted)} ORDER BY id LIMIT ?"
         left = limit
         while left is None or left > 0:
@@ -168,6 +184,19 @@ class Catalog:
         """Ids of the indexed rows in rising order."""
         query = "SELECT id FROM images WHERE status = 'indexed' ORDER BY id"
         return [row[0] for row in self._connection.execute(query)]
+
+    def matching_ids(self, where: Filter, *, status: str | None = "indexed") -> Ids:
+        """(N,) int64 ids of the rows that a filter keeps, of one status or of any, in rising order.
+
+        Raises:
+            InputError: the filter names metadata that no row has.
+        """
+        check_columns(where, self._connection)
+        # The plus keeps SQLite from the index by status, which nearly all rows are in; one by label helps.
+        wanted, values = ("", ()) if status is None else ("+status = ? AND ", (status,))
+        query = f"SELECT id FROM images WHERE {wanted}{where.sql} ORDER BY id"
+        rows = self._connection.execute(query, (*values, *where.values))
+        return np.fromiter(chain.from_iterable(rows), dtype=np.int64)
 
     def fingerprints(self) -> Fingerprints:
         """What duplicates are found by, of the indexed rows in rising order of ids."""

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import asdict, fields
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,23 +11,27 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from index.build_config import DEDUP, BuildConfig
+from index.build_text import describe_build, indexing_bars
 from index.console import (
     GroupedCommand,
     NumberList,
     build_config,
     config_options,
     emit,
+    is_given,
     output_options,
-    progress_bars,
     refuse_unused,
+    where_option,
 )
 from index.duplicate_config import DuplicateConfig
+from index.index_config import IndexConfig
 from index.inspect_cli import export_vectors, info, list_items, verify
+from index.reindex_cli import compact, tune
 from index.text_table import align
 
 if TYPE_CHECKING:
     from index.build import BuildReport
-    from index.progress import BeginStep, Progress
+    from index.filters import Filter
 
 _PATH = click.Path(path_type=Path, readable=False)  # what cannot be read gets our own message
 
@@ -42,15 +44,8 @@ def index_group() -> None:
     """
 
 
-for _command in (info, list_items, verify, export_vectors):
+for _command in (compact, tune, info, list_items, verify, export_vectors):
     index_group.add_command(_command)
-
-
-@contextmanager
-def indexing_bars() -> Iterator[tuple[Progress, BeginStep]]:
-    """Bars for a writing command: that of embedding, and one for any other step from its first report on."""
-    with progress_bars() as begin:
-        yield begin("Indexing", unit="images"), lambda name: begin(name, unit="items")
 
 
 def _strict_option(command: Any) -> Any:
@@ -78,7 +73,7 @@ def _strict_option(command: Any) -> Any:
     help="Set images aside that repeat another one: the same bytes, or nearly the same picture too.",
 )
 @_strict_option
-@config_options(BuildConfig, DuplicateConfig)
+@config_options(BuildConfig, IndexConfig, DuplicateConfig)
 @output_options
 @click.pass_context
 def build(
@@ -115,6 +110,8 @@ def build(
     if dedup != "near":
         refuse_unused(context, *(field.name for field in fields(DuplicateConfig)), needs="--dedup near")
     config, duplicates = build_config(BuildConfig, options), build_config(DuplicateConfig, options)
+    index = asdict(build_config(IndexConfig, options))
+    index = {name: value for name, value in index.items() if is_given(context, name)}
     with indexing_bars() as (progress, begin_step):
         report = build_gallery(
             model_path=model,
@@ -123,6 +120,7 @@ def build(
             labels_file=labels_file,
             dedup=dedup,
             duplicates=duplicates,
+            index=index,
             config=config,
             progress=progress,
             begin_step=begin_step,
@@ -233,6 +231,7 @@ def _split_roots(texts: tuple[str, ...]) -> dict[str | None, Path]:
     metavar="NAME=VALUE",
     help="Images with this metadata. Can be repeated: all must hold.",
 )
+@where_option("Images that fulfil this.")
 @click.option(
     "--source", "sources", multiple=True, metavar="SOURCE", help="A whole source, which is then forgotten."
 )
@@ -245,6 +244,7 @@ def remove(
     ids: tuple[tuple[int, ...], ...],
     labels: tuple[str, ...],
     metadata: tuple[str, ...],
+    where: Filter | None,
     sources: tuple[str, ...],
     dry_run: bool,
     as_json: bool,
@@ -261,6 +261,7 @@ def remove(
       retrieval index remove gallery --id 12,40
       retrieval index remove gallery --label skip --dry-run
       retrieval index remove gallery --metadata shop=example.com
+      retrieval index remove gallery --where "label = 'shoes' AND price >= 100" --dry-run
     """
     from index.build import remove_from_gallery
     from index.selection import Selection
@@ -269,8 +270,8 @@ def remove(
     if len(labels) > 1:
         raise click.UsageError("--label can be given once")
     numbers, label = tuple(chain.from_iterable(ids)), labels[0] if labels else None
-    is_selective = bool(paths or numbers or pairs or labels)
-    selection = Selection(paths, numbers, label, pairs) if is_selective or not sources else None
+    is_selective = bool(paths or numbers or pairs or labels or where)
+    selection = Selection(paths, numbers, label, pairs, where) if is_selective or not sources else None
     if dry_run:
         _list_selected(gallery, selection, sources, as_json=as_json)
         return
@@ -312,50 +313,7 @@ def _list_selected(gallery: Path, selection: Any, forgotten: tuple[str, ...], *,
     emit({"selected": document}, as_json=as_json, text=text)
 
 
-@index_group.command(name="compact")
-@click.argument("gallery", type=_PATH)
-@output_options
-def compact(*, gallery: Path, as_json: bool) -> None:
-    """Write GALLERY anew without the room of removed images: one index over all that is left.
-
-    Small additions and removals are kept beside the index, and are folded in by themselves when they are many; this
-    does it now.
-
-    \b
-    Examples:
-      retrieval index compact gallery
-    """
-    from index.build import compact_gallery
-
-    with indexing_bars() as (_, begin_step):
-        report = compact_gallery(gallery, begin_step=begin_step)
-    emit(report.to_json(), as_json=as_json, text=describe_build(report, out=gallery))
-
-
 def _finish(context: click.Context, report: BuildReport, gallery: Path, *, as_json: bool, strict: bool) -> None:
     emit(report.to_json(), as_json=as_json, text=describe_build(report, out=gallery))
     if strict and report.skipped:
         context.exit(1)
-
-
-def describe_build(report: BuildReport, *, out: Path) -> str:
-    """What a command did, in lines for people."""
-    from index.images import REASONS, printable_path
-
-    shown = printable_path(str(out))
-    state = "built" if report.changed else "already up to date:"
-    lines = [f"{shown}: {state} version {report.version}, {report.indexed:,} images"]
-    if report.new_images:
-        lines[0] += f", {report.new_images:,} new at {report.images_per_second:,.0f} images/s"
-    changes = {"found in another place": report.moved, "vanished": report.vanished, "removed": report.removed}
-    lines += [f"  {count:,} {what}" for what, count in changes.items() if count]
-    if report.skipped or report.duplicate:
-        lines.append(
-            f"{report.found:,} found = {report.indexed:,} indexed + {report.duplicate:,} duplicates "
-            f"+ {report.skipped:,} skipped"
-        )
-    if report.skipped:
-        rows = [(f"{count:,}", reason, REASONS[reason]) for reason, count in report.skipped_by_reason.items()]
-        lines += ["  " + line for line in align(rows, right={0})]
-        lines.append(f"list them: retrieval index list {shown} --status skipped")
-    return "\n".join(lines)

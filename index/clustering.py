@@ -6,7 +6,7 @@ import numpy as np
 
 from index.errors import InputError
 from index.exact import Floats
-from index.flat_index import import_faiss
+from index.faiss_library import import_faiss
 from index.metrics import UNLABELLED, Labels
 
 _ROUNDS = 20  # of k-means, as in the metric-learning literature

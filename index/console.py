@@ -8,12 +8,15 @@ import types
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, fields, is_dataclass
-from typing import Any, Protocol, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, get_args, get_origin, get_type_hints
 
 import click
 
 from index.errors import InputError
 from index.progress import Progress
+
+if TYPE_CHECKING:
+    from index.filters import Filter
 
 Config = TypeVar("Config")
 Command = Callable[..., Any]
@@ -31,6 +34,29 @@ def _note_debug(context: click.Context, _: click.Parameter, value: bool) -> bool
     if value:
         context.find_root().ensure_object(dict)["debug"] = True
     return value
+
+
+def where_option(use: str) -> Callable[[Command], Command]:
+    """Add `--where`, passed on as a `Filter` or None; `use` says in its help what the filter is for."""
+    language = (
+        "Columns are label, path, source, id and any metadata; there are AND, OR, NOT, IN, LIKE, BETWEEN and IS NULL. "
+        "Missing metadata fulfils nothing but IS NULL. For example: --where \"label IN ('shoes', 'hats') "
+        'AND price < 20"'
+    )
+    return click.option(
+        "--where", multiple=True, callback=_parse_where, metavar="FILTER", help=f"{use} {language}"
+    )
+
+
+def _parse_where(context: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> Filter | None:
+    from index.filters import parse_filter
+
+    if len(texts) > 1:
+        raise click.BadParameter("it can be given once; join conditions with AND", ctx=context, param=param)
+    try:
+        return parse_filter(texts[0]) if texts else None
+    except InputError as error:
+        raise click.BadParameter(str(error), ctx=context, param=param) from error
 
 
 def config_options(*classes: type) -> Callable[[Command], Command]:
@@ -115,6 +141,11 @@ def build_config(config: type[Config], values: Mapping[str, Any]) -> Config:
         raise click.UsageError(str(error), ctx=click.get_current_context(silent=True)) from error
 
 
+def is_given(context: click.Context, name: str) -> bool:
+    """Whether an option was given."""
+    return context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+
+
 def refuse_unused(context: click.Context, *names: str, needs: str) -> None:
     """Options that were given and would do nothing are a misunderstanding: the result would not be what was asked for.
 
@@ -122,7 +153,7 @@ def refuse_unused(context: click.Context, *names: str, needs: str) -> None:
         click.UsageError: one of the names was given.
     """
     for name in names:
-        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+        if is_given(context, name):
             raise click.UsageError(f"--{name.replace('_', '-')} goes with {needs}", ctx=context)
 
 

@@ -9,7 +9,6 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +18,16 @@ from index.archive_members import read_place
 from index.catalog import Catalog, CatalogRow, read_catalog
 from index.embedder import Embedder, Vectors
 from index.errors import GalleryDamagedError, GalleryError, GalleryMismatchError, InputError, ModelFileError
-from index.exact import NO_ID, Floats, Ids, search
-from index.flat_index import amend_index, import_faiss, read_index, search_index
+from index.exact import NO_ID, Floats, Ids
+from index.filters import Filter
 from index.images import printable_path, valid_text
 from index.items import Place
 from index.metrics import UNLABELLED, Labels
 from index.model_file import hash_file
 from index.sources import Source
-from index.vectors import VectorRows, gather_rows, read_deleted, read_shards
+from index.stored_rows import RowSet
+from index.vector_search import VectorSearch
+from index.vectors import VectorRows, gather_rows, read_ids, read_shards
 from index.versions import (
     CATALOG_NAME,
     DELETED_NAME,
@@ -41,8 +42,7 @@ from index.versions import (
 )
 
 _HOLD_ATTEMPTS = 5
-_SPARE_CANDIDATES = 16
-_SCORE_NOISE = 1e-5  # bound on what the order of a float32 sum changes in a product of unit vectors
+_REMEMBERED_FILTERS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,9 @@ class Gallery:
         self._threads = threads
         self._root = version.folder
         self.shards: list[VectorRows] = read_shards(self._root)
-        self._deleted = read_deleted(self._root) if DELETED_NAME in manifest.files else np.empty(0, dtype=np.int64)
+        self._deleted = (
+            read_ids(self._root / DELETED_NAME) if DELETED_NAME in manifest.files else np.empty(0, dtype=np.int64)
+        )
         stored = np.concatenate([rows.ids for rows in self.shards])
         self.ids: Ids = np.setdiff1d(stored, self._deleted, assume_unique=True)
         self.count = len(self.ids)
@@ -121,7 +123,8 @@ class Gallery:
         self.roots = {number: valid_text(str(source.root)) for number, source in self.sources.items()}
         self._lock = threading.Lock()
         self._embedder: Embedder | None = None
-        self._index: Any = None
+        self._search: VectorSearch | None = None
+        self._kept: dict[Filter, RowSet] = {}
 
     @classmethod
     def open(cls, path: Path, *, model_path: Path | None = None, threads: int = 1) -> Gallery:
@@ -188,17 +191,20 @@ class Gallery:
         k: int | None = 10,
         min_score: float | None = None,
         exclude_id: int | None = None,
+        where: Filter | None = None,
     ) -> list[Hit]:
         """The k members most similar to a (D,) float32 unit vector, best first; ties go to the smaller id.
 
-        Fewer are returned where the gallery holds fewer, or fewer have a similarity of at least `min_score`. With
-        `min_score`, k may be None: all that are similar enough are wanted. `exclude_id` is never returned.
+        Fewer are returned where the gallery holds fewer that the filter keeps, or fewer have a similarity of at least
+        `min_score`. With `min_score`, k may be None: all that are similar enough are wanted, and are looked for
+        exactly. `exclude_id` is never returned.
 
         Raises:
-            InputError: k is below 1, `min_score` is no number, or the vector has another width or is not finite.
+            InputError: k is below 1, `min_score` is no number, the vector has another width or is not finite, or the
+                filter names metadata that no image has.
         """
         excluded = None if exclude_id is None else np.array([exclude_id], dtype=np.int64)
-        return self.search_many(vector[None], k=k, min_score=min_score, exclude_ids=excluded)[0]
+        return self.search_many(vector[None], k=k, min_score=min_score, exclude_ids=excluded, where=where)[0]
 
     def search_many(
         self,
@@ -207,6 +213,7 @@ class Gallery:
         k: int | None = 10,
         min_score: float | None = None,
         exclude_ids: Ids | None = None,
+        where: Filter | None = None,
     ) -> list[list[Hit]]:
         """What `search` answers to each row of (Q, D) float32 unit vectors, sooner than one by one.
 
@@ -222,22 +229,25 @@ class Gallery:
             raise InputError(f"min_score must be a finite number, got {min_score}")
         if vectors.shape[1:] != (dim,) or not np.isfinite(vectors).all():
             raise InputError(f"a query must be {dim} finite numbers, got shape {vectors.shape[1:]}")
-        queries = np.ascontiguousarray(vectors, dtype=np.float32)
-        if k is None:
-            candidates = self._find_similar(queries, min_score=float(min_score or 0) - _SCORE_NOISE)
-        else:
-            candidates = self._find_candidates(queries, count=min(self.count, k + (exclude_ids is not None)))
+        if not len(vectors):
+            return []
+        search, allowed = self._open_search(), None if where is None else self._keep(where)
         ranked: list[tuple[Floats, Ids]] = []
-        for row, near in enumerate(candidates):
-            scores, ids = search(
-                queries[row : row + 1],
-                gather_rows(near, self.shards, embedding_dim=dim),
-                k=max(1, len(near) if k is None else min(k, len(near))),
-                gallery_ids=near,
-                query_ids=None if exclude_ids is None else exclude_ids[row : row + 1],
+        if k is None:
+            ranked = search.search_above(
+                vectors, min_score=float(min_score or 0), allowed=allowed, exclude_ids=exclude_ids
             )
-            wanted = (ids[0] != NO_ID) & (min_score is None or scores[0] >= min_score)
-            ranked.append((scores[0][wanted], ids[0][wanted]))
+        else:
+            block_scores, block_ids = search.search(
+                vectors,
+                k=min(k, self.count),
+                allowed=allowed,
+                exclude_ids=exclude_ids,
+                threads=self._threads,
+            )
+            for scores, ids in zip(block_scores, block_ids, strict=True):
+                wanted = (ids != NO_ID) & (min_score is None or scores >= min_score)
+                ranked.append((scores[wanted], ids[wanted]))
         return self._describe_hits(ranked)
 
     def image(self, image_id: int) -> GalleryImage:
@@ -338,35 +348,28 @@ class Gallery:
                 advice="leave the model out to use the gallery's own, or build a gallery with this one",
             )
 
-    def _open_index(self) -> Any:
+    def _open_search(self) -> VectorSearch:
         with self._lock:
-            if self._index is None:
-                check_file(self._root, INDEX_NAME, self.manifest, contents=True)
-                held = self.manifest.index["shards"]
-                count = sum(len(rows.ids) for rows in self.shards[:held])
-                index = read_index(self._root / INDEX_NAME, embedding_dim=self.manifest.embedding_dim, count=count)
-                amend_index(index, added=self.shards[held:], deleted=self._deleted)
-                self._index = index
-            return self._index
+            if self._search is None:
+                if INDEX_NAME in self.manifest.files:
+                    check_file(self._root, INDEX_NAME, self.manifest, contents=True)
+                self._search = VectorSearch.open(
+                    self.shards, folder=self._root, described=self.manifest.index, deleted=self._deleted
+                )
+            return self._search
 
-    def _find_candidates(self, queries: Vectors, *, count: int) -> Iterator[Ids]:
-        """For each row, ids of at least the `count` nearest and of all that may tie with the last of them."""
-        index, first = self._open_index(), min(self.count, count + _SPARE_CANDIDATES)
-        threads = min(self._threads, len(queries))  # more would wait for each other longer than they work
-        import_faiss().omp_set_num_threads(threads)  # of the calling thread
-        block_scores, block_ids = index.search(queries, first)
-        for query, scores, ids in zip(queries, block_scores, block_ids, strict=True):
-            while len(ids) < self.count and scores[-1] >= scores[count - 1] - _SCORE_NOISE:
-                scores, ids = search_index(index, query, k=min(self.count, 4 * len(ids)))
-            yield ids
-
-    def _find_similar(self, queries: Vectors, *, min_score: float) -> Iterator[Ids]:
-        """For each row, ids of all whose score is above `min_score`."""
-        index = self._open_index()
-        import_faiss().omp_set_num_threads(min(self._threads, len(queries)))
-        limits, _, ids = index.range_search(queries, min_score)
-        for start, end in pairwise(limits.tolist()):
-            yield ids[start:end]
+    def _keep(self, where: Filter) -> RowSet:
+        """The members that a filter keeps; those of the last filters are remembered."""
+        with self._lock:
+            kept = self._kept.pop(where, None)
+        if kept is None:
+            with self.catalog() as catalog:
+                kept = self._open_search().keep(catalog.matching_ids(where))
+        with self._lock:
+            self._kept[where] = kept  # the last one used stands last
+            while len(self._kept) > _REMEMBERED_FILTERS:
+                del self._kept[next(iter(self._kept))]
+        return kept
 
     def _describe_hits(self, ranked: Sequence[tuple[Floats, Ids]]) -> list[list[Hit]]:
         """The results of each query's (scores, ids), with one look into the catalogue."""

@@ -21,6 +21,7 @@ from index.vectors import find_shards
 from index.versions import (
     CATALOG_NAME,
     DELETED_NAME,
+    HELD_OUT_NAME,
     INDEX_NAME,
     MANIFEST_NAME,
     MODEL_NAME,
@@ -30,7 +31,7 @@ from index.versions import (
 )
 
 _LARGEST_LABELS = 5
-# What lies beside the index file is put into it, or taken out, at every opening; below this that is not felt.
+# What lies beside the index is scanned by every search, and what is deleted passed over; below this that is not felt.
 _FELT_ROWS = 1024
 _FELT_SHARE = 0.05
 _METADATA_FIELD = 14  # of an ONNX ModelProto: pairs of a key, 1, and a value, 2
@@ -60,7 +61,7 @@ class GalleryInfo:
         index: as in the manifest.
         disk_bytes: of the `vectors`, `index`, `catalog` and `model`, their `total`, what `each_image` takes without
             the model, and the `whole_folder` with older versions and unfinished work.
-        beside_index: vectors that came after the index file was written.
+        beside_index: vectors that came after the index was built.
         unfinished: None where no command is waiting to be finished.
     """
 
@@ -79,7 +80,7 @@ class GalleryInfo:
 
     @property
     def should_compact(self) -> bool:
-        """Whether so much lies beside the index or is deleted that opening the gallery takes longer for it."""
+        """Whether so much lies beside the index or is deleted that searches take longer for it."""
         loose = self.beside_index + int(self.counts["deleted"])
         return loose >= max(_FELT_ROWS, _FELT_SHARE * int(self.counts["indexed"]))
 
@@ -172,7 +173,13 @@ def _describe_model(version: Version, manifest: Manifest) -> dict[str, Any]:
 
 def _measure(path: Path, manifest: Manifest) -> dict[str, int]:
     parts = {"vectors": 0, "index": 0, "catalog": 0, "model": 0}
-    names = {INDEX_NAME: "index", CATALOG_NAME: "catalog", MODEL_NAME: "model", DELETED_NAME: "index"}
+    names = {
+        INDEX_NAME: "index",
+        CATALOG_NAME: "catalog",
+        MODEL_NAME: "model",
+        DELETED_NAME: "index",
+        HELD_OUT_NAME: "index",
+    }
     for name, described in manifest.files.items():
         parts[names.get(name, "vectors")] += described["bytes"]
     files: dict[tuple[int, int], int] = {}  # versions share files

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
@@ -11,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from index.console import emit, output_options, progress_bar, progress_bars
-from index.text_table import align
+from index.console import emit, output_options, progress_bar, progress_bars, where_option
+from index.text_table import align, command_line, show_bytes
 
 if TYPE_CHECKING:
     from index.catalog import Catalog, CatalogRow
+    from index.filters import Filter
     from index.info import GalleryInfo, Unfinished
 
 _PATH = click.Path(path_type=Path, readable=False)  # what cannot be read gets our own message
 _PAGE_ROWS = 50
-_UNITS = ("bytes", "kB", "MB", "GB", "TB")
 
 
 @click.command(name="info")
@@ -60,6 +59,7 @@ def info(*, gallery: Path, as_json: bool) -> None:
     help="Only images that a search can find, that repeat another one, or that could not be used.",
 )
 @click.option("--label", help="Only images of this label.")
+@where_option("Only images that fulfil this.")
 @click.option(
     "--after",
     type=click.IntRange(min=0, max=2**63 - 1),
@@ -72,7 +72,14 @@ def info(*, gallery: Path, as_json: bool) -> None:
 )
 @output_options
 def list_items(
-    *, gallery: Path, status: str | None, label: str | None, after: int, limit: int, as_json: bool
+    *,
+    gallery: Path,
+    status: str | None,
+    label: str | None,
+    where: Filter | None,
+    after: int,
+    limit: int,
+    as_json: bool,
 ) -> None:
     """List what was found for GALLERY, by page: images indexed, duplicates, and what was skipped with the reason.
 
@@ -81,6 +88,7 @@ def list_items(
       retrieval index list gallery
       retrieval index list gallery --status skipped
       retrieval index list gallery --label cat --after 5000 --json
+      retrieval index list gallery --where "shop = 'a.example' AND price < 20"
     """
     from index.catalog import read_catalog
     from index.gallery import find_version
@@ -90,7 +98,7 @@ def list_items(
     version = find_version(gallery)
     wanted = None if label is None else valid_text(label)  # as the catalogue has it
     with read_catalog(version.folder / CATALOG_NAME) as catalog:
-        rows = list(catalog.rows(status=status, label=wanted, after=after, limit=limit + 1))
+        rows = list(catalog.rows(status=status, label=wanted, where=where, after=after, limit=limit + 1))
         page, following = rows[:limit], rows[limit:]
         items = _describe_rows(page, catalog)
     next_after = page[-1].id if following else None
@@ -102,8 +110,14 @@ def list_items(
     }
     lines = _tabulate(items, status=status) if items else [f"{printable_path(str(gallery))}: no such items"]
     if next_after is not None:
-        options = {"--status": status, "--label": wanted, "--limit": None if limit == _PAGE_ROWS else str(limit)}
-        lines.append(f"more: {_command('list', gallery, {**options, '--after': str(next_after)})}")
+        options = {
+            "--status": status,
+            "--label": wanted,
+            "--where": None if where is None else valid_text(where.text),
+            "--limit": None if limit == _PAGE_ROWS else str(limit),
+            "--after": str(next_after),
+        }
+        lines.append(f"more: {command_line('list', gallery, options)}")
     emit(document, as_json=as_json, text="\n".join(lines))
 
 
@@ -139,7 +153,7 @@ def verify(context: click.Context, /, *, gallery: Path, sample: int, as_json: bo
     found = report.problems or [f"{printable_path(str(gallery))}: {report.files} files match{again}"]
     lines = [*found, *(f"note: {note}" for note in report.notes)]
     if report.notes:
-        lines.append(f"this is no damage; take it over with: {_command('update', gallery)}")
+        lines.append(f"this is no damage; take it over with: {command_line('update', gallery)}")
     emit(report.to_json(), as_json=as_json, text="\n".join(lines))
     if report.problems:
         context.exit(1)
@@ -217,6 +231,7 @@ def _tabulate(items: Sequence[Mapping[str, Any]], *, status: str | None) -> list
 
 def _describe_info(described: GalleryInfo, *, gallery: Path) -> str:
     from index.images import printable_path
+    from index.index_text import describe_index
 
     made = datetime.fromisoformat(described.made).astimezone()
     parts = {
@@ -228,7 +243,7 @@ def _describe_info(described: GalleryInfo, *, gallery: Path) -> str:
         ],
         "labels": _describe_labels(described.labels, images=described.counts["indexed"]),
         "settings": _describe_settings(described.settings),
-        "index": _describe_index(described, gallery=gallery),
+        "index": describe_index(described, gallery=gallery),
         "on disk": _describe_disk(described.disk_bytes),
     }
     if described.unfinished is not None:
@@ -252,7 +267,7 @@ def _describe_counts(counts: Mapping[str, Any], *, gallery: Path) -> list[str]:
     lines = [f"{counts['found']:,} found = {parts}"]
     if counts["skipped"]:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in counts["skipped_by_reason"].items())
-        lines.append(f"skipped: {reasons}; see {_command('list', gallery, {'--status': 'skipped'})}")
+        lines.append(f"skipped: {reasons}; see {command_line('list', gallery, {'--status': 'skipped'})}")
     return lines
 
 
@@ -279,21 +294,10 @@ def _describe_settings(settings: Mapping[str, Any]) -> list[str]:
     return lines if labels is None else [*lines, f"labels from {printable_path(labels)}"]
 
 
-def _describe_index(described: GalleryInfo, *, gallery: Path) -> list[str]:
-    index, deleted = described.index, int(described.counts["deleted"])
-    recall, latency = index["recall_at_10"], index["latency_ms_median"]
-    quality = "exact" if recall == 1 else f"finds {100 * recall:.2f} % of the 10 nearest"
-    lines = [f"{index['type']}, {quality}, {latency:.3g} ms a search when it was made"]
-    if described.beside_index or deleted:
-        advice = f"worth {_command('compact', gallery)}" if described.should_compact else "too few to compact"
-        lines.append(f"vectors beside the index file: {described.beside_index:,}, deleted: {deleted:,}; {advice}")
-    return lines
-
-
 def _describe_disk(disk: Mapping[str, int]) -> list[str]:
-    parts = ", ".join(f"{name} {_show_bytes(disk[name])}" for name in ("vectors", "index", "catalog", "model"))
-    total, whole = _show_bytes(disk["total"]), _show_bytes(disk["whole_folder"])
-    lines = [f"{total}: {parts}; {_show_bytes(disk['each_image'])} an image, the model apart"]
+    parts = ", ".join(f"{name} {show_bytes(disk[name])}" for name in ("vectors", "index", "catalog", "model"))
+    total, whole = show_bytes(disk["total"]), show_bytes(disk["whole_folder"])
+    lines = [f"{total}: {parts}; {show_bytes(disk['each_image'])} an image, the model apart"]
     return (
         lines
         if whole == total
@@ -309,20 +313,5 @@ def _describe_unfinished(unfinished: Unfinished, *, gallery: Path) -> list[str]:
     )
     return [
         f"a command was stopped, or is still at work: {far}",
-        f"if none is at work, this finishes it: {_command('update', gallery)}",
+        f"if none is at work, this finishes it: {command_line('update', gallery)}",
     ]
-
-
-def _show_bytes(count: int) -> str:
-    size, unit = float(count), 0
-    while size >= 999.5 and unit + 1 < len(_UNITS):
-        size, unit = size / 1000, unit + 1
-    return f"{size:.{0 if unit == 0 or size >= 99.5 else 1}f} {_UNITS[unit]}"
-
-
-def _command(name: str, gallery: Path, options: Mapping[str, str | None] | None = None) -> str:
-    """A command line to copy."""
-    from index.images import printable_path
-
-    words = [word for flag, value in (options or {}).items() if value is not None for word in (flag, value)]
-    return printable_path(shlex.join(["retrieval", "index", name, str(gallery), *words]))

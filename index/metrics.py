@@ -14,8 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from index.errors import InputError
-from index.exact import Floats, Ids, search_blocks
+from index.exact import Floats, Ids
 from index.progress import Progress
+from index.relevant_ranks import RelevantRanks, rank_relevant
+from index.relevant_scores import Asked
 
 Relevance = npt.NDArray[np.bool_]
 Labels = npt.NDArray[np.int64]
@@ -30,6 +32,7 @@ K_SETS: Mapping[str, tuple[int, ...]] = {  # what the literature reports on each
     "in-shop": (1, 10, 20, 40),
 }
 UNLABELLED = -1
+_RELEVANT_AT_ONCE = 40_000_000  # pairs of a query and an item of its label, whose scores are in memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,38 +81,38 @@ class RetrievalScores:
         }
 
 
-def recall_at_k(relevant: Relevance, k: int) -> Scores:
-    """(Q,) 1.0 where any of the first k of (Q, K) ranked neighbours is relevant.
+def recall_at_k(relevant: RelevantRanks, k: int) -> Scores:
+    """(Q,) 1.0 where a relevant item stands among the first k.
 
-    >>> recall_at_k(np.array([[False, True], [False, False]]), 2).tolist()
+    >>> recall_at_k(RelevantRanks(starts=np.array([0, 1, 2]), ranks=np.array([2, 3])), 2).tolist()
     [1.0, 0.0]
     """
-    found: Scores = np.asarray(relevant[:, :k].any(axis=1), dtype=np.float64)
-    return found
+    return np.minimum(_sum_by_query(relevant, relevant.ranks <= k), 1.0)
 
 
-def precision_at_r(relevant: Relevance, r: Labels) -> Scores:
-    """(Q,) share of relevant items among the first r[q] of each row; r[q] is at least 1 and at most K.
+def precision_at_r(relevant: RelevantRanks, r: Labels) -> Scores:
+    """(Q,) share of relevant items among the first r[q], at least 1.
 
-    >>> precision_at_r(np.array([[True, False, True]]), np.array([2])).tolist()
+    >>> precision_at_r(RelevantRanks(starts=np.array([0, 2]), ranks=np.array([1, 3])), np.array([2])).tolist()
     [0.5]
     """
-    within = np.arange(relevant.shape[1]) < r[:, None]
-    precision: Scores = (relevant & within).sum(axis=1) / r
-    return precision
+    return _sum_by_query(relevant, relevant.ranks <= r[relevant.queries]) / r
 
 
-def average_precision_at_r(relevant: Relevance, r: Labels) -> Scores:
+def average_precision_at_r(relevant: RelevantRanks, r: Labels) -> Scores:
     """(Q,) mean over the first r[q] ranks of the precision there, counted where the item is relevant (MAP@R).
 
-    >>> average_precision_at_r(np.array([[True, False, True]]), np.array([3])).round(4).tolist()
+    >>> ranks = RelevantRanks(starts=np.array([0, 2]), ranks=np.array([1, 3]))
+    >>> average_precision_at_r(ranks, np.array([3])).round(4).tolist()
     [0.5556]
     """
-    ranks = np.arange(1, relevant.shape[1] + 1)
-    counted = relevant & (ranks <= r[:, None])
-    precision = relevant.cumsum(axis=1) / ranks
-    average: Scores = (precision * counted).sum(axis=1) / r
-    return average
+    counted = relevant.ranks <= r[relevant.queries]
+    return _sum_by_query(relevant, counted * relevant.order / relevant.ranks) / r
+
+
+def _sum_by_query(relevant: RelevantRanks, values: npt.NDArray[np.generic]) -> Scores:
+    queries = len(relevant.starts) - 1
+    return np.bincount(relevant.queries, weights=values, minlength=queries).astype(np.float64)
 
 
 def score_retrieval(
@@ -123,7 +126,9 @@ def score_retrieval(
     ks: Sequence[int] = DEFAULT_KS,
     progress: Progress | None = None,
 ) -> RetrievalScores:
-    """Search every labelled query exactly and score its ranking; memory is bounded.
+    """Score the ranking of every labelled query by (falling product, id), exactly; memory is bounded.
+
+    Products count as equal where they are after summation in float64 and one rounding to float32.
 
     Args:
         queries, gallery: (Q, D) and (N, D) float32 unit rows.
@@ -134,41 +139,41 @@ def score_retrieval(
         progress: called with (done, total) queries.
 
     Raises:
-        InputError: a K below 1, or no query has a relevant item.
+        InputError: a K below 1, no query has a relevant item, or a vector holds NaN or infinite numbers.
     """
     if not ks or min(ks) < 1:
         raise InputError(f"k must be whole numbers of at least 1, got {list(ks)}")
-    relevant_items = _count_relevant(query_labels, gallery_labels, removed=_members(query_ids, gallery_ids))
-    asked = np.flatnonzero((query_labels != UNLABELLED) & (relevant_items > 0))
-    lone = int(((query_labels != UNLABELLED) & (relevant_items <= 0)).sum())
+    own = _find_members(query_ids, gallery_ids, queries=len(queries))
+    r = _count_relevant(query_labels, gallery_labels, own=own)
+    lone = int(((query_labels != UNLABELLED) & (r == 0)).sum())
+    asked = np.flatnonzero(r)
     if not len(asked):
         raise InputError(_describe_no_match(query_labels, lone=lone))
-    r = relevant_items[asked]
-    depth = int(min(max(max(ks), r.max()), len(gallery)))
-    by_id = np.argsort(gallery_ids)
-    parts: list[tuple[list[Scores], Scores, Scores]] = []
-    for rows, _, ids in search_blocks(
-        queries if len(asked) == len(queries) else queries[asked],
-        gallery,
-        k=depth,
-        gallery_ids=gallery_ids,
-        query_ids=None if query_ids is None else query_ids[asked],
-    ):
-        position = by_id[np.searchsorted(gallery_ids, ids, sorter=by_id).clip(max=len(gallery_ids) - 1)]
-        relevant = (gallery_labels[position] == query_labels[asked][rows][:, None]) & (ids >= 0)
-        parts.append(
-            (
-                [recall_at_k(relevant, k) for k in ks],
-                average_precision_at_r(relevant, r[rows]),
-                precision_at_r(relevant, r[rows]),
-            )
+    is_square = np.array_equal(own, np.arange(len(gallery))) and np.array_equal(queries, gallery)
+    if is_square and r.sum() <= _RELEVANT_AT_ONCE:
+        parts, queries = [np.arange(len(queries))], gallery  # whose products are taken once for both
+    else:
+        parts = np.split(asked, np.flatnonzero(np.diff(np.cumsum(r[asked]) // _RELEVANT_AT_ONCE)) + 1)
+    scored: list[tuple[list[Scores], Scores, Scores]] = []
+    done = 0
+    for rows in parts:
+        part = Asked(
+            queries=queries if len(rows) == len(queries) else queries[rows],
+            labels=query_labels[rows],
+            own=own[rows],
+            relevant=r[rows],
+            gallery=gallery,
+            gallery_labels=gallery_labels,
+            gallery_ids=gallery_ids,
         )
-        if progress is not None:
-            progress(rows.stop, len(asked))
+        scored.append(
+            _score_part(part, ks=ks, progress=_report_part(progress, done_before=done, total=len(asked)))
+        )
+        done += int((r[rows] > 0).sum())
     return RetrievalScores(
-        hits={k: np.concatenate([part[0][i] for part in parts]) for i, k in enumerate(ks)},
-        average_precision=np.concatenate([part[1] for part in parts]),
-        r_precision=np.concatenate([part[2] for part in parts]),
+        hits={k: np.concatenate([part[0][i] for part in scored]) for i, k in enumerate(ks)},
+        average_precision=np.concatenate([part[1] for part in scored]),
+        r_precision=np.concatenate([part[2] for part in scored]),
         labels=query_labels[asked],
         lone_queries=lone,
     )
@@ -180,20 +185,44 @@ def _describe_no_match(query_labels: Labels, *, lone: int) -> str:
     return f"no query has another image of its label to find: all {lone} labelled queries stand alone"
 
 
-def _members(query_ids: Ids | None, gallery_ids: Ids) -> npt.NDArray[np.bool_] | None:
-    return None if query_ids is None else np.isin(query_ids, gallery_ids)
+def _score_part(
+    part: Asked, *, ks: Sequence[int], progress: Progress | None
+) -> tuple[list[Scores], Scores, Scores]:
+    """Recall at each K, MAP@R and R-precision of the queries that are asked."""
+    ranks, asked = rank_relevant(part, depth=max(ks), progress=progress), part.relevant > 0
+    r = np.maximum(part.relevant, 1)
+    return (
+        [recall_at_k(ranks, k)[asked] for k in ks],
+        average_precision_at_r(ranks, r)[asked],
+        precision_at_r(ranks, r)[asked],
+    )
 
 
-def _count_relevant(
-    query_labels: Labels, gallery_labels: Labels, *, removed: npt.NDArray[np.bool_] | None
-) -> npt.NDArray[np.int64]:
-    """(Q,) gallery items of the query's label, the query itself not counted where it is a member."""
+def _report_part(progress: Progress | None, *, done_before: int, total: int) -> Progress | None:
+    """Progress among all queries that are asked; those that are not come last in their part."""
+    if progress is None:
+        return None
+    return lambda done, _: progress(min(done_before + done, total), total)
+
+
+def _find_members(query_ids: Ids | None, gallery_ids: Ids, *, queries: int) -> Ids:
+    """(Q,) place of each query in the gallery, -1 where it has none."""
+    if query_ids is None or not len(gallery_ids):
+        return np.full(queries, -1, dtype=np.int64)
+    by_id = np.argsort(gallery_ids)
+    place = by_id[np.searchsorted(gallery_ids, query_ids, sorter=by_id).clip(max=len(by_id) - 1)]
+    return np.where(gallery_ids[place] == query_ids, place, -1)
+
+
+def _count_relevant(query_labels: Labels, gallery_labels: Labels, *, own: Ids) -> Labels:
+    """(Q,) gallery items of the query's label, the query itself not counted."""
     labels, counts = np.unique(gallery_labels[gallery_labels != UNLABELLED], return_counts=True)
     if not len(labels):
         return np.zeros(len(query_labels), dtype=np.int64)
     position = np.searchsorted(labels, query_labels).clip(max=len(labels) - 1)
     found = np.where(labels[position] == query_labels, counts[position], 0).astype(np.int64)
-    return found if removed is None else found - removed
+    found -= (own >= 0) & (found > 0) & (gallery_labels[own] == query_labels)
+    return found
 
 
 def ranking_auc(scores: Scores, positive: Relevance) -> float | None:

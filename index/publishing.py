@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,15 +10,20 @@ from typing import Any
 import numpy as np
 
 from index.catalog_writer import CatalogWriter
+from index.embedder import Vectors
 from index.errors import GalleryDamagedError
 from index.exact import Ids
-from index.flat_index import build_index, measure_latency_ms, write_index
 from index.images import printable_path
+from index.index_config import INDEX_SETTING, IndexConfig
 from index.model_file import ModelContract
+from index.progress import BeginStep, no_steps
+from index.vector_index import build_index, retune_index
+from index.vector_search import VectorSearch
 from index.vectors import VectorFile, find_shards, read_shards, write_array, write_shards
 from index.versions import (
     CATALOG_NAME,
     DELETED_NAME,
+    HELD_OUT_NAME,
     INDEX_NAME,
     MANIFEST_NAME,
     MODEL_NAME,
@@ -31,8 +36,23 @@ from index.versions import (
 
 # How much of a version may lie beside its index file, in rows and as a share, before the next one is written anew.
 _LOOSE_ROWS = 1024
-_LOOSE_SHARE = 0.1
+_LOOSE_SHARE = {"flat": 0.1, "hnsw": 0.02, "ivf": 0.02, "pq": 0.02}  # what lies beside is scanned by every search
 _LOOSE_SHARDS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """How a version is written.
+
+    Attributes:
+        compact: everything anew; else only what changed, as long as that is little.
+        tune: the index is measured again.
+        queries: (n, D) float32 unit vectors to measure it with, in place of those that it has not seen.
+    """
+
+    compact: bool = False
+    tune: bool = False
+    queries: Vectors | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +71,8 @@ def write_version(
     checkpoints: Sequence[VectorFile],
     model: Path,
     contract: ModelContract,
-    compact: bool,
+    how: Publication,
+    begin_step: BeginStep = no_steps,
 ) -> Manifest:
     """Write every file of a version into an empty folder.
 
@@ -62,7 +83,8 @@ def write_version(
         checkpoints: the vectors made since.
         model: the model file, which every version shares.
         contract: of the model.
-        compact: write everything anew; else only what changed, as long as that is little.
+        how: see `Publication`.
+        begin_step: called when a step begins that may take long.
 
     Raises:
         GalleryDamagedError: a file of the base, or a checkpoint, is not what it was.
@@ -73,21 +95,28 @@ def write_version(
     manifest = None if base is None else Manifest.read(base)
     members = np.array(catalog.indexed_ids(), dtype=np.int64)
     files: dict[str, dict[str, Any]] = {}
+    writing = _Writing(
+        version, IndexConfig.from_text(catalog.setting(INDEX_SETTING)), contract, how.queries, begin_step
+    )
     if base is None or manifest is None:
-        index, deleted = _write_anew(version, members, checkpoints, contract=contract), 0
+        index, deleted = writing.write_anew(members, checkpoints), 0
     else:
         stored = list(find_shards(base.folder))
         change = _compare(members, stored)
-        if compact or not _is_small(change, stored, indexed_shards=manifest.index["shards"]):
+        small = _is_small(change, stored, index=manifest.index)
+        if how.compact or not small or writing.is_other_index(manifest.index):
             _check_vectors(base, manifest)
-            index, deleted = _write_anew(version, members, [*stored, *checkpoints], contract=contract), 0
+            index, deleted = writing.write_anew(members, [*stored, *checkpoints]), 0
         else:
             files = _share(version, base, manifest)
             write_shards(version, change.new, checkpoints, embedding_dim=contract.embedding_dim, first=len(stored))
             if len(change.deleted):
                 write_array(version / DELETED_NAME, change.deleted)
             index, deleted = manifest.index, len(change.deleted)
-    catalog.write_finished(version / CATALOG_NAME, compact=compact)
+            if how.tune or index["recall_target"] != writing.config.recall_target:
+                _check_index(base, manifest)
+                index = writing.measure(index, deleted=change.deleted)
+    catalog.write_finished(version / CATALOG_NAME, compact=how.compact)
     for path in sorted(path for path in version.rglob("*") if path.is_file()):
         name = path.relative_to(version).as_posix()
         files[name] = files.get(name) or describe_file(path)
@@ -103,12 +132,12 @@ def _compare(members: Ids, stored: Sequence[VectorFile]) -> _Change:
     )
 
 
-def _is_small(change: _Change, stored: Sequence[VectorFile], *, indexed_shards: int) -> bool:
+def _is_small(change: _Change, stored: Sequence[VectorFile], *, index: Mapping[str, Any]) -> bool:
     """Whether the members can be the base's vectors with a little beside them: ids must rise from shard to shard."""
-    last = max(int(file.ids[-1]) for file in stored)
+    last, indexed_shards = max(int(file.ids[-1]) for file in stored), index["shards"]
     indexed = sum(len(file.ids) for file in stored[:indexed_shards])
     added = sum(len(file.ids) for file in stored[indexed_shards:]) + len(change.new)
-    room = max(_LOOSE_ROWS, int(_LOOSE_SHARE * indexed))
+    room = max(_LOOSE_ROWS, int(_LOOSE_SHARE[index["type"]] * indexed))
     return (
         (not len(change.new) or int(change.new[0]) > last)
         and added <= room
@@ -124,22 +153,49 @@ def _check_vectors(base: Version, manifest: Manifest) -> None:
             check_file(base.folder, name, manifest, contents=True)
 
 
-def _write_anew(
-    version: Path, members: Ids, files: Sequence[VectorFile], *, contract: ModelContract
-) -> dict[str, Any]:
-    """Write all vectors and the index; what the manifest says of the index."""
-    write_shards(version, members, files, embedding_dim=contract.embedding_dim)
-    shards = read_shards(version)
-    index = build_index(shards, embedding_dim=contract.embedding_dim)
-    write_index(index, version / INDEX_NAME)
-    return {
-        "type": "Flat",
-        "parameters": {},
-        "shards": len(shards),
-        "recall_at_10": 1.0,
-        "recall_note": "exact by construction, not measured",
-        "latency_ms_median": measure_latency_ms(index, shards[0].vectors),
-    }
+@dataclass(frozen=True, slots=True)
+class _Writing:
+    """What goes into the index of a version."""
+
+    version: Path
+    config: IndexConfig
+    contract: ModelContract
+    queries: Vectors | None
+    begin_step: BeginStep
+
+    def is_other_index(self, described: dict[str, Any]) -> bool:
+        """Whether an index was chosen by other wishes than there are now."""
+        return (described["index_type"], described["memory_limit"]) != (
+            self.config.index_type,
+            self.config.memory_limit,
+        )
+
+    def write_anew(self, members: Ids, files: Sequence[VectorFile]) -> dict[str, Any]:
+        """Write all vectors and the index; what the manifest says of the index."""
+        write_shards(self.version, members, files, embedding_dim=self.contract.embedding_dim)
+        return build_index(
+            read_shards(self.version),
+            config=self.config,
+            folder=self.version,
+            queries=self.queries,
+            begin_step=self.begin_step,
+        )
+
+    def measure(self, described: dict[str, Any], *, deleted: Ids) -> dict[str, Any]:
+        """Measure the index that the version shares with the one before; what the manifest says of it now."""
+        search = VectorSearch.open(
+            read_shards(self.version), folder=self.version, described=described, deleted=deleted
+        )
+        return retune_index(
+            search, described=described, config=self.config, queries=self.queries, begin_step=self.begin_step
+        )
+
+
+def _check_index(base: Version, manifest: Manifest) -> None:
+    """An index that is measured must be the one that was built."""
+    for name in (INDEX_NAME, HELD_OUT_NAME):
+        if name in manifest.files:
+            check_file(base.folder, name, manifest, contents=True)
 
 
 def _share(version: Path, base: Version, manifest: Manifest) -> dict[str, dict[str, Any]]:
@@ -147,7 +203,7 @@ def _share(version: Path, base: Version, manifest: Manifest) -> dict[str, dict[s
     shared = {
         name: described
         for name, described in manifest.files.items()
-        if name.startswith(("vectors/", "ids/")) or name in (INDEX_NAME, MODEL_NAME)
+        if name.startswith(("vectors/", "ids/")) or name in (INDEX_NAME, HELD_OUT_NAME, MODEL_NAME)
     }
     for name in shared:
         check_file(base.folder, name, manifest, contents=False)

@@ -17,6 +17,7 @@ from index.ahead import usable_cores
 from index.embedder import Vectors
 from index.errors import ImageError, InputError, RetrievalError
 from index.exact import NO_ID
+from index.filters import Filter
 from index.gallery import Gallery, Hit
 from index.images import printable_path
 from index.items import Place
@@ -80,18 +81,23 @@ def read_queries(
 
 
 def answer_queries(
-    queries: Iterable[Query], gallery: Gallery, *, k: int | None, min_score: float | None = None
+    queries: Iterable[Query],
+    gallery: Gallery,
+    *,
+    k: int | None,
+    min_score: float | None = None,
+    where: Filter | None = None,
 ) -> Iterator[list[tuple[Query, list[Hit]]]]:
     """Every query with its results, as `Gallery.search` gives them, in blocks; one with a problem has none.
 
     Raises:
-        InputError: k or `min_score` is out of range.
+        InputError: k or `min_score` is out of range, or the filter names metadata that no item has.
         GalleryError: the gallery is damaged.
     """
     left, most, bound = iter(queries), 0, gallery.count if k is None else k
     while block := list(islice(left, max(1, min(_BLOCK_QUERIES, _BLOCK_HITS // bound)))):
         asking = [query for query in block if query.vector is not None]
-        found = iter(_search_block(asking, gallery, k=k, min_score=min_score))
+        found = iter(_search_block(asking, gallery, k=k, min_score=min_score, where=where))
         answers = [(query, [] if query.vector is None else next(found)) for query in block]
         most = max(most, *(len(hits) for _, hits in answers))
         if k is None and asking:  # what was found so far says how much the next ones may find
@@ -100,14 +106,19 @@ def answer_queries(
 
 
 def _search_block(
-    queries: Sequence[Query], gallery: Gallery, *, k: int | None, min_score: float | None
+    queries: Sequence[Query],
+    gallery: Gallery,
+    *,
+    k: int | None,
+    min_score: float | None,
+    where: Filter | None,
 ) -> list[list[Hit]]:
     vectors = [query.vector for query in queries if query.vector is not None]
     if not vectors:
         return []
     excluded = [NO_ID if query.exclude_id is None else query.exclude_id for query in queries]
     exclude_ids = np.array(excluded, dtype=np.int64)
-    return gallery.search_many(np.stack(vectors), k=k, min_score=min_score, exclude_ids=exclude_ids)
+    return gallery.search_many(np.stack(vectors), k=k, min_score=min_score, exclude_ids=exclude_ids, where=where)
 
 
 def count_queries(arguments: Sequence[str], *, ids: Sequence[int] = ()) -> int:

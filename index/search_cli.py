@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 import click
 
 from index.ahead import usable_cores
-from index.console import emit, output_options, progress_bar
+from index.console import emit, output_options, progress_bar, where_option
 from index.progress import no_progress
 from index.text_table import align
 
 if TYPE_CHECKING:
+    from index.filters import Filter
     from index.gallery import Gallery, Hit
     from index.progress import Progress
     from index.queries import Query
@@ -46,13 +47,17 @@ class _IdList(click.ParamType[tuple[int, ...]]):
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """What a run is asked; `k` is None where all results of at least `min_score` are wanted."""
+    """What a run is asked; `k` is None where all results of at least `min_score` are wanted.
+
+    `where` is what the results are to fulfil.
+    """
 
     gallery: Gallery
     queries: tuple[str, ...]
     ids: tuple[int, ...]
     k: int | None
     min_score: float | None
+    where: Filter | None
 
     def answers(self, progress: Progress | None = None) -> Iterator[list[Answer]]:
         """Every query with its results, in blocks."""
@@ -61,7 +66,7 @@ class _Request:
         queries = read_queries(self.queries, ids=self.ids, gallery=self.gallery)
         if progress is not None:
             queries = _count_queries(queries, progress)
-        return answer_queries(queries, self.gallery, k=self.k, min_score=self.min_score)
+        return answer_queries(queries, self.gallery, k=self.k, min_score=self.min_score, where=self.where)
 
 
 def _count_queries(queries: Iterator[Query], progress: Progress) -> Iterator[Query]:
@@ -138,6 +143,7 @@ class _Tally:
     metavar="COSINE",
     help="Only results that are at least so similar.",
 )
+@where_option("Only results that fulfil this.")
 @click.option(
     "--out",
     type=_PATH,
@@ -156,6 +162,7 @@ def search(
     ids: tuple[tuple[int, ...], ...],
     k: int | None,
     min_score: float | None,
+    where: Filter | None,
     out: Path | None,
     strict: bool,
     as_json: bool,
@@ -172,6 +179,7 @@ def search(
       retrieval search gallery query.jpg -k 50 --json
       retrieval search gallery new_photos more.tar vectors.npy --out results.csv
       retrieval search gallery --id 12,34 --min-score 0.9
+      retrieval search gallery query.jpg --where "label = 'shoes' AND price < 20"
     """
     if not queries and not ids:
         raise click.UsageError("give a QUERY or --id")
@@ -184,7 +192,7 @@ def search(
         check_results_path(out)
     wanted = _DEFAULT_K if k is None and min_score is None else k
     opened = Gallery.open(gallery, threads=usable_cores())
-    request = _Request(opened, queries, tuple(chain(*ids)), k=wanted, min_score=min_score)
+    request = _Request(opened, queries, tuple(chain(*ids)), k=wanted, min_score=min_score, where=where)
     if out is None and is_single(queries, ids=request.ids):
         _answer_one(request, as_json=as_json)
         return

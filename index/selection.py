@@ -1,4 +1,4 @@
-"""Which items of a gallery somebody means: by path or glob, id, label and metadata."""
+"""Which items of a gallery somebody means: by path or glob, id, label, metadata and filter."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 from index.catalog import Catalog, CatalogRow
 from index.catalog_scan import REMOVED
 from index.errors import InputError
+from index.filters import Filter
 from index.images import printable_path, valid_text
 
 _WILDCARDS = re.compile(r"[*?[]")
@@ -20,7 +21,7 @@ _WILDCARDS = re.compile(r"[*?[]")
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Items that fulfil every kind of condition given: one of the patterns, one of the ids, the label, all metadata.
+    """Items that fulfil every condition given: one of the patterns or ids, the label, all metadata, the filter.
 
     A pattern is a path below a source, an absolute one, or one from here; a folder or archive stands for all that is
     below it, and `*`, `?`, `[…]` for any characters, '/' too. Undecodable bytes of label and metadata are compared as
@@ -31,10 +32,11 @@ class Selection:
     ids: tuple[int, ...] = ()
     label: str | None = None
     metadata: tuple[tuple[str, str], ...] = ()
+    where: Filter | None = None
 
     def __post_init__(self) -> None:
-        if not (self.patterns or self.ids or self.metadata) and self.label is None:
-            raise InputError("nothing is selected; give paths, --id, --label or --metadata")
+        if not (self.patterns or self.ids or self.metadata or self.where) and self.label is None:
+            raise InputError("nothing is selected; give paths, --id, --label, --metadata or --where")
         if not all(self.patterns):
             raise InputError("a path is an empty text; nothing is selected by it")
 
@@ -42,16 +44,23 @@ class Selection:
         """The rows, in id order, without those that were taken out before.
 
         Raises:
-            InputError: a pattern or id is of no item, a path may mean items of more than one source, or no item, taken
-                out or not, fulfils all conditions.
+            InputError: a pattern or id is of no item, a path may mean items of more than one source, the filter names
+                metadata that no item has, or no item, taken out or not, fulfils all conditions.
         """
         matching = _Search.of(self.patterns).run(catalog) if self.patterns else None
+        if self.where is not None and (self.ids or matching is not None):
+            kept = set(catalog.matching_ids(self.where, status=None).tolist())
+            matching = kept if matching is None else matching & kept
         rows: Iterable[CatalogRow]
         if self.ids:
             rows = list(catalog.rows_of(self.ids))
             _refuse_missing(map(str, sorted(set(self.ids).difference(row.id for row in rows))))
         else:
-            rows = catalog.rows(label=self._label) if matching is None else catalog.rows_of(matching)
+            rows = (
+                catalog.rows(label=self._label, where=self.where)
+                if matching is None
+                else catalog.rows_of(matching)
+            )
         found = [row for row in rows if (matching is None or row.id in matching) and self._describes(row)]
         if not found:
             raise InputError("no item of the gallery fulfils all that was asked; nothing was removed")

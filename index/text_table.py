@@ -1,8 +1,11 @@
-"""Rows as lines of text with aligned columns."""
+"""How commands write tables, sizes and other command lines."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
+
+_UNITS = ("bytes", "kB", "MB", "GB", "TB")
 
 
 def align(rows: Sequence[tuple[str, ...]], *, right: set[int]) -> list[str]:
@@ -15,3 +18,19 @@ def align(rows: Sequence[tuple[str, ...]], *, right: set[int]) -> list[str]:
         ).rstrip()
         for row in rows
     ]
+
+
+def show_bytes(count: int) -> str:
+    """A size for people, 1 MB being 10^6 bytes."""
+    size, unit = float(count), 0
+    while size >= 999.5 and unit + 1 < len(_UNITS):
+        size, unit = size / 1000, unit + 1
+    return f"{size:.{0 if unit == 0 or size >= 99.5 else 1}f} {_UNITS[unit]}"
+
+
+def command_line(name: str, gallery: object, options: Mapping[str, str | None] | None = None) -> str:
+    """A command of `retrieval index` to copy."""
+    from index.images import printable_path
+
+    words = [word for flag, value in (options or {}).items() if value is not None for word in (flag, value)]
+    return printable_path(shlex.join(["retrieval", "index", name, str(gallery), *words]))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import errno
 import tokenize
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,10 @@ from index.errors import GalleryDamagedError, GalleryError
 from index.exact import Ids
 from index.images import printable_path
 from index.model_file import hash_file
-from index.versions import DELETED_NAME, replacing
+from index.versions import replacing
 
-SHARD_ROWS = 65_536
+SHARD_ROWS = 1 << 22  # few files: a search reads rows of all of them
+_ROWS_AT_ONCE = 65_536
 _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
 
@@ -46,11 +48,18 @@ def write_array(path: Path, array: npt.NDArray[Any]) -> None:
     Raises:
         OSError: the disk is full or fails.
     """
-    array = np.ascontiguousarray(array)
+    _write_blocks(path, [array], shape=array.shape)
+
+
+def _write_blocks(path: Path, blocks: Iterable[npt.NDArray[Any]], *, shape: tuple[int, ...]) -> None:
+    """Write one array of this shape that is never in memory as a whole."""
+    left = iter(blocks)
+    first = np.ascontiguousarray(next(left))
     with path.open("wb") as file:
-        header = np.lib.format.header_data_from_array_1_0(array)
+        header = {**np.lib.format.header_data_from_array_1_0(first), "shape": shape}
         np.lib.format.write_array_header_1_0(file, header)
-        file.write(array.reshape(-1).view(np.uint8).data)
+        for block in chain([first], left):
+            file.write(np.ascontiguousarray(block).reshape(-1).view(np.uint8).data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +112,13 @@ def read_shards(version: Path) -> list[VectorRows]:
     return [VectorRows(shard.ids, shard.read()) for shard in find_shards(version)]
 
 
-def read_deleted(version: Path) -> Ids:
-    """(n,) int64 rising ids that have a stored vector and are no members any more.
+def read_ids(path: Path) -> Ids:
+    """The (n,) int64 ids of a file.
 
     Raises:
-        GalleryError: the file is missing, damaged or cannot be read.
+        GalleryError: it is missing, damaged or cannot be read.
     """
-    return np.array(_map_array(version / DELETED_NAME))
+    return np.array(_map_array(path))
 
 
 def write_shards(
@@ -125,8 +134,11 @@ def write_shards(
     for number, start in enumerate(range(0, len(ids), SHARD_ROWS), start=first):
         part = ids[start : start + SHARD_ROWS]
         write_array(version / "ids" / f"{number:05d}.npy", part)
-        vectors = gather_files(part, files, embedding_dim=embedding_dim)
-        write_array(version / "vectors" / f"{number:05d}.npy", vectors)
+        blocks = (
+            gather_files(part[at : at + _ROWS_AT_ONCE], files, embedding_dim=embedding_dim)
+            for at in range(0, len(part), _ROWS_AT_ONCE)
+        )
+        _write_blocks(version / "vectors" / f"{number:05d}.npy", blocks, shape=(len(part), embedding_dim))
 
 
 def gather_files(ids: Ids, files: Sequence[VectorFile], *, embedding_dim: int) -> Vectors:

@@ -1,7 +1,8 @@
 """The files of a gallery: immutable version folders, the CURRENT pointer, the lock, and durable writes.
 
 GALLERY/CURRENT            name of the version in use and SHA-256 of its manifest; replaced in one step
-GALLERY/versions/000001/   manifest.json, model.onnx, catalog.sqlite, vectors/, ids/, deleted.npy, index.faiss
+GALLERY/versions/000001/   manifest.json, model.onnx, catalog.sqlite, vectors/, ids/, deleted.npy,
+                           and of an index that is no plain scan index.faiss and held_out.npy
 GALLERY/building/          work in progress, from which a stopped command continues
 GALLERY/.lock              held by the one process that writes
 
@@ -31,13 +32,14 @@ from index.preprocess import PreprocessConfig
 
 logger = logging.getLogger(__name__)
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 METRIC = "inner-product"
 MANIFEST_NAME = "manifest.json"
 MODEL_NAME = "model.onnx"
 CATALOG_NAME = "catalog.sqlite"
 INDEX_NAME = "index.faiss"
 DELETED_NAME = "deleted.npy"
+HELD_OUT_NAME = "held_out.npy"
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
 _VERSION_NAME = re.compile(r"\d{6,12}")
 _CURRENT = re.compile(r"(\d{6,12}) ([0-9a-f]{64})\n")
@@ -58,9 +60,8 @@ class Manifest:
     """What `manifest.json` says of one version.
 
     `counts` has `found`, `indexed`, `duplicate`, `skipped`, `skipped_by_reason`, and `deleted`, the stored vectors that
-    are no members any more; `index` the type of the faiss index, its parameters, the number of vector shards that it
-    holds (`shards`: later ones are added when it is opened) and what was measured; `files` the size and SHA-256 of
-    every other file of the version, by relative path.
+    are no members any more; `index` what `index.vector_index.build_index` says of the index; `files` the size and
+    SHA-256 of every other file of the version, by relative path.
     """
 
     model_sha256: str
@@ -92,6 +93,8 @@ class Manifest:
             return cls._parse(json.loads(content))
         except OSError as error:
             raise GalleryDamagedError(printable_path(str(path)), f"cannot be read: {error.strerror}") from error
+        except _OtherFormatError as error:
+            raise GalleryError(printable_path(str(path)), str(error)) from error
         except (ValueError, InputError) as error:
             raise GalleryDamagedError(printable_path(str(path)), f"damaged: {error}") from error
 
@@ -101,7 +104,10 @@ class Manifest:
             raise ValueError(f"expected a JSON object, got {type(values).__name__}")
         found = values.get("format_version")
         if found != FORMAT_VERSION:
-            raise ValueError(f"format version {found!r}, this program reads {FORMAT_VERSION}")
+            raise _OtherFormatError(
+                f"format version {found!r}, this program reads {FORMAT_VERSION}; build the gallery again into another "
+                "folder, or use the program that made it"
+            )
         known = {field.name for field in fields(cls)}
         if set(values) != known:
             raise ValueError(f"expected exactly the keys {sorted(known)}, got {sorted(values)}")
@@ -111,6 +117,10 @@ class Manifest:
         if values["metric"] != METRIC:
             raise ValueError(f"metric must be {METRIC!r}, got {values['metric']!r}")
         return cls(**{**values, "preprocessing": PreprocessConfig.from_json(values["preprocessing"])})
+
+
+class _OtherFormatError(Exception):
+    """A manifest of another version of this program."""
 
 
 def describe_file(path: Path) -> dict[str, Any]:

@@ -15,7 +15,8 @@ from index.embedder import Embedder
 from index.errors import GalleryDamagedError, GalleryError, GalleryMismatchError
 from index.images import printable_path
 from index.pipeline import EmbeddedItem
-from index.publishing import write_version
+from index.progress import BeginStep, no_steps
+from index.publishing import Publication, write_version
 from index.vectors import VectorFile, VectorRows, find_checkpoint, write_checkpoint
 from index.versions import (
     CATALOG_NAME,
@@ -165,7 +166,7 @@ class Workspace:
         """Whether the rows differ from those of the current version."""
         return self.base is None or not catalog.same_as(self.base.folder / CATALOG_NAME)
 
-    def publish(self, catalog: CatalogWriter, *, compact: bool) -> Path:
+    def publish(self, catalog: CatalogWriter, *, how: Publication, begin_step: BeginStep = no_steps) -> Path:
         """Make a complete version of the settled rows and let it be the current one; its folder.
 
         Raises:
@@ -182,7 +183,8 @@ class Workspace:
             checkpoints=self.checkpoint_files(catalog),
             model=self.folder / MODEL_NAME,
             contract=self.embedder.contract,
-            compact=compact,
+            how=how,
+            begin_step=begin_step,
         )
         if manifest.model_sha256 != self.embedder.sha256:
             raise GalleryError(printable_path(str(self.embedder.path)), "the model file changed during the build")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import logging
-import os
 import sys
 import traceback
 import warnings
@@ -13,6 +12,7 @@ from collections.abc import Sequence
 import click
 
 from index.errors import MissingDependencyError, RetrievalError
+from index.faiss_library import let_threads_sleep
 
 INTERRUPTED = 130
 # name -> (module, attribute, one line for the overview)
@@ -80,8 +80,7 @@ def root() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code, never an exception that a user can mend."""
-    # Before any OpenMP runtime loads: threads that spin while they wait starve small machines.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    let_threads_sleep()
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
     warnings.filterwarnings("ignore", module=r"PIL\.")  # remarks on odd files, whose outcomes are reported anyway
     state = {"debug": False}

@@ -34,18 +34,20 @@ from pathlib import Path
 
 import click
 
+from index import index_choice
 from index.build import (
     BuildConfig,
     add_to_gallery,
     build_gallery,
-    compact_gallery,
     remove_from_gallery,
     update_gallery,
 )
 from index.catalog import CatalogRow, read_catalog
 from index.errors import RetrievalError
-from index.flat_index import import_faiss
+from index.faiss_library import import_faiss
 from index.gallery import Gallery, find_version
+from index.index_config import INDEX_SETTING
+from index.reindex import compact_gallery, tune_gallery
 from index.selection import Selection
 from index.sources import Source
 from index.verify import verify_gallery
@@ -56,10 +58,12 @@ from tests.models import write_tiny_model
 COLOURS = ((40, 60, 220), (30, 190, 60), (220, 40, 40), (200, 200, 40))
 COMMANDS_PER_SCENARIO = 8
 ATTEMPTS_PER_COMMAND = 3
+INDEXED_IMAGES = 20  # enough here for an index that is no scan
 MISMATCHES_ENOUGH = 10
 _PR_SET_CHILD_SUBREAPER = 36
 _FILE_EVENTS = {"open", "os.rename", "os.link", "os.mkdir", "os.truncate", "shutil.copyfile", "shutil.rmtree"}
 _REMOVALS = {"os.remove", "os.rmdir"}  # named by a folder's descriptor and a bare name
+_INDEX_FIELDS = ("type", "factory", "reason", "shards", "index_type", "recall_target", "memory_limit")
 _WRITING = ("BEGIN", "COMMIT", "UPDATE", "DELETE", "INSERT", "CREATE", "DROP", "PRAGMA", "VACUUM")
 _SCANNED = ("INSERT INTO found", "INSERT INTO rescanned")  # as many as there are files, and all in one transaction
 
@@ -204,12 +208,13 @@ class State:
     vectors: dict[int, bytes]
     sources: list[Source]
     settings: dict[str, str | None]
+    index: dict[str, object]
     problems: list[str]
 
     def differences(self, other: State) -> list[str]:
         """What is not as in the other state, in words."""
         found = list(self.problems)
-        for name in ("sources", "settings"):
+        for name in ("sources", "settings", "index"):
             if getattr(self, name) != getattr(other, name):
                 found.append(f"{name} {getattr(self, name)}, expected {getattr(other, name)}")
         found += [f"not expected: {_shorten(row)}" for row in self.rows if row not in other.rows]
@@ -238,13 +243,16 @@ def read_state(gallery: Path) -> State | None:
         order = {number: position for position, number in enumerate(sources)}  # numbers may leave gaps
         rows = [replace(row, source=order[row.source]) for row in catalog.rows()]
         settings = {
-            name: catalog.setting(name) for name in ("dedup", "min_similarity", "max_hash_distance", "labels")
+            name: catalog.setting(name)
+            for name in ("dedup", "min_similarity", "max_hash_distance", "labels", INDEX_SETTING)
         }
+    described = opened.manifest.index
     return State(
         rows,
         {key: vector.tobytes() for key, vector in vectors.items()},
         list(sources.values()),
         settings,
+        {name: described[name] for name in _INDEX_FIELDS} | {"own_queries": described.get("own_queries")},
         problems,
     )
 
@@ -518,7 +526,7 @@ class Scenario:
         """Change the sources and choose what to do about it."""
         if not first:
             self.sources.change(self.random.choice((0, 0, 1, 3, 6)))
-        kinds = {"update": 4, "add": 2, "remove": 2, "build": 2, "compact": 1, "move": 1, "forget": 1}
+        kinds = {"update": 4, "add": 2, "remove": 2, "build": 2, "compact": 1, "tune": 2, "move": 1, "forget": 1}
         kind = "build" if first else self.random.choices(list(kinds), weights=list(kinds.values()))[0]
         if kind == "forget" and not self.sources.added:
             kind = "add"
@@ -536,12 +544,14 @@ class Scenario:
         config, sources = self._config(), list(self.sources.paths)
         if self.random.random() < 0.3:
             self.dedup = self.random.choice(["off", "exact", "near"])
-        dedup = self.dedup
+        dedup, index = self.dedup, {"index_type": self.random.choice(("auto", "hnsw", "ivf"))}
 
         def run(gallery: Path) -> object:
-            return build_gallery(model_path=self.model, sources=sources, out=gallery, dedup=dedup, config=config)
+            return build_gallery(
+                model_path=self.model, sources=sources, out=gallery, dedup=dedup, index=index, config=config
+            )
 
-        return Command("build", f"build --dedup {dedup}", run)
+        return Command("build", f"build --dedup {dedup} --index-type {index['index_type']}", run)
 
     def _update(self, roots: Mapping[str | None, Path] | None = None) -> Command:
         config = self._config()
@@ -583,12 +593,19 @@ class Scenario:
     def _compact(self) -> Command:
         return Command("compact", "compact", compact_gallery)
 
+    def _tune(self) -> Command:
+        wishes: dict[str, object] = {"index_type": self.random.choice(("auto", "flat", "hnsw", "hnsw", "ivf"))}
+        wishes["recall_target"] = self.random.choice((0.5, 0.9, 0.98))
+        changes = {name: wishes[name] for name in self.random.choice((list(wishes), ["recall_target"], []))}
+        return Command("tune", f"tune {changes}", lambda gallery: tune_gallery(gallery, changes=changes))
+
 
 def kill_commands(
     folder: Path, *, kills: int, seed: int, first: int, every_step: bool, show: Callable[[str], None]
 ) -> Tally:
     """Run scenarios until there were so many kills."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # orphans of a killed command become our children
+    index_choice.MIN_ROWS = INDEXED_IMAGES
     import_faiss()  # not onnxruntime, which starts a thread; 25 ms in every process are left
     model = write_tiny_model(folder / "model.onnx")
     tally, number = Tally(every_step=every_step), first

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
 
 from index.build import BuildConfig, BuildReport, build_gallery
 from index.catalog import CatalogRow, read_catalog
 from index.gallery import Gallery, find_version
 from index.verify import verify_gallery
+from index.versions import describe_file, set_current
 from tests.conftest import draw_folder
 
 ROOT = Path(__file__).parents[2]
@@ -18,6 +24,44 @@ SMALL = BuildConfig(batch_size=4, workers=2, checkpoint_images=8)
 
 def build(folder: Path, out: Path, model: Path, **options: object) -> BuildReport:
     return build_gallery(model_path=model, sources=[folder], out=out, config=SMALL, **options)
+
+
+@contextmanager
+def few_for_an_index(least: int = 20) -> Iterator[None]:
+    """So few images are enough for an index that is no scan; one that is built meanwhile is never passed over."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("index.index_choice.MIN_ROWS", least)
+        patched.setattr(
+            "index.index_tuning._compare_costs", lambda *_: {"rows_per_effort": 0.0, "rows_per_candidate": 0.0}
+        )
+        yield
+
+
+def build_ann(
+    folder: Path,
+    out: Path,
+    model: Path,
+    *,
+    index_type: str = "hnsw",
+    recall_target: float = 0.98,
+    **options: object,
+) -> BuildReport:
+    """A gallery of twenty images or more (`pq`: 300) with an index file."""
+    wanted = {"index_type": index_type, "recall_target": recall_target}
+    with few_for_an_index():
+        report = build(folder, out, model, index=wanted, **options)
+    assert Gallery.open(out).manifest.index["type"] == index_type
+    return report
+
+
+def change_manifest(gallery: Path, *, index: Mapping[str, object] | None = None, **changes: object) -> None:
+    """Change a manifest, and let it and CURRENT name the files as they are: only their content can be wrong."""
+    folder = find_version(gallery).folder
+    manifest = json.loads((folder / "manifest.json").read_text())
+    files = {name: describe_file(folder / name) for name in manifest["files"]}
+    changed = {**manifest, "files": files, "index": {**manifest["index"], **(index or {})}, **changes}
+    (folder / "manifest.json").write_text(json.dumps(changed))
+    set_current(gallery, folder)
 
 
 def rows(gallery: Path) -> list[CatalogRow]:

@@ -27,7 +27,7 @@ from index.preprocess import Pixels
 from index.verify import verify_gallery
 from index.versions import lock_gallery
 from tests.conftest import draw_folder, draw_image
-from tests.index.galleries import ROOT, SMALL, build, mixed_folder, rows, vectors
+from tests.index.galleries import ROOT, SMALL, build, build_ann, mixed_folder, rows, vectors
 from tests.models import write_tiny_model
 
 Stopped = Callable[[], AbstractContextManager[None]]
@@ -304,7 +304,7 @@ def test_rival_packages_are_warned_of(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("index.build.distribution", lambda name: name)
+    monkeypatch.setattr("index.changes.distribution", lambda name: name)
     with caplog.at_level(logging.WARNING):
         build(image_folder, tmp_path / "g", tiny_model)
     assert "both faiss-cpu and faiss-gpu are installed" in caplog.text
@@ -342,6 +342,7 @@ KILLED_BUILD = """
     from pathlib import Path
     import index.{module} as module
     from index.build import BuildConfig, build_gallery
+    from tests.index.galleries import few_for_an_index
 
     calls = 0
     def dying(*args, _real={owner}.{name}, **kwargs):
@@ -356,7 +357,10 @@ KILLED_BUILD = """
     {owner}.{name} = dying
     config = BuildConfig(batch_size=4, workers=2, checkpoint_images=8)
     model, folder, out = map(Path, sys.argv[1:])
-    build_gallery(model_path=model, sources=[folder], out=out, config=config)
+    with few_for_an_index():
+        build_gallery(
+            model_path=model, sources=[folder], out=out, config=config, index={{"index_type": "hnsw"}}
+        )
 """
 
 
@@ -372,7 +376,9 @@ MOMENTS = {
     "in the first batch": ("embedder", "module.Embedder", "embed_batch", 1, True),
     "before the scan is recorded": ("catalog_writer", "module.CatalogWriter", "record_scan", 1, True),
     "before what vanished is dropped": ("catalog_writer", "module.CatalogWriter", "drop_vanished", 1, True),
-    "while the index is written": ("publishing", "module", "write_index", 1, True),
+    "while the vectors are written": ("publishing", "module", "write_shards", 1, True),
+    "before the index is written": ("vector_index", "module", "write_ann", 1, True),
+    "after the index is written": ("vector_index", "module", "write_ann", 1, False),
     "before the manifest is written": ("publishing", "module", "_describe", 1, True),
     "before the version is renamed": ("workspace", "module", "publish_version", 1, True),
     "before CURRENT is replaced": ("versions", "module", "set_current", 1, True),
@@ -385,7 +391,7 @@ def test_a_killed_build_continues_to_the_same_gallery_bit_for_bit(
     tmp_path: Path, tiny_model: Path, moment: str
 ) -> None:
     folder = mixed_folder(tmp_path / "images")
-    build(folder, tmp_path / "whole", tiny_model)
+    build_ann(folder, tmp_path / "whole", tiny_model)
     module, owner, name, call, before = MOMENTS[moment]
     code = textwrap.dedent(KILLED_BUILD).format(module=module, owner=owner, name=name, call=call, before=before)
     killed = subprocess.run(
@@ -397,7 +403,7 @@ def test_a_killed_build_continues_to_the_same_gallery_bit_for_bit(
     )
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
     decoded: list[int] = []
-    report = build(folder, tmp_path / "g", tiny_model, progress=lambda done, total: decoded.append(total))
+    report = build_ann(folder, tmp_path / "g", tiny_model, progress=lambda done, total: decoded.append(total))
     if "checkpoint" in moment:
         assert decoded[0] == 33 - 16  # two checkpoints of eight files are not done again
     if "CURRENT" in moment or "removed" in moment:

@@ -12,14 +12,15 @@ from pathlib import Path
 import pytest
 
 from index import scanning, settling
-from index.build import add_to_gallery, build_gallery, compact_gallery, remove_from_gallery, update_gallery
+from index.build import add_to_gallery, build_gallery, remove_from_gallery, update_gallery
 from index.errors import GalleryError, InputError
 from index.gallery import Gallery, find_version
 from index.images import walk_folder
+from index.reindex import compact_gallery
 from index.selection import Selection
 from index.verify import verify_gallery
 from tests.conftest import draw_folder, draw_image
-from tests.index.galleries import SMALL, build, rows
+from tests.index.galleries import SMALL, build, build_ann, rows
 
 
 def members(gallery: Path) -> dict[tuple[int, str], str | None]:
@@ -269,7 +270,7 @@ def test_damaged_unfinished_work_is_told_from_a_damaged_gallery(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("index.build.settle", stop)
+        patched.setattr("index.changes.settle", stop)
         with pytest.raises(KeyboardInterrupt):
             update_gallery(tmp_path / "g")
     (tmp_path / "g" / "building" / "catalog.sqlite").write_bytes(b"no database" * 1000)
@@ -313,11 +314,12 @@ def test_many_small_additions_are_folded_in(
 
 
 def test_a_shared_file_is_one_file_on_disk(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
-    build(image_folder, tmp_path / "g", tiny_model)
+    draw_folder(image_folder / "more")
+    build_ann(image_folder, tmp_path / "g", tiny_model)
     first = find_version(tmp_path / "g").folder
     draw_image((5, 9, 9), seed=5).save(image_folder / "new.png")
     add_to_gallery(tmp_path / "g", [image_folder])
     second = find_version(tmp_path / "g").folder
-    for name in ("model.onnx", "index.faiss", "vectors/00000.npy", "ids/00000.npy"):
+    for name in ("model.onnx", "index.faiss", "held_out.npy", "vectors/00000.npy", "ids/00000.npy"):
         assert (first / name).samefile(second / name)
     assert first != second

@@ -22,6 +22,7 @@ from index.limits import MAX_PIXELS
 from index.metrics import K_SETS
 from index.search_cli import search
 from tests.conftest import draw_folder, draw_image
+from tests.index.galleries import rows
 
 ROOT = Path(__file__).parents[2]
 
@@ -191,6 +192,30 @@ def test_a_gallery_is_kept_up_to_date_command_by_command(
     assert (back["indexed"], back["new_images"]) == (14, 6)
     text = invoke(cli.index_group, "compact", gallery).stdout
     assert text.startswith(f"{gallery}: built version 00000")
+
+
+def test_what_fulfils_a_filter_is_removed_once_it_was_shown(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    paths = sorted(path.relative_to(tmp_path) for path in image_folder.glob("*/*"))
+    lines = (f"{path},{path.parent.name},{number}" for number, path in enumerate(paths))
+    (tmp_path / "t.csv").write_text("path,label,price\n" + "\n".join(lines) + "\n")
+    build_gallery(model_path=tiny_model, sources=[tmp_path / "t.csv"], out=tmp_path / "g")
+    words = ("remove", tmp_path / "g", "--where", "price >= 3 AND label IN ('blue', 'green')")
+    *shown, count = invoke(cli.index_group, *words, "--dry-run").stdout.splitlines()
+    assert [line.split()[2] for line in shown[1:]] == [str(path) for path in paths[3:10]]
+    assert count == "7 would be removed"
+    assert Gallery.open(tmp_path / "g").count == 15
+    report = json.loads(invoke(cli.index_group, *words, "images/blue", "--json").stdout)
+    assert (report["removed"], report["indexed"]) == (2, 13)
+    assert json.loads(invoke(cli.index_group, *words, "--json").stdout)["indexed"] == 8
+    assert [row.path for row in rows(tmp_path / "g") if row.status == "indexed"] == [
+        str(path) for path in (*paths[:3], *paths[10:])
+    ]
+    misspelt = invoke(cli.index_group, "remove", tmp_path / "g", "--where", "prize < 5").exception
+    assert isinstance(misspelt, InputError)
+    assert "prize; there are price" in str(misspelt)
+    assert invoke(cli.index_group, "remove", tmp_path / "g", "--where", "price <").exit_code == 2
 
 
 def test_repeated_images_are_set_aside_where_it_is_asked_for(

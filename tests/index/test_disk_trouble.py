@@ -17,20 +17,23 @@ from pathlib import Path
 
 import pytest
 
-from index.build import BuildConfig, add_to_gallery, build_gallery, compact_gallery, update_gallery
+from index.build import BuildConfig, add_to_gallery, build_gallery, update_gallery
 from index.errors import GalleryError, InputError
 from index.gallery import Gallery
+from index.reindex import compact_gallery
 from index.verify import verify_gallery
 from tests.conftest import draw_folder, draw_image
-from tests.index.galleries import ROOT, SMALL, build, rows
+from tests.index.galleries import ROOT, SMALL, build, build_ann, few_for_an_index, rows
 
 # From one moment on, or during it, no file may grow beyond the limit: what is written fails as on a full disk, also in
 # SQLite and faiss.
 LIMITED = """
     import importlib, resource, sys
     from pathlib import Path
-    from index.build import BuildConfig, build_gallery, compact_gallery, update_gallery
+    from index.build import BuildConfig, build_gallery, update_gallery
     from index.errors import RetrievalError
+    from index.reindex import compact_gallery, tune_gallery
+    from tests.index.galleries import few_for_an_index
 
     command, model, folder, out = sys.argv[1], *map(Path, sys.argv[2:5])
     limit, moment, then = int(sys.argv[5]), sys.argv[6], sys.argv[7]
@@ -51,12 +54,16 @@ LIMITED = """
     setattr(owner, name, limited)
     config = BuildConfig(batch_size=4, workers=2, checkpoint_images=8)
     try:
-        if command == "build":
-            build_gallery(model_path=model, sources=[folder], out=out, config=config)
-        elif command == "update":
-            update_gallery(out, config=config)
-        else:
-            compact_gallery(out)
+        with few_for_an_index():
+            if command == "build":
+                index = {"index_type": "hnsw"}
+                build_gallery(model_path=model, sources=[folder], out=out, config=config, index=index)
+            elif command == "update":
+                update_gallery(out, config=config)
+            elif command == "tune":
+                tune_gallery(out, changes={"index_type": "ivf"})
+            else:
+                compact_gallery(out)
         print("it was written")
     except RetrievalError as error:
         print(type(error).__name__, error)
@@ -117,20 +124,22 @@ WRITTEN = {
     "its rows": Full("index.catalog_writer.CatalogWriter.record_outcomes", 5_000),
     "the ids": Full("index.publishing.write_shards", 150),
     "the vectors": Full("index.publishing.write_shards", 300),
-    "the index": Full("index.publishing.write_index", 500),
+    "the index": Full("index.vector_index.write_ann", 500),
+    "what the index left out": Full("index.vector_index.write_array", 100),
 }
 
 
 @pytest.mark.parametrize("written", WRITTEN)
 def test_a_full_disk_is_told_and_a_build_goes_on_where_it_was(
-    tmp_path: Path, tiny_model: Path, image_folder: Path, written: str
+    tmp_path: Path, tiny_model: Path, written: str
 ) -> None:
-    told = run_limited("build", tiny_model, image_folder, tmp_path / "g", full=WRITTEN[written])
+    folder = draw_folder(tmp_path / "images", per_class=7)
+    told = run_limited("build", tiny_model, folder, tmp_path / "g", full=WRITTEN[written])
     assert told.startswith("GalleryError")
     assert ADVICE in told
     assert not (tmp_path / "g" / "CURRENT").exists()
-    assert build(image_folder, tmp_path / "g", tiny_model).indexed == 15
-    build(image_folder, tmp_path / "whole", tiny_model)
+    assert build_ann(folder, tmp_path / "g", tiny_model).indexed == 21
+    build(folder, tmp_path / "whole", tiny_model)
     assert contents(tmp_path / "g") == contents(tmp_path / "whole")
 
 
@@ -140,19 +149,27 @@ def test_a_full_disk_is_told_and_a_build_goes_on_where_it_was(
         *(("update", name) for name in WRITTEN_BY_ALL),
         ("compact", "the vectors"),
         ("compact", "the index"),
+        ("tune", "the vectors"),
+        ("tune", "the index"),
+        ("tune", "what the index left out"),
+        ("tune", "the manifest"),
     ],
 )
 def test_a_full_disk_leaves_the_version_before(
-    tmp_path: Path, tiny_model: Path, image_folder: Path, command: str, written: str
+    tmp_path: Path, tiny_model: Path, command: str, written: str
 ) -> None:
-    build(image_folder, tmp_path / "g", tiny_model)
+    folder = draw_folder(tmp_path / "images", per_class=7)
+    build_ann(folder, tmp_path / "g", tiny_model)
     before = contents(tmp_path / "g")
-    draw_image((1, 2, 3), seed=7).save(image_folder / "new.png")
-    told = run_limited(command, tiny_model, image_folder, tmp_path / "g", full=WRITTEN[written])
+    draw_image((1, 2, 3), seed=7).save(folder / "new.png")
+    told = run_limited(command, tiny_model, folder, tmp_path / "g", full=WRITTEN[written])
     assert told.startswith("GalleryError")
     assert ADVICE in told
     assert contents(tmp_path / "g") == before
-    assert update_gallery(tmp_path / "g", config=SMALL).indexed == 16
+    assert Gallery.open(tmp_path / "g").manifest.index["type"] == "hnsw"
+    with few_for_an_index():
+        assert update_gallery(tmp_path / "g", config=SMALL).indexed == 22
+    assert Gallery.open(tmp_path / "g").manifest.index["type"] == ("ivf" if command == "tune" else "hnsw")
     assert contents(tmp_path / "g").items() > before.items()
 
 

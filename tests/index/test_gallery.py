@@ -20,6 +20,7 @@ from index.metrics import UNLABELLED
 from index.verify import verify_gallery
 from index.versions import describe_file, set_current
 from tests.conftest import draw_folder, draw_image
+from tests.index.galleries import build_ann
 from tests.models import EMBEDDING_DIM, write_tiny_model
 
 ROOT = Path(__file__).parents[2]
@@ -42,6 +43,20 @@ def built(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
 def copied(built: Path, tmp_path: Path) -> Path:
     """A copy of the gallery that a test may damage."""
     shutil.copytree(built, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+@pytest.fixture(scope="module")
+def with_graph(built: Path, tiny_model: Path) -> Path:
+    """A gallery of the same images whose index is a graph."""
+    build_ann(built.parent / "images", built.parent / "graph", tiny_model)
+    return built.parent / "graph"
+
+
+@pytest.fixture
+def copied_graph(with_graph: Path, tmp_path: Path) -> Path:
+    """A copy of that which a test may damage."""
+    shutil.copytree(with_graph, tmp_path / "copy")
     return tmp_path / "copy"
 
 
@@ -68,12 +83,11 @@ def test_the_manifest_says_what_the_gallery_is(built: Path, tiny_model: Path) ->
     assert manifest["metric"] == "inner-product"
     assert manifest["embedding_dim"] == EMBEDDING_DIM
     assert manifest["next_id"] == 57
-    assert manifest["index"]["type"] == "Flat"
+    assert manifest["index"]["type"] == "flat"
     assert manifest["index"]["latency_ms_median"] > 0
     assert set(manifest["files"]) == {
         "catalog.sqlite",
         "ids/00000.npy",
-        "index.faiss",
         "model.onnx",
         "vectors/00000.npy",
     }
@@ -81,7 +95,24 @@ def test_the_manifest_says_what_the_gallery_is(built: Path, tiny_model: Path) ->
     assert gallery.name == "gallery"
     assert gallery.sources[1].root == built.parent / "images"
     report = verify_gallery(built)
-    assert (report.files, report.problems) == (5, [])
+    assert (report.files, report.problems) == (4, [])
+
+
+def test_the_manifest_says_what_an_index_of_its_own_file_is(with_graph: Path) -> None:
+    manifest = json.loads((version(with_graph) / "manifest.json").read_text())
+    assert manifest["counts"]["indexed"] == 55
+    assert manifest["index"]["type"] == manifest["index"]["index_type"] == "hnsw"
+    assert manifest["index"]["recall_at_10"] > 0.5
+    assert set(manifest["files"]) == {
+        "catalog.sqlite",
+        "held_out.npy",
+        "ids/00000.npy",
+        "index.faiss",
+        "model.onnx",
+        "vectors/00000.npy",
+    }
+    report = verify_gallery(with_graph)
+    assert (report.files, report.problems) == (6, [])
 
 
 def test_a_member_finds_itself_first(built: Path) -> None:
@@ -183,30 +214,29 @@ def test_another_model_is_refused(built: Path, tmp_path: Path) -> None:
         Gallery.open(built, model_path=tmp_path / "none.onnx")
 
 
-@pytest.mark.parametrize(
-    "name", ["catalog.sqlite", "ids/00000.npy", "index.faiss", "model.onnx", "vectors/00000.npy", "manifest.json"]
-)
-def test_a_missing_or_shortened_file_is_found_on_opening(copied: Path, name: str) -> None:
-    path = version(copied) / name
+FILES = ("catalog.sqlite", "ids/00000.npy", "vectors/00000.npy", "index.faiss", "held_out.npy", "model.onnx")
+
+
+@pytest.mark.parametrize("name", [*FILES, "manifest.json"])
+def test_a_missing_or_shortened_file_is_found_on_opening(copied_graph: Path, name: str) -> None:
+    path = version(copied_graph) / name
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2])
     with pytest.raises(GalleryError, match=f"{name}.*damaged"):
-        Gallery.open(copied)
+        Gallery.open(copied_graph)
     path.unlink()
     with pytest.raises(GalleryError, match=f"{name}.*cannot be read"):
-        Gallery.open(copied)
+        Gallery.open(copied_graph)
 
 
-@pytest.mark.parametrize(
-    "name", ["catalog.sqlite", "ids/00000.npy", "vectors/00000.npy", "index.faiss", "model.onnx"]
-)
-def test_a_single_changed_byte_is_never_answered_from(copied: Path, name: str) -> None:
-    gallery = Gallery.open(copied)
-    path = version(copied) / name
+@pytest.mark.parametrize("name", FILES)
+def test_a_single_changed_byte_is_never_answered_from(copied_graph: Path, name: str) -> None:
+    gallery = Gallery.open(copied_graph)
+    path = version(copied_graph) / name
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
-    assert any(name in problem and "SHA-256" in problem for problem in verify_gallery(copied).problems)
+    assert any(name in problem and "SHA-256" in problem for problem in verify_gallery(copied_graph).problems)
     if name == "index.faiss":
         with pytest.raises(GalleryError, match="SHA-256"):
             gallery.search(gallery.vector(int(gallery.ids[0])), k=1)
@@ -215,13 +245,13 @@ def test_a_single_changed_byte_is_never_answered_from(copied: Path, name: str) -
             _ = gallery.embedder
     if name not in ("index.faiss", "model.onnx"):  # these are checked when they are first used
         with pytest.raises(GalleryError, match="SHA-256"):
-            Gallery.open(copied)
+            Gallery.open(copied_graph)
 
 
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"format_version": 3}, "format version 3, this program reads 2"),
+        ({"format_version": 2}, "format version 2, this program reads 3"),
         ({"metric": "cosine"}, "metric must be 'inner-product'"),
         ({"embedding_dim": "16"}, "embedding_dim must be int"),
         ({"surprise": 1}, "exactly the keys"),
@@ -240,14 +270,14 @@ def test_a_manifest_that_cannot_be_right_is_refused(copied: Path, change: dict[s
         Gallery.open(copied)
 
 
-def test_verification_lists_every_problem(copied: Path) -> None:
+def test_verification_lists_every_problem(copied_graph: Path) -> None:
     for name in ("index.faiss", "catalog.sqlite"):
-        with (version(copied) / name).open("ab") as file:
+        with (version(copied_graph) / name).open("ab") as file:
             file.write(b"x")
-    (version(copied) / "model.onnx").unlink()
-    report = verify_gallery(copied)
+    (version(copied_graph) / "model.onnx").unlink()
+    report = verify_gallery(copied_graph)
     problems = report.problems
-    assert report.files == 5
+    assert report.files == 6
     assert len(problems) == 3
     for name, problem in (
         ("index.faiss", "damaged"),
@@ -255,8 +285,8 @@ def test_verification_lists_every_problem(copied: Path) -> None:
         ("model.onnx", "cannot be read"),
     ):
         assert any(name in line and problem in line for line in problems), name
-    (version(copied) / "manifest.json").write_text("{")
-    (problem,) = verify_gallery(copied).problems
+    (version(copied_graph) / "manifest.json").write_text("{")
+    (problem,) = verify_gallery(copied_graph).problems
     assert "manifest.json: damaged" in problem
 
 

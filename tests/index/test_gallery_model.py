@@ -8,8 +8,8 @@ import os
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -22,7 +22,6 @@ from index.build import (
     BuildReport,
     add_to_gallery,
     build_gallery,
-    compact_gallery,
     remove_from_gallery,
     update_gallery,
 )
@@ -30,10 +29,12 @@ from index.catalog import CatalogRow, read_catalog
 from index.embedder import Embedder
 from index.errors import InputError
 from index.gallery import Gallery, find_version
+from index.index_config import INDEX_SETTING, IndexConfig
+from index.reindex import compact_gallery, tune_gallery
 from index.selection import Selection
 from index.verify import verify_gallery
 from tests.conftest import draw_image
-from tests.index.galleries import SMALL
+from tests.index.galleries import SMALL, few_for_an_index
 from tests.models import write_tiny_model
 
 MAIN, SECOND, TAR = range(3)
@@ -48,6 +49,16 @@ places = st.builds(
     st.sampled_from(FOLDERS),
     st.sampled_from(NAMES),
 )
+
+
+FEW = 4  # images that are enough for an index which is no scan
+
+
+@pytest.fixture(autouse=True, scope="module")
+def any_index_of_few() -> Iterator[None]:
+    with few_for_an_index(FEW), pytest.MonkeyPatch.context() as patched:
+        patched.setattr("index.vector_index._HELD_OUT_SHARE", 0.3)  # one at least
+        yield
 
 
 @dataclass(frozen=True)
@@ -91,6 +102,7 @@ class GalleryMachine(RuleBasedStateMachine):
         self.rows: dict[Key, CatalogRow] = {}
         self.bytes_of_id: dict[int, str | None] = {}
         self.moves = self.commands = 0
+        self.wished = IndexConfig()
 
     def teardown(self) -> None:
         shutil.rmtree(self.place)
@@ -202,6 +214,20 @@ class GalleryMachine(RuleBasedStateMachine):
         report = compact_gallery(self.gallery)
         assert report.changed
         self.check(report, scanned=set())
+        self.check_type()
+
+    @rule(
+        index_type=st.sampled_from((None, "auto", "flat", "hnsw", "hnsw", "ivf")),
+        recall_target=st.sampled_from((None, 0.5, 0.999)),
+    )
+    def tune(self, index_type: str | None, recall_target: float | None) -> None:
+        given = {"index_type": index_type, "recall_target": recall_target}
+        changes = {name: value for name, value in given.items() if value is not None}
+        self.wished = replace(self.wished, **changes)
+        report = tune_gallery(self.gallery, changes=changes)
+        assert report.changed
+        self.check(report, scanned=set())
+        self.check_type()
 
     @rule(source=st.sampled_from((MAIN, SECOND)))
     def move_a_root(self, source: int) -> None:
@@ -235,6 +261,7 @@ class GalleryMachine(RuleBasedStateMachine):
             else:
                 self.check_unseen_row(key, before[key])
         self.check_duplicates()
+        self.check_index()
         self.check_ids()
         self.check_report(report)
         self.check_vectors()
@@ -301,6 +328,21 @@ class GalleryMachine(RuleBasedStateMachine):
             assert (row.keeper is not None) == (row.status == "duplicate")
             assert row.keeper is None or indexed[row.keeper] == row.sha256, row
 
+    def check_index(self) -> None:
+        """The gallery remembers what was wished for, and its index was made by it."""
+        with read_catalog(find_version(self.gallery).folder / "catalog.sqlite") as catalog:
+            assert IndexConfig.from_text(catalog.setting(INDEX_SETTING)) == self.wished
+        described = Gallery.open(self.gallery).manifest.index
+        assert {name: described[name] for name in asdict(self.wished)} == asdict(self.wished)
+        assert described["type"] in ("flat", self.wished.index_type)
+
+    def check_type(self) -> None:
+        """An index that was just built is of the type wished for, unless there are too few images."""
+        described = Gallery.open(self.gallery).manifest
+        if described.index["shards"] == len(Gallery.open(self.gallery).shards) and not described.counts["deleted"]:
+            is_flat = self.wished.index_type in ("auto", "flat") or described.counts["indexed"] < FEW
+            assert (described.index["type"] == "flat") == is_flat
+
     def check_ids(self) -> None:
         for row in self.rows.values():
             if row.status in ("indexed", "duplicate"):
@@ -340,7 +382,11 @@ class GalleryMachine(RuleBasedStateMachine):
     def build(self) -> BuildReport:
         sources = [self.roots[source] for source in sorted(self.used)]
         return build_gallery(
-            model_path=self.drawn.model, sources=sources, out=self.gallery, dedup=self.dedup, config=SMALL
+            model_path=self.drawn.model,
+            sources=sources,
+            out=self.gallery,
+            dedup=self.dedup,
+            config=SMALL,
         )
 
     def remove(self, selection: Selection, chosen: set[Key]) -> None:

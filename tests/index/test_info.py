@@ -18,7 +18,7 @@ from index.info import GalleryInfo, Unfinished, _read_contract, find_unfinished,
 from index.model_file import hash_file
 from index.selection import Selection
 from tests.conftest import draw_folder, draw_image
-from tests.index.galleries import ROOT, SMALL, build, mixed_folder
+from tests.index.galleries import ROOT, SMALL, build, build_ann, mixed_folder
 from tests.models import EMBEDDING_DIM, PREPROCESS, tiny_contract
 
 
@@ -57,7 +57,7 @@ def test_it_says_what_a_gallery_holds_and_takes(tmp_path: Path, tiny_model: Path
     assert info.labels["images"] == sum(labels.values()) == indexed - 1
     assert info.settings == {"dedup": "near", "min_similarity": 0.99, "max_hash_distance": 6, "labels": None}
     assert (info.index["type"], info.beside_index, info.should_compact, info.unfinished) == (
-        "Flat",
+        "flat",
         0,
         False,
         None,
@@ -68,13 +68,30 @@ def test_it_says_what_a_gallery_holds_and_takes(tmp_path: Path, tiny_model: Path
     vectors = sizes["vectors/00000.npy"] + sizes["ids/00000.npy"]
     assert info.disk_bytes == {
         "vectors": vectors,
-        "index": sizes["index.faiss"],
+        "index": 0,
         "catalog": sizes["catalog.sqlite"],
         "model": sizes["model.onnx"],
         "total": sum(sizes.values()) - sizes["manifest.json"],
-        "each_image": round((vectors + sizes["index.faiss"] + sizes["catalog.sqlite"]) / indexed),
+        "each_image": round((vectors + sizes["catalog.sqlite"]) / indexed),
         "whole_folder": sum(sizes.values()) + (tmp_path / "g" / "CURRENT").stat().st_size,
     }
+
+
+def test_an_index_of_its_own_file_is_told_with_what_it_takes(tmp_path: Path, tiny_model: Path) -> None:
+    folder = draw_folder(tmp_path / "images", per_class=7)
+    build_ann(folder, tmp_path / "g", tiny_model, recall_target=0.9)
+    info = read_info(tmp_path / "g")
+    told = {name: info.index[name] for name in ("type", "index_type", "reason", "recall_target")}
+    assert told == {"type": "hnsw", "index_type": "hnsw", "reason": "asked for", "recall_target": 0.9}
+    assert info.index["factory"].startswith("HNSW")
+    assert info.index["queries"] == 1
+    assert [point["kept"] for point in info.index["filtered"]] == [0.5, 0.05, 0.005, 0.0005]
+    version = find_version(tmp_path / "g").folder
+    own = sum((version / name).stat().st_size for name in ("index.faiss", "held_out.npy"))
+    assert info.disk_bytes["index"] == own
+    remove_from_gallery(tmp_path / "g", selection=Selection(patterns=("red/0.jpg",)), config=SMALL)
+    deleted = (find_version(tmp_path / "g").folder / "deleted.npy").stat().st_size
+    assert read_info(tmp_path / "g").disk_bytes["index"] == own + deleted
 
 
 def test_the_five_largest_labels_are_named_in_the_order_of_size(tmp_path: Path, tiny_model: Path) -> None:

@@ -61,10 +61,13 @@ def test_info_prints_a_line_or_two_of_everything(gallery: Path) -> None:
     assert said["sources"] == f"folder {gallery.parent}/images: 30 images"
     assert said["labels"] == "3: green 10, red 10, blue 9; without one: 1 images"
     assert said["settings"] == "duplicates set aside: exact"
-    assert re.fullmatch(r"Flat, exact, [\d.e-]+ ms a search when it was made", said["index"])
+    assert re.fullmatch(r"Flat: every search reads all vectors, 2\.\d kB; up to 100,000 images .*", said["index"])
     text = "\n".join(lines)
+    assert re.search(
+        r"exact; [\d.e-]+ ms for a query alone, [\d,]+ a second in batches, when it was measured", text
+    )
     assert "skipped: 1 empty-file, 3 not-an-image, 1 removed; see retrieval index list" in text
-    assert "vectors beside the index file: 0, deleted: 1; too few to compact" in text
+    assert "vectors added since: 0, deleted: 1; too few to compact" in text
     assert "unfinished" not in text
 
 
@@ -126,6 +129,40 @@ def test_the_last_line_of_a_page_is_the_command_for_the_next(gallery: Path) -> N
     ]
 
 
+def test_a_list_holds_what_fulfils_a_filter_and_the_next_page_too(tmp_path: Path, tiny_model: Path) -> None:
+    draw_folder(tmp_path / "images", per_class=2)
+    (tmp_path / "images" / "red" / "broken.jpg").write_bytes(b"<html>")
+    paths = sorted(path.relative_to(tmp_path) for path in (tmp_path / "images").rglob("*.*"))
+    lines = [f"{path},{path.parent.name},{10 + number},it's" for number, path in enumerate(paths)]
+    (tmp_path / "t.csv").write_text("path,label,price,the shop\n" + "\n".join(lines) + "\n")
+    build(tmp_path / "t.csv", tmp_path / "g", tiny_model)
+    where = "price  BETWEEN 11 AND 16\n AND \"the shop\" = 'it''s' AND NOT label = 'green'"
+    wanted = [str(path) for path in paths[1:] if path.parent.name != "green"]
+    items = run_json(cli.list_items, tmp_path / "g", "--where", where)["items"]
+    assert isinstance(items, list)
+    assert [item["path"] for item in items] == wanted
+    assert {item["status"] for item in items} == {"indexed", "skipped"}
+    _, *first, more = run(cli.list_items, tmp_path / "g", "--where", where, "--limit", 2)
+    _, *second = run(cli.list_items, *shlex.split(more)[4:])
+    assert [line.split()[3] for line in (*first, *second)] == wanted
+    assert more.count("\n") == 0
+    _, line = run(cli.list_items, tmp_path / "g", "--where", "price > 0", "--status", "skipped", "--label", "red")
+    assert line.split()[1:4] == ["not-an-image", "red", "images/red/broken.jpg"]
+    assert run(cli.list_items, tmp_path / "g", "--where", "price < 0") == [f"{tmp_path}/g: no such items"]
+
+
+def test_a_filter_that_cannot_be_read_is_a_usage_error_and_a_misspelt_column_an_input_error(gallery: Path) -> None:
+    unread = invoke(cli.list_items, gallery, "--where", "label = red")
+    assert unread.exit_code == 2
+    assert "at character 9, red: expected a number, 'text', TRUE or FALSE; found red" in unread.stderr
+    twice = invoke(cli.list_items, gallery, "--where", "id = 1", "--where", "id = 2")
+    assert (twice.exit_code, "join conditions with AND" in twice.stderr) == (2, True)
+    misspelt = invoke(cli.list_items, gallery, "--where", "lable = 'red'").exception
+    assert isinstance(misspelt, InputError)
+    assert "metadata lable; there is none, and the others are id, label, path, source" in str(misspelt)
+    assert "--where \"label IN ('shoes', 'hats') AND" in " ".join(invoke(cli.list_items, "--help").stdout.split())
+
+
 def test_an_id_that_no_catalogue_has_room_for_is_a_usage_error(gallery: Path) -> None:
     assert run(cli.list_items, gallery, "--after", 2**63 - 1) == [f"{gallery}: no such items"]
     assert invoke(cli.list_items, gallery, "--after", 2**63).exit_code == 2
@@ -176,8 +213,8 @@ def test_verify_exits_with_1_for_damage_and_not_for_changed_images(
     tmp_path: Path, tiny_model: Path, image_folder: Path
 ) -> None:
     build(image_folder, tmp_path / "g", tiny_model)
-    assert run(cli.verify, tmp_path / "g") == [f"{tmp_path}/g: 5 files match, 15 images embed as stored"]
-    assert run(cli.verify, tmp_path / "g", "--sample", 0) == [f"{tmp_path}/g: 5 files match"]
+    assert run(cli.verify, tmp_path / "g") == [f"{tmp_path}/g: 4 files match, 15 images embed as stored"]
+    assert run(cli.verify, tmp_path / "g", "--sample", 0) == [f"{tmp_path}/g: 4 files match"]
     (image_folder / "red" / "1.png").unlink()
     assert run(cli.verify, tmp_path / "g")[1:] == [
         f"note: {image_folder}/red/1.png: cannot be read any more: No such file or directory",
@@ -186,12 +223,12 @@ def test_verify_exits_with_1_for_damage_and_not_for_changed_images(
     assert run_json(cli.verify, tmp_path / "g") == {
         "gallery": f"{tmp_path}/g",
         "version": "000001",
-        "files": 5,
+        "files": 4,
         "compared": 14,
         "problems": [],
         "notes": [f"{image_folder}/red/1.png: cannot be read any more: No such file or directory"],
     }
-    for name in ("index.faiss", "model.onnx"):
+    for name in ("vectors/00000.npy", "model.onnx"):
         (find_version(tmp_path / "g").folder / name).write_bytes(b"")
     damaged = invoke(cli.verify, tmp_path / "g")
     assert (damaged.exit_code, len(damaged.stdout.splitlines())) == (1, 2)

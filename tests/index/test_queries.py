@@ -10,6 +10,7 @@ import pytest
 
 from index import queries
 from index.errors import ImageError, InputError
+from index.filters import parse_filter
 from index.gallery import Gallery
 from index.queries import Query, answer_queries, count_queries, is_single, read_queries
 from tests.conftest import draw_folder, draw_image
@@ -301,3 +302,15 @@ def test_memory_does_not_grow_with_the_number_of_queries(
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < 1.5 * peaks[0]
+
+
+def test_answers_fulfil_the_filter_and_members_are_still_excluded(gallery: Gallery) -> None:
+    asked = list(read_queries([], ids=gallery.ids[[0, 7]].tolist(), gallery=gallery))
+    where = parse_filter("label = 'blue' OR path LIKE 'red/0%'")
+    (answers,) = answer_queries(asked, gallery, k=99, where=where)
+    kept = {("blue", f"blue/{number}") for number in range(5)} | {("red", "red/0")}
+    for query, hits in answers:
+        own = [] if query.exclude_id is None else [gallery.image(query.exclude_id).path.partition(".")[0]]
+        assert {(hit.label, hit.path.partition(".")[0]) for hit in hits} == {
+            one for one in kept if one[1] not in own
+        }

@@ -115,6 +115,32 @@ def test_a_folder_is_many_queries_however_few_it_holds(gallery: Path, photos: Pa
     assert invoke(gallery, "photos", "-k", 1).stdout.splitlines()[0] == "photos/a.png"
 
 
+def test_results_fulfil_the_filter(gallery: Path, photos: Path) -> None:
+    where = "label != 'red' AND price BETWEEN 3 AND 8"
+    found = results(gallery, "photos/a.png", "--where", where, "-k", 99)
+    everything = results(gallery, "photos/a.png", "-k", 99)
+    wanted = [hit for hit in everything if hit["label"] != "red" and 3 <= hit["metadata"]["price"] <= 8]  # type: ignore[index]
+    assert [(hit["id"], hit["score"]) for hit in found] == [(hit["id"], hit["score"]) for hit in wanted]
+    assert len(found) == 6
+    assert results(gallery, "photos/a.png", "--where", where, "-k", 2) == found[:2]
+    above = results(gallery, "photos/a.png", "--where", where, "--min-score", found[2]["score"])
+    assert above == found[:3]
+    asking = found[0]["id"]
+    assert asking not in [hit["id"] for hit in results(gallery, "--id", asking, "--where", where, "-k", 99)]
+    many = json.loads(invoke(gallery, "photos", "--where", where, "--json").stdout)["queries"]
+    assert [len(entry["results"]) for entry in many] == [6, 0, 6]
+    assert many[0]["results"] == found
+    assert results(gallery, "photos/a.png", "--where", "price > 99") == []
+
+
+def test_a_filter_that_makes_no_sense_is_refused(gallery: Path, photos: Path) -> None:
+    unread = invoke(gallery, "photos/a.png", "--where", "price <")
+    assert (unread.exit_code, "cannot be read at its end" in unread.stderr) == (2, True)
+    misspelt = invoke(gallery, "photos/a.png", "--where", "pirce < 5").exception
+    assert isinstance(misspelt, InputError)
+    assert "the metadata pirce; there are price, " in str(misspelt)
+
+
 def test_members_ask_by_id_and_do_not_find_themselves(gallery: Path) -> None:
     first, second = (int(key) for key in Gallery.open(gallery).ids[[2, 7]])
     alone = results(gallery, "--id", first)

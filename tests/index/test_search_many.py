@@ -10,6 +10,7 @@ from index.errors import GalleryDamagedError, InputError
 from index.exact import NO_ID
 from index.exact import search as exact_search
 from index.gallery import Gallery, Hit
+from index.stored_rows import StoredRows
 from tests.conftest import draw_folder, draw_image
 from tests.index.galleries import build
 from tests.models import EMBEDDING_DIM
@@ -59,28 +60,26 @@ def test_a_block_is_answered_as_its_rows_are_one_by_one(
         assert [hit.score for hit in hits] == scores[row, wanted[row]].tolist()
 
 
-class _NoisyIndex:
-    """An index whose scores have rounding errors that are as large as they may be, and whose order follows them."""
+def scan_with_noise(self: StoredRows, queries: np.ndarray, **options: Any) -> tuple[np.ndarray, np.ndarray]:
+    """A scan whose scores have rounding errors that are as large as they may be, and whose order follows them."""
+    wanted = options.pop("k")
+    scores, positions = SCAN(self, queries, k=len(self), **options)
+    scores += np.random.default_rng(wanted).uniform(-4e-6, 4e-6, scores.shape).astype(np.float32)
+    order = np.argsort(-scores, axis=1)[:, :wanted]
+    return np.take_along_axis(scores, order, axis=1), np.take_along_axis(positions, order, axis=1)
 
-    def __init__(self, index: Any) -> None:
-        self._index = index
-        self._random = np.random.default_rng(0)
 
-    def search(self, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-        scores, ids = self._index.search(queries, self._index.ntotal)
-        scores += self._random.uniform(-4e-6, 4e-6, scores.shape).astype(np.float32)
-        order = np.argsort(-scores, axis=1)[:, :k]
-        return np.take_along_axis(scores, order, axis=1), np.take_along_axis(ids, order, axis=1)
+SCAN = StoredRows.scan
 
 
 @pytest.mark.parametrize("excluding", [False, True])
-def test_rounding_in_the_index_never_changes_a_result(
+def test_rounding_in_a_scan_never_changes_a_result(
     gallery: Gallery, monkeypatch: pytest.MonkeyPatch, excluding: bool
 ) -> None:
     vectors = queries(gallery)[: gallery.count]
     exclude_ids = gallery.ids if excluding else None
     every = gallery.search_many(vectors, k=gallery.count, exclude_ids=exclude_ids)
-    monkeypatch.setattr(gallery, "_index", _NoisyIndex(gallery._index))
+    monkeypatch.setattr(StoredRows, "scan", scan_with_noise)
     for k in (1, 5, 14, 15, 16, 20, 38):
         assert gallery.search_many(vectors, k=k, exclude_ids=exclude_ids) == [hits[:k] for hits in every]
 

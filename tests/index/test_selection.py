@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from index.build import build_gallery, remove_from_gallery
 from index.catalog import read_catalog
 from index.errors import InputError
+from index.filters import parse_filter
 from index.gallery import find_version
 from index.selection import Selection
 from tests.conftest import draw_folder
@@ -156,6 +157,22 @@ def test_all_metadata_must_hold(gallery: Path) -> None:
     assert select(gallery, metadata=(("shop", "caf\u00e9"), ("price", "5.5"))) == {"elsewhere/1.png"}
     assert "fulfils all" in refusal(gallery, metadata=(("shop", "a.example"), ("price", "6")))
     assert "fulfils all" in refusal(gallery, metadata=((UNDECODABLE, UNDECODABLE),))
+
+
+def test_a_filter_must_hold_with_all_else(gallery: Path) -> None:
+    cheap = parse_filter("price < 5.2 or label = 'green'")
+    assert select(gallery, where=cheap) == below(gallery, "one/green", "two/green") | {"elsewhere/0.jpg"}
+    assert select(gallery, f"{gallery.parent}/two", where=cheap) == below(gallery, "two/green")
+    assert select(gallery, "elsewhere", where=parse_filter("shop LIKE 'CAF%'")) == {"elsewhere/1.png"}
+    assert select(gallery, label="hat", metadata=(("price", "5"),), where=cheap) == {"elsewhere/0.jpg"}
+    assert select(gallery, ids=(1, 2), where=parse_filter("id > 1 AND source LIKE '%/one'")) == select(
+        gallery, ids=(2,)
+    )
+    for refused in (refusal(gallery, "red/2.jpg", where=cheap), refusal(gallery, where=parse_filter("price > 9"))):
+        assert "fulfils all that was asked" in refused
+    assert "metadata pirce; there are price, " in refusal(gallery, where=parse_filter("pirce < 5"))
+    assert "metadata pirce; there are price, " in refusal(gallery, ids=(1,), where=parse_filter("pirce < 5"))
+    assert select(gallery, where=parse_filter("path = 'green/0.jpg'")) == {"one/green/0.jpg"}  # the other is out
 
 
 def test_what_was_taken_out_before_is_known_but_not_selected(gallery: Path) -> None:

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from index.archive_members import read_place
-from index.build import build_gallery, compact_gallery, update_gallery
+from index.build import update_gallery
 from index.errors import GalleryError, GalleryMismatchError, ImageError, InputError
 from index.gallery import Gallery, find_version
 from index.items import Place
+from index.reindex import compact_gallery
 from tests.conftest import draw_folder, draw_image
-from tests.index.galleries import build, mixed_folder, rows, vectors
+from tests.index.galleries import build, build_ann, mixed_folder, rows, vectors
 from tests.models import write_tiny_model
 
 
@@ -194,13 +195,13 @@ def test_damaged_vectors_are_not_carried_into_the_next_version(
 
 
 @pytest.mark.parametrize(
-    "name", ["model.onnx", "index.faiss", "vectors/00000.npy", "manifest.json", "catalog.sqlite"]
+    "name",
+    ["model.onnx", "index.faiss", "held_out.npy", "vectors/00000.npy", "manifest.json", "catalog.sqlite"],
 )
-def test_a_damaged_gallery_is_never_called_up_to_date(
-    tmp_path: Path, tiny_model: Path, image_folder: Path, name: str
-) -> None:
-    build_gallery(model_path=tiny_model, sources=[image_folder], out=tmp_path / "g")
+def test_a_damaged_gallery_is_never_called_up_to_date(tmp_path: Path, tiny_model: Path, name: str) -> None:
+    folder = draw_folder(tmp_path / "images", per_class=7)
+    build_ann(folder, tmp_path / "g", tiny_model)
     (tmp_path / "g" / "versions" / "000001" / name).write_bytes(b"cut")
     for _ in range(2):
         with pytest.raises(GalleryError, match="delete the gallery folder and build it again"):
-            build_gallery(model_path=tiny_model, sources=[image_folder], out=tmp_path / "g")
+            build_ann(folder, tmp_path / "g", tiny_model)

@@ -2,22 +2,25 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sqlite3
 import tarfile
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from index.ann_index import AnnIndex
 from index.errors import GalleryError
 from index.gallery import Gallery, find_version
 from index.model_file import hash_file
 from index.verify import VerifyReport, verify_gallery
-from index.versions import describe_file, set_current
-from tests.conftest import draw_image
-from tests.index.galleries import build, mixed_folder
+from tests.conftest import draw_folder, draw_image
+from tests.index.galleries import build, build_ann, change_manifest, mixed_folder
 
 
 @pytest.fixture(scope="module")
@@ -45,15 +48,6 @@ def change_catalog(gallery: Path, statement: str, *values: object) -> None:
     change_manifest(gallery)
 
 
-def change_manifest(gallery: Path, **changes: object) -> None:
-    """Change a manifest, and let it and CURRENT name the files as they are: only their content can be wrong."""
-    folder = find_version(gallery).folder
-    manifest = json.loads((folder / "manifest.json").read_text())
-    files = {name: describe_file(folder / name) for name in manifest["files"]}
-    (folder / "manifest.json").write_text(json.dumps({**manifest, "files": files, **changes}))
-    set_current(gallery, folder)
-
-
 def counts(gallery: Path) -> dict[str, object]:
     values: dict[str, object] = json.loads((find_version(gallery).folder / "manifest.json").read_text())["counts"]
     return values
@@ -70,8 +64,8 @@ def test_a_sound_gallery_has_no_problem_and_its_sample_embeds_as_stored(built: P
         built, sample=20, progress=lambda *done: files.append(done), embedding=lambda *done: images.append(done)
     )
     assert outcome(report) == (20, [], [])
-    assert (report.gallery, report.version, report.files) == (str(built), "000001", 5)
-    assert files == [(number, 5) for number in range(1, 6)]
+    assert (report.gallery, report.version, report.files) == (str(built), "000001", 4)
+    assert files == [(number, 4) for number in range(1, 5)]
     assert images[-1] == (20, 20)
     assert verify_gallery(built).compared == 16
     assert verify_gallery(built, sample=0).compared == 0
@@ -149,13 +143,8 @@ def test_the_catalogue_is_compared_with_the_other_parts(gallery: Path, statement
     assert any(text.startswith(problem) for text in found), found
 
 
-def test_the_vectors_are_compared_with_the_index(gallery: Path) -> None:
-    path = find_version(gallery).folder / "vectors" / "00000.npy"
-    vectors = np.load(path)
-    vectors[0] = -vectors[0]
-    vectors[5] *= 2
-    np.save(path, vectors)
-    change_manifest(gallery)
+def test_a_scan_finds_every_image_by_its_own_vector(gallery: Path) -> None:
+    change_vectors(gallery, lambda vectors: vectors * np.where(np.arange(30) == 0, np.float32(0.5), 1)[:, None])
     first = Gallery.open(gallery).ids[0]
     assert verify_gallery(gallery, sample=0).problems == [
         "some vectors are not finite unit vectors",
@@ -163,12 +152,58 @@ def test_the_vectors_are_compared_with_the_index(gallery: Path) -> None:
     ]
 
 
+def change_vectors(gallery: Path, change: Callable[[np.ndarray], np.ndarray]) -> None:
+    path = find_version(gallery).folder / "vectors" / "00000.npy"
+    np.save(path, change(np.load(path)).astype(np.float32))
+    change_manifest(gallery)
+
+
+@pytest.fixture(scope="module", params=["hnsw", "ivf", "pq"])
+def indexed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
+    """A gallery of 300 images whose index may miss some."""
+    folder = tmp_path_factory.mktemp(request.param)
+    draw_folder(folder / "images", per_class=100)
+    build_ann(folder / "images", folder / "g", tiny_model, index_type=request.param, recall_target=0.5)
+    return folder / "g"
+
+
+def test_the_vectors_are_compared_with_the_index(indexed: Path, tmp_path: Path) -> None:
+    shutil.copytree(indexed, tmp_path / "g")
+    assert verify_gallery(tmp_path / "g", sample=0).problems == []
+    change_vectors(tmp_path / "g", lambda vectors: np.random.default_rng(0).permutation(vectors))
+    (problem,) = verify_gallery(tmp_path / "g", sample=0, seed=0).problems
+    assert re.match(r"the index finds \d+ of 20\d images by their own vectors, about \d+ are expected;", problem)
+
+
+@pytest.mark.parametrize(("measured", "kept", "is_problem"), [
+    (1.0, 0.99, False), (1.0, 0.85, True), (0.9, 0.9, False), (0.9, 0.7, True), (0.5, 0.5, False), (0.5, 0.2, True),
+])  # fmt: skip
+def test_an_index_may_miss_what_it_missed_when_it_was_measured_but_not_far_more(
+    indexed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, measured: float, kept: float, is_problem: bool
+) -> None:
+    shutil.copytree(indexed, tmp_path / "g")
+    change_manifest(tmp_path / "g", index={"recall_at_10": measured, "recall_error": 0.0})
+    random = np.random.default_rng(1)
+    search = AnnIndex.search
+
+    def miss(self: AnnIndex, queries: np.ndarray, **options: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Give some queries images of another class alone."""
+        scores, positions = search(self, queries, **options)
+        return scores, np.where(random.random((len(scores), 1)) < kept, positions, (positions + 150) % 300)
+
+    monkeypatch.setattr(AnnIndex, "search", miss)
+    problems = verify_gallery(tmp_path / "g", sample=0, seed=0).problems
+    assert bool(problems) == is_problem, problems
+
+
 def test_counts_that_do_not_add_up_are_a_problem(gallery: Path) -> None:
     change_manifest(gallery, counts={**counts(gallery), "found": 35})
     assert verify_gallery(gallery, sample=0).problems == ["the manifest says found 35, the catalogue 34"]
 
 
-def test_every_damaged_file_is_named_and_nothing_else_is_tried(gallery: Path) -> None:
+def test_every_damaged_file_is_named_and_nothing_else_is_tried(indexed: Path, tmp_path: Path) -> None:
+    gallery = tmp_path / "g"
+    shutil.copytree(indexed, gallery)
     folder = find_version(gallery).folder
     for name in ("index.faiss", "catalog.sqlite"):
         with (folder / name).open("ab") as file:

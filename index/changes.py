@@ -1,0 +1,168 @@
+"""What all commands that write a gallery share: its workspace under the lock, one change, publication, the report."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+from typing import Any
+
+from index.build_config import BuildConfig
+from index.catalog_writer import CatalogWriter, write_catalog
+from index.embedder import Embedder
+from index.errors import GalleryError, InputError, RetrievalError
+from index.faiss_library import import_faiss
+from index.images import printable_path
+from index.index_choice import choose_index
+from index.index_config import INDEX_SETTING, IndexConfig
+from index.progress import BeginStep, Progress, no_progress, no_steps
+from index.publishing import Publication
+from index.settling import settle
+from index.versions import lock_gallery, remove_old_versions
+from index.workspace import Workspace, find_model
+
+logger = logging.getLogger(__name__)
+
+_RIVALS = (("faiss-cpu", "faiss-gpu"), ("onnxruntime", "onnxruntime-gpu"))
+
+
+@dataclass(frozen=True, slots=True)
+class BuildReport:
+    """What a command did to a gallery.
+
+    `found`, `indexed`, `duplicate`, `skipped` and `skipped_by_reason` count the whole version: the first is the sum of
+    the next three. `new_images` were embedded by this run, `moved` found in another place, `vanished` not found any
+    more, `removed` taken out; `changed` tells whether there is a new version. `seconds` is the whole run,
+    `images_per_second` counts new images.
+    """
+
+    gallery: str
+    version: str
+    changed: bool
+    found: int
+    indexed: int
+    duplicate: int
+    skipped: int
+    skipped_by_reason: dict[str, int]
+    new_images: int
+    moved: int
+    vanished: int
+    removed: int
+    seconds: float
+    images_per_second: float
+
+    def to_json(self) -> dict[str, Any]:
+        """The document that the command prints with `--json`."""
+        return asdict(self)
+
+
+@contextmanager
+def open_workspace(gallery: Path, *, embedder: Embedder | None = None) -> Iterator[Workspace]:
+    """The gallery's workspace, opened under its lock; trouble with the disk becomes a GalleryError."""
+    shown = printable_path(str(gallery))
+    import_faiss()
+    _warn_of_rivals()
+    if not gallery.is_dir():
+        raise GalleryError(shown, "no such gallery; make one with `retrieval index build MODEL SOURCE --out`")
+    with lock_gallery(gallery):
+        try:
+            work = Workspace(gallery.resolve(), embedder=embedder or Embedder(find_model(gallery), threads=1))
+            work.open()
+            yield work
+        except OSError as error:
+            advice = "what is done is kept; mend the cause and run the same command again"
+            raise GalleryError(shown, f"{error}; {advice}") from error
+
+
+def run_change(
+    work: Workspace,
+    change: Callable[[CatalogWriter], int | None] | None,
+    *,
+    start: float,
+    config: BuildConfig | None = None,
+    progress: Progress = no_progress,
+    begin_step: BeginStep = no_steps,
+    how: Publication | None = None,
+) -> BuildReport:
+    """Change the catalogue in one step, settle what is pending, and publish; a change may tell what it removed.
+
+    Without a change, or where it changed nothing, there is a new version only where `how` asks for one.
+    """
+    removed = None
+    with write_catalog(work.catalog_path) as catalog:
+        if change is not None:
+            try:
+                with catalog.transaction():
+                    removed = change(catalog)
+                    _check_index(catalog, width=work.embedder.contract.embedding_dim)
+            except RetrievalError:
+                if work.is_new:  # nothing was begun, so nothing is left to be finished
+                    work.remove()
+                raise
+        settled = settle(work, catalog, config=config or BuildConfig(), progress=progress, begin_step=begin_step)
+        indexed, reasons = catalog.count("indexed"), catalog.skipped_by_reason()
+        if not indexed:
+            _refuse_empty(work, reasons)
+        previous = work.base
+        changed = how is not None or work.has_changed(catalog)
+        if changed or previous is None:
+            writing = begin_step("Writing")
+            writing(0, 0)
+            version = work.publish(catalog, how=how or Publication(), begin_step=begin_step).name
+            writing(1, 1)
+        else:
+            version = previous.name
+        counts = {"indexed": indexed, "duplicate": catalog.count("duplicate"), "skipped": sum(reasons.values())}
+    work.remove()
+    remove_old_versions(work.gallery, current=version, previous=previous.name if previous and changed else None)
+    seconds = time.perf_counter() - start
+    return BuildReport(
+        gallery=str(work.gallery),
+        version=version,
+        changed=changed,
+        found=sum(counts.values()),
+        **counts,
+        skipped_by_reason=reasons,
+        new_images=settled.embedded,
+        moved=settled.moved,
+        vanished=settled.vanished,
+        removed=removed or 0,
+        seconds=seconds,
+        images_per_second=settled.embedded / seconds,
+    )
+
+
+def _check_index(catalog: CatalogWriter, *, width: int) -> None:
+    """Raise InputError where no index can hold all items in the memory allowed, before any of them is embedded."""
+    count = catalog.count("indexed") + catalog.count("pending")
+    config = IndexConfig.from_text(catalog.setting(INDEX_SETTING))
+    choose_index(
+        count=count, width=width, config=config, reduced_width=1
+    )  # how far it can be reduced is not known yet
+
+
+def _refuse_empty(work: Workspace, reasons: Mapping[str, int]) -> None:
+    """Raise InputError: a gallery of no image is never published; the version before stays."""
+    work.remove()
+    found = ", ".join(f"{count} {reason}" for reason, count in reasons.items()) or "there are no files"
+    shown = printable_path(str(work.gallery))
+    raise InputError(f"{shown}: no usable image in its sources: {found}")
+
+
+def _warn_of_rivals() -> None:
+    """Say where two packages that overwrite each other's files are both installed."""
+    for names in _RIVALS:
+        if all(map(_is_installed, names)):
+            logger.warning("both %s and %s are installed; uninstall both, then install one of them", *names)
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        distribution(name)
+    except PackageNotFoundError:
+        return False
+    return True

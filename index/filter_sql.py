@@ -1,0 +1,164 @@
+"""SQL of the conditions of a filter; what a user wrote is only ever the value of a `?`.
+
+A number, and a text that is one, compare as numbers with a number; see `index.filters` for the rules.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from index.images import valid_text
+
+Value: TypeAlias = str | bytes
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")  # no more than SQLite takes for one
+_PLAIN = re.compile(r"[\w -]+", re.ASCII)  # what every SQLite finds in a JSON path
+_IS_NUMBER = "{} <= CAST(9e999 AS NUMERIC)"  # SQLite orders every text after infinity
+
+
+@dataclass(frozen=True, slots=True)
+class Sql:
+    """An expression with the values of its `?`, in their order."""
+
+    text: str
+    values: tuple[Value, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A value in a filter: the text of a number, "1" or "0" of a truth, or a text as it was given."""
+
+    kind: Literal["number", "truth", "text"]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """What a condition is about.
+
+    Attributes:
+        sql: gives its value, NULL where there is none.
+        kind: "any" holds numbers and texts, "text" only texts, "bytes" only the bytes of paths.
+    """
+
+    sql: Sql
+    kind: Literal["any", "text", "bytes"] = "any"
+
+
+OWN_COLUMNS = {
+    "id": Column(Sql("images.id")),
+    "label": Column(Sql("images.label"), "text"),
+    "path": Column(Sql("images.path"), "bytes"),
+    "source": Column(Sql("(SELECT location FROM sources WHERE sources.id = images.source)"), "bytes"),
+}
+"""The columns of the catalogue itself that a filter can name; a source is its location."""
+
+
+def compose(template: str, *parts: Sql) -> Sql:
+    """The template with a part in the place of each `{}`."""
+    return Sql(template.format(*(part.text for part in parts)), sum((part.values for part in parts), ()))
+
+
+def bind(*values: Value) -> Sql:
+    """A `?` for each of the values."""
+    return Sql(", ".join("?" for _ in values), values)
+
+
+def join(parts: Sequence[Sql], *, word: str) -> Sql:
+    """The parts with AND or OR between them, in parentheses where there are several."""
+    return parts[0] if len(parts) == 1 else compose(f"({f' {word} '.join('{}' for _ in parts)})", *parts)
+
+
+def reach(names: Sequence[str], *, what: Literal["value", "type"] = "value") -> Sql:
+    """Value or JSON type of a row's metadata of this name, or within it of the further names; NULL without it."""
+    if all(map(_PLAIN.fullmatch, names)):  # the fast way
+        path = "$" + "".join(f'."{name}"' for name in names)
+        function = "json_extract" if what == "value" else "json_type"
+        return compose(f"{function}(images.metadata, {{}})", bind(path))
+    tables, last = expand(len(names)), len(names) - 1
+    wanted = " AND ".join(f"k{number}.key = ?" for number in range(len(names)))
+    return Sql(f"(SELECT k{last}.{what} FROM {tables} WHERE {wanted})", tuple(names))
+
+
+def expand(depth: int) -> str:
+    """Tables `k0`, `k1`, … of a row's metadata, of all that lies in that, and so on."""
+    inner = (
+        f"json_each(CASE k{number}.type WHEN 'object' THEN k{number}.value END) AS k{number + 1}"
+        for number in range(depth - 1)
+    )
+    return ", ".join(["json_each(images.metadata) AS k0", *inner])
+
+
+def compare(column: Column, sign: str, constant: Constant) -> Sql:
+    """A comparison by =, !=, <, <=, > or >=; a truth has only the first two."""
+    x, is_order = column.sql, sign not in ("=", "!=")
+    if constant.kind == "truth":
+        truth = "CASE lower({}) WHEN 'true' THEN 1 WHEN 'false' THEN 0 ELSE {} END"
+        return compose(f"({truth} {sign} {{}})", x, x, _number(constant))
+    if constant.kind == "number":
+        compared = compose(f"{{}} {sign} {{}}", x, _number(constant))
+        return compose(f"(CASE WHEN {_IS_NUMBER} THEN {{}} END)", x, compared) if is_order else compared
+    compared = compose(f"{{}} {sign} {{}}", x, bind(_stored(constant, column)))
+    if column.kind != "any" or not (is_order or _is_number(constant)):
+        return compared
+    other = compose(f" ELSE {{}} {sign} {{}}", x, _number(constant)) if _is_number(constant) else Sql("")
+    return compose("(CASE typeof({}) WHEN 'text' THEN {}{} END)", x, compared, other)
+
+
+def match_any(column: Column, constants: Sequence[Constant]) -> Sql:
+    """Whether the column equals one of the constants, of which there is at least one."""
+    texts = [constant for constant in constants if constant.kind == "text"]
+    numbers = [constant for constant in constants if constant.kind == "number"]
+    parts = [compare(column, "=", constant) for constant in constants if constant.kind == "truth"]
+    if texts:
+        listed = compose("{} IN ({})", column.sql, bind(*(_stored(text, column) for text in texts)))
+        numeric = [text for text in texts if _is_number(text)] if column.kind == "any" else []
+        if numeric:
+            either = "(CASE typeof({}) WHEN 'text' THEN {} ELSE {} END)"
+            listed = compose(either, column.sql, listed, _is_among(column, numeric))
+        parts.append(listed)
+    if numbers:
+        parts.append(_is_among(column, numbers))
+    return join(parts, word="OR")
+
+
+def match_like(column: Column, pattern: str) -> Sql:
+    """Whether a pattern with `%` and `_` matches the column's text, in whatever case."""
+    x = compose("CAST({} AS TEXT)", column.sql) if column.kind == "bytes" else column.sql
+    glob = "".join(map(_globbed, pattern))
+    return compose("{} GLOB CAST({} AS TEXT)", x, bind(_stored(Constant("text", glob), column)))
+
+
+def _globbed(character: str) -> str:
+    """A character of a LIKE pattern for GLOB, which knows sets and so the two cases of all letters."""
+    if character in "%_":
+        return "*" if character == "%" else "?"
+    cases = {character, character.lower(), character.upper()}
+    variants = sorted(case for case in cases if len(case) == 1)
+    return f"[{''.join(variants)}]" if len(variants) > 1 or character in "*?[" else character
+
+
+def _number(constant: Constant) -> Sql:
+    """The number, of an affinity for which SQLite takes a text on the other side as the number that it is, if any.
+
+    It is bound as text: SQLite reads it as it does the stored one.
+    """
+    return compose("CAST({} AS NUMERIC)", bind(constant.text))
+
+
+def _is_among(column: Column, constants: Iterable[Constant]) -> Sql:
+    listed = bind(json.dumps([constant.text for constant in constants]))
+    return compose("{} IN (SELECT CAST(value AS NUMERIC) FROM json_each({}))", column.sql, listed)
+
+
+def _is_number(constant: Constant) -> bool:
+    return _NUMBER.fullmatch(constant.text) is not None
+
+
+def _stored(constant: Constant, column: Column) -> Value:
+    """A text as the catalogue has it: undecodable bytes are escapes in it, but themselves in paths."""
+    return os.fsencode(constant.text) if column.kind == "bytes" else valid_text(constant.text)
