@@ -33,9 +33,10 @@ from benchmarks.record import print_machine, run_retrieval, write_record
 from index.build_config import BuildConfig
 from index.catalog import STATUSES, Catalog, read_catalog
 from index.catalog_writer import CatalogWriter, Checkpoint, write_catalog
+from index.index_config import INDEX_SETTING, IndexConfig
 from index.model_file import ModelContract
 from index.preprocess import PreprocessConfig
-from index.publishing import write_version
+from index.publishing import Publication, write_version
 from index.sources import Source
 from index.vectors import VectorRows, find_checkpoint, write_checkpoint
 from index.versions import CATALOG_NAME, publish_version
@@ -132,6 +133,9 @@ def make_gallery(collection: Collection, gallery: Path, work: Path) -> tuple[Sec
 
 def publish(catalog: CatalogWriter, gallery: Path, work: Path) -> None:
     """Make a version of the catalogue, with vectors that stand for real ones and a model file that is empty."""
+    catalog.set(
+        {INDEX_SETTING: IndexConfig(index_type="flat").to_text()}
+    )  # there is nothing to be found among equals
     ids = np.array(catalog.indexed_ids(), dtype=np.int64)
     vectors = np.ones((len(ids), EMBEDDING_DIM), dtype=np.float32)
     sha256 = write_checkpoint(work / "vectors.npy", VectorRows(ids, vectors))
@@ -141,7 +145,7 @@ def publish(catalog: CatalogWriter, gallery: Path, work: Path) -> None:
     write_version(
         version, catalog, base=None, checkpoints=[find_checkpoint(work / "vectors.npy", sha256=sha256)],
         model=work / "model.onnx", contract=ModelContract("none", "raw", EMBEDDING_DIM, PreprocessConfig()),
-        compact=False,
+        how=Publication(),
     )  # fmt: skip
     publish_version(gallery, version, name="000001")
 
