@@ -15,9 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault(
-    "OMP_WAIT_POLICY", "PASSIVE"
-)  # read when OpenMP starts: waiting threads leave the cores to others
+# Read when OpenMP starts, with the imports below: waiting threads leave the cores to others.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from benchmarks.ann_bench import AnnBench
 from benchmarks.ann_curves import measure_curves
@@ -60,9 +59,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Measure each part asked for at each width, write its record at once, and print all tables at the end."""
-    os.environ.setdefault(
-        "OMP_WAIT_POLICY", "PASSIVE"
-    )  # read when OpenMP loads; waiting threads leave cores alone
     options.out.mkdir(parents=True, exist_ok=True)
     widths = sorted(options.width or (64, 512), reverse=True)  # what is made wide serves narrower
     tables = []

@@ -101,23 +101,8 @@ def tune_index(
     among = RowSet.of(_mark(index.rows, len(stored)))
     trial = _Trial(queries, _scan(stored, queries, among)).without_copies()
     curve = _sweep(stored, index, trial, progress=progress)
-    chosen, is_met = _choose(curve, target=target)
-    described = {
-        "parameters": chosen["parameters"],
-        "costs": _compare_costs(stored, index, trial, chosen["parameters"]),
-    }
-    search = VectorSearch(stored, index=index, described=described, beside=_NOTHING)
-    return {
-        **described,
-        "curve": curve,
-        "recall_at_10": chosen["recall_at_10"],
-        "recall_error": chosen["recall_error"],
-        "latency_ms_median": trial.latency_ms(search),
-        "queries_per_second": trial.queries_per_second(search),
-        "target_met": is_met,
-        "queries": len(trial.queries),
-        "filtered": [_measure_filter(search, index, index.rows, trial.queries, share) for share in KEPT_SHARES],
-    }
+    choice = _describe_choice(stored, index, trial, curve=curve, target=target, filtered_rows=index.rows)
+    return {**choice, "queries": len(trial.queries)}
 
 
 def choose_again(search: VectorSearch, *, described: Mapping[str, Any], queries: Vectors) -> dict[str, Any]:
@@ -137,26 +122,50 @@ def choose_again(search: VectorSearch, *, described: Mapping[str, Any], queries:
     trial = _Trial(queries, np.empty((len(queries), 0), np.float32))
     curve = []
     for point in described["curve"]:
-        given = {"parameters": point["parameters"], "costs": _ALWAYS_INDEX}
-        again = VectorSearch(search.stored, index=search.index, described=given, beside=_NOTHING)
-        latency = trial.latency_ms(again)
-        curve.append({**point, "latency_ms_median": latency})
-    curve = _keep_front(curve)
-    chosen, is_met = _choose(curve, target=described["recall_target"])
-    costs = _compare_costs(search.stored, search.index, trial, chosen["parameters"])
-    tuned = {"parameters": chosen["parameters"], "costs": costs}
-    again = VectorSearch(search.stored, index=search.index, described=tuned, beside=_NOTHING)
-    others = np.setdiff1d(search.index.rows, search.held_out)  # who asks must not be found
+        again = _open_setting(search.stored, search.index, point["parameters"])
+        curve.append({**point, "latency_ms_median": trial.latency_ms(again)})
+    return _describe_choice(
+        search.stored,
+        search.index,
+        trial,
+        curve=_keep_front(curve),
+        target=described["recall_target"],
+        filtered_rows=np.setdiff1d(search.index.rows, search.held_out),  # who asks must not be found
+    )
+
+
+def _describe_choice(
+    stored: StoredRows,
+    index: AnnIndex,
+    trial: _Trial,
+    *,
+    curve: list[dict[str, Any]],
+    target: float,
+    filtered_rows: Ids,
+) -> dict[str, Any]:
+    """What `tune_index` says of the point of a curve that is chosen; filters keep some of `filtered_rows`."""
+    chosen, is_met = _choose(curve, target=target)
+    tuned = {
+        "parameters": chosen["parameters"],
+        "costs": _compare_costs(stored, index, trial, chosen["parameters"]),
+    }
+    search = VectorSearch(stored, index=index, described=tuned, beside=_NOTHING)
     return {
         **tuned,
         "curve": curve,
         "recall_at_10": chosen["recall_at_10"],
         "recall_error": chosen["recall_error"],
-        "latency_ms_median": trial.latency_ms(again),
-        "queries_per_second": trial.queries_per_second(again),
+        "latency_ms_median": trial.latency_ms(search),
+        "queries_per_second": trial.queries_per_second(search),
         "target_met": is_met,
-        "filtered": [_measure_filter(again, search.index, others, queries, share) for share in KEPT_SHARES],
+        "filtered": [_measure_filter(search, index, filtered_rows, trial.queries, share) for share in KEPT_SHARES],
     }
+
+
+def _open_setting(stored: StoredRows, index: AnnIndex, parameters: Mapping[str, int]) -> VectorSearch:
+    """The index with some parameters and nothing beside it; it is always asked, however few rows there are."""
+    described = {"parameters": parameters, "costs": _ALWAYS_INDEX}
+    return VectorSearch(stored, index=index, described=described, beside=_NOTHING)
 
 
 def _keep_front(points: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -217,8 +226,7 @@ def _sweep(stored: StoredRows, index: AnnIndex, trial: _Trial, *, progress: Prog
         parameters = points.get_parameters(key)
         is_possible = index.type != "hnsw" or parameters[EFFORTS["hnsw"]] >= parameters["candidates"]
         if is_possible and points.should_run_experiment(key):  # else it is slower than a point that is as good
-            described = {"parameters": parameters, "costs": _ALWAYS_INDEX}
-            search = VectorSearch(stored, index=index, described=described, beside=_NOTHING)
+            search = _open_setting(stored, index, parameters)
             recall, errors[tuple(key)] = trial.recall(search)
             latency = trial.latency_ms(search)
             points.add_operating_point(key, recall, latency)

@@ -60,9 +60,7 @@ class StoredRows:
     @classmethod
     def of(cls, shards: Sequence[VectorRows]) -> StoredRows:
         """The rows of these shards."""
-        shards = [
-            VectorRows(shard.ids, shard.vectors.view(np.ndarray)) for shard in shards
-        ]  # read faster than maps
+        shards = [VectorRows(shard.ids, shard.vectors.view(np.ndarray)) for shard in shards]  # faster than maps
         starts = np.cumsum([0, *(len(shard.ids) for shard in shards)])
         return cls(shards, np.concatenate([shard.ids for shard in shards]), starts)
 

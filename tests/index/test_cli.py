@@ -9,7 +9,6 @@ from pathlib import Path
 
 import click
 import pytest
-from click.testing import CliRunner, Result
 from PIL import Image
 
 from index import cli
@@ -22,6 +21,7 @@ from index.limits import MAX_PIXELS
 from index.metrics import K_SETS
 from index.search_cli import search
 from tests.conftest import draw_folder, draw_image
+from tests.index.commands import invoke
 from tests.index.galleries import rows
 
 ROOT = Path(__file__).parents[2]
@@ -32,10 +32,6 @@ def gallery(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
     folder = tmp_path_factory.mktemp("cli")
     build_gallery(model_path=tiny_model, sources=[draw_folder(folder / "images")], out=folder / "gallery")
     return folder / "gallery"
-
-
-def invoke(command: click.Command, *words: object) -> Result:
-    return CliRunner().invoke(command, [str(word) for word in words])
 
 
 def test_build_reports_as_text_and_as_json(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:

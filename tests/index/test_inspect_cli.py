@@ -10,7 +10,6 @@ from pathlib import Path
 import click
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
 
 from index import inspect_cli as cli
 from index.build import build_gallery, remove_from_gallery
@@ -20,6 +19,7 @@ from index.images import REASONS
 from index.info import read_info
 from index.selection import Selection
 from tests.conftest import draw_folder, draw_image
+from tests.index.commands import invoke, run
 from tests.index.galleries import SMALL, build, mixed_folder, rows
 
 
@@ -34,16 +34,6 @@ def gallery(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
     build(images, folder, tiny_model, dedup="exact")
     remove_from_gallery(folder, selection=Selection(patterns=("blue/0.jpg",)), config=SMALL)
     return folder
-
-
-def invoke(command: click.Command, *words: object) -> Result:
-    return CliRunner().invoke(command, [str(word) for word in words])
-
-
-def run(command: click.Command, *words: object) -> list[str]:
-    result = invoke(command, *words)
-    assert (result.exit_code, result.stderr) == (0, ""), result.output
-    return result.stdout.splitlines()
 
 
 def run_json(command: click.Command, *words: object) -> dict[str, object]:

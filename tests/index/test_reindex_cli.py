@@ -6,9 +6,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-import click
 import pytest
-from click.testing import CliRunner, Result
 
 from index.build import remove_from_gallery
 from index.cli import index_group
@@ -19,6 +17,7 @@ from index.inspect_cli import info
 from index.reindex_cli import compact, tune
 from index.selection import Selection
 from tests.conftest import draw_folder, draw_image
+from tests.index.commands import invoke, run
 from tests.index.galleries import SMALL, build_ann, few_for_an_index
 
 
@@ -39,16 +38,6 @@ def gallery(built: Path, tmp_path: Path) -> Iterator[Path]:
     shutil.copytree(built, tmp_path / "my gallery")
     with few_for_an_index():
         yield tmp_path / "my gallery"
-
-
-def invoke(command: click.Command, *words: object) -> Result:
-    return CliRunner().invoke(command, [str(word) for word in words])
-
-
-def run(command: click.Command, *words: object) -> list[str]:
-    result = invoke(command, *words)
-    assert (result.exit_code, result.stderr) == (0, ""), result.output
-    return result.stdout.splitlines()
 
 
 def test_tune_says_what_the_index_is_now(gallery: Path) -> None:
