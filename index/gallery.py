@@ -17,7 +17,7 @@ import numpy as np
 from index.archive_members import read_place
 from index.catalog import Catalog, CatalogRow, read_catalog
 from index.embedder import Embedder, Vectors
-from index.errors import GalleryDamagedError, GalleryError, GalleryMismatchError, InputError, ModelFileError
+from index.errors import GalleryDamagedError, GalleryMismatchError, InputError, ModelFileError
 from index.exact import NO_ID, Floats, Ids
 from index.filters import Filter
 from index.images import printable_path, valid_text
@@ -32,16 +32,13 @@ from index.versions import (
     CATALOG_NAME,
     DELETED_NAME,
     INDEX_NAME,
-    MANIFEST_NAME,
     MODEL_NAME,
     Manifest,
     Version,
     check_file,
-    hold_version,
-    read_current,
+    hold_current,
 )
 
-_HOLD_ATTEMPTS = 5
 _REMEMBERED_FILTERS = 8
 
 
@@ -398,37 +395,3 @@ class Gallery:
                 printable_path(str(self._root / CATALOG_NAME)), "damaged: images without a row"
             )
         return [rows[image_id] for image_id in wanted]
-
-
-def hold_current(path: Path) -> tuple[Version, int]:
-    """A gallery's current version, and the descriptor that keeps it from being removed while it is open.
-
-    Raises:
-        GalleryError: there is none, or no gallery.
-    """
-    for _ in range(_HOLD_ATTEMPTS):  # a writer may remove the version between the two steps
-        version = find_version(path)
-        try:
-            return version, hold_version(version.folder)
-        except FileNotFoundError:
-            continue
-    raise GalleryDamagedError(printable_path(str(version.folder / MANIFEST_NAME)), "cannot be read: it is missing")
-
-
-def find_version(path: Path) -> Version:
-    """A gallery's current version.
-
-    Raises:
-        GalleryError: there is none, or no gallery.
-    """
-    shown = printable_path(str(path))
-    if not path.is_dir():
-        raise GalleryError(shown, "no such gallery; make one with `retrieval index build MODEL SOURCE --out`")
-    version = read_current(path)
-    if version is None:
-        if (path / "building").exists():
-            raise GalleryError(
-                shown, "its build has not finished; run the same build again, or `retrieval index update`"
-            )
-        raise GalleryError(shown, "the folder is no gallery; make one with `retrieval index build`")
-    return version

@@ -14,7 +14,6 @@ from typing import Any, BinaryIO
 from index.catalog import Catalog, opened, read_catalog
 from index.duplicate_config import DuplicateConfig
 from index.errors import GalleryError, InputError
-from index.gallery import find_version
 from index.images import valid_text
 from index.model_file import METADATA_KEY, ModelContract
 from index.vectors import find_shards
@@ -28,6 +27,7 @@ from index.versions import (
     Manifest,
     Version,
     check_file,
+    find_version,
 )
 
 _LARGEST_LABELS = 5

@@ -91,9 +91,8 @@ def list_items(
       retrieval index list gallery --where "shop = 'a.example' AND price < 20"
     """
     from index.catalog import read_catalog
-    from index.gallery import find_version
     from index.images import printable_path, valid_text
-    from index.versions import CATALOG_NAME
+    from index.versions import CATALOG_NAME, find_version
 
     version = find_version(gallery)
     wanted = None if label is None else valid_text(label)  # as the catalogue has it

@@ -67,10 +67,10 @@ def tune(
       retrieval index tune gallery --memory-limit 500MB
       retrieval index tune gallery --index-type ivf customers-photos
     """
-    from index.gallery import find_version
     from index.index_text import describe_index
     from index.info import read_info
     from index.reindex import tune_gallery
+    from index.versions import find_version
 
     given = {"recall_target": recall_target, "index_type": index_type, "memory_limit": memory_limit}
     changes = {name: value for name, value in given.items() if value is not None}

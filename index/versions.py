@@ -40,6 +40,7 @@ CATALOG_NAME = "catalog.sqlite"
 INDEX_NAME = "index.faiss"
 DELETED_NAME = "deleted.npy"
 HELD_OUT_NAME = "held_out.npy"
+_HOLD_ATTEMPTS = 5
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
 _VERSION_NAME = re.compile(r"\d{6,12}")
 _CURRENT = re.compile(r"(\d{6,12}) ([0-9a-f]{64})\n")
@@ -256,6 +257,40 @@ def hold_version(version: Path) -> int:
         os.close(descriptor)
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(version / MANIFEST_NAME))
     return descriptor
+
+
+def hold_current(path: Path) -> tuple[Version, int]:
+    """A gallery's current version, and the descriptor that keeps it from being removed while it is open.
+
+    Raises:
+        GalleryError: there is none, or no gallery.
+    """
+    for _ in range(_HOLD_ATTEMPTS):  # a writer may remove the version between the two steps
+        version = find_version(path)
+        try:
+            return version, hold_version(version.folder)
+        except FileNotFoundError:
+            continue
+    raise GalleryDamagedError(printable_path(str(version.folder / MANIFEST_NAME)), "cannot be read: it is missing")
+
+
+def find_version(path: Path) -> Version:
+    """A gallery's current version.
+
+    Raises:
+        GalleryError: there is none, or no gallery.
+    """
+    shown = printable_path(str(path))
+    if not path.is_dir():
+        raise GalleryError(shown, "no such gallery; make one with `retrieval index build MODEL SOURCE --out`")
+    version = read_current(path)
+    if version is None:
+        if (path / "building").exists():
+            raise GalleryError(
+                shown, "its build has not finished; run the same build again, or `retrieval index update`"
+            )
+        raise GalleryError(shown, "the folder is no gallery; make one with `retrieval index build`")
+    return version
 
 
 def remove_old_versions(gallery: Path, *, current: str, previous: str | None) -> None:

@@ -11,9 +11,9 @@ import pytest
 
 from index.build import BuildConfig, BuildReport, build_gallery
 from index.catalog import CatalogRow, read_catalog
-from index.gallery import Gallery, find_version
+from index.gallery import Gallery
 from index.verify import verify_gallery
-from index.versions import describe_file, set_current
+from index.versions import describe_file, find_version, set_current
 from tests.conftest import draw_folder
 
 ROOT = Path(__file__).parents[2]

@@ -16,10 +16,11 @@ from index.build import build_gallery
 from index.build_config import BuildConfig
 from index.errors import InputError
 from index.evaluate_cli import evaluate
-from index.gallery import Gallery, find_version
+from index.gallery import Gallery
 from index.limits import MAX_PIXELS
 from index.metrics import K_SETS
 from index.search_cli import search
+from index.versions import find_version
 from tests.conftest import draw_folder, draw_image
 from tests.index.commands import invoke
 from tests.index.galleries import rows

@@ -17,8 +17,9 @@ import pytest
 
 from index.build import add_to_gallery, remove_from_gallery
 from index.errors import RetrievalError
-from index.gallery import Gallery, find_version
+from index.gallery import Gallery
 from index.selection import Selection
+from index.versions import find_version
 from tests.conftest import draw_folder
 from tests.index.galleries import ROOT, build_ann, change_manifest
 

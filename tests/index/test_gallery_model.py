@@ -28,11 +28,12 @@ from index.build import (
 from index.catalog import CatalogRow, read_catalog
 from index.embedder import Embedder
 from index.errors import InputError
-from index.gallery import Gallery, find_version
+from index.gallery import Gallery
 from index.index_config import INDEX_SETTING, IndexConfig
 from index.reindex import compact_gallery, tune_gallery
 from index.selection import Selection
 from index.verify import verify_gallery
+from index.versions import find_version
 from tests.conftest import draw_image
 from tests.index.galleries import SMALL, few_for_an_index
 from tests.models import write_tiny_model

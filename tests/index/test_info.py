@@ -13,10 +13,10 @@ import pytest
 from index.build import add_to_gallery, build_gallery, remove_from_gallery, update_gallery
 from index.duplicate_config import DuplicateConfig
 from index.errors import GalleryError
-from index.gallery import find_version
 from index.info import GalleryInfo, Unfinished, _read_contract, find_unfinished, read_info
 from index.model_file import hash_file
 from index.selection import Selection
+from index.versions import find_version
 from tests.conftest import draw_folder, draw_image
 from tests.index.galleries import ROOT, SMALL, build, build_ann, mixed_folder
 from tests.models import EMBEDDING_DIM, PREPROCESS, tiny_contract

@@ -14,10 +14,10 @@ import pytest
 from index import inspect_cli as cli
 from index.build import build_gallery, remove_from_gallery
 from index.errors import GalleryError, InputError
-from index.gallery import find_version
 from index.images import REASONS
 from index.info import read_info
 from index.selection import Selection
+from index.versions import find_version
 from tests.conftest import draw_folder, draw_image
 from tests.index.commands import invoke, run
 from tests.index.galleries import SMALL, build, mixed_folder, rows

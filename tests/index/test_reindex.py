@@ -14,11 +14,12 @@ import pytest
 from index.build import add_to_gallery, remove_from_gallery, update_gallery
 from index.catalog import read_catalog
 from index.errors import GalleryError, InputError
-from index.gallery import Gallery, find_version
+from index.gallery import Gallery
 from index.index_config import INDEX_SETTING, IndexConfig
 from index.reindex import compact_gallery, tune_gallery
 from index.selection import Selection
 from index.verify import verify_gallery
+from index.versions import find_version
 from tests.conftest import draw_folder, draw_image
 from tests.index.galleries import SMALL, build, build_ann, few_for_an_index, rows
 

@@ -14,8 +14,8 @@ from index.build import build_gallery, remove_from_gallery
 from index.catalog import read_catalog
 from index.errors import InputError
 from index.filters import parse_filter
-from index.gallery import find_version
 from index.selection import Selection
+from index.versions import find_version
 from tests.conftest import draw_folder
 from tests.index.galleries import SMALL
 

@@ -11,9 +11,10 @@ import pytest
 from index.archive_members import read_place
 from index.build import update_gallery
 from index.errors import GalleryError, GalleryMismatchError, ImageError, InputError
-from index.gallery import Gallery, find_version
+from index.gallery import Gallery
 from index.items import Place
 from index.reindex import compact_gallery
+from index.versions import find_version
 from tests.conftest import draw_folder, draw_image
 from tests.index.galleries import build, build_ann, mixed_folder, rows, vectors
 from tests.models import write_tiny_model

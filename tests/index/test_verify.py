@@ -16,9 +16,10 @@ import pytest
 
 from index.ann_index import AnnIndex
 from index.errors import GalleryError
-from index.gallery import Gallery, find_version
+from index.gallery import Gallery
 from index.model_file import hash_file
 from index.verify import VerifyReport, verify_gallery
+from index.versions import find_version
 from tests.conftest import draw_folder, draw_image
 from tests.index.galleries import build, build_ann, change_manifest, mixed_folder
 
