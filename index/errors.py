@@ -2,6 +2,7 @@
 
 RetrievalError                    anything a user can cause and mend; the command line prints it, exit 1
 ├── InputError                    a path, file or option that cannot be used as given
+│   └── UnknownImageError         an id that no member of a gallery has
 ├── ImageError                    one image that cannot be used; `reason` is a short stable code
 ├── ModelFileError                an ONNX file that is no model of ours, or not the one expected
 ├── GalleryError                  a gallery folder that is missing, unfinished or locked
@@ -33,6 +34,14 @@ def _restore(kind: type[RetrievalError], args: tuple[Any, ...], state: dict[str,
 
 class InputError(RetrievalError):
     """A path, file or option that cannot be used as given."""
+
+
+class UnknownImageError(InputError):
+    """An id that no member of a gallery has."""
+
+    def __init__(self, image_id: int, *, gallery: str) -> None:
+        super().__init__(f"no image {image_id} in gallery {gallery}")
+        self.image_id = image_id
 
 
 class ImageError(RetrievalError):

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from index.archive_members import read_place
 from index.catalog import Catalog, CatalogRow, read_catalog
 from index.embedder import Embedder, Vectors
-from index.errors import GalleryDamagedError, GalleryMismatchError, InputError, ModelFileError
+from index.errors import GalleryDamagedError, GalleryMismatchError, InputError, ModelFileError, UnknownImageError
 from index.exact import NO_ID, Floats, Ids
 from index.filters import Filter
+from index.hits import GalleryImage, Hit
 from index.images import printable_path, valid_text
 from index.items import Place
 from index.metrics import UNLABELLED, Labels
@@ -40,54 +38,6 @@ from index.versions import (
 )
 
 _REMEMBERED_FILTERS = 8
-
-
-@dataclass(frozen=True, slots=True)
-class GalleryImage:
-    """A member: its id, its path below its source's root (undecodable bytes as surrogates), its label and that root.
-
-    Undecodable bytes of `source`, the root, are shown as escapes.
-    """
-
-    id: int
-    path: str
-    label: str | None
-    source: str
-
-
-@dataclass(frozen=True, slots=True)
-class Hit:
-    """One result: `rank` counts from 1, `score` is the cosine similarity; the rest is as in `GalleryImage`."""
-
-    rank: int
-    id: int
-    score: float
-    path: str
-    label: str | None
-    source: str
-    metadata_json: str | None = None
-
-    @property
-    def metadata(self) -> Mapping[str, Any]:
-        """The member's metadata, JSON values by name; empty without."""
-        return json.loads(self.metadata_json) if self.metadata_json else {}
-
-    @property
-    def location(self) -> str:
-        """The path with its source's root before it."""
-        return os.path.join(self.source, self.path)
-
-    def to_json(self) -> dict[str, Any]:
-        """The result as `search --json` prints it; undecodable bytes of the path are shown as escapes."""
-        return {
-            "rank": self.rank,
-            "id": self.id,
-            "score": self.score,
-            "path": valid_text(self.path),
-            "source": self.source,
-            "label": self.label,
-            "metadata": self.metadata,
-        }
 
 
 class Gallery:
@@ -124,7 +74,9 @@ class Gallery:
         self._kept: dict[Filter, RowSet] = {}
 
     @classmethod
-    def open(cls, path: Path, *, model_path: Path | None = None, threads: int = 1) -> Gallery:
+    def open(
+        cls, path: Path, *, model_path: Path | None = None, threads: int = 1, embedder: Embedder | None = None
+    ) -> Gallery:
         """Open the current version of a gallery; it stays as it is until the object goes.
 
         Every file is checked against the manifest: the index when it is first used and the model when it is opened,
@@ -134,6 +86,7 @@ class Gallery:
             path: the gallery folder.
             model_path: a model that must be the one the gallery was built with.
             threads: for one search; requests side by side want 1. The model always runs on one.
+            embedder: one that is open already, used if it is of this version's model.
 
         Raises:
             GalleryError: it is missing, unfinished or damaged.
@@ -152,6 +105,8 @@ class Gallery:
         gallery._check_rows()
         if model_path is not None:
             gallery._check_model(model_path)
+        if embedder is not None and embedder.sha256 == manifest.model_sha256:
+            gallery._embedder = embedder
         return gallery
 
     @contextmanager
@@ -219,6 +174,23 @@ class Gallery:
         Raises:
             InputError: as `search`.
         """
+        ranked = self.rank_many(vectors, k=k, min_score=min_score, exclude_ids=exclude_ids, where=where)
+        return self._describe_hits(ranked)
+
+    def rank_many(
+        self,
+        vectors: Vectors,
+        *,
+        k: int | None = 10,
+        min_score: float | None = None,
+        exclude_ids: Ids | None = None,
+        where: Filter | None = None,
+    ) -> list[tuple[Floats, Ids]]:
+        """(scores, ids) of what `search_many` answers, without a look into the catalogue.
+
+        Raises:
+            InputError: as `search`.
+        """
         dim = self.manifest.embedding_dim
         if (k is None and min_score is None) or (k is not None and k < 1):
             raise InputError(f"k must be at least 1, got {k}")
@@ -245,7 +217,7 @@ class Gallery:
             for scores, ids in zip(block_scores, block_ids, strict=True):
                 wanted = (ids != NO_ID) & (min_score is None or scores >= min_score)
                 ranked.append((scores[wanted], ids[wanted]))
-        return self._describe_hits(ranked)
+        return ranked
 
     def image(self, image_id: int) -> GalleryImage:
         """One member.
@@ -289,16 +261,31 @@ class Gallery:
         """
         position = int(np.searchsorted(self.ids, image_id))
         if position >= self.count or self.ids[position] != image_id:
-            raise InputError(f"no image {image_id} in gallery {printable_path(self.name)}")
+            raise UnknownImageError(image_id, gallery=printable_path(self.name))
         here = self.ids[position : position + 1]
         vectors = gather_rows(here, self.shards, embedding_dim=self.manifest.embedding_dim)
         return vectors.reshape(-1)
+
+    def rows(self, ids: Iterable[int]) -> list[CatalogRow]:
+        """The catalogue's rows of members, in the order of their ids as given.
+
+        Raises:
+            GalleryDamagedError: an id has no row.
+        """
+        wanted = list(ids)
+        with self.catalog() as catalog:
+            rows = catalog.find(wanted)
+        if len(rows) != len(set(wanted)):
+            raise GalleryDamagedError(
+                printable_path(str(self._root / CATALOG_NAME)), "damaged: images without a row"
+            )
+        return [rows[image_id] for image_id in wanted]
 
     def sample(self, count: int, *, seed: int) -> list[GalleryImage]:
         """Some different members in random order, the same for the same seed; all where there are fewer."""
         generator = np.random.default_rng(seed)
         chosen = generator.choice(self.count, size=min(count, self.count), replace=False)
-        return [self._describe_member(row) for row in self._rows(self.ids[chosen].tolist())]
+        return [self._describe_member(row) for row in self.rows(self.ids[chosen].tolist())]
 
     def labelled_vectors(self) -> tuple[Vectors, Labels, Ids, list[str]]:
         """What evaluation needs: (N, D) float32 vectors, (N,) int64 labels, (N,) int64 ids, label names.
@@ -317,7 +304,7 @@ class Gallery:
         with self.catalog() as catalog:
             row = catalog.find([image_id]).get(image_id)
         if row is None:
-            raise InputError(f"no image {image_id} in gallery {printable_path(self.name)}")
+            raise UnknownImageError(image_id, gallery=printable_path(self.name))
         return row
 
     def _check_rows(self) -> None:
@@ -371,7 +358,7 @@ class Gallery:
     def _describe_hits(self, ranked: Sequence[tuple[Floats, Ids]]) -> list[list[Hit]]:
         """The results of each query's (scores, ids), with one look into the catalogue."""
         ids = sorted({image_id for _, row in ranked for image_id in row.tolist()})
-        rows = dict(zip(ids, self._rows(ids), strict=True))
+        rows = dict(zip(ids, self.rows(ids), strict=True))
         return [
             [
                 self._describe_hit(rows[key], rank=rank, score=score)
@@ -385,13 +372,3 @@ class Gallery:
 
     def _describe_member(self, row: CatalogRow) -> GalleryImage:
         return GalleryImage(row.id, row.path, row.label, self.roots[row.source])
-
-    def _rows(self, ids: Iterable[int]) -> list[CatalogRow]:
-        wanted = list(ids)
-        with self.catalog() as catalog:
-            rows = catalog.find(wanted)
-        if len(rows) != len(set(wanted)):
-            raise GalleryDamagedError(
-                printable_path(str(self._root / CATALOG_NAME)), "damaged: images without a row"
-            )
-        return [rows[image_id] for image_id in wanted]

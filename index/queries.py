@@ -18,7 +18,8 @@ from index.embedder import Vectors
 from index.errors import ImageError, InputError, RetrievalError
 from index.exact import NO_ID
 from index.filters import Filter
-from index.gallery import Gallery, Hit
+from index.gallery import Gallery
+from index.hits import Hit
 from index.images import printable_path
 from index.items import Place
 from index.pipeline import embed_items

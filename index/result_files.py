@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from index.errors import InputError
-from index.gallery import Hit
+from index.hits import Hit
 from index.images import printable_path, valid_text
 from index.tables import import_pyarrow
 

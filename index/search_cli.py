@@ -20,7 +20,8 @@ from index.text_table import align
 
 if TYPE_CHECKING:
     from index.filters import Filter
-    from index.gallery import Gallery, Hit
+    from index.gallery import Gallery
+    from index.hits import Hit
     from index.progress import Progress
     from index.queries import Query
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from index.gallery import GalleryImage, Hit
+from index.hits import GalleryImage, Hit
 from index.images import printable_path
 from retrieval_app.service import MAX_UPLOAD_BYTES, Query, SearchResult
 

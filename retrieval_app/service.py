@@ -19,7 +19,8 @@ from PIL import Image
 from index.archive_members import read_place
 from index.embedder import Vectors
 from index.errors import ImageError, InputError, RetrievalError
-from index.gallery import Gallery, GalleryImage, Hit
+from index.gallery import Gallery
+from index.hits import GalleryImage, Hit
 from index.images import REASONS, decode_image, printable_path
 
 MAX_RESULTS = 1000

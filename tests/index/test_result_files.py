@@ -11,7 +11,7 @@ import pytest
 from pyarrow import parquet
 
 from index.errors import InputError, MissingDependencyError
-from index.gallery import Hit
+from index.hits import Hit
 from index.result_files import COLUMNS, ResultRow, check_results_path, open_results
 
 SUFFIXES = (".csv", ".jsonl", ".parquet")

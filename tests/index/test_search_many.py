@@ -9,7 +9,8 @@ import pytest
 from index.errors import GalleryDamagedError, InputError
 from index.exact import NO_ID
 from index.exact import search as exact_search
-from index.gallery import Gallery, Hit
+from index.gallery import Gallery
+from index.hits import Hit
 from index.stored_rows import StoredRows
 from tests.conftest import draw_folder, draw_image
 from tests.index.galleries import build

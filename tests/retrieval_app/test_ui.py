@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from index.gallery import GalleryImage, Hit
+from index.hits import GalleryImage, Hit
 from retrieval_app import markup
 from retrieval_app.service import Query, SearchResult, SearchService
 
