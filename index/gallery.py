@@ -228,12 +228,15 @@ class Gallery:
         return self._describe_member(self._row(image_id))
 
     def place(self, image_id: int) -> Place:
-        """Where the bytes of a member are, or were when it was indexed.
+        """Where the bytes of a member, or of a duplicate set aside, are, or were when it was indexed.
 
         Raises:
-            InputError: no member has this id, or its file or archive is gone.
+            InputError: none has this id, or its file or archive is gone.
         """
-        row = self._row(image_id)
+        with self.catalog() as catalog:
+            row = next(catalog.rows_of([image_id]), None)
+        if row is None or row.status not in ("indexed", "duplicate"):
+            raise UnknownImageError(image_id, gallery=printable_path(self.name))
         source = self.sources[row.source]
         place = row.locate(source.root)
         if not place.file.is_file():

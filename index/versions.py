@@ -53,7 +53,9 @@ _KINDS = {
     "index": dict,
     "files": dict,
 }
-_OWN_NAMES = {"CURRENT", "CURRENT.tmp", "versions", "building", ".lock"}
+_OWN_NAMES = {"CURRENT", "CURRENT.tmp", "versions", "building", ".lock"} | {
+    "added", "incoming", "insights", "review.sqlite", "review.sqlite-journal",  # a server's
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

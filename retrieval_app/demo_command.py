@@ -45,21 +45,17 @@ def demo(out: Path, seed: int, serve: bool, port: int, as_json: bool) -> None:
     from retrieval_app.demo_report import format_report
 
     if serve:
-        from retrieval_app.pages import listen
+        from retrieval_app.server import listen
 
         listen("127.0.0.1", port).close()  # a taken port is better known now than after the work
     with _narrate() as (say, progress):
         report = run_demo(out, config=DemoConfig(seed=seed), say=say, progress=progress)
     emit(report, as_json=as_json, text=format_report(report, program=_program()))
     if serve:
-        from retrieval_app.pages import serve_gallery
+        from retrieval_app.server import ServeOptions, serve_gallery
 
-        serve_gallery(
-            out / "gallery",
-            host="127.0.0.1",
-            port=port,
-            on_ready=lambda url: click.echo(f"Serving {url}", err=True),
-        )
+        options = ServeOptions(gallery=out / "gallery", port=port)
+        serve_gallery(options, on_ready=lambda url: click.echo(f"Serving {url}", err=True))
 
 
 def _program() -> str:

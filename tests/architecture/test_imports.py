@@ -34,7 +34,8 @@ def test_options_and_listings_load_nothing_heavy() -> None:
 
 def test_indexing_searching_and_serving_never_load_torch() -> None:
     modules = ("index.gallery", "index.build", "index.embedder", "index.evaluate", "index.metrics", "index.cli",
-               "retrieval_app.service", "retrieval_app.web", "retrieval_app.ui", "retrieval_app.cli")  # fmt: skip
+               "retrieval_app.assembly", "retrieval_app.insights.doubts", "retrieval_app.insights.map_layout",
+               "retrieval_app.insights.quality", "retrieval_app.cli")  # fmt: skip
     loaded = _loaded_by(*(f"import {module}" for module in modules))
     assert {step: names & {"torch", "torchvision", "safetensors", "onnx"} for step, names in loaded.items()} == {
         step: set() for step in loaded

@@ -8,7 +8,6 @@ import pytest
 
 from index.build import build_gallery
 from index.gallery import Gallery
-from retrieval_app.service import SearchService
 from tests.conftest import draw_folder, draw_image
 
 HOSTILE_NAMES = ("<img src=x onerror=alert(1)>.jpg", "${alert(1)}.jpg", "{{alert}} & 'co'.jpg")
@@ -35,12 +34,6 @@ def small_gallery(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) ->
 def gallery(small_gallery: Path) -> Gallery:
     """The small gallery, opened."""
     return Gallery.open(small_gallery)
-
-
-@pytest.fixture
-def service(gallery: Gallery) -> SearchService:
-    """A fresh service over the small gallery."""
-    return SearchService(gallery)
 
 
 @pytest.fixture(scope="session")

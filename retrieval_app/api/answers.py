@@ -1,0 +1,26 @@
+"""How answers are written, and how a body that is a photo is described."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import orjson
+from fastapi import Response
+
+IMAGE_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "description": "the bytes of an image file: JPEG, PNG, GIF, WebP, BMP, TIFF or AVIF",
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+
+
+def send_json(values: Any, *, status: int = 200) -> Response:
+    """A JSON answer; numpy arrays become lists."""
+    try:
+        content = orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY)
+    except TypeError:  # metadata may hold halves of surrogate pairs and numbers of any length, which JSON allows
+        content = json.dumps(values).encode("ascii")
+    return Response(content, status_code=status, media_type="application/json")

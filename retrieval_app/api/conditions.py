@@ -1,0 +1,33 @@
+"""The condition of a request: what its `where` and its `text` ask for, together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+
+from index.errors import InputError
+from index.filters import Filter, parse_filter
+from index.word_filter import combine, find_words
+from retrieval_app.api.errors import ApiError
+
+
+@lru_cache(maxsize=256)
+def read_condition(where: str | None, text: str | None) -> Filter | None:
+    """The filter of a condition and of words, both to be fulfilled; None without any.
+
+    Raises:
+        ApiError: one of them cannot be read.
+    """
+    filters = []
+    if where is not None and where.strip():
+        filters.append(_read(parse_filter, where, field="where"))
+    if text is not None and text.strip():
+        filters.append(_read(find_words, text, field="text"))
+    return combine(filters) if filters else None
+
+
+def _read(read: Callable[[str], Filter], text: str, *, field: str) -> Filter:
+    try:
+        return read(text)
+    except InputError as error:
+        raise ApiError(str(error), status=422, field=field) from error

@@ -1,0 +1,246 @@
+"""Every failure as one JSON, whatever raised it: a code for programs, a message for people, the field, the request.
+
+    {"error": {"code": "not_found", "message": "no image 7 in gallery shop", "field": null}, "request_id": "9f…"}
+
+An exception that nobody foresaw is logged with its request's id, and answered without a word of what it says.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import compile_path
+from starlette.types import Receive, Scope, Send
+
+from index.errors import GalleryError, ImageError, InputError, RetrievalError, UnknownImageError
+from index.images import REASONS, printable_path
+from retrieval_app.api.headers import SECURITY_HEADERS
+from retrieval_app.api.schemas import GROUP_CHOICES, Answer
+from retrieval_app.review.database import ReviewError
+from retrieval_app.review.job_list import UnknownJobError
+from retrieval_app.serving.errors import BusyError, NotReadyError, UnknownPhotoError
+
+logger = logging.getLogger(__name__)
+CODES = {
+    400: "bad_request",
+    401: "unauthorized",
+    403: "forbidden",
+    404: "not_found",
+    405: "method_not_allowed",
+    408: "timeout",
+    409: "conflict",
+    411: "length_required",
+    413: "too_large",
+    415: "unsupported_media_type",
+    422: "invalid",
+    500: "internal",
+    503: "unavailable",
+}
+_MEANINGS = {
+    400: "The request cannot be read, or names another host.",
+    401: "The server's token is missing or wrong.",
+    403: "Not allowed on this server, or sent by another site.",
+    404: "There is no such thing.",
+    408: "The body did not arrive in time.",
+    409: "Something else stands in the way.",
+    411: "The length of the body is not announced.",
+    413: "The body is too large.",
+    415: "The body is of a type that is not read.",
+    422: "A value is wrong: the message says which.",
+    500: "A failure of the server, which its log tells of.",
+    503: "Busy, or not ready: try again after the seconds that Retry-After names.",
+}
+_ALWAYS = (400, 401, 422, 500, 503)
+BODY_ERRORS = (403, 408, 411, 413, 415)
+_CHOICES = ("queries", "decisions")  # lists whose elements are of several kinds
+_MAX_MESSAGE_CHARACTERS = 1000
+_MAX_FIELD_CHARACTERS = 200
+_MAX_PROBLEMS = 3
+
+
+class ErrorDetail(Answer):
+    """What went wrong; `field` is the part of the request that is to blame, where one is."""
+
+    code: str
+    message: str
+    field: str | None
+
+
+class ErrorAnswer(Answer):
+    """The answer to every request that fails."""
+
+    error: ErrorDetail
+    request_id: str
+
+
+class ApiError(RetrievalError):
+    """A refusal with its HTTP status; `code` is the status' own where none is given."""
+
+    def __init__(self, message: str, *, status: int, code: str | None = None, field: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code or CODES[status]
+        self.field = field
+
+
+def describe_errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The `responses` of a route that may fail in these ways, and in those that every route may."""
+    return {
+        status: {"model": ErrorAnswer, "description": _MEANINGS[status]}
+        for status in sorted({*_ALWAYS, *statuses})
+    }
+
+
+def make_error(
+    status: int,
+    message: str,
+    *,
+    request_id: str,
+    code: str | None = None,
+    field: str | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> JSONResponse:
+    """The response that tells of an error; texts may hold what no encoder takes."""
+    error = {
+        "code": code or CODES.get(status, "error"),
+        "message": _make_valid(message, _MAX_MESSAGE_CHARACTERS),
+        "field": None if field is None else _make_valid(field, _MAX_FIELD_CHARACTERS),
+    }
+    return JSONResponse({"error": error, "request_id": request_id}, status_code=status, headers=headers)
+
+
+def explain(error: RetrievalError) -> str:
+    """The error's message for somebody who looks at a page: reasons in words, no codes."""
+    if not isinstance(error, ImageError):
+        return str(error)
+    if error.reason == "too-many-pixels":
+        return f"{error.path}: {error.detail}; use a smaller copy"
+    words = f"{error.path}: {REASONS.get(error.reason, error.reason)}"
+    return words if error.reason == "not-an-image" else f"{words} ({error.detail})"
+
+
+def add_error_handlers(app: FastAPI) -> None:
+    """Answer every exception of the app in this way."""
+    app.add_exception_handler(RetrievalError, _answer_expected)
+    app.add_exception_handler(RequestValidationError, _answer_invalid)
+    app.add_exception_handler(HTTPException, _answer_http)
+    app.add_exception_handler(Exception, _answer_unforeseen)
+
+
+def add_last_routes(app: FastAPI) -> None:
+    """Answer here whatever under /v1 no route before has taken, so that nothing that is mounted later does."""
+    app.mount("/v1", _refuse_rest)
+
+
+def read_request_id(request: Request) -> str:
+    """The id that the request was given where it came in."""
+    return str(request.scope.get("state", {}).get("request_id", ""))
+
+
+async def _refuse_rest(scope: Scope, receive: Receive, send: Send) -> None:
+    raise HTTPException(405 if _list_methods(Request(scope)) else 404)
+
+
+async def _answer_expected(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RetrievalError)
+    status, code, field, headers = 500, None, None, None
+    match error:
+        case ApiError():
+            status, code, field = error.status, error.code, error.field
+        case BusyError():
+            status, code, headers = 503, "busy", {"Retry-After": str(error.retry_after_s)}
+        case NotReadyError():
+            status, code, headers = 503, "not_ready", {"Retry-After": "5"}
+        case UnknownPhotoError():
+            status, code, field = 404, "not_found", "photo"
+        case UnknownJobError():
+            status, code, field = 404, "not_found", "job"
+        case ReviewError():
+            status, code = 409, "review_unusable"
+        case UnknownImageError():
+            status, code, field = 404, "not_found", "image_id"
+        case ImageError():
+            status, code = 422, "bad_image"
+        case InputError():
+            status = 422
+        case GalleryError():
+            status, code, headers = 503, "gallery_unusable", {"Retry-After": "5"}
+    if status == 500 or isinstance(error, GalleryError | ReviewError):
+        logger.error("request %s: %s", read_request_id(request), error)
+    message, request_id = explain(error), read_request_id(request)
+    return make_error(status, message, request_id=request_id, code=code, field=field, headers=headers)
+
+
+async def _answer_invalid(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    problems = [(_name_field(problem["loc"]), _say_problem(problem)) for problem in error.errors()]
+    shown = [f"{field}: {words}" if field else words for field, words in problems[:_MAX_PROBLEMS]]
+    more = [f"and {len(problems) - len(shown)} more"] if len(problems) > len(shown) else []
+    field = problems[0][0] or None
+    return make_error(422, "; ".join([*shown, *more]), request_id=read_request_id(request), field=field)
+
+
+async def _answer_http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    message = {
+        400: "the body cannot be read: it is no JSON of a sensible size and depth",
+        404: f"there is nothing at {printable_path(request.scope['path'][:200])}",
+        405: f"{printable_path(request.method[:20])} is not among the methods of this address",
+    }.get(error.status_code, str(error.detail))
+    headers = dict(error.headers or {})
+    if error.status_code == 405 and (methods := _list_methods(request)):
+        headers["Allow"] = ", ".join(methods)  # Starlette names those of one route only
+    return make_error(error.status_code, message, request_id=read_request_id(request), headers=headers)
+
+
+async def _answer_unforeseen(request: Request, error: Exception) -> Response:
+    request_id = read_request_id(request)
+    logger.error("request %s failed", request_id, exc_info=error)
+    # Starlette answers this outside every middleware, so nobody else adds the headers.
+    headers = {name.decode(): value.decode() for name, value in SECURITY_HEADERS}
+    return make_error(
+        500,
+        "the server failed; its log has the details under this request's id",
+        request_id=request_id,
+        headers={**headers, "X-Request-Id": request_id},
+    )
+
+
+def _list_methods(request: Request) -> list[str]:
+    """The methods of an address, as the description of the API has them; the most literal template is the one."""
+    paths: dict[str, dict[str, Any]] = request.scope["app"].openapi()["paths"]
+    for template in sorted(paths, key=lambda template: template.count("{")):
+        if compile_path(template)[0].fullmatch(request.scope["path"]):
+            return sorted(method.upper() for method in paths[template])
+    return []
+
+
+def _name_field(location: Sequence[str | int]) -> str:
+    """`queries.0.weight` of a validation's location: without the part of the request, and the kind of a choice."""
+    names = list(location[1:])
+    for at in range(len(names) - 2, 1, -1):
+        if names[at - 2] in _CHOICES and isinstance(names[at - 1], int):
+            del names[at]
+    if len(names) > 1 and names[0] in GROUP_CHOICES:
+        del names[0]
+    return ".".join(printable_path(str(name)[:_MAX_FIELD_CHARACTERS]) for name in names)
+
+
+def _say_problem(problem: Mapping[str, Any]) -> str:
+    if problem["type"] == "extra_forbidden":
+        return "no such field is known"
+    if problem["type"] == "string_pattern_mismatch":
+        return f"expected a text of the form {problem['ctx']['pattern']}"
+    return str(problem["msg"]).removeprefix("Value error, ")
+
+
+def _make_valid(text: str, most: int) -> str:
+    return text[:most].encode("utf-8", "backslashreplace").decode()

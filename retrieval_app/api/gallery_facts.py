@@ -1,0 +1,76 @@
+"""What is told of a gallery as a whole, read once for each opened version."""
+
+from __future__ import annotations
+
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from index.catalog import opened
+from index.filters import write_column
+from index.gallery import Gallery
+from index.images import valid_text
+from index.versions import CATALOG_NAME, versions_folder
+from retrieval_app.api.access import Access
+from retrieval_app.api.schemas import MAX_EXPORTED, MAX_K, MAX_QUERIES
+from retrieval_app.serving.config import ServingConfig
+from retrieval_app.serving.live_gallery import Snapshot
+
+MAX_LABELS = 2000
+_MAX_COLUMNS = 100
+_facts_of: WeakKeyDictionary[Gallery, dict[str, Any]] = WeakKeyDictionary()
+
+
+def describe_gallery(snapshot: Snapshot, *, access: Access, config: ServingConfig) -> dict[str, Any]:
+    """The document of /v1/gallery.
+
+    Raises:
+        GalleryError: the catalogue is damaged.
+    """
+    gallery = snapshot.gallery
+    facts = _facts_of.get(gallery)
+    if facts is None:
+        facts = _facts_of[gallery] = _read_facts(gallery)
+    return {
+        **facts,
+        "can": {"review": access.may_review, "write": access.may_write},
+        "limits": {
+            "max_upload_bytes": config.max_upload_bytes,
+            "max_k": MAX_K,
+            "max_queries": MAX_QUERIES,
+            "max_export": MAX_EXPORTED,
+        },
+        "calibration": _describe_calibration(snapshot),
+    }
+
+
+def _read_facts(gallery: Gallery) -> dict[str, Any]:
+    contract, manifest = gallery.embedder.contract, gallery.manifest
+    with gallery.catalog() as catalog:
+        count, labelled, largest = catalog.indexed_labels(limit=MAX_LABELS)
+    return {
+        "name": valid_text(gallery.name),
+        "version": gallery.version,
+        "images": gallery.count,
+        "embedding_dim": manifest.embedding_dim,
+        "model": {"backbone": contract.backbone, "method": contract.method, "sha256": manifest.model_sha256},
+        "labels": {"names": list(largest), "count": count, "labelled": labelled},
+        "metadata_columns": _list_columns(gallery),
+        "index": manifest.index,
+    }
+
+
+def _list_columns(gallery: Gallery) -> list[str]:
+    """The metadata as conditions name it, what most images have first."""
+    path = versions_folder(gallery.path) / gallery.version / CATALOG_NAME
+    query = (
+        "SELECT j.key FROM images NOT INDEXED, json_each(images.metadata) AS j WHERE status = 'indexed' "
+        "GROUP BY j.key ORDER BY count(*) DESC, j.key LIMIT ?"
+    )
+    with opened(path, query="mode=ro&immutable=1") as connection:
+        return [write_column((name,)) for (name,) in connection.execute(query, (_MAX_COLUMNS,))]
+
+
+def _describe_calibration(snapshot: Snapshot) -> dict[str, Any]:
+    computed = snapshot.insights.calibration
+    points = [] if computed.value is None else computed.value.to_json()["points"]
+    return {"state": computed.state, "points": points}

@@ -1,0 +1,130 @@
+"""What the API answers about the gallery as a whole, and about work that is not done yet."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import ConfigDict, Field
+
+from retrieval_app.api.schemas import Answer
+
+
+class Computing(Answer):
+    """Work in progress: ask again; a `total` of 0 is not known yet."""
+
+    state: Literal["computing"]
+    done: int
+    total: int
+
+
+class Failed(Answer):
+    """Work that could not be done, and why."""
+
+    state: Literal["failed"]
+    message: str
+
+
+class ModelFacts(Answer):
+    """What makes the vectors."""
+
+    backbone: str
+    method: str
+    sha256: str
+
+
+class LabelFacts(Answer):
+    """The labels' names, the most frequent first and not more than 2,000; their number; images that have one."""
+
+    names: list[str]
+    count: int
+    labelled: int
+
+
+class Rights(Answer):
+    """What this server lets the one who asks do."""
+
+    review: bool
+    write: bool
+
+
+class Limits(Answer):
+    """How much is taken at once."""
+
+    max_upload_bytes: int
+    max_k: int
+    max_queries: int
+    max_export: int
+
+
+class CalibrationFacts(Answer):
+    """What scores mean: rows of score, share of neighbours with the same label, and its 95 % interval.
+
+    There are no points until they are computed, and where too few images have labels.
+    """
+
+    state: Literal["ready", "computing", "failed"]
+    points: list[tuple[float, float, float, float]]
+
+
+class GalleryFacts(Answer):
+    """The gallery that is served."""
+
+    name: str
+    version: str
+    images: int
+    embedding_dim: int
+    model: ModelFacts
+    labels: LabelFacts
+    metadata_columns: list[str]
+    index: dict[str, Any] = Field(description="what the build measured of the index")
+    can: Rights
+    limits: Limits
+    calibration: CalibrationFacts
+
+
+class FacetValueEntry(Answer):
+    """A value, its images, and the condition that selects them; null stands for images without one."""
+
+    value: str | int | float | bool | None
+    count: int
+    where: str
+
+
+class FacetEntry(Answer):
+    """What images can be told apart by; `more` values are left out."""
+
+    name: str
+    values: list[FacetValueEntry]
+    more: int
+
+
+class FacetList(Answer):
+    """The facets of the images that fulfil the condition."""
+
+    version: str
+    total: int
+    facets: list[FacetEntry]
+
+
+class QualityReport(Answer):
+    """How well the gallery finds its own labels."""
+
+    model_config = ConfigDict(extra="allow")
+
+    state: Literal["ready"]
+    version: str
+
+
+class GalleryMap(Answer):
+    """Where every image lies, 0 to 1; `label` is a position in `labels`, -1 without one."""
+
+    state: Literal["ready"]
+    version: str
+    method: str
+    total: int
+    sampled: bool
+    ids: list[int]
+    x: list[float]
+    y: list[float]
+    label: list[int]
+    labels: list[str]

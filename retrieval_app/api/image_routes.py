@@ -1,0 +1,194 @@
+"""Images of the gallery: lists, details, pictures, and what their neighbours say of them."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any
+
+import numpy as np
+from fastapi import APIRouter, Query, Request, Response
+
+from index.catalog import CatalogRow
+from index.errors import ImageError, InputError, UnknownImageError
+from index.filters import Filter
+from index.gallery import Gallery
+from index.images import valid_text
+from retrieval_app.api.answers import send_json
+from retrieval_app.api.conditions import read_condition
+from retrieval_app.api.errors import ApiError, describe_errors, explain
+from retrieval_app.api.image_details import describe_details
+from retrieval_app.api.image_schemas import ImageDetails, ImageList, ImageVector, LabelShares
+from retrieval_app.api.schemas import (
+    ImageId,
+    ImagePage,
+    NeighbourCount,
+    NoParameters,
+    RandomImages,
+    ThumbnailSize,
+    read_includes,
+)
+from retrieval_app.insights.label_shares import share_labels
+from retrieval_app.serving.engine import Engine
+
+router = APIRouter(prefix="/v1", tags=["images"])
+_WEBP: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"image/webp": {}}, "description": "re-encoded pixels"},
+    304: {"description": "the picture that the browser has is still right"},
+}
+_TAG = re.compile(r'(?:W/)?("[^"]*")')
+
+
+@router.get("/images", response_model=ImageList, responses=describe_errors(), summary="Images, page by page")
+async def list_images(request: Request, page: Annotated[ImagePage, Query()]) -> Response:
+    """The images that fulfil the condition, in the order of their ids."""
+    engine: Engine = request.app.state.engine
+    snapshot = engine.snapshot()
+    where = read_condition(page.where, page.text)
+    listed = await engine.run(_read_page, snapshot.gallery, where, page=page)
+    return send_json({"version": snapshot.version, **listed})
+
+
+@router.get(
+    "/images/random", response_model=ImageList, responses=describe_errors(), summary="Some images to start from"
+)
+async def list_random(request: Request, parameters: Annotated[RandomImages, Query()]) -> Response:
+    """Different images in random order, the same ones for the same seed."""
+    engine: Engine = request.app.state.engine
+    snapshot = engine.snapshot()
+    images = await engine.run(_read_random, snapshot.gallery, parameters)
+    answer = {"version": snapshot.version, "total": snapshot.gallery.count, "images": images, "next_after": None}
+    return send_json(answer)
+
+
+@router.get(
+    "/images/{image_id}",
+    response_model=ImageDetails,
+    responses=describe_errors(404),
+    summary="All that is known of an image",
+)
+async def show_image(request: Request, image_id: ImageId, _: Annotated[NoParameters, Query()]) -> Response:
+    """An image of the gallery, or a near-duplicate that it set aside."""
+    engine: Engine = request.app.state.engine
+    details = await engine.run(describe_details, engine.snapshot(), request.app.state.review, image_id)
+    return send_json(details)
+
+
+@router.get(
+    "/images/{image_id}/thumbnail",
+    response_class=Response,
+    responses={**_WEBP, **describe_errors(404)},
+    summary="An image, small",
+)
+async def send_thumbnail(request: Request, image_id: ImageId, size: Annotated[ThumbnailSize, Query()]) -> Response:
+    """A WebP whose sides are about as long as wanted, from re-encoded pixels."""
+    engine: Engine = request.app.state.engine
+    try:
+        data = await engine.thumbnail(engine.snapshot(), image_id, side=size.side)
+    except (InputError, ImageError) as error:
+        raise _refuse_picture(error) from error
+    return _send_picture(request, data)
+
+
+@router.get(
+    "/images/{image_id}/picture",
+    response_class=Response,
+    responses={**_WEBP, **describe_errors(404)},
+    summary="An image, large",
+)
+async def send_picture(request: Request, image_id: ImageId, _: Annotated[NoParameters, Query()]) -> Response:
+    """A WebP of at most 2048 pixels a side, from re-encoded pixels."""
+    engine: Engine = request.app.state.engine
+    try:
+        data = await engine.picture(engine.snapshot(), image_id)
+    except (InputError, ImageError) as error:
+        raise _refuse_picture(error) from error
+    return _send_picture(request, data)
+
+
+@router.get(
+    "/images/{image_id}/labels",
+    response_model=LabelShares,
+    responses=describe_errors(404),
+    summary="The labels of an image's neighbours",
+)
+async def show_labels(
+    request: Request, image_id: ImageId, parameters: Annotated[NeighbourCount, Query()]
+) -> Response:
+    """The labels' shares among the nearest neighbours: why an image is found, or doubted."""
+    engine: Engine = request.app.state.engine
+    snapshot = engine.snapshot()
+    shares = await engine.run(share_labels, snapshot.gallery, image_id, k=parameters.k)
+    return send_json({"version": snapshot.version, "id": image_id, **shares.to_json()})
+
+
+@router.get(
+    "/images/{image_id}/vector",
+    response_model=ImageVector,
+    responses=describe_errors(404),
+    summary="An image's vector",
+)
+async def show_vector(request: Request, image_id: ImageId, _: Annotated[NoParameters, Query()]) -> Response:
+    """The stored unit vector."""
+    engine: Engine = request.app.state.engine
+    snapshot = engine.snapshot()
+    vector = await engine.run(snapshot.gallery.vector, image_id)
+    return send_json({"version": snapshot.version, "id": image_id, "vector": vector})
+
+
+def _read_page(gallery: Gallery, where: Filter | None, *, page: ImagePage) -> dict[str, Any]:
+    ids = gallery.ids
+    if where is not None:
+        with gallery.catalog() as catalog:
+            ids = catalog.matching_ids(where)
+    start = int(np.searchsorted(ids, page.after, side="right"))
+    wanted = ids[start : start + page.limit].tolist()
+    more = start + page.limit < len(ids)
+    return {
+        "total": len(ids),
+        "images": _describe_images(gallery, gallery.rows(wanted), include=read_includes(page.include)),
+        "next_after": wanted[-1] if more else None,
+    }
+
+
+def _read_random(gallery: Gallery, parameters: RandomImages) -> list[dict[str, Any]]:
+    count = min(parameters.count, gallery.count)
+    chosen = np.random.default_rng(parameters.seed).choice(gallery.count, size=count, replace=False)
+    rows = gallery.rows(gallery.ids[chosen].tolist())
+    return _describe_images(gallery, rows, include=read_includes(parameters.include))
+
+
+def _describe_images(
+    gallery: Gallery, rows: Iterable[CatalogRow], *, include: Sequence[str]
+) -> list[dict[str, Any]]:
+    images = []
+    for row in rows:
+        entry: dict[str, Any] = {"id": row.id}
+        if "label" in include:
+            entry["label"] = row.label
+        if "path" in include:
+            entry["path"] = valid_text(row.path)
+        if "source" in include:
+            entry["source"] = gallery.roots[row.source]
+        if "metadata" in include:
+            entry["metadata"] = row.metadata
+        images.append(entry)
+    return images
+
+
+def _refuse_picture(error: InputError | ImageError) -> ApiError:
+    """Whatever stands between an id and its picture: there is none."""
+    code = "bad_image" if isinstance(error, ImageError) else "not_found"
+    unknown = isinstance(error, UnknownImageError)
+    return ApiError(explain(error), status=404, code=code, field="image_id" if unknown else None)
+
+
+def _send_picture(request: Request, data: bytes) -> Response:
+    # Ids name other files after a rebuild, so a browser may keep a picture but must ask whether it still holds.
+    tag = f'"{hashlib.sha256(data).hexdigest()[:32]}"'
+    headers = {"ETag": tag, "Cache-Control": "private, no-cache"}
+    known = request.headers.get("if-none-match", "")
+    if known.strip() == "*" or tag in _TAG.findall(known):
+        return Response(status_code=304, headers=headers)
+    return Response(data, media_type="image/webp", headers=headers)

@@ -1,0 +1,371 @@
+"""What the API takes, and what a search answers: every number, text and list has bounds; unknown fields are refused.
+
+Bodies are read strictly (a text is no number); NaN, infinities, NUL characters and halves of surrogate pairs are
+refused everywhere.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag
+
+MAX_ID = 2**53 - 1  # what a number of JSON holds in every program
+MAX_K = 1000
+MAX_OFFSET = 9000
+MAX_QUERIES = 16
+MAX_SEARCHES = 64
+MAX_WEIGHT = 10.0
+MAX_VECTOR_WIDTH = 8192
+MAX_VECTOR_NUMBER = 1e9
+MAX_EXCLUDED = 1000
+MAX_FILTER_CHARACTERS = 10_000
+MAX_TEXT_CHARACTERS = 500
+MAX_LABEL_CHARACTERS = 200
+MAX_NAME_CHARACTERS = 200
+MAX_PAGE_IMAGES = 500
+MAX_PAGE_ITEMS = 200
+MAX_DECISIONS = 1000
+MAX_EXPORTED = 5000
+MAX_CUTOFF = 1000
+MIN_SIDE, MAX_SIDE = 64, 512
+_NO_NUL = r"^[^\x00]*$"
+_NO_CONTROLS = r"^[^\x00-\x1f\x7f]*$"
+
+ImageId = Annotated[int, Field(ge=0, le=MAX_ID, description="the id of a gallery image")]
+PhotoToken = Annotated[str, StringConstraints(pattern=r"^[0-9A-Za-z_-]{8,64}$")]
+FilterText = Annotated[str, StringConstraints(max_length=MAX_FILTER_CHARACTERS, pattern=_NO_NUL)]
+SearchText = Annotated[str, StringConstraints(max_length=MAX_TEXT_CHARACTERS, pattern=_NO_NUL)]
+LabelText = Annotated[str, StringConstraints(min_length=1, max_length=MAX_LABEL_CHARACTERS, pattern=_NO_CONTROLS)]
+FileName = Annotated[str, StringConstraints(max_length=MAX_NAME_CHARACTERS, pattern=_NO_NUL)]
+Cutoff = Annotated[int, Field(ge=1, le=MAX_CUTOFF)]
+Include = Literal["label", "path", "source", "metadata", "band"]
+_FIELDS = "label|path|source|metadata"
+_SCORED_FIELDS = f"{_FIELDS}|band"
+_INCLUDED = "what is told of each image besides its id, with commas between"
+IncludeText = Annotated[
+    str,
+    StringConstraints(pattern=rf"^(({_SCORED_FIELDS})(,({_SCORED_FIELDS})){{0,4}})?$"),
+    Field(description=_INCLUDED, examples=["label,path"]),
+]
+ImageIncludeText = Annotated[
+    str,
+    StringConstraints(pattern=rf"^(({_FIELDS})(,({_FIELDS})){{0,3}})?$"),
+    Field(description=_INCLUDED, examples=["label,path"]),
+]
+_WHERE = "a condition on label, path, source and metadata: shop = 'a.example' AND price < 20"
+_TEXT = "words, each of which must be in the path, the label, the source or the metadata"
+
+
+def read_includes(text: str) -> list[Include]:
+    """The names of a comma list that has passed `IncludeText`.
+
+    >>> read_includes("label,path"), read_includes("")
+    (['label', 'path'], [])
+    """
+    names: tuple[Include, ...] = ("label", "path", "source", "metadata", "band")
+    wanted = text.split(",")
+    return [name for name in names if name in wanted]
+
+
+class Body(BaseModel):
+    """A JSON body, or a part of one."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
+
+
+class Parameters(BaseModel):
+    """The parameters of an address."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, frozen=True)
+
+
+class NoParameters(Parameters):
+    """None at all."""
+
+
+class Answer(BaseModel):
+    """A JSON answer, or a part of one."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Crop(Body):
+    """A region of an image, in shares of its width and height, from its upper left corner."""
+
+    x: float = Field(ge=0, lt=1)
+    y: float = Field(ge=0, lt=1)
+    width: float = Field(gt=0, le=1)
+    height: float = Field(gt=0, le=1)
+
+
+Weight = Annotated[float, Field(ge=-MAX_WEIGHT, le=MAX_WEIGHT, description="below 0: less like this")]
+
+
+class MemberQuery(Body):
+    """An image of the gallery, or a region of one; it is not among its own results."""
+
+    image_id: ImageId
+    weight: Weight = 1.0
+    crop: Crop | None = None
+
+
+class PhotoQuery(Body):
+    """A photo that was sent to /v1/photos, or a region of one."""
+
+    photo: PhotoToken
+    weight: Weight = 1.0
+    crop: Crop | None = None
+
+
+class VectorQuery(Body):
+    """A vector of the gallery's width; its length does not matter."""
+
+    vector: list[Annotated[float, Field(ge=-MAX_VECTOR_NUMBER, le=MAX_VECTOR_NUMBER)]] = Field(
+        min_length=1, max_length=MAX_VECTOR_WIDTH
+    )
+    weight: Weight = 1.0
+
+
+_KINDS = ("image_id", "photo", "vector")
+
+
+def _find_kind(query: Any) -> str | None:
+    found = [kind for kind in _KINDS if (kind in query if isinstance(query, dict) else hasattr(query, kind))]
+    return found[0] if len(found) == 1 else None
+
+
+Query = Annotated[
+    Annotated[MemberQuery, Tag("image_id")]
+    | Annotated[PhotoQuery, Tag("photo")]
+    | Annotated[VectorQuery, Tag("vector")],
+    Discriminator(
+        _find_kind,
+        custom_error_type="query_kind",
+        custom_error_message="a query is an object with exactly one of image_id, photo and vector",
+    ),
+]
+
+
+class SearchRequest(Body):
+    """What is searched for, and which of the results are wanted."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"example": {"queries": [{"image_id": 1}], "k": 10, "include": ["label", "path"]}}
+    )
+
+    queries: list[Query] = Field(min_length=1, max_length=MAX_QUERIES)
+    k: int = Field(default=24, ge=1, le=MAX_K, description="results of this answer at most")
+    offset: int = Field(default=0, ge=0, le=MAX_OFFSET, description="results to leave out before the first")
+    min_score: float | None = Field(default=None, ge=-1, le=1, description="the smallest cosine similarity wanted")
+    where: FilterText | None = Field(default=None, description=_WHERE)
+    text: SearchText | None = Field(default=None, description=_TEXT)
+    exclude_ids: list[ImageId] = Field(default=[], max_length=MAX_EXCLUDED)
+    group_copies: bool = Field(default=False, description="fold near-duplicates into the best of them")
+    include: list[Include] = Field(default=[], max_length=5)
+
+
+class BatchRequest(Body):
+    """Searches that are answered together."""
+
+    searches: list[SearchRequest] = Field(min_length=1, max_length=MAX_SEARCHES)
+
+
+class Selection(Parameters):
+    """Which images are meant: a condition and words, both to be fulfilled; all images without."""
+
+    where: FilterText | None = Field(default=None, description=_WHERE)
+    text: SearchText | None = Field(default=None, description=_TEXT)
+
+
+class ImageSearch(Selection):
+    """The parameters of a search whose body is the photo itself."""
+
+    k: int = Field(default=24, ge=1, le=MAX_K)
+    offset: int = Field(default=0, ge=0, le=MAX_OFFSET)
+    min_score: float | None = Field(default=None, ge=-1, le=1)
+    group_copies: bool = False
+    include: IncludeText = ""
+    name: FileName = Field(default="photo", description="what messages call the photo")
+
+
+class PhotoName(Parameters):
+    """What a photo is called in messages and on the page."""
+
+    name: FileName = "photo"
+
+
+class NewImage(Parameters):
+    """What an image that is added is called, and its label."""
+
+    name: FileName = "photo"
+    label: LabelText | None = None
+
+
+class ImagePage(Selection):
+    """A page of the gallery's images in the order of their ids."""
+
+    after: int = Field(default=-1, ge=-1, le=MAX_ID, description="the first id is above this one")
+    limit: int = Field(default=60, ge=1, le=MAX_PAGE_IMAGES)
+    include: ImageIncludeText = ""
+
+
+class RandomImages(Parameters):
+    """Some images, the same ones for the same seed."""
+
+    count: int = Field(default=12, ge=1, le=MAX_PAGE_IMAGES)
+    seed: int = Field(default=0, ge=0, le=MAX_ID)
+    include: ImageIncludeText = ""
+
+
+class ThumbnailSize(Parameters):
+    """The longer side of a thumbnail in pixels."""
+
+    side: int = Field(default=256, ge=MIN_SIDE, le=MAX_SIDE)
+
+
+class NeighbourCount(Parameters):
+    """How many neighbours are asked."""
+
+    k: int = Field(default=20, ge=1, le=100)
+
+
+ReviewState = Literal["open", "decided", "all"]
+
+
+class GroupPage(Parameters):
+    """A page of a working list."""
+
+    offset: int = Field(default=0, ge=0, le=MAX_ID)
+    limit: int = Field(default=50, ge=1, le=MAX_PAGE_ITEMS)
+    state: ReviewState = "all"
+
+
+class DoubtPage(GroupPage):
+    """A page of the doubted labels."""
+
+    label: FilterText | None = Field(default=None, description="only those given this label")
+    suggested: FilterText | None = Field(default=None, description="only those suggested this label")
+
+
+class LabelChange(Body):
+    """The image's label becomes another one."""
+
+    image_id: ImageId
+    decision: Literal["change"]
+    label: LabelText
+
+
+class LabelChoice(Body):
+    """The image's label stays, the image is dropped, or nothing is decided any more."""
+
+    image_id: ImageId
+    decision: Literal["keep", "drop", "open"]
+    label: None = None
+
+
+class LabelDecisions(Body):
+    """Decisions that are taken back in one step."""
+
+    decisions: list[Annotated[LabelChange | LabelChoice, Discriminator("decision")]] = Field(
+        min_length=1, max_length=MAX_DECISIONS
+    )
+
+
+GroupName = Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=r"^[0-9a-f]+$")]
+
+
+class CopiesDecision(Body):
+    """The images of a group are copies, of which those in `keep` stay."""
+
+    group: GroupName
+    decision: Literal["copies"]
+    keep: list[ImageId] = Field(min_length=1, max_length=MAX_DECISIONS)
+
+
+class GroupChoice(Body):
+    """The images of a group are different, or nothing is decided any more."""
+
+    group: GroupName
+    decision: Literal["different", "open"]
+    keep: list[ImageId] = Field(default=[], max_length=0)
+
+
+GROUP_CHOICES = ("copies", "different", "open")
+GroupDecision = Annotated[CopiesDecision | GroupChoice, Discriminator("decision")]
+
+
+class ExportRequest(Body):
+    """Images to download: a table, or the pictures with the table."""
+
+    ids: list[ImageId] = Field(min_length=1, max_length=MAX_EXPORTED)
+    format: Literal["csv", "zip"]
+
+
+class EvaluateRequest(Body):
+    """What is measured: Recall@K for these K, over the images that the condition keeps."""
+
+    ks: list[Cutoff] = Field(default=[1, 2, 4, 8, 16, 32], min_length=1, max_length=16)
+    where: FilterText | None = Field(default=None, description=_WHERE)
+
+
+class Band(Answer):
+    """How often neighbours at a score have the same label, with its 95 % interval, and that in words."""
+
+    share: float
+    low: float
+    high: float
+    name: str
+
+
+class CopyHit(Answer):
+    """A near-duplicate that is folded into a result."""
+
+    id: int
+    score: float
+
+
+class SearchHit(Answer):
+    """One result; what was not asked for by `include` is left out."""
+
+    rank: int
+    id: int
+    score: float = Field(description="cosine similarity")
+    label: str | None = None
+    path: str | None = None
+    source: str | None = None
+    metadata: dict[str, Any] | None = None
+    band: Band | None = None
+    copies: list[CopyHit] = []
+
+
+class SearchResponse(Answer):
+    """Results, best first, from one version of the gallery."""
+
+    version: str
+    took_ms: float
+    hits: list[SearchHit]
+    next_offset: int | None = Field(description="the offset of the next page; null where this was the last")
+
+
+class BatchResponse(Answer):
+    """The answers in the order of the searches."""
+
+    results: list[SearchResponse]
+
+
+class PhotoAnswer(Answer):
+    """A photo that is kept in memory for a while, by its token; its size in pixels."""
+
+    photo: str
+    name: str
+    width: int
+    height: int
+
+
+class EmbedAnswer(Answer):
+    """The unit vector of a photo."""
+
+    vector: list[float]
+    embedding_dim: int
+    model_sha256: str

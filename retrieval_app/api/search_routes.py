@@ -1,0 +1,200 @@
+"""Searching: photos that are kept, queries of several parts, a photo as the body, many searches at once, embedding."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any
+
+import numpy as np
+from fastapi import APIRouter, Query, Request, Response
+
+from index.images import printable_path, valid_text
+from retrieval_app.api.answers import IMAGE_BODY, send_json
+from retrieval_app.api.conditions import read_condition
+from retrieval_app.api.errors import BODY_ERRORS, describe_errors
+from retrieval_app.api.schemas import (
+    BatchRequest,
+    BatchResponse,
+    EmbedAnswer,
+    ImageSearch,
+    MemberQuery,
+    NoParameters,
+    PhotoAnswer,
+    PhotoName,
+    PhotoQuery,
+    PhotoToken,
+    SearchRequest,
+    SearchResponse,
+    VectorQuery,
+    read_includes,
+)
+from retrieval_app.serving.engine import Engine
+from retrieval_app.serving.live_gallery import Snapshot
+from retrieval_app.serving.photos import Crop
+from retrieval_app.serving.query import QueryPart, RankedHit, Ranking, SearchQuery
+
+router = APIRouter(prefix="/v1", tags=["search"])
+_FROM_CATALOGUE = frozenset(("label", "path", "source", "metadata"))
+
+
+@router.post(
+    "/search",
+    response_model=SearchResponse,
+    responses=describe_errors(404, *BODY_ERRORS),
+    summary="Search by images of the gallery, photos and vectors, alone or weighted together",
+)
+async def search(request: Request, body: SearchRequest, _: Annotated[NoParameters, Query()]) -> Response:
+    """The members most like what the queries ask for; ids and scores, and what `include` names."""
+    engine: Engine = request.app.state.engine
+    return send_json(await _search(engine, engine.snapshot(), body))
+
+
+@router.post(
+    "/search/batch",
+    response_model=BatchResponse,
+    responses=describe_errors(404, *BODY_ERRORS),
+    summary="Many searches at once",
+)
+async def search_batch(request: Request, body: BatchRequest, _: Annotated[NoParameters, Query()]) -> Response:
+    """The answers in the order of the searches, all from the same version of the gallery."""
+    engine: Engine = request.app.state.engine
+    snapshot = engine.snapshot()
+    return send_json({"results": [await _search(engine, snapshot, one) for one in body.searches]})
+
+
+@router.post(
+    "/search/image",
+    response_model=SearchResponse,
+    responses=describe_errors(*BODY_ERRORS),
+    openapi_extra=IMAGE_BODY,
+    summary="Search by a photo, which is the body",
+)
+async def search_by_image(request: Request, parameters: Annotated[ImageSearch, Query()]) -> Response:
+    """The members most like the photo, which is not kept."""
+    engine: Engine = request.app.state.engine
+    snapshot, started = engine.snapshot(), time.perf_counter()
+    name = printable_path(parameters.name)
+    vector = await engine.embed(snapshot, await request.body(), name=name)
+    include = read_includes(parameters.include)
+    query = SearchQuery(
+        parts=(QueryPart(vector=vector),),
+        k=parameters.k,
+        offset=parameters.offset,
+        min_score=parameters.min_score,
+        where=read_condition(parameters.where, parameters.text),
+        group_copies=parameters.group_copies,
+        describe=bool(_FROM_CATALOGUE.intersection(include)),
+    )
+    ranking = await engine.search(snapshot, query)
+    return send_json(describe_ranking(snapshot, ranking, include=include, started=started))
+
+
+@router.post(
+    "/photos",
+    status_code=201,
+    response_model=PhotoAnswer,
+    responses=describe_errors(*BODY_ERRORS),
+    openapi_extra=IMAGE_BODY,
+    summary="Keep a photo for a while, to search with it or parts of it",
+)
+async def keep_photo(request: Request, parameters: Annotated[PhotoName, Query()]) -> Response:
+    """The token of a photo, which is the body; it is kept in memory among the most recently used ones."""
+    engine: Engine = request.app.state.engine
+    photo = await engine.keep_photo(await request.body(), name=parameters.name)
+    answer = {"photo": photo.token, "name": photo.name, "width": photo.width, "height": photo.height}
+    return send_json(answer, status=201)
+
+
+@router.get(
+    "/photos/{token}/picture",
+    response_class=Response,
+    responses={200: {"content": {"image/jpeg": {}}, "description": "re-encoded pixels"}, **describe_errors(404)},
+    summary="A photo that is kept",
+)
+async def send_photo(request: Request, token: PhotoToken, _: Annotated[NoParameters, Query()]) -> Response:
+    """The photo as JPEG of at most about 1024 pixels a side."""
+    engine: Engine = request.app.state.engine
+    photo = engine.photo(token)
+    return Response(photo.picture, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=3600"})
+
+
+@router.post(
+    "/embed",
+    response_model=EmbedAnswer,
+    responses=describe_errors(*BODY_ERRORS),
+    openapi_extra=IMAGE_BODY,
+    summary="The vector of a photo, which is the body",
+)
+async def embed(request: Request, parameters: Annotated[PhotoName, Query()]) -> Response:
+    """The unit vector that the gallery's model gives for a photo."""
+    engine: Engine = request.app.state.engine
+    snapshot = engine.snapshot()
+    name = printable_path(parameters.name)
+    vector = await engine.embed(snapshot, await request.body(), name=name)
+    answer = {
+        "vector": vector,
+        "embedding_dim": len(vector),
+        "model_sha256": snapshot.gallery.manifest.model_sha256,
+    }
+    return send_json(answer)
+
+
+async def _search(engine: Engine, snapshot: Snapshot, body: SearchRequest) -> dict[str, Any]:
+    started = time.perf_counter()
+    query = SearchQuery(
+        parts=tuple(map(_read_part, body.queries)),
+        k=body.k,
+        offset=body.offset,
+        min_score=body.min_score,
+        where=read_condition(body.where, body.text),
+        exclude_ids=frozenset(body.exclude_ids),
+        group_copies=body.group_copies,
+        describe=bool(_FROM_CATALOGUE.intersection(body.include)),
+    )
+    ranking = await engine.search(snapshot, query)
+    return describe_ranking(snapshot, ranking, include=body.include, started=started)
+
+
+def _read_part(part: MemberQuery | PhotoQuery | VectorQuery) -> QueryPart:
+    if isinstance(part, VectorQuery):
+        return QueryPart(vector=np.array(part.vector, dtype=np.float32), weight=part.weight)
+    crop = None if part.crop is None else Crop(part.crop.x, part.crop.y, part.crop.width, part.crop.height)
+    if isinstance(part, PhotoQuery):
+        return QueryPart(photo=part.photo, weight=part.weight, crop=crop)
+    return QueryPart(image_id=part.image_id, weight=part.weight, crop=crop)
+
+
+def describe_ranking(
+    snapshot: Snapshot, ranking: Ranking, *, include: list[Any], started: float
+) -> dict[str, Any]:
+    """The answer to a search as the schema `SearchResponse` has it."""
+    calibration = snapshot.insights.get("calibration").value if "band" in include else None
+    fields = _FROM_CATALOGUE.intersection(include)
+    hits = []
+    for hit in ranking.hits:
+        entry = _describe_hit(hit)
+        if fields:
+            row = ranking.rows[hit.id]
+            values = {
+                "label": row.label,
+                "path": valid_text(row.path),
+                "source": snapshot.gallery.roots[row.source],
+                "metadata": row.metadata if "metadata" in fields else None,
+            }
+            entry.update((name, values[name]) for name in fields)
+        if "band" in include:
+            entry["band"] = None if calibration is None else calibration.band(hit.score).to_json()
+        hits.append(entry)
+    return {
+        "version": snapshot.version,
+        "took_ms": round((time.perf_counter() - started) * 1000, 3),
+        "hits": hits,
+        "next_offset": ranking.next_offset,
+    }
+
+
+def _describe_hit(hit: RankedHit) -> dict[str, Any]:
+    entry: dict[str, Any] = {"rank": hit.rank, "id": hit.id, "score": round(hit.score, 6)}
+    if hit.copies:
+        entry["copies"] = [{"id": image_id, "score": round(score, 6)} for image_id, score in hit.copies]
+    return entry

@@ -1,0 +1,48 @@
+"""The parts of a server, put together and taken apart again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from index.gallery import Gallery
+from retrieval_app.api.access import Access
+from retrieval_app.application import create_app
+from retrieval_app.review.jobs import Jobs
+from retrieval_app.review.store import ReviewStore
+from retrieval_app.serving.engine import Engine
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from retrieval_app.server import ServeOptions
+
+REVIEW_NAME = "review.sqlite"
+
+
+@contextmanager
+def assemble(options: ServeOptions) -> Iterator[FastAPI]:
+    """The application over an opened gallery; everything it holds is let go at the end.
+
+    Raises:
+        GalleryError: the gallery cannot be opened.
+    """
+    engine = Engine(options.gallery, config=options.limits, audit=options.audit)
+    try:
+        review = ReviewStore(engine.gallery_path / REVIEW_NAME)
+        jobs = Jobs(
+            engine.gallery_path,
+            on_change=engine.live.refresh,
+            open_gallery=lambda: Gallery.open(engine.gallery_path),
+        )
+        access = Access(token=options.token, loopback=options.is_loopback, writable=options.writable)
+        engine.watch()
+        if options.writable:
+            jobs.resume()
+        try:
+            yield create_app(engine, access=access, review=review, jobs=jobs)
+        finally:
+            jobs.close()
+    finally:
+        engine.close()

@@ -1,0 +1,262 @@
+"""What takes long to compute of a gallery's version: begun when first asked for, by one thread beside the server."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import shutil
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
+
+from index.blas_threads import multiplying_workers
+from index.errors import RetrievalError
+from index.gallery import Gallery
+from index.images import printable_path
+from index.progress import Progress
+from retrieval_app.insights.result_files import read_result, write_result
+
+if TYPE_CHECKING:
+    from retrieval_app.insights.calibration import Calibration
+    from retrieval_app.insights.copies import CopyGroups
+    from retrieval_app.insights.doubts import Doubts
+    from retrieval_app.insights.map_layout import MapLayout
+    from retrieval_app.insights.quality import Quality
+
+logger = logging.getLogger(__name__)
+
+Name = Literal["calibration", "copies", "doubts", "quality", "map"]
+NAMES: tuple[Name, ...] = ("calibration", "copies", "doubts", "quality", "map")  # what takes longer comes later
+Value = TypeVar("Value")
+_NOT_SERVED = "this version of the gallery is no longer served; ask again"
+
+
+@dataclass(frozen=True, slots=True)
+class Computed(Generic[Value]):
+    """Something that is there, or will be, or cannot be.
+
+    Attributes:
+        state: whether it is there.
+        value: once it is ready; may be None then too.
+        done, total: how far the work is; a total of 0 is not known.
+        message: why it failed, for people.
+    """
+
+    state: Literal["ready", "computing", "failed"]
+    value: Value | None = None
+    done: int = 0
+    total: int = 0
+    message: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The state without the value."""
+        if self.state == "computing":
+            return {"state": self.state, "done": self.done, "total": self.total}
+        return {"state": self.state} if self.state == "ready" else {"state": self.state, "message": self.message}
+
+
+class Insights:
+    """What is computed of one opened version; safe among threads.
+
+    Results other than the calibration are kept in `cache` from one start of a server to the next.
+
+    Args:
+        gallery: the version.
+        cache: a folder in which every version gets its own, of which those of older versions are removed but for the
+            one before; None keeps nothing.
+        audit: folder of a finished `retrieval audit`, from which the doubts are read; None finds them in the gallery.
+    """
+
+    def __init__(self, gallery: Gallery, *, cache: Path | None, audit: Path | None = None) -> None:
+        self._gallery, self._audit = gallery, audit
+        self._folder = None if cache is None else cache / gallery.version
+        self._of = hashlib.sha256(gallery.manifest.to_json().encode()).hexdigest()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._states: dict[Name, Computed[Any]] = {}
+        self._waiting: set[Name] = set()
+        self._worker: threading.Thread | None = None
+        self._closed = False
+
+    def get(self, name: Name) -> Computed[Any]:
+        """The state of a result; the first call puts it in line to be computed, and none waits for it."""
+        with self._lock:
+            if name not in self._states:
+                if self._closed:
+                    return Computed("failed", message=_NOT_SERVED)
+                self._states[name] = Computed("computing")
+                self._waiting.add(name)
+                self._begin()
+            return self._states[name]
+
+    def wait(self, name: Name, *, timeout: float | None = None) -> Computed[Any]:
+        """As `get`, once it is computed or `timeout` seconds have passed."""
+        asked = self.get(name)
+        with self._changed:
+            self._changed.wait_for(
+                lambda: name not in self._states or self._states[name].state != "computing", timeout
+            )
+            return self._states.get(name, asked)
+
+    @property
+    def calibration(self) -> Computed[Calibration]:
+        """What scores mean; ready without a value where too few members have labels."""
+        return self.get("calibration")
+
+    @property
+    def copies(self) -> Computed[CopyGroups]:
+        """Which images repeat another."""
+        return self.get("copies")
+
+    @property
+    def doubts(self) -> Computed[Doubts]:
+        """Which labels may be wrong."""
+        return self.get("doubts")
+
+    @property
+    def quality(self) -> Computed[Quality]:
+        """How well the gallery finds its own labels."""
+        return self.get("quality")
+
+    @property
+    def map(self) -> Computed[MapLayout]:
+        """Where every image lies on a map."""
+        return self.get("map")
+
+    def close(self) -> None:
+        """Stop what is being computed at its next report of progress, and begin nothing more; does not wait."""
+        with self._changed:
+            self._closed = True
+            self._waiting.clear()
+            stopped: Computed[Any] = Computed(
+                "failed", message="this version of the gallery is no longer served; ask again"
+            )
+            for name, state in self._states.items():
+                if state.state == "computing":
+                    self._states[name] = stopped
+            self._changed.notify_all()
+
+    def _begin(self) -> None:
+        """Let a thread work, unless one does; called with the lock held."""
+        if self._worker is None and self._waiting:
+            self._worker = threading.Thread(target=self._work, name="insights", daemon=True)
+            self._worker.start()
+
+    def _work(self) -> None:
+        """Compute what is waiting, the soonest done first, until nothing is."""
+        try:
+            while (name := self._next()) is not None:
+                with multiplying_workers():  # the server's own threads want the other cores
+                    self._settle(name)
+        except _ClosedError:
+            return
+        finally:
+            with self._lock:
+                self._worker = None
+                self._begin()
+
+    def _next(self, *, before: Name | None = None) -> Name | None:
+        """The next to be computed, the soonest done first; with `before` only of those that come before that one."""
+        names = NAMES if before is None else NAMES[: NAMES.index(before)]
+        with self._lock:
+            for name in names:
+                if name in self._waiting:
+                    self._waiting.remove(name)
+                    return name
+        return None
+
+    def _settle(self, name: Name) -> Any:
+        """Compute a result unless it is there, and give it.
+
+        Raises:
+            RetrievalError, OSError, MemoryError: it cannot be computed, and those that wait for it are told.
+        """
+        with self._lock:
+            state = self._states.get(name)
+        if state is not None and state.state == "ready":
+            return state.value
+        message = "it could not be computed because of a mistake in the program; the log says more"
+        try:
+            value = self._load_or_compute(name)
+            self._set(name, Computed("ready", value))
+            return value
+        except (RetrievalError, OSError, MemoryError) as error:
+            message = str(error) or type(error).__name__
+            logger.warning("%s: %s cannot be computed: %s", printable_path(self._gallery.name), name, message)
+        finally:  # whatever happens, nobody waits in vain
+            with self._lock:
+                unsettled = self._states.get(name, Computed("computing")).state == "computing"
+            if unsettled:
+                self._set(name, Computed("failed", message=message))
+        return None
+
+    def _load_or_compute(self, name: Name) -> Any:
+        compute, kind = self._task(name)
+        path = None if self._folder is None or kind is None else self._folder / f"{name}.json"
+        if path is not None and (kept := read_result(path, cast(type, kind), of=self._of)) is not None:
+            return kept
+        value = compute(lambda done, total: self._report(name, done, total))
+        if path is not None:
+            self._keep(path, value)
+        return value
+
+    def _task(self, name: Name) -> tuple[Callable[[Progress], Any], type | None]:
+        """How a result is computed, and its type where it is kept on disk."""
+        gallery = self._gallery
+        if name == "calibration":
+            from retrieval_app.insights.calibration import calibrate
+
+            return lambda progress: calibrate(gallery), None
+        if name == "copies":
+            from retrieval_app.insights.copies import CopyGroups, find_copies
+
+            return lambda progress: find_copies(gallery, progress), CopyGroups
+        if name == "doubts":
+            return self._doubts_task()
+        if name == "quality":
+            from retrieval_app.insights.quality import Quality, assess_quality
+
+            return lambda progress: assess_quality(gallery, progress), Quality
+        from retrieval_app.insights.map_layout import MapLayout, lay_out
+
+        return lambda progress: lay_out(gallery, progress), MapLayout
+
+    def _doubts_task(self) -> tuple[Callable[[Progress], Any], type | None]:
+        from retrieval_app.insights.audited_doubts import read_audit
+        from retrieval_app.insights.doubts import Doubts, find_doubts
+
+        audit = self._audit
+        if audit is not None:  # read each time, for it is soon read and may be made anew
+            return lambda progress: read_audit(audit, self._gallery), None
+        return lambda progress: find_doubts(self._gallery, progress, copies=self._settle("copies")), Doubts
+
+    def _keep(self, path: Path, value: Any) -> None:
+        try:
+            write_result(path, value, of=self._of)
+            for other in path.parent.parent.iterdir():
+                if other.name.isdigit() and int(other.name) < int(self._gallery.version) - 1:
+                    shutil.rmtree(other)
+        except OSError as error:
+            shown = printable_path(str(path))
+            logger.warning("%s: not kept for the next start: %s", shown, error.strerror or error)
+
+    def _set(self, name: Name, computed: Computed[Any]) -> None:
+        with self._changed:
+            if not self._closed:
+                self._states[name] = computed
+                self._changed.notify_all()
+
+    def _report(self, name: Name, done: int, total: int) -> None:
+        if self._closed:
+            raise _ClosedError
+        self._set(name, Computed("computing", done=done, total=total))
+        while (
+            sooner := self._next(before=name)
+        ) is not None:  # nobody shall wait for a map who wants something short
+            self._settle(sooner)
+
+
+class _ClosedError(Exception):
+    """Nobody wants the result any more."""

@@ -1,0 +1,69 @@
+"""The page's frame: a Gradio page that holds a header and an empty place for every view.
+
+What fills the places are the modules in `static`, which talk to the API; no event of Gradio's is used.
+"""
+
+from __future__ import annotations
+
+from html import escape
+
+import gradio as gr
+
+from index.images import printable_path
+
+FAVICON = (
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 24 24">'
+    '<rect width="24" height="24" rx="6" fill="#4f46e5"/>'
+    '<g fill="none" stroke="#fff" stroke-width="2.2" stroke-linecap="round"><circle cx="10.5" cy="10.5" r="5"/>'
+    '<path d="m14.5 14.5 4 4"/></g></svg>'
+)
+VIEWS = {"search": "Search", "map": "Map", "quality": "Quality", "labels": "Labels", "duplicates": "Duplicates"}
+STYLES = ("base.css", "frame.css", "search.css", "details.css", "map.css", "quality.css", "review.css")
+HEAD = "".join(
+    (
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        '<link rel="icon" href="favicon.ico" type="image/svg+xml">',
+        *(f'<link rel="stylesheet" href="page/{name}">' for name in STYLES),
+    )
+)
+"""For `gr.mount_gradio_app(head=...)`; the addresses are those of `static`, which the application serves at /page/."""
+
+_START = "import(new URL('page/nav.js', document.baseURI)).then(nav => nav.start(element));"
+_LENS = (
+    '<svg viewBox="0 0 24 24" width="22" height="22" fill="none" stroke="currentColor" stroke-width="1.8"'
+    ' stroke-linecap="round" aria-hidden="true"><circle cx="11" cy="11" r="6.5"/><path d="m16 16 4.5 4.5"/></svg>'
+)
+
+
+def build_page(name: str) -> gr.Blocks:
+    """The page over the gallery of that name."""
+    page = gr.Blocks(title=f"{printable_path(name)} · image search", analytics_enabled=False, fill_width=True)
+    with page:
+        gr.HTML(draw_frame(name), js_on_load=_START, apply_default_css=False)
+    return page
+
+
+def draw_frame(name: str) -> str:
+    """The frame as HTML, with the name escaped; it is right before any script runs."""
+    links = "".join(f'<a href="?view={view}" data-view="{view}">{title}</a>' for view, title in VIEWS.items())
+    panels = "".join(
+        f'<section class="view" id="view-{view}" aria-label="{title}" tabindex="-1" hidden></section>'
+        for view, title in VIEWS.items()
+    )
+    return (
+        '<div class="app app-frame"><a class="button skip" href="#view-search">Skip to the content</a>'
+        f'<div class="top"><a class="brand" href="?" title="Start anew">{_LENS}<span class="clip"><h1 class="clip">{_text(name)}</h1>'
+        f'<span class="facts clip"></span></span></a><nav aria-label="Views">{links}</nav>'
+        f'<div class="tools"></div></div><div class="views">{panels}</div></div>'
+    )
+
+
+def make_theme() -> gr.themes.Base:
+    """A quiet theme on the fonts that every system has."""
+    fonts = [gr.themes.Font(name) for name in ("system-ui", "Segoe UI", "Roboto", "Helvetica Neue", "sans-serif")]
+    mono = [gr.themes.Font(name) for name in ("ui-monospace", "Menlo", "Consolas", "monospace")]
+    return gr.themes.Default(primary_hue="indigo", neutral_hue="slate", font=fonts, font_mono=mono)
+
+
+def _text(text: str) -> str:
+    return escape(printable_path(text))

@@ -1,0 +1,138 @@
+// All about one image, beside the results (over them on phones): what it is, how near, why, and what looks like it.
+
+import {button, make, refill} from './dom.js';
+import {gallery, get, isAborted, pictureUrl} from './api.js';
+import {bandDot, bandWords} from './bands.js';
+import {drawCopies, drawFacts, later, nameOf, neighbourSection, whySection} from './details_sections.js';
+import {drawLabelForm} from './fix_label.js';
+import {picture} from './thumbs.js';
+import {announce} from './toast.js';
+
+/**
+ * The panel. `hit(id)` gives what the results know of an image, `act(name, id)` is called with 'search', 'more',
+ * 'less' or 'open', `close()` when it is left. Has `element`, `show(id or null)`, `isOpen()`.
+ */
+export function makeDetails({hit, act, close}) {
+  const body = make('div', {class: 'details-body'});
+  const title = make('h2', {class: 'clip', tabindex: '-1'}, 'Details');
+  const element = make(
+    'aside',
+    {class: 'details', 'aria-label': 'Details', hidden: true},
+    make(
+      'header',
+      {class: 'details-head'},
+      title,
+      button('Close', {icon: 'close', iconOnly: true, class: 'quiet', title: 'Close (Esc)'}, close),
+    ),
+    body,
+  );
+  let shown = null;
+  let running = null;
+
+  async function load(id) {
+    running?.abort();
+    running = new AbortController();
+    const {signal} = running;
+    shown = id;
+    title.textContent = hit(id)?.path ? nameOf(hit(id).path) : 'Details';
+    refill(body, drawPicture(id), drawActions(id, act), make('div', {class: 'skeleton block'}));
+    body.scrollTop = 0;
+    try {
+      const [image, facts] = await Promise.all([get(`images/${id}`, {}, {signal}), gallery()]);
+      title.textContent = nameOf(image.path);
+      refill(
+        body,
+        drawPicture(id),
+        drawActions(id, act),
+        drawStanding(hit(id)),
+        make(
+          'section',
+          {class: 'column'},
+          make('h3', {}, 'Label'),
+          drawLabelForm(image, {facts, decided: () => load(id)}),
+        ),
+        later('Why: the labels of its nearest', whySection(image, {signal})),
+        later('Its neighbours', neighbourSection(image, {signal, act})),
+        image.copies.length > 0 && drawCopies(image, act),
+        drawFacts(image),
+      );
+      announce(`Details of ${nameOf(image.path)}`);
+    } catch (error) {
+      if (isAborted(error)) return;
+      refill(
+        body,
+        make(
+          'div',
+          {class: 'notice error', role: 'alert'},
+          make('h2', {}, 'No details'),
+          make('p', {}, error.message),
+          error.status === 404
+            ? button('Close', {class: 'primary'}, close)
+            : button('Retry', {class: 'primary'}, () => load(id)),
+        ),
+      );
+    }
+  }
+
+  return {
+    element,
+    isOpen: () => shown !== null,
+    show(id) {
+      if (id === shown) return;
+      element.hidden = id === null;
+      document.body.classList.toggle('showing-details', id !== null);
+      if (id !== null) {
+        load(id);
+        return;
+      }
+      running?.abort();
+      shown = null;
+      refill(body);
+    },
+    focus: () => title.focus({preventScroll: true}),
+  };
+}
+
+function drawPicture(id) {
+  return make(
+    'a',
+    {
+      class: 'details-picture',
+      href: pictureUrl(id),
+      target: '_blank',
+      rel: 'noopener',
+      title: 'Open the picture',
+      'aria-label': 'Open the picture',
+    },
+    picture(id),
+  );
+}
+
+function drawActions(id, act) {
+  return make(
+    'div',
+    {class: 'row details-actions'},
+    button('Search with this', {icon: 'search', class: 'primary'}, () => act('search', id)),
+    button('More like', {icon: 'plus', title: 'More like this'}, () => act('more', id)),
+    button('Less like', {icon: 'minus', title: 'Less like this'}, () => act('less', id)),
+  );
+}
+
+function drawStanding(item) {
+  if (item?.score === undefined) return null;
+  return make(
+    'p',
+    {class: 'standing'},
+    item.band && bandDot(item.band),
+    make(
+      'span',
+      {},
+      make(
+        'strong',
+        {class: 'figures'},
+        `${item.rank ? `Rank ${item.rank}, score` : 'Score'} ${item.score.toFixed(3)}. `,
+      ),
+      item.band && bandWords(item.band),
+    ),
+  );
+}

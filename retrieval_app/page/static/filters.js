@@ -1,0 +1,158 @@
+// The text box, which takes plain words and conditions, and a chip for every condition that holds.
+
+import {button, debounce, icon, make, refill, shownText} from './dom.js';
+import {gallery, get, isAborted} from './api.js';
+import {writeState} from './url_state.js';
+
+const NARROW = matchMedia('(max-width: 760px)').matches;
+const TYPING_MILLISECONDS = 300;
+const CONDITION = /[\s)"\w](=|!=|<|>)|\b(in\s*\(|is\s+(not\s+)?null|(not\s+)?like\s+['"]|between\s+\S+\s+and\s+)/i;
+
+/** True of text that is meant as a condition, such as `price < 20`, and not as words to look for. */
+export function isCondition(text) {
+  return CONDITION.test(text);
+}
+
+/** The box with its chips. `nameOf(expression)` gives a chip's text. Has `element`, `update(state)`, `focus()`. */
+export function makeFilterBox({nameOf}) {
+  const input = make('input', {
+    class: 'input',
+    type: 'search',
+    id: 'filter-text',
+    autocomplete: 'off',
+    spellcheck: 'false',
+    placeholder: NARROW ? 'Filter by words' : 'Filter by words in path, label or metadata',
+    'aria-describedby': 'filter-hint',
+    enterkeyhint: 'search',
+  });
+  const hint = make('p', {class: 'small soft', id: 'filter-hint', 'aria-live': 'polite'});
+  const chips = make('ul', {class: 'chips', 'aria-label': 'Conditions'});
+  const element = make(
+    'form',
+    {class: 'filter-box', role: 'search'},
+    make('label', {class: 'visually-hidden', for: 'filter-text'}, 'Filter'),
+    make(
+      'div',
+      {class: 'filter-input'},
+      icon('search', 17),
+      input,
+      make('kbd', {'aria-hidden': 'true', title: 'Press / to write here'}, '/'),
+    ),
+    hint,
+    chips,
+  );
+  let shown = '';
+
+  const type = debounce(text => writeState({text}, {replace: true}), TYPING_MILLISECONDS);
+
+  function say(text, bad = false) {
+    refill(hint, text);
+    hint.classList.toggle('bad', bad);
+    if (bad) input.setAttribute('aria-invalid', 'true');
+    else input.removeAttribute('aria-invalid');
+  }
+
+  async function addCondition(text, state) {
+    say('Checking the condition…');
+    try {
+      await get('facets', {where: text});
+    } catch (error) {
+      if (!isAborted(error)) say(error.message, true);
+      return;
+    }
+    input.value = '';
+    shown = '';
+    say('');
+    writeState({filters: [...new Set([...state.filters, text])], text: ''});
+  }
+
+  let latest = null;
+  gallery().then(
+    ({labels}) => {
+      if (!NARROW && labels.count > 1)
+        input.placeholder += `, or write a condition: label != '${shownText(labels.names[0])}'`;
+    },
+    () => {},
+  ); // the frame tells of it
+  input.addEventListener('input', () => {
+    const text = input.value.trim();
+    if (isCondition(text)) {
+      type.cancel();
+      shown = '';
+      if (latest.text) writeState({text: ''}, {replace: true}); // its first words were taken for words to look for
+      say('Enter adds this condition');
+      return;
+    }
+    say('');
+    shown = text;
+    type(text);
+  });
+  element.addEventListener('submit', event => {
+    event.preventDefault();
+    type.cancel();
+    const text = input.value.trim();
+    if (isCondition(text)) addCondition(text, latest);
+    else {
+      shown = text;
+      writeState({text});
+    }
+  });
+  input.addEventListener('keydown', event => {
+    if (event.key !== 'Escape') return;
+    event.preventDefault();
+    event.stopPropagation();
+    if (input.value === '') input.blur();
+    else {
+      input.value = '';
+      input.dispatchEvent(new Event('input'));
+    }
+  });
+
+  function drawChips(state) {
+    refill(
+      chips,
+      state.filters.map((filter, number) =>
+        make(
+          'li',
+          {class: 'chip on'},
+          make('span', {title: shownText(filter)}, shownText(nameOf(filter))),
+          button(
+            `Remove the condition ${shownText(nameOf(filter))}`,
+            {icon: 'close', iconOnly: true, class: 'quiet chip-remove', title: 'Remove'},
+            () => {
+              writeState({filters: state.filters.filter((_, place) => place !== number)});
+              (chips.querySelectorAll('button')[Math.min(number, chips.children.length - 1)] ?? input).focus();
+            },
+          ),
+        ),
+      ),
+      state.filters.length > 1 &&
+        make(
+          'li',
+          {},
+          button('Clear all', {class: 'quiet small'}, () => {
+            writeState({filters: []});
+            input.focus();
+          }),
+        ),
+    );
+    chips.hidden = state.filters.length === 0;
+  }
+
+  return {
+    element,
+    update(state) {
+      latest = state;
+      if (state.text !== shown) {
+        shown = state.text;
+        input.value = state.text;
+      }
+      drawChips(state);
+    },
+    say,
+    focus() {
+      input.focus();
+      input.select();
+    },
+  };
+}

@@ -1,0 +1,154 @@
+// The frame: which view is shown, the header's facts, the theme.
+//
+// A view is a module with `start(panel)`, called once, when it is first shown; it may also export `show(state)` and
+// `hide()`, called whenever it is shown (after `start` too) and left. Changes of state while it is shown: `onState`.
+
+import {button, count, icon, make, refill} from './dom.js';
+import {gallery} from './api.js';
+import {showKeys} from './keys.js';
+import {toastError} from './toast.js';
+import {followLink, onState, readState} from './url_state.js';
+
+const MODULES = {
+  search: () => import('./search.js'),
+  map: () => import('./map.js'),
+  quality: () => import('./quality.js'),
+  labels: () => import('./labels.js'),
+  duplicates: () => import('./duplicates.js'),
+};
+const DRAWINGS = {search: 'search', map: 'map', quality: 'chart', labels: 'label', duplicates: 'copy'};
+const THEME = 'theme';
+
+let frame = null;
+let shown = null;
+const started = new Map();
+const scrolled = new Map();
+const links = new Map();
+
+/** Take over the frame that the server sent. */
+export function start(element) {
+  frame = element.querySelector('.app-frame');
+  if (!frame || frame.dataset.started) return;
+  frame.dataset.started = 'true';
+  applyTheme(savedTheme());
+  for (const link of frame.querySelectorAll('nav a')) link.prepend(icon(DRAWINGS[link.dataset.view], 19));
+  frame
+    .querySelector('.tools')
+    .append(
+      themeButton(),
+      button(
+        'Keyboard',
+        {icon: 'keyboard', iconOnly: true, class: 'quiet keys-button', title: 'Keyboard (?)'},
+        showKeys,
+      ),
+    );
+  frame.addEventListener('click', followLink);
+  frame.querySelector('.skip').addEventListener('click', event => {
+    event.preventDefault();
+    panelOf(shown).focus();
+  });
+  onState(showView);
+  showView(readState());
+  gallery().then(showFacts, toastError);
+}
+
+function showFacts(facts) {
+  frame.querySelector('h1').textContent = facts.name;
+  const words = [count(facts.images, 'image'), facts.labels.count > 0 && count(facts.labels.count, 'label')];
+  frame.querySelector('.facts').textContent = words.filter(Boolean).join(' · ');
+  frame.querySelector('.brand').title =
+    `Start anew. Model: ${facts.model.backbone}, ${facts.model.method}, ${facts.embedding_dim} numbers an image.` +
+    ` Version ${facts.version}.`;
+}
+
+async function showView(state) {
+  links.set(state.view, location.search);
+  if (state.view === shown) return;
+  const before = shown;
+  shown = state.view;
+  if (before !== null) {
+    scrolled.set(before, scrollY);
+    started.get(before)?.then(module => module?.hide?.());
+  }
+  for (const panel of frame.querySelectorAll('.view')) panel.hidden = panel.id !== `view-${shown}`;
+  for (const link of frame.querySelectorAll('nav a')) {
+    const {view} = link.dataset;
+    if (view === shown) link.setAttribute('aria-current', 'page');
+    else link.removeAttribute('aria-current');
+    link.href = (view !== shown && links.get(view)) || `?view=${view}`; // a view is found again as it was left
+  }
+  if (before !== null) scrollTo(0, scrolled.get(shown) ?? 0);
+  const module = await startView(state.view);
+  if (shown === state.view) module?.show?.(readState());
+}
+
+function startView(view) {
+  if (!started.has(view)) started.set(view, loadView(view, panelOf(view)));
+  return started.get(view);
+}
+
+async function loadView(view, panel) {
+  const waiting = make(
+    'div',
+    {class: 'waiting'},
+    make('span', {class: 'spin', role: 'status', 'aria-label': 'Loading'}),
+  );
+  panel.append(waiting);
+  try {
+    const module = await MODULES[view]();
+    waiting.remove();
+    await module.start(panel);
+    return module;
+  } catch (error) {
+    started.delete(view);
+    console.error(error);
+    refill(
+      panel,
+      make(
+        'div',
+        {class: 'notice error', role: 'alert'},
+        icon('warning', 40),
+        make('h2', {}, 'This view could not be opened'),
+        make('p', {}, error.message),
+        button('Retry', {class: 'primary'}, () => location.reload()),
+      ),
+    );
+    return null;
+  }
+}
+
+function panelOf(view) {
+  return frame.querySelector(`#view-${view}`);
+}
+
+function themeButton() {
+  const toggle = button('Dark theme', {iconOnly: true, icon: 'moon', class: 'quiet'});
+  const draw = () => {
+    const dark = isDark();
+    const text = dark ? 'Light theme' : 'Dark theme';
+    refill(toggle, icon(dark ? 'sun' : 'moon'));
+    toggle.setAttribute('aria-label', text);
+    toggle.title = text;
+  };
+  toggle.addEventListener('click', () => {
+    const theme = isDark() ? 'light' : 'dark';
+    localStorage.setItem(THEME, theme);
+    applyTheme(theme);
+    draw();
+    dispatchEvent(new CustomEvent('themechange', {detail: theme})); // for what is drawn on a canvas
+  });
+  draw();
+  return toggle;
+}
+
+function isDark() {
+  return document.body.classList.contains('dark');
+}
+
+function savedTheme() {
+  return localStorage.getItem(THEME) ?? (matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light');
+}
+
+function applyTheme(theme) {
+  document.body.classList.toggle('dark', theme === 'dark');
+}

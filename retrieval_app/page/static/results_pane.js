@@ -1,0 +1,158 @@
+// The results with their line above: fetched, shown, continued, found again on Back, or said why there are none.
+
+import {button, count, make, refill} from './dom.js';
+import {isAborted} from './api.js';
+import {bandLegend} from './bands.js';
+import {drawSkeletons} from './grid.js';
+import {openResults, resultsKey} from './results.js';
+import {drawEmpty, drawFailure, findLostPhotos} from './search_notices.js';
+import {announce, toast} from './toast.js';
+import {WEIGHTS, readState} from './url_state.js';
+
+const REMEMBERED = 12;
+const AHEAD = '600px';
+const NO_TEXT = '\u00a0';
+
+/** The pane around a grid. `refused(message)` hears of conditions that the server does not take. */
+export class ResultsPane {
+  #grid;
+  #refused;
+  #results = null;
+  #key = null;
+  #running = null;
+  #remembered = new Map(); // results by key, so that Back shows them at once, where they were left
+  #status = make('h2', {class: 'found'}, NO_TEXT);
+  #legend = bandLegend();
+  #place = make('div', {class: 'results'});
+  #more = button('Show more', {class: 'more', hidden: true}, () => this.#loadMore({focus: true}));
+
+  constructor(grid, {refused}) {
+    this.#grid = grid;
+    this.#refused = refused;
+    this.#legend.hidden = true;
+    this.elements = [make('div', {class: 'status-row'}, this.#status, this.#legend), this.#place, this.#more];
+    const seen = entries => entries.some(entry => entry.isIntersecting) && this.#loadMore();
+    new IntersectionObserver(seen, {rootMargin: AHEAD}).observe(this.#more);
+  }
+
+  /** Keep the place that the page is scrolled to. */
+  keepPlace() {
+    if (this.#results) this.#results.scroll = scrollY;
+  }
+
+  /** Show the results of a state, unless they are shown; true if there was something to do. */
+  show(state, {travelled = false, again = false} = {}) {
+    const key = resultsKey(state);
+    if (key === this.#key && !again) return false;
+    this.#running?.abort();
+    this.#running = new AbortController();
+    const first = this.#key === null;
+    this.#key = key;
+    const known = travelled ? this.#remembered.get(key) : undefined;
+    if (known) {
+      this.#results = known;
+      this.#fill();
+      scrollTo(0, known.scroll);
+    } else {
+      this.#results = openResults(state, WEIGHTS);
+      this.#remember();
+      if (first || !this.#grid.element.isConnected) refill(this.#place, drawSkeletons(12));
+      this.#wait();
+      this.#load(state, this.#results);
+    }
+    return true;
+  }
+
+  async #load(state, results) {
+    try {
+      await results.next(this.#running.signal);
+      if (results !== this.#results) return;
+      this.#fill();
+      if (this.#place.getBoundingClientRect().top < 0) scrollTo(0, 0);
+      announce(this.#status.textContent);
+    } catch (error) {
+      if (isAborted(error) || results !== this.#results) return;
+      this.#remembered.delete(this.#key);
+      await this.#fail(error, state);
+    }
+  }
+
+  async #loadMore({focus = false} = {}) {
+    const results = this.#results;
+    if (!results || results.done || results.loading || results.items.length === 0) return;
+    results.loading = true;
+    this.#more.textContent = 'Loading…';
+    try {
+      const items = await results.next(this.#running.signal);
+      if (results !== this.#results) return;
+      this.#grid.append(items);
+      if (focus && items.length > 0) this.#grid.focus(items[0].id);
+      this.#tell();
+    } catch (error) {
+      const action = {text: 'Retry', run: () => this.#loadMore()};
+      if (!isAborted(error)) toast(error.message, {kind: 'bad', action});
+    } finally {
+      results.loading = false;
+      this.#more.textContent = 'Show more';
+      if (results === this.#results) this.#settle();
+    }
+  }
+
+  #remember() {
+    this.#remembered.delete(this.#key);
+    this.#remembered.set(this.#key, this.#results);
+    if (this.#remembered.size > REMEMBERED) this.#remembered.delete(this.#remembered.keys().next().value);
+  }
+
+  #wait() {
+    this.#place.classList.add('loading');
+    this.#place.setAttribute('aria-busy', 'true');
+    this.#more.hidden = true;
+  }
+
+  #settle() {
+    this.#place.classList.remove('loading');
+    this.#place.removeAttribute('aria-busy');
+    this.#more.hidden = this.#results.done || this.#results.items.length === 0;
+    this.#legend.hidden = !this.#results.items.some(item => item.band);
+  }
+
+  #fill() {
+    const {items} = this.#results;
+    this.#settle();
+    if (items.length === 0) {
+      this.#status.textContent = 'Nothing found';
+      refill(this.#place, drawEmpty(readState()));
+      return;
+    }
+    if (!this.#grid.element.isConnected) refill(this.#place, this.#grid.element);
+    this.#grid.fill(items);
+    this.#tell();
+  }
+
+  async #fail(error, state) {
+    const lost = [404, 410].includes(error.status) ? await findLostPhotos(state.parts) : [];
+    if (error.status === 422 && state.filters.length > 0) this.#refused(error.message);
+    this.#wait();
+    this.#place.classList.remove('loading');
+    this.#place.removeAttribute('aria-busy');
+    this.#legend.hidden = true;
+    this.#status.textContent = NO_TEXT;
+    const retry = () => this.show(readState(), {again: true});
+    refill(this.#place, drawFailure(error, {state, lost, retry}));
+  }
+
+  #tell() {
+    const {kind, items, total, tookMs, done} = this.#results;
+    if (kind === 'ranking') {
+      const number = done ? count(items.length, 'result') : `${items.length.toLocaleString('en')} nearest`;
+      const time = tookMs !== null && `in ${tookMs < 10 ? tookMs.toFixed(1) : Math.round(tookMs)} ms`;
+      refill(this.#status, number, time && make('span', {class: 'soft'}, ` ${time}`));
+      return;
+    }
+    const {text, filters} = readState();
+    const images = count(total ?? items.length, kind === 'named' ? 'chosen image' : 'image');
+    const all = kind === 'browsing' && !text && filters.length === 0;
+    this.#status.textContent = all ? `All ${images}` : kind === 'named' ? images : `${images} found`;
+  }
+}

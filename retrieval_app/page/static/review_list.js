@@ -1,0 +1,172 @@
+// A working list: items come page by page, one of them is current, decisions show at once and reach the server in turn.
+
+import {get, post} from './api.js';
+import {button, debounce, refill} from './dom.js';
+import {showFailure} from './loading.js';
+import {announce, toast, toastError} from './toast.js';
+
+/**
+ * The list in `place`, with what leads on in `more`.
+ *
+ * path, undoPath, decidePath: routes; size: of a page; readFilter() -> {state, ...}: what the address asks for;
+ * keyOf(item): its name; idsOf(item): the images an undo speaks of; drawItem(item) -> {node, redraw}; drawNothing(list);
+ * pack(changes) -> body of a decision; words(decision | null); onChange(list, answer?): counts are others; onMove(item).
+ */
+export function makeReviewList({
+  path, decidePath, undoPath, size, readFilter, keyOf, idsOf, drawItem, drawNothing, pack, words, place, more, onChange, onMove = () => {},
+}) {
+  const inTurn = makeQueue(), past = [];
+  const list = {
+    items: [], cards: new Map(), current: null, filter: readFilter(), total: 0, tally: {open: 0, decided: 0, canUndo: false},
+    take, refresh, setCurrent, goTo, step, decide, undo,
+  };
+  let turn = 0, busy = false;
+
+  function take(answer, fresh) {
+    const {tally} = list;
+    if (fresh) {
+      Object.assign(list, {items: [], cards: new Map(), current: null});
+      refill(place);
+    }
+    list.total = answer.total;
+    Object.assign(tally, {open: answer.open, decided: answer.decided, canUndo: answer.can_undo ?? tally.canUndo});
+    for (const item of answer.items) {
+      if (list.cards.has(keyOf(item))) continue;
+      list.items.push(item);
+      list.cards.set(keyOf(item), drawItem(item));
+      place.append(list.cards.get(keyOf(item)).node);
+    }
+    place.classList.toggle('all-decided', list.filter.state === 'decided');
+    if (!list.current && list.items.length) setCurrent(list.items[0]);
+    if (!list.items.length) refill(place, drawNothing(list));
+    drawMore(answer.items.length > 0);
+    onChange(list, answer);
+  }
+  function drawMore(goesOn) {
+    const left = list.total - countShown();
+    const next = goesOn && left > 0 && button(`Show more (${left.toLocaleString('en')} left)`, {}, fetchMore);
+    refill(more, next);
+    if (!next) return;
+    new IntersectionObserver((seen, watch) => {
+      if (!seen.some(entry => entry.isIntersecting)) return;
+      watch.disconnect();
+      fetchMore();
+    }, {rootMargin: '900px'}).observe(next);
+  }
+  // What was decided since stays in sight, but is not among those that the server counts any more.
+  const countShown = () => list.items.filter(item => list.filter.state === 'all'
+    || (item.decision !== null) === (list.filter.state === 'decided')).length;
+  async function fetchMore() {
+    if (busy) return;
+    busy = true;
+    const now = turn;
+    try {
+      const answer = await inTurn(() => get(path, {...list.filter, offset: countShown(), limit: size}));
+      if (now === turn) take(answer, false);
+    } catch (error) {
+      toastError(error);
+    } finally {
+      busy = false;
+    }
+  }
+  async function refresh() {
+    const now = turn += 1;
+    list.filter = readFilter();
+    place.classList.add('stale');
+    try {
+      const answer = await inTurn(() => get(path, {...list.filter, offset: 0, limit: size}));
+      if (now !== turn) return;
+      past.length = 0;
+      take(answer, true);
+      const above = place.parentElement.getBoundingClientRect().top - 60;
+      if (above < 0) window.scrollBy(0, above);
+      announce(`${list.total.toLocaleString('en')} shown`);
+    } catch (error) {
+      showFailure(place, error, refresh);
+    } finally {
+      place.classList.remove('stale');
+    }
+  }
+  // The same picture may be decided with another one: the server counts.
+  const recount = debounce(() => inTurn(() => get(path, {...list.filter, offset: 0, limit: 1})).then(({open, decided}) => {
+    Object.assign(list.tally, {open, decided});
+    onChange(list);
+  }, () => null), 400);
+
+  function setCurrent(item) {
+    if (list.current === item) return;
+    if (list.current) list.cards.get(keyOf(list.current))?.node.classList.remove('current');
+    list.current = item;
+    list.cards.get(keyOf(item)).node.classList.add('current');
+  }
+  function goTo(item) {
+    setCurrent(item);
+    const {node} = list.cards.get(keyOf(item));
+    node.scrollIntoView({block: 'nearest'});
+    if (!document.querySelector('dialog[open]')) node.focus({preventScroll: true});
+    onMove(item);
+  }
+  async function step(by) {
+    if (!list.current) return;
+    const next = list.items.indexOf(list.current) + by;
+    if (!list.items[next] && by > 0 && more.firstChild) await fetchMore();
+    goTo(list.items[next] ?? list.current);
+  }
+
+  // changes: [[item, decision | null]], one step for undo; shown at once, and taken back if the server refuses.
+  function decide(changes, {onward = false} = {}) {
+    if (!changes.length) return;
+    const before = changes.map(([item]) => [item, item.decision]);
+    for (const [item, decision] of changes) put(item, decision);
+    inTurn(() => post(decidePath, pack(changes))).then(answer => {
+      past.push(before);
+      list.tally.canUndo = answer.can_undo;
+      onChange(list);
+      recount();
+    }, error => {
+      for (const [item, decision] of before) put(item, decision);
+      toastError(error);
+    });
+    announce(changes.length === 1 ? words(changes[0][1]) : `${changes.length} decisions made`);
+    if (onward) step(1);
+    else if (list.current) onMove(list.current);
+  }
+  function put(item, decision) {
+    list.tally.open += (decision === null) - (item.decision === null);
+    list.tally.decided += (decision !== null) - (item.decision !== null);
+    item.decision = decision;
+    list.cards.get(keyOf(item))?.redraw();
+    onChange(list);
+  }
+  async function undo() {
+    try {
+      const {undone, can_undo: canUndo} = await inTurn(() => post(undoPath));
+      list.tally.canUndo = canUndo;
+      const ids = new Set(undone), step = past.pop();
+      if (!ids.size) {
+        toast('Nothing to undo');
+        onChange(list);
+        return;
+      }
+      if (step?.every(([item]) => idsOf(item).some(id => ids.has(id)))) for (const [item, decision] of step) put(item, decision);
+      else await refresh();  // it was decided elsewhere, or before
+      const item = list.items.find(candidate => idsOf(candidate).some(id => ids.has(id)));
+      if (item) goTo(item);
+      announce('Undone');
+      recount();
+    } catch (error) {
+      toastError(error);
+    }
+  }
+  return list;
+}
+
+// One after the other, so that an undo never overtakes a decision.
+function makeQueue() {
+  let last = Promise.resolve();
+  return run => {
+    const turn = last.then(run);
+    last = turn.catch(() => null);
+    return turn;
+  };
+}

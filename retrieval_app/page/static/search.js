@@ -1,0 +1,189 @@
+// The search view: what the address asks for is shown; whatever is pressed changes the address.
+
+import {button, make} from './dom.js';
+import {forgetGallery, gallery, get} from './api.js';
+import {makeDetails} from './details.js';
+import {makeFacets} from './facets.js';
+import {makeFilterBox} from './filters.js';
+import {makeGrid} from './grid.js';
+import {makeQueryCard} from './query_card.js';
+import {addPhotos, searchImages, searchPhotos, weighImage} from './query_changes.js';
+import {readImages} from './results.js';
+import {ResultsPane} from './results_pane.js';
+import {registerSearchKeys} from './search_keys.js';
+import {makeSelection} from './selection.js';
+import {makeSettings} from './settings.js';
+import {makeStart} from './start.js';
+import {takeEverywhere} from './upload.js';
+import {depth, onState, readState, writeState} from './url_state.js';
+
+const CALIBRATION_MILLISECONDS = 2000;
+const AT_TOP = 70;
+
+/** Fill the panel; called once. */
+export function start(panel) {
+  new SearchView(panel).begin();
+}
+
+class SearchView {
+  #facetKey = null;
+  #lastSelected = null;
+  #openedAt = null; // how deep in the history the details were opened
+
+  constructor(panel) {
+    const act = (name, id, event) => this.act(name, id, event);
+    this.grid = makeGrid({
+      act: (name, item, event) => act(name, item.id, event),
+      moved: item => this.follow(item.id),
+    });
+    this.card = makeQueryCard({
+      changed: parts => writeState({parts}),
+      add: addPhotos,
+      open: id => this.open(id),
+      labelled: label => this.grid.mark({label}),
+    });
+    this.facets = makeFacets({changed: () => this.box.update(readState())});
+    this.box = makeFilterBox({nameOf: this.facets.nameOf});
+    this.settings = makeSettings();
+    this.startBox = makeStart({sent: searchPhotos, search: id => searchImages([id])});
+    this.details = makeDetails({hit: id => this.grid.item(id), act, close: () => this.close()});
+    this.selection = makeSelection({
+      shown: () => this.grid.ids(),
+      changed: ids => this.grid.mark({selected: ids}),
+      search: searchImages,
+    });
+    this.results = new ResultsPane(this.grid, {refused: message => this.box.say(message, true)});
+    this.draw(panel);
+    takeEverywhere({active: () => readState().view === 'search', sent: searchPhotos});
+    registerSearchKeys(this);
+  }
+
+  draw(panel) {
+    this.opener = button(
+      'Filters',
+      {icon: 'filter', class: 'filters-button', 'aria-expanded': 'false', 'aria-controls': 'narrow'},
+      () => this.showFilters(true),
+    );
+    const hide = () => this.showFilters(false);
+    const close = button('Close', {icon: 'close', iconOnly: true, class: 'quiet'}, hide);
+    this.narrow = make(
+      'div',
+      {class: 'narrow', id: 'narrow'},
+      make('div', {class: 'narrow-head'}, make('h2', {}, 'Filters'), close),
+      this.settings.element,
+      this.facets.element,
+      button('Show results', {class: 'primary narrow-done'}, hide),
+    );
+    const side = make('div', {class: 'side'}, this.card.element, this.narrow);
+    const filterRow = make('div', {class: 'filter-row'}, this.box.element, this.opener);
+    const middle = make('div', {class: 'middle'}, this.startBox.element, filterRow, this.results.elements);
+    panel.append(make('div', {class: 'search'}, side, middle, this.details.element), this.selection.element);
+  }
+
+  begin() {
+    const keepPlace = () => readState().view === 'search' && this.results.keepPlace();
+    addEventListener('scroll', keepPlace, {passive: true});
+    onState((state, how) => state.view === 'search' && this.update(state, how));
+    this.update(readState(), {travelled: false});
+    this.awaitCalibration();
+  }
+
+  update(state, {travelled}) {
+    this.card.update(state);
+    this.box.update(state);
+    this.settings.update(state);
+    const {parts, ids, filters, text} = state;
+    const starting = parts.length === 0 && ids.length === 0 && filters.length === 0 && !text;
+    this.startBox.element.hidden = !starting;
+    if (starting) this.startBox.load();
+    this.details.show(state.details);
+    const facetKey = JSON.stringify([filters, text]);
+    if (facetKey !== this.#facetKey) this.facets.update(state);
+    this.#facetKey = facetKey;
+    if (this.results.show(state, {travelled})) this.selection.clear();
+    this.grid.mark({open: state.details});
+  }
+
+  act(name, id, event) {
+    const actions = {
+      search: () => searchImages([id]),
+      details: () => this.open(id),
+      open: () => this.follow(id),
+      select: () => this.select(id, event),
+      copies: () => this.toggleCopies(id),
+      more: () => weighImage(id, 'more'),
+      less: () => weighImage(id, 'less'),
+    };
+    actions[name]();
+  }
+
+  select(id, event) {
+    if (event?.shiftKey && this.#lastSelected !== null) this.selection.extend(this.#lastSelected, id);
+    else this.selection.toggle(id);
+    this.#lastSelected = id;
+  }
+
+  async toggleCopies(id) {
+    const item = this.grid.item(id);
+    const badge = this.grid.card(id).querySelector('.card-copies');
+    const ids = item.copies.map(copy => copy.id);
+    const opened = badge.getAttribute('aria-expanded') === 'true';
+    badge.setAttribute('aria-expanded', String(!opened));
+    badge.textContent = opened ? `+${ids.length}` : `\u2212${ids.length}`;
+    if (opened) {
+      this.grid.remove(ids);
+      return;
+    }
+    const facts = new Map((await readImages(ids).catch(() => [])).map(image => [image.id, image]));
+    const copies = item.copies.filter(copy => !this.grid.item(copy.id));
+    this.grid.insertAfter(
+      id,
+      copies.map(copy => ({...facts.get(copy.id), ...copy, copyOf: item.rank})),
+    );
+  }
+
+  open(id) {
+    const wasOpen = this.details.isOpen();
+    writeState({details: id}, {replace: wasOpen});
+    if (!wasOpen) this.#openedAt = depth();
+    this.details.focus();
+  }
+
+  /** Show another image in the open details. */
+  follow(id) {
+    if (this.details.isOpen()) writeState({details: id}, {replace: true});
+  }
+
+  close() {
+    const {details} = readState();
+    if (this.#openedAt === depth() && depth() > 0)
+      history.back(); // so that Back does not open and close it again
+    else writeState({details: null}, {replace: true});
+    if (details !== null && !this.grid.focus(details)) this.grid.focusFirst();
+  }
+
+  showFilters(wanted) {
+    this.narrow.classList.toggle('open', wanted);
+    document.body.classList.toggle('showing-filters', wanted);
+    this.opener.setAttribute('aria-expanded', String(wanted));
+    if (wanted) this.narrow.querySelector('button').focus();
+    else this.opener.focus();
+  }
+
+  /** The bands come with the calibration, which a fresh gallery needs some seconds for. */
+  async awaitCalibration() {
+    const isComing = facts => ['computing', 'waiting'].includes(facts?.calibration?.state);
+    const ask = () => get('gallery').catch(() => null);
+    let facts = await gallery().catch(() => null);
+    if (!isComing(facts)) return;
+    while (isComing(facts)) {
+      await new Promise(resolve => setTimeout(resolve, CALIBRATION_MILLISECONDS));
+      facts = await ask();
+    }
+    forgetGallery();
+    this.settings.learn();
+    const state = readState();
+    if (state.view === 'search' && state.parts.length > 0 && scrollY < AT_TOP)
+      this.results.show(state, {again: true});
+  }
+}

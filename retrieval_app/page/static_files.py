@@ -1,0 +1,37 @@
+"""The page's scripts and styles, read once and served from memory."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from importlib.resources import files
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import PlainTextResponse
+
+router = APIRouter(include_in_schema=False)
+_TYPES = {"js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
+
+
+@cache
+def read_files() -> dict[str, tuple[bytes, str, str]]:
+    """Content, media type and ETag of every file, by name."""
+    found = {}
+    for file in files("retrieval_app.page").joinpath("static").iterdir():
+        kind = _TYPES.get(file.name.rpartition(".")[2])
+        if kind is not None:
+            content = file.read_bytes()
+            found[file.name] = content, kind, f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+    return found
+
+
+@router.get("/page/{name}")
+async def send_file(name: str, request: Request) -> Response:
+    """One file; a browser keeps it, and asks whether it is still the same."""
+    if name not in read_files():
+        return PlainTextResponse("no such file", status_code=404)
+    content, kind, tag = read_files()[name]
+    headers = {"ETag": tag, "Cache-Control": "no-cache"}
+    if request.headers.get("if-none-match") == tag:
+        return Response(status_code=304, headers=headers)
+    return Response(content, media_type=kind, headers=headers)

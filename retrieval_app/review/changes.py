@@ -1,0 +1,145 @@
+"""What each kind of job does to a gallery: many of one kind become one new version of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from index.build import BuildReport, add_to_gallery, remove_from_gallery, update_gallery
+from index.build_config import BuildConfig
+from index.catalog import CatalogRow
+from index.filters import Filter
+from index.gallery import Gallery
+from index.images import REASONS
+from index.progress import Progress
+from index.selection import Selection
+from retrieval_app.review.added_images import AddedImage, name_sources, read_added_rows
+from retrieval_app.review.evaluation import evaluate_members
+
+ADD, REMOVE, UPDATE, EVALUATE = KINDS = ("add", "remove", "update", "evaluate")
+TOGETHER = (ADD, REMOVE, UPDATE)
+"""Kinds of which any number can be done at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a job is to do; each kind reads its own part."""
+
+    image: AddedImage | None = None
+    ids: tuple[int, ...] = ()
+    ks: tuple[int, ...] = ()
+    where: Filter | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a piece of work: words for people, and the result; None where it failed."""
+
+    message: str
+    result: dict[str, Any] | None
+
+
+class Changes:
+    """The changes of one gallery.
+
+    Args:
+        gallery_path: the gallery's folder, absolute.
+        on_change: called when there is a new version, before its outcomes are given.
+        open_gallery: gives the version that is served.
+        config: how images are embedded.
+    """
+
+    def __init__(
+        self,
+        gallery_path: Path,
+        *,
+        on_change: Callable[[], object],
+        open_gallery: Callable[[], Gallery],
+        config: BuildConfig | None,
+    ) -> None:
+        self._path, self._config = gallery_path, config
+        self._on_change, self._open_gallery = on_change, open_gallery
+
+    def run(self, kind: str, works: Sequence[Work], *, tell: Callable[[str], None]) -> list[Outcome]:
+        """Do work of one kind; what is done at the moment is told in words.
+
+        Raises:
+            RetrievalError: nothing of it could be done.
+        """
+        run = {ADD: self._add, REMOVE: self._remove, UPDATE: self._update, EVALUATE: self._evaluate}[kind]
+        return run(works, tell)
+
+    def _add(self, works: Sequence[Work], tell: Callable[[str], None]) -> list[Outcome]:
+        images = [work.image for work in works if work.image is not None]
+        report = add_to_gallery(self._path, name_sources(self._path, images), **self._options(tell))
+        self._show(report)
+        rows = read_added_rows(self._path)
+        return [_describe_added(image, rows.get(image.path), version=report.version) for image in images]
+
+    def _remove(self, works: Sequence[Work], tell: Callable[[str], None]) -> list[Outcome]:
+        ids = tuple(sorted({image_id for work in works for image_id in work.ids}))
+        report = remove_from_gallery(self._path, selection=Selection(ids=ids), **self._options(tell))
+        self._show(report)
+        return [
+            Outcome(
+                f"removed {len(work.ids):,} image{'s'[: len(work.ids) != 1]}; the files are untouched",
+                {"ids": list(work.ids), "version": report.version},
+            )
+            for work in works
+        ]
+
+    def _update(self, works: Sequence[Work], tell: Callable[[str], None]) -> list[Outcome]:
+        report = update_gallery(self._path, **self._options(tell))
+        self._show(report)
+        message = "there is a new version" if report.changed else "nothing had changed"
+        counts = {name: value for name, value in report.to_json().items() if name != "gallery"}
+        return [Outcome(message, counts) for _ in works]
+
+    def _evaluate(self, works: Sequence[Work], tell: Callable[[str], None]) -> list[Outcome]:
+        gallery = self._open_gallery()
+        return [
+            Outcome(
+                "evaluated",
+                {
+                    **evaluate_members(
+                        gallery, ks=work.ks, where=work.where, progress=_count_aloud("scoring", tell)
+                    ),
+                    "version": gallery.version,
+                },
+            )
+            for work in works
+        ]
+
+    def _options(self, tell: Callable[[str], None]) -> dict[str, Any]:
+        """What every command that writes the gallery is given."""
+
+        def begin_step(name: str) -> Progress:
+            tell(name.lower())
+            return _count_aloud(name.lower(), tell)
+
+        return {"config": self._config, "progress": _count_aloud("embedding", tell), "begin_step": begin_step}
+
+    def _show(self, report: BuildReport) -> None:
+        if report.changed:
+            self._on_change()
+
+
+def _describe_added(image: AddedImage, row: CatalogRow | None, *, version: str) -> Outcome:
+    if row is None:
+        return Outcome("the image was not added: its file is not there any more; send it again", None)
+    if row.status not in ("indexed", "duplicate"):
+        return Outcome(f"the image was not added: {REASONS.get(row.reason or '', row.detail or row.status)}", None)
+    if image.label is not None and row.label != image.label:
+        return Outcome(f"image {row.id} was added, but its label is {row.label!r}, not {image.label!r}", None)
+    copy = "" if row.keeper is None else f", set aside as a copy of image {row.keeper}"
+    result = {"image_id": row.id, "label": row.label, "copy_of": row.keeper, "version": version}
+    return Outcome(f"added as image {row.id}{copy}", result)
+
+
+def _count_aloud(name: str, tell: Callable[[str], None]) -> Progress:
+    def count(done: int, total: int) -> None:
+        tell(f"{name}: {done:,} of {total:,}" if total else name)
+
+    return count

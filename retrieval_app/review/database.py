@@ -1,0 +1,178 @@
+"""The file that holds people's decisions: a SQLite database that many threads share, and whose answers are kept."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from index.errors import RetrievalError
+from index.images import printable_path
+
+_SCHEMA = """
+CREATE TABLE steps (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,  -- never reused
+    kind TEXT NOT NULL CHECK (kind IN ('labels', 'duplicates')),
+    decided_at TEXT NOT NULL
+);
+CREATE TABLE label_decisions (                 -- the one of the last step holds
+    sha256 TEXT NOT NULL,
+    label TEXT NOT NULL,                       -- as given; empty without one
+    step INTEGER NOT NULL REFERENCES steps (number) ON DELETE CASCADE,
+    decision TEXT NOT NULL CHECK (decision IN ('keep', 'change', 'drop', 'open')),
+    new_label TEXT,
+    image_id INTEGER,
+    path BLOB NOT NULL,
+    PRIMARY KEY (sha256, label, step)
+) WITHOUT ROWID;
+CREATE INDEX label_decisions_by_step ON label_decisions (step);
+CREATE TABLE duplicate_decisions (             -- the one of the last step holds
+    name TEXT NOT NULL,                        -- of the group
+    step INTEGER NOT NULL REFERENCES steps (number) ON DELETE CASCADE,
+    decision TEXT NOT NULL CHECK (decision IN ('copies', 'different', 'open')),
+    images TEXT NOT NULL,                      -- JSON: [sha256, id, path] of each
+    keep TEXT NOT NULL,                        -- JSON: ids
+    PRIMARY KEY (name, step)
+) WITHOUT ROWID;
+CREATE INDEX duplicate_decisions_by_step ON duplicate_decisions (step);
+"""
+_VERSION = 1
+_WAIT_SECONDS = 10.0
+_CANNOT_WRITE = ("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")
+
+
+class ReviewError(RetrievalError):
+    """Decisions that cannot be read or kept; nothing of what was asked has been done."""
+
+    def __init__(self, path: Path, problem: str) -> None:
+        super().__init__(f"{printable_path(str(path))}: {problem}")
+        self.path = path
+        self.problem = problem
+
+
+class Database:
+    """One connection under one lock, opened at first use; without a file there is nothing to read.
+
+    A transaction that was left is on the disk: neither a killed process nor a power cut takes it back.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        self._connection: sqlite3.Connection | None = None
+        self._writes = 0
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection | None]:
+        """The connection for reading; None where nothing was ever decided.
+
+        Raises:
+            ReviewError: the file is damaged, foreign or unreadable.
+        """
+        with self._lock, self._named_errors("cannot be read"):
+            self._notice_removal()
+            if self._connection is None and self.path.exists():
+                self._connection = self._open("rw") or self._open("ro")
+            yield self._connection
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """The connection in a transaction, which is kept when the block ends and undone when it fails.
+
+        Raises:
+            ReviewError: the file cannot be made or written, or as `reading`.
+        """
+        with self._lock, self._named_errors("decisions cannot be kept"):
+            self._notice_removal()
+            if self._connection is None:
+                self._connection = self._open("rwc")
+            connection = self._connection
+            assert connection is not None
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                _prepare(connection)
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+            self._writes += 1
+
+    def state(self) -> tuple[int, int]:
+        """A value that is another one after every change, of this process or of another one."""
+        with self.reading() as connection:
+            if connection is None:
+                return self._writes, -1
+            return self._writes, int(connection.execute("PRAGMA data_version").fetchone()[0])
+
+    def close(self) -> None:
+        """Let go of the file; it is opened again when it is used again."""
+        with self._lock:
+            self._forget_connection()
+
+    def _notice_removal(self) -> None:
+        if self._connection is not None and not self.path.exists():  # else decisions would go into no file at all
+            self._forget_connection()
+
+    def _forget_connection(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+            self._writes += 1
+
+    def _open(self, mode: str) -> sqlite3.Connection | None:
+        """A connection of a mode of SQLite's; None where a file may not be opened so for reading."""
+        uri = f"{self.path.absolute().as_uri()}?mode={mode}"
+        connection = None
+        try:
+            connection = sqlite3.connect(
+                uri, uri=True, isolation_level=None, check_same_thread=False, timeout=_WAIT_SECONDS
+            )
+            connection.execute("PRAGMA foreign_keys = ON")
+            connection.execute("PRAGMA synchronous = EXTRA")  # the folder is synced too when the journal goes
+            _check_version(connection)
+        except sqlite3.Error as error:
+            if connection is not None:
+                connection.close()
+            if mode == "rw" and _code(error).startswith(_CANNOT_WRITE):
+                return None
+            raise
+        return connection
+
+    @contextmanager
+    def _named_errors(self, problem: str) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            self._forget_connection()
+            advice = "mend the cause and do it again"
+            if _code(error).startswith(_CANNOT_WRITE):
+                advice = "the gallery's folder cannot be written; give the server the right to write it"
+            elif _code(error).startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT", "SQLITE_ERROR")):
+                advice = "move the file away to begin anew, or put a copy of it back"
+            raise ReviewError(self.path, f"{problem}: {error}; {advice}") from error
+
+
+def _code(error: sqlite3.Error) -> str:
+    return getattr(error, "sqlite_errorname", None) or "SQLITE_ERROR"
+
+
+def _check_version(connection: sqlite3.Connection) -> int:
+    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    if version > _VERSION:
+        raise sqlite3.DatabaseError(
+            f"it has version {version}, this program knows {_VERSION}; use a newer program"
+        )
+    return version
+
+
+def _prepare(connection: sqlite3.Connection) -> None:
+    """Make the tables of a new file, in the transaction of what is written first."""
+    if _check_version(connection) == _VERSION:
+        return
+    for statement in _SCHEMA.split(";\n"):
+        connection.execute(statement)
+    connection.execute(f"PRAGMA user_version = {_VERSION}")

@@ -1,0 +1,146 @@
+"""Jobs that wait, run, or are done, and what is told of them."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
+
+from index.errors import InputError
+from retrieval_app.serving.errors import BusyError
+
+WAITING, RUNNING, DONE, FAILED = STATES = ("waiting", "running", "done", "failed")
+_RETRY_AFTER_S = 10
+
+Work = TypeVar("Work")
+
+
+class UnknownJobError(InputError):
+    """A job that is not kept any more, or never was."""
+
+    def __init__(self) -> None:
+        super().__init__("no such job; only the last jobs are kept, until the server stops")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is told of a job: its state is one of `STATES`, `message` is for people, `result` is of a done one."""
+
+    id: str
+    kind: str
+    state: str = WAITING
+    message: str = "waiting for its turn"
+    result: Mapping[str, Any] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of the API."""
+        return {
+            "job": self.id,
+            "kind": self.kind,
+            "state": self.state,
+            "message": self.message,
+            "result": None if self.result is None else dict(self.result),
+        }
+
+
+class JobList(Generic[Work]):
+    """Jobs with the work that each stands for, safe among threads.
+
+    Args:
+        max_waiting: one more is refused.
+        max_kept: of those that are over; the oldest go first.
+    """
+
+    def __init__(self, *, max_waiting: int, max_kept: int) -> None:
+        self._max_waiting, self._max_kept = max_waiting, max_kept
+        self._jobs: OrderedDict[str, Job] = OrderedDict()
+        self._waiting: deque[tuple[str, Work]] = deque()
+        self._lock = threading.Lock()
+
+    def check_room(self) -> None:
+        """Raise BusyError where no job more may wait."""
+        if len(self._waiting) >= self._max_waiting:
+            raise BusyError(
+                f"{self._max_waiting:,} changes of the gallery are waiting already; send it again later",
+                retry_after_s=_RETRY_AFTER_S,
+            )
+
+    def append(self, kind: str, work: Work) -> Job:
+        """Let a job wait.
+
+        Raises:
+            BusyError: too many do.
+        """
+        with self._lock:
+            self.check_room()
+            job = Job(secrets.token_hex(8), kind)
+            self._jobs[job.id] = job
+            self._waiting.append((job.id, work))
+            self._drop_old()
+        return job
+
+    def get(self, job_id: str) -> Job:
+        """What is known of a job.
+
+        Raises:
+            UnknownJobError: nothing.
+        """
+        with self._lock:
+            job = self._jobs.get(job_id)
+        if job is None:
+            raise UnknownJobError
+        return job
+
+    def take(self, *, together: Sequence[str], most: int) -> list[tuple[Job, Work]]:
+        """The next job, now running, with those of the same kind right behind it where its kind is done `together`."""
+        with self._lock:
+            taken: list[tuple[Job, Work]] = []
+            while self._waiting and len(taken) < most:
+                job_id, work = self._waiting[0]
+                kind = self._jobs[job_id].kind
+                if taken and (kind != taken[0][0].kind or kind not in together):
+                    break
+                self._waiting.popleft()
+                job = replace(self._jobs[job_id], state=RUNNING, message="running")
+                self._jobs[job_id] = job
+                taken.append((job, work))
+            return taken
+
+    def tell(self, jobs: Sequence[Job], message: str) -> None:
+        """Say how far running jobs are."""
+        self._update(jobs, state=RUNNING, message=message, result=None)
+
+    def finish(self, job: Job, *, message: str, result: Mapping[str, Any]) -> None:
+        """Say that a job is done."""
+        self._update([job], state=DONE, message=message, result=result)
+
+    def fail(self, jobs: Sequence[Job], message: str) -> None:
+        """Say why jobs failed."""
+        self._update(jobs, state=FAILED, message=message, result=None)
+
+    def fail_running(self, message: str) -> None:
+        """Say of jobs that still count as running, though nothing runs, why they failed."""
+        with self._lock:
+            running = [job for job in self._jobs.values() if job.state == RUNNING]
+        self.fail(running, message)
+
+    def drop_waiting(self, explain: Callable[[str], str]) -> None:
+        """Let no job wait any more; what is said depends on its kind."""
+        with self._lock:
+            dropped = [self._jobs[job_id] for job_id, _ in self._waiting]
+            self._waiting.clear()
+        for job in dropped:
+            self.fail([job], explain(job.kind))
+
+    def _update(self, jobs: Sequence[Job], *, state: str, message: str, result: Mapping[str, Any] | None) -> None:
+        with self._lock:
+            for job in jobs:
+                self._jobs[job.id] = replace(job, state=state, message=message, result=result)
+
+    def _drop_old(self) -> None:
+        over = [job.id for job in self._jobs.values() if job.state in (DONE, FAILED)]
+        for job_id in over[: max(0, len(over) - self._max_kept)]:
+            del self._jobs[job_id]

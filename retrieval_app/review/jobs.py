@@ -1,0 +1,189 @@
+"""Changes of the gallery that people ask for, done one after the other by one thread while it is served."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+from index.build_config import BuildConfig
+from index.errors import InputError, RetrievalError
+from index.filters import Filter
+from index.gallery import Gallery
+from index.images import printable_path
+from retrieval_app.review.added_images import clear_incoming, find_forgotten, find_label_file, store_image
+from retrieval_app.review.changes import ADD, EVALUATE, REMOVE, TOGETHER, UPDATE, Changes, Work
+from retrieval_app.review.job_list import Job, JobList
+from retrieval_app.review.job_list import UnknownJobError as UnknownJobError
+from retrieval_app.review.subjects import find_subjects
+from retrieval_app.serving.config import ServingConfig
+from retrieval_app.serving.errors import BusyError
+
+logger = logging.getLogger(__name__)
+
+_MAX_TOGETHER = 1000
+_MAX_WAITING = 1000
+_MAX_KEPT = 1000
+_MAX_REMOVED = 10_000
+_STOPPED = "the server was stopped before its turn; do it again"
+_STOPPED_ADDING = "the server was stopped before its turn; the image is kept and is added at the next start"
+
+
+class Jobs:
+    """The changes of one gallery; any number of threads may ask.
+
+    A job that fails leaves the gallery as it was, but for what an add keeps in `added`.
+
+    Args:
+        gallery_path: the gallery's folder.
+        on_change: called when there is a new version, before its jobs count as done.
+        open_gallery: gives the version that is served.
+        limits: of the images sent.
+        config: how they are embedded.
+    """
+
+    def __init__(
+        self,
+        gallery_path: Path,
+        *,
+        on_change: Callable[[], object],
+        open_gallery: Callable[[], Gallery],
+        limits: ServingConfig | None = None,
+        config: BuildConfig | None = None,
+    ) -> None:
+        self._path = gallery_path.resolve()
+        self._open_gallery, self._limits = open_gallery, limits or ServingConfig()
+        self._changes = Changes(self._path, on_change=on_change, open_gallery=open_gallery, config=config)
+        self._list: JobList[Work] = JobList(max_waiting=_MAX_WAITING, max_kept=_MAX_KEPT)
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="gallery-writer")
+        self._closed = False
+
+    def add(self, data: bytes, *, name: str, label: str | None = None) -> Job:
+        """Keep an image's bytes, then add it; when this is answered, a kill loses nothing (see `resume`).
+
+        Raises:
+            ImageError: it cannot be decoded, or has too many pixels.
+            InputError: it has too many bytes, the label is no plain name of a folder or the gallery takes its labels
+                from a file, or the gallery's folder cannot be written.
+            BusyError: too many jobs wait, or the server stops.
+        """
+        self._check_open()
+        if label is not None and (labels_file := find_label_file(self._path)) is not None:
+            raise InputError(
+                f"{printable_path(name)}: this gallery takes all its labels from {printable_path(labels_file.name)}; "
+                "add the image without a label, and write its label there"
+            )
+        image = store_image(
+            self._path,
+            data,
+            name=name,
+            label=label,
+            max_pixels=self._limits.max_upload_pixels,
+            max_bytes=self._limits.max_upload_bytes,
+        )
+        return self._append(ADD, Work(image=image))
+
+    def remove(self, ids: Sequence[int]) -> Job:
+        """Take images out of the gallery; their files stay.
+
+        Raises:
+            InputError: none, too many, or an id of no image.
+            BusyError: as `add`.
+        """
+        if not 1 <= len(ids) <= _MAX_REMOVED:
+            raise InputError(f"1 to {_MAX_REMOVED:,} images can be removed at once, got {len(ids):,}")
+        find_subjects(self._open_gallery(), ids)
+        return self._append(REMOVE, Work(ids=tuple(ids)))
+
+    def update(self) -> Job:
+        """Bring the gallery in line with its sources.
+
+        Raises:
+            BusyError: as `add`.
+        """
+        return self._append(UPDATE, Work())
+
+    def evaluate(self, *, ks: Sequence[int], where: Filter | None = None) -> Job:
+        """Score the gallery on its own labels; with a filter, only the members that it keeps ask.
+
+        Raises:
+            InputError: a K below 1.
+            BusyError: as `add`.
+        """
+        if not ks or min(ks) < 1:
+            raise InputError(f"k must be whole numbers of at least 1, got {list(ks)}")
+        return self._append(EVALUATE, Work(ks=tuple(ks), where=where))
+
+    def resume(self) -> list[Job]:
+        """Add the images that a server took and was stopped before it added them; to be called once at the start.
+
+        Raises:
+            GalleryError: the gallery is damaged.
+        """
+        clear_incoming(self._path)
+        return [self._append(ADD, Work(image=image)) for image in find_forgotten(self._path)[:_MAX_WAITING]]
+
+    def get(self, job_id: str) -> Job:
+        """What is known of a job.
+
+        Raises:
+            UnknownJobError: nothing.
+        """
+        return self._list.get(job_id)
+
+    def close(self) -> None:
+        """Wait for the running job, and let those that wait fail; may be called twice."""
+        self._closed = True
+        self._drop_waiting()
+        self._writer.shutdown(wait=True)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise BusyError("the server is stopping; send it again when it is back", retry_after_s=10)
+        self._list.check_room()
+
+    def _append(self, kind: str, work: Work) -> Job:
+        self._check_open()
+        job = self._list.append(kind, work)
+        try:
+            self._writer.submit(self._run_next).add_done_callback(self._note_failure)
+        except RuntimeError:  # closed meanwhile
+            self._drop_waiting()
+        return job
+
+    def _drop_waiting(self) -> None:
+        self._list.drop_waiting(lambda kind: _STOPPED_ADDING if kind == ADD else _STOPPED)
+
+    def _note_failure(self, done: Future[None]) -> None:
+        if (error := done.exception()) is not None:
+            logger.error("a change of %s failed", printable_path(str(self._path)), exc_info=error)
+
+    def _run_next(self) -> None:
+        """Do the next jobs; nothing where those before have taken them along."""
+        batch = self._list.take(together=TOGETHER, most=_MAX_TOGETHER)
+        try:
+            if batch and not self._run(batch, is_last_try=len(batch) == 1):
+                for one in batch:  # what cannot be done does not stop the others
+                    self._run([one], is_last_try=True)
+        finally:
+            self._list.fail_running("an unforeseen failure; the server's log tells more")
+
+    def _run(self, batch: list[tuple[Job, Work]], *, is_last_try: bool) -> bool:
+        """Do jobs of one kind at once; False where nothing was done because of what one of them asks for."""
+        jobs = [job for job, _ in batch]
+        try:
+            outcomes = self._changes.run(
+                jobs[0].kind, [work for _, work in batch], tell=lambda words: self._list.tell(jobs, words)
+            )
+        except RetrievalError as error:
+            if isinstance(error, InputError) and not is_last_try:
+                return False
+            self._list.fail(jobs, str(error))
+            return True
+        for job, outcome in zip(jobs, outcomes, strict=True):
+            if outcome.result is None:
+                self._list.fail([job], outcome.message)
+            else:
+                self._list.finish(job, message=outcome.message, result=outcome.result)
+        return True

@@ -1,0 +1,166 @@
+"""Requests that come at the same time are answered together, by as many threads as there are cores.
+
+Tasks wait in lanes. A free worker takes from the first lane that has any, with the oldest task every other one that
+can be answered with it. It waits for more only where tasks have lately come closer together than it would wait.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from retrieval_app.serving.errors import BusyError
+
+Task = TypeVar("Task")
+Answer = TypeVar("Answer")
+_MEMORY = 0.2  # share of the newest gap in the average of the gaps between tasks
+
+
+@dataclass(slots=True)
+class _Waiting(Generic[Task, Answer]):
+    task: Task
+    key: Hashable
+    deadline: float
+    future: Future[Answer]
+
+
+@dataclass(slots=True)
+class Lane(Generic[Task, Answer]):
+    """Tasks of one kind.
+
+    Attributes:
+        name: for messages and metrics.
+        answer: gives an answer, or the error to raise, for each of some tasks of equal keys.
+        key: tasks of equal keys may be answered together.
+        most: tasks answered at once.
+        capacity: tasks that may wait.
+        wait_s: how long a batch may wait for more.
+    """
+
+    name: str
+    answer: Callable[[Sequence[Task]], Sequence[Answer | Exception]]
+    key: Callable[[Task], Hashable]
+    most: int
+    capacity: int
+    wait_s: float = 0.0
+    waiting: deque[_Waiting[Task, Answer]] = field(default_factory=deque)
+    gap_s: float = 1.0  # average time between two tasks
+    last_s: float = 0.0
+    refused: int = 0
+    batches: int = 0
+    answered: int = 0
+
+    def take(self, *, workers: int) -> list[_Waiting[Task, Answer]]:
+        """The oldest task and those that can be answered with it, at most `most`, and no more than a worker's share."""
+        key, left = self.waiting[0].key, deque[_Waiting[Task, Answer]]()
+        taken: list[_Waiting[Task, Answer]] = []
+        most = min(self.most, -(-len(self.waiting) // workers))
+        while self.waiting and len(taken) < most:
+            waiting = self.waiting.popleft()
+            (taken if waiting.key == key else left).append(waiting)
+        left.extend(self.waiting)
+        self.waiting = left
+        return taken
+
+    def should_wait(self) -> bool:
+        """Whether more tasks are likely to come in time."""
+        return self.gap_s < self.wait_s and len(self.waiting) < self.most
+
+
+class Workers:
+    """Threads that answer the tasks of some lanes, the first lane's first."""
+
+    def __init__(self, lanes: Sequence[Lane[Any, Any]], *, threads: int) -> None:
+        self._lanes = lanes
+        self._changed = threading.Condition()
+        self._closed = False
+        self._threads = [
+            threading.Thread(target=self._work, name=f"worker-{number}", daemon=True) for number in range(threads)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, lane: Lane[Task, Answer], task: Task, *, timeout_s: float) -> Future[Answer]:
+        """The answer to come.
+
+        Raises:
+            BusyError: the lane is full, or the workers are closed.
+        """
+        now, future = time.monotonic(), Future[Answer]()
+        with self._changed:
+            if self._closed:
+                raise BusyError("the server is shutting down")
+            if len(lane.waiting) >= lane.capacity:
+                lane.refused += 1
+                raise BusyError("the server is busy; try again in a moment")
+            lane.gap_s += _MEMORY * (min(now - lane.last_s, 1.0) - lane.gap_s)
+            lane.last_s = now
+            lane.waiting.append(_Waiting(task, lane.key(task), now + timeout_s, future))
+            self._changed.notify()
+        return future
+
+    def close(self, *, timeout_s: float = 5.0) -> None:
+        """Answer what is under way, refuse what waits, and end the threads."""
+        with self._changed:
+            self._closed = True
+            waiting = [one for lane in self._lanes for one in lane.waiting]
+            for lane in self._lanes:
+                lane.waiting.clear()
+            self._changed.notify_all()
+        for one in waiting:
+            one.future.set_exception(BusyError("the server is shutting down"))
+        for thread in self._threads:
+            thread.join(timeout_s)
+
+    def _work(self) -> None:
+        while (found := self._next_batch()) is not None:
+            lane, batch = found
+            now = time.monotonic()
+            alive = []
+            for waiting in batch:
+                if not waiting.future.set_running_or_notify_cancel():
+                    continue
+                if waiting.deadline < now:
+                    waiting.future.set_exception(BusyError("the server is busy: this took too long to begin"))
+                    continue
+                alive.append(waiting)
+            if alive:
+                _answer(lane, alive)
+
+    def _next_batch(self) -> tuple[Lane[Any, Any], list[_Waiting[Any, Any]]] | None:
+        with self._changed:
+            while True:
+                lane = next((lane for lane in self._lanes if lane.waiting), None)
+                if lane is None:
+                    if self._closed:
+                        return None
+                    self._changed.wait()
+                    continue
+                until = lane.waiting[0].deadline if not lane.wait_s else time.monotonic() + lane.wait_s
+                while lane.waiting and lane.should_wait() and (left := until - time.monotonic()) > 0:
+                    self._changed.wait(left)
+                if lane.waiting:  # another worker may have taken them meanwhile
+                    batch = lane.take(workers=len(self._threads))
+                    if any(other.waiting for other in self._lanes):
+                        self._changed.notify()  # a worker that saw one task is not to leave the others lying
+                    return lane, batch
+
+
+def _answer(lane: Lane[Any, Any], batch: Sequence[_Waiting[Any, Any]]) -> None:
+    try:
+        answers = lane.answer([waiting.task for waiting in batch])
+    # Whatever it is belongs to those who asked: they raise it, and the worker goes on, as in concurrent.futures.
+    except Exception as error:  # noqa: BLE001
+        answers = [error] * len(batch)
+    lane.batches += 1
+    lane.answered += len(batch)
+    for waiting, answer in zip(batch, answers, strict=True):
+        if isinstance(answer, Exception):
+            waiting.future.set_exception(answer)
+        else:
+            waiting.future.set_result(answer)

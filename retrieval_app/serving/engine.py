@@ -1,0 +1,293 @@
+"""The serving engine: photos to vectors, queries to rankings, ids to pictures, within one budget of threads.
+
+Photos and searches are answered in batches by as many threads as there are cores, each running the model and the
+index on one core; whatever else has to be read goes through a small pool. All waiting is bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+
+from index.embedder import Vectors, unit_rows
+from index.errors import RetrievalError
+from index.images import printable_path
+from index.preprocess import Pixels
+from retrieval_app.serving.batching import Lane, Workers
+from retrieval_app.serving.config import ServingConfig
+from retrieval_app.serving.errors import BusyError, UnknownPhotoError
+from retrieval_app.serving.live_gallery import LiveGallery, Snapshot
+from retrieval_app.serving.photos import Crop, Photo, crop_pixels, make_photo, read_pixels, refuse_vector
+from retrieval_app.serving.pictures import Pictures, encode_picture, read_original
+from retrieval_app.serving.query import QueryPart, Ranking, SearchQuery, normalise
+from retrieval_app.serving.recent import RecentlyUsed
+from retrieval_app.serving.searching import SearchTask, answer_searches, check_query
+
+Arguments = ParamSpec("Arguments")
+Value = TypeVar("Value")
+_READERS = 4
+_CROPS_KEPT = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class _Embedding:
+    """A picture to embed with the model of a snapshot."""
+
+    snapshot: Snapshot
+    read: Callable[[], Pixels]
+    name: str
+
+
+class Engine:
+    """Answers what a page or an API asks of one gallery.
+
+    Attributes:
+        config: its limits.
+        live: the gallery, always its newest sound version.
+        photos_lane: photos that wait, for metrics.
+        searches_lane: likewise.
+    """
+
+    def __init__(
+        self, gallery_path: Path, *, config: ServingConfig | None = None, audit: Path | None = None
+    ) -> None:
+        """Open the gallery; the doubts of an `audit` folder take the place of its own.
+
+        Raises:
+            GalleryError: it cannot be opened.
+        """
+        self.config = config = config or ServingConfig()
+        self.live = LiveGallery(gallery_path, audit=audit)
+        wait_s = config.batch_wait_ms / 1000
+        self.searches_lane: Lane[SearchTask, Ranking] = Lane(
+            "searches", answer_searches, lambda task: task.key,
+            most=config.batch_searches, capacity=config.searches_waiting,
+        )  # fmt: skip
+        self.photos_lane: Lane[_Embedding, Vectors] = Lane(
+            "photos", _embed_pictures, lambda task: id(task.snapshot.gallery.embedder),
+            most=config.batch_photos, capacity=config.photos_waiting, wait_s=wait_s,
+        )  # fmt: skip
+        self._workers = Workers([self.searches_lane, self.photos_lane], threads=config.workers)
+        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="reader")
+        self._reading, self._reading_lock = 0, threading.Lock()
+        self._photos: RecentlyUsed[str, Photo] = RecentlyUsed(config.photos_kept)
+        self._crops: RecentlyUsed[tuple[object, ...], Vectors] = RecentlyUsed(_CROPS_KEPT)
+        self._pictures = Pictures(capacity_bytes=config.picture_cache_bytes)
+        self._arriving, self._arriving_lock = 0, threading.Lock()
+
+    @property
+    def gallery_path(self) -> Path:
+        """The gallery folder."""
+        return self.live.path
+
+    @property
+    def photos_kept(self) -> int:
+        """Photos that can be asked with."""
+        return len(self._photos)
+
+    @property
+    def reading(self) -> int:
+        """Reads that are waiting or under way."""
+        return self._reading
+
+    def snapshot(self) -> Snapshot:
+        """The version to answer a request from, to its end.
+
+        Raises:
+            NotReadyError: it holds no image.
+        """
+        return self.live.current
+
+    def watch(self) -> None:
+        """Serve new versions from now on."""
+        self.live.watch(poll_s=self.config.poll_s)
+
+    def close(self) -> None:
+        """Let go of all threads; what waits is refused."""
+        self._workers.close()
+        self._readers.shutdown(wait=False, cancel_futures=True)
+        self.live.close()
+
+    @contextmanager
+    def hold_bytes(self, count: int) -> Iterator[None]:
+        """Room for a body that arrives.
+
+        Raises:
+            BusyError: too many bytes are arriving already.
+        """
+        with self._arriving_lock:
+            if self._arriving + count > self.config.bytes_arriving:
+                raise BusyError("the server is busy receiving other photos; try again in a moment")
+            self._arriving += count
+        try:
+            yield
+        finally:
+            with self._arriving_lock:
+                self._arriving -= count
+
+    async def run(
+        self, function: Callable[Arguments, Value], *args: Arguments.args, **kwargs: Arguments.kwargs
+    ) -> Value:
+        """The value of a blocking function, called in a small pool of threads.
+
+        Raises:
+            BusyError: too many calls wait, or it took too long.
+        """
+        with self._reading_lock:
+            if self._reading >= self.config.reads_waiting:
+                raise BusyError("the server is busy; try again in a moment")
+            self._reading += 1
+        future = self._readers.submit(partial(function, *args, **kwargs))
+        future.add_done_callback(self._end_reading)
+        return await self._wait(future)
+
+    def _end_reading(self, _: Future[Any]) -> None:
+        with self._reading_lock:
+            self._reading -= 1
+
+    async def _wait(self, future: Future[Value]) -> Value:
+        try:
+            async with asyncio.timeout(self.config.request_s):
+                return await asyncio.wrap_future(future)
+        except TimeoutError as error:
+            raise BusyError(f"this took more than {self.config.request_s:g} seconds and was given up") from error
+
+    async def embed(self, snapshot: Snapshot, data: bytes, *, name: str) -> Vectors:
+        """The (D,) float32 unit vector of the bytes of a photo.
+
+        Raises:
+            ImageError: it cannot be decoded or embedded.
+            InputError: too many bytes.
+            BusyError: too many photos wait, or it took too long.
+        """
+        preprocess = snapshot.gallery.embedder.contract.preprocess
+        read = partial(read_pixels, data, name=name, preprocess=preprocess, config=self.config)
+        return await self._embed(snapshot, read, name=name)
+
+    async def keep_photo(self, data: bytes, *, name: str) -> Photo:
+        """Embed a photo and keep it for later queries.
+
+        Raises:
+            ImageError, InputError, BusyError: as `embed`.
+        """
+        snapshot, name = self.snapshot(), printable_path(name)
+        vector = await self.embed(snapshot, data, name=name)
+        sha256 = snapshot.gallery.embedder.sha256
+        photo = await self.run(make_photo, data, vector, name=name, model_sha256=sha256, config=self.config)
+        self._photos.put(photo.token, photo)
+        return photo
+
+    def photo(self, token: str) -> Photo:
+        """A photo that is kept.
+
+        Raises:
+            UnknownPhotoError: it is not.
+        """
+        photo = self._photos.get(token)
+        if photo is None:
+            raise UnknownPhotoError
+        return photo
+
+    async def search(self, snapshot: Snapshot, query: SearchQuery) -> Ranking:
+        """The members most like what the query asks for.
+
+        Raises:
+            InputError: a query that no answer is given to, or an image or photo that is unknown.
+            ImageError: a picture of which a part is asked for cannot be read.
+            BusyError: too much waits, or it took too long.
+        """
+        check_query(query, max_results=self.config.max_results)
+        vectors = [await self._find_vector(snapshot, part) for part in query.parts]
+        keepers = _find_keepers(snapshot) if query.group_copies else None
+        task = SearchTask(snapshot, query, tuple(vectors), keepers)
+        return await self._wait(self._workers.submit(self.searches_lane, task, timeout_s=self.config.request_s))
+
+    async def thumbnail(self, snapshot: Snapshot, image_id: int, *, side: int) -> bytes:
+        """A WebP of one member, from re-encoded pixels.
+
+        Raises:
+            InputError: no such image, or its file is gone.
+            ImageError: its file is no longer a readable image.
+            BusyError: too many pictures wait, or it took too long.
+        """
+        kept = self._pictures.find_thumbnail(snapshot.gallery, image_id, side=side)
+        if kept is not None:
+            return kept
+        return await self.run(self._pictures.thumbnail, snapshot.gallery, image_id, side=side)
+
+    async def picture(self, snapshot: Snapshot, image_id: int) -> bytes:
+        """A large WebP of one member, from re-encoded pixels; errors as `thumbnail`."""
+        return await self.run(encode_picture, snapshot.gallery, image_id)
+
+    async def _find_vector(self, snapshot: Snapshot, part: QueryPart) -> Vectors | None:
+        """The unit vector of a part of a query; None where it is read with the search."""
+        gallery = snapshot.gallery
+        if part.vector is not None:
+            return normalise(part.vector, width=gallery.manifest.embedding_dim)
+        if part.photo is not None:
+            photo = self.photo(part.photo)
+            if part.crop is None and photo.model_sha256 == gallery.embedder.sha256:
+                return photo.vector
+            whole = Crop(0, 0, 1, 1)
+            return await self._embed_part(snapshot, part.crop or whole, photo=photo, image_id=None)
+        if part.crop is None:
+            return None
+        return await self._embed_part(snapshot, part.crop, photo=None, image_id=part.image_id)
+
+    async def _embed_part(
+        self, snapshot: Snapshot, crop: Crop, *, photo: Photo | None, image_id: int | None
+    ) -> Vectors:
+        """The unit vector of a part of a picture; the last ones are remembered, for the next pages of results."""
+        gallery = snapshot.gallery
+        key = (gallery.embedder.sha256, crop, photo.token if photo else (gallery.version, image_id))
+        vector = self._crops.get(key)
+        if vector is None:
+            preprocess = gallery.embedder.contract.preprocess
+            if photo is not None:
+                name, data = photo.name, photo.picture
+            else:
+                name, data = await self.run(read_original, gallery, image_id or 0)
+            read = partial(crop_pixels, data, crop, name=name, preprocess=preprocess)
+            vector = await self._embed(snapshot, read, name=name)
+            self._crops.put(key, vector)
+        return vector
+
+    async def _embed(self, snapshot: Snapshot, read: Callable[[], Pixels], *, name: str) -> Vectors:
+        task = _Embedding(snapshot, read, name)
+        return await self._wait(self._workers.submit(self.photos_lane, task, timeout_s=self.config.request_s))
+
+
+def _embed_pictures(tasks: Sequence[_Embedding]) -> list[Vectors | Exception]:
+    """The unit vector of each picture, or why there is none."""
+    answers: list[Vectors | Exception] = []
+    pixels: list[Pixels] = []
+    for task in tasks:
+        try:
+            pixels.append(task.read())
+            answers.append(np.empty(0, dtype=np.float32))
+        except RetrievalError as error:
+            answers.append(error)
+    if not pixels:
+        return answers
+    vectors = tasks[0].snapshot.gallery.embedder.embed_batch(np.stack(pixels))
+    rows = iter(zip(vectors, unit_rows(vectors), strict=True))
+    for number, task in enumerate(tasks):
+        if not isinstance(answers[number], Exception):
+            vector, usable = next(rows)
+            answers[number] = vector if usable else refuse_vector(task.name)
+    return answers
+
+
+def _find_keepers(snapshot: Snapshot) -> dict[int, int] | None:
+    """Which image every near-duplicate repeats, once that is computed."""
+    computed = snapshot.insights.get("copies")
+    return computed.value.keeper_of if computed.value is not None else None

@@ -1,0 +1,24 @@
+"""What a server may answer instead of a result, through no fault of the one who asks."""
+
+from __future__ import annotations
+
+from index.errors import InputError, RetrievalError
+
+
+class NotReadyError(RetrievalError):
+    """There is no gallery to answer from."""
+
+
+class BusyError(RetrievalError):
+    """More is waiting than the server takes, or it took too long; the same may be asked again later."""
+
+    def __init__(self, message: str, *, retry_after_s: int = 1) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class UnknownPhotoError(InputError):
+    """A photo that is not kept any more, or never was."""
+
+    def __init__(self) -> None:
+        super().__init__("this photo is no longer kept by the server; send it again")

@@ -1,0 +1,128 @@
+"""The gallery that is served: its current version, replaced whole when a new one is published.
+
+A request takes one `Snapshot` and uses it to its end, so that no answer mixes two versions. A version that was
+replaced goes when its last request is done.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from index.errors import RetrievalError
+from index.gallery import Gallery
+from index.versions import find_version
+from retrieval_app.insights.background import Insights
+from retrieval_app.serving.errors import NotReadyError
+
+logger = logging.getLogger(__name__)
+CACHE_FOLDER = "insights"
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One version of the gallery, opened, and what is computed from it."""
+
+    gallery: Gallery
+    insights: Insights
+
+    @property
+    def version(self) -> str:
+        """The version's name."""
+        return self.gallery.version
+
+
+class LiveGallery:
+    """Always the newest sound version of a gallery.
+
+    Attributes:
+        path: the gallery folder.
+        problem: why the newest version is not the one that is served; None where it is.
+        swaps: versions that took the place of another.
+    """
+
+    def __init__(self, path: Path, *, audit: Path | None = None) -> None:
+        """Open the current version; the doubts of an `audit` folder take the place of the gallery's own.
+
+        Raises:
+            GalleryError: it cannot be opened.
+        """
+        self.path, self._audit = path, audit
+        self.problem: str | None = None
+        self.swaps = 0
+        self._current = self._open()
+        self._seen = self._current.version
+        self._refreshing = threading.Lock()
+        self._stop = threading.Event()
+        self._watcher: threading.Thread | None = None
+
+    @property
+    def current(self) -> Snapshot:
+        """The version to answer from.
+
+        Raises:
+            NotReadyError: it holds no image.
+        """
+        snapshot = self._current
+        if not snapshot.gallery.count:
+            raise NotReadyError(f"the gallery {snapshot.gallery.name} holds no image")
+        return snapshot
+
+    def watch(self, *, poll_s: float) -> None:
+        """Look for new versions from now on, in a thread."""
+        self._watcher = threading.Thread(target=self._watch, args=(poll_s,), name="versions", daemon=True)
+        self._watcher.start()
+
+    def refresh(self) -> bool:
+        """Serve the newest version; whether it took the place of another.
+
+        One that cannot be opened is left, with its `problem`, and the one before goes on.
+        """
+        with self._refreshing:
+            try:
+                name = find_version(self.path).name
+                if name == self._seen and self.problem is None:
+                    return False
+                if name == self._current.version:
+                    self._seen, self.problem = name, None
+                    return False
+                snapshot = self._open(before=self._current)
+            except (RetrievalError, OSError) as error:
+                if self.problem != str(error):
+                    logger.error("the newest version cannot be served, the one before goes on: %s", error)
+                self.problem = str(error)
+                return False
+            before, self._current = self._current, snapshot
+            self._seen, self.problem = snapshot.version, None
+            self.swaps += 1
+        before.insights.close()
+        logger.info("serving version %s", snapshot.version)
+        return True
+
+    def close(self) -> None:
+        """Stop looking, and stop what is being computed."""
+        self._stop.set()
+        if self._watcher is not None:
+            self._watcher.join()
+        self._current.insights.close()
+
+    def _watch(self, poll_s: float) -> None:
+        while not self._stop.wait(poll_s):
+            self.refresh()
+
+    def _open(self, *, before: Snapshot | None = None) -> Snapshot:
+        """The current version, tried once: its first request is as fast as the others, and damage shows now."""
+        embedder = None if before is None else before.gallery.embedder
+        gallery = Gallery.open(self.path, embedder=embedder)
+        if gallery.count:
+            gallery.search(gallery.vector(int(gallery.ids[0])), k=1)
+            contract = gallery.embedder.contract
+            side = contract.preprocess.crop
+            gallery.embedder.embed_batch(np.zeros((1, side, side, 3), dtype=np.uint8))
+        insights = Insights(gallery, cache=gallery.path / CACHE_FOLDER, audit=self._audit)
+        insights.get("calibration")  # what every search wants
+        return Snapshot(gallery, insights)

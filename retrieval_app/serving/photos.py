@@ -1,0 +1,147 @@
+"""Photos from outside: decoded, kept in memory for a while to be asked with again, whole or in part."""
+
+from __future__ import annotations
+
+import io
+import secrets
+from dataclasses import dataclass
+
+from PIL import Image
+
+from index.embedder import Vectors
+from index.errors import ImageError, InputError
+from index.images import decode_image, printable_path
+from index.preprocess import Pixels, PreprocessConfig, preprocess_image
+from retrieval_app.serving.config import ServingConfig
+
+KEPT_SIDE = 1024  # pixels, enough for a crop of a quarter at the usual model inputs
+_JPEG_QUALITY = 92
+_LEAST_CROP_PIXELS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Crop:
+    """A part of an upright picture: left, top, width and height, each a share in 0..1 of its sides.
+
+    Raises:
+        InputError: it is not within the picture.
+    """
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+    def __post_init__(self) -> None:
+        inside = min(self.x, self.y) >= 0 and self.x + self.width <= 1.0001 and self.y + self.height <= 1.0001
+        if not (inside and self.width > 0 and self.height > 0):
+            raise InputError(
+                f"a crop is x, y, width and height in 0..1 within the picture, got {self.x:g}, {self.y:g}, "
+                f"{self.width:g}, {self.height:g}"
+            )
+
+    def apply(self, image: Image.Image, *, name: str) -> Image.Image:
+        """The part of an image.
+
+        Raises:
+            InputError: it is smaller than 8 pixels a side.
+        """
+        width, height = image.size
+        left, top = round(self.x * width), round(self.y * height)
+        right, bottom = (
+            min(width, round((self.x + self.width) * width)),
+            min(height, round((self.y + self.height) * height)),
+        )
+        if min(right - left, bottom - top) < _LEAST_CROP_PIXELS:
+            raise InputError(
+                f"{name}: the crop has {max(0, right - left)} x {max(0, bottom - top)} pixels, at least "
+                f"{_LEAST_CROP_PIXELS} a side are needed; choose a larger part"
+            )
+        return image.crop((left, top, right, bottom))
+
+
+@dataclass(frozen=True, slots=True)
+class Photo:
+    """A photo that is kept.
+
+    Attributes:
+        token: its name for requests, not to be guessed.
+        name: that its sender gave it, printable.
+        width: of the whole upright photo, at the size it is kept at.
+        height: likewise.
+        picture: JPEG of at most about `KEPT_SIDE` pixels a side, of re-encoded pixels.
+        vector: (D,) float32 unit embedding of the whole.
+        model_sha256: of the model that gave it.
+    """
+
+    token: str
+    name: str
+    width: int
+    height: int
+    picture: bytes
+    vector: Vectors
+    model_sha256: str
+
+
+def check_upload(data: bytes, *, name: str, config: ServingConfig) -> None:
+    """Refuse a photo of too many bytes.
+
+    Raises:
+        InputError: more than the limit.
+    """
+    if len(data) > config.max_upload_bytes:
+        limit = config.max_upload_bytes / 1024**2
+        raise InputError(
+            f"{name}: {len(data) / 1024**2:.1f} MB, at most {limit:.0f} MB are taken; use a smaller copy"
+        )
+
+
+def read_pixels(data: bytes, *, name: str, preprocess: PreprocessConfig, config: ServingConfig) -> Pixels:
+    """A photo's (crop, crop, 3) uint8 model input, decoded as the gallery's images were.
+
+    Raises:
+        ImageError: it cannot be used.
+        InputError: it has too many bytes.
+    """
+    check_upload(data, name=name, config=config)
+    image = decode_image(data, name=name, target_side=preprocess.resize, max_pixels=config.max_upload_pixels)
+    return preprocess_image(image, preprocess)
+
+
+def encode_kept(data: bytes, *, name: str, config: ServingConfig) -> tuple[bytes, tuple[int, int]]:
+    """The JPEG of a photo that is kept, and its (width, height).
+
+    Raises:
+        ImageError: it cannot be decoded.
+    """
+    image = decode_image(data, name=name, target_side=KEPT_SIDE // 2, max_pixels=config.max_upload_pixels)
+    image.thumbnail((KEPT_SIDE, KEPT_SIDE))
+    file = io.BytesIO()
+    image.save(file, format="JPEG", quality=_JPEG_QUALITY)
+    return file.getvalue(), image.size
+
+
+def make_photo(data: bytes, vector: Vectors, *, name: str, model_sha256: str, config: ServingConfig) -> Photo:
+    """A photo to keep.
+
+    Raises:
+        ImageError: it cannot be decoded.
+    """
+    picture, (width, height) = encode_kept(data, name=name, config=config)
+    return Photo(secrets.token_hex(16), printable_path(name), width, height, picture, vector, model_sha256)
+
+
+def crop_pixels(data: bytes, crop: Crop, *, name: str, preprocess: PreprocessConfig) -> Pixels:
+    """The (crop, crop, 3) uint8 model input of a part of a picture.
+
+    Raises:
+        ImageError: it cannot be decoded.
+        InputError: the part is too small.
+    """
+    image = decode_image(data, name=name, target_side=KEPT_SIDE)
+    return preprocess_image(crop.apply(image, name=name), preprocess)
+
+
+def refuse_vector(name: str) -> ImageError:
+    """The error for a photo that the model has no finite unit vector for."""
+    return ImageError(path=name, reason="bad-embedding", detail="the model gave no finite unit vector")

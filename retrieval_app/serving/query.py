@@ -1,0 +1,108 @@
+"""What is asked of a gallery, and what is answered: ids and scores first, rows of the catalogue where wanted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from index.catalog import CatalogRow
+from index.embedder import Vectors
+from index.errors import InputError
+from index.filters import Filter
+from retrieval_app.serving.photos import Crop
+
+_LEAST_NORM = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class QueryPart:
+    """One thing to be like, or with a negative weight unlike: exactly one of `image_id`, `photo` and `vector`.
+
+    Attributes:
+        image_id: an image of the gallery.
+        photo: the token of a photo that is kept.
+        vector: (D,) float32 of any length but 0.
+        weight: of its unit vector in the sum that is searched with.
+        crop: the part of the picture that counts.
+    """
+
+    image_id: int | None = None
+    photo: str | None = None
+    vector: Vectors | None = None
+    weight: float = 1.0
+    crop: Crop | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SearchQuery:
+    """A search.
+
+    Attributes:
+        parts: at least one.
+        k: results wanted.
+        offset: results to leave out first.
+        min_score: results below are left out.
+        where: which members count.
+        exclude_ids: members that are no results; those asked with never are.
+        group_copies: put near-duplicates under the best of them.
+        describe: give rows of the catalogue with the results.
+    """
+
+    parts: tuple[QueryPart, ...]
+    k: int = 24
+    offset: int = 0
+    min_score: float | None = None
+    where: Filter | None = None
+    exclude_ids: frozenset[int] = frozenset()
+    group_copies: bool = False
+    describe: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RankedHit:
+    """One result: `rank` counts from 1, `score` is the cosine similarity, `copies` are (id, score) put under it."""
+
+    rank: int
+    id: int
+    score: float
+    copies: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """Results, best first; the offset of those that follow, None at the end; rows by id where they were wanted."""
+
+    hits: tuple[RankedHit, ...]
+    next_offset: int | None
+    rows: dict[int, CatalogRow] = field(default_factory=dict)
+
+
+def normalise(vector: Vectors, *, width: int) -> Vectors:
+    """The (D,) float32 unit vector of a direction.
+
+    Raises:
+        InputError: another width, a number that is not finite, or no direction.
+    """
+    if vector.shape != (width,):
+        raise InputError(f"a query vector must be {width} numbers, got {vector.size}")
+    with np.errstate(over="ignore", invalid="ignore"):
+        norm = float(np.linalg.norm(vector.astype(np.float64)))
+    if not np.isfinite(norm) or norm < _LEAST_NORM:
+        raise InputError("a query vector must be finite numbers that are not all zero")
+    return (vector.astype(np.float64) / norm).astype(np.float32)
+
+
+def combine_parts(vectors: list[Vectors], weights: list[float]) -> Vectors:
+    """The (D,) float32 unit vector of the weighted sum of unit vectors; a lone one with a weight above 0 is itself.
+
+    Raises:
+        InputError: the sum is nothing, as of one vector more and less.
+    """
+    if len(vectors) == 1 and weights[0] > 0:
+        return vectors[0]
+    total = np.einsum("i,ij->j", np.array(weights), np.stack(vectors).astype(np.float64))
+    norm = float(np.linalg.norm(total))
+    if norm < _LEAST_NORM * max(map(abs, weights)):
+        raise InputError("the parts of the query cancel each other out; change their weights")
+    return (total / norm).astype(np.float32)

@@ -1,0 +1,46 @@
+"""The most recently used values, up to a size."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
+
+
+class RecentlyUsed(Generic[Key, Value]):
+    """The most recently used values whose sizes sum up to at most `capacity`; safe among threads.
+
+    Args:
+        capacity: of all values together.
+        size: of a value; by default every value counts as one.
+    """
+
+    def __init__(self, capacity: int, *, size: Callable[[Value], int] = lambda _: 1) -> None:
+        self._capacity, self._size, self._used = capacity, size, 0
+        self._values: OrderedDict[Key, Value] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def get(self, key: Key) -> Value | None:
+        """The value of a key, which is the most recently used one now; None where it is not kept."""
+        with self._lock:
+            if key not in self._values:
+                return None
+            self._values.move_to_end(key)
+            return self._values[key]
+
+    def put(self, key: Key, value: Value) -> None:
+        """Keep a value, and forget those that have not been used for longest."""
+        with self._lock:
+            if key in self._values:
+                self._used -= self._size(self._values.pop(key))
+            self._values[key] = value
+            self._used += self._size(value)
+            while self._used > self._capacity and self._values:
+                self._used -= self._size(self._values.popitem(last=False)[1])

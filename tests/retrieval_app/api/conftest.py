@@ -1,0 +1,87 @@
+"""The API over a small real gallery: a server for this machine, one with a token, and one that may be written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from fastapi import FastAPI
+from fastapi.responses import PlainTextResponse
+from fastapi.testclient import TestClient
+
+from retrieval_app.api import (
+    gallery_routes,
+    health_routes,
+    image_routes,
+    review_routes,
+    search_routes,
+    write_routes,
+)
+from retrieval_app.api.access import Access, describe_token
+from retrieval_app.api.errors import add_error_handlers, add_last_routes
+from retrieval_app.api.metrics import Metrics
+from retrieval_app.api.security import Security
+from retrieval_app.review.jobs import Jobs
+from retrieval_app.review.store import ReviewStore
+from retrieval_app.serving.config import ServingConfig
+from retrieval_app.serving.engine import Engine
+from tests.retrieval_app.conftest import build_small_gallery
+
+TOKEN = "a-secret-of-the-tests"
+BASE_URL = "http://127.0.0.1:7860"
+ROUTES = (search_routes, image_routes, gallery_routes, review_routes, write_routes, health_routes)
+
+
+def make_app(engine: Engine, *, access: Access, review: ReviewStore, jobs: Jobs) -> FastAPI:
+    """The API as the server has it, without the page."""
+    app = FastAPI(openapi_url="/v1/openapi.json", docs_url=None, redoc_url=None, redirect_slashes=False)
+    app.state.engine, app.state.access, app.state.review, app.state.jobs = engine, access, review, jobs
+    app.state.metrics = Metrics(engine)
+    add_error_handlers(app)
+    for routes in ROUTES:
+        app.include_router(routes.router, dependencies=[] if routes is health_routes else describe_token(access))
+    add_last_routes(app)
+    app.mount("/", PlainTextResponse("as Gradio's page"))
+    app.add_middleware(Security, engine=engine, access=access, metrics=app.state.metrics)
+    return app
+
+
+def _refresh(engine: Engine) -> None:
+    engine.live.refresh()
+
+
+@contextmanager
+def serve(gallery: Path, *, access: Access, config: ServingConfig | None = None) -> Iterator[TestClient]:
+    """A client of a server for a gallery."""
+    engine = Engine(gallery, config=config or ServingConfig(threads=1))
+    review = ReviewStore(gallery / "review.sqlite")
+    jobs = Jobs(gallery, on_change=lambda: _refresh(engine), open_gallery=lambda: engine.snapshot().gallery)
+    app = make_app(engine, access=access, review=review, jobs=jobs)
+    try:
+        yield TestClient(app, base_url=BASE_URL, raise_server_exceptions=False)
+    finally:
+        jobs.close()
+        review.close()
+        engine.close()
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
+    """A gallery of this module's own, for its decisions and changes."""
+    return build_small_gallery(tmp_path_factory.mktemp("api"), model=tiny_model)
+
+
+@pytest.fixture(scope="module")
+def client(served: Path) -> Iterator[TestClient]:
+    """Asks a server that only this machine reaches."""
+    with serve(served, access=Access()) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def image_ids(client: TestClient) -> dict[str, int]:
+    """The id of every image by its path."""
+    images = client.get("/v1/images", params={"limit": 500, "include": "path"}).json()["images"]
+    return {image["path"]: image["id"] for image in images}

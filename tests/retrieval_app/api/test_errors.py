@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+from starlette.exceptions import HTTPException
+
+from index.errors import GalleryDamagedError, ImageError, InputError, MissingDependencyError, UnknownImageError
+from retrieval_app.api.errors import ApiError, add_error_handlers, explain, make_error
+from retrieval_app.api.schemas import SearchRequest
+from retrieval_app.review.job_list import UnknownJobError
+from retrieval_app.serving.errors import BusyError, NotReadyError, UnknownPhotoError
+
+RAISED: dict[str, tuple[Exception, int, str]] = {
+    "input": (InputError("k is wrong"), 422, "invalid"),
+    "image": (ImageError(path="a.jpg", reason="corrupt", detail="cut off"), 422, "bad_image"),
+    "unknown": (UnknownImageError(7, gallery="g"), 404, "not_found"),
+    "photo": (UnknownPhotoError(), 404, "not_found"),
+    "job": (UnknownJobError(), 404, "not_found"),
+    "busy": (BusyError("busy", retry_after_s=3), 503, "busy"),
+    "unready": (NotReadyError("empty"), 503, "not_ready"),
+    "damaged": (GalleryDamagedError("g", "damaged"), 503, "gallery_unusable"),
+    "extra": (MissingDependencyError(package="p", extra="ui", purpose="it"), 500, "internal"),
+    "ours": (ApiError("no", status=409, code="odd", field="x"), 409, "odd"),
+    "http": (HTTPException(418, "short and stout"), 418, "error"),
+    "bug": (KeyError("secret /path"), 500, "internal"),
+}
+
+
+@pytest.fixture(scope="module")
+def raising() -> Iterator[TestClient]:
+    """An app that fails in every way."""
+    app = FastAPI(docs_url=None, redoc_url=None)
+    add_error_handlers(app)
+
+    @app.get("/raise/{name}")
+    async def fail(name: str) -> None:
+        raise RAISED[name][0]
+
+    @app.post("/search")
+    async def search(body: SearchRequest) -> int:
+        return body.k
+
+    with TestClient(app, raise_server_exceptions=False) as client:
+        yield client
+
+
+@pytest.mark.parametrize("name", RAISED)
+def test_every_failure_has_one_form(raising: TestClient, name: str) -> None:
+    _, status, code = RAISED[name]
+    response = raising.get(f"/raise/{name}")
+    body = response.json()
+    assert (response.status_code, body["error"]["code"]) == (status, code)
+    assert body.keys() == {"error", "request_id"}
+    assert body["error"].keys() == {"code", "message", "field"}
+
+
+def test_who_is_refused_is_told_when_to_come_back(raising: TestClient) -> None:
+    assert raising.get("/raise/busy").headers["retry-after"] == "3"
+    assert "retry-after" in raising.get("/raise/unready").headers
+
+
+def test_a_bug_is_logged_and_not_told(raising: TestClient, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.ERROR):
+        response = raising.get("/raise/bug")
+    assert "secret" not in response.text
+    assert response.headers["x-content-type-options"] == "nosniff"
+    assert any(record.exc_info and "secret" in str(record.exc_info[1]) for record in caplog.records)
+
+
+def test_unknown_addresses_and_methods_have_the_same_form(raising: TestClient) -> None:
+    missing, method = raising.get("/nothing"), raising.put("/search")
+    assert (missing.status_code, missing.json()["error"]["code"]) == (404, "not_found")
+    assert (method.status_code, method.json()["error"]["code"]) == (405, "method_not_allowed")
+    assert method.headers["allow"] == "POST"
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"queries": [{"image_id": 1}], "k": 0}, "k"),
+        ({"queries": [{"image_id": 1, "weight": 11}]}, "queries.0.weight"),
+        ({"queries": [{"image_id": 1, "crop": {"x": 2, "y": 0, "width": 1, "height": 1}}]}, "queries.0.crop.x"),
+        ({"queries": [{}]}, "queries.0"),
+        ({"queries": [{"image_id": 1, "photo": "abcdefgh"}]}, "queries.0"),
+        ({"queries": []}, "queries"),
+        ({"queries": [{"image_id": 1}], "<b>": 1}, "<b>"),
+        ({"queries": [{"image_id": 1}], "where": "a\0"}, "where"),
+        ({"queries": [{"image_id": 10**30}]}, "queries.0.image_id"),
+        ({"queries": [{"vector": [1, "2"]}]}, "queries.0.vector.1"),
+    ],
+)
+def test_the_field_that_is_wrong_is_named(raising: TestClient, body: Any, field: str) -> None:
+    response = raising.post("/search", json=body)
+    assert (response.status_code, response.json()["error"]["field"]) == (422, field)
+
+
+@pytest.mark.parametrize(
+    ("content", "status"),
+    [
+        (b'{"queries": [{"vector": [NaN]}]}', 422),
+        (b'{"queries": [{"vector": [Infinity]}]}', 422),
+        (b'{"queries": [{"vector": [1e999]}]}', 422),
+        (b'{"queries": [{"vector": [1' + b"0" * 5000 + b"]}]}", 400),
+        (b'{"queries": [{"image_id": 1}], "text": "\\ud800"}', 422),
+        (b'{"\\ud800": 1}', 422),
+        (b"[" * 100_000, 400),
+        (b'{"queries"', 422),
+        (b"\xff\xfe\xfd", 400),
+        (b"", 422),
+    ],
+)
+def test_json_that_is_none_or_too_much_is_refused(raising: TestClient, content: bytes, status: int) -> None:
+    response = raising.post("/search", content=content, headers={"Content-Type": "application/json"})
+    assert response.status_code == status
+    assert response.json()["error"]["message"]
+
+
+def test_texts_that_no_encoder_takes_are_told_all_the_same() -> None:
+    body = make_error(422, "half: \ud800", request_id="1", field="\udcff").body
+    assert b"\\\\ud800" in bytes(body)
+
+
+def test_messages_are_words_for_people() -> None:
+    assert explain(ImageError(path="a", reason="not-an-image", detail="text")).startswith(
+        "a: the content is none of"
+    )
+    assert explain(ImageError(path="a", reason="too-many-pixels", detail="9 MP")) == "a: 9 MP; use a smaller copy"
+    assert explain(InputError("as it is")) == "as it is"

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from fastapi.testclient import TestClient
+
+from retrieval_app.api.access import Access
+from tests.retrieval_app.api.conftest import serve
+
+
+def test_a_served_gallery_is_alive_and_ready(client: TestClient) -> None:
+    assert client.get("/v1/health").json() == {"status": "alive"}
+    ready = client.get("/v1/ready").json()
+    assert (ready["status"], ready["version"], ready["problem"]) == ("ready", "000001", None)
+
+
+def test_a_version_that_cannot_be_served_is_told_while_the_one_before_goes_on(
+    served: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(served, copy)
+    with serve(copy, access=Access()) as client:
+        (copy / "CURRENT").write_text("000002 " + "0" * 64 + "\n")
+        client.app.state.engine.live.refresh()  # type: ignore[attr-defined]
+        ready = client.get("/v1/ready").json()
+        assert ready["version"] == "000001"
+        assert ready["problem"]
+        assert client.get("/v1/images").status_code == 200
+
+
+def test_requests_are_counted_by_the_template_of_their_address(
+    client: TestClient, image_ids: dict[str, int]
+) -> None:
+    for image_id in list(image_ids.values())[:3]:
+        client.get(f"/v1/images/{image_id}/vector")
+    client.get("/v1/no/such/place")
+    client.request("PROPFIND", "/v1/health")
+    text = client.get("/v1/metrics").text
+    assert 'retrieval_requests_total{method="GET",route="/v1/images/{image_id}/vector",status="200"} 3.0' in text
+    assert 'route="none",status="404"' in text
+    assert 'method="other"' in text
+    assert "/no/such" not in text
+    assert "PROPFIND" not in text
+
+
+def test_metrics_tell_of_the_gallery_and_of_the_queues(client: TestClient) -> None:
+    response = client.get("/v1/metrics")
+    assert response.headers["content-type"].startswith("text/plain")
+    for line in (
+        "retrieval_gallery_images 19.0",
+        "retrieval_ready 1.0",
+        'retrieval_waiting{lane="photos"} 0.0',
+        'retrieval_refused_total{lane="searches"} 0.0',
+        'gallery_version="000001"',
+        "retrieval_photos_kept 0.0",
+    ):
+        assert line in response.text
+
+
+def test_two_servers_of_one_process_count_apart(client: TestClient, served: Path) -> None:
+    client.get("/v1/gallery")
+    with serve(served, access=Access()) as other:
+        assert "/v1/gallery" not in other.get("/v1/metrics").text

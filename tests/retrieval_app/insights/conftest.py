@@ -1,0 +1,70 @@
+"""Real galleries of drawn images: one with labels of which some are wrong, and copies; others for the edges."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from index.build import build_gallery
+from index.gallery import Gallery
+from tests.conftest import CLASSES, draw_folder, draw_image
+
+MISLABELLED = {"red/wrong_0.png": "blue", "green/wrong_1.png": "red"}  # path -> what it shows
+SAME_FILE, SAVED_AGAIN = "blue/same.png", "green/again.jpg"
+
+
+def draw_labelled(folder: Path) -> Path:
+    """Three classes of a dozen, two images in the wrong folder, a copy of `blue/1.png`, `green/1.png` saved again."""
+    draw_folder(folder, per_class=12)
+    for number, (path, shown) in enumerate(MISLABELLED.items()):
+        draw_image(CLASSES[shown], seed=700 + number).save(folder / path)
+    shutil.copyfile(folder / "blue/1.png", folder / SAME_FILE)
+    draw_image(CLASSES["green"], seed=101).save(folder / SAVED_AGAIN, quality=95)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def labelled(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Gallery:
+    """The labelled gallery, with all its copies."""
+    folder = tmp_path_factory.mktemp("labelled")
+    build_gallery(model_path=tiny_model, sources=[draw_labelled(folder / "images")], out=folder / "gallery")
+    return Gallery.open(folder / "gallery")
+
+
+@pytest.fixture(scope="session")
+def ids(labelled: Gallery) -> dict[str, int]:
+    """The id of every image of the labelled gallery by its path."""
+    return {image.path: image.id for image in labelled.sample(labelled.count, seed=0)}
+
+
+@pytest.fixture
+def build(tmp_path: Path, tiny_model: Path) -> Callable[[dict[str, str]], Gallery]:
+    """Builds a gallery of images given as path -> what they show."""
+
+    def build_images(images: dict[str, str]) -> Gallery:
+        for number, (path, shown) in enumerate(images.items()):
+            target = tmp_path / "images" / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            draw_image(CLASSES[shown], seed=number).save(target)
+        build_gallery(model_path=tiny_model, sources=[tmp_path / "images"], out=tmp_path / "gallery")
+        return Gallery.open(tmp_path / "gallery")
+
+    return build_images
+
+
+UNUSUAL = {
+    "one class": {f"red/{i}.png": "red" for i in range(4)},
+    "no labels": {f"{i}.png": "red" for i in range(4)},
+    "three images": {"a/1.png": "red", "b/2.png": "blue", "b/3.png": "blue"},
+    "classes of one image": {f"{i}/x.png": "green" for i in range(6)},
+    "one image": {"a/1.png": "red"},
+}
+
+
+@pytest.fixture(params=UNUSUAL)
+def unusual(request: pytest.FixtureRequest, build: Callable[[dict[str, str]], Gallery]) -> Gallery:
+    """Galleries with next to nothing to learn from."""
+    return build(UNUSUAL[request.param])

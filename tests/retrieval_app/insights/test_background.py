@@ -1,0 +1,214 @@
+"""Work beside the server: begun when asked for, one after the other, kept on disk, and stopped."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from index.errors import InputError
+from index.gallery import Gallery
+from index.progress import Progress
+from retrieval_app.insights import copies as copies_module
+from retrieval_app.insights import quality as quality_module
+from retrieval_app.insights.background import NAMES, Insights
+from retrieval_app.insights.copies import CopyGroups, find_copies
+from retrieval_app.insights.quality import assess_quality
+
+_PATIENCE = 60.0  # seconds
+
+
+@pytest.fixture
+def insights(labelled: Gallery, tmp_path: Path) -> Iterator[Insights]:
+    """Of the labelled gallery, kept in `tmp_path`."""
+    made = Insights(labelled, cache=tmp_path)
+    yield made
+    made.close()
+
+
+class Held:
+    """Stands in for a computation: reports its progress and waits until it is let go."""
+
+    def __init__(self, result: Any) -> None:
+        self.begun, self.go_on, self.ended = threading.Event(), threading.Event(), threading.Event()
+        self.runs = 0
+        self._result = result
+
+    def __call__(self, gallery: Gallery, progress: Progress, **_: Any) -> Any:
+        self.runs += 1
+        progress(1, 4)
+        self.begun.set()
+        try:
+            assert self.go_on.wait(_PATIENCE)
+            progress(2, 4)
+        finally:
+            self.ended.set()
+        return self._result
+
+
+def test_everything_is_computed_and_found_again(labelled: Gallery, insights: Insights, tmp_path: Path) -> None:
+    found = {name: insights.wait(name, timeout=_PATIENCE) for name in NAMES}
+    assert {name: computed.state for name, computed in found.items()} == dict.fromkeys(NAMES, "ready")
+    assert found["copies"].value == find_copies(labelled)
+    kept = {path.name for path in (tmp_path / labelled.version).iterdir()}
+    assert kept == {"copies.json", "doubts.json", "map.json", "quality.json"}
+    again = Insights(labelled, cache=tmp_path)
+    for name in ("copies", "doubts", "quality"):
+        assert again.wait(name, timeout=_PATIENCE).value == found[name].value
+    first, second = found["map"].value, again.wait("map", timeout=_PATIENCE).value
+    assert first.to_json() == second.to_json()
+    assert first.x.dtype == second.x.dtype
+    again.close()
+
+
+def test_what_is_kept_is_not_computed_again_unless_it_is_damaged_or_another_gallerys(
+    labelled: Gallery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = []
+
+    def count(gallery: Gallery, progress: Progress) -> CopyGroups:
+        runs.append(gallery)
+        return find_copies(gallery, progress)
+
+    monkeypatch.setattr(copies_module, "find_copies", count)
+
+    def ask() -> None:
+        asked = Insights(labelled, cache=tmp_path)
+        assert asked.wait("copies", timeout=_PATIENCE).state == "ready"
+        asked.close()
+
+    path = tmp_path / labelled.version / "copies.json"
+    ask()
+    ask()
+    assert len(runs) == 1
+    sound = path.read_bytes()
+    for damaged in (sound[:-5], b"", b"{}\n{}", b"\xff\n" + sound, sound.replace(b'"of": "', b'"of": "0', 1)):
+        path.write_bytes(damaged)
+        ask()
+        assert path.read_bytes() == sound
+    assert len(runs) == 6
+
+
+def test_the_first_call_begins_and_no_call_waits(
+    labelled: Gallery, insights: Insights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = Held(find_copies(labelled))
+    monkeypatch.setattr(copies_module, "find_copies", held)
+    assert insights.copies.state == "computing"
+    assert held.begun.wait(_PATIENCE)
+    assert insights.copies.to_json() == {"state": "computing", "done": 1, "total": 4}
+    assert insights.quality.to_json() == {"state": "computing", "done": 0, "total": 0}  # waits for its turn
+    held.go_on.set()
+    assert insights.wait("quality", timeout=_PATIENCE).state == "ready"
+    assert insights.copies.to_json() == {"state": "ready"}
+    assert insights.copies.value is not None
+    assert held.runs == 1
+
+
+def test_what_is_soon_done_does_not_wait_for_what_takes_long(
+    labelled: Gallery, insights: Insights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = Held(assess_quality(labelled))
+    monkeypatch.setattr(quality_module, "assess_quality", held)
+    insights.get("quality")
+    assert held.begun.wait(_PATIENCE)
+    states = {name: insights.get(name).state for name in ("map", "doubts", "calibration")}
+    assert set(states.values()) == {"computing"}
+    ended: list[str] = []
+    settle = insights._set
+    monkeypatch.setattr(
+        insights,
+        "_set",
+        lambda name, state: (ended.append(name) if state.state == "ready" else None, settle(name, state)),
+    )
+    held.go_on.set()
+    for name in NAMES:
+        assert insights.wait(name, timeout=_PATIENCE).state == "ready"
+    assert ended == ["calibration", "copies", "doubts", "quality", "map"]
+
+
+def test_doubts_use_the_copies_that_were_found(
+    labelled: Gallery, insights: Insights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = Held(find_copies(labelled))
+    held.go_on.set()
+    monkeypatch.setattr(copies_module, "find_copies", held)
+    assert insights.wait("doubts", timeout=_PATIENCE).state == "ready"
+    assert insights.wait("copies", timeout=_PATIENCE).state == "ready"
+    assert held.runs == 1
+
+
+def fail_expectedly(*_: Any) -> None:
+    raise InputError("there is nothing to see; look elsewhere")
+
+
+def fail_unexpectedly(*_: Any) -> None:
+    raise ZeroDivisionError
+
+
+def test_a_failure_is_told_and_the_rest_goes_on(insights: Insights, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quality_module, "assess_quality", fail_expectedly)
+    assert insights.wait("quality", timeout=_PATIENCE).to_json() == {
+        "state": "failed", "message": "there is nothing to see; look elsewhere"
+    }  # fmt: skip
+    assert insights.wait("copies", timeout=_PATIENCE).state == "ready"
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_mistake_of_the_program_leaves_nobody_waiting(
+    insights: Insights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quality_module, "assess_quality", fail_unexpectedly)
+    insights.get("quality")
+    insights.get("copies")
+    failed = insights.wait("quality", timeout=_PATIENCE)
+    assert (failed.state, failed.message is not None and "mistake" in failed.message) == ("failed", True)
+    assert insights.wait("copies", timeout=_PATIENCE).state == "ready"
+
+
+def test_closing_stops_the_work_and_begins_nothing(
+    labelled: Gallery, insights: Insights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = Held(find_copies(labelled))
+    monkeypatch.setattr(copies_module, "find_copies", held)
+    insights.get("copies")
+    insights.get("quality")
+    assert held.begun.wait(_PATIENCE)
+    insights.close()
+    held.go_on.set()
+    assert held.ended.wait(_PATIENCE)
+    for name in ("copies", "quality", "map"):
+        assert insights.wait(name, timeout=_PATIENCE).state == "failed"
+
+
+def test_without_a_cache_or_where_it_cannot_be_written_results_are_given_all_the_same(
+    labelled: Gallery, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("no folder")
+    for cache in (None, tmp_path / "file"):
+        asked = Insights(labelled, cache=cache)
+        assert asked.wait("copies", timeout=_PATIENCE).state == "ready"
+        asked.close()
+    assert "not kept" in caplog.text
+
+
+def test_folders_of_old_versions_are_removed(build: Callable[[dict[str, str]], Gallery], tmp_path: Path) -> None:
+    gallery = build({"a/1.png": "red"})
+    gallery.version = "000007"
+    for name in ("000004", "000006", "000009", "mine"):
+        (tmp_path / "cache" / name).mkdir(parents=True)
+    asked = Insights(gallery, cache=tmp_path / "cache")
+    asked.wait("quality", timeout=_PATIENCE)
+    asked.close()
+    assert sorted(path.name for path in (tmp_path / "cache").iterdir()) == ["000006", "000007", "000009", "mine"]
+
+
+def test_a_gallery_with_next_to_nothing_has_it_all(unusual: Gallery) -> None:
+    asked = Insights(unusual, cache=None)
+    for name in NAMES:
+        assert asked.wait(name, timeout=_PATIENCE).state == "ready"
+    assert asked.calibration.value is None
+    asked.close()

@@ -1,0 +1,81 @@
+"""What a score says of the label."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from index.gallery import Gallery
+from index.metrics import UNLABELLED
+from retrieval_app.insights.calibration import DEPTH, Calibration, calibrate, learn_shares
+from retrieval_app.insights.nearest import find_nearest
+from tests.index.vectors import VectorSource
+
+
+def test_the_share_said_is_the_share_found_for_members_that_did_not_ask() -> None:
+    vectors, labels = VectorSource(width=16).draw(4000, seed=1)
+    calibration = learn_shares(vectors[:2500], labels[:2500], seed=0)
+    assert calibration is not None
+    scores, found = find_nearest(vectors, np.arange(2500, 4000), k=DEPTH)
+    said = np.array([calibration.band(score).share for score in scores.ravel()])
+    same = (labels[found] == labels[2500:, None]).ravel()
+    assert abs(said.mean() - same.mean()) < 0.02
+    tenths = (said * 10).astype(int)
+    gaps = np.bincount(tenths, weights=said) - np.bincount(tenths, weights=same)
+    assert np.abs(gaps).sum() / len(said) < 0.03
+
+
+def test_the_share_rises_with_the_score_and_lies_in_its_interval(labelled: Gallery) -> None:
+    calibration = calibrate(labelled)
+    assert calibration is not None
+    bands = [calibration.band(score) for score in np.linspace(-1, 1, 201)]
+    assert [band.share for band in bands] == sorted(band.share for band in bands)
+    assert all(0 <= band.low <= band.share <= band.high <= 1 for band in bands)
+    assert calibration.to_json()["points"][0] == list(calibration.points[0])
+    scores = [point[0] for point in calibration.points]
+    assert scores == sorted(set(scores))
+
+
+@pytest.mark.parametrize(
+    ("share", "name"), [(0.8, "very likely"), (0.79, "likely"), (0.2, "doubtful"), (0.1, "unlikely")]
+)
+def test_bands_are_named_by_their_share(share: float, name: str) -> None:
+    calibration = Calibration(((0.5, share, 0.0, 1.0),), asked=100)
+    assert calibration.band(0.7).name == calibration.band(0.2).name == name
+    assert calibration.band(0.7).to_json() == {"share": share, "low": 0.0, "high": 1.0, "name": name}
+
+
+def test_few_different_members_leave_a_wide_interval() -> None:
+    vectors, labels = VectorSource(width=16).draw(60, seed=1)
+    few = learn_shares(vectors, labels, seed=0)
+    assert few is not None
+    assert all(high - low > 0.04 for _, _, low, high in few.points)
+
+
+def test_too_few_labels_say_nothing(unusual: Gallery) -> None:
+    assert calibrate(unusual) is None
+
+
+def test_one_label_and_lone_labels_say_nothing() -> None:
+    vectors, _ = VectorSource(width=16).draw(100, seed=1)
+    for labels in (np.zeros(100, dtype=np.int64), np.arange(100), np.full(100, UNLABELLED)):
+        assert learn_shares(vectors, labels, seed=0) is None
+
+
+def test_unlabelled_members_change_nothing() -> None:
+    vectors, labels = VectorSource(width=16).draw(300, seed=1)
+    hidden = np.concatenate([labels, np.full(300, UNLABELLED)])
+    assert learn_shares(np.concatenate([vectors, vectors]), hidden, seed=0) == learn_shares(
+        vectors, labels, seed=0
+    )
+
+
+def test_the_nearest_others_are_those_of_a_sort() -> None:
+    vectors, _ = VectorSource(width=16).draw_gallery(900, seed=1)
+    asked = np.arange(0, 900, 7)
+    cosines, found = find_nearest(vectors, asked, k=5)
+    products = vectors[asked] @ vectors.T
+    products[np.arange(len(asked)), asked] = -np.inf
+    np.testing.assert_allclose(cosines, -np.sort(-products, axis=1)[:, :5], atol=1e-5)
+    np.testing.assert_allclose(np.take_along_axis(products, found, axis=1), cosines, atol=1e-5)
+    assert find_nearest(vectors[:2], np.arange(2), k=3)[1].tolist() == [[1, -1, -1], [0, -1, -1]]

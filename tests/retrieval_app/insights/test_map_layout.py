@@ -1,0 +1,68 @@
+"""Where members lie on the map."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from index.build import update_gallery
+from index.errors import MissingDependencyError
+from index.gallery import Gallery
+from retrieval_app.insights import map_layout
+from retrieval_app.insights.map_layout import lay_out
+
+
+def test_members_of_a_colour_lie_together_and_the_map_is_the_same_again(labelled: Gallery) -> None:
+    progress: list[tuple[int, int]] = []
+    layout = lay_out(labelled, lambda done, total: progress.append((done, total)))
+    assert (layout.method, layout.total, layout.sampled) == ("t-sne", labelled.count, False)
+    assert progress[-1] == (750, 750)
+    places = np.stack([layout.x, layout.y], axis=1)
+    assert places.dtype == np.float32
+    assert ((places >= 0) & (places <= 1)).all()
+    distances = np.linalg.norm(places[:, None] - places, axis=2)
+    np.fill_diagonal(distances, np.inf)
+    names = np.array(layout.labels)[layout.label]
+    assert (names[distances.argmin(axis=1)] == names).mean() > 0.85
+    again = lay_out(labelled)
+    np.testing.assert_array_equal(np.stack([again.x, again.y], axis=1), places)
+    document = layout.to_json()
+    assert document["labels"] == ["blue", "green", "red"]
+    assert len(document["ids"]) == len(document["x"]) == len(document["y"]) == len(document["label"])
+
+
+def test_small_galleries_are_laid_out_too(unusual: Gallery) -> None:
+    layout = lay_out(unusual)
+    assert layout.method == "pca"
+    assert layout.ids.tolist() == unusual.ids.tolist()
+    assert np.isfinite([layout.x, layout.y]).all()
+    assert layout.x.min() >= 0
+    assert layout.x.max() <= 1
+
+
+def test_of_many_members_a_sample_is_shown(labelled: Gallery, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(map_layout, "MOST_SHOWN", 20)
+    layout = lay_out(labelled)
+    assert (layout.sampled, layout.total, len(layout.ids)) == (True, labelled.count, 20)
+    assert set(layout.ids.tolist()) <= set(labelled.ids.tolist())
+    assert (np.diff(layout.ids) > 0).all()
+
+
+def test_members_that_are_all_alike_lie_in_the_middle(build: Callable[[dict[str, str]], Gallery]) -> None:
+    gallery = build({"a/0.png": "red"})
+    source = gallery.sources[1].root
+    for number in range(1, 12):
+        (source / f"a/{number}.png").write_bytes((source / "a/0.png").read_bytes())
+    update_gallery(gallery.path)
+    layout = lay_out(Gallery.open(gallery.path))
+    assert np.isfinite([layout.x, layout.y]).all()
+    assert len(layout.ids) == 12
+
+
+def test_what_is_missing_is_told(labelled: Gallery, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "openTSNE", None)
+    with pytest.raises(MissingDependencyError, match=r"retrieval-app\[ui\]"):
+        lay_out(labelled)

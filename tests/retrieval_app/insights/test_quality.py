@@ -1,0 +1,93 @@
+"""How well a gallery finds its own labels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from index.evaluate import evaluate_gallery
+from index.gallery import Gallery
+from retrieval_app.insights import quality
+from retrieval_app.insights.nearest_by_label import find_nearest_by_label
+from retrieval_app.insights.quality import KS, assess_quality
+from tests.index.vectors import VectorSource
+from tests.retrieval_app.insights.conftest import MISLABELLED
+
+
+def test_quality_says_what_the_evaluation_does(labelled: Gallery) -> None:
+    found, evaluation = assess_quality(labelled).retrieval, evaluate_gallery(labelled, ks=KS)
+    assert found is not None
+    assert {one.k: one.value for one in found.recall_at} == evaluation.scores.recall
+    assert all(one.interval[0] <= one.value <= one.interval[1] for one in found.recall_at)
+    assert found.map_at_r == evaluation.scores.to_json()["map_at_r"]
+    assert {one.label: (one.images, one.recall_at_1) for one in found.classes} == {
+        label: (score.queries, score.recall_at_1) for label, score in evaluation.per_class.items()
+    }
+    assert [one.recall_at_1 for one in found.classes] == sorted(one.recall_at_1 for one in found.classes)
+
+
+def test_the_worst_queries_meet_another_label_first(labelled: Gallery, ids: dict[str, int]) -> None:
+    found = assess_quality(labelled).retrieval
+    assert found is not None
+    assert {query.id for query in found.worst} >= {ids[path] for path in MISLABELLED}
+    for query in found.worst:
+        first, *_ = hits = labelled.search(labelled.vector(query.id), k=query.misses, exclude_id=query.id)
+        assert query.label not in {hit.label for hit in hits}
+        assert (query.hit_id, query.hit_label) == (first.id, first.label)
+        assert query.hit_score == pytest.approx(first.score, abs=1e-6)
+    assert [query.misses for query in found.worst] == sorted((q.misses for q in found.worst), reverse=True)
+    assert sum(count for _, _, count in found.confusion) == len(found.worst)
+
+
+def test_the_histogram_counts_every_query(labelled: Gallery) -> None:
+    document = assess_quality(labelled).to_json()
+    histogram = document["histogram"]
+    assert sum(histogram["same"]) == sum(histogram["different"]) == document["queries"] == labelled.count
+    assert len(histogram["edges"]) == len(histogram["same"]) + 1
+    assert document["index"]["type"] == "flat"
+
+
+def test_galleries_with_next_to_nothing_have_a_reason_or_a_score(unusual: Gallery) -> None:
+    progress: list[tuple[int, int]] = []
+    assessed = assess_quality(unusual, lambda done, total: progress.append((done, total)))
+    document = assessed.to_json()
+    assert (assessed.problem is None) == (assessed.retrieval is not None)
+    assert document["index"]["images"] == unusual.count
+    if assessed.retrieval is not None:
+        assert progress[-1][0] == progress[-1][1]
+        assert assessed.retrieval.queries + assessed.retrieval.lone == unusual.count
+
+
+def test_the_nearest_of_the_same_and_of_another_label_are_those_of_a_full_comparison() -> None:
+    vectors, labels = VectorSource(width=8).draw(500, seed=2)
+    labels[0] = 99  # alone
+    asked = np.r_[0, np.random.default_rng(0).permutation(np.arange(1, 500))[:300]]
+    found = find_nearest_by_label(vectors, labels, asked, progress=lambda done, total: None)
+    products = vectors @ vectors.T
+    np.fill_diagonal(products, -np.inf)
+    same = (labels[:, None] == labels)[asked]
+    products = products[asked]
+    np.testing.assert_allclose(found.same, np.where(same, products, -np.inf).max(axis=1), atol=1e-6)
+    np.testing.assert_allclose(found.different, np.where(same, -np.inf, products).max(axis=1), atol=1e-6)
+    has_same = found.same_row >= 0
+    assert not has_same[0]
+    assert (labels[found.same_row[has_same]] == labels[asked[has_same]]).all()
+    assert (labels[found.different_row] != labels[asked]).all()
+
+
+def test_of_many_members_a_sample_asks(labelled: Gallery, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quality, "MOST_QUERIES", 25)
+    found = assess_quality(labelled).retrieval
+    assert found is not None
+    assert (found.sampled, found.queries) == (True, 25)
+    whole = {one.id: one for one in _assess_all(labelled)}
+    assert found.worst
+    assert all(whole[query.id] == query for query in found.worst)
+
+
+def _assess_all(labelled: Gallery) -> tuple[quality.WorstQuery, ...]:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(quality, "MOST_QUERIES", 1000)
+        found = assess_quality(labelled).retrieval
+    assert found is not None
+    return found.worst

@@ -1,0 +1,210 @@
+"""The page's modules and styles as files: they load, find each other, and make no markup of data."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
+
+import pytest
+
+import retrieval_app.page
+
+STATIC = Path(retrieval_app.page.__file__).parent / "static"
+MODULES = sorted(STATIC.glob("*.js"))
+STYLES = sorted(STATIC.glob("*.css"))
+ORIGIN = "http://page.test"
+SVG_NAMESPACE = "http://www.w3.org/2000/svg"  # a name, which nothing ever asks for
+MARKUP_FROM_TEXT = r"\b(innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval|Function|DOMParser|srcdoc)\b"
+CHROMIUM = Path("/usr/bin/chromium")
+TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html"}
+MOST_LINES = 320
+
+
+def code_of(path: Path) -> str:
+    """The text of a module without its comments."""
+    text = re.sub(r"/\*.*?\*/", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+    return re.sub(r"(?m)(^|\s)//.*$", "", text)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.name)
+def test_every_import_of_a_module_is_a_file_beside_it(path: Path) -> None:
+    named = re.findall(r"""\b(?:from|import)\s*\(?\s*['"]([^'"]+)['"]""", code_of(path))
+    assert all(name.startswith("./") and (STATIC / name).is_file() for name in named), named
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.name)
+def test_no_module_makes_markup_or_code_of_text(path: Path) -> None:
+    assert re.findall(MARKUP_FROM_TEXT, code_of(path)) == []
+
+
+@pytest.mark.parametrize("path", [*MODULES, *STYLES], ids=lambda path: path.name)
+def test_no_file_names_an_address_elsewhere(path: Path) -> None:
+    text = path.read_text(encoding="utf-8").replace(SVG_NAMESPACE, "")
+    assert re.findall(r"https?:|['\"(]//|wss?:", text) == []
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.name)
+def test_a_module_says_what_it_is_and_stays_short(path: Path) -> None:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert lines[0].startswith(("// ", "/**"))
+    assert len(lines) <= MOST_LINES
+
+
+def test_every_style_is_linked_and_every_link_is_a_file() -> None:
+    pytest.importorskip("gradio", reason="needs the extra `ui`")
+    from retrieval_app.page.shell import STYLES as LINKED
+
+    assert sorted(LINKED) == [path.name for path in STYLES]
+
+
+def test_the_frame_shows_a_name_as_text() -> None:
+    pytest.importorskip("gradio", reason="needs the extra `ui`")
+    from retrieval_app.page.shell import draw_frame
+
+    frame = draw_frame('<img src=x onerror="alert(1)">\u202e')
+    assert '<h1 class="clip">&lt;img src=x onerror=&quot;alert(1)&quot;&gt;\\u202e</h1>' in frame
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator[Any]:
+    """A page of a real browser, on an origin that has nothing but the static files."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
+    if not CHROMIUM.exists():
+        pytest.skip(f"needs {CHROMIUM}")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page()
+        page.route("**/*", answer)
+        page.goto(f"{ORIGIN}/")
+        yield page
+        browser.close()
+
+
+def answer(route: Any) -> None:
+    """The static files under /page; an empty document for /; nothing else."""
+    name = urlparse(route.request.url).path
+    file = STATIC / name.removeprefix("/page/")
+    if name == "/":
+        route.fulfill(body="<!doctype html><title>test</title>", content_type="text/html")
+    elif name.startswith("/page/") and file.is_file():
+        route.fulfill(body=file.read_text(encoding="utf-8"), content_type=TYPES[file.suffix])
+    else:
+        route.fulfill(status=404, body='{"error": {"code": "not_found", "message": "no such address"}}')
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.name)
+def test_a_browser_takes_every_module(page: Any, path: Path) -> None:
+    names = page.evaluate("async name => Object.keys(await import(`/page/${name}`))", path.name)
+    assert names, f"{path.name} exports nothing"
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("path", STYLES, ids=lambda path: path.name)
+def test_a_browser_takes_every_rule_of_a_style(page: Any, path: Path) -> None:
+    text = re.sub(r"/\*.*?\*/", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+    count = """text => {
+      const sheet = new CSSStyleSheet();
+      sheet.replaceSync(text);
+      const countIn = rules => [...rules].reduce((sum, rule) => sum + 1 + countIn(rule.cssRules ?? []), 0);
+      return countIn(sheet.cssRules);
+    }"""
+    assert page.evaluate(count, text) == text.count("{")
+
+
+STATES = (
+    "?image=12",
+    "?image=12&more=4&less=5",
+    "?photo=ab12&crop=pab12:0.1,0.2,0.5,0.25",
+    "?less=photo.ab12&image=3",
+    "?image=3&text=red+shoe&f=price+%3C+20&f=label+%3D+%27a%27&k=24&min=0.5&group=1&details=9",
+    "?ids=1,2,3",
+    "?view=labels&label=hat",
+)
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("address", STATES)
+def test_an_address_is_read_and_written_back_as_it_was(page: Any, address: str) -> None:
+    written = page.evaluate(
+        """async address => {
+          const {linkTo} = await import('/page/url_state.js');
+          history.replaceState(null, '', address);
+          return linkTo({});
+        }""",
+        address,
+    )
+    assert written.split("&") == address.split("&")
+
+
+@pytest.mark.browser
+def test_an_address_of_nonsense_is_an_empty_search(page: Any) -> None:
+    state = page.evaluate(
+        """async () => (await import('/page/url_state.js')).readState(
+          '?view=x&image=abc&image=-1&photo=%3Cb%3E&crop=i1:2,2,2,2&k=1e9&min=NaN&details=x&ids=a,b&more=')"""
+    )
+    assert state["view"] == "search"
+    assert state["parts"] == []
+    assert (state["ids"], state["min"], state["details"], state["k"]) == ([], None, None, 48)
+
+
+@pytest.mark.browser
+def test_a_picture_that_is_named_twice_is_one_part(page: Any) -> None:
+    parts = page.evaluate("async () => (await import('/page/url_state.js')).readState('?image=1&less=1&image=1').parts")
+    assert parts == [{"image": 1, "role": "like", "crop": None}]
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("price < 20", True),
+        ("price <", True),
+        ("label='hat'", True),
+        ("tags IS NOT NULL", True),
+        ("label in ('a', 'b')", True),
+        ("path LIKE 'a%'", True),
+        ("red dress", False),
+        ("dress in red", False),
+        ("shoes like new", False),
+    ],
+)
+def test_conditions_and_plain_words_are_told_apart(page: Any, text: str, expected: bool) -> None:
+    found = page.evaluate("async text => (await import('/page/filters.js')).isCondition(text)", text)
+    assert found is expected
+
+
+@pytest.mark.browser
+def test_data_becomes_text_and_never_an_element(page: Any) -> None:
+    made = page.evaluate(
+        """async () => {
+          const {make} = await import('/page/dom.js');
+          const element = make('p', {title: '"><b>'}, '<img src=x onerror=alert(1)>', null, [make('b', {}, 'x')]);
+          return [element.childElementCount, element.textContent, element.title];
+        }"""
+    )
+    assert made == [1, "<img src=x onerror=alert(1)>x", '"><b>']
+
+
+@pytest.mark.browser
+def test_characters_that_hide_or_turn_text_are_spelled_out(page: Any) -> None:
+    shown = page.evaluate("async () => (await import('/page/dom.js')).shownText('a\\u202eb\\u0000c é 鞋')")
+    assert shown == "a\\u202eb\\u0000c é 鞋"
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(
+    ("share", "text"), [(0, "0 %"), (0.001, "< 1 %"), (0.5, "50 %"), (0.999, "> 99 %"), (1, "100 %")]
+)
+def test_a_share_is_never_rounded_to_certainty(page: Any, share: float, text: str) -> None:
+    shown = page.evaluate("async share => (await import('/page/dom.js')).percent(share)", share)
+    assert shown.replace("\u00a0", " ") == text
+
+
+@pytest.mark.browser
+def test_a_failure_without_an_answer_of_ours_is_told_in_words(page: Any) -> None:
+    message = page.evaluate("async () => (await import('/page/api.js')).get('nothing').catch(error => error.message)")
+    assert message == "no such address"

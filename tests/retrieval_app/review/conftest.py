@@ -1,0 +1,64 @@
+"""A small gallery of drawn images to decide about, and one with file names that attack whoever prints them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from index.build import build_gallery
+from index.gallery import Gallery
+from tests.conftest import draw_folder, draw_image
+
+HOSTILE = (
+    b"=cmd|' C calc'!A1.jpg",
+    b'a, "quoted" one.jpg',
+    b"two\nlines.jpg",
+    b"back\rreturn.jpg",
+    b" blank ends .jpg",
+    b"-1+1.jpg",
+    "ünï 漢字.jpg".encode(),
+)
+UNDECODABLE = b"caf\xe9.jpg"
+FORMULA = "=SUM(1;2)"
+
+
+def build(folder: Path, *, model: Path, name: str = "shop", labels: Path | None = None) -> Path:
+    """A gallery of `folder/images`, made or brought up to date."""
+    build_gallery(model_path=model, sources=[folder / "images"], out=folder / name, labels_file=labels)
+    return folder / name
+
+
+def write_hostile(folder: Path) -> Path:
+    """Class folders of drawn images; one has hostile file names, and one a hostile name itself."""
+    images = draw_folder(folder / "images", per_class=2)
+    (images / FORMULA).mkdir()
+    draw_image((90, 90, 90), seed=400).save(images / FORMULA / "1.png")
+    for number, name in enumerate((*HOSTILE, UNDECODABLE)):
+        place = os.path.join(os.fsencode(images), b"red", name)
+        draw_image((210, 50, 40), seed=500 + number).save(os.fsdecode(place), format="JPEG")
+    return images
+
+
+@pytest.fixture(scope="package")
+def shop(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Gallery:
+    """Fifteen images of three classes and two byte copies of one, never changed."""
+    folder = tmp_path_factory.mktemp("shop")
+    images = draw_folder(folder / "images")
+    for copy in ("copy.jpg", "again.jpg"):
+        (images / "red" / copy).write_bytes((images / "red" / "0.jpg").read_bytes())
+    return Gallery.open(build(folder, model=tiny_model))
+
+
+@pytest.fixture(scope="package")
+def hostile(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Gallery:
+    """The gallery of `write_hostile`, never changed."""
+    folder = tmp_path_factory.mktemp("hostile")
+    write_hostile(folder)
+    return Gallery.open(build(folder, model=tiny_model))
+
+
+def ids_by_path(gallery: Gallery) -> dict[str, int]:
+    """The id of every member by its path."""
+    return {image.path: image.id for image in gallery.sample(gallery.count, seed=0)}

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from index.errors import ImageError, InputError
+from retrieval_app.review.added_images import AddedImage, check_folder_label, clear_incoming, store_image
+from tests.conftest import draw_image
+from tests.index.test_hostile_files import minding_permissions
+
+ROOT = Path(__file__).parents[3]
+STORE = """
+import sys
+from pathlib import Path
+from index.errors import InputError
+from retrieval_app.review.added_images import store_image
+data = Path(sys.argv[2]).read_bytes()
+try:
+    store_image(Path(sys.argv[1]), data, name="x", label=None, max_pixels=10**6, max_bytes=10**6)
+except InputError as error:
+    print(error)
+"""
+
+
+def encode(kind: str, *, seed: int = 0, size: tuple[int, int] = (64, 48)) -> bytes:
+    file = io.BytesIO()
+    draw_image((120, 90, 30), seed=seed, size=size).save(file, format=kind)
+    return file.getvalue()
+
+
+def store(gallery: Path, data: bytes, *, name: str = "photo.jpg", label: str | None = None) -> AddedImage:
+    return store_image(gallery, data, name=name, label=label, max_pixels=10_000, max_bytes=100_000)
+
+
+def files_of(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize(
+    ("kind", "extension"), [("JPEG", "jpg"), ("PNG", "png"), ("WEBP", "webp"), ("TIFF", "tif"), ("GIF", "gif")]
+)
+def test_the_name_comes_from_the_content_alone(tmp_path: Path, kind: str, extension: str) -> None:
+    data = encode(kind)
+    image = store(tmp_path, data, name="../../etc/passwd\n.svg")
+    assert image.path == tmp_path / "added" / f"{hashlib.sha256(data).hexdigest()}.{extension}"
+    assert image.path.read_bytes() == data
+    assert files_of(tmp_path) == [str(image.path.relative_to(tmp_path))]
+
+
+def test_an_image_with_a_label_lies_in_the_folder_of_the_label(tmp_path: Path) -> None:
+    image = store(tmp_path, encode("PNG"), label=" O'Neill & 漢字; $(rm) ")
+    assert image.path.parent == tmp_path / "added" / "O'Neill & 漢字; $(rm)"
+    assert image.label == "O'Neill & 漢字; $(rm)"
+
+
+@pytest.mark.parametrize(
+    "label", ["", " ", ".", "..", "a/b", "/etc", "../up", "a\\b", ".hidden", "a\0b", "a\nb", "a\ud800", "漢" * 86]
+)
+def test_a_label_that_is_no_plain_name_of_a_folder_is_refused(tmp_path: Path, label: str) -> None:
+    with pytest.raises(InputError):
+        check_folder_label(label)
+    with pytest.raises(InputError):
+        store(tmp_path, encode("PNG"), label=label)
+    assert files_of(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "empty-file"),
+        (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "not-an-image"),
+        (encode("JPEG")[:-200], "corrupt"),
+        (encode("PNG")[: len(encode("PNG")) // 2], "corrupt"),
+        (encode("PNG", size=(200, 51)), "too-many-pixels"),
+    ],
+)
+def test_what_cannot_be_decoded_wholly_is_not_kept(tmp_path: Path, data: bytes, reason: str) -> None:
+    with pytest.raises(ImageError) as caught:
+        store(tmp_path, data)
+    assert caught.value.reason == reason
+    assert files_of(tmp_path) == []
+
+
+def test_too_many_bytes_are_refused_before_they_are_decoded(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="100,000 are taken"):
+        store(tmp_path, b"x" * 100_001)
+
+
+def test_the_same_bytes_are_kept_once_and_a_damaged_file_is_mended(tmp_path: Path) -> None:
+    data = encode("PNG")
+    image = store(tmp_path, data)
+    written = image.path.stat().st_mtime_ns
+    assert store(tmp_path, data, name="other") == image
+    assert image.path.stat().st_mtime_ns == written
+    image.path.write_bytes(data[:10])
+    store(tmp_path, data)
+    assert image.path.read_bytes() == data
+
+
+def test_a_gallery_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "x.png").write_bytes(encode("PNG"))
+    gallery = tmp_path / "gallery"
+    gallery.mkdir(mode=0o555)
+    command = minding_permissions([sys.executable, "-c", STORE, str(gallery), str(tmp_path / "x.png")])
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert "x: it cannot be kept in the gallery's folder added: Permission denied" in said
+
+
+def test_only_old_remains_of_writing_are_cleared(tmp_path: Path) -> None:
+    clear_incoming(tmp_path)
+    (tmp_path / "incoming").mkdir()
+    for name, age in (("old", 7200), ("new", 60)):
+        (tmp_path / "incoming" / name).touch()
+        os.utime(tmp_path / "incoming" / name, (time.time() - age,) * 2)
+    clear_incoming(tmp_path)
+    assert files_of(tmp_path) == ["incoming/new"]
+
+
+def test_a_picture_with_its_exif_turned_is_kept_as_it_came(tmp_path: Path) -> None:
+    file, exif = io.BytesIO(), Image.Exif()
+    exif[0x0112] = 6
+    draw_image((9, 9, 90), seed=1).save(file, format="JPEG", exif=exif)
+    assert store(tmp_path, file.getvalue()).path.read_bytes() == file.getvalue()

@@ -1,0 +1,325 @@
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from index.build import build_gallery, update_gallery
+from index.errors import ImageError, InputError, UnknownImageError
+from index.evaluate import evaluate_gallery
+from index.filters import parse_filter
+from index.gallery import Gallery
+from index.versions import lock_gallery
+from retrieval_app.review.job_list import Job, JobList
+from retrieval_app.review.jobs import Jobs, UnknownJobError
+from retrieval_app.serving.errors import BusyError
+from tests.conftest import draw_folder, draw_image
+from tests.retrieval_app.review.conftest import build, ids_by_path
+
+ROOT = Path(__file__).parents[3]
+WAIT_SECONDS = 60
+ADD_AND_HANG = """
+import sys, threading
+from pathlib import Path
+from index.gallery import Gallery
+from retrieval_app.review.jobs import Jobs
+path, busy = Path(sys.argv[1]), threading.Event()
+def hang():
+    busy.set()
+    threading.Event().wait()
+jobs = Jobs(path, on_change=hang, open_gallery=lambda: Gallery.open(path))
+for number, name in enumerate(sys.argv[2:]):
+    jobs.add(Path(name).read_bytes(), name="x", label=f"label {number}")
+    busy.wait()
+    print(number, flush=True)
+"""
+
+
+@dataclass
+class Shop:
+    """A gallery, the jobs that change it, and the versions that were announced."""
+
+    path: Path
+    announced: list[str] = field(default_factory=list)
+    gate: threading.Event = field(default_factory=threading.Event)
+    jobs: Jobs = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.gate.set()
+        self.jobs = Jobs(self.path, on_change=self.announce, open_gallery=self.open)
+
+    def open(self) -> Gallery:
+        return Gallery.open(self.path)
+
+    def announce(self) -> None:
+        self.announced.append(self.open().version)
+        self.gate.wait(WAIT_SECONDS)
+
+    def wait(self, *jobs: Job) -> list[Job]:
+        self.jobs._writer.submit(lambda: None).result(WAIT_SECONDS)  # what was asked before is done by then
+        return [self.jobs.get(job.id) for job in jobs]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, tiny_model: Path) -> Path:
+    draw_folder(tmp_path / "images", per_class=2)
+    return build(tmp_path, model=tiny_model)
+
+
+@pytest.fixture
+def shop(folder: Path) -> Iterator[Shop]:
+    shop = Shop(folder)
+    yield shop
+    shop.gate.set()
+    shop.jobs.close()
+
+
+@pytest.fixture
+def block(shop: Shop) -> Iterator[Callable[[], None]]:
+    """Lets the writer stop after its next change, until the test is over or sets the gate."""
+
+    def stop() -> None:
+        shop.gate.clear()
+        shop.jobs.add(picture(999), name="first")
+        while not shop.announced:
+            threading.Event().wait(0.01)
+
+    yield stop
+    shop.gate.set()
+
+
+def picture(seed: int) -> bytes:
+    file = io.BytesIO()
+    draw_image((70, 30 + seed % 200, 150), seed=seed).save(file, format="PNG")
+    return file.getvalue()
+
+
+def label_of(gallery: Gallery, job: Job) -> str | None:
+    assert job.result is not None
+    return gallery.image(job.result["image_id"]).label
+
+
+def test_an_added_image_is_found_by_a_search_when_its_job_is_done(shop: Shop) -> None:
+    [job] = shop.wait(shop.jobs.add(picture(1), name="one.png", label="hats"))
+    assert (job.kind, job.state, job.message) == ("add", "done", "added as image 7")
+    assert job.result == {"image_id": 7, "label": "hats", "copy_of": None, "version": "000002"}
+    gallery = shop.open()
+    assert shop.announced == [gallery.version] == ["000002"]
+    assert gallery.search(gallery.vector(7), k=1)[0].id == 7
+    assert (gallery.image(7).label, gallery.count) == ("hats", 7)
+
+
+def test_many_waiting_adds_become_one_new_version(shop: Shop, block: Callable[[], None]) -> None:
+    block()
+    labels = [None, "hats", "red", "_"] * 5
+    waiting = [shop.jobs.add(picture(n), name="x", label=label) for n, label in enumerate(labels)]
+    assert {shop.jobs.get(job.id).state for job in waiting} == {"waiting"}
+    shop.gate.set()
+    done = shop.wait(*waiting)
+    assert shop.announced == ["000002", "000003"]
+    gallery = shop.open()
+    assert [label_of(gallery, job) for job in done] == labels
+    assert gallery.count == 6 + 1 + 20
+
+
+def test_later_updates_leave_added_images_and_their_labels_alone(shop: Shop) -> None:
+    [job] = shop.wait(shop.jobs.add(picture(1), name="x", label="hats"))
+    update_gallery(shop.path)
+    assert label_of(shop.open(), job) == "hats"
+    [update] = shop.wait(shop.jobs.update())
+    assert (update.state, update.message) == ("done", "nothing had changed")
+    assert update.result is not None
+    assert "gallery" not in update.result
+
+
+def test_a_removed_image_stays_out_until_it_is_sent_again(shop: Shop) -> None:
+    [one, _] = shop.wait(shop.jobs.add(picture(1), name="x"), shop.jobs.add(picture(2), name="x"))
+    assert one.result is not None
+    [removed] = shop.wait(shop.jobs.remove([one.result["image_id"]]))
+    assert removed.message == "removed 1 image; the files are untouched"
+    shop.wait(shop.jobs.add(picture(3), name="x"), shop.jobs.update())
+    assert shop.open().count == 6 + 2
+    [again] = shop.wait(shop.jobs.add(picture(1), name="x"))
+    assert again.state == "done"
+    assert shop.open().count == 6 + 3
+
+
+def test_one_removal_that_cannot_be_done_does_not_stop_the_others(shop: Shop, block: Callable[[], None]) -> None:
+    block()
+    some, rest = shop.jobs.remove([1, 2]), shop.jobs.remove([3, 4, 5, 6, 7])
+    shop.gate.set()
+    some, rest = shop.wait(some, rest)
+    assert (some.state, rest.state) == ("done", "failed")
+    assert "nothing would be left" in rest.message
+    assert shop.open().count == 5
+
+
+def test_an_update_finds_what_was_put_into_the_sources(shop: Shop) -> None:
+    (shop.path.parent / "images" / "red" / "new.png").write_bytes(picture(5))
+    [job] = shop.wait(shop.jobs.update())
+    assert job.message == "there is a new version"
+    assert shop.open().count == 7
+
+
+def test_an_evaluation_is_the_gallery_s_own_and_a_filter_chooses_who_asks(shop: Shop) -> None:
+    whole, part, nobody = shop.wait(
+        shop.jobs.evaluate(ks=[1, 2]),
+        shop.jobs.evaluate(ks=[1], where=parse_filter("label = 'red'")),
+        shop.jobs.evaluate(ks=[1], where=parse_filter("label = 'nothing'")),
+    )
+    expected = evaluate_gallery(shop.open(), ks=[1, 2]).to_json()
+    assert whole.result == {**expected, "version": "000001"}
+    assert part.result is not None
+    assert list(part.result["per_class"]) == ["red"]
+    assert part.result["per_class"]["red"] == expected["per_class"]["red"]  # type: ignore[index]
+    assert (nobody.state, nobody.result) == ("failed", None)
+    assert "keeps no image that has a label" in nobody.message
+
+
+def test_what_nobody_can_do_is_refused_at_once(shop: Shop) -> None:
+    with pytest.raises(ImageError):
+        shop.jobs.add(picture(1)[:80], name="x")
+    with pytest.raises(InputError, match="plain name of a folder"):
+        shop.jobs.add(picture(1), name="x", label="a/b")
+    with pytest.raises(UnknownImageError):
+        shop.jobs.remove([1, 99])
+    with pytest.raises(InputError, match="got 0"):
+        shop.jobs.remove([])
+    with pytest.raises(InputError, match="at least 1"):
+        shop.jobs.evaluate(ks=[0])
+    with pytest.raises(UnknownJobError):
+        shop.jobs.get("no such job")
+    assert shop.announced == []
+
+
+def test_a_job_that_fails_says_why_and_the_next_one_is_done(shop: Shop) -> None:
+    with lock_gallery(shop.path):
+        [failed] = shop.wait(shop.jobs.add(picture(1), name="x"))
+    assert (failed.state, failed.result) == ("failed", None)
+    assert "another process is writing this gallery" in failed.message
+    [done] = shop.wait(shop.jobs.add(picture(1), name="x"))
+    assert done.state == "done"
+
+
+def test_an_unforeseen_failure_is_logged_and_the_next_job_is_done(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(shop.jobs._changes, "_on_change", lambda: 1 // 0)
+    [failed] = shop.wait(shop.jobs.add(picture(1), name="x"))
+    assert (failed.state, failed.message) == ("failed", "an unforeseen failure; the server's log tells more")
+    assert "ZeroDivisionError" in caplog.text
+    monkeypatch.undo()
+    [done] = shop.wait(shop.jobs.add(picture(2), name="x"))
+    assert done.state == "done"
+
+
+def test_stopping_waits_for_the_running_job_and_a_start_goes_on_with_the_others(
+    shop: Shop, block: Callable[[], None]
+) -> None:
+    block()
+    waiting = [shop.jobs.add(picture(1), name="x", label="hats"), shop.jobs.add(picture(2), name="x")]
+    change = shop.jobs.update()
+    closing = threading.Thread(target=shop.jobs.close)
+    closing.start()
+    shop.gate.set()
+    closing.join(WAIT_SECONDS)
+    assert {shop.jobs.get(job.id).state for job in (*waiting, change)} == {"failed"}
+    assert "the image is kept and is added at the next start" in shop.jobs.get(waiting[0].id).message
+    assert shop.open().count == 7
+    with pytest.raises(BusyError):
+        shop.jobs.add(picture(3), name="x")
+    started = Shop(shop.path)
+    resumed = started.wait(*started.jobs.resume())
+    started.jobs.close()
+    assert sorted(str(label_of(started.open(), job)) for job in resumed) == ["None", "hats"]
+    assert started.open().count == 9
+
+
+def test_a_killed_server_loses_no_image_that_it_took(folder: Path, tmp_path: Path) -> None:
+    files = [tmp_path / f"{number}.png" for number in range(4)]
+    for number, file in enumerate(files):
+        file.write_bytes(picture(number))
+    command = [sys.executable, "-c", ADD_AND_HANG, str(folder), *map(str, files)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        assert process.stdout is not None
+        assert [int(process.stdout.readline()) for _ in files] == [0, 1, 2, 3]
+        process.kill()
+    shop = Shop(folder)
+    assert shop.open().count == 6 + 1
+    shop.wait(*shop.jobs.resume())
+    shop.jobs.close()
+    labels = {image.label for image in shop.open().sample(100, seed=0)}
+    assert labels == {"blue", "green", "red", "label 0", "label 1", "label 2", "label 3"}
+
+
+def test_a_start_with_nothing_left_behind_does_nothing(shop: Shop) -> None:
+    [job] = shop.wait(shop.jobs.add(picture(1), name="x"))
+    assert job.result is not None
+    shop.wait(shop.jobs.remove([job.result["image_id"]]))
+    assert Shop(shop.path).jobs.resume() == []
+
+
+def test_a_gallery_that_sets_copies_aside_says_which_image_a_copy_repeats(
+    tmp_path: Path, tiny_model: Path
+) -> None:
+    images = draw_folder(tmp_path / "images", per_class=2)
+    build_gallery(model_path=tiny_model, sources=[images], out=tmp_path / "shop", dedup="exact")
+    shop = Shop(tmp_path / "shop")
+    copied = ids_by_path(shop.open())["red/1.png"]
+    [job] = shop.wait(shop.jobs.add((images / "red" / "1.png").read_bytes(), name="x"))
+    shop.jobs.close()
+    assert job.result is not None
+    assert job.result["copy_of"] == copied
+    assert job.message.endswith(f"set aside as a copy of image {copied}")
+
+
+def test_a_label_is_refused_where_a_file_gives_all_labels(tmp_path: Path, tiny_model: Path) -> None:
+    draw_folder(tmp_path / "images", per_class=2)
+    (tmp_path / "labels.csv").write_text("path,label\nimages/red/0.jpg,shoe\n")
+    shop = Shop(build(tmp_path, model=tiny_model, labels=tmp_path / "labels.csv"))
+    with pytest.raises(InputError, match=r"takes all its labels from labels\.csv"):
+        shop.jobs.add(picture(1), name="x", label="hats")
+    [job] = shop.wait(shop.jobs.add(picture(1), name="x"))
+    shop.jobs.close()
+    assert job.state == "done"
+    assert label_of(shop.open(), job) is None
+
+
+def test_threads_that_add_at_once_lose_nothing(shop: Shop) -> None:
+    added: list[Job] = []
+
+    def add(number: int) -> None:
+        added.extend(shop.jobs.add(picture(10 * number + n), name="x", label=f"label {number}") for n in range(5))
+
+    threads = [threading.Thread(target=add, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    done = shop.wait(*added)
+    assert {job.state for job in done} == {"done"}
+    assert shop.open().count == 6 + 20
+
+
+def test_only_so_many_jobs_wait_and_only_the_last_ones_are_kept() -> None:
+    jobs: JobList[int] = JobList(max_waiting=2, max_kept=1)
+    first, second = jobs.append("add", 1), jobs.append("update", 2)
+    with pytest.raises(BusyError, match="waiting already"):
+        jobs.append("add", 3)
+    for job, expected in ((first, 1), (second, 2)):
+        taken = jobs.take(together=("add", "update"), most=9)
+        assert [work for _, work in taken] == [expected]
+        jobs.finish(taken[0][0], message="done", result={"work": expected})
+        assert jobs.get(job.id).to_json() == {
+            "job": job.id, "kind": job.kind, "state": "done", "message": "done", "result": {"work": expected},
+        }  # fmt: skip
+    jobs.append("add", 4)
+    with pytest.raises(UnknownJobError):
+        jobs.get(first.id)
+    assert jobs.get(second.id).state == "done"

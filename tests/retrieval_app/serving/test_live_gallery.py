@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from index.build import build_gallery, update_gallery
+from index.errors import GalleryError
+from index.versions import read_current, versions_folder
+from retrieval_app.serving.live_gallery import LiveGallery
+from tests.conftest import draw_folder, draw_image
+
+
+@pytest.fixture
+def growing(tmp_path: Path, tiny_model: Path) -> Path:
+    """A gallery folder beside its images."""
+    draw_folder(tmp_path / "images")
+    build_gallery(model_path=tiny_model, sources=[tmp_path / "images"], out=tmp_path / "gallery")
+    return tmp_path / "gallery"
+
+
+def _grow(gallery: Path, *, seed: int) -> None:
+    draw_image((220, 40, 40), seed=seed).save(gallery.parent / "images" / "red" / f"new{seed}.png")
+    update_gallery(gallery)
+
+
+def test_a_new_version_takes_the_place_and_the_old_one_answers_to_its_end(growing: Path) -> None:
+    live = LiveGallery(growing)
+    before = live.current
+    assert live.refresh() is False
+    _grow(growing, seed=900)
+    assert live.refresh() is True
+    assert live.current.version != before.version
+    assert live.current.gallery.count == before.gallery.count + 1
+    assert len(before.gallery.search(before.gallery.vector(1), k=100)) == before.gallery.count
+    assert live.current.gallery.embedder is before.gallery.embedder
+    assert live.swaps == 1
+    live.close()
+
+
+def test_versions_that_nobody_uses_any_more_can_go(growing: Path) -> None:
+    live = LiveGallery(growing)
+    for seed in range(900, 904):
+        _grow(growing, seed=seed)
+        live.refresh()
+    assert len(list(versions_folder(growing).iterdir())) <= 3
+    live.close()
+
+
+def test_a_damaged_new_version_is_not_served_and_the_old_one_goes_on(
+    growing: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    live = LiveGallery(growing)
+    before = live.current
+    _grow(growing, seed=900)
+    current = read_current(growing)
+    assert current is not None
+    catalogue = current.folder / "catalog.sqlite"
+    sound = catalogue.read_bytes()
+    catalogue.unlink()
+    catalogue.write_bytes(sound[:-1] + b"!")
+    assert live.refresh() is False
+    assert live.current is before
+    assert "damaged" in str(live.problem)
+    assert live.refresh() is False
+    assert caplog.text.count("cannot be served") == 1
+    catalogue.write_bytes(sound)
+    assert live.refresh() is True
+    assert live.problem is None
+    live.close()
+
+
+def test_a_gallery_that_goes_away_is_served_on_and_said_to_be_gone(growing: Path) -> None:
+    live = LiveGallery(growing)
+    moved = growing.rename(growing.with_name("elsewhere"))
+    assert live.refresh() is False
+    assert "no such gallery" in str(live.problem)
+    moved.rename(growing)
+    assert live.refresh() is False
+    assert live.problem is None
+    live.close()
+
+
+def test_what_cannot_be_opened_at_the_start_is_refused(tmp_path: Path, growing: Path) -> None:
+    with pytest.raises(GalleryError, match="no such gallery"):
+        LiveGallery(tmp_path / "nothing")
+    shutil.rmtree(versions_folder(growing))
+    with pytest.raises(GalleryError):
+        LiveGallery(growing)
+
+
+def test_the_watcher_finds_new_versions_by_itself(growing: Path) -> None:
+    live = LiveGallery(growing)
+    live.watch(poll_s=0.02)
+    version = live.current.version
+    _grow(growing, seed=900)
+    for _ in range(500):
+        if live.current.version != version:
+            break
+        live._stop.wait(0.02)
+    assert live.current.version != version
+    live.close()

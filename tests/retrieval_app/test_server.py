@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from index.errors import GalleryError, InputError, MissingDependencyError
+from retrieval_app.server import ServeOptions, listen, serve_gallery
+
+SERVE = """
+import sys
+from retrieval_app.serve_command import serve
+serve.main([sys.argv[1], "--port", "0", "--json"], standalone_mode=False)
+print("torch" in sys.modules)
+"""
+
+
+def test_a_taken_port_is_named(small_gallery: Path) -> None:
+    with listen("127.0.0.1", 0) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(InputError, match=f"--port {port}: already in use"):
+            serve_gallery(ServeOptions(small_gallery, port=port))
+
+
+def test_a_host_of_another_machine_is_named() -> None:
+    with pytest.raises(InputError, match=r"--host 192\.0\.2\.1"):
+        listen("192.0.2.1", 0)
+
+
+@pytest.mark.parametrize("port", [-1, 65536, 99999])
+def test_a_number_that_is_no_port_is_refused(port: int) -> None:
+    with pytest.raises(InputError, match=rf"--port {port}: a port is a number in 0\.\.65535"):
+        ServeOptions(Path("gallery"), port=port)
+
+
+@pytest.mark.parametrize("token", ["short", "", "with\nbreak-in-it", "mit-ümlaut-zeichen"])
+def test_a_token_that_could_be_guessed_or_not_be_sent_is_refused(token: str) -> None:
+    with pytest.raises(InputError, match="--token"):
+        ServeOptions(Path("gallery"), token=token)
+
+
+def test_writing_needs_a_token() -> None:
+    with pytest.raises(InputError, match="--writable needs a token"):
+        ServeOptions(Path("gallery"), writable=True)
+
+
+def test_a_folder_that_is_no_gallery_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(GalleryError, match="no gallery"):
+        serve_gallery(ServeOptions(tmp_path, port=0))
+
+
+def test_without_gradio_the_extra_is_named(small_gallery: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("retrieval_app.assembly", "retrieval_app.application", "retrieval_app.page.shell"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setitem(sys.modules, "gradio", None)
+    with pytest.raises(MissingDependencyError, match=r"retrieval-app\[ui\]"):
+        serve_gallery(ServeOptions(small_gallery, port=0))
+
+
+def test_the_command_announces_its_url_never_loads_torch_and_ends_cleanly_on_ctrl_c(small_gallery: Path) -> None:
+    pytest.importorskip("gradio", reason="needs the extra `ui`")
+    process = subprocess.Popen(
+        [sys.executable, "-c", SERVE, str(small_gallery)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        url = json.loads(process.stdout.readline())["url"]
+        assert url.startswith("http://127.0.0.1:")
+        with urllib.request.urlopen(url, timeout=30) as answer:
+            assert b"gradio" in answer.read()
+        with urllib.request.urlopen(f"{url}gradio_api/heartbeat/open", timeout=30):  # as every open page does
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert (process.returncode, out) == (0, "False\n")
+    assert err.splitlines() == [f"Opening {small_gallery} …", "Ctrl-C ends it."]
