@@ -105,8 +105,7 @@ def opened(path: Path, *, query: str) -> Iterator[sqlite3.Connection]:
     shown = printable_path(str(path))
     try:
         uri = f"{path.absolute().as_uri()}?{query}"
-        # One user at a time, but not always the same thread: a server reads a stream's blocks in whichever is free.
-        with closing(sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)) as connection:
+        with closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection:
             yield connection
     except sqlite3.Error as error:
         if (getattr(error, "sqlite_errorname", None) or _DAMAGES[0]).startswith(_DAMAGES):
