@@ -42,7 +42,7 @@ def _attach(name: str) -> dict[str, str]:
 
 def _write_all(blocks: Iterable[bytes]) -> tuple[SpooledTemporaryFile[bytes], int]:
     """A file of all blocks, at its start, and its size."""
-    file: SpooledTemporaryFile[bytes] = SpooledTemporaryFile(max_size=_BYTES_IN_MEMORY)
+    file: SpooledTemporaryFile[bytes] = SpooledTemporaryFile(max_size=_BYTES_IN_MEMORY)  # noqa: SIM115 - closed when it is sent
     try:
         for block in blocks:
             file.write(block)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from retrieval_app.api.schemas import Answer
 
@@ -106,13 +106,82 @@ class FacetList(Answer):
     facets: list[FacetEntry]
 
 
-class QualityReport(Answer):
-    """How well the gallery finds its own labels."""
+Interval = tuple[float, float]
 
-    model_config = ConfigDict(extra="allow")
+
+class RecallEntry(Answer):
+    """Share of the queries that find one of their label among the first `k`, with its 95 % interval."""
+
+    k: int
+    value: float
+    interval: Interval
+
+
+class MeanPrecision(Answer):
+    """Mean average precision at R, with its 95 % interval."""
+
+    value: float
+    interval: Interval
+
+
+class ClassEntry(Answer):
+    """A label's images that have another one to find, and their Recall@1 with its 95 % interval."""
+
+    label: str
+    images: int
+    recall_at_1: float
+    interval: Interval
+
+
+class FirstHit(Answer):
+    """What a query meets first."""
+
+    id: int
+    label: str
+    score: float
+
+
+class WorstQueryEntry(Answer):
+    """An image of which at least the first `misses` hits have another label."""
+
+    id: int
+    label: str
+    hit: FirstHit
+    misses: int
+
+
+class ScoreHistogram(Answer):
+    """How many images have their nearest of the same and of a different label between two of the edges."""
+
+    edges: list[float]
+    same: list[int]
+    different: list[int]
+
+
+class Confusion(Answer):
+    """How many images of a label have their nearest in another one."""
+
+    label: str
+    found: str
+    count: int
+
+
+class QualityReport(Answer):
+    """How well the gallery finds its own labels; `problem` says why where nothing can be told."""
 
     state: Literal["ready"]
     version: str
+    queries: int
+    lone: int = Field(description="images that are alone with their label")
+    sampled: bool
+    recall_at: list[RecallEntry]
+    map_at_r: MeanPrecision | None
+    classes: list[ClassEntry]
+    worst: list[WorstQueryEntry]
+    histogram: ScoreHistogram | None
+    confusion: list[Confusion]
+    problem: str | None
+    index: dict[str, Any] = Field(description="what the build measured of the index")
 
 
 class GalleryMap(Answer):

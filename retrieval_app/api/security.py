@@ -179,7 +179,7 @@ class Security:
             self._access.cookie_name,
             self._access.cookie_value,
             httponly=True,
-            samesite="strict",
+            samesite="lax",
             secure=scope.get("scheme") == "https",
         )
         response.headers["Cache-Control"] = "no-store"
@@ -200,9 +200,10 @@ def _list_headers(path: str, request_id: str) -> list[tuple[bytes, bytes]]:
 def _merge(
     headers: list[tuple[bytes, bytes]] | tuple[tuple[bytes, bytes], ...], added: list[tuple[bytes, bytes]]
 ) -> list[tuple[bytes, bytes]]:
-    """The headers with those added that are not among them."""
-    known = {name.lower() for name, _ in headers}
-    return [*headers, *(pair for pair in added if pair[0] not in known)]
+    """The headers with those added that are not among them, and without Gradio's leave for other sites to read."""
+    kept = [pair for pair in headers if not pair[0].lower().startswith(b"access-control-")]
+    known = {name.lower() for name, _ in kept}
+    return [*kept, *(pair for pair in added if pair[0] not in known)]
 
 
 def _name_route(scope: Scope) -> str:

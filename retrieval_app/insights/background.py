@@ -130,9 +130,7 @@ class Insights:
         with self._changed:
             self._closed = True
             self._waiting.clear()
-            stopped: Computed[Any] = Computed(
-                "failed", message="this version of the gallery is no longer served; ask again"
-            )
+            stopped: Computed[Any] = Computed("failed", message=_NOT_SERVED)
             for name, state in self._states.items():
                 if state.state == "computing":
                     self._states[name] = stopped

@@ -7,6 +7,7 @@ import re
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
@@ -96,7 +97,7 @@ def count_facets(gallery: Gallery, where: Filter | None) -> Facets:
     return Facets(total, tuple(facet for facet in facets if facet.values))
 
 
-def _catalog(gallery: Gallery) -> Any:
+def _catalog(gallery: Gallery) -> AbstractContextManager[sqlite3.Connection]:
     path = versions_folder(gallery.path) / gallery.version / CATALOG_NAME
     return opened(path, query="mode=ro&immutable=1")
 

@@ -42,6 +42,9 @@ class LeaveOneOut:
     def __init__(self, vectors: Vectors, labels: Labels, *, count: int, together: Sequence[Ids] = ()) -> None:
         self._vectors, self._labels, self._count = vectors, labels, count
         self._together = together
+        self._set_of = {
+            row: (number, place) for number, rows in enumerate(together) for place, row in enumerate(rows.tolist())
+        }
         self._mean: Doubles = vectors.mean(axis=0, dtype=np.float64)
         self._share: Doubles = np.bincount(labels, minlength=count) / len(labels)
         scatter, sums = np.zeros((vectors.shape[1],) * 2), np.zeros((count, vectors.shape[1]))
@@ -78,15 +81,14 @@ class LeaveOneOut:
         return min(found)[1:]
 
     def _solve(self, ridge: float) -> None:
-        """The regression under a ridge, and the predictions of the rows that are left out with others."""
+        """The regression under a ridge."""
         self._shrink: Doubles = 1 / (self._variances + ridge * max(float(self._variances.mean()), 1e-12))
         self._weights: Doubles = self._targets * self._shrink[:, None]
-        self._joint: dict[int, Doubles] = {}
-        for rows in self._together:
-            self._joint.update(zip(rows.tolist(), self._leave_out(rows), strict=True))
 
     def _leave_out(self, rows: Ids) -> Doubles:
-        rotated, targets = self._rotate(rows), np.eye(self._count)[self._labels[rows]]
+        """(B, C) predictions for rows that were left out together."""
+        rotated, targets = self._rotate(rows), np.zeros((len(rows), self._count))
+        targets[np.arange(len(rows)), self._labels[rows]] = 1
         if len(rows) == len(self._labels):  # nothing is left to learn from
             return np.zeros_like(targets)
         hat = (rotated * self._shrink) @ rotated.T + 1 / len(self._labels)
@@ -105,10 +107,13 @@ class LeaveOneOut:
         left_out: Doubles = rotated @ self._weights + self._share
         left_out[own] -= hat
         left_out /= (1 - hat).clip(min=1e-9)[:, None]
-        if self._joint:
-            for place, row in enumerate(rows.tolist()):
-                if row in self._joint:
-                    left_out[place] = self._joint[row]
+        joint: dict[int, Doubles] = {}  # of the sets of these rows only: of all it would be as large as N x C
+        for place, row in enumerate(rows.tolist() if self._set_of else ()):
+            if row in self._set_of:
+                number, within = self._set_of[row]
+                if number not in joint:
+                    joint[number] = self._leave_out(self._together[number])
+                left_out[place] = joint[number][within]
         return left_out
 
 

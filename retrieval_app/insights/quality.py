@@ -128,8 +128,9 @@ class Quality:
 def assess_quality(gallery: Gallery, progress: Progress = no_progress) -> Quality:
     """Search with every labelled member, itself removed, exactly; of more than 20,000 with a random sample.
 
-    5,324 members of 64 numbers take 3 s on one core. Every member that asks is compared with all members twice, so that
-    the sample of 200,000 takes some minutes; beside the vectors that needs up to 1.5 GB.
+    5,324 members of 64 numbers take 3 s on one core. Every member that asks is compared with all members twice: for the
+    sample of 200,000 that is about a minute (measured with a fifth of it), and up to 1.5 GB beside the vectors where
+    labels are large.
 
     Raises:
         GalleryError: the gallery is damaged.

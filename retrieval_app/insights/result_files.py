@@ -9,7 +9,7 @@ import types
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -84,6 +84,8 @@ def _restore(kind: Any, values: Any) -> Any:
         return tuple(_restore(one, value) for one, value in zip(kinds, values, strict=True))
     if origin is dict:
         return {inner[0](key): _restore(inner[1], value) for key, value in values.items()}
+    if origin is Literal and values in inner:
+        return values
     if origin is Any or type(values) is origin or (origin is float and type(values) is int):
         return values
     raise ValueError(f"expected {kind}, got {type(values).__name__}")

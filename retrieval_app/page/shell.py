@@ -52,9 +52,9 @@ def draw_frame(name: str) -> str:
     )
     return (
         '<div class="app app-frame"><a class="button skip" href="#view-search">Skip to the content</a>'
-        f'<div class="top"><a class="brand" href="?" title="Start anew">{_LENS}<span class="clip"><h1 class="clip">{_text(name)}</h1>'
-        f'<span class="facts clip"></span></span></a><nav aria-label="Views">{links}</nav>'
-        f'<div class="tools"></div></div><div class="views">{panels}</div></div>'
+        f'<div class="top"><div class="brand">{_LENS}<div class="clip">'
+        f'<h1 class="clip"><a href="?" title="Start anew">{_text(name)}</a></h1><p class="facts clip"></p></div></div>'
+        f'<nav aria-label="Views">{links}</nav><div class="tools"></div></div><div class="views">{panels}</div></div>'
     )
 
 

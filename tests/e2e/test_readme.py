@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -12,6 +13,7 @@ import sys
 import tarfile
 import urllib.request
 import zipfile
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
@@ -121,36 +123,68 @@ def test_every_command_of_the_readme_runs(folder: Path) -> None:
         "PYTHONPATH": str(README.parent),
     }
     ran = 0
-    for command in readme_commands():
-        if command.startswith((*ELSEWHERE, *SLOW)):
-            continue
-        program, *arguments = shlex.split(command)
-        assert program == "retrieval", f"the README shows a command that no test runs: {command}"
-        words = [sys.executable, "-m", "retrieval_app", *arguments]
-        if arguments[0] == "serve":
-            serve_until_it_answers(words, folder=folder, environment=environment)
-        else:
-            done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-            assert done.returncode == 0, f"{command}\n{done.stderr}"
-        ran += 1
+    with Servers(folder, environment) as servers:
+        for command in readme_commands():
+            if command.startswith((*ELSEWHERE, *SLOW)):
+                continue
+            words = shlex.split(command)
+            settings = {}
+            while "=" in words[0]:  # VARIABLE=value before the command
+                name, _, value = words.pop(0).partition("=")
+                settings[name] = value
+            assert words[0] in ("retrieval", "curl"), f"the README shows a command that no test runs: {command}"
+            if words[0] == "curl":
+                servers.ask(words[1:])
+            elif words[1] == "serve":
+                servers.start(words[1:], settings)
+            else:
+                program = [sys.executable, "-m", "retrieval_app", *words[1:]]
+                done = subprocess.run(
+                    program, cwd=folder, env=environment, capture_output=True, text=True, check=False
+                )
+                assert done.returncode == 0, f"{command}\n{done.stderr}"
+            ran += 1
     assert ran >= 8
 
 
-def serve_until_it_answers(words: list[str], *, folder: Path, environment: dict[str, str]) -> None:
-    """Start the page, read its address from stdout, get it, and end it as Ctrl-C does."""
-    process = subprocess.Popen(
-        [*words, "--port", "0"], cwd=folder, env=environment, stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert process.stdout is not None
-        url = process.stdout.readline().strip()
-        with urllib.request.urlopen(url, timeout=30) as answer:
-            assert b"image search" in answer.read()
-    finally:
-        process.send_signal(signal.SIGINT)
-        process.wait(timeout=30)
-        if process.stdout is not None:
-            process.stdout.close()
+class Servers(AbstractContextManager["Servers"]):
+    """The server that the README has started last, on a free port; it is asked as by `curl`, and ended by Ctrl-C."""
+
+    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
+        self._folder, self._environment, self._last_job = folder, environment, ""
+        self._process: subprocess.Popen[str] | None = None
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None:
+            self._process.send_signal(signal.SIGINT)
+            out, _ = self._process.communicate(timeout=60)
+            assert (self._process.returncode, out) == (0, "")
+            self._process = None
+
+    def start(self, arguments: list[str], settings: dict[str, str]) -> None:
+        """Start a server and get its page."""
+        self.__exit__()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "retrieval_app", *arguments, "--port", "0", "--json"],
+            cwd=self._folder, env={**self._environment, **settings}, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert self._process.stdout is not None
+        self._url = json.loads(self._process.stdout.readline())["url"]
+        if not settings:
+            with urllib.request.urlopen(self._url, timeout=30) as answer:
+                assert b"gradio" in answer.read()
+
+    def ask(self, arguments: list[str]) -> None:
+        """Run `curl`; an error of the API is one of the test."""
+        assert shutil.which("curl"), "the README's lines are run with curl: install it"
+        host = self._url.removeprefix("http://").rstrip("/")
+        words = [word.replace("localhost:7860", host).replace("JOB", self._last_job) for word in arguments]
+        done = subprocess.run(
+            ["curl", "--fail-with-body", *words], cwd=self._folder, capture_output=True, check=False, timeout=60
+        )
+        assert done.returncode == 0, f"{words}\n{done.stdout.decode(errors='replace')}\n{done.stderr.decode()}"
+        if done.stdout.startswith(b'{"job"'):
+            self._last_job = json.loads(done.stdout)["job"]
 
 
 def test_the_readme_has_no_gaps_and_its_links_lead_somewhere() -> None:

@@ -10,9 +10,10 @@ import {announce} from './toast.js';
 
 /**
  * The panel. `hit(id)` gives what the results know of an image, `act(name, id)` is called with 'search', 'more',
- * 'less' or 'open', `close()` when it is left. Has `element`, `show(id or null)`, `isOpen()`.
+ * 'less' or 'open', `step(-1 or 1)` goes to the result beside it, `close()` is called when it is
+ * left. Has `element`, `show(id or null)`, `isOpen()`.
  */
-export function makeDetails({hit, act, close}) {
+export function makeDetails({hit, act, step, close}) {
   const body = make('div', {class: 'details-body'});
   const title = make('h2', {class: 'clip', tabindex: '-1'}, 'Details');
   const element = make(
@@ -22,6 +23,8 @@ export function makeDetails({hit, act, close}) {
       'header',
       {class: 'details-head'},
       title,
+      button('Previous', {icon: 'left', iconOnly: true, class: 'quiet', title: 'Previous (←)'}, () => step(-1)),
+      button('Next', {icon: 'right', iconOnly: true, class: 'quiet', title: 'Next (→)'}, () => step(1)),
       button('Close', {icon: 'close', iconOnly: true, class: 'quiet', title: 'Close (Esc)'}, close),
     ),
     body,

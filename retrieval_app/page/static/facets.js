@@ -14,7 +14,7 @@ export function makeFacets({changed}) {
   const element = make('section', {class: 'facets', 'aria-label': 'Narrow down'});
   const known = new Map(); // expression -> {facet, value}
   const wide = new Set(); // names of facets that show all their values
-  const folded = new Map(); // name of a facet -> whether it is open, once someone chose
+  const folded = new Map(); // name of a facet -> whether it is open
   let drawn = null;
   let running = null;
 
@@ -93,9 +93,10 @@ export function makeFacets({changed}) {
     const shown = facet.values.filter(({where}, place) => all || place < SHOWN_AT_FIRST || chosen.includes(where));
     const most = Math.max(...facet.values.map(value => value.count));
     const hidden = facet.values.length - shown.length;
+    if (!folded.has(facet.name)) folded.set(facet.name, open || chosen.length > 0);
     const details = make(
       'details',
-      {class: 'facet', open: folded.get(facet.name) ?? (open || chosen.length > 0)},
+      {class: 'facet', open: folded.get(facet.name)},
       make('summary', {}, titleOf(facet.name)),
       make(
         'ul',

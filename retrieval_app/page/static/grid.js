@@ -11,7 +11,7 @@ const KEYS = {Enter: 'search', ' ': 'details', i: 'details', x: 'select', m: 'mo
 /**
  * A grid. `act(name, item)` is called with 'search', 'details', 'more', 'less', 'select' or 'copies'; `moved(item)`
  * when the keyboard goes to another card. Has `element`, `fill(items)`, `append(items)`, `insertAfter(id, items)`,
- * `removeAfter(id)`, `mark({selected, open, label})` (the label that the query has), `focus(id)`, `item(id)`, `ids()`.
+ * `remove(ids)`, `mark({selected, open, label})` (the label that the query has), `focus(id)`, `item(id)`, `ids()`.
  */
 export function makeGrid({act, moved}) {
   const element = make('ol', {class: 'grid', 'aria-label': 'Results'});

@@ -7,7 +7,7 @@ import {awaitReady, notice, showFailure, whereLabel} from './loading.js';
 import {drawMap} from './map_canvas.js';
 import {drawLegend, nameOf, placeCaptions, rankLabels} from './map_legend.js';
 import {thumb} from './thumbs.js';
-import {announce} from './toast.js';
+import {announce, toast} from './toast.js';
 import {linkTo, onState, readState, writeState} from './url_state.js';
 
 const MOST_IDS = 1000;  // in a link; more would not fit into an address
@@ -69,7 +69,7 @@ function drawView(body, map) {
   const legend = drawLegend(entries, {point: entry => { pointed = entry; canvas.refresh(); }, choose: toggleLabel});
   const onlyBar = make('div', {class: 'only-bar'});
   const side = make('aside', {class: 'map-side', 'aria-label': 'Labels'},
-    make('h3', {}, 'Labels'), make('p', {class: 'small soft'}, canLabel ? 'Point at one to find it, click to show only it.' : 'This gallery has no labels.'),
+    make('h3', {}, 'Labels'), make('p', {class: 'small soft'}, canLabel ? 'Choose one to show only its images.' : 'This gallery has no labels.'),
     onlyBar, canLabel && legend.element);
   body.append(make('div', {class: 'map-stage'}, node, tools, lasso, card, status, result), side, help);
 
@@ -87,7 +87,7 @@ function drawView(body, map) {
     isOn: i => (!chosen.size || chosen.has(map.label[i])) && (!pointed || pointed.place === map.label[i]) && (!lassoed.length || inLasso.has(i)),
     captions: () => captions.filter(({place}) => pointed ? place === pointed.place : !chosen.size || chosen.has(place)),
     isMarked: i => pointed?.place === map.label[i],
-  }, {hover: showCard, pick, lasso: showLassoed, move: moved});
+  }, {hover: showCard, pick, lasso: found => { showLassoed(found); if (!found.length) toast('No images there'); }, move: moved});
 
   function showCard(i, at) {
     card.hidden = i < 0;
@@ -117,7 +117,7 @@ function drawView(body, map) {
     inLasso.clear();
     for (const i of found) inLasso.add(i);
     result.hidden = !found.length;
-    if (!found.length) { announce('No images there'); canvas.refresh(); return; }
+    if (!found.length) { canvas.refresh(); return; }
     const shares = shareOf(found), ids = found.slice(0, MOST_IDS).map(i => map.ids[i]);
     refill(result, make('span', {}, make('b', {}, count(found.length, 'image')), shares && `, ${shares}`),
       make('a', {class: 'button primary', href: linkTo({view: 'search', ids})}, found.length > MOST_IDS ? `Show the first ${MOST_IDS.toLocaleString('en')}` : 'Show them'),

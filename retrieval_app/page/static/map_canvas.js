@@ -54,7 +54,7 @@ export function drawMap(canvas, points, show, on) {
     const radius = Math.min(7, 2.4 + 1.1 * Math.log2(zoom));
     for (const i of inView) if (!asPictures || !drawPicture(i, side)) drawDot(i, radius);
     if (!asPictures) drawCaptions();
-    if (hovered >= 0) drawRing(hovered, asPictures && isReady(hovered) ? side / 2 + 3 : radius + 4);
+    if (hovered >= 0) drawRing(hovered, asPictures && isReady(hovered) ? sizeOf(hovered, side) : null, radius + 4);
     if (lasso) drawLasso();
     if (canvas.matches(':focus-visible')) drawCross();
   }
@@ -71,14 +71,17 @@ export function drawMap(canvas, points, show, on) {
     if (!show.isOn(i)) return false;
     const picture = fetchPicture(i);
     if (!isReady(i)) return false;
-    const fit = side / Math.max(picture.naturalWidth, picture.naturalHeight);
-    const w = picture.naturalWidth * fit, h = picture.naturalHeight * fit, [x, y] = toScreen(i);
+    const [w, h] = sizeOf(i, side), [x, y] = toScreen(i);
     context.fillStyle = colours[i];
     context.beginPath();
     context.roundRect(x - w / 2 - 3, y - h / 2 - 3, w + 6, h + 6, 7);
     context.fill();
     context.drawImage(picture, x - w / 2, y - h / 2, w, h);
     return true;
+  }
+  function sizeOf(i, side) {
+    const {naturalWidth: width, naturalHeight: height} = pictures.get(i), fit = side / Math.max(width, height);
+    return [width * fit, height * fit];
   }
   // Names over their crowds; one that would lie on an earlier, larger one is left out until the zoom parts them.
   function drawCaptions() {
@@ -106,12 +109,13 @@ export function drawMap(canvas, points, show, on) {
     return pictures.get(i);
   }
   const isReady = i => pictures.has(i) && pictures.get(i).complete && pictures.get(i).naturalWidth > 0;
-  function drawRing(i, radius) {
+  function drawRing(i, size, radius) {
     const [x, y] = toScreen(i);
+    context.beginPath();
+    if (size) context.roundRect(x - size[0] / 2 - 4, y - size[1] / 2 - 4, size[0] + 8, size[1] + 8, 8);
+    else context.arc(x, y, radius, 0, 2 * Math.PI);
     context.lineWidth = 5;
     context.strokeStyle = face;
-    context.beginPath();
-    context.arc(x, y, radius, 0, 2 * Math.PI);
     context.stroke();
     context.lineWidth = 2;
     context.strokeStyle = line;
@@ -231,6 +235,8 @@ export function drawMap(canvas, points, show, on) {
   canvas.addEventListener('pointerup', event => release(event, false));
   canvas.addEventListener('pointercancel', event => release(event, true));
   canvas.addEventListener('pointerleave', event => { if (event.pointerType === 'mouse' && !pointers.size) pointAt(-1); });
+  // The browser takes a quick end of a drag for a throw, and would swallow the next tap.
+  canvas.addEventListener('touchstart', event => event.preventDefault(), {passive: false});
   canvas.addEventListener('wheel', event => {
     event.preventDefault();
     zoomBy(Math.exp(-event.deltaY * (event.deltaMode ? .03 : .0018)), place(event));

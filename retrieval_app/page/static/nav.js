@@ -53,11 +53,11 @@ export function start(element) {
 }
 
 function showFacts(facts) {
-  frame.querySelector('h1').textContent = facts.name;
+  frame.querySelector('h1 a').textContent = facts.name;
   const words = [count(facts.images, 'image'), facts.labels.count > 0 && count(facts.labels.count, 'label')];
   frame.querySelector('.facts').textContent = words.filter(Boolean).join(' · ');
-  frame.querySelector('.brand').title =
-    `Start anew. Model: ${facts.model.backbone}, ${facts.model.method}, ${facts.embedding_dim} numbers an image.` +
+  frame.querySelector('.facts').title =
+    `Model: ${facts.model.backbone}, ${facts.model.method}, ${facts.embedding_dim} numbers an image.` +
     ` Version ${facts.version}.`;
 }
 

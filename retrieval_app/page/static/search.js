@@ -46,7 +46,12 @@ class SearchView {
     this.box = makeFilterBox({nameOf: this.facets.nameOf});
     this.settings = makeSettings();
     this.startBox = makeStart({sent: searchPhotos, search: id => searchImages([id])});
-    this.details = makeDetails({hit: id => this.grid.item(id), act, close: () => this.close()});
+    this.details = makeDetails({
+      hit: id => this.grid.item(id),
+      act,
+      step: by => this.step(by),
+      close: () => this.close(),
+    });
     this.selection = makeSelection({
       shown: () => this.grid.ids(),
       changed: ids => this.grid.mark({selected: ids}),
@@ -152,6 +157,15 @@ class SearchView {
   /** Show another image in the open details. */
   follow(id) {
     if (this.details.isOpen()) writeState({details: id}, {replace: true});
+  }
+
+  /** The result before or after the one that the details show. */
+  step(by) {
+    const ids = this.grid.ids();
+    const id = ids[ids.indexOf(readState().details) + by];
+    if (id === undefined) return;
+    this.follow(id);
+    this.grid.card(id).scrollIntoView({block: 'nearest'});
   }
 
   close() {

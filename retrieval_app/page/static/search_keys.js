@@ -6,6 +6,10 @@ import {depth} from './url_state.js';
 /** Register them for the view. */
 export function registerSearchKeys(view) {
   const enterGrid = event => {
+    if (view.details.isOpen() && ['ArrowLeft', 'ArrowRight'].includes(event.key)) {
+      view.step(event.key === 'ArrowLeft' ? -1 : 1);
+      return true;
+    }
     if (document.activeElement !== document.body && !document.activeElement?.matches('.view')) return false;
     if (event.key === 'ArrowUp' || event.key === 'ArrowLeft') return false;
     return view.grid.focusFirst();

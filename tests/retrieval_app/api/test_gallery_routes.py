@@ -3,8 +3,9 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import pytest
 from fastapi.testclient import TestClient
+
+from retrieval_app.api.gallery_schemas import GalleryMap, QualityReport
 
 
 def wait_for(client: TestClient, path: str) -> dict[str, Any]:
@@ -46,13 +47,13 @@ def test_a_condition_that_cannot_be_read_is_told_with_its_field(client: TestClie
         assert error["field"] == field
 
 
-@pytest.mark.parametrize("path", ["/v1/quality", "/v1/map"])
-def test_what_takes_long_is_told_to_be_on_its_way(client: TestClient, path: str) -> None:
-    answer = wait_for(client, path)
-    assert (answer["state"], answer["version"]) == ("ready", "000001")
-
-
 def test_the_map_has_a_place_for_every_image(client: TestClient) -> None:
-    answer = wait_for(client, "/v1/map")
-    assert len(answer["ids"]) == len(answer["x"]) == len(answer["y"]) == len(answer["label"]) == 19
-    assert all(-1 <= label < len(answer["labels"]) for label in answer["label"])
+    answer = GalleryMap.model_validate(wait_for(client, "/v1/map"))
+    assert len(answer.ids) == len(answer.x) == len(answer.y) == len(answer.label) == answer.total == 19
+    assert all(-1 <= label < len(answer.labels) for label in answer.label)
+
+
+def test_the_quality_is_told_as_it_is_described(client: TestClient) -> None:
+    answer = QualityReport.model_validate(wait_for(client, "/v1/quality"))
+    assert (answer.version, answer.queries, answer.problem) == ("000001", 19, None)
+    assert [recall.k for recall in answer.recall_at] == [1, 2, 4, 8, 16, 32]

@@ -224,7 +224,7 @@ def test_the_address_with_the_token_becomes_a_cookie(served: Path) -> None:
         assert response.headers["location"] == "./?view=map&f=label+%3D+%27a%27"
         cookie = response.headers["set-cookie"]
         assert "HttpOnly" in cookie
-        assert "SameSite=strict" in cookie
+        assert "SameSite=lax" in cookie
         assert TOKEN not in cookie
         assert client.get("/v1/gallery").status_code == 200  # the client keeps the cookie
     with serve(served, access=Access(token=f"{TOKEN}2", loopback=False)) as other:

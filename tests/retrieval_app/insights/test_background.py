@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +14,8 @@ from index.errors import InputError
 from index.gallery import Gallery
 from index.progress import Progress
 from retrieval_app.insights import copies as copies_module
+from retrieval_app.insights import doubts as doubts_module
+from retrieval_app.insights import map_layout as map_module
 from retrieval_app.insights import quality as quality_module
 from retrieval_app.insights.background import NAMES, Insights
 from retrieval_app.insights.copies import CopyGroups, find_copies
@@ -49,13 +52,22 @@ class Held:
         return self._result
 
 
-def test_everything_is_computed_and_found_again(labelled: Gallery, insights: Insights, tmp_path: Path) -> None:
+def test_everything_is_computed_once_and_found_again(
+    labelled: Gallery, insights: Insights, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = {name: insights.wait(name, timeout=_PATIENCE) for name in NAMES}
     assert {name: computed.state for name, computed in found.items()} == dict.fromkeys(NAMES, "ready")
     assert found["copies"].value == find_copies(labelled)
     kept = {path.name for path in (tmp_path / labelled.version).iterdir()}
     assert kept == {"copies.json", "doubts.json", "map.json", "quality.json"}
     again = Insights(labelled, cache=tmp_path)
+    for module, name in (
+        (copies_module, "find_copies"),
+        (doubts_module, "find_doubts"),
+        (quality_module, "assess_quality"),
+        (map_module, "lay_out"),
+    ):
+        monkeypatch.setattr(module, name, fail_expectedly)
     for name in ("copies", "doubts", "quality"):
         assert again.wait(name, timeout=_PATIENCE).value == found[name].value
     first, second = found["map"].value, again.wait("map", timeout=_PATIENCE).value
@@ -157,15 +169,17 @@ def test_a_failure_is_told_and_the_rest_goes_on(insights: Insights, monkeypatch:
     assert insights.wait("copies", timeout=_PATIENCE).state == "ready"
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_mistake_of_the_program_leaves_nobody_waiting(
     insights: Insights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    told: queue.Queue[type[BaseException]] = queue.Queue()
+    monkeypatch.setattr(threading, "excepthook", lambda given: told.put(given.exc_type))
     monkeypatch.setattr(quality_module, "assess_quality", fail_unexpectedly)
     insights.get("quality")
     insights.get("copies")
     failed = insights.wait("quality", timeout=_PATIENCE)
     assert (failed.state, failed.message is not None and "mistake" in failed.message) == ("failed", True)
+    assert told.get(timeout=_PATIENCE) is ZeroDivisionError  # in the log, with where it happened
     assert insights.wait("copies", timeout=_PATIENCE).state == "ready"
 
 
