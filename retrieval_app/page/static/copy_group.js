@@ -8,7 +8,9 @@ import {linkTo} from './url_state.js';
 /** What a decision says, in words; null is one taken back. */
 export function wordsFor(decision) {
   if (!decision) return 'Decision taken back';
-  return decision.decision === 'different' ? 'Different pictures: all kept' : `Copies: ${count(decision.keep.length, 'image')} kept`;
+  return decision.decision === 'different'
+    ? 'Different pictures: all kept'
+    : `Copies: ${count(decision.keep.length, 'image')} kept`;
 }
 
 // All are compared with the first, which the others repeat.
@@ -18,21 +20,47 @@ function likenessOf(image, place) {
   return image.similarity === null ? 'looks alike' : `${percent(image.similarity)} alike`;
 }
 
-const labelOf = image => image.label === null ? 'no label' : shownText(image.label);
+const labelOf = image => (image.label === null ? 'no label' : shownText(image.label));
 
 /** The group as a card; on: {focus(group), zoom(group, place), decide(group, 'copies' | 'different' | 'open')}. */
 export function drawGroup(group, {canReview, on}) {
   const {images} = group;
   const decide = make('div', {class: 'group-decide', role: 'group', 'aria-label': 'Decision'});
-  const boxes = images.map((_, place) => canReview && make('input', {type: 'checkbox', onchange: event => toggle(place, event.target.checked)}));
-  const figures = images.map((image, place) => drawImage(image, place, {box: boxes[place], zoom: () => on.zoom(group, place)}));
+  const boxes = images.map(
+    (_, place) =>
+      canReview && make('input', {type: 'checkbox', onchange: event => toggle(place, event.target.checked)}),
+  );
+  const figures = images.map((image, place) =>
+    drawImage(image, place, {box: boxes[place], zoom: () => on.zoom(group, place)}),
+  );
   const sameBytes = images.slice(1).every(image => image.same_bytes);
-  const names = images.slice(0, 4).map(image => shownText(image.path)).join(', ');
-  const node = make('article', {class: `copy-group ${images.length > 3 ? 'wide' : ''}`, tabindex: 0, onfocusin: () => on.focus(group),
-    'aria-label': `Group of ${images.length}${group.labels_differ ? ', labels differ' : ''}: ${names}`},
-  make('div', {class: 'group-head'}, make('h3', {}, count(images.length, 'image')), sameBytes && make('span', {class: 'chip'}, 'same file'),
-    group.labels_differ && make('span', {class: 'chip warn', title: 'If these are copies, at least one of the labels is wrong'}, 'labels differ')),
-  make('ul', {class: 'group-images'}, figures), decide);
+  const names = images
+    .slice(0, 4)
+    .map(image => shownText(image.path))
+    .join(', ');
+  const node = make(
+    'article',
+    {
+      class: `copy-group ${images.length > 3 ? 'wide' : ''}`,
+      tabindex: 0,
+      onfocusin: () => on.focus(group),
+      'aria-label': `Group of ${images.length}${group.labels_differ ? ', labels differ' : ''}: ${names}`,
+    },
+    make(
+      'div',
+      {class: 'group-head'},
+      make('h3', {}, count(images.length, 'image')),
+      sameBytes && make('span', {class: 'chip'}, 'same file'),
+      group.labels_differ
+        && make(
+          'span',
+          {class: 'chip warn', title: 'If these are copies, at least one of the labels is wrong'},
+          'labels differ',
+        ),
+    ),
+    make('ul', {class: 'group-images'}, figures),
+    decide,
+  );
   let keep = new Set();
 
   function toggle(place, wanted = !keep.has(images[place]?.id)) {
@@ -52,16 +80,31 @@ export function drawGroup(group, {canReview, on}) {
     else refill(decide, decision && make('span', {class: 'chip on'}, wordsFor(decision)));
   }
   function drawDecide() {
-    const {decision} = group, isCopies = decision?.decision === 'copies';
+    const {decision} = group,
+      isCopies = decision?.decision === 'copies';
     const asDecided = isCopies && keep.size === decision.keep.length && decision.keep.every(id => keep.has(id));
-    const entry = (key, words, {pressed, name, kind = '', disabled = false}) => make('button', {
-      type: 'button', class: `decision ${kind}`, disabled, 'aria-pressed': String(pressed), title: pressed ? 'Take it back' : words,
-      onclick: () => on.decide(group, pressed ? 'open' : name),
-    }, make('span', {class: 'clip'}, words), make('kbd', {'aria-hidden': 'true'}, key));
-    const copies = keep.size === images.length ? 'Copies, keep all' : `Copies: keep ${keep.size}, drop ${images.length - keep.size}`;
+    const entry = (key, words, {pressed, name, kind = '', disabled = false}) =>
+      make(
+        'button',
+        {
+          type: 'button',
+          class: `decision ${kind}`,
+          disabled,
+          'aria-pressed': String(pressed),
+          title: pressed ? 'Take it back' : words,
+          onclick: () => on.decide(group, pressed ? 'open' : name),
+        },
+        make('span', {class: 'clip'}, words),
+        make('kbd', {'aria-hidden': 'true'}, key),
+      );
+    const copies =
+      keep.size === images.length ? 'Copies, keep all' : `Copies: keep ${keep.size}, drop ${images.length - keep.size}`;
     const focused = [...decide.children].indexOf(document.activeElement);
-    refill(decide, entry('A', copies, {pressed: asDecided, name: 'copies', kind: 'proposed', disabled: !keep.size}),
-      entry('D', 'Different pictures, keep all', {pressed: decision?.decision === 'different', name: 'different'}));
+    refill(
+      decide,
+      entry('A', copies, {pressed: asDecided, name: 'copies', kind: 'proposed', disabled: !keep.size}),
+      entry('D', 'Different pictures, keep all', {pressed: decision?.decision === 'different', name: 'different'}),
+    );
     if (focused >= 0) decide.children[focused].focus({preventScroll: true});
   }
   function redraw() {
@@ -74,13 +117,31 @@ export function drawGroup(group, {canReview, on}) {
 
 function drawImage(image, place, {box, zoom}) {
   const path = shownText(image.path);
-  return make('li', {class: 'copy-image'},
+  return make(
+    'li',
+    {class: 'copy-image'},
     make('button', {type: 'button', class: 'zoomer', 'aria-label': `Enlarge ${path}`, onclick: zoom}, thumb(image.id)),
-    make('div', {class: 'copy-words'},
-      make('span', {class: 'first'}, make('b', {class: 'clip'}, labelOf(image)), make('span', {class: 'soft figures'}, likenessOf(image, place))),
+    make(
+      'div',
+      {class: 'copy-words'},
+      make(
+        'span',
+        {class: 'first'},
+        make('b', {class: 'clip'}, labelOf(image)),
+        make('span', {class: 'soft figures'}, likenessOf(image, place)),
+      ),
       make('span', {class: 'clip small soft', title: path}, path),
-      make('span', {class: 'small soft'}, fileSize(image.size_bytes), !image.indexed && ' · not searched')),
-    box && make('label', {class: 'keep-toggle'}, box, 'Keep', place < 9 && make('kbd', {'aria-hidden': 'true'}, String(place + 1))));
+      make('span', {class: 'small soft'}, fileSize(image.size_bytes), !image.indexed && ' · not searched'),
+    ),
+    box
+      && make(
+        'label',
+        {class: 'keep-toggle'},
+        box,
+        'Keep',
+        place < 9 && make('kbd', {'aria-hidden': 'true'}, String(place + 1)),
+      ),
+  );
 }
 
 /** The images of a group, large, one after the other in the same place, so that the eye sees what differs. */
@@ -88,21 +149,47 @@ export function openComparison(group, {from, onClose}) {
   const {images} = group;
   let at = from;
   const caption = () => {
-    const image = images[at], place = `${at + 1} of ${images.length}`;
-    return [make('p', {}, make('b', {}, place), ` · ${likenessOf(image, at)} · ${labelOf(image)} · ${fileSize(image.size_bytes)}`),
+    const image = images[at],
+      place = `${at + 1} of ${images.length}`;
+    return [
+      make(
+        'p',
+        {},
+        make('b', {}, place),
+        ` · ${likenessOf(image, at)} · ${labelOf(image)} · ${fileSize(image.size_bytes)}`,
+      ),
       make('p', {class: 'small soft'}, shownText(image.path)),
-      make('div', {class: 'row'}, make('button', {type: 'button', class: 'button small', onclick: () => go(-1)}, '← Previous'),
+      make(
+        'div',
+        {class: 'row'},
+        make('button', {type: 'button', class: 'button small', onclick: () => go(-1)}, '← Previous'),
         make('button', {type: 'button', class: 'button small', onclick: () => go(1)}, 'Next →'),
-        image.indexed && make('a', {class: 'push', href: linkTo({view: 'search', parts: [{image: image.id, role: 'like', crop: null}], details: image.id}),
-          onclick: () => zoom.close()}, 'Search with this image'))];
+        image.indexed
+          && make(
+            'a',
+            {
+              class: 'push',
+              href: linkTo({view: 'search', parts: [{image: image.id, role: 'like', crop: null}], details: image.id}),
+              onclick: () => zoom.close(),
+            },
+            'Search with this image',
+          ),
+      ),
+    ];
   };
-  const zoom = openZoom({id: images[at].id, title: 'Compare', caption: caption(), onClose, onKey: event => {
-    const by = {ArrowRight: 1, ArrowLeft: -1}[event.key];
-    if (event.key.toLowerCase() === 'z') zoom.close();
-    if (!by) return;
-    event.preventDefault();
-    go(by);
-  }});
+  const zoom = openZoom({
+    id: images[at].id,
+    title: 'Compare',
+    caption: caption(),
+    onClose,
+    onKey: event => {
+      const by = {ArrowRight: 1, ArrowLeft: -1}[event.key];
+      if (event.key.toLowerCase() === 'z') zoom.close();
+      if (!by) return;
+      event.preventDefault();
+      go(by);
+    },
+  });
   function go(by) {
     at = (at + by + images.length) % images.length;
     zoom.show(images[at].id, caption());

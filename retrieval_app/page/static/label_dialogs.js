@@ -11,48 +11,111 @@ const searchWith = id => linkTo({view: 'search', parts: [{image: id, role: 'like
 /** Ask for a label; `done(label)` hears of it once the dialog is closed and the focus back on the row. */
 export function askLabel(item, names, done) {
   let chosen = '';
-  const field = make('input', {class: 'input', list: 'known-labels', autocomplete: 'off', 'aria-label': 'New label',
-    placeholder: 'A label, or a new one', maxlength: 200, required: true});
-  const form = make('form', {class: 'column', onsubmit: event => {
-    event.preventDefault();
-    chosen = field.value.trim();
-    if (chosen) dialog.close();
-  }}, drawPair(item), field, make('datalist', {id: 'known-labels'}, names.map(name => make('option', {value: name}))),
-  make('div', {class: 'row'}, make('span', {class: 'grow'}), button('Change the label', {class: 'primary', type: 'submit'})));
-  const dialog = openDialog({title: 'What does it show?', body: form, onClose: () => {
-    if (chosen) done(names.find(name => name.trim() === chosen) ?? chosen);
-  }});
+  const field = make('input', {
+    class: 'input',
+    list: 'known-labels',
+    autocomplete: 'off',
+    'aria-label': 'New label',
+    placeholder: 'A label, or a new one',
+    maxlength: 200,
+    required: true,
+  });
+  const form = make(
+    'form',
+    {
+      class: 'column',
+      onsubmit: event => {
+        event.preventDefault();
+        chosen = field.value.trim();
+        if (chosen) dialog.close();
+      },
+    },
+    drawPair(item),
+    field,
+    make(
+      'datalist',
+      {id: 'known-labels'},
+      names.map(name => make('option', {value: name})),
+    ),
+    make(
+      'div',
+      {class: 'row'},
+      make('span', {class: 'grow'}),
+      button('Change the label', {class: 'primary', type: 'submit'}),
+    ),
+  );
+  const dialog = openDialog({
+    title: 'What does it show?',
+    body: form,
+    onClose: () => {
+      if (chosen) done(names.find(name => name.trim() === chosen) ?? chosen);
+    },
+  });
   field.focus();
 }
 
 /** Ask before so many suggestions are accepted. */
 export function confirmMany(amount, run) {
-  openDialog({title: `Accept ${count(amount, 'suggestion')}?`,
+  openDialog({
+    title: `Accept ${count(amount, 'suggestion')}?`,
     body: make('p', {}, 'Each of these images gets the label suggested for it. One undo takes all of it back.'),
-    actions: [{text: 'Cancel', class: 'quiet'}, {text: 'Accept', class: 'primary', run}]});
+    actions: [
+      {text: 'Cancel', class: 'quiet'},
+      {text: 'Accept', class: 'primary', run},
+    ],
+  });
 }
 
 /** The picture of an item, large; keys act as in the list, and `show(item)` goes on to another. */
 export function enlarge(item, {act, onClose}) {
-  const zoom = openZoom({id: item.id, title: 'Picture', caption: captionOf(item), onClose, onKey: event => {
-    const name = {ArrowDown: 'j', ArrowUp: 'k'}[event.key] ?? event.key.toLowerCase();
-    if (name === 'z') zoom.close();
-    else if ('jkalxu123'.includes(name)) act(name);
-    else return;
-    event.preventDefault();
-  }});
+  const zoom = openZoom({
+    id: item.id,
+    title: 'Picture',
+    caption: captionOf(item),
+    onClose,
+    onKey: event => {
+      const name = {ArrowDown: 'j', ArrowUp: 'k'}[event.key] ?? event.key.toLowerCase();
+      if (name === 'z') zoom.close();
+      else if ('jkalxu123'.includes(name)) act(name);
+      else return;
+      event.preventDefault();
+    },
+  });
   function captionOf(now) {
-    return [drawPair(now),
-      make('p', {class: 'small soft'}, now.decision ? wordsFor(now.decision) : `Not decided, ${percent(now.wrong)} likely wrong`, ' · ', shownText(now.path)),
-      make('p', {class: 'row small soft zoom-keys'}, make('kbd', {}, 'A'), 'accept', make('kbd', {}, 'L'), 'keep', make('kbd', {}, 'X'), 'drop',
-        make('kbd', {}, 'U'), 'undo', make('kbd', {}, '↓'), 'next',
-        make('a', {class: 'push', href: searchWith(now.id), onclick: () => zoom.close()}, 'Search with this image'))];
+    return [
+      drawPair(now),
+      make(
+        'p',
+        {class: 'small soft'},
+        now.decision ? wordsFor(now.decision) : `Not decided, ${percent(now.wrong)} likely wrong`,
+        ' · ',
+        shownText(now.path),
+      ),
+      make(
+        'p',
+        {class: 'row small soft zoom-keys'},
+        make('kbd', {}, 'A'),
+        'accept',
+        make('kbd', {}, 'L'),
+        'keep',
+        make('kbd', {}, 'X'),
+        'drop',
+        make('kbd', {}, 'U'),
+        'undo',
+        make('kbd', {}, '↓'),
+        'next',
+        make('a', {class: 'push', href: searchWith(now.id), onclick: () => zoom.close()}, 'Search with this image'),
+      ),
+    ];
   }
   return {show: now => zoom.show(now.id, captionOf(now))};
 }
 
 /** A neighbour's picture, large. */
 export function enlargeNeighbour(neighbour, item) {
-  const zoom = openZoom({id: neighbour.id, title: `Labelled ${shownText(neighbour.label ?? item.label)}, score ${neighbour.score.toFixed(2)}`,
-    caption: make('a', {href: searchWith(neighbour.id), onclick: () => zoom.close()}, 'Search with this image')});
+  const zoom = openZoom({
+    id: neighbour.id,
+    title: `Labelled ${shownText(neighbour.label ?? item.label)}, score ${neighbour.score.toFixed(2)}`,
+    caption: make('a', {href: searchWith(neighbour.id), onclick: () => zoom.close()}, 'Search with this image'),
+  });
 }

@@ -4,12 +4,15 @@ import {button, count, make, refill} from './dom.js';
 
 /** The selection and the bar that acts on it: `accept(items)`, `decide(items, decision)`. */
 export function makeSelection(list, {accept, decide, KEEP, DROP}) {
-  const chosen = new Set(), element = make('div', {class: 'review-several', role: 'group', 'aria-label': 'Selected images', hidden: true});
+  const chosen = new Set(),
+    element = make('div', {class: 'review-several', role: 'group', 'aria-label': 'Selected images', hidden: true});
   let anchor = null;
 
   function toggle(item, checked, event = null) {
-    const range = event?.shiftKey && list.items.includes(anchor)
-      ? [list.items.indexOf(anchor), list.items.indexOf(item)].sort((a, b) => a - b) : null;
+    const range =
+      event?.shiftKey && list.items.includes(anchor)
+        ? [list.items.indexOf(anchor), list.items.indexOf(item)].sort((a, b) => a - b)
+        : null;
     for (const one of range ? list.items.slice(range[0], range[1] + 1) : [item]) {
       if (checked) chosen.add(one);
       else chosen.delete(one);
@@ -32,9 +35,14 @@ export function makeSelection(list, {accept, decide, KEEP, DROP}) {
       clear();
     };
     element.hidden = !items.length;
-    refill(element, make('b', {role: 'status'}, `${count(items.length, 'image')} selected`),
-      button('Accept suggestions', {class: 'primary'}, () => accept(items)), button('Keep labels', {}, () => all(KEEP)),
-      button('Drop', {}, () => all(DROP)), button('Select none', {icon: 'close', iconOnly: true, class: 'quiet'}, clear));
+    refill(
+      element,
+      make('b', {role: 'status'}, `${count(items.length, 'image')} selected`),
+      button('Accept suggestions', {class: 'primary'}, () => accept(items)),
+      button('Keep labels', {}, () => all(KEEP)),
+      button('Drop', {}, () => all(DROP)),
+      button('Select none', {icon: 'close', iconOnly: true, class: 'quiet'}, clear),
+    );
   }
   return {element, toggle, clear, has: item => chosen.has(item)};
 }

@@ -13,8 +13,9 @@ import {toast} from './toast.js';
 import {onState, readState, writeState} from './url_state.js';
 
 const PAGE = 30;
-const KEEP = {decision: 'keep', label: null}, DROP = {decision: 'drop', label: null};
-let view = null;  // what the keys act on, once there is a list
+const KEEP = {decision: 'keep', label: null},
+  DROP = {decision: 'drop', label: null};
+let view = null; // what the keys act on, once there is a list
 
 /** Fill the panel. */
 export function start(panel) {
@@ -22,12 +23,12 @@ export function start(panel) {
   const body = make('div', {});
   refill(panel, make('div', {class: 'view-head'}, make('h2', {}, 'Labels'), about), body);
   const load = () => open(body, about, load).catch(error => isAborted(error) || showFailure(body, error, load));
-  const key = (keys, does, run) => ({keys, does, run: event => view ? run(event) : false});
+  const key = (keys, does, run) => ({keys, does, run: event => (view ? run(event) : false)});
   registerKeys('labels', 'Labels', [
     key(['j', 'ArrowDown'], 'Next image', () => view.list.step(1)),
     key(['k', 'ArrowUp'], 'Previous image', () => view.list.step(-1)),
     key(['a'], 'Accept the suggestion', () => view.act('a')),
-    key(['Enter'], 'The same, on a row', event => event.target.closest('button, a, summary') ? false : view.act('a')),
+    key(['Enter'], 'The same, on a row', event => (event.target.closest('button, a, summary') ? false : view.act('a'))),
     key(['l'], 'Keep the label', () => view.act('l')),
     key(['1', '2', '3'], 'Choose that suggestion', event => view.act(event.key)),
     key(['r'], 'Write another label', () => view.act('r')),
@@ -44,49 +45,114 @@ async function open(body, about, retry) {
   view = null;
   const described = await gallery();
   if (!described.labels.labelled) {
-    refill(body, notice({icon: 'label', title: 'This gallery has no labels',
-      text: 'Build it from folders named after their labels, or with a label file, and doubtful labels are listed here.'}));
+    refill(
+      body,
+      notice({
+        icon: 'label',
+        title: 'This gallery has no labels',
+        text: 'Build it from folders named after their labels, or with a label file, and doubtful labels are listed here.',
+      }),
+    );
     return;
   }
-  const first = await awaitReady(body, 'labels/doubts', {params: {...readFilter(), limit: PAGE}, retry, what: 'Looking for doubtful labels',
-    why: 'Each label is compared with those of the images that look alike. This happens once for each version of the gallery.'});
+  const first = await awaitReady(body, 'labels/doubts', {
+    params: {...readFilter(), limit: PAGE},
+    retry,
+    what: 'Looking for doubtful labels',
+    why: 'Each label is compared with those of the images that look alike. This happens once for each version of the gallery.',
+  });
   if (!first) return;
   about.textContent = describe(first.wrong_share, first.judged ?? described.labels.labelled);
   drawList(body, described, first);
 }
 
 function describe(wrong, labelled) {
-  const estimate = wrong === null || wrong === undefined ? '' : `About ${(100 * wrong).toFixed(1)} % of the labels are estimated wrong: some `
-    + `${Math.round(wrong * labelled).toLocaleString('en')} of ${labelled.toLocaleString('en')}. `;
+  const estimate =
+    wrong === null || wrong === undefined
+      ? ''
+      : `About ${(100 * wrong).toFixed(1)} % of the labels are estimated wrong: some `
+        + `${Math.round(wrong * labelled).toLocaleString('en')} of ${labelled.toLocaleString('en')}. `;
   return `${estimate}Here are the most doubtful, worst first. What you decide is kept beside the gallery; pictures and folders stay as they are.`;
 }
 
-const readFilter = (state = readState()) => ({state: readListState(state), label: state.extra.label ?? '', suggested: state.extra.suggested ?? ''});
+const readFilter = (state = readState()) => ({
+  state: readListState(state),
+  label: state.extra.label ?? '',
+  suggested: state.extra.suggested ?? '',
+});
 const choose = change => writeState({extra: {...readState().extra, ...change}});
 
 function drawList(body, described, first) {
-  const canReview = described.can.review, {names} = described.labels;
-  const given = make('select', {class: 'select', 'aria-label': 'Given label', onchange: () => choose({label: given.value, suggested: ''})});
-  const pair = make('select', {class: 'select', 'aria-label': 'Given and suggested label', onchange: () => {
-    const [label, suggested] = pair.value ? JSON.parse(pair.value) : [list.filter.label, ''];
-    choose({label, suggested});
-  }});
-  const bar = drawReviewBar({canReview, filters: [given, pair],
-    file: {path: 'labels/file', text: 'Download label file', after: 'Saved. Train with it: retrieval train labels.csv --weights imagenet --out run'},
-    on: {state: state => choose({state: state === 'open' ? '' : state}), undo: () => list.undo()}});
+  const canReview = described.can.review,
+    {names} = described.labels;
+  const given = make('select', {
+    class: 'select',
+    'aria-label': 'Given label',
+    onchange: () => choose({label: given.value, suggested: ''}),
+  });
+  const pair = make('select', {
+    class: 'select',
+    'aria-label': 'Given and suggested label',
+    onchange: () => {
+      const [label, suggested] = pair.value ? JSON.parse(pair.value) : [list.filter.label, ''];
+      choose({label, suggested});
+    },
+  });
+  const bar = drawReviewBar({
+    canReview,
+    filters: [given, pair],
+    file: {
+      path: 'labels/file',
+      text: 'Download label file',
+      after: 'Saved. Train with it: retrieval train labels.csv --weights imagenet --out run',
+    },
+    on: {state: state => choose({state: state === 'open' ? '' : state}), undo: () => list.undo()},
+  });
   const found = make('p', {role: 'status'});
-  const acceptAll = canReview && button('Accept all shown…', {class: 'quiet small'}, () => acceptMany(list.items.filter(item => item.decision === null)));
-  const hint = make('span', {class: 'small soft push review-hint'}, 'The label file lists every image with your decisions applied; train with it: ',
-    make('code', {}, 'retrieval train labels.csv'));
-  const place = make('div', {class: 'doubt-rows'}), more = make('div', {class: 'more-line'});
+  const acceptAll =
+    canReview
+    && button('Accept all shown…', {class: 'quiet small'}, () =>
+      acceptMany(list.items.filter(item => item.decision === null)),
+    );
+  const hint = make(
+    'span',
+    {class: 'small soft push review-hint'},
+    'The label file lists every image with your decisions applied; train with it: ',
+    make('code', {}, 'retrieval train labels.csv'),
+  );
+  const place = make('div', {class: 'doubt-rows'}),
+    more = make('div', {class: 'more-line'});
 
   const list = makeReviewList({
-    path: 'labels/doubts', decidePath: 'labels/decisions', undoPath: 'labels/undo', size: PAGE, readFilter, place, more, words: wordsFor,
-    keyOf: item => item.id, idsOf: item => [item.id],
-    drawItem: item => drawRow(item, {canReview, on: {focus: target => list.setCurrent(target), zoom, zoomNeighbour: enlargeNeighbour,
-      decide: (target, decision) => list.decide([[target, decision]]), ask: target => ask(target), select: selection.toggle}}),
+    path: 'labels/doubts',
+    decidePath: 'labels/decisions',
+    undoPath: 'labels/undo',
+    size: PAGE,
+    readFilter,
+    place,
+    more,
+    words: wordsFor,
+    keyOf: item => item.id,
+    idsOf: item => [item.id],
+    drawItem: item =>
+      drawRow(item, {
+        canReview,
+        on: {
+          focus: target => list.setCurrent(target),
+          zoom,
+          zoomNeighbour: enlargeNeighbour,
+          decide: (target, decision) => list.decide([[target, decision]]),
+          ask: target => ask(target),
+          select: selection.toggle,
+        },
+      }),
     drawNothing,
-    pack: changes => ({decisions: changes.map(([item, decision]) => ({image_id: item.id, ...decision ?? {decision: 'open', label: null}}))}),
+    pack: changes => ({
+      decisions: changes.map(([item, decision]) => ({
+        image_id: item.id,
+        ...(decision ?? {decision: 'open', label: null}),
+      })),
+    }),
     onChange(now, answer) {
       if (answer) drawOptions(answer.pairs);
       bar.update({...now.tally, state: now.filter.state});
@@ -95,33 +161,77 @@ function drawList(body, described, first) {
     },
     onMove: item => view?.zoomed?.show(item),
   });
-  const selection = makeSelection(list, {accept: acceptMany, decide: (items, decision) => list.decide(items.map(item => [item, decision])), KEEP, DROP});
-  refill(body, drawReadOnly(canReview), bar.element, make('div', {class: 'row review-line'}, found, acceptAll, hint), place, more, selection.element);
+  const selection = makeSelection(list, {
+    accept: acceptMany,
+    decide: (items, decision) => list.decide(items.map(item => [item, decision])),
+    KEEP,
+    DROP,
+  });
+  refill(
+    body,
+    drawReadOnly(canReview),
+    bar.element,
+    make('div', {class: 'row review-line'}, found, acceptAll, hint),
+    place,
+    more,
+    selection.element,
+  );
 
   function drawOptions(pairs) {
-    const {filter} = list, sums = new Map();
+    const {filter} = list,
+      sums = new Map();
     for (const entry of pairs) sums.set(entry.label, (sums.get(entry.label) ?? 0) + entry.count);
     const option = (value, text, selected) => make('option', {value, selected}, text);
-    refill(given, option('', 'Any given label', !filter.label), [...sums].sort((a, b) => b[1] - a[1]).map(([label, amount]) =>
-      option(label, `${shownText(label)} (${amount})`, label === filter.label)));
+    refill(
+      given,
+      option('', 'Any given label', !filter.label),
+      [...sums]
+        .sort((a, b) => b[1] - a[1])
+        .map(([label, amount]) => option(label, `${shownText(label)} (${amount})`, label === filter.label)),
+    );
     const offered = pairs.filter(entry => !filter.label || entry.label === filter.label).slice(0, 300);
-    refill(pair, option('', 'Any suggestion', !filter.suggested), offered.map(entry =>
-      option(JSON.stringify([entry.label, entry.suggested]), `${shownText(entry.label)} → ${shownText(entry.suggested)} (${entry.count})`,
-        entry.label === filter.label && entry.suggested === filter.suggested)));
+    refill(
+      pair,
+      option('', 'Any suggestion', !filter.suggested),
+      offered.map(entry =>
+        option(
+          JSON.stringify([entry.label, entry.suggested]),
+          `${shownText(entry.label)} → ${shownText(entry.suggested)} (${entry.count})`,
+          entry.label === filter.label && entry.suggested === filter.suggested,
+        ),
+      ),
+    );
   }
   function acceptMany(items) {
     const changes = items.map(item => [item, proposalOf(item)]).filter(([, decision]) => decision);
-    if (changes.length) confirmMany(changes.length, () => { list.decide(changes); selection.clear(); });
+    if (changes.length)
+      confirmMany(changes.length, () => {
+        list.decide(changes);
+        selection.clear();
+      });
     else toast('None of them has a suggestion');
   }
-  const ask = (item, onward = false) => askLabel(item, names, label => list.decide([[item, label === item.label ? KEEP : {decision: 'change', label}]], {onward}));
+  const ask = (item, onward = false) =>
+    askLabel(item, names, label =>
+      list.decide([[item, label === item.label ? KEEP : {decision: 'change', label}]], {onward}),
+    );
   function zoom(item) {
     list.setCurrent(item);
-    view.zoomed = enlarge(item, {act, onClose: () => { view.zoomed = null; list.goTo(list.current); }});
+    view.zoomed = enlarge(item, {
+      act,
+      onClose: () => {
+        view.zoomed = null;
+        list.goTo(list.current);
+      },
+    });
   }
   function act(name) {
-    const item = list.current, number = Number(name);
-    if (name === 'u') { if (canReview) list.undo(); return; }
+    const item = list.current,
+      number = Number(name);
+    if (name === 'u') {
+      if (canReview) list.undo();
+      return;
+    }
     if (!item) return;
     if (name === 'j' || name === 'k') list.step(name === 'j' ? 1 : -1);
     else if (name === 'z') zoom(item);
@@ -130,7 +240,8 @@ function drawList(body, described, first) {
   function decide(item, name, number) {
     const on = decision => list.decide([[item, decision]], {onward: true});
     if (name === 'a' && proposalOf(item)) on(proposalOf(item));
-    else if (name === 'a') toast('There is no suggestion here: keep the label (L), write another (R) or drop the image (X)');
+    else if (name === 'a')
+      toast('There is no suggestion here: keep the label (L), write another (R) or drop the image (X)');
     else if (name === 'l') on(KEEP);
     else if (name === 'x') on(DROP);
     else if (name === 'r') ask(item, true);
@@ -158,8 +269,25 @@ function whichOf({label, suggested}) {
 function drawNothing({filter, tally}) {
   const chosen = filter.label || filter.suggested;
   const clear = chosen && button('Show all labels', {class: 'primary'}, () => choose({label: '', suggested: ''}));
-  if (filter.state === 'decided') return notice({icon: 'label', title: 'Nothing decided yet', text: 'What you decide is listed here, and can be changed.'}, clear);
-  if (chosen) return notice({icon: 'check', title: 'Nothing left here', text: 'No doubtful image of this choice is open.'}, clear);
-  if (tally.decided) return notice({icon: 'check', title: 'All decided', text: 'Every doubtful label has a decision. Download the label file and train with it.'});
-  return notice({icon: 'check', title: 'No doubtful labels', text: 'The neighbours of every image agree with its label.'});
+  if (filter.state === 'decided')
+    return notice(
+      {icon: 'label', title: 'Nothing decided yet', text: 'What you decide is listed here, and can be changed.'},
+      clear,
+    );
+  if (chosen)
+    return notice(
+      {icon: 'check', title: 'Nothing left here', text: 'No doubtful image of this choice is open.'},
+      clear,
+    );
+  if (tally.decided)
+    return notice({
+      icon: 'check',
+      title: 'All decided',
+      text: 'Every doubtful label has a decision. Download the label file and train with it.',
+    });
+  return notice({
+    icon: 'check',
+    title: 'No doubtful labels',
+    text: 'The neighbours of every image agree with its label.',
+  });
 }

@@ -5,8 +5,14 @@ import {button, icon, make, refill} from './dom.js';
 
 /** A box in place of content: `notice({icon: 'photo', title, text}, button, …)`. */
 export function notice({icon: drawing = 'info', title, text = null, bad = false}, ...more) {
-  return make('div', {class: `notice ${bad ? 'error' : ''}`, role: bad ? 'alert' : null},
-    icon(drawing, 28), make('h2', {}, title), text && make('p', {}, text), more);
+  return make(
+    'div',
+    {class: `notice ${bad ? 'error' : ''}`, role: bad ? 'alert' : null},
+    icon(drawing, 28),
+    make('h2', {}, title),
+    text && make('p', {}, text),
+    more,
+  );
 }
 
 /** Show in `place` how far the server is with `path`, then give its answer; null after a failure, which is shown. */
@@ -14,15 +20,18 @@ export async function awaitReady(place, path, {params = {}, what, why, retry, si
   const track = make('div', {class: 'progress', role: 'progressbar', 'aria-label': what});
   const words = make('p', {class: 'small figures'});
   const box = make('div', {class: 'notice'}, icon('chart', 28), make('h2', {}, what), make('p', {}, why), track, words);
-  const shown = setTimeout(() => refill(place, box), 250);  // what is ready at once shows no progress
+  const shown = setTimeout(() => refill(place, box), 250); // what is ready at once shows no progress
   try {
-    return await getReady(path, params, {signal, onProgress: ({done, total}) => {
-      if (total > 0) {
-        track.style.setProperty('--share', done / total);
-        track.setAttribute('aria-valuenow', Math.round(100 * done / total));
-        words.textContent = `${done.toLocaleString('en')} of ${total.toLocaleString('en')}`;
-      } else words.textContent = 'Waiting for its turn';
-    }});
+    return await getReady(path, params, {
+      signal,
+      onProgress: ({done, total}) => {
+        if (total > 0) {
+          track.style.setProperty('--share', done / total);
+          track.setAttribute('aria-valuenow', Math.round((100 * done) / total));
+          words.textContent = `${done.toLocaleString('en')} of ${total.toLocaleString('en')}`;
+        } else words.textContent = 'Waiting for its turn';
+      },
+    });
   } catch (error) {
     clearTimeout(shown);
     if (!isAborted(error)) showFailure(place, error, retry);
@@ -35,8 +44,13 @@ export async function awaitReady(place, path, {params = {}, what, why, retry, si
 /** A failure in the place of the content, with a way to try again. */
 export function showFailure(place, error, retry) {
   if (!(error instanceof ApiError)) console.error(error);
-  refill(place, notice({icon: 'warning', title: 'This could not be shown', text: error.message || 'Something went wrong.', bad: true},
-    button('Try again', {class: 'primary', icon: 'undo'}, retry)));
+  refill(
+    place,
+    notice(
+      {icon: 'warning', title: 'This could not be shown', text: error.message || 'Something went wrong.', bad: true},
+      button('Try again', {class: 'primary', icon: 'undo'}, retry),
+    ),
+  );
 }
 
 /** The filter expression that keeps one label, or several. */

@@ -1,28 +1,49 @@
-// The points of the map on a canvas: drawing, zoom and pan, pointing and lasso. Knows nothing of labels, requests or the page.
+// The points of the map on a canvas: what is seen of them, near and far. Knows nothing of labels, requests or the page.
 
-const THUMBS_SHOWN = 150;  // at most so many points in view are drawn as pictures
+import {listenToPointers} from './map_pointers.js';
+
+const THUMBS_SHOWN = 150; // at most so many points in view are drawn as pictures
 const THUMBS_KEPT = 600;
 const MOST_ZOOM = 400;
 const MARGIN = 28;
-const NEAR = 12;  // pixels within which a point counts as pointed at
+const NEAR = 12; // pixels within which a point counts as pointed at
 const FINGER = 24;
-const CLICK = 5;  // pixels that a pointer may wander during a click
 
 /**
- * Draw points and listen to pointers.
+ * Draw points, and tell what is pointed at.
  *
  * points: {x, y} arrays in 0..1. show: {colour(i) -> css, thumb(i) -> address, isOn(i), isMarked(i), captions() -> [{x, y, text}]}.
- * on: {hover(i | -1, position), pick(i, position, touch), lasso([i]), move(view)}; positions are pixels on the canvas.
+ * on: {hover(i | -1, position), pick(i, position, touch), lasso([i]), move(view | null)}; positions are pixels on the canvas.
  */
 export function drawMap(canvas, points, show, on) {
   const context = canvas.getContext('2d');
   const pictures = new Map();
-  let width = 0, height = 0, base = 1, zoom = 1, centre = [.5, .5], frame = 0;
-  let hovered = -1, lasso = null, lassoMode = false, inView = [];
-  let order = [], colours = [], dot = '#888', face = '#fff', line = '#4f46e5', ink = '#000';
+  const [left, right] = reachOf(points.x),
+    [top, bottom] = reachOf(points.y);
+  const middle = [(left + right) / 2, (top + bottom) / 2],
+    extent = [Math.max(right - left, 0.01), Math.max(bottom - top, 0.01)];
+  let width = 0,
+    height = 0,
+    base = 1,
+    zoom = 1,
+    centre = [...middle],
+    frame = 0;
+  let hovered = -1,
+    lasso = null,
+    lassoMode = false,
+    inView = [];
+  let order = [],
+    colours = [],
+    dot = '#888',
+    face = '#fff',
+    line = '#4f46e5',
+    ink = '#000';
 
   const scale = () => base * zoom;
-  const toScreen = i => [(points.x[i] - centre[0]) * scale() + width / 2, (points.y[i] - centre[1]) * scale() + height / 2];
+  const toScreen = i => [
+    (points.x[i] - centre[0]) * scale() + width / 2,
+    (points.y[i] - centre[1]) * scale() + height / 2,
+  ];
   const toMap = ([x, y]) => [(x - width / 2) / scale() + centre[0], (y - height / 2) / scale() + centre[1]];
 
   // Colours are asked for again when the theme or what is shown changes; order: what is off lies below.
@@ -32,13 +53,15 @@ export function drawMap(canvas, points, show, on) {
     face = style.getPropertyValue('--card').trim() || face;
     line = style.getPropertyValue('--accent').trim() || line;
     ink = style.getPropertyValue('--ink').trim() || ink;
-    colours = Array.from(points.x, (_, i) => show.isOn(i) ? show.colour(i) : dot);
+    colours = Array.from(points.x, (_, i) => (show.isOn(i) ? show.colour(i) : dot));
     order = Array.from(points.x, (_, i) => i);
-    const weight = i => show.isMarked(i) ? 2 : show.isOn(i) ? 1 : 0;
+    const weight = i => (show.isMarked(i) ? 2 : show.isOn(i) ? 1 : 0);
     order.sort((a, b) => weight(a) - weight(b));
     redraw();
   }
-  const redraw = () => { frame ||= requestAnimationFrame(draw); };
+  const redraw = () => {
+    frame ||= requestAnimationFrame(draw);
+  };
 
   function draw() {
     frame = 0;
@@ -49,8 +72,8 @@ export function drawMap(canvas, points, show, on) {
       const [x, y] = toScreen(i);
       return x > -40 && y > -40 && x < width + 40 && y < height + 40;
     });
-    const asPictures = inView.length <= THUMBS_SHOWN && zoom > 1.5;
-    const side = Math.max(40, Math.min(104, Math.sqrt(width * height / Math.max(1, inView.length)) * .55));
+    const asPictures = isClose();
+    const side = Math.max(40, Math.min(104, Math.sqrt((width * height) / Math.max(1, inView.length)) * 0.55));
     const radius = Math.min(7, 2.4 + 1.1 * Math.log2(zoom));
     for (const i of inView) if (!asPictures || !drawPicture(i, side)) drawDot(i, radius);
     if (!asPictures) drawCaptions();
@@ -58,9 +81,10 @@ export function drawMap(canvas, points, show, on) {
     if (lasso) drawLasso();
     if (canvas.matches(':focus-visible')) drawCross();
   }
+  const isClose = () => inView.length <= THUMBS_SHOWN && zoom > 1.5;
   function drawDot(i, radius) {
     const [x, y] = toScreen(i);
-    context.globalAlpha = show.isOn(i) ? .85 : .35;
+    context.globalAlpha = show.isOn(i) ? 0.85 : 0.35;
     context.fillStyle = colours[i];
     context.beginPath();
     context.arc(x, y, show.isMarked(i) ? radius + 1.5 : radius, 0, 2 * Math.PI);
@@ -71,7 +95,8 @@ export function drawMap(canvas, points, show, on) {
     if (!show.isOn(i)) return false;
     const picture = fetchPicture(i);
     if (!isReady(i)) return false;
-    const [w, h] = sizeOf(i, side), [x, y] = toScreen(i);
+    const [w, h] = sizeOf(i, side),
+      [x, y] = toScreen(i);
     context.fillStyle = colours[i];
     context.beginPath();
     context.roundRect(x - w / 2 - 3, y - h / 2 - 3, w + 6, h + 6, 7);
@@ -80,15 +105,22 @@ export function drawMap(canvas, points, show, on) {
     return true;
   }
   function sizeOf(i, side) {
-    const {naturalWidth: width, naturalHeight: height} = pictures.get(i), fit = side / Math.max(width, height);
+    const {naturalWidth: width, naturalHeight: height} = pictures.get(i),
+      fit = side / Math.max(width, height);
     return [width * fit, height * fit];
   }
   // Names over their crowds; one that would lie on an earlier, larger one is left out until the zoom parts them.
   function drawCaptions() {
     const drawn = [];
-    Object.assign(context, {font: '650 13px system-ui, sans-serif', textAlign: 'center', lineJoin: 'round', lineWidth: 4});
+    Object.assign(context, {
+      font: '650 13px system-ui, sans-serif',
+      textAlign: 'center',
+      lineJoin: 'round',
+      lineWidth: 4,
+    });
     for (const caption of show.captions()) {
-      const x = (caption.x - centre[0]) * scale() + width / 2, y = (caption.y - centre[1]) * scale() + height / 2;
+      const x = (caption.x - centre[0]) * scale() + width / 2,
+        y = (caption.y - centre[1]) * scale() + height / 2;
       const reach = context.measureText(caption.text).width / 2 + 3;
       if (drawn.some(other => Math.abs(other.x - x) < other.reach + reach && Math.abs(other.y - y) < 17)) continue;
       drawn.push({x, y, reach});
@@ -126,11 +158,11 @@ export function drawMap(canvas, points, show, on) {
     context.strokeStyle = line;
     context.setLineDash([6, 4]);
     context.beginPath();
-    lasso.forEach(([x, y], n) => n ? context.lineTo(x, y) : context.moveTo(x, y));
+    lasso.forEach(([x, y], n) => (n ? context.lineTo(x, y) : context.moveTo(x, y)));
     context.closePath();
     context.stroke();
     context.setLineDash([]);
-    context.globalAlpha = .12;
+    context.globalAlpha = 0.12;
     context.fillStyle = line;
     context.fill();
     context.globalAlpha = 1;
@@ -139,108 +171,79 @@ export function drawMap(canvas, points, show, on) {
     context.lineWidth = 1.5;
     context.strokeStyle = line;
     context.beginPath();
-    context.moveTo(width / 2 - 9, height / 2); context.lineTo(width / 2 + 9, height / 2);
-    context.moveTo(width / 2, height / 2 - 9); context.lineTo(width / 2, height / 2 + 9);
+    context.moveTo(width / 2 - 9, height / 2);
+    context.lineTo(width / 2 + 9, height / 2);
+    context.moveTo(width / 2, height / 2 - 9);
+    context.lineTo(width / 2, height / 2 + 9);
     context.stroke();
   }
 
   function resize() {
-    const box = canvas.getBoundingClientRect(), ratio = window.devicePixelRatio || 1;
+    const box = canvas.getBoundingClientRect(),
+      ratio = window.devicePixelRatio || 1;
     if (!box.width || !box.height) return;
     [width, height] = [box.width, box.height];
     canvas.width = Math.round(width * ratio);
     canvas.height = Math.round(height * ratio);
-    const [w, h] = extent();
-    base = Math.min((width - 2 * MARGIN) / w, (height - 2 * MARGIN) / h);
+    base = Math.min((width - 2 * MARGIN) / extent[0], (height - 2 * MARGIN) / extent[1]);
     redraw();
   }
-  function extent() {
-    const reach = values => {
-      let low = Infinity, high = -Infinity;
-      for (const value of values) { low = Math.min(low, value); high = Math.max(high, value); }
-      return [low, high];
-    };
-    const [x, y] = [reach(points.x), reach(points.y)];
-    middle = [(x[0] + x[1]) / 2, (y[0] + y[1]) / 2];
-    return [Math.max(x[1] - x[0], .01), Math.max(y[1] - y[0], .01)];
+  function moved() {
+    redraw();
+    on.move({x: centre[0], y: centre[1], zoom});
   }
-  let middle = [.5, .5];
-  function moved() { redraw(); on.move({x: centre[0], y: centre[1], zoom}); }
   function zoomBy(factor, at = [width / 2, height / 2]) {
     const before = toMap(at);
-    zoom = Math.max(.6, Math.min(MOST_ZOOM, zoom * factor));
+    zoom = Math.max(0.6, Math.min(MOST_ZOOM, zoom * factor));
     const after = toMap(at);
     centre = [centre[0] + before[0] - after[0], centre[1] + before[1] - after[1]];
     moved();
   }
   function panBy(x, y) {
-    const bound = value => Math.max(-.25, Math.min(1.25, value));
+    const bound = value => Math.max(-0.25, Math.min(1.25, value));
     centre = [bound(centre[0] - x / scale()), bound(centre[1] - y / scale())];
     moved();
   }
-  function goTo(view) { centre = view ? [view.x, view.y] : [...middle]; zoom = view ? view.zoom : 1; moved(); }
+  function goTo(view) {
+    centre = view ? [view.x, view.y] : [...middle];
+    zoom = view ? view.zoom : 1;
+    moved();
+  }
 
   function findNear([x, y], reach) {
-    let best = -1, least = reach * reach;
+    let best = -1,
+      least = reach * reach;
     for (let n = inView.length - 1; n >= 0; n--) {
       const i = inView[n];
       if (!show.isOn(i)) continue;
-      const [px, py] = toScreen(i), distance = (px - x) ** 2 + (py - y) ** 2;
-      if (distance < least) { best = i; least = distance; }
+      const [px, py] = toScreen(i),
+        distance = (px - x) ** 2 + (py - y) ** 2;
+      if (distance < least) {
+        best = i;
+        least = distance;
+      }
     }
     return best;
   }
-  const findInside = polygon => order.filter(i => show.isOn(i) && isInside(toScreen(i), polygon)).sort((a, b) => a - b);
-  const reachAt = () => inView.length <= THUMBS_SHOWN && zoom > 1.5 ? 2.5 * NEAR : NEAR;
 
-  const pointers = new Map();
-  let travelled = 0;
-  const place = event => [event.offsetX, event.offsetY];
-  canvas.addEventListener('pointerdown', event => {
-    if (event.button) return;
-    canvas.setPointerCapture(event.pointerId);
-    pointers.set(event.pointerId, place(event));
-    travelled = 0;
-    if (pointers.size === 1 && (lassoMode || event.shiftKey)) lasso = [place(event)];
-    if (pointers.size > 1) lasso = null;
-  });
-  canvas.addEventListener('pointermove', event => {
-    const here = place(event), before = pointers.get(event.pointerId);
-    if (!before) { if (event.pointerType === 'mouse') pointAt(findNear(here, reachAt()), here); return; }
-    travelled += Math.hypot(here[0] - before[0], here[1] - before[1]);
-    if (pointers.size === 2) pinch(event.pointerId, here);
-    else if (lasso) { lasso.push(here); redraw(); }
-    else if (travelled > CLICK) { pointAt(-1, here); panBy(here[0] - before[0], here[1] - before[1]); }
-    pointers.set(event.pointerId, here);
-  });
-  function pinch(id, here) {
-    const [other] = [...pointers].filter(([key]) => key !== id).map(([, position]) => position);
-    const before = pointers.get(id), apart = position => Math.hypot(position[0] - other[0], position[1] - other[1]);
-    panBy((here[0] - before[0]) / 2, (here[1] - before[1]) / 2);
-    zoomBy(apart(here) / Math.max(1, apart(before)), [(here[0] + other[0]) / 2, (here[1] + other[1]) / 2]);
-  }
-  function release(event, cancelled) {
-    if (!pointers.delete(event.pointerId)) return;
-    const here = place(event), drawn = lasso, touch = event.pointerType !== 'mouse';
-    if (drawn) {
-      lasso = null;
+  const findInside = polygon => order.filter(i => show.isOn(i) && isInside(toScreen(i), polygon)).sort((a, b) => a - b);
+  const reach = () => (isClose() ? 2.5 * NEAR : NEAR);
+  const pointers = listenToPointers(canvas, {
+    zoomBy,
+    panBy,
+    isLasso: () => lassoMode,
+    pointAt: at => pointAt(at ? findNear(at, reach()) : -1, at),
+    pick(at, touch) {
+      const found = findNear(at, touch ? FINGER : reach());
+      if (touch) pointAt(found, at);
+      on.pick(found, at, touch);
+    },
+    draw(polygon) {
+      lasso = polygon;
       redraw();
-      if (!cancelled && travelled > CLICK) { on.lasso(findInside(drawn)); return; }
-    }
-    if (cancelled || travelled > CLICK || pointers.size) return;
-    const found = findNear(here, touch ? FINGER : reachAt());
-    if (touch) pointAt(found, here);
-    on.pick(found, here, touch);
-  }
-  canvas.addEventListener('pointerup', event => release(event, false));
-  canvas.addEventListener('pointercancel', event => release(event, true));
-  canvas.addEventListener('pointerleave', event => { if (event.pointerType === 'mouse' && !pointers.size) pointAt(-1); });
-  // The browser takes a quick end of a drag for a throw, and would swallow the next tap.
-  canvas.addEventListener('touchstart', event => event.preventDefault(), {passive: false});
-  canvas.addEventListener('wheel', event => {
-    event.preventDefault();
-    zoomBy(Math.exp(-event.deltaY * (event.deltaMode ? .03 : .0018)), place(event));
-  }, {passive: false});
+    },
+    close: polygon => on.lasso(findInside(polygon)),
+  });
   canvas.addEventListener('focus', redraw);
   canvas.addEventListener('blur', redraw);
   function pointAt(i, position) {
@@ -251,25 +254,54 @@ export function drawMap(canvas, points, show, on) {
     redraw();
   }
 
-  new ResizeObserver(resize).observe(canvas);
+  new ResizeObserver(() => {
+    resize();
+    on.move(null);
+  }).observe(canvas);
   resize();
-  centre = [...middle];
   refresh();
   return {
-    refresh, zoomBy, panBy, goTo, pointAt,
-    get inView() { return inView.filter(i => { const [x, y] = toScreen(i); return x >= 0 && y >= 0 && x < width && y < height; }); },
-    get atCentre() { return findNear([width / 2, height / 2], Infinity); },
-    setLasso(enabled) { lassoMode = enabled; canvas.style.cursor = enabled ? 'crosshair' : 'grab'; },
-    get busy() { return lasso !== null; },
-    cancel() { lasso = null; redraw(); },
+    refresh,
+    zoomBy,
+    panBy,
+    goTo,
+    pointAt,
+    get inView() {
+      return inView.filter(i => {
+        const [x, y] = toScreen(i);
+        return x >= 0 && y >= 0 && x < width && y < height;
+      });
+    },
+    get atCentre() {
+      return findNear([width / 2, height / 2], Infinity);
+    },
+    setLasso(enabled) {
+      lassoMode = enabled;
+      canvas.style.cursor = enabled ? 'crosshair' : 'grab';
+    },
+    get busy() {
+      return lasso !== null;
+    },
+    cancel: pointers.cancel,
   };
+}
+
+function reachOf(values) {
+  let low = Infinity,
+    high = -Infinity;
+  for (const value of values) {
+    low = Math.min(low, value);
+    high = Math.max(high, value);
+  }
+  return [low, high];
 }
 
 function isInside([x, y], polygon) {
   let inside = false;
   for (let i = 0, j = polygon.length - 1; i < polygon.length; j = i++) {
-    const [xi, yi] = polygon[i], [xj, yj] = polygon[j];
-    if ((yi > y) !== (yj > y) && x < (xj - xi) * (y - yi) / (yj - yi) + xi) inside = !inside;
+    const [xi, yi] = polygon[i],
+      [xj, yj] = polygon[j];
+    if (yi > y !== yj > y && x < ((xj - xi) * (y - yi)) / (yj - yi) + xi) inside = !inside;
   }
   return inside;
 }

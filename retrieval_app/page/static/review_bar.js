@@ -14,7 +14,8 @@ export function drawReviewBar({filters = [], file, canReview, on}) {
   const states = Object.entries(STATES).map(([name, text]) => [name, text, button(text, {}, () => on.state(name))]);
   const track = make('div', {class: 'progress', role: 'progressbar', 'aria-label': 'Decided', 'aria-valuemin': 0});
   const words = make('span', {class: 'figures', role: 'status'});
-  const undo = canReview && button('Undo', {icon: 'undo', title: 'Undo the last decision (U)', disabled: true}, on.undo);
+  const undo =
+    canReview && button('Undo', {icon: 'undo', title: 'Undo the last decision (U)', disabled: true}, on.undo);
   const take = button(file.text, {icon: 'download', class: 'primary'}, async () => {
     take.disabled = true;
     try {
@@ -26,10 +27,19 @@ export function drawReviewBar({filters = [], file, canReview, on}) {
       take.disabled = false;
     }
   });
-  const element = make('div', {class: 'review-bar'},
-    make('div', {class: 'segments', role: 'group', 'aria-label': 'Which to show'}, states.map(([, , node]) => node)),
+  const element = make(
+    'div',
+    {class: 'review-bar'},
+    make(
+      'div',
+      {class: 'segments', role: 'group', 'aria-label': 'Which to show'},
+      states.map(([, , node]) => node),
+    ),
     filters,
-    make('div', {class: 'review-done push'}, track, words), undo, take);
+    make('div', {class: 'review-done push'}, track, words),
+    undo,
+    take,
+  );
   return {
     element,
     update({state, open, decided, canUndo}) {
@@ -54,13 +64,20 @@ export function readListState({extra}) {
 
 /** Say that decisions cannot be made here; null where they can. */
 export function drawReadOnly(canReview) {
-  return canReview ? null : make('p', {class: 'read-only', role: 'note'}, make('b', {}, 'Looking only. '),
-    'Decisions are taken on the machine that serves this page, or with its token: open the page there, or with ?token=… at the end of its address.');
+  return canReview
+    ? null
+    : make(
+        'p',
+        {class: 'read-only', role: 'note'},
+        make('b', {}, 'Looking only. '),
+        'Decisions are taken on the machine that serves this page, or with its token: open the page there, or with ?token=… at the end of its address.',
+      );
 }
 
 /** A picture large, in a dialog; `onKey(event)` gets the keys, `show` changes what is seen. */
 export function openZoom({id, title, caption, onKey = () => {}, onClose = null}) {
-  const stage = make('div', {class: 'zoom-stage'}), words = make('div', {class: 'zoom-words'});
+  const stage = make('div', {class: 'zoom-stage'}),
+    words = make('div', {class: 'zoom-words'});
   const dialog = openDialog({title, wide: true, body: [stage, words], onClose});
   const show = (now, nodes) => {
     refill(stage, picture(now));

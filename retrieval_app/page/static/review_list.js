@@ -13,14 +13,41 @@ import {announce, toast, toastError} from './toast.js';
  * pack(changes) -> body of a decision; words(decision | null); onChange(list, answer?): counts are others; onMove(item).
  */
 export function makeReviewList({
-  path, decidePath, undoPath, size, readFilter, keyOf, idsOf, drawItem, drawNothing, pack, words, place, more, onChange, onMove = () => {},
+  path,
+  decidePath,
+  undoPath,
+  size,
+  readFilter,
+  keyOf,
+  idsOf,
+  drawItem,
+  drawNothing,
+  pack,
+  words,
+  place,
+  more,
+  onChange,
+  onMove = () => {},
 }) {
-  const inTurn = makeQueue(), past = [];
+  const inTurn = makeQueue(),
+    past = [];
   const list = {
-    items: [], cards: new Map(), current: null, filter: readFilter(), total: 0, tally: {open: 0, decided: 0, canUndo: false},
-    take, refresh, setCurrent, goTo, step, decide, undo,
+    items: [],
+    cards: new Map(),
+    current: null,
+    filter: readFilter(),
+    total: 0,
+    tally: {open: 0, decided: 0, canUndo: false},
+    take,
+    refresh,
+    setCurrent,
+    goTo,
+    step,
+    decide,
+    undo,
   };
-  let turn = 0, busy = false;
+  let turn = 0,
+    busy = false;
 
   function take(answer, fresh) {
     const {tally} = list;
@@ -47,15 +74,20 @@ export function makeReviewList({
     const next = goesOn && left > 0 && button(`Show more (${left.toLocaleString('en')} left)`, {}, fetchMore);
     refill(more, next);
     if (!next) return;
-    new IntersectionObserver((seen, watch) => {
-      if (!seen.some(entry => entry.isIntersecting)) return;
-      watch.disconnect();
-      fetchMore();
-    }, {rootMargin: '900px'}).observe(next);
+    new IntersectionObserver(
+      (seen, watch) => {
+        if (!seen.some(entry => entry.isIntersecting)) return;
+        watch.disconnect();
+        fetchMore();
+      },
+      {rootMargin: '900px'},
+    ).observe(next);
   }
   // What was decided since stays in sight, but is not among those that the server counts any more.
-  const countShown = () => list.items.filter(item => list.filter.state === 'all'
-    || (item.decision !== null) === (list.filter.state === 'decided')).length;
+  const countShown = () =>
+    list.items.filter(
+      item => list.filter.state === 'all' || (item.decision !== null) === (list.filter.state === 'decided'),
+    ).length;
   async function fetchMore() {
     if (busy) return;
     busy = true;
@@ -70,7 +102,7 @@ export function makeReviewList({
     }
   }
   async function refresh() {
-    const now = turn += 1;
+    const now = (turn += 1);
     list.filter = readFilter();
     place.classList.add('stale');
     try {
@@ -88,10 +120,17 @@ export function makeReviewList({
     }
   }
   // The same picture may be decided with another one: the server counts.
-  const recount = debounce(() => inTurn(() => get(path, {...list.filter, offset: 0, limit: 1})).then(({open, decided}) => {
-    Object.assign(list.tally, {open, decided});
-    onChange(list);
-  }, () => null), 400);
+  const recount = debounce(
+    () =>
+      inTurn(() => get(path, {...list.filter, offset: 0, limit: 1})).then(
+        ({open, decided}) => {
+          Object.assign(list.tally, {open, decided});
+          onChange(list);
+        },
+        () => null,
+      ),
+    400,
+  );
 
   function setCurrent(item) {
     if (list.current === item) return;
@@ -118,15 +157,18 @@ export function makeReviewList({
     if (!changes.length) return;
     const before = changes.map(([item]) => [item, item.decision]);
     for (const [item, decision] of changes) put(item, decision);
-    inTurn(() => post(decidePath, pack(changes))).then(answer => {
-      past.push(before);
-      list.tally.canUndo = answer.can_undo;
-      onChange(list);
-      recount();
-    }, error => {
-      for (const [item, decision] of before) put(item, decision);
-      toastError(error);
-    });
+    inTurn(() => post(decidePath, pack(changes))).then(
+      answer => {
+        past.push(before);
+        list.tally.canUndo = answer.can_undo;
+        onChange(list);
+        recount();
+      },
+      error => {
+        for (const [item, decision] of before) put(item, decision);
+        toastError(error);
+      },
+    );
     announce(changes.length === 1 ? words(changes[0][1]) : `${changes.length} decisions made`);
     if (onward) step(1);
     else if (list.current) onMove(list.current);
@@ -142,14 +184,16 @@ export function makeReviewList({
     try {
       const {undone, can_undo: canUndo} = await inTurn(() => post(undoPath));
       list.tally.canUndo = canUndo;
-      const ids = new Set(undone), step = past.pop();
+      const ids = new Set(undone),
+        step = past.pop();
       if (!ids.size) {
         toast('Nothing to undo');
         onChange(list);
         return;
       }
-      if (step?.every(([item]) => idsOf(item).some(id => ids.has(id)))) for (const [item, decision] of step) put(item, decision);
-      else await refresh();  // it was decided elsewhere, or before
+      if (step?.every(([item]) => idsOf(item).some(id => ids.has(id))))
+        for (const [item, decision] of step) put(item, decision);
+      else await refresh(); // it was decided elsewhere, or before
       const item = list.items.find(candidate => idsOf(candidate).some(id => ids.has(id)));
       if (item) goTo(item);
       announce('Undone');

@@ -4,6 +4,8 @@ import {button, count, make, refill} from './dom.js';
 import {download, gallery} from './api.js';
 import {announce, toast, toastError} from './toast.js';
 
+const NARROW = matchMedia('(max-width: 760px)').matches;
+
 /** The bar. `shown()` gives all ids on the page, `changed(ids)` hears of changes, `search(ids)` makes them a query. */
 export function makeSelection({shown, changed, search}) {
   const element = make('div', {class: 'selection', role: 'toolbar', 'aria-label': 'Selection', hidden: true});
@@ -31,8 +33,10 @@ export function makeSelection({shown, changed, search}) {
       make('strong', {class: 'figures'}, `${ids.size.toLocaleString('en')} selected`),
       button('Select all', {class: 'small', dataset: {name: 'all'}}, () => set([...ids, ...shown()])),
       ids.size <= limits.max_queries &&
-        button('Search with these', {icon: 'search', class: 'small', dataset: {name: 'search'}}, () =>
-          search([...ids]),
+        button(
+          NARROW ? 'Search' : 'Search with these',
+          {icon: 'search', class: 'small', dataset: {name: 'search'}},
+          () => search([...ids]),
         ),
       button(
         'CSV',
