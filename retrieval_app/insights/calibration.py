@@ -116,12 +116,15 @@ def _fit(scores: Floats, same: Relevance, queries: Ids) -> tuple[tuple[float, fl
         shares, weights=counts
     ).blocks  # rows of values where each block begins, and the end
     block_of = np.searchsorted(blocks, place, side="right") - 1
-    points = []
+    points = np.empty((len(blocks) - 1, 4))
     for number, start in enumerate(blocks[:-1].tolist()):
         inside = block_of == number
         share, asked = float(same[inside].mean()), len(np.unique(queries[inside]))
-        points.append((float(values[start]), share, *_wilson(share, asked)))
-    return tuple(points)
+        points[number] = values[start], share, *_wilson(share, asked)
+    # A share that never falls is at least what any lower score's interval says, and at most what any higher one's does.
+    points[:, 2] = np.maximum.accumulate(points[:, 2])
+    points[:, 3] = np.minimum.accumulate(points[::-1, 3])[::-1]
+    return tuple((score, share, min(low, share), max(high, share)) for score, share, low, high in points.tolist())
 
 
 def _wilson(share: float, trials: int) -> tuple[float, float]:

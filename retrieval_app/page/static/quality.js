@@ -104,9 +104,9 @@ function drawHeadline(quality, described) {
       make(
         'p',
         {class: 'soft'},
-        `Measured with ${count(quality.queries, 'search', 'searches')}; with 95 % confidence the `
+        `Measured with ${quality.sampled ? 'a sample of ' : ''}${count(quality.queries, 'search', 'searches')}; with 95 % confidence the `
           + `true share lies between ${precise(low)} and ${precise(high)}.`
-          + (others > 0 ? ` ${count(others, 'image')} took no part: without a label, or the only one of it.` : ''),
+          + (others > 0 && !quality.sampled ? ` ${count(others, 'image')} took no part: without a label, or the only one of it.` : ''),
       ),
       quality.map_at_r
         && make(
