@@ -159,11 +159,12 @@ class ScoreHistogram(Answer):
 
 
 class Confusion(Answer):
-    """How many images of a label have their nearest in another one."""
+    """How many images of a label have their nearest in another one, and the first of them."""
 
     label: str
     found: str
     count: int
+    ids: list[int]
 
 
 class QualityReport(Answer):

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
 from index.errors import InputError
 from index.exact import Ids
 from index.gallery import Gallery
-from index.metrics import UNLABELLED, Labels, Relevance, RetrievalScores, bootstrap_interval, score_retrieval
+from index.metrics import UNLABELLED, Labels, RetrievalScores, bootstrap_interval, score_retrieval
 from index.progress import Progress, no_progress
 from retrieval_app.insights.nearest_by_label import NearestByLabel, find_nearest_by_label
 
@@ -20,6 +19,7 @@ KS = (1, 2, 4, 8, 16, 32)
 MOST_QUERIES = 20_000
 _WORST = 60
 _PAIRS = 100
+_PAIR_IDS = 60
 _BINS = 40
 _SEED = 0
 
@@ -73,6 +73,16 @@ class Histogram:
 
 
 @dataclass(frozen=True, slots=True)
+class Confusion:
+    """Members of a `label` whose nearest has the label `found`: how many, and the `ids` of the first of them."""
+
+    label: str
+    found: str
+    count: int
+    ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Retrieval:
     """What searches with every labelled member that has another one of its label give.
 
@@ -85,8 +95,7 @@ class Retrieval:
         classes: the lowest Recall@1 first.
         worst: those that search longest in vain first, of equals the one whose first hit is nearest.
         histogram: of the nearest of the same and of another label.
-        confusion: (label, label of the nearest labelled member, count) of the queries where they differ, the most
-            frequent first.
+        confusion: the queries whose nearest labelled member has another label, by both, the most frequent first.
     """
 
     queries: int
@@ -98,7 +107,7 @@ class Retrieval:
     classes: tuple[ClassQuality, ...]
     worst: tuple[WorstQuery, ...]
     histogram: Histogram
-    confusion: tuple[tuple[str, str, int], ...]
+    confusion: tuple[Confusion, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,12 +243,18 @@ def _count_scores(nearest: NearestByLabel) -> Histogram:
     return Histogram(tuple(edges.tolist()), tuple(same), tuple(different))
 
 
-def _count_confusions(nearest: NearestByLabel, members: _Members) -> tuple[tuple[str, str, int], ...]:
-    confused: Relevance = np.isfinite(nearest.same) & (nearest.different > nearest.same)
-    own, other = members.labels[members.asked[confused]], members.labels[nearest.different_row[confused]]
-    counts = Counter(zip(own.tolist(), other.tolist(), strict=True))
-    ordered = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
-    return tuple((members.names[label], members.names[found], count) for (label, found), count in ordered[:_PAIRS])
+def _count_confusions(nearest: NearestByLabel, members: _Members) -> tuple[Confusion, ...]:
+    confused = np.flatnonzero(np.isfinite(nearest.same) & (nearest.different > nearest.same))
+    asked = members.asked[confused]
+    own, other = members.labels[asked], members.labels[nearest.different_row[confused]]
+    ids: dict[tuple[int, int], list[int]] = {}
+    for label, found, image_id in zip(own.tolist(), other.tolist(), members.ids[asked].tolist(), strict=True):
+        ids.setdefault((label, found), []).append(image_id)
+    ordered = sorted(ids.items(), key=lambda pair: (-len(pair[1]), pair[0]))
+    return tuple(
+        Confusion(members.names[label], members.names[found], len(some), tuple(sorted(some)[:_PAIR_IDS]))
+        for (label, found), some in ordered[:_PAIRS]
+    )
 
 
 def _describe_index(gallery: Gallery) -> dict[str, Any]:
@@ -289,5 +304,5 @@ def _describe_retrieval(found: Retrieval) -> dict[str, Any]:
             "same": list(found.histogram.same),
             "different": list(found.histogram.different),
         },
-        "confusion": [{"label": label, "found": other, "count": count} for label, other, count in found.confusion],
+        "confusion": [asdict(pair) for pair in found.confusion],
     }

@@ -36,7 +36,8 @@ def test_the_worst_queries_meet_another_label_first(labelled: Gallery, ids: dict
         assert (query.hit_id, query.hit_label) == (first.id, first.label)
         assert query.hit_score == pytest.approx(first.score, abs=1e-6)
     assert [query.misses for query in found.worst] == sorted((q.misses for q in found.worst), reverse=True)
-    assert sum(count for _, _, count in found.confusion) == len(found.worst)
+    assert sum(pair.count for pair in found.confusion) == len(found.worst)
+    assert {image_id for pair in found.confusion for image_id in pair.ids} == {query.id for query in found.worst}
 
 
 def test_the_histogram_counts_every_query(labelled: Gallery) -> None:
