@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from dataclasses import asdict, dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 

@@ -116,6 +116,7 @@ def encode_kept(data: bytes, *, name: str, config: ServingConfig) -> tuple[bytes
     """
     image = decode_image(data, name=name, target_side=KEPT_SIDE // 2, max_pixels=config.max_upload_pixels)
     image.thumbnail((KEPT_SIDE, KEPT_SIDE))
+    image.info.clear()  # else a file's comment and colour profile, of another mode, would be written too
     file = io.BytesIO()
     image.save(file, format="JPEG", quality=_JPEG_QUALITY)
     return file.getvalue(), image.size

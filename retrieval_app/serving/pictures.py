@@ -58,6 +58,7 @@ def encode_picture(gallery: Gallery, image_id: int, *, side: int = PICTURE_SIDE,
     place = gallery.place(image_id)
     image = decode_image(read_place(place), name=place.name, target_side=side)
     image.thumbnail((side, side))
+    image.info.clear()  # else a file's comment and colour profile, of another mode, would be written too
     file = io.BytesIO()
     options = {"method": _EFFORT} if kind == "WEBP" else {}
     image.save(file, format=kind, quality=_QUALITY if kind == "WEBP" else 90, **options)
