@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from index.catalog_schema import MIGRATIONS, read_version
-from index.errors import GalleryDamagedError, GalleryError
+from index.errors import GalleryDamagedError, GalleryError, InputError
 from index.exact import Ids
 from index.filter_columns import check_columns
 from index.filters import Filter
@@ -30,6 +31,7 @@ COLUMNS = (
     "label, metadata"
 )
 _PAGE_ROWS = 4096
+_STEPS = 10_000  # of SQLite between two looks at the clock
 _DAMAGES = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR", "SQLITE_CONSTRAINT", "SQLITE_FORMAT")
 
 
@@ -80,13 +82,14 @@ class Fingerprints:
 
 
 @contextmanager
-def read_catalog(path: Path) -> Iterator[Catalog]:
+def read_catalog(path: Path, *, limit_s: float | None = None) -> Iterator[Catalog]:
     """Open the catalogue of a finished version, read-only.
 
     Raises:
         GalleryError: SQLite cannot read it.
+        InputError: a statement still runs when `limit_s` seconds have passed.
     """
-    with opened(path, query="mode=ro&immutable=1") as connection:
+    with opened(path, query="mode=ro&immutable=1", limit_s=limit_s) as connection:
         if read_version(connection) < len(MIGRATIONS):
             raise GalleryError(
                 printable_path(str(path)), "an earlier program made it: run `retrieval index update`"
@@ -95,10 +98,11 @@ def read_catalog(path: Path) -> Iterator[Catalog]:
 
 
 @contextmanager
-def opened(path: Path, *, query: str) -> Iterator[sqlite3.Connection]:
+def opened(path: Path, *, query: str, limit_s: float | None = None) -> Iterator[sqlite3.Connection]:
     """A connection without implicit transactions; SQLite's errors become ours.
 
     Raises:
+        InputError: a statement still runs when `limit_s` seconds have passed.
         GalleryError: the disk is full or fails; the rows are as after the last transaction.
         GalleryDamagedError: the file is no sound catalogue.
     """
@@ -106,8 +110,15 @@ def opened(path: Path, *, query: str) -> Iterator[sqlite3.Connection]:
     try:
         uri = f"{path.absolute().as_uri()}?{query}"
         with closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection:
+            if limit_s is not None:
+                until = time.monotonic() + limit_s
+                connection.set_progress_handler(lambda: time.monotonic() > until, _STEPS)
             yield connection
     except sqlite3.Error as error:
+        if getattr(error, "sqlite_errorname", None) == "SQLITE_INTERRUPT":
+            raise InputError(
+                f"this condition takes more than {limit_s:g} seconds among so many images; use fewer comparisons"
+            ) from error
         if (getattr(error, "sqlite_errorname", None) or _DAMAGES[0]).startswith(_DAMAGES):
             raise GalleryDamagedError(shown, f"the catalogue cannot be used: {error}") from error
         where = "or in the system's folder for temporary files (SQLITE_TMPDIR)"
@@ -116,10 +127,14 @@ def opened(path: Path, *, query: str) -> Iterator[sqlite3.Connection]:
 
 
 class Catalog:
-    """The rows of one open catalogue; get one from `read_catalog`."""
+    """The rows of one open catalogue; get one from `read_catalog`.
+
+    Attributes:
+        connection: for what is asked nowhere else.
+    """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
+        self.connection = self._connection = connection
 
     def rows(
         self,
@@ -275,3 +290,12 @@ def make_row(values: tuple[Any, ...]) -> CatalogRow:
     return CatalogRow(
         number, source, os.fsdecode(path), None if archive is None else os.fsdecode(archive), *others
     )
+
+
+def identify_file(path: Path) -> tuple[int, int, int] | None:
+    """What tells a file from one that takes its place; None where there is none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_mtime_ns

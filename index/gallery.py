@@ -11,10 +11,16 @@ from pathlib import Path
 
 import numpy as np
 
-from index.archive_members import read_place
-from index.catalog import Catalog, CatalogRow, read_catalog
+from index.catalog import Catalog, CatalogRow, identify_file, read_catalog
 from index.embedder import Embedder, Vectors
-from index.errors import GalleryDamagedError, GalleryMismatchError, InputError, ModelFileError, UnknownImageError
+from index.errors import (
+    GalleryDamagedError,
+    GalleryError,
+    GalleryMismatchError,
+    InputError,
+    ModelFileError,
+    UnknownImageError,
+)
 from index.exact import NO_ID, Floats, Ids
 from index.filters import Filter
 from index.hits import GalleryImage, Hit
@@ -50,14 +56,18 @@ class Gallery:
         shards: the stored vectors, mapped; some may be of images that are no members any more.
         ids: (N,) int64 of the members, in rising order.
         name: of the gallery's own folder.
+        digest: SHA-256 of the manifest, which no other version of any gallery has.
         count: members.
     """
 
-    def __init__(self, path: Path, *, version: Version, manifest: Manifest, threads: int) -> None:
-        self.path, self.version, self.manifest = path, version.name, manifest
+    def __init__(
+        self, path: Path, *, version: Version, manifest: Manifest, threads: int, filter_s: float | None
+    ) -> None:
+        self.path, self.version, self.manifest, self.digest = path, version.name, manifest, version.manifest_sha256
         self.name = path.name
-        self._threads = threads
+        self._threads, self._filter_s = threads, filter_s
         self._root = version.folder
+        self._catalog_file = identify_file(self._root / CATALOG_NAME)
         self.shards: list[VectorRows] = read_shards(self._root)
         self._deleted = (
             read_ids(self._root / DELETED_NAME) if DELETED_NAME in manifest.files else np.empty(0, dtype=np.int64)
@@ -75,7 +85,13 @@ class Gallery:
 
     @classmethod
     def open(
-        cls, path: Path, *, model_path: Path | None = None, threads: int = 1, embedder: Embedder | None = None
+        cls,
+        path: Path,
+        *,
+        model_path: Path | None = None,
+        threads: int = 1,
+        embedder: Embedder | None = None,
+        filter_s: float | None = None,
     ) -> Gallery:
         """Open the current version of a gallery; it stays as it is until the object goes.
 
@@ -87,6 +103,7 @@ class Gallery:
             model_path: a model that must be the one the gallery was built with.
             threads: for one search; requests side by side want 1. The model always runs on one.
             embedder: one that is open already, used if it is of this version's model.
+            filter_s: seconds that a filter may take.
 
         Raises:
             GalleryError: it is missing, unfinished or damaged.
@@ -97,7 +114,7 @@ class Gallery:
             manifest = Manifest.read(version)
             for name in manifest.files:
                 check_file(version.folder, name, manifest, contents=name not in (MODEL_NAME, INDEX_NAME))
-            gallery = cls(path.resolve(), version=version, manifest=manifest, threads=threads)
+            gallery = cls(path.resolve(), version=version, manifest=manifest, threads=threads, filter_s=filter_s)
         except BaseException:
             os.close(hold)
             raise
@@ -110,13 +127,17 @@ class Gallery:
         return gallery
 
     @contextmanager
-    def catalog(self) -> Iterator[Catalog]:
-        """The version's catalogue, for the calling thread.
+    def catalog(self, *, limited: bool = False) -> Iterator[Catalog]:
+        """The version's catalogue, for the calling thread; `limited` to the time that a filter may take.
 
         Raises:
-            GalleryError: it is damaged.
+            GalleryError: it is damaged, or not the one that was opened any more.
+            InputError: it is `limited`, and a statement took longer.
         """
-        with read_catalog(self._root / CATALOG_NAME) as catalog:
+        path = self._root / CATALOG_NAME
+        if identify_file(path) != self._catalog_file:  # the vectors are still those of before
+            raise GalleryError(printable_path(str(path)), "it was replaced while it was open; open it again")
+        with read_catalog(path, limit_s=self._filter_s if limited else None) as catalog:
             yield catalog
 
     @property
@@ -200,7 +221,7 @@ class Gallery:
             raise InputError(f"a query must be {dim} finite numbers, got shape {vectors.shape[1:]}")
         if not len(vectors):
             return []
-        search, allowed = self._open_search(), None if where is None else self._keep(where)
+        search, allowed = self._open_search(), None if where is None else self.keep(where)
         ranked: list[tuple[Floats, Ids]] = []
         if k is None:
             ranked = search.search_above(
@@ -246,15 +267,6 @@ class Gallery:
                 "retrieval index update GALLERY, with --root where the images were moved"
             )
         return place
-
-    def read_image_bytes(self, image_id: int) -> bytes:
-        """The bytes of a member as they are now, from its file or archive.
-
-        Raises:
-            InputError: no member has this id, or its file or archive is gone.
-            ImageError: it cannot be read.
-        """
-        return read_place(self.place(image_id))
 
     def vector(self, image_id: int) -> Vectors:
         """The stored (D,) float32 unit vector of a member.
@@ -345,18 +357,30 @@ class Gallery:
                 )
             return self._search
 
-    def _keep(self, where: Filter) -> RowSet:
-        """The members that a filter keeps; those of the last filters are remembered."""
+    def keep(self, where: Filter) -> RowSet:
+        """The members that a filter keeps; those of the last filters are remembered.
+
+        Raises:
+            InputError: the filter names metadata that no image has, or takes too long.
+        """
         with self._lock:
             kept = self._kept.pop(where, None)
         if kept is None:
-            with self.catalog() as catalog:
+            with self.catalog(limited=True) as catalog:
                 kept = self._open_search().keep(catalog.matching_ids(where))
         with self._lock:
             self._kept[where] = kept  # the last one used stands last
             while len(self._kept) > _REMEMBERED_FILTERS:
                 del self._kept[next(iter(self._kept))]
         return kept
+
+    def matching_ids(self, where: Filter) -> Ids:
+        """(n,) int64 ids of the members that a filter keeps, in rising order; else as `keep`."""
+        return self._open_search().stored.ids[self.keep(where).positions]
+
+    def remembers(self, where: Filter) -> bool:
+        """Whether `keep`, and so a search with this filter, has nothing to look up."""
+        return where in self._kept
 
     def _describe_hits(self, ranked: Sequence[tuple[Floats, Ids]]) -> list[list[Hit]]:
         """The results of each query's (scores, ids), with one look into the catalogue."""

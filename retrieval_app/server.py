@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
-import gc
-import signal
 import socket
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from index.errors import InputError, MissingDependencyError
 from retrieval_app.serving.config import ServingConfig
 
-if TYPE_CHECKING:
-    from fastapi import FastAPI
-
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "::1")
-CONNECTIONS_AT_ONCE = 1024  # an open page holds one all the time, and up to six while it loads
-SHUTDOWN_S = 15  # for requests that are under way
+_BACKLOG = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +65,7 @@ def serve_gallery(options: ServeOptions, *, on_ready: Callable[[str], None] | No
     with listen(options.host, options.port) as listener:
         try:
             from retrieval_app.assembly import assemble
+            from retrieval_app.http_server import run_server
         except ModuleNotFoundError as error:
             package = error.name or "gradio"
             raise MissingDependencyError(package=package, extra="ui", purpose="the search page") from error
@@ -92,7 +84,7 @@ def listen(host: str, port: int) -> socket.socket:
     """
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        return socket.create_server(address[:2], family=family, backlog=CONNECTIONS_AT_ONCE)
+        return socket.create_server(address[:2], family=family, backlog=_BACKLOG)
     except socket.gaierror as error:
         raise InputError(f"--host {host}: not a known address: {error.strerror}") from error
     except OSError as error:
@@ -101,48 +93,3 @@ def listen(host: str, port: int) -> socket.socket:
                 f"--port {port}: already in use on {host}; choose another (0: any free one)"
             ) from error
         raise InputError(f"--host {host} --port {port}: cannot listen there: {error.strerror}") from error
-
-
-def run_server(app: FastAPI, *, listener: socket.socket, on_ready: Callable[[], None]) -> None:
-    """Serve on an already listening socket until interrupted or terminated; what is under way is finished."""
-    import uvicorn
-
-    class AnnouncingServer(uvicorn.Server):
-        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            await super().startup(sockets)
-            if self.started:
-                gc.collect()
-                gc.freeze()  # what is loaded stays: looking through it again would stop every request for 0.1 s
-                on_ready()
-
-        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-            # Every open page holds a stream that never ends by itself; only real requests are waited for.
-            for connection in list(self.server_state.connections):
-                path = (getattr(connection, "scope", None) or {}).get("path", "")
-                if path.startswith("/gradio_api/"):
-                    connection.transport.close()
-            await super().shutdown(sockets)
-
-    config = uvicorn.Config(
-        app,
-        log_level="error",
-        access_log=False,
-        limit_concurrency=CONNECTIONS_AT_ONCE,
-        timeout_graceful_shutdown=SHUTDOWN_S,
-        server_header=False,
-    )
-    with _terminating_as_interrupted(), asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
-        runner.run(AnnouncingServer(config).serve(sockets=[listener]))
-
-
-@contextmanager
-def _terminating_as_interrupted() -> Iterator[None]:
-    """Let SIGTERM end the server as Ctrl-C does: uvicorn raises the signal again once it has shut down."""
-    if threading.current_thread() is not threading.main_thread():  # which alone may set handlers
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from index.catalog import opened
 from index.filters import write_column
 from index.gallery import Gallery
 from index.images import valid_text
-from index.versions import CATALOG_NAME, versions_folder
 from retrieval_app.api.access import Access
 from retrieval_app.api.schemas import MAX_EXPORTED, MAX_K, MAX_QUERIES
 from retrieval_app.serving.config import ServingConfig
@@ -61,13 +59,12 @@ def _read_facts(gallery: Gallery) -> dict[str, Any]:
 
 def _list_columns(gallery: Gallery) -> list[str]:
     """The metadata as conditions name it, what most images have first."""
-    path = versions_folder(gallery.path) / gallery.version / CATALOG_NAME
     query = (
         "SELECT j.key FROM images NOT INDEXED, json_each(images.metadata) AS j WHERE status = 'indexed' "
         "GROUP BY j.key ORDER BY count(*) DESC, j.key LIMIT ?"
     )
-    with opened(path, query="mode=ro&immutable=1") as connection:
-        return [write_column((name,)) for (name,) in connection.execute(query, (_MAX_COLUMNS,))]
+    with gallery.catalog() as catalog:
+        return [write_column((name,)) for (name,) in catalog.connection.execute(query, (_MAX_COLUMNS,))]
 
 
 def _describe_calibration(snapshot: Snapshot) -> dict[str, Any]:

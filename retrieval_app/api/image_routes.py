@@ -138,10 +138,7 @@ async def show_vector(request: Request, image_id: ImageId, _: Annotated[NoParame
 
 
 def _read_page(gallery: Gallery, where: Filter | None, *, page: ImagePage) -> dict[str, Any]:
-    ids = gallery.ids
-    if where is not None:
-        with gallery.catalog() as catalog:
-            ids = catalog.matching_ids(where)
+    ids = gallery.ids if where is None else gallery.matching_ids(where)
     start = int(np.searchsorted(ids, page.after, side="right"))
     wanted = ids[start : start + page.limit].tolist()
     more = start + page.limit < len(ids)

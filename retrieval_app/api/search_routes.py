@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import Iterable
+from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
@@ -11,7 +14,7 @@ from fastapi import APIRouter, Query, Request, Response
 from index.images import printable_path, valid_text
 from retrieval_app.api.answers import IMAGE_BODY, send_json
 from retrieval_app.api.conditions import read_condition
-from retrieval_app.api.errors import BODY_ERRORS, describe_errors
+from retrieval_app.api.errors import BODY_ERRORS, ApiError, describe_errors
 from retrieval_app.api.schemas import (
     BatchRequest,
     BatchResponse,
@@ -34,6 +37,8 @@ from retrieval_app.serving.photos import Crop
 from retrieval_app.serving.query import QueryPart, RankedHit, Ranking, SearchQuery
 
 router = APIRouter(prefix="/v1", tags=["search"])
+MAX_CROPS = 64
+DESCRIBED_AT_ONCE = 200  # hits, which take a millisecond
 _FROM_CATALOGUE = frozenset(("label", "path", "source", "metadata"))
 
 
@@ -58,8 +63,15 @@ async def search(request: Request, body: SearchRequest, _: Annotated[NoParameter
 async def search_batch(request: Request, body: BatchRequest, _: Annotated[NoParameters, Query()]) -> Response:
     """The answers in the order of the searches, all from the same version of the gallery."""
     engine: Engine = request.app.state.engine
+    crops = sum(getattr(part, "crop", None) is not None for one in body.searches for part in one.queries)
+    if crops > MAX_CROPS:
+        message = f"{crops} crops in one batch; at most {MAX_CROPS} are embedded for one request"
+        raise ApiError(message, status=422, code="invalid", field="searches")
     snapshot = engine.snapshot()
-    return send_json({"results": [await _search(engine, snapshot, one) for one in body.searches]})
+    results = await asyncio.gather(*(_search(engine, snapshot, one) for one in body.searches))
+    if sum(len(found["hits"]) for found in results) > DESCRIBED_AT_ONCE:
+        return await engine.run(send_json, {"results": results})
+    return send_json({"results": results})
 
 
 @router.post(
@@ -86,7 +98,7 @@ async def search_by_image(request: Request, parameters: Annotated[ImageSearch, Q
         describe=bool(_FROM_CATALOGUE.intersection(include)),
     )
     ranking = await engine.search(snapshot, query)
-    return send_json(describe_ranking(snapshot, ranking, include=include, started=started))
+    return send_json(await _describe(engine, snapshot, ranking, include=include, started=started))
 
 
 @router.post(
@@ -152,7 +164,7 @@ async def _search(engine: Engine, snapshot: Snapshot, body: SearchRequest) -> di
         describe=bool(_FROM_CATALOGUE.intersection(body.include)),
     )
     ranking = await engine.search(snapshot, query)
-    return describe_ranking(snapshot, ranking, include=body.include, started=started)
+    return await _describe(engine, snapshot, ranking, include=body.include, started=started)
 
 
 def _read_part(part: MemberQuery | PhotoQuery | VectorQuery) -> QueryPart:
@@ -164,33 +176,52 @@ def _read_part(part: MemberQuery | PhotoQuery | VectorQuery) -> QueryPart:
     return QueryPart(image_id=part.image_id, weight=part.weight, crop=crop)
 
 
+async def _describe(
+    engine: Engine, snapshot: Snapshot, ranking: Ranking, *, include: list[Any], started: float
+) -> dict[str, Any]:
+    """The answer to a search; a long one is put together in a thread, for others wait for this one."""
+    describe = partial(describe_ranking, snapshot, ranking, include=include, started=started)
+    return await engine.run(describe) if len(ranking.hits) > DESCRIBED_AT_ONCE else describe()
+
+
 def describe_ranking(
     snapshot: Snapshot, ranking: Ranking, *, include: list[Any], started: float
 ) -> dict[str, Any]:
     """The answer to a search as the schema `SearchResponse` has it."""
-    calibration = snapshot.insights.get("calibration").value if "band" in include else None
-    fields = _FROM_CATALOGUE.intersection(include)
-    hits = []
-    for hit in ranking.hits:
-        entry = _describe_hit(hit)
-        if fields:
-            row = ranking.rows[hit.id]
-            values = {
-                "label": row.label,
-                "path": valid_text(row.path),
-                "source": snapshot.gallery.roots[row.source],
-                "metadata": row.metadata if "metadata" in fields else None,
-            }
-            entry.update((name, values[name]) for name in fields)
-        if "band" in include:
-            entry["band"] = None if calibration is None else calibration.band(hit.score).to_json()
-        hits.append(entry)
+    hits = [_describe_hit(hit) for hit in ranking.hits]
+    for name, values in _list_fields(snapshot, ranking, include).items():
+        for hit, value in zip(hits, values, strict=True):
+            hit[name] = value
     return {
         "version": snapshot.version,
         "took_ms": round((time.perf_counter() - started) * 1000, 3),
         "hits": hits,
         "next_offset": ranking.next_offset,
     }
+
+
+def _list_fields(snapshot: Snapshot, ranking: Ranking, include: list[Any]) -> dict[str, Iterable[Any]]:
+    """What is wanted of each hit besides its id, by name."""
+    fields: dict[str, Iterable[Any]] = {}
+    if _FROM_CATALOGUE.intersection(include):
+        rows = [ranking.rows[hit.id] for hit in ranking.hits]
+        roots = snapshot.gallery.roots
+        listed: dict[str, Iterable[Any]] = {
+            "label": (row.label for row in rows),
+            "path": (valid_text(row.path) for row in rows),
+            "source": (roots[row.source] for row in rows),
+            "metadata": (row.metadata for row in rows),
+        }
+        fields = {name: listed[name] for name in listed if name in include}
+    if "band" in include:
+        calibration = snapshot.insights.get("calibration").value
+        scores = np.array([hit.score for hit in ranking.hits])
+        fields["band"] = (
+            [None] * len(ranking.hits)
+            if calibration is None
+            else [band.to_json() for band in calibration.bands(scores)]
+        )
+    return fields
 
 
 def _describe_hit(hit: RankedHit) -> dict[str, Any]:

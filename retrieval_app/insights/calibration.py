@@ -49,19 +49,28 @@ class Calibration:
     points: tuple[tuple[float, float, float, float], ...]
     asked: int
     _scores: npt.NDArray[np.float64] = field(init=False, repr=False, compare=False)
+    _bands: tuple[Band, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_scores", np.array([point[0] for point in self.points]))
+        object.__setattr__(self, "_bands", tuple(_name_band(*point[1:]) for point in self.points))
 
     def band(self, score: float) -> Band:
         """What a score says; below all that were seen, what the lowest of them says."""
-        place = max(0, int(np.searchsorted(self._scores, score, side="right")) - 1)
-        _, share, low, high = self.points[place]
-        return Band(share, low, high, next((name for name, least in _NAMES if share >= least), _LOWEST_NAME))
+        return self.bands(np.array([score]))[0]
+
+    def bands(self, scores: npt.NDArray[np.floating[Any]]) -> list[Band]:
+        """What each of (n,) scores says."""
+        places = np.maximum(np.searchsorted(self._scores, scores, side="right") - 1, 0)
+        return [self._bands[place] for place in places.tolist()]
 
     def to_json(self) -> dict[str, Any]:
         """The points, and how many members asked."""
         return {"points": [list(point) for point in self.points], "asked": self.asked}
+
+
+def _name_band(share: float, low: float, high: float) -> Band:
+    return Band(share, low, high, next((name for name, least in _NAMES if share >= least), _LOWEST_NAME))
 
 
 def calibrate(gallery: Gallery, *, seed: int = 0) -> Calibration | None:

@@ -7,17 +7,14 @@ import re
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
-from index.catalog import opened
 from index.filter_columns import check_columns
 from index.filters import Filter, write_column
 from index.gallery import Gallery
 from index.images import valid_text
-from index.versions import CATALOG_NAME, versions_folder
 
 MOST_SHOWN = 50  # values of a facet
 MOST_VALUES = 200  # of metadata that is a facet
@@ -75,10 +72,11 @@ def count_facets(gallery: Gallery, where: Filter | None) -> Facets:
     and every count 0.7 s, and without metadata a count takes 0.2 s (one core of a small machine).
 
     Raises:
-        InputError: the filter names metadata that no image has.
+        InputError: the filter names metadata that no image has, or it takes too long.
         GalleryError: the catalogue is damaged.
     """
-    with _catalog(gallery) as connection:
+    with gallery.catalog(limited=True) as catalog:
+        connection = catalog.connection
         if gallery not in _columns_of:
             _columns_of[gallery] = _find_columns(connection)
         columns, kept = _columns_of[gallery], "status = 'indexed'"
@@ -95,11 +93,6 @@ def count_facets(gallery: Gallery, where: Filter | None) -> Facets:
             *_count_columns(connection, kept, columns=columns),
         ]
     return Facets(total, tuple(facet for facet in facets if facet.values))
-
-
-def _catalog(gallery: Gallery) -> AbstractContextManager[sqlite3.Connection]:
-    path = versions_folder(gallery.path) / gallery.version / CATALOG_NAME
-    return opened(path, query="mode=ro&immutable=1")
 
 
 def _count_labels(connection: sqlite3.Connection, kept: str) -> Facet:

@@ -113,7 +113,8 @@ class Workers:
                 lane.waiting.clear()
             self._changed.notify_all()
         for one in waiting:
-            one.future.set_exception(BusyError("the server is shutting down"))
+            if one.future.set_running_or_notify_cancel():  # else nobody waits for it any more
+                one.future.set_exception(BusyError("the server is shutting down"))
         for thread in self._threads:
             thread.join(timeout_s)
 

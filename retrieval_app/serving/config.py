@@ -23,6 +23,7 @@ class ServingConfig:
         batch_searches: searches answered at once.
         batch_wait_ms: how long a batch waits for more, where requests have lately come that close together.
         request_s: seconds after which a request is given up.
+        filter_s: seconds that a condition may take to be looked up.
         upload_s: seconds a body may take to arrive.
         max_upload_bytes: of one photo.
         max_upload_pixels: of one photo; a small file can hold many.
@@ -41,6 +42,7 @@ class ServingConfig:
     batch_searches: int = 64
     batch_wait_ms: float = 2.0
     request_s: float = 30.0
+    filter_s: float = 10.0
     upload_s: float = 60.0
     max_upload_bytes: int = 20 * MEBIBYTE
     max_upload_pixels: int = 60_000_000

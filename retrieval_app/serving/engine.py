@@ -66,7 +66,7 @@ class Engine:
             GalleryError: it cannot be opened.
         """
         self.config = config = config or ServingConfig()
-        self.live = LiveGallery(gallery_path, audit=audit)
+        self.live = LiveGallery(gallery_path, audit=audit, filter_s=config.filter_s)
         wait_s = config.batch_wait_ms / 1000
         self.searches_lane: Lane[SearchTask, Ranking] = Lane(
             "searches", answer_searches, lambda task: task.key,
@@ -206,6 +206,10 @@ class Engine:
             BusyError: too much waits, or it took too long.
         """
         check_query(query, max_results=self.config.max_results)
+        if query.where is not None and not snapshot.gallery.remembers(query.where):
+            await self.run(
+                snapshot.gallery.keep, query.where
+            )  # may take long, and is not to hold up other searches
         vectors = [await self._find_vector(snapshot, part) for part in query.parts]
         keepers = _find_keepers(snapshot) if query.group_copies else None
         task = SearchTask(snapshot, query, tuple(vectors), keepers)
@@ -248,7 +252,7 @@ class Engine:
     ) -> Vectors:
         """The unit vector of a part of a picture; the last ones are remembered, for the next pages of results."""
         gallery = snapshot.gallery
-        key = (gallery.embedder.sha256, crop, photo.token if photo else (gallery.version, image_id))
+        key = (gallery.embedder.sha256, crop, photo.token if photo else (gallery.digest, image_id))
         vector = self._crops.get(key)
         if vector is None:
             preprocess = gallery.embedder.contract.preprocess

@@ -45,17 +45,19 @@ class LiveGallery:
         swaps: versions that took the place of another.
     """
 
-    def __init__(self, path: Path, *, audit: Path | None = None) -> None:
+    def __init__(self, path: Path, *, audit: Path | None = None, filter_s: float | None = None) -> None:
         """Open the current version; the doubts of an `audit` folder take the place of the gallery's own.
+
+        `filter_s` are the seconds that a filter may take.
 
         Raises:
             GalleryError: it cannot be opened.
         """
-        self.path, self._audit = path, audit
+        self.path, self._audit, self._filter_s = path, audit, filter_s
         self.problem: str | None = None
         self.swaps = 0
         self._current = self._open()
-        self._seen = self._current.version
+        self._seen = self._current.gallery.digest
         self._refreshing = threading.Lock()
         self._stop = threading.Event()
         self._watcher: threading.Thread | None = None
@@ -84,11 +86,11 @@ class LiveGallery:
         """
         with self._refreshing:
             try:
-                name = find_version(self.path).name
-                if name == self._seen and self.problem is None:
+                digest = find_version(self.path).manifest_sha256
+                if digest == self._seen and self.problem is None:
                     return False
-                if name == self._current.version:
-                    self._seen, self.problem = name, None
+                if digest == self._current.gallery.digest:
+                    self._seen, self.problem = digest, None
                     return False
                 snapshot = self._open(before=self._current)
             except (RetrievalError, OSError) as error:
@@ -97,7 +99,7 @@ class LiveGallery:
                 self.problem = str(error)
                 return False
             before, self._current = self._current, snapshot
-            self._seen, self.problem = snapshot.version, None
+            self._seen, self.problem = snapshot.gallery.digest, None
             self.swaps += 1
         before.insights.close()
         logger.info("serving version %s", snapshot.version)
@@ -117,7 +119,7 @@ class LiveGallery:
     def _open(self, *, before: Snapshot | None = None) -> Snapshot:
         """The current version, tried once: its first request is as fast as the others, and damage shows now."""
         embedder = None if before is None else before.gallery.embedder
-        gallery = Gallery.open(self.path, embedder=embedder)
+        gallery = Gallery.open(self.path, embedder=embedder, filter_s=self._filter_s)
         if gallery.count:
             gallery.search(gallery.vector(int(gallery.ids[0])), k=1)
             contract = gallery.embedder.contract

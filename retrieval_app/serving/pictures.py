@@ -26,7 +26,7 @@ class Pictures:
 
     def find_thumbnail(self, gallery: Gallery, image_id: int, *, side: int) -> bytes | None:
         """A thumbnail if it is kept."""
-        return self._kept.get((gallery.version, image_id, choose_side(side)))
+        return self._kept.get((gallery.digest, image_id, choose_side(side)))
 
     def thumbnail(self, gallery: Gallery, image_id: int, *, side: int) -> bytes:
         """A WebP of an image, at most the first of `SIDES` that is not below `side` long.
@@ -35,7 +35,7 @@ class Pictures:
             InputError: no such image, or its file is gone.
             ImageError: its file is no longer a readable image.
         """
-        key = (gallery.version, image_id, choose_side(side))
+        key = (gallery.digest, image_id, choose_side(side))
         data = self._kept.get(key)
         if data is None:
             data = encode_picture(gallery, image_id, side=key[2])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from index.catalog import Catalog, CatalogRow, read_catalog
 from index.catalog_schema import MIGRATIONS, migrate, read_version
 from index.catalog_writer import CatalogWriter, Outcome, write_catalog
-from index.errors import GalleryError, ImageError
+from index.errors import GalleryError, ImageError, InputError
 from index.items import FoundItem, Place
 from index.labels import folder_label
 from index.sources import Source
@@ -310,3 +310,14 @@ def test_the_documented_columns_are_there_for_other_tools(catalog: CatalogWriter
     place = "id source path archive starts_at size_bytes mtime_ns sha256 phash"
     outcome = "status reason detail keeper label metadata"
     assert names == [*place.split(), *outcome.split()]
+
+
+def test_a_statement_that_takes_too_long_is_ended_and_said_to_be(tmp_path: Path) -> None:
+    with write_catalog(tmp_path / "c.sqlite") as writer:
+        assert writer.count("indexed") == 0
+    slow = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < 1000000000) SELECT count(*) FROM n"
+    with (
+        pytest.raises(InputError, match="use fewer comparisons"),
+        read_catalog(tmp_path / "c.sqlite", limit_s=0.01) as catalog,
+    ):
+        catalog.connection.execute(slow).fetchone()

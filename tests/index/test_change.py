@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from index import scanning, settling
+from index.archive_members import read_place
 from index.build import add_to_gallery, build_gallery, remove_from_gallery, update_gallery
 from index.errors import GalleryError, InputError
 from index.gallery import Gallery
@@ -116,7 +117,7 @@ def test_an_archive_of_unchanged_time_is_not_read_again(
     assert (report.new_images, report.indexed) == (1, 16)
     gallery = Gallery.open(tmp_path / "g")
     for row in rows(tmp_path / "g"):
-        assert gallery.read_image_bytes(row.id) == (image_folder / row.path.removeprefix("0.tar/")).read_bytes()
+        assert read_place(gallery.place(row.id)) == (image_folder / row.path.removeprefix("0.tar/")).read_bytes()
 
 
 def test_an_archive_replaced_by_a_folder_of_its_name_is_read_as_one(

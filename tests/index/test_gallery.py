@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from index.archive_members import read_place
 from index.build import build_gallery
 from index.errors import GalleryError, GalleryMismatchError, InputError
 from index.exact import search as exact_search
@@ -120,7 +121,7 @@ def test_a_member_finds_itself_first(built: Path) -> None:
     labelled = [image for image in gallery.sample(1000, seed=0) if image.label]
     assert len(labelled) == 15
     for image in labelled:
-        pixels = gallery.embedder.preprocess(gallery.read_image_bytes(image.id), name=image.path)
+        pixels = gallery.embedder.preprocess(read_place(gallery.place(image.id)), name=image.path)
         best = gallery.search(gallery.embedder.embed_batch(pixels[None])[0], k=3)[0]
         assert (best.id, best.path, best.label, best.rank) == (image.id, image.path, image.label, 1)
         assert best.score == pytest.approx(1, abs=1e-5)
@@ -169,7 +170,7 @@ def test_a_query_of_the_wrong_kind_is_refused(built: Path) -> None:
 def test_unknown_ids_are_refused(built: Path) -> None:
     gallery = Gallery.open(built)
     for unknown in (0, -1, 10**6):
-        for ask in (gallery.image, gallery.vector, gallery.read_image_bytes):
+        for ask in (gallery.image, gallery.vector, gallery.place):
             with pytest.raises(InputError, match=f"no image {unknown} in gallery"):
                 ask(unknown)
 
@@ -181,7 +182,7 @@ def test_a_source_image_that_is_gone_is_named(tmp_path: Path, tiny_model: Path) 
     image = gallery.sample(1, seed=0)[0]
     (images / image.path).unlink()
     with pytest.raises(InputError, match=f"{image.path}: the image is no longer .*images"):
-        gallery.read_image_bytes(image.id)
+        read_place(gallery.place(image.id))
 
 
 def test_a_sample_has_different_members_and_repeats_with_its_seed(built: Path) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from index.archive_members import read_place
 from index.build import add_to_gallery, remove_from_gallery
 from index.errors import RetrievalError
 from index.gallery import Gallery
@@ -61,7 +62,7 @@ def answer(gallery: Path) -> list[object]:
     """Everything that a reader asks of a gallery."""
     opened = Gallery.open(gallery)
     vector = opened.vector(int(opened.ids[2]))
-    pixels = opened.embedder.preprocess(opened.read_image_bytes(int(opened.ids[2])), name="image")
+    pixels = opened.embedder.preprocess(read_place(opened.place(int(opened.ids[2]))), name="image")
     embedded = opened.embedder.embed_batch(pixels[None])
     hits = opened.search(vector, k=5)
     return [opened.manifest.to_json(), hits, embedded.tobytes(), opened.labelled_vectors()[0].tobytes()]

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from index.archive_members import read_place
 from index.catalog import CatalogRow, read_catalog
 from index.gallery import Gallery
 from index.images import REASONS
@@ -146,7 +147,7 @@ def test_hits_with_hostile_names_are_found_and_can_be_written_as_json(hostile: H
     for hit in hits:
         json.dumps(hit.to_json(), ensure_ascii=False).encode("utf-8")
         if os.fsencode(hit.path) != b"secret.png":
-            assert gallery.read_image_bytes(hit.id)
+            assert read_place(gallery.place(hit.id))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,10 @@ const SHOWN_AT_FIRST = 8;
 const OPEN_AT_FIRST = 3;
 const TITLES = {label: 'Label', folder: 'Folder', source: 'Source'};
 
-/** The facets. `changed()` tells that names of conditions became known. Has `element`, `update(state)`, `nameOf`. */
+/**
+ * The facets. `changed()` tells that names of conditions became known. Has `element`, `nameOf` and `update(state)`, false
+ * if there was no answer.
+ */
 export function makeFacets({changed}) {
   const element = make('section', {class: 'facets', 'aria-label': 'Narrow down'});
   const known = new Map(); // expression -> {facet, value}
@@ -29,7 +32,7 @@ export function makeFacets({changed}) {
   function nameOf(filter) {
     const read = readCondition(filter);
     return read
-      ? `${titleOf(read.facet)}: ${read.values.map(value => value || '(top folder)').join(' or ')}`
+      ? `${titleOf(read.facet)}: ${read.values.map(value => (value === '' ? '(top folder)' : value)).join(' or ')}`
       : filter;
   }
 
@@ -145,12 +148,13 @@ export function makeFacets({changed}) {
       try {
         drawn = await load(state);
       } catch (error) {
-        if (isAborted(error)) return;
+        if (isAborted(error)) return true;
         if (drawn === null) refill(element, make('p', {class: 'small soft'}, `No counts: ${error.message}`));
-        return;
+        return false;
       }
       draw(state, drawn);
       changed();
+      return true;
     },
   };
 }

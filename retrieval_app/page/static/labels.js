@@ -217,13 +217,20 @@ function drawList(body, described, first) {
     );
   function zoom(item) {
     list.setCurrent(item);
-    view.zoomed = enlarge(item, {
+    let seen = item; // the focus goes back to the row that it came from, which makes that the current one
+    const picture = enlarge(item, {
       act,
       onClose: () => {
         view.zoomed = null;
-        list.goTo(list.current);
+        list.goTo(seen);
       },
     });
+    view.zoomed = {
+      show(now) {
+        seen = now;
+        picture.show(now);
+      },
+    };
   }
   function act(name) {
     const item = list.current,

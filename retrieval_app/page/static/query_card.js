@@ -39,7 +39,7 @@ export function makeQueryCard({changed, add, open, labelled}) {
         make('ul', {class: 'query-parts', 'aria-label': 'All pictures of the query'}, parts.map(drawSmall)),
       makeDrop({title: 'Add a photo', small: true, sent: add}),
     );
-    look(part);
+    parts.forEach(look);
   }
 
   function drawLarge(part) {
@@ -108,7 +108,7 @@ export function makeQueryCard({changed, add, open, labelled}) {
     const words = `${less ? 'Less' : 'More'} like ${titleOf(part)}${part.crop ? ', a part of it' : ''}`;
     return make(
       'li',
-      {class: `query-part${less ? ' less' : ''}`},
+      {class: `query-part${less ? ' less' : ''}`, dataset: {part: key}},
       make(
         'button',
         {
@@ -146,7 +146,11 @@ export function makeQueryCard({changed, add, open, labelled}) {
     const known = await get(`images/${part.image}`).catch(() => null);
     if (!known) return;
     facts.set(part.image, {label: known.label, path: known.path});
-    if (chosen === partKey(part)) element.querySelector('.query-facts')?.replaceWith(drawFacts(part));
+    const key = partKey(part);
+    const now = parts.find(entry => partKey(entry) === key);
+    if (!now) return;
+    if (chosen === key) element.querySelector('.query-facts')?.replaceWith(drawFacts(now));
+    element.querySelector(`[data-part="${key}"]`)?.replaceWith(drawSmall(now));
     tellLabel();
   }
 

@@ -13,10 +13,12 @@ const REMEMBERED = 12;
 const AHEAD = '600px';
 const NO_TEXT = '\u00a0';
 
-/** The pane around a grid. `refused(message)` hears of conditions that the server does not take. */
+/** The pane around a grid. `refused(message)` hears of conditions that the server does not take, `retried()` of Retry. */
 export class ResultsPane {
   #grid;
   #refused;
+  #retried;
+  #edge;
   #results = null;
   #key = null;
   #running = null;
@@ -26,13 +28,14 @@ export class ResultsPane {
   #place = make('div', {class: 'results'});
   #more = button('Show more', {class: 'more', hidden: true}, () => this.#loadMore({focus: true}));
 
-  constructor(grid, {refused}) {
+  constructor(grid, {refused, retried}) {
     this.#grid = grid;
     this.#refused = refused;
+    this.#retried = retried;
     this.#legend.hidden = true;
     this.elements = [make('div', {class: 'status-row'}, this.#status, this.#legend), this.#place, this.#more];
     const seen = entries => entries.some(entry => entry.isIntersecting) && this.#loadMore();
-    new IntersectionObserver(seen, {rootMargin: AHEAD}).observe(this.#more);
+    this.#edge = new IntersectionObserver(seen, {rootMargin: AHEAD});
   }
 
   /** Keep the place that the page is scrolled to. */
@@ -88,6 +91,7 @@ export class ResultsPane {
       this.#grid.append(items);
       if (focus && items.length > 0) this.#grid.focus(items[0].id);
       this.#tell();
+      this.#watchEdge();
     } catch (error) {
       const action = {text: 'Retry', run: () => this.#loadMore()};
       if (!isAborted(error)) toast(error.message, {kind: 'bad', action});
@@ -96,6 +100,12 @@ export class ResultsPane {
       this.#more.textContent = 'Show more';
       if (results === this.#results) this.#settle();
     }
+  }
+
+  /** Hear of the end anew: an observer tells of changes only, and a short page may leave the end where it was. */
+  #watchEdge() {
+    this.#edge.unobserve(this.#more);
+    this.#edge.observe(this.#more);
   }
 
   #remember() {
@@ -128,6 +138,7 @@ export class ResultsPane {
     if (!this.#grid.element.isConnected) refill(this.#place, this.#grid.element);
     this.#grid.fill(items);
     this.#tell();
+    this.#watchEdge();
   }
 
   async #fail(error, state) {
@@ -138,7 +149,10 @@ export class ResultsPane {
     this.#place.removeAttribute('aria-busy');
     this.#legend.hidden = true;
     this.#status.textContent = NO_TEXT;
-    const retry = () => this.show(readState(), {again: true});
+    const retry = () => {
+      this.#retried();
+      this.show(readState(), {again: true});
+    };
     refill(this.#place, drawFailure(error, {state, lost, retry}));
   }
 

@@ -57,7 +57,10 @@ class SearchView {
       changed: ids => this.grid.mark({selected: ids}),
       search: searchImages,
     });
-    this.results = new ResultsPane(this.grid, {refused: message => this.box.say(message, true)});
+    this.results = new ResultsPane(this.grid, {
+      refused: message => this.box.say(message, true),
+      retried: () => this.countFacets(readState()),
+    });
     this.draw(panel);
     takeEverywhere({active: () => readState().view === 'search', sent: searchPhotos});
     registerSearchKeys(this);
@@ -102,11 +105,16 @@ class SearchView {
     this.startBox.element.hidden = !starting;
     if (starting) this.startBox.load();
     this.details.show(state.details);
-    const facetKey = JSON.stringify([filters, text]);
-    if (facetKey !== this.#facetKey) this.facets.update(state);
-    this.#facetKey = facetKey;
+    this.countFacets(state);
     if (this.results.show(state, {travelled})) this.selection.clear();
     this.grid.mark({open: state.details});
+  }
+
+  async countFacets(state) {
+    const key = JSON.stringify([state.filters, state.text]);
+    if (key === this.#facetKey) return;
+    this.#facetKey = key;
+    if (!(await this.facets.update(state)) && this.#facetKey === key) this.#facetKey = null; // the next change asks again
   }
 
   act(name, id, event) {

@@ -34,7 +34,7 @@ export function drawEmpty(state) {
 /** Those photos of a query that the server no longer keeps. */
 export async function findLostPhotos(parts) {
   const photos = parts.filter(part => part.photo !== undefined);
-  const answers = await Promise.all(photos.map(part => fetch(photoUrl(part.photo)).catch(() => null)));
+  const answers = await Promise.all(photos.map(part => fetch(photoUrl(part.photo), {cache: 'no-store'}).catch(() => null)));
   return photos.filter((_, number) => [404, 410].includes(answers[number]?.status));
 }
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 import pytest
 from PIL import Image
 
+from index.archive_members import read_place
 from index.errors import InputError, UnknownImageError
 from index.gallery import Gallery
 from index.images import decode_image, valid_text
@@ -18,7 +19,7 @@ from tests.retrieval_app.review.conftest import HOSTILE, UNDECODABLE, ids_by_pat
 
 
 def render_from(gallery: Gallery, image_id: int) -> bytes:
-    image = decode_image(gallery.read_image_bytes(image_id), name="picture", target_side=512)
+    image = decode_image(read_place(gallery.place(image_id)), name="picture", target_side=512)
     file = io.BytesIO()
     image.save(file, format="JPEG")
     return file.getvalue()

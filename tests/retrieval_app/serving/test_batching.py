@@ -149,3 +149,18 @@ def test_the_first_lane_goes_first() -> None:
         future.result(20)
     assert order == ["first", "second"]
     workers.close()
+
+
+def test_closing_resolves_what_waits_even_where_somebody_gave_up() -> None:
+    gate = _Gate()
+    lane = _lane(gate)
+    workers = Workers([lane], threads=1)
+    running = workers.submit(lane, 0, timeout_s=20)
+    assert gate.entered.wait(20)
+    given_up, waiting = (workers.submit(lane, task, timeout_s=20) for task in (2, 4))
+    assert given_up.cancel()
+    gate.open.set()
+    workers.close()
+    with pytest.raises(BusyError, match="shutting down"):
+        waiting.result(20)
+    assert running.result(20) == 0

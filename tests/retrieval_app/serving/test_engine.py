@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from index.archive_members import read_place
 from index.errors import ImageError, InputError, UnknownImageError
 from index.filters import parse_filter
 from index.gallery import Gallery
@@ -72,7 +73,7 @@ def test_pages_put_together_are_the_whole_list(engine: Engine, ids: Any) -> None
 
 def test_a_photo_of_the_gallery_finds_itself_first(engine: Engine, gallery: Gallery, ids: Any) -> None:
     image_id = ids["green/2.jpg"]
-    photo = _run(engine.keep_photo(gallery.read_image_bytes(image_id), name="mine.jpg"))
+    photo = _run(engine.keep_photo(read_place(gallery.place(image_id)), name="mine.jpg"))
     ranking = _search(engine, QueryPart(photo=photo.token), k=1)
     assert ranking.hits[0].id == image_id
     assert ranking.hits[0].score == pytest.approx(1, abs=1e-5)

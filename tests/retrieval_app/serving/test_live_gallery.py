@@ -7,7 +7,7 @@ import pytest
 
 from index.build import build_gallery, update_gallery
 from index.errors import GalleryError
-from index.versions import read_current, versions_folder
+from index.versions import find_version, read_current, versions_folder
 from retrieval_app.serving.live_gallery import LiveGallery
 from tests.conftest import draw_folder, draw_image
 
@@ -100,4 +100,21 @@ def test_the_watcher_finds_new_versions_by_itself(growing: Path) -> None:
             break
         live._stop.wait(0.02)
     assert live.current.version != version
+    live.close()
+
+
+def test_a_gallery_built_anew_in_the_same_place_is_another_one(growing: Path, tiny_model: Path) -> None:
+    live = LiveGallery(growing)
+    before = live.current
+    shutil.rmtree(growing)
+    for number, name in enumerate(("apple", "pear", "plum")):
+        (growing.parent / "others" / name).mkdir(parents=True)
+        for seed in range(5):
+            draw_image((60 * number, 200, 90), seed=seed).save(growing.parent / "others" / name / f"{seed}.png")
+    build_gallery(model_path=tiny_model, sources=[growing.parent / "others"], out=growing)
+    assert find_version(growing).name == before.version
+    with pytest.raises(GalleryError, match="replaced while it was open"):
+        before.gallery.image(1)
+    assert live.refresh() is True
+    assert live.current.gallery.image(1).label == "apple"
     live.close()
