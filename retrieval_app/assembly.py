@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from index.gallery import Gallery
 from retrieval_app.api.access import Access
 from retrieval_app.application import create_app
 from retrieval_app.review.jobs import Jobs
@@ -34,7 +33,7 @@ def assemble(options: ServeOptions) -> Iterator[FastAPI]:
         jobs = Jobs(
             engine.gallery_path,
             on_change=engine.live.refresh,
-            open_gallery=lambda: Gallery.open(engine.gallery_path),
+            open_gallery=lambda: engine.snapshot().gallery,
         )
         access = Access(token=options.token, loopback=options.is_loopback, writable=options.writable)
         engine.watch()

@@ -9,9 +9,10 @@ from index.filters import write_column
 from index.gallery import Gallery
 from index.images import valid_text
 from retrieval_app.api.access import Access
-from retrieval_app.api.schemas import MAX_EXPORTED, MAX_K, MAX_QUERIES
+from retrieval_app.api.schemas import MAX_EXPORTED, MAX_QUERIES
 from retrieval_app.serving.config import ServingConfig
 from retrieval_app.serving.live_gallery import Snapshot
+from retrieval_app.serving.query import MAX_K
 
 MAX_LABELS = 2000
 _MAX_COLUMNS = 100

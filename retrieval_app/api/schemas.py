@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag
 
+from retrieval_app.serving.query import MAX_K, MAX_OFFSET
+
 MAX_ID = 2**53 - 1  # what a number of JSON holds in every program
-MAX_K = 1000
-MAX_OFFSET = 9000
 MAX_QUERIES = 16
 MAX_SEARCHES = 64
 MAX_WEIGHT = 10.0
@@ -346,6 +346,9 @@ class SearchResponse(Answer):
     took_ms: float
     hits: list[SearchHit]
     next_offset: int | None = Field(description="the offset of the next page; null where this was the last")
+    grouped: bool | None = Field(
+        description="whether near-duplicates were folded; false while they are still looked for, null where not asked"
+    )
 
 
 class BatchResponse(Answer):

@@ -197,6 +197,7 @@ def describe_ranking(
         "took_ms": round((time.perf_counter() - started) * 1000, 3),
         "hits": hits,
         "next_offset": ranking.next_offset,
+        "grouped": ranking.grouped,
     }
 
 

@@ -28,9 +28,8 @@ class ServingConfig:
         max_upload_bytes: of one photo.
         max_upload_pixels: of one photo; a small file can hold many.
         bytes_arriving: of all bodies that are arriving or waiting at one time.
-        photos_kept: that can be asked with again, the most recently used ones.
+        photos_bytes: of the photos that can be asked with again, the most recently used ones.
         picture_cache_bytes: of thumbnails kept in memory.
-        max_results: the end of the longest list of results.
         poll_s: seconds between two looks for a new version of the gallery.
     """
 
@@ -47,9 +46,8 @@ class ServingConfig:
     max_upload_bytes: int = 20 * MEBIBYTE
     max_upload_pixels: int = 60_000_000
     bytes_arriving: int = 256 * MEBIBYTE
-    photos_kept: int = 256
+    photos_bytes: int = 64 * MEBIBYTE
     picture_cache_bytes: int = 64 * MEBIBYTE
-    max_results: int = 10_000
     poll_s: float = 1.0
 
     def __post_init__(self) -> None:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -22,6 +22,7 @@ from index.embedder import Vectors, unit_rows
 from index.errors import RetrievalError
 from index.images import printable_path
 from index.preprocess import Pixels
+from retrieval_app.insights.copies import CopyGroups
 from retrieval_app.serving.batching import Lane, Workers
 from retrieval_app.serving.config import ServingConfig
 from retrieval_app.serving.errors import BusyError, UnknownPhotoError
@@ -36,6 +37,7 @@ Arguments = ParamSpec("Arguments")
 Value = TypeVar("Value")
 _READERS = 4
 _CROPS_KEPT = 1024
+_COPIES_S = 2.0  # that a search waits for the groups of near-duplicates
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ class Engine:
         self._workers = Workers([self.searches_lane, self.photos_lane], threads=config.workers)
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="reader")
         self._reading, self._reading_lock = 0, threading.Lock()
-        self._photos: RecentlyUsed[str, Photo] = RecentlyUsed(config.photos_kept)
+        self._photos: RecentlyUsed[str, Photo] = RecentlyUsed(config.photos_bytes, size=_size_photo)
         self._crops: RecentlyUsed[tuple[object, ...], Vectors] = RecentlyUsed(_CROPS_KEPT)
         self._pictures = Pictures(capacity_bytes=config.picture_cache_bytes)
         self._arriving, self._arriving_lock = 0, threading.Lock()
@@ -205,15 +207,23 @@ class Engine:
             ImageError: a picture of which a part is asked for cannot be read.
             BusyError: too much waits, or it took too long.
         """
-        check_query(query, max_results=self.config.max_results)
+        check_query(query)
         if query.where is not None and not snapshot.gallery.remembers(query.where):
             await self.run(
                 snapshot.gallery.keep, query.where
             )  # may take long, and is not to hold up other searches
         vectors = [await self._find_vector(snapshot, part) for part in query.parts]
-        keepers = _find_keepers(snapshot) if query.group_copies else None
-        task = SearchTask(snapshot, query, tuple(vectors), keepers)
-        return await self._wait(self._workers.submit(self.searches_lane, task, timeout_s=self.config.request_s))
+        copies = await self._find_copies(snapshot) if query.group_copies else None
+        task = SearchTask(snapshot, query, tuple(vectors), copies)
+        ranking = await self._wait(self._workers.submit(self.searches_lane, task, timeout_s=self.config.request_s))
+        return replace(ranking, grouped=copies is not None) if query.group_copies else ranking
+
+    async def _find_copies(self, snapshot: Snapshot) -> CopyGroups | None:
+        """The groups of near-duplicates; None where finding them takes longer than a moment."""
+        copies = snapshot.insights.copies
+        if copies.state == "computing":
+            copies = await self.run(partial(snapshot.insights.wait, "copies", timeout=_COPIES_S))
+        return copies.value
 
     async def thumbnail(self, snapshot: Snapshot, image_id: int, *, side: int) -> bytes:
         """A WebP of one member, from re-encoded pixels.
@@ -291,7 +301,5 @@ def _embed_pictures(tasks: Sequence[_Embedding]) -> list[Vectors | Exception]:
     return answers
 
 
-def _find_keepers(snapshot: Snapshot) -> dict[int, int] | None:
-    """Which image every near-duplicate repeats, once that is computed."""
-    computed = snapshot.insights.get("copies")
-    return computed.value.keeper_of if computed.value is not None else None
+def _size_photo(photo: Photo) -> int:
+    return len(photo.picture) + photo.vector.nbytes

@@ -21,6 +21,7 @@ from retrieval_app.serving.errors import NotReadyError
 
 logger = logging.getLogger(__name__)
 CACHE_FOLDER = "insights"
+_CALIBRATION_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,4 +128,6 @@ class LiveGallery:
             gallery.embedder.embed_batch(np.zeros((1, side, side, 3), dtype=np.uint8))
         insights = Insights(gallery, cache=gallery.path / CACHE_FOLDER, audit=self._audit)
         insights.get("calibration")  # what every search wants
+        if before is not None:  # nobody waits for this version yet
+            insights.wait("calibration", timeout=_CALIBRATION_S)
         return Snapshot(gallery, insights)

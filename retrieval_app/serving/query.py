@@ -12,6 +12,8 @@ from index.errors import InputError
 from index.filters import Filter
 from retrieval_app.serving.photos import Crop
 
+MAX_K = 1000
+MAX_OFFSET = 9000
 _LEAST_NORM = 1e-6
 
 
@@ -71,10 +73,18 @@ class RankedHit:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """Results, best first; the offset of those that follow, None at the end; rows by id where they were wanted."""
+    """Results, best first.
+
+    Attributes:
+        hits: in their order.
+        next_offset: of those that follow; None at the end, and where `MAX_OFFSET` does not reach.
+        grouped: whether near-duplicates were put together; None where that was not asked for.
+        rows: of the catalogue by id, where they were wanted.
+    """
 
     hits: tuple[RankedHit, ...]
     next_offset: int | None
+    grouped: bool | None = None
     rows: dict[int, CatalogRow] = field(default_factory=dict)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -11,30 +11,39 @@ import numpy as np
 from index.embedder import Vectors
 from index.errors import InputError, RetrievalError
 from index.exact import Floats, Ids
+from retrieval_app.insights.copies import CopyGroups
 from retrieval_app.serving.live_gallery import Snapshot
-from retrieval_app.serving.query import RankedHit, Ranking, SearchQuery, combine_parts
+from retrieval_app.serving.query import MAX_K, MAX_OFFSET, RankedHit, Ranking, SearchQuery, combine_parts
 
 Ranked: TypeAlias = tuple[Floats, Ids]
-Keepers: TypeAlias = Mapping[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class SearchTask:
-    """A query with the vectors of its parts; None for those of the gallery's images, which are read when it is run."""
+    """A query with the vectors of its parts; None for those of the gallery's images, which are read when it is run.
+
+    `copies` are the groups that near-duplicates are put together by; None leaves every image by itself.
+    """
 
     snapshot: Snapshot
     query: SearchQuery
     vectors: tuple[Vectors | None, ...]
-    keepers: Keepers | None = None
+    copies: CopyGroups | None = None
 
     @property
     def key(self) -> tuple[object, ...]:
         """Equal where two may be answered with one search: about as many results of the same members."""
-        return id(self.snapshot), self.query.where, _count_wanted(self.query).bit_length()
+        return id(self.snapshot), self.query.where, self.wanted.bit_length()
 
+    @property
+    def excluded(self) -> frozenset[int]:
+        """Members that are no results."""
+        return self.query.exclude_ids | {part.image_id for part in self.query.parts if part.image_id is not None}
 
-def _count_wanted(query: SearchQuery) -> int:
-    return query.offset + query.k + 1 + len(query.exclude_ids) + len(query.parts)
+    @property
+    def wanted(self) -> int:
+        """Candidates that are enough where none of them is a near-duplicate: one more shows that there are more."""
+        return self.query.offset + self.query.k + 1 + len(self.query.exclude_ids) + len(self.query.parts)
 
 
 def answer_searches(tasks: Sequence[SearchTask]) -> list[Ranking | Exception]:
@@ -46,12 +55,13 @@ def answer_searches(tasks: Sequence[SearchTask]) -> list[Ranking | Exception]:
             vectors[number] = _find_vector(task)
         except RetrievalError as error:
             answers[number] = error
-    wanted = max((_count_wanted(task.query) for task in tasks), default=1)
+    most = max((task.wanted for task in tasks), default=1)
     if vectors:
         gallery, where = tasks[0].snapshot.gallery, tasks[0].query.where
-        ranked = gallery.rank_many(np.stack(list(vectors.values())), k=wanted, where=where)
-        for number, found in zip(vectors, ranked, strict=True):
-            answers[number] = _make_ranking(tasks[number], vectors[number], found, complete=len(found[1]) < wanted)
+        ranked = gallery.rank_many(np.stack(list(vectors.values())), k=most, where=where)
+        for (number, vector), (scores, ids) in zip(vectors.items(), ranked, strict=True):
+            own = tasks[number].wanted  # the company a query is in does not change its answer
+            answers[number] = _make_ranking(tasks[number], vector, (scores[:own], ids[:own]))
     _add_rows(tasks, answers)
     return [answer for answer in answers if answer is not None]
 
@@ -70,40 +80,47 @@ def _find_vector(task: SearchTask) -> Vectors:
     return combine_parts(vectors, [part.weight for part in task.query.parts])
 
 
-def _make_ranking(task: SearchTask, vector: Vectors, found: Ranked, *, complete: bool) -> Ranking:
-    """The results of a query from a list of candidates, which is made longer where near-duplicates used it up."""
-    query = task.query
-    excluded = query.exclude_ids | {part.image_id for part in query.parts if part.image_id is not None}
-    while True:
-        groups = _group(found, excluded=excluded, min_score=query.min_score, keepers=task.keepers)
-        ended = complete or (query.min_score is not None and _lowest(found) < query.min_score)
-        if ended or len(groups) > query.offset + query.k:
-            break
-        wanted = 2 * len(found[1])
-        found = task.snapshot.gallery.rank_many(vector[None], k=wanted, where=query.where)[0]
-        complete = len(found[1]) < wanted
+def _make_ranking(task: SearchTask, vector: Vectors, found: Ranked) -> Ranking:
+    """The results of a query from `task.wanted` candidates, or more where near-duplicates used these up."""
+    query, wanted = task.query, task.wanted
     end = query.offset + query.k
-    hits = tuple(
-        RankedHit(rank, group[0][0], group[0][1], tuple(group[1:]))
-        for rank, group in enumerate(groups[query.offset : end], start=query.offset + 1)
+    while True:
+        hits = _choose(task, found)
+        below = query.min_score is not None and len(found[1]) and found[0][-1] < query.min_score
+        if len(hits) > end or len(found[1]) < wanted or below:
+            break
+        wanted *= 2
+        found = task.snapshot.gallery.rank_many(vector[None], k=wanted, where=query.where)[0]
+    shown = tuple(
+        RankedHit(rank, image_id, score, _find_copies(task, vector, image_id))
+        for rank, (image_id, score) in enumerate(hits[query.offset : end], start=query.offset + 1)
     )
-    return Ranking(hits, end if len(groups) > end else None)
+    return Ranking(shown, end if end <= MAX_OFFSET and len(hits) > end else None)
 
 
-def _lowest(found: Ranked) -> float:
-    return float(found[0][-1]) if len(found[0]) else 1.0
-
-
-def _group(
-    found: Ranked, *, excluded: frozenset[int], min_score: float | None, keepers: Keepers | None
-) -> list[list[tuple[int, float]]]:
-    """(id, score) of the candidates that count, near-duplicates with the best of them."""
-    groups: dict[int, list[tuple[int, float]]] = {}
+def _choose(task: SearchTask, found: Ranked) -> list[tuple[int, float]]:
+    """(id, score) of the candidates that count, of near-duplicates the best alone."""
+    least, excluded = task.query.min_score, task.excluded
+    keepers = {} if task.copies is None else task.copies.keeper_of
+    chosen: dict[int, tuple[int, float]] = {}
     for image_id, score in zip(found[1].tolist(), found[0].tolist(), strict=True):
-        if image_id in excluded or (min_score is not None and score < min_score):
-            continue
-        groups.setdefault(keepers.get(image_id, image_id) if keepers else image_id, []).append((image_id, score))
-    return list(groups.values())
+        if image_id not in excluded and (least is None or score >= least):
+            chosen.setdefault(keepers.get(image_id, image_id), (image_id, score))
+    return list(chosen.values())
+
+
+def _find_copies(task: SearchTask, vector: Vectors, image_id: int) -> tuple[tuple[int, float], ...]:
+    """(id, score) of the other members that show the same picture and that the query would find, best first."""
+    group = None if task.copies is None else task.copies.find(image_id)
+    if group is None:
+        return ()
+    gallery, query = task.snapshot.gallery, task.query
+    ids = [image.id for image in group.images if image.indexed and image.id != image_id]
+    if query.where is not None:
+        ids = np.intersect1d(ids, gallery.matching_ids(query.where)).tolist()
+    scored = [(number, float(gallery.vector(number) @ vector)) for number in ids if number not in task.excluded]
+    least = -np.inf if query.min_score is None else query.min_score
+    return tuple(sorted(((n, score) for n, score in scored if score >= least), key=lambda one: (-one[1], one[0])))
 
 
 def _add_rows(tasks: Sequence[SearchTask], answers: Sequence[Ranking | Exception | None]) -> None:
@@ -121,7 +138,7 @@ def _add_rows(tasks: Sequence[SearchTask], answers: Sequence[Ranking | Exception
         ranking.rows.update((hit.id, rows[hit.id]) for hit in ranking.hits)
 
 
-def check_query(query: SearchQuery, *, max_results: int) -> None:
+def check_query(query: SearchQuery) -> None:
     """Refuse a query that no answer is given to.
 
     Raises:
@@ -129,7 +146,7 @@ def check_query(query: SearchQuery, *, max_results: int) -> None:
     """
     if not query.parts:
         raise InputError("a search needs at least one image, photo or vector")
-    if query.k < 1 or query.offset < 0 or query.offset + query.k > max_results:
+    if not (1 <= query.k <= MAX_K and 0 <= query.offset <= MAX_OFFSET):
         raise InputError(
-            f"k must be at least 1 and offset + k at most {max_results:,}, got {query.k} and {query.offset}"
+            f"k must be in 1..{MAX_K:,} and offset in 0..{MAX_OFFSET:,}, got {query.k} and {query.offset}"
         )

@@ -152,7 +152,7 @@ def test_parts_that_cancel_are_refused(engine: Engine, ids: Any) -> None:
         _search(engine, QueryPart(image_id=red), QueryPart(image_id=red, weight=-1.0))
 
 
-@pytest.mark.parametrize("options", [{"k": 0}, {"offset": -1}, {"k": 10_000, "offset": 1}])
+@pytest.mark.parametrize("options", [{"k": 0}, {"offset": -1}, {"k": 1001}, {"offset": 9001}])
 def test_a_list_of_no_sensible_length_is_refused(engine: Engine, ids: Any, options: dict[str, int]) -> None:
     with pytest.raises(InputError, match="k must"):
         _search(engine, QueryPart(image_id=ids["red/0.jpg"]), **options)
@@ -203,15 +203,15 @@ def test_a_photo_with_too_many_bytes_or_pixels_is_refused(small_gallery: Path) -
 
 
 def test_photos_are_forgotten_when_others_come(small_gallery: Path) -> None:
-    engine = Engine(small_gallery, config=ServingConfig(threads=1, photos_kept=2))
+    engine = Engine(small_gallery, config=ServingConfig(threads=1, photos_bytes=9000))  # one takes about 3 kB
     try:
         tokens = [
-            _run(engine.keep_photo(_encode(draw_image((9, 9, 200), seed=n)), name="p")).token for n in range(3)
+            _run(engine.keep_photo(_encode(draw_image((9, 9, 200), seed=n)), name="p")).token for n in range(9)
         ]
         with pytest.raises(UnknownPhotoError):
             engine.photo(tokens[0])
-        assert engine.photo(tokens[2]).token == tokens[2]
-        assert engine.photos_kept == 2
+        assert engine.photo(tokens[-1]).token == tokens[-1]
+        assert 1 <= engine.photos_kept < len(tokens)
     finally:
         engine.close()
 

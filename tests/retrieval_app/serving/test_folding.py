@@ -1,0 +1,105 @@
+"""Near-duplicates in results: which image stands for them, and which are named under it."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from index.build import build_gallery
+from index.filters import parse_filter
+from retrieval_app.serving.config import ServingConfig
+from retrieval_app.serving.engine import Engine
+from retrieval_app.serving.query import QueryPart, Ranking, SearchQuery
+from tests.conftest import draw_folder
+
+COPIES = 4
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Iterator[Engine]:
+    """Fifteen images, of one of which there are four copies in two folders."""
+    folder = tmp_path_factory.mktemp("folding")
+    images = draw_folder(folder / "images")
+    (images / "copies").mkdir()
+    for number in range(COPIES):
+        shutil.copy(images / "red" / "0.jpg", images / ("copies" if number % 2 else "red") / f"copy{number}.jpg")
+    build_gallery(model_path=tiny_model, sources=[images], out=folder / "gallery")
+    opened = Engine(folder / "gallery", config=ServingConfig(threads=1))
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="module")
+def ids(engine: Engine) -> dict[str, int]:
+    gallery = engine.snapshot().gallery
+    return {image.path: image.id for image in gallery.sample(gallery.count, seed=0)}
+
+
+def _search(engine: Engine, image_id: int, **options: Any) -> Ranking:
+    query = SearchQuery((QueryPart(image_id=image_id),), group_copies=True, **options)
+    ranking: Ranking = asyncio.run(engine.search(engine.snapshot(), query))
+    return ranking
+
+
+def _paths(ids: dict[str, int], found: Any) -> set[str]:
+    names = {number: path for path, number in ids.items()}
+    return {names[number] for number, _ in found}
+
+
+def test_copies_stand_under_one_of_them_and_all_are_named(engine: Engine, ids: dict[str, int]) -> None:
+    ranking = _search(engine, ids["red/1.png"], k=15)
+    assert ranking.grouped is True
+    folded = [hit for hit in ranking.hits if hit.copies]
+    assert len(folded) == 1
+    same = {"red/0.jpg", "red/copy0.jpg", "red/copy2.jpg", "copies/copy1.jpg", "copies/copy3.jpg"}
+    assert _paths(ids, [*folded[0].copies, (folded[0].id, 1)]) == same
+    assert len(ranking.hits) == len(ids) - 1 - COPIES
+
+
+def test_pages_hold_every_image_once_and_the_first_names_all_copies(engine: Engine, ids: dict[str, int]) -> None:
+    seen, offset, ranks = list[int](), 0, list[int]()
+    while offset is not None:
+        page = _search(engine, ids["red/1.png"], k=1, offset=offset)
+        for hit in page.hits:
+            ranks.append(hit.rank)
+            seen += [hit.id, *(number for number, _ in hit.copies)]
+        offset = page.next_offset
+    assert sorted(seen) == sorted(set(ids.values()) - {ids["red/1.png"]})
+    assert ranks == list(range(1, len(ranks) + 1))
+
+
+def test_copies_keep_to_the_filter_the_threshold_and_what_is_left_out(engine: Engine, ids: dict[str, int]) -> None:
+    left_out = frozenset([ids["red/copy2.jpg"]])
+    ranking = _search(engine, ids["red/1.png"], k=15, where=parse_filter("label = 'red'"), exclude_ids=left_out)
+    folded = next(hit for hit in ranking.hits if hit.copies)
+    assert _paths(ids, [*folded.copies, (folded.id, 1)]) == {"red/0.jpg", "red/copy0.jpg"}
+    above = _search(engine, ids["red/1.png"], k=15, min_score=folded.score + 1e-4)
+    assert not {ids["red/0.jpg"], ids["red/copy0.jpg"]} & {hit.id for hit in above.hits}
+
+
+def test_a_copy_of_the_query_is_found_and_the_query_is_not_among_its_copies(
+    engine: Engine, ids: dict[str, int]
+) -> None:
+    first = _search(engine, ids["red/0.jpg"], k=3).hits[0]
+    assert first.score == pytest.approx(1, abs=1e-5)
+    assert ids["red/0.jpg"] not in (first.id, *(number for number, _ in first.copies))
+    assert 1 + len(first.copies) == COPIES
+
+
+def test_the_company_of_other_queries_changes_no_answer(engine: Engine, ids: dict[str, int]) -> None:
+    async def ask() -> list[Ranking]:
+        snapshot = engine.snapshot()
+        queries = [
+            SearchQuery((QueryPart(image_id=ids["red/1.png"]),), k=k, offset=offset, group_copies=True)
+            for k, offset in ((2, 0), (3, 0), (2, 1), (3, 1), (2, 2))
+        ]
+        return await asyncio.gather(*(engine.search(snapshot, query) for query in queries))
+
+    together = asyncio.run(ask())
+    alone = [_search(engine, ids["red/1.png"], k=k, offset=o) for k, o in ((2, 0), (3, 0), (2, 1), (3, 1), (2, 2))]
+    assert together == alone
