@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import math
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -26,8 +28,10 @@ _MAX_TOGETHER = 1000
 _MAX_WAITING = 1000
 _MAX_KEPT = 1000
 _MAX_REMOVED = 10_000
+_GRACE_S = 5.0  # that a running job may still take when the server stops
 _STOPPED = "the server was stopped before its turn; do it again"
 _STOPPED_ADDING = "the server was stopped before its turn; the image is kept and is added at the next start"
+_STOPPED_RUNNING = "the server was stopped while it ran; what it has embedded is kept, do it again"
 
 
 class Jobs:
@@ -58,6 +62,7 @@ class Jobs:
         self._list: JobList[Work] = JobList(max_waiting=_MAX_WAITING, max_kept=_MAX_KEPT)
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="gallery-writer")
         self._closed = False
+        self._end_at = math.inf
 
     def add(self, data: bytes, *, name: str, label: str | None = None) -> Job:
         """Keep an image's bytes, then add it; when this is answered, a kill loses nothing (see `resume`).
@@ -133,8 +138,9 @@ class Jobs:
         return self._list.get(job_id)
 
     def close(self) -> None:
-        """Wait for the running job, and let those that wait fail; may be called twice."""
+        """Let the running job end within a few seconds or fail, and those that wait fail; may be called twice."""
         self._closed = True
+        self._end_at = min(self._end_at, time.monotonic() + _GRACE_S)
         self._drop_waiting()
         self._writer.shutdown(wait=True)
 
@@ -172,10 +178,14 @@ class Jobs:
     def _run(self, batch: list[tuple[Job, Work]], *, is_last_try: bool) -> bool:
         """Do jobs of one kind at once; False where nothing was done because of what one of them asks for."""
         jobs = [job for job, _ in batch]
+
+        def tell(words: str) -> None:
+            if time.monotonic() > self._end_at:
+                raise _StoppedError(_STOPPED_ADDING if jobs[0].kind == ADD else _STOPPED_RUNNING)
+            self._list.tell(jobs, words)
+
         try:
-            outcomes = self._changes.run(
-                jobs[0].kind, [work for _, work in batch], tell=lambda words: self._list.tell(jobs, words)
-            )
+            outcomes = self._changes.run(jobs[0].kind, [work for _, work in batch], tell=tell)
         except RetrievalError as error:
             if isinstance(error, InputError) and not is_last_try:
                 return False
@@ -187,3 +197,7 @@ class Jobs:
             else:
                 self._list.finish(job, message=outcome.message, result=outcome.result)
         return True
+
+
+class _StoppedError(RetrievalError):
+    """The server ends before the job."""

@@ -1,7 +1,8 @@
-"""The serving engine: photos to vectors, queries to rankings, ids to pictures, within one budget of threads.
+"""The serving engine: photos to vectors, queries to rankings, ids to pictures, within a budget of threads.
 
 Photos and searches are answered in batches by as many threads as there are cores, each running the model and the
-index on one core; whatever else has to be read goes through a small pool. All waiting is bounded.
+index on one core. Whatever else has to be read, pictures of the gallery among it, goes through a small pool beside
+them. All waiting is bounded.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ from retrieval_app.serving.config import ServingConfig
 from retrieval_app.serving.errors import BusyError, UnknownPhotoError
 from retrieval_app.serving.live_gallery import LiveGallery, Snapshot
 from retrieval_app.serving.photos import Crop, Photo, crop_pixels, make_photo, read_pixels, refuse_vector
-from retrieval_app.serving.pictures import Pictures, encode_picture, read_original
+from retrieval_app.serving.pictures import PICTURE_SIDE, Pictures, choose_side, read_original
 from retrieval_app.serving.query import QueryPart, Ranking, SearchQuery, normalise
 from retrieval_app.serving.recent import RecentlyUsed
 from retrieval_app.serving.searching import SearchTask, answer_searches, check_query
 
 Arguments = ParamSpec("Arguments")
 Value = TypeVar("Value")
-_READERS = 4
+_READERS = 4  # of which most wait for files and SQLite
 _CROPS_KEPT = 1024
 _COPIES_S = 2.0  # that a search waits for the groups of near-duplicates
 
@@ -233,14 +234,17 @@ class Engine:
             ImageError: its file is no longer a readable image.
             BusyError: too many pictures wait, or it took too long.
         """
-        kept = self._pictures.find_thumbnail(snapshot.gallery, image_id, side=side)
-        if kept is not None:
-            return kept
-        return await self.run(self._pictures.thumbnail, snapshot.gallery, image_id, side=side)
+        return await self._picture(snapshot, image_id, side=choose_side(side))
 
     async def picture(self, snapshot: Snapshot, image_id: int) -> bytes:
         """A large WebP of one member, from re-encoded pixels; errors as `thumbnail`."""
-        return await self.run(encode_picture, snapshot.gallery, image_id)
+        return await self._picture(snapshot, image_id, side=PICTURE_SIDE)
+
+    async def _picture(self, snapshot: Snapshot, image_id: int, *, side: int) -> bytes:
+        kept = self._pictures.find(snapshot.gallery, image_id, side=side)
+        if kept is not None:
+            return kept
+        return await self.run(self._pictures.make, snapshot.gallery, image_id, side=side)
 
     async def _find_vector(self, snapshot: Snapshot, part: QueryPart) -> Vectors | None:
         """The unit vector of a part of a query; None where it is read with the search."""

@@ -10,9 +10,10 @@ from PIL import Image
 
 from index.embedder import Vectors
 from index.errors import ImageError, InputError
-from index.images import decode_image, printable_path
+from index.images import printable_path
 from index.preprocess import Pixels, PreprocessConfig, preprocess_image
 from retrieval_app.serving.config import ServingConfig
+from retrieval_app.serving.pictures import decode_in_turn
 
 KEPT_SIDE = 1024  # pixels, enough for a crop of a quarter at the usual model inputs
 _JPEG_QUALITY = 92
@@ -104,7 +105,7 @@ def read_pixels(data: bytes, *, name: str, preprocess: PreprocessConfig, config:
         InputError: it has too many bytes.
     """
     check_upload(data, name=name, config=config)
-    image = decode_image(data, name=name, target_side=preprocess.resize, max_pixels=config.max_upload_pixels)
+    image = decode_in_turn(data, name=name, target_side=preprocess.resize, max_pixels=config.max_upload_pixels)
     return preprocess_image(image, preprocess)
 
 
@@ -114,7 +115,7 @@ def encode_kept(data: bytes, *, name: str, config: ServingConfig) -> tuple[bytes
     Raises:
         ImageError: it cannot be decoded.
     """
-    image = decode_image(data, name=name, target_side=KEPT_SIDE // 2, max_pixels=config.max_upload_pixels)
+    image = decode_in_turn(data, name=name, target_side=KEPT_SIDE // 2, max_pixels=config.max_upload_pixels)
     image.thumbnail((KEPT_SIDE, KEPT_SIDE))
     image.info.clear()  # else a file's comment and colour profile, of another mode, would be written too
     file = io.BytesIO()
@@ -139,7 +140,7 @@ def crop_pixels(data: bytes, crop: Crop, *, name: str, preprocess: PreprocessCon
         ImageError: it cannot be decoded.
         InputError: the part is too small.
     """
-    image = decode_image(data, name=name, target_side=KEPT_SIDE)
+    image = decode_in_turn(data, name=name, target_side=KEPT_SIDE)
     return preprocess_image(crop.apply(image, name=name), preprocess)
 
 

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import io
+import threading
+from functools import partial
+
+from PIL import Image
 
 from index.archive_members import read_place
+from index.errors import ImageError
 from index.gallery import Gallery
-from index.images import decode_image
+from index.images import MAX_PIXELS, decode_image
 from retrieval_app.serving.recent import RecentlyUsed
 
 SIDES = (64, 128, 256, 512)
 PICTURE_SIDE = 2048
+LARGE_PIXELS = 16_000_000
+_one_large = threading.Lock()
 _QUALITY, _EFFORT = 80, 2  # of WebP; the next effort takes half as long again for 3 % fewer bytes
 
 
 class Pictures:
-    """Makes pictures, and keeps the small ones in memory.
+    """Makes pictures, and keeps the most recently used ones in memory.
 
     Args:
         capacity_bytes: of all that are kept.
@@ -24,22 +31,19 @@ class Pictures:
     def __init__(self, *, capacity_bytes: int) -> None:
         self._kept: RecentlyUsed[tuple[str, int, int], bytes] = RecentlyUsed(capacity_bytes, size=len)
 
-    def find_thumbnail(self, gallery: Gallery, image_id: int, *, side: int) -> bytes | None:
-        """A thumbnail if it is kept."""
-        return self._kept.get((gallery.digest, image_id, choose_side(side)))
+    def find(self, gallery: Gallery, image_id: int, *, side: int) -> bytes | None:
+        """A picture if it is kept."""
+        return self._kept.get((gallery.digest, image_id, side))
 
-    def thumbnail(self, gallery: Gallery, image_id: int, *, side: int) -> bytes:
-        """A WebP of an image, at most the first of `SIDES` that is not below `side` long.
+    def make(self, gallery: Gallery, image_id: int, *, side: int) -> bytes:
+        """A WebP of an image, at most `side` pixels long, from now on kept.
 
         Raises:
             InputError: no such image, or its file is gone.
             ImageError: its file is no longer a readable image.
         """
-        key = (gallery.digest, image_id, choose_side(side))
-        data = self._kept.get(key)
-        if data is None:
-            data = encode_picture(gallery, image_id, side=key[2])
-            self._kept.put(key, data)
+        data = encode_picture(gallery, image_id, side=side)
+        self._kept.put((gallery.digest, image_id, side), data)
         return data
 
 
@@ -55,14 +59,28 @@ def encode_picture(gallery: Gallery, image_id: int, *, side: int = PICTURE_SIDE,
         InputError: no such image, or its file is gone.
         ImageError: its file is no longer a readable image.
     """
-    place = gallery.place(image_id)
-    image = decode_image(read_place(place), name=place.name, target_side=side)
+    name, data = read_original(gallery, image_id)
+    image = decode_in_turn(data, name=name, target_side=side)
     image.thumbnail((side, side))
     image.info.clear()  # else a file's comment and colour profile, of another mode, would be written too
     file = io.BytesIO()
     options = {"method": _EFFORT} if kind == "WEBP" else {}
     image.save(file, format=kind, quality=_QUALITY if kind == "WEBP" else 90, **options)
     return file.getvalue()
+
+
+def decode_in_turn(data: bytes, *, name: str, target_side: int, max_pixels: int = MAX_PIXELS) -> Image.Image:
+    """As `index.images.decode_image`; of images that take much memory one at a time."""
+    decode = partial(decode_image, data, name=name, target_side=target_side)
+    if max_pixels > LARGE_PIXELS:
+        try:
+            return decode(max_pixels=LARGE_PIXELS)
+        except ImageError as error:
+            if error.reason != "too-many-pixels":
+                raise
+        with _one_large:
+            return decode(max_pixels=max_pixels)
+    return decode(max_pixels=max_pixels)
 
 
 def read_original(gallery: Gallery, image_id: int) -> tuple[str, bytes]:

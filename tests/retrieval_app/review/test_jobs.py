@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import io
+import itertools
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -239,6 +241,26 @@ def test_stopping_waits_for_the_running_job_and_a_start_goes_on_with_the_others(
     started.jobs.close()
     assert sorted(str(label_of(started.open(), job)) for job in resumed) == ["None", "hats"]
     assert started.open().count == 9
+
+
+def test_stopping_ends_a_job_that_would_take_long(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = threading.Event()
+
+    def evaluate_without_end(*_: object, progress: Callable[[int, int], None], **__: object) -> dict[str, object]:
+        for done in itertools.count():
+            begun.set()
+            progress(done, 0)
+            time.sleep(0.001)
+        return {}
+
+    monkeypatch.setattr("retrieval_app.review.changes.evaluate_members", evaluate_without_end)
+    monkeypatch.setattr("retrieval_app.review.jobs._GRACE_S", 0.05)
+    job = shop.jobs.evaluate(ks=[1])
+    assert begun.wait(WAIT_SECONDS)
+    shop.jobs.close()
+    stopped = shop.jobs.get(job.id)
+    assert stopped.state == "failed"
+    assert "the server was stopped while it ran" in str(stopped.message)
 
 
 def test_a_killed_server_loses_no_image_that_it_took(folder: Path, tmp_path: Path) -> None:
