@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from index.catalog import Catalog, CatalogRow, identify_file, read_catalog
 from index.embedder import Embedder, Vectors
@@ -28,6 +29,7 @@ from index.images import printable_path, valid_text
 from index.items import Place
 from index.metrics import UNLABELLED, Labels
 from index.model_file import hash_file
+from index.recent import RecentlyUsed
 from index.sources import Source
 from index.stored_rows import RowSet
 from index.vector_search import VectorSearch
@@ -81,7 +83,7 @@ class Gallery:
         self._lock = threading.Lock()
         self._embedder: Embedder | None = None
         self._search: VectorSearch | None = None
-        self._kept: dict[Filter, RowSet] = {}
+        self._kept: RecentlyUsed[Filter, RowSet] = RecentlyUsed(_REMEMBERED_FILTERS)
 
     @classmethod
     def open(
@@ -278,8 +280,7 @@ class Gallery:
         if position >= self.count or self.ids[position] != image_id:
             raise UnknownImageError(image_id, gallery=printable_path(self.name))
         here = self.ids[position : position + 1]
-        vectors = gather_rows(here, self.shards, embedding_dim=self.manifest.embedding_dim)
-        return vectors.reshape(-1)
+        return self.vectors(here).reshape(-1)
 
     def rows(self, ids: Iterable[int]) -> list[CatalogRow]:
         """The catalogue's rows of members, in the order of their ids as given.
@@ -295,6 +296,10 @@ class Gallery:
                 printable_path(str(self._root / CATALOG_NAME)), "damaged: images without a row"
             )
         return [rows[image_id] for image_id in wanted]
+
+    def vectors(self, image_ids: Ids) -> Vectors:
+        """The stored (n, D) float32 unit vectors of (n,) int64 ids of members, in rising order."""
+        return gather_rows(image_ids, self.shards, embedding_dim=self.manifest.embedding_dim)
 
     def sample(self, count: int, *, seed: int) -> list[GalleryImage]:
         """Some different members in random order, the same for the same seed; all where there are fewer."""
@@ -312,8 +317,7 @@ class Gallery:
         names = sorted({name for name in names_by_row if name is not None})
         number = {name: position for position, name in enumerate(names)}
         labels = np.array([UNLABELLED if name is None else number[name] for name in names_by_row], dtype=np.int64)
-        vectors = gather_rows(self.ids, self.shards, embedding_dim=self.manifest.embedding_dim)
-        return vectors, labels, self.ids, names
+        return self.vectors(self.ids), labels, self.ids, names
 
     def _row(self, image_id: int) -> CatalogRow:
         with self.catalog() as catalog:
@@ -363,20 +367,20 @@ class Gallery:
         Raises:
             InputError: the filter names metadata that no image has, or takes too long.
         """
-        with self._lock:
-            kept = self._kept.pop(where, None)
+        kept = self._kept.get(where)
         if kept is None:
             with self.catalog(limited=True) as catalog:
                 kept = self._open_search().keep(catalog.matching_ids(where))
-        with self._lock:
-            self._kept[where] = kept  # the last one used stands last
-            while len(self._kept) > _REMEMBERED_FILTERS:
-                del self._kept[next(iter(self._kept))]
+            self._kept.put(where, kept)
         return kept
 
     def matching_ids(self, where: Filter) -> Ids:
         """(n,) int64 ids of the members that a filter keeps, in rising order; else as `keep`."""
         return self._open_search().stored.ids[self.keep(where).positions]
+
+    def fulfil(self, image_ids: Ids, where: Filter) -> npt.NDArray[np.bool_]:
+        """(n,) bool: which of (n,) int64 ids of members a filter keeps; else as `keep`."""
+        return self.keep(where).mask[np.searchsorted(self._open_search().stored.ids, image_ids)]
 
     def remembers(self, where: Filter) -> bool:
         """Whether `keep`, and so a search with this filter, has nothing to look up."""

@@ -17,6 +17,7 @@ from fastapi import FastAPI
 
 CONNECTIONS_AT_ONCE = 1024  # an open page holds one all the time, and up to six while it loads
 HEAD_S = 30.0  # for the head of a request to arrive
+ANSWER_S = 60.0  # for a client to take any more of an answer
 SHUTDOWN_S = 15  # for requests that are under way
 _TICKS_A_SECOND = 10
 
@@ -41,7 +42,7 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, *, on_ready: Callable[[], None]) -> None:
         super().__init__(config)
         self._on_ready = on_ready
-        self._silent_since: dict[tuple[Any, Any], float] = {}
+        self._waiting_since: dict[tuple[Any, ...], float] = {}
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -52,17 +53,25 @@ class _Server(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         if counter % _TICKS_A_SECOND == 0:
-            self._close_silent()
+            self._close_stuck()
         return await super().on_tick(counter)
 
-    def _close_silent(self) -> None:
-        """Close the connections on which no whole head has come for long: of each request uvicorn makes a cycle."""
-        now, connections = time.monotonic(), cast("set[Any]", self.server_state.connections)
-        silent = [(one, one.cycle) for one in connections if one.cycle is None or one.cycle.response_complete]
-        self._silent_since = {pair: self._silent_since.get(pair, now) for pair in silent}
-        for (connection, _), since in self._silent_since.items():
-            if now - since > HEAD_S:
-                connection.transport.close()
+    def _close_stuck(self) -> None:
+        """Close the connections on which no whole head has come for long, or nothing of an answer was taken.
+
+        uvicorn makes a cycle of each request, when its head is there.
+        """
+        now, since = time.monotonic(), dict[tuple[Any, ...], float]()
+        for connection in list(cast("set[Any]", self.server_state.connections)):
+            cycle, unsent = connection.cycle, connection.transport.get_write_buffer_size()
+            is_silent = cycle is None or cycle.response_complete
+            if not is_silent and not unsent:
+                continue
+            state = (connection, cycle, unsent)
+            since[state] = self._waiting_since.get(state, now)
+            if now - since[state] > (ANSWER_S if unsent else HEAD_S):
+                connection.transport.abort() if unsent else connection.transport.close()
+        self._waiting_since = since
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         # Every open page holds a stream that never ends by itself; only real requests are waited for.

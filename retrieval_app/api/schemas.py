@@ -26,7 +26,6 @@ MAX_NAME_CHARACTERS = 200
 MAX_PAGE_IMAGES = 500
 MAX_PAGE_ITEMS = 200
 MAX_DECISIONS = 1000
-MAX_EXPORTED = 5000
 MAX_CUTOFF = 1000
 MIN_SIDE, MAX_SIDE = 64, 512
 _NO_NUL = r"^[^\x00]*$"
@@ -37,6 +36,10 @@ PhotoToken = Annotated[str, StringConstraints(pattern=r"^[0-9A-Za-z_-]{8,64}$")]
 FilterText = Annotated[str, StringConstraints(max_length=MAX_FILTER_CHARACTERS, pattern=_NO_NUL)]
 SearchText = Annotated[str, StringConstraints(max_length=MAX_TEXT_CHARACTERS, pattern=_NO_NUL)]
 LabelText = Annotated[str, StringConstraints(min_length=1, max_length=MAX_LABEL_CHARACTERS, pattern=_NO_CONTROLS)]
+SeenLabel = Annotated[
+    FilterText | None,
+    Field(description="the label that the image had when somebody looked, null for none; left out, it is not compared"),
+]
 FileName = Annotated[str, StringConstraints(max_length=MAX_NAME_CHARACTERS, pattern=_NO_NUL)]
 Cutoff = Annotated[int, Field(ge=1, le=MAX_CUTOFF)]
 Include = Literal["label", "path", "source", "metadata", "band"]
@@ -254,6 +257,7 @@ class LabelChange(Body):
     image_id: ImageId
     decision: Literal["change"]
     label: LabelText
+    label_seen: SeenLabel = None
 
 
 class LabelChoice(Body):
@@ -262,6 +266,7 @@ class LabelChoice(Body):
     image_id: ImageId
     decision: Literal["keep", "drop", "open"]
     label: None = None
+    label_seen: SeenLabel = None
 
 
 class LabelDecisions(Body):
@@ -269,6 +274,14 @@ class LabelDecisions(Body):
 
     decisions: list[Annotated[LabelChange | LabelChoice, Discriminator("decision")]] = Field(
         min_length=1, max_length=MAX_DECISIONS
+    )
+
+
+class Undo(Body):
+    """Which step is taken back: without its number the last one, whoever made it."""
+
+    step: int | None = Field(
+        default=None, ge=1, le=MAX_ID, description="as the answer to a decision told it; refused if it is not the last"
     )
 
 
@@ -298,7 +311,7 @@ GroupDecision = Annotated[CopiesDecision | GroupChoice, Discriminator("decision"
 class ExportRequest(Body):
     """Images to download: a table, or the pictures with the table."""
 
-    ids: list[ImageId] = Field(min_length=1, max_length=MAX_EXPORTED)
+    ids: list[ImageId] = Field(min_length=1, max_length=MAX_ROWS, description=f"of a ZIP at most {MAX_PICTURES:,}")
     format: Literal["csv", "zip"]
 
 
@@ -335,8 +348,12 @@ class SearchHit(Answer):
     path: str | None = None
     source: str | None = None
     metadata: dict[str, Any] | None = None
-    band: Band | None = None
-    copies: list[CopyHit] = []
+    band: Band | None = Field(
+        default=None,
+        description="of a search with one image or photo; null for others, which scores mean less for",
+    )
+    copies: list[CopyHit] = Field(default=[], description="at most 100 of them")
+    copies_count: int = 0
 
 
 class SearchResponse(Answer):

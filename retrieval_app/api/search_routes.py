@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Iterable
-from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
 from fastapi import APIRouter, Query, Request, Response
 
-from index.images import printable_path, valid_text
+from index.images import printable_path
 from retrieval_app.api.answers import IMAGE_BODY, send_json
 from retrieval_app.api.conditions import read_condition
 from retrieval_app.api.errors import BODY_ERRORS, ApiError, describe_errors
@@ -31,15 +28,14 @@ from retrieval_app.api.schemas import (
     VectorQuery,
     read_includes,
 )
+from retrieval_app.api.search_answers import DESCRIBED_AT_ONCE, FROM_CATALOGUE, describe_search
 from retrieval_app.serving.engine import Engine
 from retrieval_app.serving.live_gallery import Snapshot
 from retrieval_app.serving.photos import Crop
-from retrieval_app.serving.query import QueryPart, RankedHit, Ranking, SearchQuery
+from retrieval_app.serving.query import QueryPart, SearchQuery
 
 router = APIRouter(prefix="/v1", tags=["search"])
 MAX_CROPS = 64
-DESCRIBED_AT_ONCE = 200  # hits, which take a millisecond
-_FROM_CATALOGUE = frozenset(("label", "path", "source", "metadata"))
 
 
 @router.post(
@@ -84,7 +80,8 @@ async def search_batch(request: Request, body: BatchRequest, _: Annotated[NoPara
 async def search_by_image(request: Request, parameters: Annotated[ImageSearch, Query()]) -> Response:
     """The members most like the photo, which is not kept."""
     engine: Engine = request.app.state.engine
-    snapshot, started = engine.snapshot(), time.perf_counter()
+    snapshot = engine.snapshot()
+    where = read_condition(parameters.where, parameters.text)  # before the photo is embedded for nothing
     name = printable_path(parameters.name)
     vector = await engine.embed(snapshot, await request.body(), name=name)
     include = read_includes(parameters.include)
@@ -93,12 +90,11 @@ async def search_by_image(request: Request, parameters: Annotated[ImageSearch, Q
         k=parameters.k,
         offset=parameters.offset,
         min_score=parameters.min_score,
-        where=read_condition(parameters.where, parameters.text),
+        where=where,
         group_copies=parameters.group_copies,
-        describe=bool(_FROM_CATALOGUE.intersection(include)),
+        describe=bool(FROM_CATALOGUE.intersection(include)),
     )
-    ranking = await engine.search(snapshot, query)
-    return send_json(await _describe(engine, snapshot, ranking, include=include, started=started))
+    return send_json(await describe_search(engine, snapshot, query, include=include))
 
 
 @router.post(
@@ -152,7 +148,6 @@ async def embed(request: Request, parameters: Annotated[PhotoName, Query()]) -> 
 
 
 async def _search(engine: Engine, snapshot: Snapshot, body: SearchRequest) -> dict[str, Any]:
-    started = time.perf_counter()
     query = SearchQuery(
         parts=tuple(map(_read_part, body.queries)),
         k=body.k,
@@ -161,10 +156,9 @@ async def _search(engine: Engine, snapshot: Snapshot, body: SearchRequest) -> di
         where=read_condition(body.where, body.text),
         exclude_ids=frozenset(body.exclude_ids),
         group_copies=body.group_copies,
-        describe=bool(_FROM_CATALOGUE.intersection(body.include)),
+        describe=bool(FROM_CATALOGUE.intersection(body.include)),
     )
-    ranking = await engine.search(snapshot, query)
-    return await _describe(engine, snapshot, ranking, include=body.include, started=started)
+    return await describe_search(engine, snapshot, query, include=body.include)
 
 
 def _read_part(part: MemberQuery | PhotoQuery | VectorQuery) -> QueryPart:
@@ -174,59 +168,3 @@ def _read_part(part: MemberQuery | PhotoQuery | VectorQuery) -> QueryPart:
     if isinstance(part, PhotoQuery):
         return QueryPart(photo=part.photo, weight=part.weight, crop=crop)
     return QueryPart(image_id=part.image_id, weight=part.weight, crop=crop)
-
-
-async def _describe(
-    engine: Engine, snapshot: Snapshot, ranking: Ranking, *, include: list[Any], started: float
-) -> dict[str, Any]:
-    """The answer to a search; a long one is put together in a thread, for others wait for this one."""
-    describe = partial(describe_ranking, snapshot, ranking, include=include, started=started)
-    return await engine.run(describe) if len(ranking.hits) > DESCRIBED_AT_ONCE else describe()
-
-
-def describe_ranking(
-    snapshot: Snapshot, ranking: Ranking, *, include: list[Any], started: float
-) -> dict[str, Any]:
-    """The answer to a search as the schema `SearchResponse` has it."""
-    hits = [_describe_hit(hit) for hit in ranking.hits]
-    for name, values in _list_fields(snapshot, ranking, include).items():
-        for hit, value in zip(hits, values, strict=True):
-            hit[name] = value
-    return {
-        "version": snapshot.version,
-        "took_ms": round((time.perf_counter() - started) * 1000, 3),
-        "hits": hits,
-        "next_offset": ranking.next_offset,
-        "grouped": ranking.grouped,
-    }
-
-
-def _list_fields(snapshot: Snapshot, ranking: Ranking, include: list[Any]) -> dict[str, Iterable[Any]]:
-    """What is wanted of each hit besides its id, by name."""
-    fields: dict[str, Iterable[Any]] = {}
-    if _FROM_CATALOGUE.intersection(include):
-        rows = [ranking.rows[hit.id] for hit in ranking.hits]
-        roots = snapshot.gallery.roots
-        listed: dict[str, Iterable[Any]] = {
-            "label": (row.label for row in rows),
-            "path": (valid_text(row.path) for row in rows),
-            "source": (roots[row.source] for row in rows),
-            "metadata": (row.metadata for row in rows),
-        }
-        fields = {name: listed[name] for name in listed if name in include}
-    if "band" in include:
-        calibration = snapshot.insights.get("calibration").value
-        scores = np.array([hit.score for hit in ranking.hits])
-        fields["band"] = (
-            [None] * len(ranking.hits)
-            if calibration is None
-            else [band.to_json() for band in calibration.bands(scores)]
-        )
-    return fields
-
-
-def _describe_hit(hit: RankedHit) -> dict[str, Any]:
-    entry: dict[str, Any] = {"rank": hit.rank, "id": hit.id, "score": round(hit.score, 6)}
-    if hit.copies:
-        entry["copies"] = [{"id": image_id, "score": round(score, 6)} for image_id, score in hit.copies]
-    return entry

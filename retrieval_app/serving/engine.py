@@ -20,18 +20,26 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from index.embedder import Vectors, unit_rows
-from index.errors import RetrievalError
-from index.images import printable_path
+from index.errors import ImageError, RetrievalError
+from index.images import MAX_PIXELS, printable_path
 from index.preprocess import Pixels
+from index.recent import RecentlyUsed
 from retrieval_app.insights.copies import CopyGroups
 from retrieval_app.serving.batching import Lane, Workers
 from retrieval_app.serving.config import ServingConfig
 from retrieval_app.serving.errors import BusyError, UnknownPhotoError
 from retrieval_app.serving.live_gallery import LiveGallery, Snapshot
-from retrieval_app.serving.photos import Crop, Photo, crop_pixels, make_photo, read_pixels, refuse_vector
-from retrieval_app.serving.pictures import PICTURE_SIDE, Pictures, choose_side, read_original
+from retrieval_app.serving.photos import (
+    Crop,
+    Photo,
+    check_upload,
+    crop_pixels,
+    make_photo,
+    read_pixels,
+    refuse_vector,
+)
+from retrieval_app.serving.pictures import LARGE_PIXELS, PICTURE_SIDE, Pictures, choose_side, read_original
 from retrieval_app.serving.query import QueryPart, Ranking, SearchQuery, normalise
-from retrieval_app.serving.recent import RecentlyUsed
 from retrieval_app.serving.searching import SearchTask, answer_searches, check_query
 
 Arguments = ParamSpec("Arguments")
@@ -81,6 +89,7 @@ class Engine:
         )  # fmt: skip
         self._workers = Workers([self.searches_lane, self.photos_lane], threads=config.workers)
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="reader")
+        self._large = ThreadPoolExecutor(1, thread_name_prefix="large-pictures")
         self._reading, self._reading_lock = 0, threading.Lock()
         self._photos: RecentlyUsed[str, Photo] = RecentlyUsed(config.photos_bytes, size=_size_photo)
         self._crops: RecentlyUsed[tuple[object, ...], Vectors] = RecentlyUsed(_CROPS_KEPT)
@@ -117,7 +126,8 @@ class Engine:
     def close(self) -> None:
         """Let go of all threads; what waits is refused."""
         self._workers.close()
-        self._readers.shutdown(wait=False, cancel_futures=True)
+        for pool in (self._readers, self._large):
+            pool.shutdown(wait=False, cancel_futures=True)
         self.live.close()
 
     @contextmanager
@@ -145,13 +155,25 @@ class Engine:
         Raises:
             BusyError: too many calls wait, or it took too long.
         """
+        return await self._run_in(self._readers, partial(function, *args, **kwargs))
+
+    async def _run_in(self, pool: ThreadPoolExecutor, function: Callable[[], Value]) -> Value:
         with self._reading_lock:
             if self._reading >= self.config.reads_waiting:
                 raise BusyError("the server is busy; try again in a moment")
             self._reading += 1
-        future = self._readers.submit(partial(function, *args, **kwargs))
+        future = pool.submit(function)
         future.add_done_callback(self._end_reading)
         return await self._wait(future)
+
+    async def _read_picture(self, read: Callable[..., Value], *, max_pixels: int) -> Value:
+        """The value of `read(max_pixels=…)`; of a picture with many pixels in a thread for such ones alone."""
+        try:
+            return await self.run(read, max_pixels=min(max_pixels, LARGE_PIXELS))
+        except ImageError as error:
+            if error.reason != "too-many-pixels" or max_pixels <= LARGE_PIXELS:
+                raise
+        return await self._run_in(self._large, partial(read, max_pixels=max_pixels))
 
     def _end_reading(self, _: Future[Any]) -> None:
         with self._reading_lock:
@@ -172,9 +194,9 @@ class Engine:
             InputError: too many bytes.
             BusyError: too many photos wait, or it took too long.
         """
-        preprocess = snapshot.gallery.embedder.contract.preprocess
-        read = partial(read_pixels, data, name=name, preprocess=preprocess, config=self.config)
-        return await self._embed(snapshot, read, name=name)
+        check_upload(data, name=name, config=self.config)
+        read = partial(read_pixels, data, name=name, preprocess=snapshot.gallery.embedder.contract.preprocess)
+        return await self._embed(snapshot, read, name=name, max_pixels=self.config.max_upload_pixels)
 
     async def keep_photo(self, data: bytes, *, name: str) -> Photo:
         """Embed a photo and keep it for later queries.
@@ -185,7 +207,8 @@ class Engine:
         snapshot, name = self.snapshot(), printable_path(name)
         vector = await self.embed(snapshot, data, name=name)
         sha256 = snapshot.gallery.embedder.sha256
-        photo = await self.run(make_photo, data, vector, name=name, model_sha256=sha256, config=self.config)
+        make = partial(make_photo, data, vector, name=name, model_sha256=sha256)
+        photo = await self._read_picture(make, max_pixels=self.config.max_upload_pixels)
         self._photos.put(photo.token, photo)
         return photo
 
@@ -210,9 +233,7 @@ class Engine:
         """
         check_query(query)
         if query.where is not None and not snapshot.gallery.remembers(query.where):
-            await self.run(
-                snapshot.gallery.keep, query.where
-            )  # may take long, and is not to hold up other searches
+            await self.run(snapshot.gallery.keep, query.where)  # may take long, and is to hold up no other search
         vectors = [await self._find_vector(snapshot, part) for part in query.parts]
         copies = await self._find_copies(snapshot) if query.group_copies else None
         task = SearchTask(snapshot, query, tuple(vectors), copies)
@@ -244,7 +265,8 @@ class Engine:
         kept = self._pictures.find(snapshot.gallery, image_id, side=side)
         if kept is not None:
             return kept
-        return await self.run(self._pictures.make, snapshot.gallery, image_id, side=side)
+        make = partial(self._pictures.make, snapshot.gallery, image_id, side=side)
+        return await self._read_picture(make, max_pixels=MAX_PIXELS)
 
     async def _find_vector(self, snapshot: Snapshot, part: QueryPart) -> Vectors | None:
         """The unit vector of a part of a query; None where it is read with the search."""
@@ -275,11 +297,25 @@ class Engine:
             else:
                 name, data = await self.run(read_original, gallery, image_id or 0)
             read = partial(crop_pixels, data, crop, name=name, preprocess=preprocess)
-            vector = await self._embed(snapshot, read, name=name)
+            vector = await self._embed(snapshot, read, name=name, max_pixels=MAX_PIXELS)
             self._crops.put(key, vector)
         return vector
 
-    async def _embed(self, snapshot: Snapshot, read: Callable[[], Pixels], *, name: str) -> Vectors:
+    async def _embed(
+        self, snapshot: Snapshot, read: Callable[..., Pixels], *, name: str, max_pixels: int
+    ) -> Vectors:
+        """The unit vector of what `read(max_pixels=…)` gives; many pixels are decoded before it is a worker's turn."""
+        try:
+            return await self._embed_read(
+                snapshot, partial(read, max_pixels=min(max_pixels, LARGE_PIXELS)), name=name
+            )
+        except ImageError as error:
+            if error.reason != "too-many-pixels" or max_pixels <= LARGE_PIXELS:
+                raise
+        pixels = await self._run_in(self._large, partial(read, max_pixels=max_pixels))
+        return await self._embed_read(snapshot, lambda: pixels, name=name)
+
+    async def _embed_read(self, snapshot: Snapshot, read: Callable[[], Pixels], *, name: str) -> Vectors:
         task = _Embedding(snapshot, read, name)
         return await self._wait(self._workers.submit(self.photos_lane, task, timeout_s=self.config.request_s))
 

@@ -10,11 +10,15 @@ class NotReadyError(RetrievalError):
 
 
 class BusyError(RetrievalError):
-    """More is waiting than the server takes, or it took too long; the same may be asked again later."""
+    """More is waiting than the server takes; nothing was begun, and the same may be asked again later."""
 
     def __init__(self, message: str, *, retry_after_s: int = 1) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+
+
+class TimedOutError(RetrievalError):
+    """Work that was begun and took too long: nobody waits for it any more, but it may still be done."""
 
 
 class UnknownPhotoError(InputError):

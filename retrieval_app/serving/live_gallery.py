@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +23,8 @@ from retrieval_app.serving.errors import NotReadyError
 logger = logging.getLogger(__name__)
 CACHE_FOLDER = "insights"
 _CALIBRATION_S = 30.0
+_PAUSE_S = 1.0  # before a version that could not be opened is tried again; twice as long each time
+_PROBLEMS = (RetrievalError, OSError, MemoryError, RuntimeError)  # the last one is faiss's
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,7 @@ class LiveGallery:
         self.swaps = 0
         self._current = self._open()
         self._seen = self._current.gallery.digest
+        self._pause_s, self._again_at = _PAUSE_S, 0.0
         self._refreshing = threading.Lock()
         self._stop = threading.Event()
         self._watcher: threading.Thread | None = None
@@ -88,13 +92,16 @@ class LiveGallery:
         with self._refreshing:
             try:
                 digest = find_version(self.path).manifest_sha256
-                if digest == self._seen and self.problem is None:
-                    return False
                 if digest == self._current.gallery.digest:
                     self._seen, self.problem = digest, None
                     return False
+                if digest != self._seen:
+                    self._seen, self._pause_s = digest, _PAUSE_S
+                elif time.monotonic() < self._again_at:  # it could not be opened: reading all of it takes long
+                    return False
+                self._again_at, self._pause_s = time.monotonic() + self._pause_s, 2 * self._pause_s
                 snapshot = self._open(before=self._current)
-            except (RetrievalError, OSError) as error:
+            except _PROBLEMS as error:
                 if self.problem != str(error):
                     logger.error("the newest version cannot be served, the one before goes on: %s", error)
                 self.problem = str(error)

@@ -97,25 +97,23 @@ def check_upload(data: bytes, *, name: str, config: ServingConfig) -> None:
         )
 
 
-def read_pixels(data: bytes, *, name: str, preprocess: PreprocessConfig, config: ServingConfig) -> Pixels:
+def read_pixels(data: bytes, *, name: str, preprocess: PreprocessConfig, max_pixels: int) -> Pixels:
     """A photo's (crop, crop, 3) uint8 model input, decoded as the gallery's images were.
 
     Raises:
         ImageError: it cannot be used.
-        InputError: it has too many bytes.
     """
-    check_upload(data, name=name, config=config)
-    image = decode_in_turn(data, name=name, target_side=preprocess.resize, max_pixels=config.max_upload_pixels)
+    image = decode_in_turn(data, name=name, target_side=preprocess.resize, max_pixels=max_pixels)
     return preprocess_image(image, preprocess)
 
 
-def encode_kept(data: bytes, *, name: str, config: ServingConfig) -> tuple[bytes, tuple[int, int]]:
+def encode_kept(data: bytes, *, name: str, max_pixels: int) -> tuple[bytes, tuple[int, int]]:
     """The JPEG of a photo that is kept, and its (width, height).
 
     Raises:
         ImageError: it cannot be decoded.
     """
-    image = decode_in_turn(data, name=name, target_side=KEPT_SIDE // 2, max_pixels=config.max_upload_pixels)
+    image = decode_in_turn(data, name=name, target_side=KEPT_SIDE // 2, max_pixels=max_pixels)
     image.thumbnail((KEPT_SIDE, KEPT_SIDE))
     image.info.clear()  # else a file's comment and colour profile, of another mode, would be written too
     file = io.BytesIO()
@@ -123,24 +121,24 @@ def encode_kept(data: bytes, *, name: str, config: ServingConfig) -> tuple[bytes
     return file.getvalue(), image.size
 
 
-def make_photo(data: bytes, vector: Vectors, *, name: str, model_sha256: str, config: ServingConfig) -> Photo:
+def make_photo(data: bytes, vector: Vectors, *, name: str, model_sha256: str, max_pixels: int) -> Photo:
     """A photo to keep.
 
     Raises:
         ImageError: it cannot be decoded.
     """
-    picture, (width, height) = encode_kept(data, name=name, config=config)
+    picture, (width, height) = encode_kept(data, name=name, max_pixels=max_pixels)
     return Photo(secrets.token_hex(16), printable_path(name), width, height, picture, vector, model_sha256)
 
 
-def crop_pixels(data: bytes, crop: Crop, *, name: str, preprocess: PreprocessConfig) -> Pixels:
+def crop_pixels(data: bytes, crop: Crop, *, name: str, preprocess: PreprocessConfig, max_pixels: int) -> Pixels:
     """The (crop, crop, 3) uint8 model input of a part of a picture.
 
     Raises:
         ImageError: it cannot be decoded.
         InputError: the part is too small.
     """
-    image = decode_in_turn(data, name=name, target_side=KEPT_SIDE)
+    image = decode_in_turn(data, name=name, target_side=KEPT_SIDE, max_pixels=max_pixels)
     return preprocess_image(crop.apply(image, name=name), preprocess)
 
 

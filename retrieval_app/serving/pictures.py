@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import io
 import threading
 from functools import partial
@@ -12,7 +13,7 @@ from index.archive_members import read_place
 from index.errors import ImageError
 from index.gallery import Gallery
 from index.images import MAX_PIXELS, decode_image
-from retrieval_app.serving.recent import RecentlyUsed
+from index.recent import RecentlyUsed
 
 SIDES = (64, 128, 256, 512)
 PICTURE_SIDE = 2048
@@ -35,14 +36,14 @@ class Pictures:
         """A picture if it is kept."""
         return self._kept.get((gallery.digest, image_id, side))
 
-    def make(self, gallery: Gallery, image_id: int, *, side: int) -> bytes:
+    def make(self, gallery: Gallery, image_id: int, *, side: int, max_pixels: int) -> bytes:
         """A WebP of an image, at most `side` pixels long, from now on kept.
 
         Raises:
             InputError: no such image, or its file is gone.
             ImageError: its file is no longer a readable image.
         """
-        data = encode_picture(gallery, image_id, side=side)
+        data = encode_picture(gallery, image_id, side=side, max_pixels=max_pixels)
         self._kept.put((gallery.digest, image_id, side), data)
         return data
 
@@ -52,7 +53,9 @@ def choose_side(side: int) -> int:
     return next((known for known in SIDES if known >= side), SIDES[-1])
 
 
-def encode_picture(gallery: Gallery, image_id: int, *, side: int = PICTURE_SIDE, kind: str = "WEBP") -> bytes:
+def encode_picture(
+    gallery: Gallery, image_id: int, *, side: int = PICTURE_SIDE, kind: str = "WEBP", max_pixels: int = MAX_PIXELS
+) -> bytes:
     """An image of the gallery as WebP or JPEG of at most `side` pixels a side, without metadata.
 
     Raises:
@@ -60,7 +63,7 @@ def encode_picture(gallery: Gallery, image_id: int, *, side: int = PICTURE_SIDE,
         ImageError: its file is no longer a readable image.
     """
     name, data = read_original(gallery, image_id)
-    image = decode_in_turn(data, name=name, target_side=side)
+    image = decode_in_turn(data, name=name, target_side=side, max_pixels=max_pixels)
     image.thumbnail((side, side))
     image.info.clear()  # else a file's comment and colour profile, of another mode, would be written too
     file = io.BytesIO()
@@ -79,8 +82,17 @@ def decode_in_turn(data: bytes, *, name: str, target_side: int, max_pixels: int 
             if error.reason != "too-many-pixels":
                 raise
         with _one_large:
-            return decode(max_pixels=max_pixels)
+            image = decode(max_pixels=max_pixels)
+            _return_memory()
+            return image
     return decode(max_pixels=max_pixels)
+
+
+def _return_memory() -> None:
+    """Give back what the C library keeps of freed blocks below 32 MB, which are Pillow's: hundreds of megabytes."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def read_original(gallery: Gallery, image_id: int) -> tuple[str, bytes]:

@@ -14,6 +14,7 @@ from retrieval_app.serving.photos import Crop
 
 MAX_K = 1000
 MAX_OFFSET = 9000
+MAX_COPIES = 100  # named under one result
 _LEAST_NORM = 1e-6
 
 
@@ -60,15 +61,29 @@ class SearchQuery:
     group_copies: bool = False
     describe: bool = False
 
+    @property
+    def is_single(self) -> bool:
+        """Whether it asks for what is like one picture or vector."""
+        return len(self.parts) == 1 and self.parts[0].weight > 0
+
 
 @dataclass(frozen=True, slots=True)
 class RankedHit:
-    """One result: `rank` counts from 1, `score` is the cosine similarity, `copies` are (id, score) put under it."""
+    """One result.
+
+    Attributes:
+        rank: from 1.
+        id: of the member.
+        score: cosine similarity.
+        copies: (id, score) of the near-duplicates put under it, best first, at most `MAX_COPIES`.
+        copies_count: of all of them.
+    """
 
     rank: int
     id: int
     score: float
     copies: tuple[tuple[int, float], ...] = ()
+    copies_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)

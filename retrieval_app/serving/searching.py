@@ -13,7 +13,15 @@ from index.errors import InputError, RetrievalError
 from index.exact import Floats, Ids
 from retrieval_app.insights.copies import CopyGroups
 from retrieval_app.serving.live_gallery import Snapshot
-from retrieval_app.serving.query import MAX_K, MAX_OFFSET, RankedHit, Ranking, SearchQuery, combine_parts
+from retrieval_app.serving.query import (
+    MAX_COPIES,
+    MAX_K,
+    MAX_OFFSET,
+    RankedHit,
+    Ranking,
+    SearchQuery,
+    combine_parts,
+)
 
 Ranked: TypeAlias = tuple[Floats, Ids]
 
@@ -60,7 +68,7 @@ def answer_searches(tasks: Sequence[SearchTask]) -> list[Ranking | Exception]:
         gallery, where = tasks[0].snapshot.gallery, tasks[0].query.where
         ranked = gallery.rank_many(np.stack(list(vectors.values())), k=most, where=where)
         for (number, vector), (scores, ids) in zip(vectors.items(), ranked, strict=True):
-            own = tasks[number].wanted  # the company a query is in does not change its answer
+            own = tasks[number].wanted  # the company a query is in does not lengthen its list
             answers[number] = _make_ranking(tasks[number], vector, (scores[:own], ids[:own]))
     _add_rows(tasks, answers)
     return [answer for answer in answers if answer is not None]
@@ -92,7 +100,7 @@ def _make_ranking(task: SearchTask, vector: Vectors, found: Ranked) -> Ranking:
         wanted *= 2
         found = task.snapshot.gallery.rank_many(vector[None], k=wanted, where=query.where)[0]
     shown = tuple(
-        RankedHit(rank, image_id, score, _find_copies(task, vector, image_id))
+        _make_hit(task, vector, rank=rank, image_id=image_id, score=score)
         for rank, (image_id, score) in enumerate(hits[query.offset : end], start=query.offset + 1)
     )
     return Ranking(shown, end if end <= MAX_OFFSET and len(hits) > end else None)
@@ -109,18 +117,23 @@ def _choose(task: SearchTask, found: Ranked) -> list[tuple[int, float]]:
     return list(chosen.values())
 
 
-def _find_copies(task: SearchTask, vector: Vectors, image_id: int) -> tuple[tuple[int, float], ...]:
-    """(id, score) of the other members that show the same picture and that the query would find, best first."""
+def _make_hit(task: SearchTask, vector: Vectors, *, rank: int, image_id: int, score: float) -> RankedHit:
+    """A result with the other members that show the same picture and that the query would find."""
     group = None if task.copies is None else task.copies.find(image_id)
     if group is None:
-        return ()
+        return RankedHit(rank, image_id, score)
     gallery, query = task.snapshot.gallery, task.query
-    ids = [image.id for image in group.images if image.indexed and image.id != image_id]
+    out = {image_id, *task.excluded}
+    ids = np.array(sorted(one.id for one in group.images if one.indexed and one.id not in out), dtype=np.int64)
     if query.where is not None:
-        ids = np.intersect1d(ids, gallery.matching_ids(query.where)).tolist()
-    scored = [(number, float(gallery.vector(number) @ vector)) for number in ids if number not in task.excluded]
-    least = -np.inf if query.min_score is None else query.min_score
-    return tuple(sorted(((n, score) for n, score in scored if score >= least), key=lambda one: (-one[1], one[0])))
+        ids = ids[gallery.fulfil(ids, query.where)]
+    scores = gallery.vectors(ids) @ vector
+    order = np.argsort(-scores, kind="stable")
+    if query.min_score is not None:
+        order = order[scores[order] >= query.min_score]
+    named = order[:MAX_COPIES]
+    copies = tuple(zip(ids[named].tolist(), scores[named].tolist(), strict=True))
+    return RankedHit(rank, image_id, score, copies, len(order))
 
 
 def _add_rows(tasks: Sequence[SearchTask], answers: Sequence[Ranking | Exception | None]) -> None:

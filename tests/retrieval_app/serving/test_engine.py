@@ -15,6 +15,7 @@ from index.archive_members import read_place
 from index.errors import ImageError, InputError, UnknownImageError
 from index.filters import parse_filter
 from index.gallery import Gallery
+from retrieval_app.serving import pictures
 from retrieval_app.serving.config import ServingConfig
 from retrieval_app.serving.engine import Engine
 from retrieval_app.serving.errors import BusyError, UnknownPhotoError
@@ -289,3 +290,24 @@ def test_many_searches_at_once_answer_as_one_by_one(engine: Engine, gallery: Gal
 def test_limits_that_cannot_be_are_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(changes))):
         ServingConfig(**changes)
+
+
+def test_a_photo_of_many_pixels_is_decoded_apart_and_found_all_the_same(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = _encode(draw_image((220, 40, 40), seed=0, size=(640, 480)))
+    expected = _run(engine.embed(engine.snapshot(), large, name="large"))
+    for module in ("engine", "pictures"):
+        monkeypatch.setattr(f"retrieval_app.serving.{module}.LARGE_PIXELS", 100_000)
+    threads: list[str] = []
+    decode = pictures.decode_image
+
+    def watch(data: bytes, **options: Any) -> Image.Image:
+        image = decode(data, **options)
+        threads.append(threading.current_thread().name)
+        return image
+
+    monkeypatch.setattr(pictures, "decode_image", watch)
+    photo = _run(engine.keep_photo(large, name="large"))
+    assert np.array_equal(photo.vector, expected)
+    assert {name.rpartition("_")[0] for name in threads} == {"large-pictures"}

@@ -49,8 +49,9 @@ def test_versions_that_nobody_uses_any_more_can_go(growing: Path) -> None:
 
 
 def test_a_damaged_new_version_is_not_served_and_the_old_one_goes_on(
-    growing: Path, caplog: pytest.LogCaptureFixture
+    growing: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("retrieval_app.serving.live_gallery._PAUSE_S", 0.0)
     live = LiveGallery(growing)
     before = live.current
     _grow(growing, seed=900)
@@ -117,4 +118,25 @@ def test_a_gallery_built_anew_in_the_same_place_is_another_one(growing: Path, ti
         before.gallery.image(1)
     assert live.refresh() is True
     assert live.current.gallery.image(1).label == "apple"
+    live.close()
+
+
+def test_a_version_that_cannot_be_opened_is_not_read_again_at_every_look(
+    growing: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live = LiveGallery(growing)
+    _grow(growing, seed=900)
+    tried = []
+
+    def fail(*_: object, **__: object) -> None:
+        tried.append(1)
+        raise MemoryError("no room for another version")
+
+    monkeypatch.setattr("retrieval_app.serving.live_gallery.Gallery.open", fail)
+    assert not any(live.refresh() for _ in range(20))
+    assert live.problem == "no room for another version"
+    assert len(tried) == 1
+    monkeypatch.undo()
+    _grow(growing, seed=901)  # another version is tried at once
+    assert live.refresh() is True
     live.close()

@@ -27,6 +27,9 @@ class RecentlyUsed(Generic[Key, Value]):
     def __len__(self) -> int:
         return len(self._values)
 
+    def __contains__(self, key: Key) -> bool:
+        return key in self._values
+
     def get(self, key: Key) -> Value | None:
         """The value of a key, which is the most recently used one now; None where it is not kept."""
         with self._lock:

@@ -1,0 +1,489 @@
+"""Hand-made attacks on a running server: nothing breaks, nothing is served that should not be, memory is bounded."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from PIL import Image
+
+if "CI" not in os.environ:
+    pytest.importorskip("gradio", reason="needs the extra `ui`")
+
+from tests.index.hostile import PHOTO, contents, encode, first_part, png_bomb, text_bomb_png
+from tests.retrieval_app.conftest import build_small_gallery
+from tests.serving_server import TOKEN, Server, send_raw, serve
+
+IMAGE_ROUTES = ("/v1/photos", "/v1/search/image", "/v1/embed", "/v1/images")
+
+
+MEBIBYTE = 1024 * 1024
+
+
+ID_ROUTES = ("", "/thumbnail", "/picture", "/labels", "/vector")
+
+
+BAD_NUMBERS = [
+    "NaN",
+    "Infinity",
+    "-Infinity",
+    "1e400",
+    "-1e400",
+    "1e39",
+    "true",
+    "null",
+    '"1"',
+    "[]",
+    "{}",
+    "[[1]]",
+]
+
+
+@pytest.fixture(scope="module")
+def gallery(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
+    """A gallery of nineteen images."""
+    return build_small_gallery(tmp_path_factory.mktemp("attacked"), model=tiny_model)
+
+
+@pytest.fixture(scope="module")
+def server(gallery: Path) -> Iterator[Server]:
+    """A server that asks for a token and may be written; none of the attacks may end it or make it fail."""
+    with serve(gallery, "--writable", log=gallery.parent / "log", token=TOKEN) as server:
+        yield server
+        assert server.get("/v1/ready").status == 200
+        assert "Traceback" not in server.log.read_text()
+        assert TOKEN not in server.log.read_text()
+        assert TOKEN not in server.output
+
+
+def check_refused(answer: Any, *statuses: int) -> None:
+    """One of these statuses, and the JSON that all errors are."""
+    assert answer.status in statuses, answer
+    assert set(answer.json()) == {"error", "request_id"}
+    assert answer.headers["content-type"] == "application/json"
+
+
+@pytest.mark.parametrize("route", ID_ROUTES)
+def test_an_id_that_is_none_is_refused(server: Server, route: str) -> None:
+    for text in (
+        "-1",
+        str(2**63),
+        str(2**64),
+        "9" * 400,
+        "1e3",
+        "0x10",
+        "1;DROP",
+        "1'--",
+        "nan",
+        "1.5",
+        "%D9%A1",
+        "%20",
+    ):
+        check_refused(server.get(f"/v1/images/{text}{route}"), 404, 422)
+    for text in ("0", "20", "1000000", str(2**53 - 1), str(2**31)):  # those of other galleries
+        check_refused(server.get(f"/v1/images/{text}{route}"), 404)
+
+
+def test_ids_of_no_image_are_refused_wherever_they_are_sent(server: Server) -> None:
+    for image_id in (0, 10**6, 2**53 - 1):
+        check_refused(server.post("/v1/search", {"queries": [{"image_id": image_id}]}), 404)
+        whole = {"x": 0, "y": 0, "width": 1, "height": 1}
+        check_refused(server.post("/v1/search", {"queries": [{"image_id": image_id, "crop": whole}]}), 404)
+        check_refused(server.post("/v1/export", {"ids": [1, image_id], "format": "zip"}), 404)
+        decision = {"decisions": [{"image_id": image_id, "decision": "keep"}]}
+        check_refused(server.post("/v1/labels/decisions", decision), 404)
+        check_refused(server.ask("DELETE", f"/v1/images/{image_id}"), 404)
+    for image_id in (-1, 2**63, 2**64, 10**30, 1.5, "1", True, None, [1], {}):
+        check_refused(server.post("/v1/search", {"queries": [{"image_id": image_id}]}), 422)
+        check_refused(server.post("/v1/search", {"queries": [{"image_id": 1}], "exclude_ids": [image_id]}), 422)
+        check_refused(server.post("/v1/export", {"ids": [image_id], "format": "csv"}), 422)
+
+
+def test_numbers_that_are_none_are_refused(server: Server) -> None:
+    for number in BAD_NUMBERS:
+        vector = "[" + ",".join([number, *["0.5"] * 15]) + "]"
+        check_refused(_post_text(server, f'{{"queries": [{{"vector": {vector}}}]}}'), 400, 422)
+        if number not in ("1e39",):
+            check_refused(_post_text(server, f'{{"queries": [{{"image_id": 1, "weight": {number}}}]}}'), 400, 422)
+        if number != "null":
+            check_refused(
+                _post_text(server, f'{{"queries": [{{"image_id": 1}}], "min_score": {number}}}'), 400, 422
+            )
+    for name in ("k", "offset"):
+        for number in (
+            "1000000000",
+            "9" * 400,
+            "-1",
+            "1e9",
+            "1.5",
+            str(2**63),
+            str(2**64),
+            "NaN",
+            '"5"',
+            "true",
+            "null",
+        ):
+            check_refused(_post_text(server, f'{{"queries": [{{"image_id": 1}}], "{name}": {number}}}'), 400, 422)
+            if number not in ("true",):
+                check_refused(
+                    server.ask("POST", f"/v1/search/image?{name}={number}", body=encode(PHOTO, "PNG")), 422
+                )
+
+
+@pytest.mark.parametrize(
+    "vector", [[], [0.0] * 16, [1.0] * 15, [1.0] * 17, [1.0] * 8193, [1e-30] * 16, [[1.0] * 16]]
+)
+def test_vectors_of_no_direction_or_another_width_are_refused(server: Server, vector: list[Any]) -> None:
+    check_refused(server.post("/v1/search", {"queries": [{"vector": vector}]}), 422)
+
+
+def test_queries_that_overflow_or_cancel_out_are_refused(server: Server) -> None:
+    most = [1e9] * 16
+    assert server.post("/v1/search", {"queries": [{"vector": most, "weight": 10}]}).status == 200
+    both = [{"image_id": 1, "weight": 1}, {"image_id": 1, "weight": -1}]
+    check_refused(server.post("/v1/search", {"queries": both}), 422)
+    check_refused(server.post("/v1/search", {"queries": [{"image_id": 1, "weight": 0}]}), 422)
+    check_refused(server.post("/v1/search", {"queries": [{"image_id": 1}] * 17}), 422)
+    check_refused(server.post("/v1/search/batch", {"searches": [{"queries": [{"image_id": 1}]}] * 65}), 422)
+    for crop in ([0, 0, 1e-9, 1e-9], [0.9, 0.9, 0.5, 0.5], [-1, 0, 1, 1], [0, 0, 1e308, 1], [1, 1, 1, 1]):
+        shape = dict(zip(("x", "y", "width", "height"), crop, strict=True))
+        check_refused(server.post("/v1/search", {"queries": [{"image_id": 1, "crop": shape}]}), 422)
+
+
+def test_json_that_is_deep_or_none_is_refused(server: Server) -> None:
+    deep, wide = "[" * 200_000, '{"queries":' * 50_000
+    texts = [
+        deep, wide, deep + "]" * 200_000, "", "null", "[]", '"x"', "{", '{"queries": [{"image_id": 1}]} x', "\x00",
+        '{"queries": [{"image_id": 1}], "text": "\\ud800"}', '{"queries": [{"image_id": 1}], "where": "\\u0000"}',
+        '{"queries": [{"image_id": 1, "__proto__": {"k": 1}}]}',
+        '{"queries": [{"image_id": 1, "photo": "aaaaaaaa"}]}',
+    ]  # fmt: skip
+    for text in texts:
+        check_refused(_post_text(server, text), 400, 422)
+    for body in (b"\xff\xfe{\x00}\x00", b"\x80\x81", b'{"queries": "\xff"}', bytes(100_000)):
+        check_refused(_post_body(server, "/v1/search", body), 400, 422)
+    numbers = b'{"queries":[{"image_id":1}],"exclude_ids":[' + b",".join([b"1"] * 400_000) + b"]}"
+    check_refused(_post_body(server, "/v1/search", numbers), 422)
+    digits = b'{"queries":[{"image_id":' + b"1" * 900_000 + b"}]}"
+    check_refused(_post_body(server, "/v1/search", digits), 400, 422)
+
+
+def test_forms_of_ten_thousand_fields_are_refused_on_every_route(server: Server) -> None:
+    pairs = b"&".join(b"field%d=x" % number for number in range(10_000))
+    parts = b"".join(b'--b\r\nContent-Disposition: form-data; name="f%d"\r\n\r\nx\r\n' % n for n in range(10_000))
+    paths = server.get("/v1/openapi.json").json()["paths"]
+    for path in (path for path, item in paths.items() if "post" in item):
+        for kind, body in (
+            ("application/x-www-form-urlencoded", pairs),
+            ("multipart/form-data; boundary=b", parts),
+        ):
+            answer = server.ask("POST", path, body=body, headers={"Content-Type": kind})
+            # An image's content type is not looked at, but for forms of files: what is no image is none.
+            check_refused(answer, 415, *([422] if path in IMAGE_ROUTES else []))
+
+
+def test_a_file_that_breaks_decoders_is_refused_in_words(server: Server) -> None:
+    files = {
+        "bomb": png_bomb(30_000),
+        "frames": _many_frames(3000),
+        "truncated": first_part(encode(PHOTO, "JPEG"), 0.5),
+    }
+    files |= {os.fsdecode(name): data for name, (data, reason) in contents().items() if reason is not None}
+    assert 90_000 < len(files["bomb"]) < 130_000
+    for name, data in files.items():
+        for route in ("/v1/photos", "/v1/embed", "/v1/images"):
+            path = f"{route}?name={quote(name, errors='surrogateescape', safe='')}"
+            answer = server.ask("POST", path, body=data)
+            if name == "frames":
+                assert answer.status in (200, 201, 202)
+            else:
+                check_refused(answer, 422)
+                assert answer.json()["error"]["code"] == "bad_image"
+                assert "Traceback" not in answer.json()["error"]["message"]
+
+
+def test_hundreds_of_bad_uploads_leave_no_memory_behind(server: Server) -> None:
+    junk = os.urandom(MEBIBYTE)
+    jpeg = encode(PHOTO.resize((1500, 1000)), "JPEG", quality=95)
+    bodies = [
+        png_bomb(20_000),
+        text_bomb_png(),
+        junk,
+        b"\xff\xd8\xff\xe0" + junk,
+        first_part(jpeg, 0.9),
+        b"",
+        jpeg,
+    ]
+
+    def send(number: int) -> int:
+        route = ("/v1/photos", "/v1/embed", "/v1/search/image")[number % 3]
+        return server.ask("POST", route, body=bodies[number % len(bodies)]).status
+
+    def send_all(count: int) -> set[int]:
+        with ThreadPoolExecutor(8) as pool:
+            return set(pool.map(send, range(count)))
+
+    assert send_all(140) <= {200, 201, 422}  # what is allocated once
+    before = server.resident_bytes()
+    assert send_all(280) <= {200, 201, 422}
+    assert server.resident_bytes() - before < 60 * MEBIBYTE
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["WEBP", "AVIF", "PNG"])
+def test_large_pictures_that_come_at_once_take_turns(gallery: Path, tmp_path: Path, kind: str) -> None:
+    options = {"lossless": True, "method": 0, "quality": 0} if kind == "WEBP" else {}
+    photo = encode(Image.new("RGB", (7700, 7700), (200, 30, 30)), kind, **options)
+    assert len(photo) < MEBIBYTE
+    with serve(gallery, log=tmp_path / "log") as server:
+        before = server.resident_bytes()
+        with ThreadPoolExecutor(12) as pool:
+            statuses = list(pool.map(lambda _: server.ask("POST", "/v1/photos", body=photo).status, range(12)))
+        assert set(statuses) <= {201, 503}
+        assert 201 in statuses
+        assert server.most_resident_bytes() - before < 1400 * MEBIBYTE
+        assert server.resident_bytes() - before < 250 * MEBIBYTE
+
+
+@pytest.mark.parametrize(
+    ("head", "body", "status"),
+    [
+        (b"Content-Length: -1", b"{}", 400),
+        (b"Content-Length: +2", b"{}", 400),
+        (b"Content-Length: 2, 2", b"{}", 400),
+        (b"Content-Length: 2\r\nContent-Length: 3", b"{}x", 400),
+        (b"Content-Length: 0x2", b"{}", 400),
+        (b"Content-Length: 99999999999999999999", b"{}", None),
+        (b"Content-Length: 2097152", b"{}", 413),
+        (b"Transfer-Encoding: chunked", b"2\r\n{}\r\n0\r\n\r\n", 411),
+        (b"Transfer-Encoding: chunked\r\nContent-Length: 2", b"2\r\n{}\r\n0\r\n\r\n", None),
+        (b"Transfer-Encoding: chunked", b"FFFFFFFFFFFFFFFFF\r\n{}", None),
+        (b"Transfer-Encoding: xchunked", b"{}", None),
+        (b"X-A: 1\r\n" * 2000 + b"Content-Length: 2", b"{}", None),
+        (b"X-A: " + b"a" * 1_000_000 + b"\r\nContent-Length: 2", b"{}", None),
+        (b"X A: 1\r\nContent-Length: 2", b"{}", None),
+        (b" folded: 1\r\nContent-Length: 2", b"{}", None),
+        (b"Expect: 100-continue\r\nContent-Length: 2097152", b"", 413),
+    ],
+)
+def test_a_body_that_lies_about_its_length_is_refused(
+    server: Server, head: bytes, body: bytes, status: int | None
+) -> None:
+    answer = send_raw(server.port, _head("/v1/search", head) + body, seconds=2)
+    found = [int(code) for code in re.findall(rb"HTTP/1\.1 (\d{3})", answer)]
+    assert all(400 <= code < 500 for code in found), found
+    if status is not None:
+        assert found[0] == status
+
+
+def test_what_follows_a_body_is_no_request_of_its_own(server: Server) -> None:
+    smuggled = (
+        b"GET /v1/gallery HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer " + TOKEN.encode() + b"\r\n\r\n"
+    )
+    head = b"Content-Length: 2\r\nTransfer-Encoding: chunked"
+    answer = send_raw(server.port, _head("/v1/search", head) + b"0\r\n\r\n" + smuggled, seconds=2)
+    assert b"HTTP/1.1 200" not in answer
+
+
+def test_slow_clients_hold_up_nobody_else(server: Server) -> None:
+    heads = [
+        b"GET /v1/gallery HTTP/1.1\r\nHost: 127.0.0.1\r\nX-A: ",
+        _head("/v1/photos", b"Content-Length: 1000000"),
+    ]
+    with ExitStack() as stack:
+        slow = [stack.enter_context(socket.create_connection(("127.0.0.1", server.port))) for _ in range(200)]
+        for number, connection in enumerate(slow):
+            connection.sendall(heads[number % 2])
+        for _ in range(3):
+            for connection in slow:
+                connection.sendall(b"a")
+            assert server.get("/v1/gallery").status == 200
+            assert server.ask("POST", "/v1/embed", body=encode(PHOTO, "PNG")).status == 200
+    assert server.get("/v1/health").status == 200
+
+
+@pytest.mark.slow
+def test_slow_bodies_and_heads_are_given_up(server: Server) -> None:
+    heads = [b"GET /v1/gallery HTTP/1.1\r\nHost: 127.0.0.1\r\n", _head("/v1/photos", b"Content-Length: 1000"), b""]
+    with ExitStack() as stack:
+        slow = [stack.enter_context(socket.create_connection(("127.0.0.1", server.port))) for _ in heads]
+        for connection, head in zip(slow, heads, strict=True):
+            connection.sendall(head)
+        deadline, ended = time.monotonic() + 90, dict[int, bytes]()
+        while time.monotonic() < deadline and len(ended) < len(slow):
+            for number, connection in enumerate(slow):
+                if number in ended:
+                    continue
+                connection.settimeout(0.2)
+                try:
+                    if heads[number]:
+                        connection.sendall(b"a")
+                    ended[number] = connection.recv(1000)
+                except TimeoutError:
+                    continue
+                except (ConnectionResetError, BrokenPipeError):
+                    ended[number] = b""
+            time.sleep(1)
+    assert set(ended) == {0, 1, 2}
+    assert ended[1].startswith(b"HTTP/1.1 408")
+
+
+def test_bodies_that_arrive_at_once_share_a_limit(server: Server) -> None:
+    size = 20 * MEBIBYTE
+    with ExitStack() as stack:
+        for _ in range(12):  # 240 MiB of 256
+            connection = stack.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+            connection.sendall(_head("/v1/photos", b"Content-Length: %d" % size))
+        deadline, answer = time.monotonic() + 20, None
+        while answer is None or answer.status != 503:
+            assert time.monotonic() < deadline, answer
+            answer = server.ask("POST", "/v1/photos", body=bytes(size))
+        assert int(answer.headers["retry-after"]) >= 1
+        assert answer.json()["error"]["code"] == "busy"
+        assert server.get("/v1/gallery").status == 200
+    deadline = time.monotonic() + 20
+    while server.ask("POST", "/v1/photos", body=bytes(size)).status == 503:
+        assert time.monotonic() < deadline
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a\r\nSet-Cookie: x=1\r\n\r\n<script>alert(1)</script>",
+        'quote".jpg"; filename="evil.exe',
+        "\u202egpj.exe",
+        "../../../../etc/passwd",
+        "\x1b]0;owned\x07\x1b[2J",
+        "<img src=x onerror=alert(1)>",
+        "\ufeff\u200b\u2028\u2029",
+        "x" * 200,
+        "C:\\windows\\system32\\x.png",
+        "漢字 ünï.jpg",
+    ],
+)
+def test_a_hostile_file_name_stays_a_text(server: Server, name: str) -> None:
+    path = f"/v1/photos?name={quote(name, safe='')}"
+    answer = server.ask("POST", path, body=encode(PHOTO, "PNG"))
+    assert answer.status == 201
+    assert answer.json()["name"].isprintable()
+    assert "set-cookie" not in answer.headers
+    assert answer.headers["content-type"] == "application/json"
+    picture = server.get(f"/v1/photos/{answer.json()['photo']}/picture")
+    assert picture.headers["content-type"] == "image/jpeg"
+    assert set(picture.headers) <= {*answer.headers, "cache-control"}
+    refused = server.ask("POST", path, body=b"no image")
+    check_refused(refused, 422)
+    assert refused.json()["error"]["message"].isprintable()
+
+
+def test_names_and_labels_beyond_the_limits_are_refused(server: Server) -> None:
+    for name in ("%00", "a%00.jpg", "x" * 201):
+        check_refused(server.ask("POST", f"/v1/photos?name={name}", body=encode(PHOTO, "PNG")), 422)
+    for label in (
+        "..",
+        ".",
+        "a/b",
+        "..%2f..%2fetc",
+        "a%5cb",
+        ".hidden",
+        "",
+        "%00",
+        "%0d%0a",
+        "x" * 201,
+        "%e6" * 90,
+    ):
+        check_refused(server.ask("POST", f"/v1/images?label={label}", body=encode(PHOTO, "PNG")), 422)
+    assert server.ask("POST", "/v1/photos?name=%ff%fe.jpg", body=encode(PHOTO, "PNG")).status in (201, 422)
+    added = server.log.parent / "small" / "added"
+    assert not added.exists() or all(path.parent in (added, added.parent) for path in added.rglob("*"))
+
+
+SQL = [
+    "' OR 1=1 --", "label = 'a' OR 1=1", "label = 'a'; DROP TABLE images", "load_extension('x') = 1",
+    "label = 'x' UNION SELECT sql FROM sqlite_master", "randomblob(1000000000) = 1", 'label" = 1',
+    "label = 'a'' OR ''1''=''1'", "id IN (SELECT id)",
+    "label LIKE '" + "%a" * 400 + "'", "(" * 5000, "NOT " * 2000 + "label = 'a'", " OR ".join(["label = 'a'"] * 500),
+    "\x01", "\u202e", "label = '\ud7ff'", "id = 9223372036854775808", "id = 1e400", "a.b.c.d.e = 1", "metadata. = 1",
+    '"$.x[#-1]" = 1', '"\'" = 1', "label BETWEEN 1", "CASE WHEN 1 THEN 1 END = 1", "label = x'41'", "?1 = 1", ":a = 1",
+    "%", "_", "\\", '"', "'", "--", "/*", "*/", "%' OR '1'='1", "\x00", " " * 9999, "x" * 10_001, "id = " + "9" * 5000,
+]  # fmt: skip
+
+
+def test_sql_in_conditions_and_words_is_nothing_but_text(server: Server) -> None:
+    total = server.get("/v1/images?limit=1").json()["total"]
+    for text in SQL:
+        for name in ("where", "text"):
+            shown = quote(text, safe="", errors="surrogatepass")
+            for answer in (
+                server.get(f"/v1/images?limit=1&{name}={shown}"),
+                server.get(f"/v1/facets?{name}={shown}"),
+                server.post("/v1/search", {"queries": [{"image_id": 1}], name: text}),
+            ):
+                assert answer.status in (200, 400, 422), (text, answer)
+                if answer.status != 200:
+                    check_refused(answer, 400, 422)
+                    message = answer.json()["error"]["message"]
+                    assert not re.search("sqlite3|sqlite error|syntax error|no such column|Traceback", message)
+    assert server.get("/v1/images?limit=1").json()["total"] == total
+    assert server.get("/v1/images?text=%25").json()["total"] == 0  # no name has one
+    assert server.get("/v1/images?text=%25%27%20OR%20%271%27%3D%271").json()["total"] == 0
+
+
+def test_many_bad_requests_at_once_get_only_answers_that_are_foreseen(server: Server) -> None:
+    statuses, lock = dict[int, int](), threading.Lock()
+
+    def attack(number: int) -> None:
+        bodies = [b"", b"{}", encode(PHOTO, "PNG"), b"\xff" * 1000, b"[" * 5000]
+        paths = [
+            "/v1/search",
+            "/v1/embed?name=a",
+            "/v1/photos",
+            "/v1/export",
+            "/v1/labels/decisions",
+            "/v1/evaluate",
+        ]
+        kind = {"Content-Type": "application/json"}
+        answer = server.ask("POST", paths[number % len(paths)], body=bodies[number % len(bodies)], headers=kind)
+        with lock:
+            statuses[answer.status] = statuses.get(answer.status, 0) + 1
+
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(attack, range(300)))
+    assert set(statuses) <= {200, 201, 202, 400, 422, 503}
+    assert sum(statuses.values()) == 300
+
+
+def _head(path: str, lines: bytes) -> bytes:
+    return (
+        b"POST " + path.encode() + b" HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nAuthorization: Bearer "
+        + TOKEN.encode() + b"\r\nContent-Type: application/json\r\n" + lines + b"\r\n\r\n"
+    )  # fmt: skip
+
+
+def _post_text(server: Server, text: str) -> Any:
+    return _post_body(server, "/v1/search", text.encode())
+
+
+def _post_body(server: Server, path: str, body: bytes) -> Any:
+    return server.ask("POST", path, body=body, headers={"Content-Type": "application/json"})
+
+
+def _many_frames(count: int) -> bytes:
+    """A GIF of many frames, of which the first counts."""
+    frames = [Image.new("P", (16, 16), number % 256) for number in range(2)]
+    buffer = io.BytesIO()
+    frames[0].save(buffer, "GIF", save_all=True, append_images=frames[1:], duration=10)
+    data = buffer.getvalue()
+    start = data.rindex(b"\x21\xf9\x04")
+    return data[:start] + data[start:-1] * count + b";"

@@ -1,0 +1,270 @@
+"""The doors of a running server: no address, host, site or wrong token opens what is closed."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+if "CI" not in os.environ:
+    pytest.importorskip("gradio", reason="needs the extra `ui`")
+
+from tests.retrieval_app.conftest import build_small_gallery
+from tests.serving_server import ROOT, TOKEN, Server, get_raw, send_raw, serve
+
+OUTSIDE = [
+    "/page/../shell.py", "/page/%2e%2e/shell.py", "/page/..%2fshell.py", "/page/..%5cshell.py", "/page/%2fetc%2fpasswd",
+    "/page/....//shell.py", "/page//etc/passwd", "/page/dom.js%00.css", "/page/dom.js/../../shell.py", "/page/",
+    "/page/%c0%ae%c0%ae/shell.py", "/page/dom.js%0d%0aSet-Cookie:%20a=b", "/page/__init__.py", "/page/.",
+    "/static/../routes.py", "/static/%2e%2e/%2e%2e/%2e%2e/%2e%2e/%2e%2e/etc/passwd", "/static//etc/passwd",
+    "/static/..%2f..%2f..%2f..%2fetc%2fpasswd", "/assets/../../../../../../etc/passwd", "/assets/%2e%2e/index.html",
+    "/assets//etc/passwd", "/assets/..%252f..%252fetc%252fpasswd", "/svelte/../../routes.py", "/svelte/%2e%2e/x.py",
+    "/../../../../etc/passwd", "//etc/passwd", "/etc/passwd", "/%2e%2e/%2e%2e/etc/passwd", "/./etc/passwd",
+    "/v1/../etc/passwd", "/v1/%2e%2e/gradio_api/file=/etc/passwd", "/v1/images/../../../etc/passwd",
+    "/v1/images/1/thumbnail/../../../../review.sqlite", "/v1/images/..%2f..%2freview.sqlite/picture",
+    "/v1/images/1%2f..%2f2/thumbnail", "/v1/images/%00", "/v1/images/1%00/thumbnail", "/v1/images/1/picture/",
+    "/v1/photos/../../etc/passwd/picture", "/v1/photos/..%2f..%2f..%2fetc%2fpasswd/picture",
+    "/v1/photos/%2e%2e/picture", "/v1/photos/%00%00%00%00%00%00%00%00/picture", "/v1/photos/%0d%0aX:y/picture",
+    "/v1/jobs/..%2f..%2fetc%2fpasswd", "/v1/jobs/%00", "/v1/labels/file/../../../CURRENT", "/v1//gallery",
+    "/file=/etc/passwd", "/file/etc/passwd", "/gradio_api/file=/etc/passwd", "/gradio_api/file%3d/etc/passwd",
+    "/gradio_api/file=CURRENT", "/gradio_api/file/etc/passwd", "/gradio_api//file=/etc/passwd",
+    "/gradio_api/heartbeat/../file=/etc/passwd", "/gradio_api/theme.css/../file=/etc/passwd",
+    "/gradio_api/startup-events/%2e%2e/file=/etc/passwd", "/config/../file=/etc/passwd", "/favicon.ico/../x",
+]  # fmt: skip
+
+
+GRADIO = [
+    "upload", "upload_progress?upload_id=1", "queue/join", "queue/data?session_hash=a", "queue/status", "call/predict",
+    "call/predict/1", "run/predict", "api/predict", "predict", "proxy=https://example.org/", "proxy=file:///etc/passwd",
+    "info", "openapi.json", "api_info", "app_id", "app_id/", "login", "login/oauth", "logout", "user", "token",
+    "monitoring", "monitoring/summary", "monitoring/x", "component_server", "stream/a/b/c", "custom_component/a/b/c",
+    "process_recording", "deep_link", "mcp", "mcp/", "mcp/sse", "cancel", "reset", "dev/reload", "vibe-edit/",
+    "vibe-code/", "undo-vibe-edit/", "file-list", "assets/x", "static/x", "config", "manifest.json", "pwa_icon",
+    "robots.txt", "register", "sw.js", "chat/", "validate", "main", "screen_studio/x", "history", "run_history",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def gallery(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
+    """A gallery of nineteen images."""
+    return build_small_gallery(tmp_path_factory.mktemp("attacked"), model=tiny_model)
+
+
+@pytest.fixture(scope="module")
+def server(gallery: Path) -> Iterator[Server]:
+    """A server that asks for a token and may be written; none of the attacks may end it or make it fail."""
+    with serve(gallery, "--writable", log=gallery.parent / "log", token=TOKEN) as server:
+        yield server
+        assert server.get("/v1/ready").status == 200
+        assert "Traceback" not in server.log.read_text()
+        assert TOKEN not in server.log.read_text()
+        assert TOKEN not in server.output
+
+
+def check_refused(answer: Any, *statuses: int) -> None:
+    """One of these statuses, and the JSON that all errors are."""
+    assert answer.status in statuses, answer
+    assert set(answer.json()) == {"error", "request_id"}
+    assert answer.headers["content-type"] == "application/json"
+
+
+@pytest.mark.parametrize("target", OUTSIDE)
+def test_no_address_leads_out_of_what_is_served(server: Server, target: str) -> None:
+    status, answer = get_raw(server.port, target.encode(), token=TOKEN)
+    assert status in (400, 403, 404, 422)
+    for secret in (b"root:", b"import ", b"SQLite", b"Set-Cookie", b"set-cookie"):
+        assert secret not in answer.replace(b"Set-Cookie:%20", b"")
+
+
+@pytest.mark.parametrize(
+    "request_line",
+    [
+        b"GET http://evil.example/v1/gallery HTTP/1.1",
+        b"GET /v1/images/1/thumbnail\xff\xfe HTTP/1.1",
+        b"GET /v1/\x00 HTTP/1.1",
+        b"GET /page/\xe2\x80\xae HTTP/1.1",
+        b"GET ../../etc/passwd HTTP/1.1",
+        b"GET  /v1/gallery HTTP/1.1",
+        b"GET /v1/gallery HTTP/9.9",
+        b"GET /v1/gallery\r HTTP/1.1",
+        b"CONNECT evil.example:443 HTTP/1.1",
+        b"TRACE /v1/gallery HTTP/1.1",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"A" * 100_000,
+        b"GET /v1/gallery?" + b"a=1&" * 20_000 + b" HTTP/1.1",
+        b"PRI * HTTP/2.0",
+    ],
+)
+def test_a_request_line_that_is_none_gets_nothing(server: Server, request_line: bytes) -> None:
+    answer = send_raw(server.port, request_line + b"\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n", seconds=2)
+    assert not answer.startswith((b"HTTP/1.1 2", b"HTTP/1.1 5"))
+    assert b"root:" not in answer
+
+
+def test_gradios_own_routes_are_closed(server: Server) -> None:
+    for name in GRADIO:
+        for prefix in ("/gradio_api/", "/"):
+            for method in ("GET", "POST"):
+                path = prefix + name
+                answer = server.ask(method, path, json={} if method == "POST" else None)
+                if path == "/config" and method == "GET":  # what the page is made of, which its HTML has too
+                    continue
+                is_page = path in ("/config", "/assets/x", "/static/x")
+                assert answer.status == (405 if is_page and method == "POST" else 404), (method, path, answer)
+
+
+def test_neither_page_nor_config_names_a_place_of_this_machine(server: Server, gallery: Path) -> None:
+    for path in ("/", "/config", "/gradio_api/startup-events", "/theme.css", "/v1/gallery", "/v1/openapi.json"):
+        body = server.get(path).body.decode()
+        for place in (gallery.parent, ROOT, Path.home(), Path(os.__file__).parents[1]):
+            assert f"{place}/" not in body, path
+
+
+def test_another_name_for_this_machine_opens_nothing(server: Server) -> None:
+    for host in (
+        "evil.example",
+        "127.0.0.1.evil.example",
+        "localhost.evil.example:80",
+        "[::1]evil",
+        "127.0.0.1:x",
+        "0",
+    ):
+        for path in ("/", "/config", "/v1/gallery", "/v1/health", "/page/dom.js"):
+            check_refused(server.get(path, Host=host), 400)
+    answer = send_raw(server.port, b"GET /v1/health HTTP/1.0\r\n\r\n", seconds=2)
+    assert answer.startswith(b"HTTP/1.1 400")
+
+
+def test_other_sites_can_neither_write_nor_read(server: Server) -> None:
+    origins = [
+        "https://evil.example",
+        "null",
+        f"http://127.0.0.1:{server.port + 1}",
+        "http://localhost",
+        "file://",
+    ]
+    hostile = [{"Origin": origin} for origin in origins]
+    hostile += [{"Sec-Fetch-Site": site} for site in ("cross-site", "same-site", "")]
+    for headers in hostile:
+        for path in ("/v1/search", "/v1/labels/undo", "/v1/update", "/v1/photos"):
+            check_refused(server.ask("POST", path, json={}, headers=headers), 403)
+        check_refused(server.ask("DELETE", "/v1/images/1", headers=headers), 403)
+        preflight = {
+            **headers,
+            "Access-Control-Request-Method": "POST",
+            "Access-Control-Request-Headers": "authorization",
+        }
+        for path in ("/v1/search", "/v1/images/1", "/", "/config", "/page/dom.js"):
+            answer = server.ask("OPTIONS", path, headers=preflight)
+            assert answer.status in (403, 404, 405)
+            assert not [name for name in answer.headers if name.startswith("access-control-")]
+            read = server.get(path, **headers)
+            assert not [name for name in read.headers if name.startswith("access-control-")]
+            assert read.headers["cross-origin-resource-policy"] == "same-origin"
+
+
+def test_no_socket_of_the_web_is_opened(server: Server) -> None:
+    upgrade = (
+        b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+        b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="
+    )
+    for path in (b"/", b"/v1/search", b"/gradio_api/queue/join", b"/gradio_api/heartbeat/a"):
+        request = b"GET " + path + b" HTTP/1.1\r\nHost: 127.0.0.1\r\n" + upgrade + b"\r\n\r\n"
+        answer = send_raw(server.port, request, seconds=0.3)
+        assert b" 101 " not in answer.partition(b"\r\n")[0]
+
+
+def test_without_the_token_nothing_is_told_but_health(server: Server) -> None:
+    wrong = [
+        {}, {"Authorization": "Bearer"}, {"Authorization": "Bearer " + TOKEN[:-1]},
+        {"Authorization": f"Bearer {TOKEN}x"},
+        {"Authorization": f"Bearer {TOKEN.upper()}"}, {"Authorization": TOKEN}, {"Authorization": f"Basic {TOKEN}"},
+        {"Authorization": "Bearer " + "é" * 300}, {"Authorization": "Bearer " + TOKEN * 500}, {"X-Token": TOKEN},
+        {"Cookie": f"token={TOKEN}"}, {"Cookie": f"retrieval={TOKEN}"}, {"Cookie": "\x00;=;;" * 50},
+        {"Authorization": "Bearer null"}, {"Authorization": f"Bearer {TOKEN[:8]}\x00{TOKEN[9:]}"},
+    ]  # fmt: skip
+    outsider = Server(server.process, server.port, None, server.log, server.output)
+    document = server.get("/v1/openapi.json").json()
+    asked = [
+        (method.upper(), re.sub(r"\{\w+\}", "1", path))
+        for path, item in document["paths"].items()
+        for method in item
+    ]
+    pages = (
+        "/",
+        "/config",
+        "/theme.css",
+        "/page/dom.js",
+        "/favicon.ico",
+        "/v1/openapi.json",
+        "/v1/nothing",
+        "/?token=",
+    )
+    asked += [("GET", path) for path in pages]
+    for method, path in asked:
+        answer = outsider.ask(method, path, body=b"" if method != "GET" else None)
+        if path in ("/v1/health", "/v1/ready"):
+            assert answer.status == 200
+            continue
+        assert answer.status == 401, (method, path)
+        assert answer.headers["www-authenticate"] == "Bearer"
+        assert b"retrieval_" not in answer.body
+    for headers in wrong:
+        answer = outsider.ask("GET", "/v1/gallery", headers={k: v.encode() for k, v in headers.items()})
+        assert answer.status in (400, 401), headers
+    for query in (f"token={TOKEN[:-1]}", f"token={TOKEN}x", f"Token={TOKEN}", f"token=%00{TOKEN}"):
+        answer = outsider.get(f"/?{query}")
+        assert (answer.status, "set-cookie" in answer.headers) == (401, False)
+
+
+def test_the_token_becomes_a_cookie_that_does_not_tell_it(server: Server) -> None:
+    outsider = Server(server.process, server.port, None, server.log, server.output)
+    for address in (
+        f"/?token={TOKEN}",
+        f"/?token={TOKEN}&view=map&next=%0d%0aX-Evil:1",
+        f"/?token={TOKEN}&//evil.example",
+    ):
+        answer = outsider.get(address)
+        assert answer.status == 303
+        assert answer.headers["location"].startswith("./")
+        assert TOKEN not in str(answer.headers)
+        assert "x-evil" not in answer.headers
+        name, _, value = answer.headers["set-cookie"].partition(";")[0].partition("=")
+        assert "httponly" in answer.headers["set-cookie"].lower()
+        assert re.search("samesite=(lax|strict)", answer.headers["set-cookie"].lower())
+        assert outsider.get("/v1/gallery", Cookie=f"{name}={value}").status == 200
+        assert outsider.get("/v1/gallery", Cookie=f"{name}={TOKEN}").status == 401
+        assert outsider.get("/v1/gallery", Cookie=f"{name}={value[:-1]}").status == 401
+        assert outsider.get("/v1/gallery", Authorization=f"Bearer {value}").status == 401
+    # A stolen cookie does not write across sites either.
+    headers = {"Cookie": f"{name}={value}", "Origin": "https://evil.example"}
+    assert outsider.ask("POST", "/v1/update", headers=headers).status == 403
+
+
+def test_the_token_is_in_no_answer_and_no_metric(server: Server) -> None:
+    for path in (
+        f"/v1/gallery?token={TOKEN}",
+        f"/v1/images/{TOKEN}",
+        f"/v1/jobs/{TOKEN}",
+        "/v1/metrics",
+        "/",
+        "/config",
+    ):
+        assert TOKEN.encode() not in server.get(path).body.replace(b"/v1/jobs/" + TOKEN.encode(), b"")
+    command = Path(f"/proc/{server.process.pid}/cmdline").read_bytes()
+    assert TOKEN.encode() not in command
+
+
+def test_metrics_do_not_grow_with_what_clients_make_up(server: Server) -> None:
+    server.get("/v1/gallery")
+    before = len(server.get("/v1/metrics").body.splitlines())
+    for number in range(50):
+        server.get(f"/v1/made-up-{number}")
+        server.get(f"/v1/photos/made-up-{number}/picture")
+        server.get(f"/made-up-{number}")
+        server.ask(f"METHOD{number}", f"/v1/gallery/{number}")
+    assert len(server.get("/v1/metrics").body.splitlines()) < before + 60

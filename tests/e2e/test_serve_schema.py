@@ -1,0 +1,246 @@
+"""Every answer of the API is as its own OpenAPI document says, whatever is asked."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import re
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+if "CI" not in os.environ:
+    pytest.importorskip("gradio", reason="needs the extra `ui`")
+    pytest.importorskip("schemathesis", reason="schemathesis is not installed")
+import requests
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings, strategies
+from hypothesis.errors import Unsatisfiable
+from schemathesis.config import SchemathesisConfig
+from schemathesis.core.failures import FailureGroup
+from schemathesis.generation import GenerationMode
+
+from tests.conftest import draw_folder
+from tests.index.galleries import build
+from tests.index.hostile import PHOTO, encode
+from tests.serving_server import TOKEN, Server, serve
+
+METHODS = ("get", "post", "put", "patch", "delete")
+ALWAYS_DOCUMENTED = {"400", "401", "422", "500", "503"}
+BODY_STATUSES = {"403", "408", "411", "413", "415"}
+MAKE_A_VERSION = ("POST /v1/images", "DELETE /v1/images/{image_id}", "POST /v1/update")
+"""Asked last: of a new version nothing is computed, and what was asked for may be gone."""
+VALID_BUT_REFUSED = ["2xx", "404", "409", "422", "503"]
+"""A vector of another width, a condition that cannot be read, an id that the gallery has not: no schema says that."""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Iterator[Server]:
+    """A server that may be written, over more images than the tests remove."""
+    folder = tmp_path_factory.mktemp("schema")
+    images = draw_folder(folder / "images", per_class=30)
+    (images / "red" / "copy.jpg").write_bytes((images / "red" / "0.jpg").read_bytes())
+    (images / "blue" / "wrong.png").write_bytes((images / "green" / "1.png").read_bytes())
+    build(images, folder / "gallery", tiny_model)
+    with serve(folder / "gallery", "--writable", log=folder / "log", token=TOKEN) as server:
+        yield server
+        assert server.process.poll() is None
+        assert "Traceback" not in server.log.read_text()
+
+
+@dataclass
+class Interview:
+    """Asks a server by its schema, and remembers what it answered.
+
+    Attributes:
+        server: which is asked.
+        refuses_all_wrong: whether all that breaks the schema is to be refused. A parameter that is sent twice, or an
+            empty list that is not sent at all, breaks it on paper only.
+        complaints: what is wrong with answers, by route.
+        statuses: how often each status was answered, by route.
+    """
+
+    server: Server
+    refuses_all_wrong: bool = False
+    complaints: dict[str, list[str]] = field(default_factory=dict)
+    statuses: dict[str, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
+    session: requests.Session = field(default_factory=requests.Session)
+
+    def __post_init__(self) -> None:
+        image = strategies.sampled_from([encode(PHOTO, "PNG"), encode(PHOTO, "JPEG"), b"GIF89a", b""])
+        schemathesis.openapi.format("binary", image | strategies.binary(max_size=100))
+        checks = {
+            "not_a_server_error": {"expected-statuses": ["2xx", "3xx", "4xx", "503"]},
+            "positive_data_acceptance": {"expected-statuses": VALID_BUT_REFUSED},
+            "ignored_auth": {"enabled": False},  # every request brings the token; others are tested elsewhere
+        }
+        document = self.server.get("/v1/openapi.json").json()
+        if not self.refuses_all_wrong:
+            checks["negative_data_rejection"] = {"enabled": False}
+        config = {"checks": checks, "generation": {"with-security-parameters": False}}
+        self.schema = schemathesis.openapi.from_dict(document, config=SchemathesisConfig.from_dict(config))
+        narrowed = narrow(document, find_names(self.server))
+        self.known = schemathesis.openapi.from_dict(narrowed, config=SchemathesisConfig.from_dict(config))
+
+    def ask_at_random(self, *, examples: int, derandomize: bool) -> None:
+        """Send requests that are valid, some about things that there are, and requests that are not to every route."""
+        options = settings(
+            max_examples=examples, derandomize=derandomize, database=None, deadline=None,
+            suppress_health_check=list(HealthCheck), phases=[Phase.generate],
+        )  # fmt: skip
+        ways = ((self.known, GenerationMode.POSITIVE), *((self.schema, mode) for mode in GenerationMode))
+        for schema, mode in ways:
+            operations = [result.ok() for result in schema.get_all_operations()]
+            for operation in sorted(operations, key=lambda operation: operation.label in MAKE_A_VERSION):
+                strategy = operation.as_strategy(generation_mode=mode)
+                with suppress(Unsatisfiable):  # nothing can be wrong where nothing is asked for
+                    options(given(case=strategy)(lambda case: self.ask(case)))()
+
+    def ask_at_bounds(self) -> None:
+        """Send each parameter's and field's smallest and largest values, those just outside, and other methods."""
+        for operation in (result.ok() for result in self.schema.get_all_operations()):
+            for case in self.schema.iter_coverage_cases(
+                operation, generation_modes=list(GenerationMode), generation_config=self.schema.config.generation
+            ):
+                self.ask(case)
+
+    def ask(self, case: Any) -> None:
+        """Ask once, and note what is wrong with the answer."""
+        label = case.operation.label
+        response = case.call(base_url=self.server.url, session=self.session, headers=self.server.headers())
+        self.statuses[label][response.status_code] += 1
+        try:
+            case.validate_response(response, additional_checks=[check_error])
+        except FailureGroup as failures:
+            found = self.complaints.setdefault(label, [])
+            if len(found) < 3:
+                shown = "; ".join(str(failure) for failure in failures.exceptions)
+                found.append(f"{shown[:700]} {response.status_code}: {case.as_curl_command()[:500]}")
+
+    def unanswered(self) -> set[str]:
+        """The routes that never did what they are for."""
+        return {label for label, found in self.statuses.items() if not any(status < 400 for status in found)}
+
+
+def find_names(server: Server) -> dict[str, list[Any]]:
+    """What there is: the values of parameters that nobody guesses."""
+    while server.get("/v1/duplicates").status == 202:
+        time.sleep(0.1)
+    photo = server.ask("POST", "/v1/photos", body=encode(PHOTO, "PNG")).json()["photo"]
+    job = server.post("/v1/evaluate", {}).json()["job"]
+    group = server.get("/v1/duplicates").json()["items"][0]
+    ids = [image["id"] for image in server.get("/v1/images?limit=500").json()["images"]]
+    vectors = [server.get(f"/v1/images/{image_id}/vector").json()["vector"] for image_id in ids[:3]]
+    return {
+        "photo": [photo], "token": [photo], "job": [job], "group": [group["group"]], "image_id": ids, "vector": vectors,
+        "ids": ids, "keep": [image["id"] for image in group["images"]],
+        "where": ["label = 'red'", "label IS NULL"], "text": ["red", ""],
+    }  # fmt: skip
+
+
+def narrow(document: dict[str, Any], names: dict[str, list[Any]]) -> dict[str, Any]:
+    """A copy of the schema in which what is asked with is only what there is."""
+    document = copy.deepcopy(document)
+    operations = [operation for item in document["paths"].values() for operation in item.values()]
+    for name in find_references(document, [operation.get("requestBody") for operation in operations]):
+        fields = document["components"]["schemas"][name].get("properties", {})
+        for name in names.keys() & fields.keys():
+            if fields[name].get("type") == "array" and name != "vector":
+                fields[name]["items"] = {"enum": names[name]}
+            else:
+                fields[name] = {"enum": names[name]}
+    for parameter in (parameter for operation in operations for parameter in operation.get("parameters", ())):
+        if parameter["name"] in names:
+            parameter["schema"] = {"enum": names[parameter["name"]]}
+    return document
+
+
+def find_references(document: dict[str, Any], part: Any) -> set[str]:
+    """The names of all schemas that a part of the document refers to."""
+    found, left = set[str](), [part]
+    while left:
+        new = set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(left.pop()))) - found
+        found |= new
+        left.extend(document["components"]["schemas"][name] for name in new)
+    return found
+
+
+def check_error(_: Any, response: Any, case: Any) -> None:
+    """Every refusal is the one JSON that all refusals are, and names no place of this machine."""
+    assert response.headers["x-content-type-options"] == ["nosniff"]
+    if response.status_code < 400:
+        return
+    answer = response.json()
+    assert set(answer) == {"error", "request_id"}
+    assert set(answer["error"]) == {"code", "message", "field"}
+    assert answer["error"]["message"].strip()
+    assert response.headers["x-request-id"] == [answer["request_id"]]
+    if response.status_code == 503:
+        assert int(response.headers["retry-after"][0]) >= 1
+
+
+def test_what_is_answered_is_what_the_schema_says(server: Server) -> None:
+    interview = Interview(server)
+    interview.ask_at_random(examples=6, derandomize=True)
+    assert not interview.complaints, "\n".join(map(str, interview.complaints.values()))
+    assert len(interview.statuses) >= 35
+    assert interview.unanswered() == set()
+
+
+@pytest.mark.slow
+def test_what_is_answered_to_thousands_of_requests_is_what_the_schema_says(server: Server) -> None:
+    interview = Interview(server)
+    interview.ask_at_random(examples=150, derandomize=False)
+    assert not interview.complaints, "\n".join(map(str, interview.complaints.values()))
+
+
+@pytest.mark.slow
+def test_what_is_answered_at_every_bound_of_every_parameter_is_what_the_schema_says(server: Server) -> None:
+    interview = Interview(server, refuses_all_wrong=True)
+    interview.ask_at_bounds()
+    assert not interview.complaints, "\n".join(map(str, interview.complaints.values()))
+    assert sum(found.total() for found in interview.statuses.values()) > 1000
+
+
+def test_every_route_is_documented_with_all_that_it_may_answer(server: Server) -> None:
+    paths = server.get("/v1/openapi.json").json()["paths"]
+    operations = {
+        f"{method.upper()} {path}": operation
+        for path, item in paths.items()
+        for method, operation in item.items()
+        if method in METHODS
+    }
+    assert len(operations) >= 35
+    incomplete = {}
+    for name, operation in operations.items():
+        assert operation["summary"]
+        assert operation["description"]
+        wanted = ALWAYS_DOCUMENTED | (set() if name.startswith("GET ") else BODY_STATUSES)
+        wanted |= {"404"} if "{" in name else set()
+        if missing := wanted - set(operation["responses"]):
+            incomplete[name] = sorted(missing)
+    assert incomplete == {}
+
+
+def test_the_schema_says_how_the_token_is_brought(server: Server) -> None:
+    document = server.get("/v1/openapi.json").json()
+    schemes = document["components"]["securitySchemes"]
+    assert [(scheme["type"], scheme["scheme"]) for scheme in schemes.values()] == [("http", "bearer")]
+
+
+def test_no_route_answers_that_the_schema_does_not_have(server: Server) -> None:
+    documented = set(server.get("/v1/openapi.json").json()["paths"])
+    for path in ("/v1", "/v1/", "/v1/docs", "/v1/redoc", "/v1/openapi.yaml", "/v1/images/", "/v1/search/"):
+        assert path not in documented
+        answer = server.get(path)
+        assert (answer.status, answer.json()["error"]["code"]) == (404, "not_found")
+    with requests.Session() as session:
+        answer = session.request("PROPFIND", f"{server.url}/v1/gallery", headers=server.headers(), timeout=10)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (405, "method_not_allowed")

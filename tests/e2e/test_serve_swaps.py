@@ -1,0 +1,450 @@
+"""New versions under load, kills and the end: no request fails, no answer mixes versions, nothing accepted is lost."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import random
+import shutil
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+if "CI" not in os.environ:
+    pytest.importorskip("gradio", reason="needs the extra `ui`")
+
+from index.build import update_gallery
+from index.verify import verify_gallery
+from index.versions import find_version
+from tests.conftest import draw_image
+from tests.index.galleries import SMALL, build
+from tests.serving_server import TOKEN, Answer, Server, ask_on, serve
+
+CONSTANT, CHANGING = 6, 4
+CLIENTS = 4
+WAIT_S = 60
+
+
+def draw_png(seed: int, *, side: int = 48) -> bytes:
+    """The bytes of an image that no other seed has."""
+    buffer = io.BytesIO()
+    draw_image((seed * 37 % 256, seed * 91 % 256, seed * 53 % 256), seed=seed, size=(side, side)).save(
+        buffer, "PNG"
+    )
+    return buffer.getvalue()
+
+
+def write_state(images: Path, number: int) -> None:
+    """Let a folder be what version `number` of the gallery is to have: its own images are below its own name."""
+    for folder in images.iterdir():
+        if folder.name != "constant":
+            shutil.rmtree(folder)
+    (images / f"{number:06d}").mkdir()
+    for i in range(CHANGING):
+        (images / f"{number:06d}" / f"{i}.png").write_bytes(draw_png(1000 + CHANGING * number + i))
+
+
+@pytest.fixture
+def images(tmp_path: Path, tiny_model: Path) -> Path:
+    """The images of a gallery, `../gallery`, that is built in its first version."""
+    folder = tmp_path / "images"
+    (folder / "constant").mkdir(parents=True)
+    for i in range(CONSTANT):
+        (folder / "constant" / f"{i}.png").write_bytes(draw_png(i))
+    write_state(folder, 1)
+    build(folder, tmp_path / "gallery", tiny_model)
+    return folder
+
+
+@dataclass
+class Load:
+    """Clients that ask all the while; everything that is wrong with an answer is a failure.
+
+    Attributes:
+        server: which is asked.
+        constant: ids that every version has.
+        changing: ids that the newest version known here has, and that are gone one version later.
+        failures: what was wrong.
+        versions: how many answers came from each version.
+        statuses: how many answers had each status.
+    """
+
+    server: Server
+    constant: list[int] = field(default_factory=list)
+    changing: list[int] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    versions: Counter[str] = field(default_factory=Counter)
+    statuses: Counter[int] = field(default_factory=Counter)
+    etags: dict[int, str] = field(default_factory=dict)
+    photo: str = ""
+    stopped: threading.Event = field(default_factory=threading.Event)
+
+    def learn(self) -> None:
+        """Which ids there are now."""
+        listed = self.server.get("/v1/images?limit=500&include=label").json()["images"]
+        self.constant = [image["id"] for image in listed if image["label"] == "constant"]
+        self.changing = [image["id"] for image in listed if image["label"] != "constant"]
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Ask from now on; at the end all clients have stopped."""
+        self.learn()
+        self.photo = self.server.ask("POST", "/v1/photos", body=draw_png(7)).json()["photo"]
+        threads = [threading.Thread(target=self._work, args=(number,)) for number in range(CLIENTS)]
+        for thread in threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            self.stopped.set()
+            for thread in threads:
+                thread.join(WAIT_S)
+
+    def _work(self, seed: int) -> None:
+        chance, connection = random.Random(seed), HTTPConnection("127.0.0.1", self.server.port, timeout=WAIT_S)
+        asks = (
+            self._search_by_id, self._search_by_changing_id, self._search_by_upload, self._search_by_photo, self._list,
+            self._search_many, self._thumbnail, self._changing_thumbnail, self._facets, self._facts, self._neighbours,
+        )  # fmt: skip
+        while not self.stopped.is_set() and len(self.failures) < 10:
+            ask = chance.choice(asks)
+            try:
+                ask(connection, chance)
+            except (AssertionError, OSError, HTTPException, KeyError, ValueError) as error:
+                self.failures.append(f"{ask.__name__}: {type(error).__name__}: {error}")
+                connection.close()
+        connection.close()
+
+    def _ask(self, connection: HTTPConnection, method: str, path: str, **sent: Any) -> Answer:
+        answer = ask_on(connection, method, path, headers=self.server.headers(), **sent)
+        self.statuses[answer.status] += 1
+        return answer
+
+    def _check(self, answer: dict[str, Any], entries: list[dict[str, Any]], *, count: int) -> None:
+        """All entries are those of the version that the answer says it is from."""
+        version = answer["version"]
+        self.versions[version] += 1
+        assert len(entries) == count, f"{len(entries)} of {count} in {answer}"
+        for entry in entries:
+            assert entry["label"] in ("constant", version), answer
+            assert entry["path"].partition("/")[0] == entry["label"], answer
+
+    def _search_by_id(self, connection: HTTPConnection, chance: random.Random) -> None:
+        query = {
+            "queries": [{"image_id": chance.choice(self.constant)}],
+            "k": 50,
+            "include": ["label", "path", "band"],
+        }
+        answer = self._ask(connection, "POST", "/v1/search", json=query)
+        assert answer.status == 200, answer
+        self._check(answer.json(), answer.json()["hits"], count=CONSTANT + CHANGING - 1)
+
+    def _search_by_changing_id(self, connection: HTTPConnection, chance: random.Random) -> None:
+        crop = chance.choice([None, {"x": 0.1, "y": 0.1, "width": 0.8, "height": 0.8}])
+        query = {
+            "queries": [{"image_id": chance.choice(self.changing), "crop": crop}],
+            "k": 50,
+            "include": ["label", "path"],
+        }
+        answer = self._ask(connection, "POST", "/v1/search", json=query)
+        if crop is None:
+            assert answer.status in (200, 404), answer
+        else:  # the image's file may be gone before its version is
+            assert answer.status in (200, 404, 422), answer
+        if answer.status == 200:
+            self._check(answer.json(), answer.json()["hits"], count=CONSTANT + CHANGING - 1)
+        else:
+            assert answer.json()["error"]["code"] in ("not_found", "bad_image", "invalid"), answer
+
+    def _search_by_upload(self, connection: HTTPConnection, chance: random.Random) -> None:
+        path = "/v1/search/image?k=50&include=label,path"
+        answer = self._ask(connection, "POST", path, body=draw_png(chance.randrange(100)))
+        assert answer.status == 200, answer
+        self._check(answer.json(), answer.json()["hits"], count=CONSTANT + CHANGING)
+
+    def _search_by_photo(self, connection: HTTPConnection, chance: random.Random) -> None:
+        parts = [{"photo": self.photo}, {"image_id": self.constant[0], "weight": 0.5}]
+        query = {"queries": parts, "k": 50, "include": ["label", "path"], "where": "label IS NOT NULL"}
+        answer = self._ask(connection, "POST", "/v1/search", json=query)
+        assert answer.status == 200, answer
+        self._check(answer.json(), answer.json()["hits"], count=CONSTANT + CHANGING - 1)
+
+    def _search_many(self, connection: HTTPConnection, chance: random.Random) -> None:
+        one = {"queries": [{"image_id": self.constant[1]}], "k": 50, "include": ["label", "path"]}
+        answer = self._ask(connection, "POST", "/v1/search/batch", json={"searches": [one] * 8})
+        assert answer.status == 200, answer
+        results = answer.json()["results"]
+        assert len({result["version"] for result in results}) == 1
+        for result in results:
+            self._check(result, result["hits"], count=CONSTANT + CHANGING - 1)
+
+    def _list(self, connection: HTTPConnection, chance: random.Random) -> None:
+        path = chance.choice(
+            ["/v1/images?limit=500", "/v1/images/random?count=50", "/v1/images?text=png&limit=100"]
+        )
+        answer = self._ask(connection, "GET", f"{path}&include=label,path")
+        assert answer.status == 200, answer
+        assert answer.json()["total"] == CONSTANT + CHANGING
+        self._check(answer.json(), answer.json()["images"], count=CONSTANT + CHANGING)
+
+    def _thumbnail(self, connection: HTTPConnection, chance: random.Random) -> None:
+        image_id = chance.choice(self.constant)
+        answer = self._ask(connection, "GET", f"/v1/images/{image_id}/thumbnail?side=64")
+        assert answer.status == 200, answer
+        assert self.etags.setdefault(image_id, answer.headers["etag"]) == answer.headers["etag"]
+
+    def _changing_thumbnail(self, connection: HTTPConnection, chance: random.Random) -> None:
+        image_id, kind = chance.choice(self.changing), chance.choice(["thumbnail", "picture", "vector", "labels"])
+        answer = self._ask(connection, "GET", f"/v1/images/{image_id}/{kind}")
+        assert answer.status in (200, 404), answer
+        if answer.status == 404:
+            assert answer.json()["error"]["code"] in ("not_found", "bad_image"), answer
+
+    def _facets(self, connection: HTTPConnection, chance: random.Random) -> None:
+        answer = self._ask(connection, "GET", "/v1/facets")
+        assert answer.status == 200, answer
+        values = answer.json()
+        labels = next(facet for facet in values["facets"] if facet["name"] == "label")
+        found = {value["value"]: value["count"] for value in labels["values"]}
+        assert found == {"constant": CONSTANT, values["version"]: CHANGING}, values
+
+    def _facts(self, connection: HTTPConnection, chance: random.Random) -> None:
+        answer = self._ask(connection, "GET", "/v1/gallery")
+        assert answer.status == 200, answer
+        assert set(answer.json()["labels"]["names"]) == {"constant", answer.json()["version"]}, answer
+        self.versions[answer.json()["version"]] += 1
+
+    def _neighbours(self, connection: HTTPConnection, chance: random.Random) -> None:
+        answer = self._ask(connection, "GET", f"/v1/images/{self.constant[0]}/labels?k=50")
+        assert answer.status == 200, answer
+        labels = {share["label"] for share in answer.json()["shares"]}
+        assert labels == {"constant", answer.json()["version"]}, answer
+
+
+def wait_for_job(server: Server, job: str) -> dict[str, Any]:
+    """A job that has ended."""
+    deadline = time.monotonic() + WAIT_S
+    while True:
+        answer = server.get(f"/v1/jobs/{job}").json()
+        if answer["state"] in ("done", "failed"):
+            return answer
+        assert time.monotonic() < deadline, answer
+        time.sleep(0.02)
+
+
+def swap_by_api(server: Server, number: int) -> None:
+    """A new version that the server makes itself, and serves when the job is done."""
+    job = wait_for_job(server, server.ask("POST", "/v1/update", body=b"").json()["job"])
+    assert job["state"] == "done", job
+    assert server.get("/v1/ready").json()["version"] == f"{number:06d}"
+
+
+def swap_from_outside(server: Server, number: int) -> None:
+    """A new version that another process makes."""
+    update_gallery(Path(server.log.parent / "gallery"), config=SMALL)
+    deadline = time.monotonic() + WAIT_S
+    while server.get("/v1/ready").json()["version"] != f"{number:06d}":
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def list_held_versions(server: Server) -> set[str]:
+    """The versions of which the server has a file open."""
+    found = set()
+    for link in Path(f"/proc/{server.process.pid}/fd").iterdir():
+        with suppress(OSError):  # closed meanwhile
+            if "/versions/" in (target := os.readlink(link)):
+                found.add(target.partition("/versions/")[2].partition("/")[0])
+    return found
+
+
+def swap_many_times(images: Path, *, swaps: int, outside: int) -> tuple[Load, Server]:
+    """Swap under load, every `outside`-th time from outside; the load and the server, which has ended."""
+    with serve(images.parent / "gallery", "--writable", log=images.parent / "log", token=TOKEN) as server:
+        load, held = Load(server), list[int]()
+        with load.running():
+            for number in range(2, swaps + 2):
+                write_state(images, number)
+                (swap_from_outside if number % outside == 0 else swap_by_api)(server, number)
+                load.learn()
+                asked = load.statuses.total()
+                deadline = time.monotonic() + WAIT_S
+                while load.statuses.total() < asked + 20 and not load.failures:
+                    assert time.monotonic() < deadline
+                    time.sleep(0.01)
+                held.append(server.resident_bytes())
+                if load.failures:
+                    break
+        assert load.failures == []
+        assert server.get("/v1/metrics").body.decode().count(f'gallery_version="{swaps + 1:06d}"') == 1
+        assert held[-1] - held[len(held) // 3] < 40 * 1024 * 1024
+        assert len(list_held_versions(server)) <= 3  # the files of versions that are gone are closed
+        assert len(os.listdir(images.parent / "gallery" / "versions")) <= 4
+        assert "Traceback" not in server.log.read_text()
+    return load, server
+
+
+def test_swaps_under_load_fail_no_request_and_mix_no_answer(images: Path) -> None:
+    load, _ = swap_many_times(images, swaps=15, outside=8)
+    assert len(load.versions) >= 15
+    assert set(load.statuses) <= {200, 404, 422}
+    assert load.statuses[200] > 10 * load.statuses[404]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_hundred_swaps_under_load_fail_no_request_and_mix_no_answer(images: Path) -> None:
+    load, _ = swap_many_times(images, swaps=100, outside=4)
+    assert len(load.versions) >= 99
+    assert set(load.statuses) <= {200, 404, 422}
+
+
+def kill_while_adding(gallery: Path, *, round_number: int, accepted: set[str], decided: dict[int, str]) -> None:
+    """Start the server, add and decide until a kill at a random moment; what was answered is written down."""
+    chance = random.Random(round_number)
+    with serve(gallery, "--writable", log=gallery.parent / "log", token=TOKEN) as server:
+        ids = [image["id"] for image in server.get("/v1/images?limit=500").json()["images"]]
+        killer = threading.Timer(chance.uniform(0.15, 0.6), server.kill)
+
+        def ask(number: int) -> None:
+            data = draw_png(10_000 + 1000 * round_number + number)
+            if server.ask("POST", f"/v1/images?label=added{number % 2}", body=data).status == 202:
+                accepted.add(hashlib.sha256(data).hexdigest())
+            label, image_id = f"label {round_number} {number}", ids[number % len(ids)]
+            choice = {"image_id": image_id, "decision": "change", "label": label}
+            if server.post("/v1/labels/decisions", {"decisions": [choice]}).status == 200:
+                decided[image_id] = label
+
+        killer.start()
+        number = 0
+        try:
+            while True:
+                ask(number)
+                number += 1
+        except (OSError, HTTPException):
+            killer.join()
+        assert server.process.returncode == -9
+
+
+def end_while_adding(gallery: Path, *, accepted: set[str]) -> None:
+    """Start the server, and end it as one does while it adds; no half work is left."""
+    with serve(gallery, "--writable", log=gallery.parent / "log", token=TOKEN) as server:
+        for number in range(8):
+            data = draw_png(20_000 + number)
+            assert server.ask("POST", "/v1/images", body=data).status == 202
+            accepted.add(hashlib.sha256(data).hexdigest())
+        assert server.stop() == 0
+    assert not (gallery / "building").exists()
+
+
+def check_nothing_is_lost(gallery: Path, *, accepted: set[str], decided: dict[int, str]) -> None:
+    """A server that starts after a kill serves the last whole version, and does what the one before had accepted."""
+    assert verify_gallery(gallery).problems == []
+    before = find_version(gallery).name
+    with serve(gallery, "--writable", log=gallery.parent / "log", token=TOKEN) as server:
+        assert server.get("/v1/ready").json()["version"] >= before
+        deadline, found = time.monotonic() + WAIT_S, set[str]()
+        while not accepted <= found:
+            assert time.monotonic() < deadline, f"{len(accepted - found)} of {len(accepted)} are lost"
+            found, after = set(), -1
+            while after is not None:
+                page = server.get(f"/v1/images?limit=500&after={after}&include=path").json()
+                found |= {Path(image["path"]).stem for image in page["images"]}
+                after = page["next_after"]
+            time.sleep(0.1)
+        decisions = server.get("/v1/labels/decisions").json()["decisions"]
+        kept = {decision["image_id"]: decision["new_label"] for decision in decisions}
+        # The last decision about an image may have been kept though nobody was told.
+        lost = {image_id for image_id, label in decided.items() if not _is_as_new(kept.get(image_id), label)}
+        assert lost == set()
+        assert server.stop() == 0
+    assert verify_gallery(gallery).problems == []
+
+
+def _is_as_new(kept: str | None, label: str) -> bool:
+    return kept is not None and [int(n) for n in kept.split()[1:]] >= [int(n) for n in label.split()[1:]]
+
+
+def test_what_a_killed_server_had_accepted_is_there_after_the_next_start(images: Path) -> None:
+    accepted, decided = set[str](), dict[int, str]()
+    kill_while_adding(images.parent / "gallery", round_number=0, accepted=accepted, decided=decided)
+    assert accepted
+    assert decided
+    end_while_adding(images.parent / "gallery", accepted=accepted)
+    check_nothing_is_lost(images.parent / "gallery", accepted=accepted, decided=decided)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_what_twenty_killed_servers_had_accepted_is_there(images: Path) -> None:
+    accepted, decided = set[str](), dict[int, str]()
+    for number in range(20):
+        kill_while_adding(images.parent / "gallery", round_number=number, accepted=accepted, decided=decided)
+        assert verify_gallery(images.parent / "gallery").problems == []
+    check_nothing_is_lost(images.parent / "gallery", accepted=accepted, decided=decided)
+
+
+def test_a_version_that_is_damaged_is_not_served_and_the_one_before_goes_on(images: Path) -> None:
+    gallery = images.parent / "gallery"
+    with serve(gallery, "--writable", log=images.parent / "log", token=TOKEN) as server:
+        current = (gallery / "CURRENT").read_text()
+        for text in ("000009 " + "0" * 64 + "\n", "../../etc " + "0" * 64 + "\n"):
+            (gallery / "CURRENT").write_text(text)
+            deadline = time.monotonic() + WAIT_S
+            while server.get("/v1/ready").json()["problem"] is None:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            assert server.get("/v1/ready").json()["version"] == "000001"
+            assert server.post("/v1/search", {"queries": [{"image_id": 1}]}).status == 200
+            job = wait_for_job(server, server.ask("POST", "/v1/update", body=b"").json()["job"])
+            assert job["state"] == "failed"
+            (gallery / "CURRENT").write_text(current)
+            while server.get("/v1/ready").json()["problem"] is not None:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+        write_state(images, 2)
+        swap_by_api(server, 2)
+
+
+def test_the_end_answers_what_is_under_way_and_frees_the_port(images: Path) -> None:
+    photo = draw_png(5, side=2000)
+    with serve(images.parent / "gallery", "--writable", log=images.parent / "log", token=TOKEN) as server:
+        answers: list[int] = []
+
+        def upload() -> None:
+            answers.append(server.ask("POST", "/v1/search/image?k=3", body=photo).status)
+
+        threads = [threading.Thread(target=upload) for _ in range(12)]
+        for thread in threads:
+            thread.start()
+        metrics = HTTPConnection("127.0.0.1", server.port, timeout=WAIT_S)
+        deadline = time.monotonic() + WAIT_S
+        while (waiting := _count_waiting(ask_on(metrics, "GET", "/v1/metrics", headers=server.headers()))) < 4:
+            assert time.monotonic() < deadline, waiting
+        metrics.close()
+        under_way = len(threads) - len(answers)
+        assert under_way >= waiting
+        assert server.stop() == 0
+        for thread in threads:
+            thread.join(WAIT_S)
+        assert answers == [200] * len(threads)
+        with socket.create_server(("127.0.0.1", server.port)):
+            pass
+        assert "Traceback" not in server.log.read_text()
+
+
+def _count_waiting(answer: Answer) -> int:
+    lines = answer.body.decode().splitlines()
+    return int(
+        float(next(line for line in lines if line.startswith('retrieval_waiting{lane="photos"}')).split()[1])
+    )

@@ -1,0 +1,196 @@
+"""The real server in a process of its own: `python -m retrieval_app serve`, on a free port, over a small gallery."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+TOKEN = "a-secret-of-the-tests"
+_START_S, _END_S, _ANSWER_S = 60, 40, 60
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a server answered."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        """The body, which is JSON."""
+        return json.loads(self.body)
+
+
+@dataclass
+class Server:
+    """A running server.
+
+    Attributes:
+        process: it, which is the leader of no group of its own.
+        port: that it listens on at 127.0.0.1.
+        token: that it asks for, brought along with every `ask`.
+        log: the file of its standard error.
+        output: what it wrote to its standard output to announce itself.
+    """
+
+    process: subprocess.Popen[str]
+    port: int
+    token: str | None
+    log: Path
+    output: str
+
+    @property
+    def url(self) -> str:
+        """Its address, without a slash at the end."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def headers(self) -> dict[str, str]:
+        """What every request brings."""
+        return {} if self.token is None else {"Authorization": f"Bearer {self.token}"}
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: bytes | None = None,
+        json: Any = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        """One request on a connection of its own; `path` is sent as it is."""
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=_ANSWER_S)
+        try:
+            return ask_on(
+                connection, method, path, body=body, json=json, headers={**self.headers(), **(headers or {})}
+            )
+        finally:
+            connection.close()
+
+    def get(self, path: str, **headers: str) -> Answer:
+        """The answer to a GET."""
+        return self.ask("GET", path, headers=headers)
+
+    def post(self, path: str, values: Any) -> Answer:
+        """The answer to a POST of JSON."""
+        return self.ask("POST", path, json=values)
+
+    def resident_bytes(self) -> int:
+        """The memory that it has in use."""
+        return self._read_memory("VmRSS")
+
+    def most_resident_bytes(self) -> int:
+        """The most memory that it ever had in use."""
+        return self._read_memory("VmHWM")
+
+    def _read_memory(self, name: str) -> int:
+        text = Path(f"/proc/{self.process.pid}/status").read_text()
+        found = re.search(rf"{name}:\s+(\d+) kB", text)
+        assert found is not None
+        return int(found[1]) * 1024
+
+    def stop(self) -> int:
+        """End it as a service manager does; its exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(_END_S)
+
+    def kill(self) -> None:
+        """End it as a power cut does."""
+        self.process.kill()
+        self.process.wait(_END_S)
+
+
+def ask_on(
+    connection: HTTPConnection,
+    method: str,
+    path: str,
+    *,
+    body: bytes | None = None,
+    json: Any = None,
+    headers: Mapping[str, str] | None = None,
+) -> Answer:
+    """One request on a connection that may have carried others."""
+    sent = dict(headers or {})
+    if json is not None:
+        body = _write_json(json)
+        sent.setdefault("Content-Type", "application/json")
+    connection.request(method, path, body=body, headers=sent)
+    response = connection.getresponse()
+    return Answer(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
+
+
+def _write_json(values: Any) -> bytes:
+    return json.dumps(values).encode()
+
+
+@contextmanager
+def serve(gallery: Path, *options: str, log: Path, token: str | None = None, port: int = 0) -> Iterator[Server]:
+    """A server that is ready, ended in the end in whatever way; `options` are those of the command."""
+    environment = {name: value for name, value in os.environ.items() if name != "RETRIEVAL_TOKEN"}
+    environment |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "PYTHONUNBUFFERED": "1"}
+    if token is not None:
+        environment["RETRIEVAL_TOKEN"] = token
+    command = [
+        sys.executable,
+        "-m",
+        "retrieval_app",
+        "serve",
+        str(gallery),
+        "--port",
+        str(port),
+        "--json",
+        *options,
+    ]
+    with log.open("a") as errors:
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=ROOT, env=environment
+        )
+    assert process.stdout is not None
+    try:
+        line = process.stdout.readline()
+        assert line, f"the server did not start: {log.read_text()}"
+        yield Server(process, int(json.loads(line)["url"].rstrip("/").rpartition(":")[2]), token, log, line)
+    finally:
+        if process.poll() is None:
+            process.terminate()
+        try:
+            process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(_END_S)
+        process.stdout.close()
+
+
+def send_raw(port: int, request: bytes, *, seconds: float = 10) -> bytes:
+    """All that a server sends back for bytes that need be no HTTP, until it closes or says no more for `seconds`."""
+    with socket.create_connection(("127.0.0.1", port), timeout=seconds) as connection:
+        received = b""
+        try:
+            connection.sendall(request)
+            while chunk := connection.recv(65536):
+                received += chunk
+        except (TimeoutError, ConnectionResetError, BrokenPipeError):
+            pass
+        return received
+
+
+def get_raw(port: int, target: bytes, *, token: str | None = None) -> tuple[int, bytes]:
+    """Status and whole answer for a GET of a target that is sent byte for byte; 0 where there was no answer."""
+    lines = [b"GET " + target + b" HTTP/1.1", b"Host: 127.0.0.1", b"Connection: close"]
+    if token is not None:
+        lines.append(b"Authorization: Bearer " + token.encode())
+    answer = send_raw(port, b"\r\n".join([*lines, b"", b""]))
+    found = re.match(rb"HTTP/1\.1 (\d{3})", answer)
+    return (int(found[1]) if found else 0), answer
