@@ -27,7 +27,7 @@ from index.recent import RecentlyUsed
 from retrieval_app.insights.copies import CopyGroups
 from retrieval_app.serving.batching import Lane, Workers
 from retrieval_app.serving.config import ServingConfig
-from retrieval_app.serving.errors import BusyError, UnknownPhotoError
+from retrieval_app.serving.errors import BusyError, TimedOutError, UnknownPhotoError
 from retrieval_app.serving.live_gallery import LiveGallery, Snapshot
 from retrieval_app.serving.photos import (
     Crop,
@@ -184,7 +184,10 @@ class Engine:
             async with asyncio.timeout(self.config.request_s):
                 return await asyncio.wrap_future(future)
         except TimeoutError as error:
-            raise BusyError(f"this took more than {self.config.request_s:g} seconds and was given up") from error
+            seconds = f"{self.config.request_s:g} seconds"
+            if future.cancel():  # nothing of it was begun
+                raise BusyError(f"this waited for {seconds} and was not begun; try again in a moment") from error
+            raise TimedOutError(f"this takes more than {seconds}; nobody waits for it any more") from error
 
     async def embed(self, snapshot: Snapshot, data: bytes, *, name: str) -> Vectors:
         """The (D,) float32 unit vector of the bytes of a photo.

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import io
 import threading
+import time
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from index.gallery import Gallery
 from retrieval_app.serving import pictures
 from retrieval_app.serving.config import ServingConfig
 from retrieval_app.serving.engine import Engine
-from retrieval_app.serving.errors import BusyError, UnknownPhotoError
+from retrieval_app.serving.errors import BusyError, TimedOutError, UnknownPhotoError
 from retrieval_app.serving.photos import Crop
 from retrieval_app.serving.query import QueryPart, Ranking, SearchQuery
 from tests.conftest import draw_image
@@ -249,12 +250,20 @@ def test_reads_beyond_the_bound_are_refused(small_gallery: Path) -> None:
         engine.close()
 
 
-def test_what_takes_too_long_is_given_up(small_gallery: Path) -> None:
+def test_what_was_begun_and_takes_too_long_is_told_apart_from_what_never_began(small_gallery: Path) -> None:
     engine = Engine(small_gallery, config=ServingConfig(threads=1, request_s=1))
     gate = threading.Event()
+
+    async def ask() -> list[Any]:
+        return await asyncio.gather(*(engine.run(gate.wait, 20) for _ in range(6)), return_exceptions=True)
+
     try:
-        with pytest.raises(BusyError, match="more than 1 second"):
-            _run(engine.run(gate.wait, 20))
+        answers = _run(ask())
+        assert [type(answer) for answer in answers] == [TimedOutError] * 4 + [BusyError] * 2  # four readers
+        assert "more than 1 seconds" in str(answers[0])
+        gate.set()
+        while engine.reading:  # room again for others
+            time.sleep(0.001)
     finally:
         gate.set()
         engine.close()
