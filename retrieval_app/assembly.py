@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING
 from retrieval_app.api.access import Access
 from retrieval_app.application import create_app
 from retrieval_app.review.jobs import Jobs
-from retrieval_app.review.store import ReviewStore
+from retrieval_app.review.store import FILE_NAME, ReviewStore
 from retrieval_app.serving.engine import Engine
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from retrieval_app.server import ServeOptions
-
-REVIEW_NAME = "review.sqlite"
 
 
 @contextmanager
@@ -29,7 +27,7 @@ def assemble(options: ServeOptions) -> Iterator[FastAPI]:
     """
     engine = Engine(options.gallery, config=options.limits, audit=options.audit)
     try:
-        review = ReviewStore(engine.gallery_path / REVIEW_NAME)
+        review = ReviewStore(engine.gallery_path / FILE_NAME)
         jobs = Jobs(
             engine.gallery_path,
             on_change=engine.live.refresh,
@@ -43,5 +41,6 @@ def assemble(options: ServeOptions) -> Iterator[FastAPI]:
             yield create_app(engine, access=access, review=review, jobs=jobs)
         finally:
             jobs.close()
+            review.close()
     finally:
         engine.close()
