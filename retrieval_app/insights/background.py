@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
 
 from index.blas_threads import multiplying_workers
@@ -30,6 +31,8 @@ logger = logging.getLogger(__name__)
 Name = Literal["calibration", "copies", "doubts", "quality", "map"]
 NAMES: tuple[Name, ...] = ("calibration", "copies", "doubts", "quality", "map")  # what takes longer comes later
 Value = TypeVar("Value")
+RETRY_S = 10.0  # before what failed is tried again
+_RETRY_TIMES = 4  # as long as the attempt took, at least: what fails late shall not keep a core busy
 _NOT_SERVED = "this version of the gallery is no longer served; ask again"
 
 
@@ -76,14 +79,18 @@ class Insights:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._states: dict[Name, Computed[Any]] = {}
+        self._retry_at: dict[Name, float] = {}
         self._waiting: set[Name] = set()
         self._worker: threading.Thread | None = None
         self._closed = False
 
     def get(self, name: Name) -> Computed[Any]:
-        """The state of a result; the first call puts it in line to be computed, and none waits for it."""
+        """The state of a result; the first call puts it in line to be computed, and none waits for it.
+
+        So does a call for what failed `RETRY_S` ago, or four times as long ago as the attempt took.
+        """
         with self._lock:
-            if name not in self._states:
+            if name not in self._states or self._can_be_tried_again(name):
                 if self._closed:
                     return Computed("failed", message=_NOT_SERVED)
                 self._states[name] = Computed("computing")
@@ -136,6 +143,9 @@ class Insights:
                     self._states[name] = stopped
             self._changed.notify_all()
 
+    def _can_be_tried_again(self, name: Name) -> bool:
+        return self._states[name].state == "failed" and monotonic() >= self._retry_at.get(name, 0.0)
+
     def _begin(self) -> None:
         """Let a thread work, unless one does; called with the lock held."""
         if self._worker is None and self._waiting:
@@ -175,6 +185,8 @@ class Insights:
             state = self._states.get(name)
         if state is not None and state.state == "ready":
             return state.value
+        self._set(name, Computed("computing"))  # also what failed before, and what only another result asks for
+        began = monotonic()
         message = "it could not be computed because of a mistake in the program; the log says more"
         try:
             value = self._load_or_compute(name)
@@ -186,6 +198,8 @@ class Insights:
         finally:  # whatever happens, nobody waits in vain
             with self._lock:
                 unsettled = self._states.get(name, Computed("computing")).state == "computing"
+                now = monotonic()
+                self._retry_at[name] = now + max(RETRY_S, _RETRY_TIMES * (now - began))
             if unsettled:
                 self._set(name, Computed("failed", message=message))
         return None
@@ -206,7 +220,7 @@ class Insights:
         if name == "calibration":
             from retrieval_app.insights.calibration import calibrate
 
-            return lambda progress: calibrate(gallery), None
+            return lambda progress: calibrate(gallery, progress), None
         if name == "copies":
             from retrieval_app.insights.copies import CopyGroups, find_copies
 
@@ -216,7 +230,7 @@ class Insights:
         if name == "quality":
             from retrieval_app.insights.quality import Quality, assess_quality
 
-            return lambda progress: assess_quality(gallery, progress), Quality
+            return lambda progress: assess_quality(gallery, progress, copies=self._settle("copies")), Quality
         from retrieval_app.insights.map_layout import MapLayout, lay_out
 
         return lambda progress: lay_out(gallery, progress), MapLayout

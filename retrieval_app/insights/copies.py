@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from index.duplicate_config import DuplicateConfig
+from index.exact import Ids
 from index.gallery import Gallery
 from index.images import valid_text
 from index.progress import Progress, no_progress
@@ -89,6 +92,10 @@ class CopyGroups:
     def find(self, image_id: int) -> CopyGroup | None:
         """The group that an image is in."""
         return self._found.get(image_id)
+
+    def groups_of(self, image_ids: Ids) -> Ids:
+        """(n,) int64 a number for each of (n,) ids, which images that repeat each other share."""
+        return np.array([self.keeper_of.get(number, number) for number in image_ids.tolist()], dtype=np.int64)
 
     def to_json(self) -> dict[str, Any]:
         """All groups, as in the API without their names and the decisions."""

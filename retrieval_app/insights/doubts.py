@@ -32,6 +32,7 @@ from retrieval_app.insights.witnesses import find_agreeing, find_disagreeing
 
 LEAST_DOUBT = 0.1  # chance of a wrong label from which on it is listed
 _LIKELY = 0.5
+_SHARES = ((0, 10), (10, 15), (15, 100))  # percent of the time: judging, what agrees, what disagrees
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,22 +118,23 @@ def find_doubts(gallery: Gallery, progress: Progress = no_progress, *, copies: C
 
     Args:
         gallery: whose labels are judged.
-        progress: told (done, total) of the doubted labels, for which images to compare with are looked for.
+        progress: told (done, total) of the labels: a tenth when all are judged, the rest as those to compare the
+            doubted ones with are found.
         copies: of the gallery; None finds them first.
 
     Raises:
         GalleryError: the gallery is damaged.
     """
-    keeper_of = (copies or find_copies(gallery)).keeper_of
     vectors, labels, ids, names = gallery.labelled_vectors()
     rows = np.flatnonzero(labels != UNLABELLED)
     vectors, labels, ids = vectors[rows], labels[rows], ids[rows]
-    groups = np.array([keeper_of.get(number, number) for number in ids.tolist()], dtype=np.int64)
-    judged = judge_labels(vectors, labels, count=len(names), groups=groups)
+    groups = (copies or find_copies(gallery)).groups_of(ids)
+    parts = [_tell_share(progress, share, labels=len(labels)) for share in _SHARES]
+    judged = judge_labels(vectors, labels, count=len(names), groups=groups, progress=parts[0])
     order = np.argsort(-judged.wrong, kind="stable")
     asked = order[judged.wrong[order] >= LEAST_DOUBT]
-    agreeing = find_agreeing(vectors, labels, groups=groups, asked=asked)
-    disagreeing = find_disagreeing(vectors, labels, groups=groups, asked=asked, progress=progress)
+    agreeing = find_agreeing(vectors, labels, groups=groups, asked=asked, progress=parts[1])
+    disagreeing = find_disagreeing(vectors, labels, groups=groups, asked=asked, progress=parts[2])
     items = [
         Doubt(
             id=int(ids[row]),
@@ -152,6 +154,12 @@ def find_doubts(gallery: Gallery, progress: Progress = no_progress, *, copies: C
     ]
     count = int(judged.judged.sum())
     return collect_doubts(items, judged=count, wrong=float(judged.wrong.sum()))
+
+
+def _tell_share(progress: Progress, share: tuple[int, int], *, labels: int) -> Progress:
+    """What is told of a part, as progress of the whole between two percentages."""
+    start, end = share
+    return lambda done, total: progress(labels * (start * total + (end - start) * done) // (100 * total), labels)
 
 
 def collect_doubts(items: Sequence[Doubt], *, judged: int, wrong: float) -> Doubts:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from index.embedder import Vectors
 from index.exact import NO_ID, Floats, Ids
 from index.metrics import Labels
+from index.progress import Progress, no_progress
 from retrieval_app.insights.leave_one_out import LeaveOneOut
 
 SUGGESTIONS = 3
@@ -38,7 +39,9 @@ class Judgement:
     confidences: Floats
 
 
-def judge_labels(vectors: Vectors, labels: Labels, *, count: int, groups: Ids) -> Judgement:
+def judge_labels(
+    vectors: Vectors, labels: Labels, *, count: int, groups: Ids, progress: Progress = no_progress
+) -> Judgement:
     """Judge the labels of all rows.
 
     Args:
@@ -46,6 +49,7 @@ def judge_labels(vectors: Vectors, labels: Labels, *, count: int, groups: Ids) -
         labels: (N,) int64 in 0..count-1, each of which some row has.
         count: C.
         groups: (N,) int64; rows of one group are copies and never speak for each other.
+        progress: told (done, total) as `LeaveOneOut` tells it.
     """
     judged = _can_be_judged(labels, groups, count=count)
     wrong, own = np.zeros(len(labels)), np.zeros(len(labels))
@@ -53,7 +57,8 @@ def judge_labels(vectors: Vectors, labels: Labels, *, count: int, groups: Ids) -
     confidences = np.zeros((len(labels), SUGGESTIONS), dtype=np.float32)
     if judged.any():
         shown = min(SUGGESTIONS, count - 1)
-        for rows, shares in LeaveOneOut(vectors, labels, count=count, together=_sets(groups)).blocks():
+        judge = LeaveOneOut(vectors, labels, count=count, together=_sets(groups), progress=progress)
+        for rows, shares in judge.blocks():
             place = np.arange(len(rows))
             own[rows] = shares[place, labels[rows]]
             shares[place, labels[rows]] = -1
@@ -97,7 +102,7 @@ def _can_be_judged(labels: Labels, groups: Ids, *, count: int) -> npt.NDArray[np
 
 
 def _sets(groups: Ids) -> list[Ids]:
-    """The rows of every group of two or more."""
+    """The rows of every group of two or more, rising."""
     order = np.argsort(groups, kind="stable")
     parts = np.split(order, np.flatnonzero(np.diff(groups[order])) + 1)
     return [part for part in parts if len(part) > 1]

@@ -15,7 +15,7 @@ import numpy as np
 
 from index.versions import replacing
 
-_FORMAT = 2  # of the file, and of what is computed: a change of either makes all files of before unreadable
+_FORMAT = 3  # of the file, and of what is computed: a change of either makes all files of before unreadable
 Result = TypeVar("Result")
 
 

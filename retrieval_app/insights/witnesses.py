@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -19,7 +20,7 @@ _SPARE = 5  # of the same label, in place of copies
 Witnesses: TypeAlias = dict[int, list[tuple[int, float]]]
 
 
-def find_agreeing(vectors: Vectors, labels: Labels, *, groups: Ids, asked: Ids) -> Witnesses:
+def find_agreeing(vectors: Vectors, labels: Labels, *, groups: Ids, asked: Ids, progress: Progress) -> Witnesses:
     """(row, cosine) of the nearest rows with the same label and of another group, for each row that is asked for.
 
     Args:
@@ -27,6 +28,7 @@ def find_agreeing(vectors: Vectors, labels: Labels, *, groups: Ids, asked: Ids) 
         labels: (N,) int64.
         groups: (N,) int64; rows of one group are copies.
         asked: (n,) int64 rows.
+        progress: told (done, total) of these.
     """
     order = np.argsort(labels, kind="stable")
     ends = np.searchsorted(labels[order], [labels[asked], labels[asked] + 1])  # (2, n)
@@ -34,7 +36,12 @@ def find_agreeing(vectors: Vectors, labels: Labels, *, groups: Ids, asked: Ids) 
     for start, end in np.unique(ends, axis=1).T.tolist():
         rows = order[start:end]  # rising, for the sort is stable
         here = asked[ends[0] == start]
-        cosines, near = find_nearest(vectors[rows], np.searchsorted(rows, here), k=WITNESSES + _SPARE)
+        cosines, near = find_nearest(
+            vectors[rows],
+            np.searchsorted(rows, here),
+            k=WITNESSES + _SPARE,
+            progress=partial(_tell_sum, progress, len(found), len(asked)),
+        )
         others = np.where(near == NO_ID, NO_ID, rows[near])
         found.update(_choose(here, others, cosines, allowed=groups[others] != groups[here][:, None]))
     return found
@@ -47,6 +54,10 @@ def find_disagreeing(
     cosines, others = find_nearest(vectors, asked, k=_LOOKED_AT, progress=progress)
     allowed = (labels[others] != labels[asked][:, None]) & (groups[others] != groups[asked][:, None])
     return _choose(asked, others, cosines, allowed=allowed)
+
+
+def _tell_sum(progress: Progress, before: int, total: int, done: int, _: int) -> None:
+    progress(before + done, total)
 
 
 def _choose(asked: Ids, others: Ids, cosines: Floats, *, allowed: Ids) -> Witnesses:

@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from index.catalog_schema import MIGRATIONS
@@ -89,6 +89,7 @@ def test_accents_match_however_they_are_encoded(catalog: sqlite3.Connection) -> 
 
 
 @given(st.text(min_size=1, max_size=20))
+@settings(deadline=None)
 def test_any_text_is_a_filter_or_refused(text: str) -> None:
     connection = sqlite3.connect(":memory:")
     connection.executescript(MIGRATIONS[0])

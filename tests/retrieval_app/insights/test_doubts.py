@@ -13,7 +13,6 @@ from index.metrics import ranking_auc
 from retrieval_app.insights.copies import find_copies
 from retrieval_app.insights.doubts import LEAST_DOUBT, Doubts, find_doubts
 from retrieval_app.insights.label_judge import estimate_wrong, judge_labels
-from retrieval_app.insights.leave_one_out import LeaveOneOut
 from tests.index.vectors import VectorSource
 from tests.retrieval_app.insights.conftest import MISLABELLED
 
@@ -108,24 +107,12 @@ def test_the_share_of_wrong_labels_is_estimated_cautiously(share: float) -> None
     assert 0.6 * share < judged.wrong.mean() + 1e-9 < share + 0.05
 
 
-def test_leaving_a_row_out_is_fitting_without_it() -> None:
-    vectors, labels, _, classes = plant(count=60)
-    labels = np.unique(labels, return_inverse=True)[1]
-    classes = int(labels.max()) + 1
-    together = [np.array([5, 17, 40])]
-    judge = LeaveOneOut(vectors, labels, count=classes, together=together)
-    shares = np.concatenate([block for _, block in judge.blocks()])
-    ridge = judge.ridge * np.trace(np.cov(vectors.T, bias=True)) * len(labels) / vectors.shape[1]
-    for left in ([3], [5, 17, 40]):
-        kept = np.setdiff1d(np.arange(60), left)
-        # X is centred once for all rows: without some of them the intercept is fitted beside the weights.
-        centred = np.c_[vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64), np.ones(60)]
-        penalty = ridge * np.eye(vectors.shape[1] + 1)
-        penalty[-1, -1] = 0
-        targets = np.eye(classes)[labels]
-        weights = np.linalg.solve(centred[kept].T @ centred[kept] + penalty, centred[kept].T @ targets[kept])
-        powers = np.exp(judge.temperature * centred[left] @ weights)
-        np.testing.assert_allclose(shares[left], powers / powers.sum(axis=1, keepdims=True), atol=1e-5)
+def test_progress_rises_over_judging_and_comparing_to_the_end(labelled: Gallery) -> None:
+    told: list[tuple[int, int]] = []
+    find_doubts(labelled, lambda done, total: told.append((done, total)))
+    assert told == sorted(told)
+    assert told[-1] == (labelled.count, labelled.count)
+    assert {done for done, _ in told} >= {labelled.count * percent // 100 for percent in (10, 15, 100)}
 
 
 def test_more_confidence_is_never_more_doubt() -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
+from index.build import update_gallery
 from index.evaluate import evaluate_gallery
 from index.gallery import Gallery
 from retrieval_app.insights import quality
@@ -40,6 +44,21 @@ def test_the_worst_queries_meet_another_label_first(labelled: Gallery, ids: dict
     assert {image_id for pair in found.confusion for image_id in pair.ids} == {query.id for query in found.worst}
 
 
+def test_copies_do_not_answer_for_each_other_where_they_are_left_out(
+    build: Callable[[dict[str, str]], Gallery],
+) -> None:
+    gallery = build({"a/1.png": "red", "b/1.png": "blue", "c/1.png": "green", "c/2.png": "green"})
+    source = gallery.sources[1].root
+    for name in "ab":
+        shutil.copyfile(source / name / "1.png", source / name / "same.png")
+    update_gallery(gallery.path)
+    found = assess_quality(Gallery.open(gallery.path)).retrieval
+    assert found is not None
+    assert found.recall_without_copies is not None
+    assert (found.queries, found.recall_at[0].value) == (6, 1.0)
+    assert found.recall_without_copies.value == 1.0  # of c alone: a and b have copies only
+
+
 def test_the_histogram_counts_every_query(labelled: Gallery) -> None:
     document = assess_quality(labelled).to_json()
     histogram = document["histogram"]
@@ -63,16 +82,18 @@ def test_the_nearest_of_the_same_and_of_another_label_are_those_of_a_full_compar
     vectors, labels = VectorSource(width=8).draw(500, seed=2)
     labels[0] = 99  # alone
     asked = np.r_[0, np.random.default_rng(0).permutation(np.arange(1, 500))[:300]]
-    found = find_nearest_by_label(vectors, labels, asked, progress=lambda done, total: None)
+    groups = np.random.default_rng(1).integers(0, 250, size=500)
+    found = find_nearest_by_label(vectors, labels, asked, groups=groups, progress=lambda done, total: None)
     products = vectors @ vectors.T
     np.fill_diagonal(products, -np.inf)
     same = (labels[:, None] == labels)[asked]
     products = products[asked]
     np.testing.assert_allclose(found.same, np.where(same, products, -np.inf).max(axis=1), atol=1e-6)
     np.testing.assert_allclose(found.different, np.where(same, -np.inf, products).max(axis=1), atol=1e-6)
-    has_same = found.same_row >= 0
-    assert not has_same[0]
-    assert (labels[found.same_row[has_same]] == labels[asked[has_same]]).all()
+    assert found.same[0] == -np.inf
+    products[(groups[:, None] == groups)[asked]] = -np.inf
+    np.testing.assert_allclose(found.same_apart, np.where(same, products, -np.inf).max(axis=1), atol=1e-6)
+    np.testing.assert_allclose(found.different_apart, np.where(same, -np.inf, products).max(axis=1), atol=1e-6)
     assert (labels[found.different_row] != labels[asked]).all()
 
 
