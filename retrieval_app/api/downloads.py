@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from tempfile import SpooledTemporaryFile
 
 from fastapi import Response
@@ -14,17 +14,20 @@ _BYTES_IN_MEMORY = 4 * 1024 * 1024  # of a table; more lies in a temporary file
 _CHUNK_BYTES = 64 * 1024
 
 
-async def send_table(engine: Engine, blocks: Iterable[bytes], *, name: str) -> Response:
+async def send_table(
+    engine: Engine, blocks: Iterable[bytes], *, name: str, describe: Callable[[], Mapping[str, str]] = dict
+) -> Response:
     """A CSV, made whole before it is sent: by one thread, as a reader of the catalogue belongs to its own.
 
-    `name` must be ours: nobody's text belongs in a header.
+    `name`, and the headers that `describe` gives once it is made, must be ours: nobody's text belongs in a header.
 
     Raises:
         RetrievalError: whatever the blocks raise.
-        BusyError: too many reads wait, or it took too long.
+        BusyError: too many reads wait.
+        TimedOutError: it took too long.
     """
     file, size = await engine.run(_write_all, blocks)
-    headers = {**_attach(name), "Content-Length": str(size)}
+    headers = {**_attach(name), **describe(), "Content-Length": str(size)}
     return StreamingResponse(_read_all(file), media_type="text/csv", headers=headers)
 
 

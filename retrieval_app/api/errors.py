@@ -2,7 +2,8 @@
 
     {"error": {"code": "not_found", "message": "no image 7 in gallery shop", "field": null}, "request_id": "9f…"}
 
-An exception that nobody foresaw is logged with its request's id, and answered without a word of what it says.
+An exception that nobody foresaw is logged with its request's id, and answered without a word of what it says. So is
+what names folders of the machine, to those without the token.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from index.errors import GalleryError, ImageError, InputError, RetrievalError, U
 from index.images import REASONS, printable_path
 from retrieval_app.api.headers import SECURITY_HEADERS
 from retrieval_app.api.schemas import GROUP_CHOICES, Answer
-from retrieval_app.review.database import ReviewError
+from retrieval_app.review.database import DecidedSinceError, ReviewError
 from retrieval_app.review.job_list import UnknownJobError
-from retrieval_app.serving.errors import BusyError, NotReadyError, UnknownPhotoError
+from retrieval_app.serving.errors import BusyError, NotReadyError, TimedOutError, UnknownPhotoError
 
 logger = logging.getLogger(__name__)
 CODES = {
@@ -56,7 +57,13 @@ _MEANINGS = {
     415: "The body is of a type that is not read.",
     422: "A value is wrong: the message says which.",
     500: "A failure of the server, which its log tells of.",
-    503: "Busy, or not ready: try again after the seconds that Retry-After names.",
+    503: "Busy, or not ready: try again after the seconds that Retry-After names. `timeout`, which has none: it was "
+    "begun and took too long, and may still be done.",
+}
+_FAILED = "the server failed; its log has the details under this request's id"
+_PRIVATE = {
+    "gallery_unusable": "the gallery cannot be used at the moment; the server's log says why under this request's id",
+    "review_unusable": "decisions cannot be read or kept; the server's log says why under this request's id",
 }
 _ALWAYS = (400, 401, 422, 500, 503)
 BODY_ERRORS = (403, 408, 411, 413, 415)
@@ -157,12 +164,16 @@ async def _answer_expected(request: Request, error: Exception) -> Response:
             status, code, field = error.status, error.code, error.field
         case BusyError():
             status, code, headers = 503, "busy", {"Retry-After": str(error.retry_after_s)}
+        case TimedOutError():
+            status, code = 503, "timeout"
         case NotReadyError():
             status, code, headers = 503, "not_ready", {"Retry-After": "5"}
         case UnknownPhotoError():
             status, code, field = 404, "not_found", "photo"
         case UnknownJobError():
             status, code, field = 404, "not_found", "job"
+        case DecidedSinceError():
+            status, field = 409, "step"
         case ReviewError():
             status, code = 409, "review_unusable"
         case UnknownImageError():
@@ -173,9 +184,11 @@ async def _answer_expected(request: Request, error: Exception) -> Response:
             status = 422
         case GalleryError():
             status, code, headers = 503, "gallery_unusable", {"Retry-After": "5"}
-    if status == 500 or isinstance(error, GalleryError | ReviewError):
-        logger.error("request %s: %s", read_request_id(request), error)
     message, request_id = explain(error), read_request_id(request)
+    if status == 500 or isinstance(error, GalleryError | ReviewError):
+        logger.error("request %s: %s", request_id, error)
+        if not request.app.state.access.knows(request.headers):
+            message = _PRIVATE.get(code or "", _FAILED)
     return make_error(status, message, request_id=request_id, code=code, field=field, headers=headers)
 
 
@@ -208,7 +221,7 @@ async def _answer_unforeseen(request: Request, error: Exception) -> Response:
     headers = {name.decode(): value.decode() for name, value in SECURITY_HEADERS}
     return make_error(
         500,
-        "the server failed; its log has the details under this request's id",
+        _FAILED,
         request_id=request_id,
         headers={**headers, "X-Request-Id": request_id},
     )

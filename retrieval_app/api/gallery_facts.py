@@ -9,7 +9,8 @@ from index.filters import write_column
 from index.gallery import Gallery
 from index.images import valid_text
 from retrieval_app.api.access import Access
-from retrieval_app.api.schemas import MAX_EXPORTED, MAX_QUERIES
+from retrieval_app.api.schemas import MAX_QUERIES
+from retrieval_app.review.selection_files import MAX_PICTURES, MAX_ROWS
 from retrieval_app.serving.config import ServingConfig
 from retrieval_app.serving.live_gallery import Snapshot
 from retrieval_app.serving.query import MAX_K
@@ -36,7 +37,8 @@ def describe_gallery(snapshot: Snapshot, *, access: Access, config: ServingConfi
             "max_upload_bytes": config.max_upload_bytes,
             "max_k": MAX_K,
             "max_queries": MAX_QUERIES,
-            "max_export": MAX_EXPORTED,
+            "max_export_csv": MAX_ROWS,
+            "max_export_zip": MAX_PICTURES,
         },
         "calibration": _describe_calibration(snapshot),
     }

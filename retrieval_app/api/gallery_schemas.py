@@ -53,7 +53,8 @@ class Limits(Answer):
     max_upload_bytes: int
     max_k: int
     max_queries: int
-    max_export: int
+    max_export_csv: int = Field(description="images of a table")
+    max_export_zip: int = Field(description="images of a ZIP")
 
 
 class CalibrationFacts(Answer):
@@ -176,6 +177,9 @@ class QualityReport(Answer):
     lone: int = Field(description="images that are alone with their label")
     sampled: bool
     recall_at: list[RecallEntry]
+    recall_without_copies: RecallEntry | None = Field(
+        description="Recall@1 where no image finds a near-duplicate of itself"
+    )
     map_at_r: MeanPrecision | None
     classes: list[ClassEntry]
     worst: list[WorstQueryEntry]

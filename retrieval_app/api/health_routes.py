@@ -7,10 +7,13 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
+from retrieval_app.api.access import Access
 from retrieval_app.api.answers import send_json
 from retrieval_app.api.errors import describe_errors
 from retrieval_app.api.schemas import Answer, NoParameters
 from retrieval_app.serving.engine import Engine
+
+_PROBLEM = "the newest version cannot be served, the one before goes on; the server's log says why"
 
 router = APIRouter(prefix="/v1", tags=["health"])
 
@@ -22,7 +25,7 @@ class Health(Answer):
 
 
 class Readiness(Answer):
-    """A sound gallery is served; `problem` says why a newer version of it is not."""
+    """A sound gallery is served; `problem` says that a newer version of it is not, and to who has the token why."""
 
     status: Literal["ready"]
     version: str
@@ -39,8 +42,11 @@ async def show_health(_: Annotated[NoParameters, Query()]) -> Response:
 async def show_readiness(request: Request, _: Annotated[NoParameters, Query()]) -> Response:
     """503 with the reason where no sound gallery with images is served."""
     engine: Engine = request.app.state.engine
-    version = engine.snapshot().version
-    return send_json({"status": "ready", "version": version, "problem": engine.live.problem})
+    access: Access = request.app.state.access
+    version, problem = engine.snapshot().version, engine.live.problem
+    if problem is not None and not access.knows(request.headers):
+        problem = _PROBLEM  # it names folders of the machine
+    return send_json({"status": "ready", "version": version, "problem": problem})
 
 
 @router.get(

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
-from index.images import valid_text
 from retrieval_app.api.access import require_review
 from retrieval_app.api.answers import send_json
+from retrieval_app.api.deciding import decide_group, decide_labels, list_label_decisions, take_back
 from retrieval_app.api.doubt_list import list_doubts
 from retrieval_app.api.downloads import send_table, send_zip
-from retrieval_app.api.duplicate_list import find_group, list_groups
-from retrieval_app.api.errors import BODY_ERRORS, ApiError, describe_errors
+from retrieval_app.api.duplicate_list import list_groups
+from retrieval_app.api.errors import BODY_ERRORS, describe_errors
 from retrieval_app.api.gallery_routes import COMPUTING, send_unready
 from retrieval_app.api.gallery_schemas import Failed
 from retrieval_app.api.review_schemas import Decided, DecidedLabels, DoubtList, GroupList, Undone
@@ -24,21 +25,29 @@ from retrieval_app.api.schemas import (
     GroupPage,
     LabelDecisions,
     NoParameters,
+    Undo,
 )
-from retrieval_app.review.decisions import DuplicateDecision
 from retrieval_app.review.duplicate_file import stream_duplicate_file
-from retrieval_app.review.label_file import stream_label_file
+from retrieval_app.review.label_file import OUTCOMES, stream_label_file
 from retrieval_app.review.selection_files import name_attachment, stream_table, stream_zip
 from retrieval_app.review.store import ReviewStore
-from retrieval_app.review.subjects import find_decided_ids, find_subjects
 from retrieval_app.serving.engine import Engine
-from retrieval_app.serving.live_gallery import Snapshot
 from retrieval_app.serving.pictures import encode_picture
 
 router = APIRouter(prefix="/v1", tags=["review"])
 _MAY_DECIDE = [Depends(require_review)]
 _CSV: dict[int | str, dict[str, Any]] = {
     200: {"content": {"text/csv": {"schema": {"type": "string"}}}, "description": "a table"}
+}
+_COUNTED = "x-labels-"  # the headers that tell how many images a label file has, and leaves out
+_LABELS_CSV: dict[int | str, dict[str, Any]] = {
+    200: {
+        **_CSV[200],
+        "headers": {
+            f"{_COUNTED}{outcome}": {"schema": {"type": "integer"}, "description": "images"}
+            for outcome in OUTCOMES
+        },
+    }
 }
 _EXPORT: dict[int | str, dict[str, Any]] = {
     200: {
@@ -90,10 +99,15 @@ async def show_duplicates(request: Request, page: Annotated[GroupPage, Query()])
     dependencies=_MAY_DECIDE,
     summary="Decide about labels",
 )
-async def decide_labels(request: Request, body: LabelDecisions, _: Annotated[NoParameters, Query()]) -> Response:
-    """All decisions of a request are kept as one step, which one undo takes back."""
+async def keep_label_decisions(
+    request: Request, body: LabelDecisions, _: Annotated[NoParameters, Query()]
+) -> Response:
+    """All decisions of a request are kept as one step, which one undo takes back.
+
+    409 where one brings a label that was seen, and the image has another one now: none is kept then.
+    """
     engine, review = _find_rooms(request)
-    return send_json(await engine.run(_decide_labels, engine.snapshot(), review, body))
+    return send_json(await engine.run(decide_labels, engine.snapshot(), review, body))
 
 
 @router.get(
@@ -105,7 +119,7 @@ async def decide_labels(request: Request, body: LabelDecisions, _: Annotated[NoP
 async def show_label_decisions(request: Request, _: Annotated[NoParameters, Query()]) -> Response:
     """The decisions that hold, in the order they were made."""
     engine, review = _find_rooms(request)
-    return send_json(await engine.run(_list_label_decisions, engine.snapshot(), review))
+    return send_json(await engine.run(list_label_decisions, engine.snapshot(), review))
 
 
 @router.post(
@@ -115,26 +129,31 @@ async def show_label_decisions(request: Request, _: Annotated[NoParameters, Quer
     dependencies=_MAY_DECIDE,
     summary="Take the last decisions about labels back",
 )
-async def undo_labels(request: Request, _: Annotated[NoParameters, Query()]) -> Response:
-    """The images whose decisions were taken back."""
+async def undo_labels(request: Request, _: Annotated[NoParameters, Query()], body: Undo | None = None) -> Response:
+    """The images whose decisions were taken back: the last step's, or none where the step asked for was undone before.
+
+    409 where another decision was made since the step asked for.
+    """
     engine, review = _find_rooms(request)
-    step = await engine.run(review.undo)
-    undone = [] if step is None else list(step.image_ids)
-    return send_json({"undone": undone, "can_undo": await engine.run(review.can_undo)})
+    return send_json(await engine.run(take_back, body, undo=review.undo, can_undo=review.can_undo))
 
 
 @router.get(
     "/labels/file",
     response_class=Response,
-    responses={**_CSV, **describe_errors(409)},
+    responses={**_LABELS_CSV, **describe_errors(409)},
     summary="The labels with the decisions applied",
 )
 async def send_label_file(request: Request, _: Annotated[NoParameters, Query()]) -> Response:
-    """A CSV of path and label, as `retrieval train` and `retrieval index build --labels` read it."""
+    """A CSV of path and label, as `retrieval train` and `retrieval index build --labels` read it.
+
+    Headers count the images by what became of them: `kept` and `changed` are rows; the others are left out, `dropped`
+    by a decision, `unlabelled`, `in-archives`, of which training reads none, and `unnamable` in UTF-8.
+    """
     engine, review = _find_rooms(request)
-    decisions = await engine.run(review.label_decisions)
-    blocks = stream_label_file(engine.snapshot().gallery, decisions)
-    return await send_table(engine, blocks, name="labels.csv")
+    decisions, counts = await engine.run(review.label_decisions), Counter[str]()
+    blocks = stream_label_file(engine.snapshot().gallery, decisions, counts=counts)
+    return await send_table(engine, blocks, name="labels.csv", describe=partial(_tell_counts, counts))
 
 
 @router.post(
@@ -144,12 +163,12 @@ async def send_label_file(request: Request, _: Annotated[NoParameters, Query()])
     dependencies=_MAY_DECIDE,
     summary="Decide about a group of duplicates",
 )
-async def decide_duplicates(
+async def keep_duplicate_decision(
     request: Request, body: GroupDecision, _: Annotated[NoParameters, Query()]
 ) -> Response:
     """Whether its images are copies, and which of them stay."""
     engine, review = _find_rooms(request)
-    return send_json(await engine.run(_decide_group, engine.snapshot(), review, body))
+    return send_json(await engine.run(decide_group, engine.snapshot(), review, body))
 
 
 @router.post(
@@ -159,12 +178,13 @@ async def decide_duplicates(
     dependencies=_MAY_DECIDE,
     summary="Take the last decision about duplicates back",
 )
-async def undo_duplicates(request: Request, _: Annotated[NoParameters, Query()]) -> Response:
-    """The images of the group whose decision was taken back."""
+async def undo_duplicates(
+    request: Request, _: Annotated[NoParameters, Query()], body: Undo | None = None
+) -> Response:
+    """The images of the group whose decision was taken back; else as for labels."""
     engine, review = _find_rooms(request)
-    step = await engine.run(review.undo_duplicates)
-    undone = [] if step is None else list(step.image_ids)
-    return send_json({"undone": undone, "can_undo": await engine.run(review.can_undo_duplicates)})
+    undo, can_undo = review.undo_duplicates, review.can_undo_duplicates
+    return send_json(await engine.run(take_back, body, undo=undo, can_undo=can_undo))
 
 
 @router.get(
@@ -189,7 +209,7 @@ async def send_duplicate_file(request: Request, _: Annotated[NoParameters, Query
 )
 async def export(request: Request, body: ExportRequest, _: Annotated[NoParameters, Query()]) -> Response:
     """The images in the order given; pictures are re-encoded, never the files themselves."""
-    engine, _review = _find_rooms(request)
+    engine: Engine = request.app.state.engine
     gallery = engine.snapshot().gallery
     name = name_attachment(gallery, f".{body.format}")
     if body.format == "csv":
@@ -203,41 +223,5 @@ def _find_rooms(request: Request) -> tuple[Engine, ReviewStore]:
     return request.app.state.engine, request.app.state.review
 
 
-def _decide_labels(snapshot: Snapshot, review: ReviewStore, body: LabelDecisions) -> dict[str, Any]:
-    subjects = find_subjects(snapshot.gallery, [choice.image_id for choice in body.decisions])
-    chosen = [
-        subjects[choice.image_id].decide(choice.decision, new_label=choice.label) for choice in body.decisions
-    ]
-    step = review.decide(chosen)
-    return {"decided": step.count, "can_undo": review.can_undo()}
-
-
-def _list_label_decisions(snapshot: Snapshot, review: ReviewStore) -> dict[str, Any]:
-    decisions = review.label_decisions()
-    ids = find_decided_ids(snapshot.gallery, decisions.values())
-    listed = [
-        {
-            "image_id": ids.get(key),
-            "path": valid_text(decision.path),
-            "label": decision.label,
-            "decision": decision.decision,
-            "new_label": decision.new_label,
-            "decided_at": decision.decided_at,
-        }
-        for key, decision in decisions.items()
-    ]
-    return {"decisions": listed, "can_undo": review.can_undo()}
-
-
-def _decide_group(snapshot: Snapshot, review: ReviewStore, body: GroupDecision) -> dict[str, Any]:
-    copies = snapshot.insights.copies
-    if copies.value is None:
-        raise ApiError("the duplicates are still being looked for; ask /v1/duplicates first", status=409)
-    group = find_group(snapshot.gallery, copies.value, body.group)
-    if group is None:
-        message = "no such group; the gallery may have changed: ask for the list again"
-        raise ApiError(message, status=404, field="group")
-    subjects = find_subjects(snapshot.gallery, [image.id for image in group.images])
-    images = tuple(subjects[image.id].as_group_image() for image in group.images)
-    step = review.decide_duplicates([DuplicateDecision(images, body.decision, tuple(body.keep))])
-    return {"decided": step.count, "can_undo": review.can_undo_duplicates()}
+def _tell_counts(counts: Counter[str]) -> dict[str, str]:
+    return {f"{_COUNTED}{outcome}": str(counts[outcome]) for outcome in OUTCOMES}

@@ -77,9 +77,10 @@ class GroupList(Answer):
 
 
 class Decided(Answer):
-    """How many decisions were kept."""
+    """How many decisions were kept, and the number of their step, by which just they can be undone."""
 
     decided: int
+    step: int
     can_undo: bool
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag
 
+from retrieval_app.review.selection_files import MAX_PICTURES, MAX_ROWS
 from retrieval_app.serving.query import MAX_K, MAX_OFFSET
 
 MAX_ID = 2**53 - 1  # what a number of JSON holds in every program
@@ -38,7 +39,9 @@ SearchText = Annotated[str, StringConstraints(max_length=MAX_TEXT_CHARACTERS, pa
 LabelText = Annotated[str, StringConstraints(min_length=1, max_length=MAX_LABEL_CHARACTERS, pattern=_NO_CONTROLS)]
 SeenLabel = Annotated[
     FilterText | None,
-    Field(description="the label that the image had when somebody looked, null for none; left out, it is not compared"),
+    Field(
+        description="the label that the image had when somebody looked, null for none; left out, it is not compared"
+    ),
 ]
 FileName = Annotated[str, StringConstraints(max_length=MAX_NAME_CHARACTERS, pattern=_NO_NUL)]
 Cutoff = Annotated[int, Field(ge=1, le=MAX_CUTOFF)]
@@ -281,7 +284,10 @@ class Undo(Body):
     """Which step is taken back: without its number the last one, whoever made it."""
 
     step: int | None = Field(
-        default=None, ge=1, le=MAX_ID, description="as the answer to a decision told it; refused if it is not the last"
+        default=None,
+        ge=1,
+        le=MAX_ID,
+        description="as the answer to a decision told it; refused if it is not the last",
     )
 
 

@@ -52,6 +52,13 @@ class ReviewError(RetrievalError):
         self.problem = problem
 
 
+class DecidedSinceError(RetrievalError):
+    """A step is not the last one any more: undoing the last would take back what somebody else may have decided."""
+
+    def __init__(self) -> None:
+        super().__init__("another decision was made since, here or elsewhere; nothing is undone")
+
+
 class Database:
     """One connection under one lock, opened at first use; without a file there is nothing to read.
 

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 from index.errors import InputError
 from retrieval_app.serving.errors import BusyError
 
-WAITING, RUNNING, DONE, FAILED = STATES = ("waiting", "running", "done", "failed")
+WAITING, RUNNING, DONE, FAILED = ("waiting", "running", "done", "failed")
 _RETRY_AFTER_S = 10
 
 Work = TypeVar("Work")
@@ -27,7 +27,7 @@ class UnknownJobError(InputError):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is told of a job: its state is one of `STATES`, `message` is for people, `result` is of a done one."""
+    """What is told of a job: `message` is for people, `result` is of a done one."""
 
     id: str
     kind: str

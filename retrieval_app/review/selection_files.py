@@ -7,8 +7,7 @@ import io
 import os
 import re
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from index.catalog import CatalogRow
 from index.errors import ImageError, InputError, UnknownImageError
@@ -18,7 +17,10 @@ from index.images import printable_path, valid_text
 Render = Callable[[int], bytes]
 """The JPEG of an image, by its id, from re-encoded pixels; raises ImageError or InputError where there is none."""
 
-_COLUMNS = ("id", "path", "label", "score", "source", "metadata")
+MAX_ROWS = 5000
+MAX_PICTURES = 1000  # in a ZIP: a browser holds it whole until it is saved
+_MAX_PICTURE_BYTES = 1 << 30
+_COLUMNS = ("id", "path", "label", "source", "metadata")
 _BLOCK_ROWS = 1000
 _FORMULA_STARTS = tuple("=+-@\t\r\n")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
@@ -26,26 +28,8 @@ _MAX_STEM_CHARACTERS = 60
 _EARLIEST_TIME = (1980, 1, 1, 0, 0, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class ExportLimits:
-    """How much is sent at most: rows of a table, and pictures and their bytes in a ZIP."""
-
-    max_rows: int = 10_000
-    max_pictures: int = 2_000
-    max_picture_bytes: int = 1 << 30
-
-
-DEFAULT_LIMITS = ExportLimits()
-
-
-def stream_table(
-    gallery: Gallery,
-    ids: Sequence[int],
-    *,
-    scores: Mapping[int, float] | None = None,
-    limits: ExportLimits = DEFAULT_LIMITS,
-) -> Iterator[bytes]:
-    """A CSV of the images in the order given, in blocks; each once, with its score where there is one.
+def stream_table(gallery: Gallery, ids: Sequence[int]) -> Iterator[bytes]:
+    """A CSV of at most `MAX_ROWS` images in the order given, each once, in blocks.
 
     Text that a spreadsheet would take for a formula has an apostrophe before it, undecodable bytes of paths are shown
     as escapes, metadata is a JSON object.
@@ -53,27 +37,18 @@ def stream_table(
     Raises:
         InputError: before the first block: none, too many, or an id that no member has.
     """
-    rows = _read_rows(gallery, ids, most=limits.max_rows)
-    return _stream_rows(gallery, rows, scores=scores or {})
+    return _stream_rows(gallery, _read_rows(gallery, ids, most=MAX_ROWS))
 
 
-def stream_zip(
-    gallery: Gallery,
-    ids: Sequence[int],
-    *,
-    render: Render,
-    scores: Mapping[int, float] | None = None,
-    limits: ExportLimits = DEFAULT_LIMITS,
-) -> Iterator[bytes]:
-    """A ZIP of the images' pictures in the order given, then `list.csv`, holding one picture in memory at a time.
+def stream_zip(gallery: Gallery, ids: Sequence[int], *, render: Render) -> Iterator[bytes]:
+    """A ZIP of at most `MAX_PICTURES` pictures in the order given, then `list.csv`; one picture is held at a time.
 
-    A picture that cannot be made, or that would go beyond the bytes allowed, is left out; `list.csv` says why.
+    A picture that cannot be made, or that would go beyond 1 GiB, is left out; `list.csv` says why.
 
     Raises:
         InputError: before the first block, as `stream_table`.
     """
-    rows = _read_rows(gallery, ids, most=limits.max_pictures)
-    return _stream_pictures(gallery, rows, render=render, scores=scores or {}, limits=limits)
+    return _stream_pictures(gallery, _read_rows(gallery, ids, most=MAX_PICTURES), render=render)
 
 
 def name_attachment(gallery: Gallery, suffix: str) -> str:
@@ -92,21 +67,14 @@ def _read_rows(gallery: Gallery, ids: Sequence[int], *, most: int) -> list[Catal
     return [found[number] for number in wanted]
 
 
-def _stream_rows(gallery: Gallery, rows: Sequence[CatalogRow], *, scores: Mapping[int, float]) -> Iterator[bytes]:
+def _stream_rows(gallery: Gallery, rows: Sequence[CatalogRow]) -> Iterator[bytes]:
     yield _write_rows([_COLUMNS])
     for start in range(0, len(rows), _BLOCK_ROWS):
-        yield _write_rows(_cells(gallery, row, scores) for row in rows[start : start + _BLOCK_ROWS])
+        yield _write_rows(_cells(gallery, row) for row in rows[start : start + _BLOCK_ROWS])
 
 
-def _stream_pictures(
-    gallery: Gallery,
-    rows: Sequence[CatalogRow],
-    *,
-    render: Render,
-    scores: Mapping[int, float],
-    limits: ExportLimits,
-) -> Iterator[bytes]:
-    sink, left = _Sink(), limits.max_picture_bytes
+def _stream_pictures(gallery: Gallery, rows: Sequence[CatalogRow], *, render: Render) -> Iterator[bytes]:
+    sink, left = _Sink(), _MAX_PICTURE_BYTES
     table: list[Sequence[object]] = [(*_COLUMNS, "file", "problem")]
     with zipfile.ZipFile(sink, "w", zipfile.ZIP_STORED) as archive:
         for rank, row in enumerate(rows, start=1):
@@ -116,12 +84,12 @@ def _stream_pictures(
             except (ImageError, InputError) as error:
                 picture, problem = b"", str(error)
             if len(picture) > left:
-                problem = f"left out: more than {limits.max_picture_bytes:,} bytes of pictures"
+                problem = f"left out: more than {_MAX_PICTURE_BYTES:,} bytes of pictures"
             if not problem:
                 left -= len(picture)
                 archive.writestr(zipfile.ZipInfo(name, _EARLIEST_TIME), picture)
                 yield sink.take()
-            table.append((*_cells(gallery, row, scores), "" if problem else name, _guard(problem)))
+            table.append((*_cells(gallery, row), "" if problem else name, _guard(problem)))
         listing = zipfile.ZipInfo("list.csv", _EARLIEST_TIME)
         archive.writestr(listing, _write_rows(table), compress_type=zipfile.ZIP_DEFLATED)
     yield sink.take()
@@ -154,13 +122,11 @@ def _name_picture(row: CatalogRow, *, rank: int) -> str:
     return f"pictures/{rank:04d}-{row.id}{'-' if safe else ''}{safe}.jpg"
 
 
-def _cells(gallery: Gallery, row: CatalogRow, scores: Mapping[int, float]) -> tuple[object, ...]:
-    score = scores.get(row.id)
+def _cells(gallery: Gallery, row: CatalogRow) -> tuple[object, ...]:
     return (
         row.id,
         _guard(valid_text(row.path)),
         _guard(row.label or ""),
-        None if score is None else round(score, 6),
         _guard(gallery.roots[row.source]),
         row.metadata_json,
     )

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from index.errors import InputError
-from retrieval_app.review.database import Database
+from retrieval_app.review.database import Database, DecidedSinceError
 from retrieval_app.review.database import ReviewError as ReviewError
 from retrieval_app.review.decisions import (
     OPEN,
@@ -93,13 +93,16 @@ class ReviewStore:
         ids = {d.image_id for d in decisions if d.image_id is not None}
         return Step(number, tuple(sorted(ids)), len(chosen))
 
-    def undo(self) -> Step | None:
+    def undo(self, number: int | None = None) -> Step | None:
         """Take the last step about labels back, and say which it was; None where there is none left.
 
+        With a `number` only that step, and None where it was taken back before.
+
         Raises:
+            DecidedSinceError: there is a step after that one.
             ReviewError: it cannot be taken back.
         """
-        return self._undo(_LABELS)
+        return self._undo(_LABELS, number)
 
     def can_undo(self) -> bool:
         """Whether there is a step about labels to take back."""
@@ -133,13 +136,13 @@ class ReviewStore:
         ids = {image.image_id for decision in checked for image in decision.images}
         return Step(number, tuple(sorted(ids)), len(checked))
 
-    def undo_duplicates(self) -> Step | None:
-        """Take the last step about duplicates back, and say which it was; None where there is none left.
+    def undo_duplicates(self, number: int | None = None) -> Step | None:
+        """Take the last step about duplicates back, as `undo` does one about labels.
 
         Raises:
-            ReviewError: it cannot be taken back.
+            DecidedSinceError, ReviewError: as `undo`.
         """
-        return self._undo(_DUPLICATES)
+        return self._undo(_DUPLICATES, number)
 
     def can_undo_duplicates(self) -> bool:
         """Whether there is a step about duplicates to take back."""
@@ -157,16 +160,18 @@ class ReviewStore:
         """Let go of the file; nothing is lost by not calling it."""
         self._database.close()
 
-    def _undo(self, kind: str) -> Step | None:
+    def _undo(self, kind: str, number: int | None) -> Step | None:
         if not self._has_step(kind):  # no file is made to find nothing in it
             return None
         with self._database.writing() as connection:
-            number = _last_step(connection, kind)
-            if number is None:
+            last = _last_step(connection, kind)
+            if last is None or (number is not None and last < number):
                 return None
-            ids, count = _describe_step(connection, kind, number)
-            connection.execute("DELETE FROM steps WHERE number = ?", (number,))
-        return Step(number, tuple(sorted(ids)), count)
+            if number is not None and last > number:
+                raise DecidedSinceError
+            ids, count = _describe_step(connection, kind, last)
+            connection.execute("DELETE FROM steps WHERE number = ?", (last,))
+        return Step(last, tuple(sorted(ids)), count)
 
     def _has_step(self, kind: str) -> bool:
         with self._database.reading() as connection:

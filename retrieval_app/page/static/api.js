@@ -54,7 +54,7 @@ export async function getReady(path, params = {}, {signal, onProgress = () => {}
   }
 }
 
-/** Save what a route answers as a file: GET without a body, POST with one. */
+/** Save what a route answers as a file, GET without a body, POST with one; gives the headers of the answer. */
 export async function download(path, body = null, {signal, params = {}} = {}) {
   const request = body === null ? {signal} : {method: 'POST', signal, ...packed(body)};
   const answer = await ask(address(path, params), request);
@@ -66,6 +66,7 @@ export async function download(path, body = null, {signal, params = {}} = {}) {
   link.click();
   link.remove();
   setTimeout(() => URL.revokeObjectURL(link.href), 60000);
+  return answer.headers;
 }
 
 /** A thumbnail of an image of the gallery. */
@@ -114,12 +115,15 @@ async function ask(url, request) {
       throw new ApiError('The server gave no answer. Is it still running?', {code: 'offline'});
     }
     if (answer.ok) return answer;
-    if (answer.status === 503 && turn < RETRIES && answer.headers.has('retry-after')) {
-      await pause(1000 * waitSeconds(answer, turn), request.signal);
-      continue;
-    }
-    throw await readError(answer);
+    const error = await readError(answer);
+    if (turn >= RETRIES || !mayRepeat(answer, error, request)) throw error;
+    await pause(1000 * waitSeconds(answer, turn), request.signal);
   }
+}
+
+// What changes something is sent again only where the server says that it has not begun with it.
+function mayRepeat(answer, error, {method = 'GET'}) {
+  return answer.status === 503 && answer.headers.has('retry-after') && (method === 'GET' || error.code === 'busy');
 }
 
 function waitSeconds(answer, turn) {

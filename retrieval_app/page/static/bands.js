@@ -23,7 +23,7 @@ export function bandDot({name}) {
 /** A band in a sentence. */
 export function bandWords(band) {
   return (
-    `${capital(band.name)}: in this gallery ${percent(band.share)} of neighbours at this score have the same label` +
+    `${capital(band.name)}: in this gallery ${percent(band.share)} of images as alike as this have the same label` +
     ` (between ${percent(band.low)} and ${percent(band.high)}).`
   );
 }
@@ -36,16 +36,20 @@ export function bandLegend() {
     make(
       'summary',
       {},
-      make('span', {class: 'visually-hidden'}, 'What the dots mean: '),
+      make('span', {class: 'legend-title', title: 'What the dots and numbers mean'}, 'Same label:'),
       NAMES.map(([name]) => make('span', {class: 'legend-name'}, bandDot({name}), name)),
     ),
     make(
       'p',
       {},
-      'How often a neighbour at this score has the same label, counted on this gallery\u2019s own labels: ',
-      NAMES.map(([name, range]) => `${name}, ${range}`).join('; '),
-      '. It is a guide, not a proof: ',
-      'where labels are wrong or rare, look at the pictures.',
+      'The number on a card is its score: how alike the model finds the two pictures, 1 at most. ',
+      'The dot says what such a score is worth in this gallery: of its own images that are as alike as that, ',
+      'how many have the same label. ',
+      NAMES.map(([name, range], place) => [
+        make('span', {class: 'legend-name'}, bandDot({name}), `${name}: ${range}`),
+        place < NAMES.length - 1 ? ', ' : '. ',
+      ]),
+      'It is a guide, not a proof: where labels are wrong or rare, look at the pictures.',
     ),
   );
 }

@@ -15,7 +15,7 @@ export function wordsFor(decision) {
 
 // All are compared with the first, which the others repeat.
 function likenessOf(image, place) {
-  if (place === 0) return 'first';
+  if (place === 0) return 'the first';
   if (image.same_bytes) return 'same file';
   return image.similarity === null ? 'looks alike' : `${percent(image.similarity)} alike`;
 }
@@ -72,6 +72,7 @@ export function drawGroup(group, {canReview, on}) {
   function draw() {
     const {decision} = group;
     node.classList.toggle('is-different', decision?.decision === 'different');
+    node.classList.toggle('is-copies', decision?.decision === 'copies');
     images.forEach((image, place) => {
       if (boxes[place]) boxes[place].checked = keep.has(image.id);
       figures[place].classList.toggle('kept', keep.has(image.id));

@@ -1,6 +1,6 @@
 // All about one image, beside the results (over them on phones): what it is, how near, why, and what looks like it.
 
-import {button, make, refill} from './dom.js';
+import {button, make, refill, sentence} from './dom.js';
 import {gallery, get, isAborted, pictureUrl} from './api.js';
 import {bandDot, bandWords} from './bands.js';
 import {drawCopies, drawFacts, later, nameOf, neighbourSection, whySection} from './details_sections.js';
@@ -11,7 +11,7 @@ import {announce} from './toast.js';
 /**
  * The panel. `hit(id)` gives what the results know of an image, `act(name, id)` is called with 'search', 'more',
  * 'less' or 'open', `step(-1 or 1)` goes to the result beside it, `close()` is called when it is
- * left. Has `element`, `show(id or null)`, `isOpen()`.
+ * left. Has `element`, `show(id or null)`, `place()` for when results came, `isOpen()`.
  */
 export function makeDetails({hit, act, step, close}) {
   const body = make('div', {class: 'details-body'});
@@ -29,6 +29,7 @@ export function makeDetails({hit, act, step, close}) {
     ),
     body,
   );
+  const standing = make('div', {class: 'standing-place'});
   let shown = null;
   let running = null;
 
@@ -37,6 +38,7 @@ export function makeDetails({hit, act, step, close}) {
     running = new AbortController();
     const {signal} = running;
     shown = id;
+    standing.replaceChildren();
     title.textContent = hit(id)?.path ? nameOf(hit(id).path) : 'Details';
     refill(body, drawPicture(id), drawActions(id, act), make('div', {class: 'skeleton block'}));
     body.scrollTop = 0;
@@ -47,18 +49,19 @@ export function makeDetails({hit, act, step, close}) {
         body,
         drawPicture(id),
         drawActions(id, act),
-        drawStanding(hit(id)),
+        standing,
         make(
           'section',
           {class: 'column'},
           make('h3', {}, 'Label'),
-          drawLabelForm(image, {facts, decided: () => load(id)}),
+          drawLabelForm(image, {facts, decided: () => shown === id && load(id)}),
         ),
         later('Why: the labels of its nearest', whySection(image, {signal})),
         later('Its neighbours', neighbourSection(image, {signal, act})),
         image.copies.length > 0 && drawCopies(image, act),
         drawFacts(image),
       );
+      place();
       announce(`Details of ${nameOf(image.path)}`);
     } catch (error) {
       if (isAborted(error)) return;
@@ -68,7 +71,7 @@ export function makeDetails({hit, act, step, close}) {
           'div',
           {class: 'notice error', role: 'alert'},
           make('h2', {}, 'No details'),
-          make('p', {}, error.message),
+          make('p', {}, sentence(error.message)),
           error.status === 404
             ? button('Close', {class: 'primary'}, close)
             : button('Retry', {class: 'primary'}, () => load(id)),
@@ -77,8 +80,15 @@ export function makeDetails({hit, act, step, close}) {
     }
   }
 
+  /** Say how near it is; the results may come later than the details. */
+  function place() {
+    const item = shown === null ? null : hit(shown);
+    if (item) refill(standing, drawStanding(item));
+  }
+
   return {
     element,
+    place,
     isOpen: () => shown !== null,
     show(id) {
       if (id === shown) return;
@@ -116,8 +126,8 @@ function drawActions(id, act) {
     'div',
     {class: 'row details-actions'},
     button('Search with this', {icon: 'search', class: 'primary'}, () => act('search', id)),
-    button('More like', {icon: 'plus', title: 'More like this'}, () => act('more', id)),
-    button('Less like', {icon: 'minus', title: 'Less like this'}, () => act('less', id)),
+    button('More like this', {icon: 'plus'}, () => act('more', id)),
+    button('Less like this', {icon: 'minus'}, () => act('less', id)),
   );
 }
 

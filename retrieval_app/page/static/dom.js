@@ -60,6 +60,11 @@ export function shownText(text) {
   );
 }
 
+/** A message of the server as a sentence of the page: with a capital, unless it begins with a name such as `a.jpg:`. */
+export function sentence(text) {
+  return /^[a-z]+['\u2019]?[a-z]*[ ,]/.test(text) ? text[0].toUpperCase() + text.slice(1) : text;
+}
+
 /** "1 image", "5,398 images". */
 export function count(number, noun, nouns = `${noun}s`) {
   return `${number.toLocaleString('en')} ${number === 1 ? noun : nouns}`;

@@ -2,11 +2,12 @@
 
 import {button, make, refill, shownText} from './dom.js';
 import {get, isAborted} from './api.js';
-import {whereOf} from './results.js';
-import {writeState} from './url_state.js';
+import {kindOf, whereOf} from './results.js';
+import {readState, writeState} from './url_state.js';
 
 const SHOWN_AT_FIRST = 8;
 const OPEN_AT_FIRST = 3;
+const MOST_NAMED = 200; // more of them make too long a condition
 const TITLES = {label: 'Label', folder: 'Folder', source: 'Source'};
 
 /**
@@ -36,7 +37,8 @@ export function makeFacets({changed}) {
       : filter;
   }
 
-  function toggle(state, {facet, where}) {
+  function toggle({facet, where}) {
+    const state = readState(); // not the one that the boxes were drawn for, which the counts of the next may not have reached
     const own = state.filters.find(filter => readCondition(filter)?.facet === facet);
     if (!own) return writeState({filters: [...state.filters, where]});
     const wheres = readCondition(own).wheres;
@@ -50,7 +52,8 @@ export function makeFacets({changed}) {
     running?.abort();
     running = new AbortController();
     const {signal} = running;
-    const ask = filters => get('facets', {where: whereOf(filters), text: state.text}, {signal});
+    const named = kindOf(state) === 'named' && state.ids.length <= MOST_NAMED ? [`id IN (${state.ids.join(', ')})`] : [];
+    const ask = filters => get('facets', {where: whereOf([...named, ...filters]), text: state.text}, {signal});
     if (known.size === 0 && state.filters.length > 0) learn(await get('facets', {}, {signal}));
     const answer = learn(await ask(state.filters));
     // Within a facet values add up, so its counts are those without its own condition.
@@ -122,11 +125,14 @@ export function makeFacets({changed}) {
         make('p', {class: 'small soft'}, `${facet.more.toLocaleString('en')} more values: write one in the text box`),
     );
     details.addEventListener('toggle', () => folded.set(facet.name, details.open));
+    details.firstElementChild.addEventListener('click', () =>
+      requestAnimationFrame(() => details.open && details.scrollIntoView({block: 'nearest'})),
+    );
     return details;
   }
 
   function drawValue(state, {facet, value, most, on}) {
-    const text = shownText(value.value) || '(top folder)';
+    const text = value.value === '' ? '(top folder)' : shownText(value.value);
     return make(
       'label',
       {class: 'facet-value', style: {'--share': value.count / most}},
@@ -134,7 +140,7 @@ export function makeFacets({changed}) {
         type: 'checkbox',
         checked: on,
         dataset: {where: value.where},
-        onchange: () => toggle(state, {facet: facet.name, where: value.where}),
+        onchange: () => toggle({facet: facet.name, where: value.where}),
       }),
       make('span', {class: 'clip grow', title: text}, text),
       make('span', {class: 'figures soft small'}, value.count.toLocaleString('en')),

@@ -1,8 +1,8 @@
 // The text box, which takes plain words and conditions, and a chip for every condition that holds.
 
-import {button, debounce, icon, make, refill, shownText} from './dom.js';
+import {button, count, debounce, icon, make, refill, sentence, shownText} from './dom.js';
 import {gallery, get, isAborted} from './api.js';
-import {writeState} from './url_state.js';
+import {readState, writeState} from './url_state.js';
 
 const NARROW = matchMedia('(max-width: 760px)').matches;
 const TYPING_MILLISECONDS = 300;
@@ -13,8 +13,11 @@ export function isCondition(text) {
   return CONDITION.test(text);
 }
 
-/** The box with its chips. `nameOf(expression)` gives a chip's text. Has `element`, `update(state)`, `focus()`. */
-export function makeFilterBox({nameOf}) {
+/**
+ * The box with its chips. `nameOf(expression)` gives a chip's text, `leave()` is called where the keyboard goes on to the
+ * results. Has `element`, `update(state)`, `say(text, bad)`, `focus()`.
+ */
+export function makeFilterBox({nameOf, leave}) {
   const input = make('input', {
     class: 'input',
     type: 'search',
@@ -52,18 +55,18 @@ export function makeFilterBox({nameOf}) {
     else input.removeAttribute('aria-invalid');
   }
 
-  async function addCondition(text, state) {
+  async function addCondition(text) {
     say('Checking the condition…');
     try {
       await get('facets', {where: text});
     } catch (error) {
-      if (!isAborted(error)) say(error.message, true);
+      if (!isAborted(error)) say(sentence(error.message), true);
       return;
     }
     input.value = '';
     shown = '';
     say('');
-    writeState({filters: [...new Set([...state.filters, text])], text: ''});
+    writeState({filters: [...new Set([...readState().filters, text])], text: ''});
   }
 
   let latest = null;
@@ -91,13 +94,14 @@ export function makeFilterBox({nameOf}) {
     event.preventDefault();
     type.cancel();
     const text = input.value.trim();
-    if (isCondition(text)) addCondition(text, latest);
+    if (isCondition(text)) addCondition(text);
     else {
       shown = text;
       writeState({text});
     }
   });
   input.addEventListener('keydown', event => {
+    if (event.key === 'ArrowDown' && leave()) event.preventDefault();
     if (event.key !== 'Escape') return;
     event.preventDefault();
     event.stopPropagation();
@@ -108,23 +112,29 @@ export function makeFilterBox({nameOf}) {
     }
   });
 
+  function drawChip(words, remove, title = words) {
+    return make(
+      'li',
+      {class: 'chip on'},
+      make('span', {title}, words),
+      button(
+        `Remove the condition ${words}`,
+        {icon: 'close', iconOnly: true, class: 'quiet chip-remove', title: 'Remove'},
+        remove,
+      ),
+    );
+  }
+
   function drawChips(state) {
+    const chosen = state.parts.length === 0 ? state.ids.length : 0;
     refill(
       chips,
+      chosen > 0 && drawChip(count(chosen, 'chosen image'), () => writeState({ids: []})),
       state.filters.map((filter, number) =>
-        make(
-          'li',
-          {class: 'chip on'},
-          make('span', {title: shownText(filter)}, shownText(nameOf(filter))),
-          button(
-            `Remove the condition ${shownText(nameOf(filter))}`,
-            {icon: 'close', iconOnly: true, class: 'quiet chip-remove', title: 'Remove'},
-            () => {
-              writeState({filters: state.filters.filter((_, place) => place !== number)});
-              (chips.querySelectorAll('button')[Math.min(number, chips.children.length - 1)] ?? input).focus();
-            },
-          ),
-        ),
+        drawChip(shownText(nameOf(filter)), () => {
+          writeState({filters: readState().filters.filter(entry => entry !== filter)});
+          (chips.querySelectorAll('button')[Math.min(number, chips.children.length - 1)] ?? input).focus();
+        }, shownText(filter)),
       ),
       state.filters.length > 1 &&
         make(
@@ -136,7 +146,7 @@ export function makeFilterBox({nameOf}) {
           }),
         ),
     );
-    chips.hidden = state.filters.length === 0;
+    chips.hidden = state.filters.length === 0 && chosen === 0;
   }
 
   return {

@@ -22,15 +22,18 @@ export function drawLabelForm(image, {facts, decided}) {
   }
 
   async function decide(decision, label = null) {
+    const choice = {image_id: image.id, decision, label, label_seen: image.label};
+    let step;
     try {
-      await post('labels/decisions', {decisions: [{image_id: image.id, decision, label}]});
+      ({step} = await post('labels/decisions', {decisions: [choice]}));
     } catch (error) {
       toastError(error);
+      if (error.code === 'conflict') decided(); // it is another image now, or has another label
       return;
     }
     const words =
       decision === 'change' ? `Label changed to \u201c${shownText(label)}\u201d` : `Label ${DONE[decision]}`;
-    toast(words, {kind: 'good', action: {text: 'Undo', run: () => undo(decided)}});
+    toast(words, {kind: 'good', action: {text: 'Undo', run: () => undo(step, decided)}});
     decided();
   }
 
@@ -130,10 +133,11 @@ function fillForm(form, {image, facts, decide}) {
   });
 }
 
-async function undo(decided) {
+async function undo(step, decided) {
   try {
-    await post('labels/undo');
-    announce('Undone');
+    const {undone} = await post('labels/undo', {step});
+    if (undone.length) announce('Undone');
+    else toast('It was taken back before');
     decided();
   } catch (error) {
     toastError(error);

@@ -2,7 +2,9 @@
 
 import {button, make, percent, shownText} from './dom.js';
 import {bandMark} from './bands.js';
+import {drawPath} from './shown_path.js';
 import {thumb} from './thumbs.js';
+import {readState} from './url_state.js';
 
 const EAGER = 12;
 const STEPS = {ArrowLeft: -1, ArrowRight: 1};
@@ -24,9 +26,10 @@ export function makeGrid({act, moved}) {
   const itemAt = target => items.get(Number(target.closest('.card')?.dataset.id));
 
   function add(list, place) {
+    const {text} = readState();
     const made = list.map((item, number) => {
       items.set(item.id, item);
-      return drawCard(item, {eager: items.size <= EAGER && number < EAGER});
+      return drawCard(item, {eager: items.size <= EAGER && number < EAGER, text});
     });
     place(...made);
     if (stop === null || !items.has(stop)) setStop(list[0]?.id ?? null);
@@ -138,7 +141,7 @@ export function drawSkeletons(number) {
   );
 }
 
-function drawCard(item, {eager}) {
+function drawCard(item, {eager, text}) {
   const name = item.path ? shownText(item.path) : `image ${item.id}`;
   return make(
     'li',
@@ -169,9 +172,9 @@ function drawCard(item, {eager}) {
           item.label &&
             make('span', {class: 'chip', title: shownText(item.label)}, make('span', {}, shownText(item.label))),
           item.score !== undefined &&
-            make('span', {class: 'score figures', title: 'Score: the cosine of both images'}, item.score.toFixed(3)),
+            make('span', {class: 'score figures', title: 'Score: how alike the model finds the two pictures (their cosine), 1 at most'}, item.score.toFixed(3)),
         ),
-        make('span', {class: 'path clip', title: name}, make('bdi', {}, name)),
+        drawPath(item.path ?? name, text),
       ),
     ),
     make(

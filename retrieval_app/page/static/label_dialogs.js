@@ -1,9 +1,10 @@
 // The dialogs of the label list: another label, a picture large while the keys go on, several decisions at once.
 
 import {openDialog} from './dialog.js';
-import {button, count, make, percent, shownText} from './dom.js';
+import {button, count, make, percent, refill, shownText} from './dom.js';
 import {drawPair, wordsFor} from './label_rows.js';
 import {openZoom} from './review_bar.js';
+import {thumb} from './thumbs.js';
 import {linkTo} from './url_state.js';
 
 const searchWith = id => linkTo({view: 'search', parts: [{image: id, role: 'like', crop: null}], details: id});
@@ -11,6 +12,7 @@ const searchWith = id => linkTo({view: 'search', parts: [{image: id, role: 'like
 /** Ask for a label; `done(label)` hears of it once the dialog is closed and the focus back on the row. */
 export function askLabel(item, names, done) {
   let chosen = '';
+  const isNew = text => text !== '' && !names.some(name => name.trim() === text);
   const field = make('input', {
     class: 'input',
     list: 'known-labels',
@@ -19,7 +21,13 @@ export function askLabel(item, names, done) {
     placeholder: 'A label, or a new one',
     maxlength: 200,
     required: true,
+    'aria-describedby': 'new-label-words',
+    oninput: () => {
+      const text = field.value.trim();
+      refill(words, isNew(text) && `No image has the label \u201c${shownText(text)}\u201d yet: it would be a new one.`);
+    },
   });
+  const words = make('span', {class: 'grow small soft', id: 'new-label-words', role: 'status'});
   const form = make(
     'form',
     {
@@ -30,7 +38,7 @@ export function askLabel(item, names, done) {
         if (chosen) dialog.close();
       },
     },
-    drawPair(item),
+    make('div', {class: 'row nowrap ask-head'}, thumb(item.id, {side: 128, eager: true}), drawPair(item)),
     field,
     make(
       'datalist',
@@ -40,7 +48,7 @@ export function askLabel(item, names, done) {
     make(
       'div',
       {class: 'row'},
-      make('span', {class: 'grow'}),
+      words,
       button('Change the label', {class: 'primary', type: 'submit'}),
     ),
   );
@@ -92,18 +100,22 @@ export function enlarge(item, {act, onClose}) {
         shownText(now.path),
       ),
       make(
-        'p',
-        {class: 'row small soft zoom-keys'},
-        make('kbd', {}, 'A'),
-        'accept',
-        make('kbd', {}, 'L'),
-        'keep',
-        make('kbd', {}, 'X'),
-        'drop',
-        make('kbd', {}, 'U'),
-        'undo',
-        make('kbd', {}, '↓'),
-        'next',
+        'div',
+        {class: 'row zoom-keys'},
+        [
+          ['A', 'Accept', 'a'],
+          ['L', 'Keep', 'l'],
+          ['X', 'Drop', 'x'],
+          ['U', 'Undo', 'u'],
+          ['↓', 'Next', 'j'],
+        ].map(([key, text, name]) =>
+          make(
+            'button',
+            {type: 'button', class: 'button small', onclick: () => act(name)},
+            text,
+            make('kbd', {'aria-hidden': 'true'}, key),
+          ),
+        ),
         make('a', {class: 'push', href: searchWith(now.id), onclick: () => zoom.close()}, 'Search with this image'),
       ),
     ];

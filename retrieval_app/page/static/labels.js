@@ -4,6 +4,7 @@ import {gallery, isAborted} from './api.js';
 import {button, count, make, refill, shownText} from './dom.js';
 import {registerKeys} from './keys.js';
 import {askLabel, confirmMany, enlarge, enlargeNeighbour} from './label_dialogs.js';
+import {describeFile} from './label_file.js';
 import {drawRow, proposalOf, wordsFor} from './label_rows.js';
 import {makeSelection} from './label_selection.js';
 import {awaitReady, notice, showFailure} from './loading.js';
@@ -104,14 +105,14 @@ function drawList(body, described, first) {
     file: {
       path: 'labels/file',
       text: 'Download label file',
-      after: 'Saved. Train with it: retrieval train labels.csv --weights imagenet --out run',
+      after: describeFile,
     },
     on: {state: state => choose({state: state === 'open' ? '' : state}), undo: () => list.undo()},
   });
   const found = make('p', {role: 'status'});
   const acceptAll =
     canReview
-    && button('Accept all shown…', {class: 'quiet small'}, () =>
+    && button('Accept all shown…', {class: 'quiet small', title: 'Take what is suggested for each of the images shown'}, () =>
       acceptMany(list.items.filter(item => item.decision === null)),
     );
   const hint = make(
@@ -150,6 +151,7 @@ function drawList(body, described, first) {
     pack: changes => ({
       decisions: changes.map(([item, decision]) => ({
         image_id: item.id,
+        label_seen: item.label,
         ...(decision ?? {decision: 'open', label: null}),
       })),
     }),
@@ -222,7 +224,7 @@ function drawList(body, described, first) {
       act,
       onClose: () => {
         view.zoomed = null;
-        list.goTo(seen);
+        if (seen !== item) list.goTo(seen);
       },
     });
     view.zoomed = {

@@ -1,7 +1,7 @@
 // What a view shows while the server computes, when that failed, and when there is nothing: the same in every view.
 
 import {ApiError, getReady, isAborted} from './api.js';
-import {button, icon, make, refill} from './dom.js';
+import {button, icon, make, percent, refill, sentence} from './dom.js';
 
 /** A box in place of content: `notice({icon: 'photo', title, text}, button, …)`. */
 export function notice({icon: drawing = 'info', title, text = null, bad = false}, ...more) {
@@ -16,10 +16,10 @@ export function notice({icon: drawing = 'info', title, text = null, bad = false}
 }
 
 /** Show in `place` how far the server is with `path`, then give its answer; null after a failure, which is shown. */
-export async function awaitReady(place, path, {params = {}, what, why, retry, signal}) {
+export async function awaitReady(place, path, {params = {}, what, why, drawing = 'chart', retry, signal}) {
   const track = make('div', {class: 'progress', role: 'progressbar', 'aria-label': what});
   const words = make('p', {class: 'small figures'});
-  const box = make('div', {class: 'notice'}, icon('chart', 28), make('h2', {}, what), make('p', {}, why), track, words);
+  const box = make('div', {class: 'notice'}, icon(drawing, 28), make('h2', {}, what), make('p', {}, why), track, words);
   const shown = setTimeout(() => refill(place, box), 250); // what is ready at once shows no progress
   try {
     return await getReady(path, params, {
@@ -28,7 +28,7 @@ export async function awaitReady(place, path, {params = {}, what, why, retry, si
         if (total > 0) {
           track.style.setProperty('--share', done / total);
           track.setAttribute('aria-valuenow', Math.round((100 * done) / total));
-          words.textContent = `${done.toLocaleString('en')} of ${total.toLocaleString('en')}`;
+          words.textContent = percent(done / total);
         } else words.textContent = 'Waiting for its turn';
       },
     });
@@ -47,8 +47,8 @@ export function showFailure(place, error, retry) {
   refill(
     place,
     notice(
-      {icon: 'warning', title: 'This could not be shown', text: error.message || 'Something went wrong.', bad: true},
-      button('Try again', {class: 'primary', icon: 'undo'}, retry),
+      {icon: 'warning', title: 'This could not be shown', text: sentence(error.message || 'Something went wrong.'), bad: true},
+      button('Try again', {class: 'primary'}, retry),
     ),
   );
 }

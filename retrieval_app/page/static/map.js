@@ -32,7 +32,7 @@ export function start(panel) {
 
 async function show(body, about, retry) {
   const map = await awaitReady(body, 'map', {
-    retry, what: 'Drawing the map',
+    retry, what: 'Drawing the map', drawing: 'map',
     why: 'Each image finds its place beside its neighbours. This happens once for each version of the gallery.',
   });
   if (!map) return;

@@ -25,6 +25,10 @@ export function rankLabels({label, labels}) {
     }));
 }
 
+/** Why some are grey; empty if none is. */
+export const greyWords = entries =>
+  entries.filter(entry => entry.name !== null && !entry.colour).length > 1 ? ' The smallest share one grey.' : '';
+
 export const nameOf = entry => (entry.name === null ? NAMELESS : shownText(entry.name));
 
 /** Where the names of the coloured labels stand: amid the densest cell of each, on a coarse grid. */

@@ -1,6 +1,8 @@
-// What mouse, pen and fingers do on the map: drag, wheel and pinch, a click, and a line drawn round points.
+// What mouse, pen and fingers do on the map: drag, wheel and pinch, a click, and an area: a line drawn round points, or
+// a rectangle, where the line is about straight.
 
 const CLICK = 5; // pixels that a pointer may wander during a click
+const FLAT = 0.25; // a line that surrounds less of its rectangle than this share goes from corner to corner
 
 /**
  * Listen on the canvas. act: {isLasso(), pointAt(at | null), pick(at, touch), panBy(x, y), zoomBy(factor, at),
@@ -29,7 +31,7 @@ export function listenToPointers(canvas, act) {
       pinch(event.pointerId, here);
     } else if (lasso) {
       lasso.push(here);
-      act.draw(lasso);
+      act.draw(areaOf(lasso));
     } else if (travelled > CLICK) {
       act.pointAt(null);
       act.panBy(here[0] - before[0], here[1] - before[1]);
@@ -47,7 +49,7 @@ export function listenToPointers(canvas, act) {
     if (!pointers.delete(event.pointerId)) return;
     const drawn = lasso;
     cancel();
-    if (drawn && !cancelled && travelled > CLICK) act.close(drawn);
+    if (drawn && !cancelled && travelled > CLICK) act.close(areaOf(drawn));
     else if (!cancelled && travelled <= CLICK && !pointers.size) act.pick(place(event), event.pointerType !== 'mouse');
   }
   function cancel() {
@@ -70,4 +72,16 @@ export function listenToPointers(canvas, act) {
     act.zoomBy(Math.exp(-event.deltaY * (event.deltaMode ? 0.03 : 0.0018)), place(event));
   }, {passive: false});
   return {cancel};
+}
+
+function areaOf(line) {
+  const [[left, top], [right, bottom]] = [line[0], line.at(-1)];
+  const across = line.map(([x]) => x), down = line.map(([, y]) => y);
+  const whole = (Math.max(...across) - Math.min(...across)) * (Math.max(...down) - Math.min(...down));
+  let twice = 0;
+  line.forEach(([x, y], i) => {
+    const [nextX, nextY] = line[(i + 1) % line.length];
+    twice += x * nextY - nextX * y;
+  });
+  return Math.abs(twice) / 2 < FLAT * whole ? [[left, top], [right, top], [right, bottom], [left, bottom]] : line;
 }

@@ -4,7 +4,7 @@ import {thumbnailUrl} from './api.js';
 import {button, count, debounce, make, percent, refill} from './dom.js';
 import {whereLabel} from './loading.js';
 import {drawMap} from './map_canvas.js';
-import {drawLegend, nameOf, placeCaptions, rankLabels} from './map_legend.js';
+import {drawLegend, greyWords, nameOf, placeCaptions, rankLabels} from './map_legend.js';
 import {thumb} from './thumbs.js';
 import {announce, toast} from './toast.js';
 import {linkTo, onState, readState, writeState} from './url_state.js';
@@ -26,18 +26,18 @@ export function drawMapView(body, map) {
   const status = make('p', {class: 'map-status figures'});
   const result = make('div', {class: 'map-result', hidden: true, role: 'group', 'aria-label': 'Chosen images'});
   const lasso = button('Choose an area', {
-    class: 'map-lasso', title: 'Draw round images (L, or drag with Shift)', 'aria-pressed': 'false',
+    class: 'map-lasso', title: 'Drag over images, or round them (L, or drag with Shift)', 'aria-pressed': 'false',
   }, () => toggleLasso());
   const tools = make('div', {class: 'map-tools', role: 'group', 'aria-label': 'Map'},
     button('Zoom in', {icon: 'plus', iconOnly: true, title: 'Zoom in (+)'}, () => canvas.zoomBy(1.6)),
     button('Zoom out', {icon: 'minus', iconOnly: true, title: 'Zoom out (−)'}, () => canvas.zoomBy(1 / 1.6)),
-    button('Show all', {class: 'fit', title: 'Show all (0)'}, () => canvas.goTo(null)));
+    button('Show all', {icon: 'fit', iconOnly: true, title: 'Show all (0)'}, () => canvas.goTo(null)));
   const legend = drawLegend(entries, {point, choose: toggleLabel});
   const onlyBar = make('div', {class: 'only-bar'});
   body.append(
     make('div', {class: 'map-stage'}, node, tools, lasso, card, status, result),
     make('aside', {class: 'map-side', 'aria-label': 'Labels'}, make('h3', {}, 'Labels'),
-      make('p', {class: 'small soft'}, canLabel ? 'Choose one to show only its images.' : 'This gallery has no labels.'),
+      make('p', {class: 'small soft'}, canLabel ? `Choose one to show only its images.${greyWords(entries)}` : 'This gallery has no labels.'),
       onlyBar, canLabel ? legend.element : ''),
     make('p', {id: 'map-help', class: 'visually-hidden'}, describe(entries, map.ids.length)));
 
@@ -84,7 +84,7 @@ export function drawMapView(body, map) {
   function toggleLasso(enabled = !isDrawing()) {
     lasso.setAttribute('aria-pressed', String(enabled));
     canvas.setLasso(enabled);
-    if (enabled) status.textContent = 'Drag round the images you want';
+    if (enabled) status.textContent = 'Drag over the images you want, or round them';
     else moved(null);
   }
   function closeLasso(found) {

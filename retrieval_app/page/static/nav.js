@@ -78,8 +78,15 @@ async function showView(state) {
     link.href = (view !== shown && links.get(view)) || `?view=${view}`; // a view is found again as it was left
   }
   if (before !== null) scrollTo(0, scrolled.get(shown) ?? 0);
+  if (before !== null && isFocusLost()) panelOf(shown).focus({preventScroll: true});
   const module = await startView(state.view);
   if (shown === state.view) module?.show?.(readState());
+}
+
+/** True if what was pressed is no longer there. */
+function isFocusLost() {
+  const {activeElement} = document;
+  return activeElement === document.body || activeElement?.closest('[hidden]') !== null;
 }
 
 function startView(view) {
@@ -109,7 +116,7 @@ async function loadView(view, panel) {
         {class: 'notice error', role: 'alert'},
         icon('warning', 40),
         make('h2', {}, 'This view could not be opened'),
-        make('p', {}, error.message),
+        make('p', {}, error instanceof TypeError ? 'The server gave no answer. Is it still running?' : error.message),
         button('Retry', {class: 'primary'}, () => location.reload()),
       ),
     );

@@ -108,6 +108,14 @@ function drawHeadline(quality, described) {
           + `true share lies between ${precise(low)} and ${precise(high)}.`
           + (others > 0 && !quality.sampled ? ` ${count(others, 'image')} took no part: without a label, or the only one of it.` : ''),
       ),
+      quality.recall_without_copies
+        && make(
+          'p',
+          {class: 'soft'},
+          'Where no image may find a near-duplicate of itself: ',
+          make('b', {}, precise(quality.recall_without_copies.value)),
+          '.',
+        ),
       quality.map_at_r
         && make(
           'p',

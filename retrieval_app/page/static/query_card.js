@@ -32,7 +32,11 @@ export function makeQueryCard({changed, add, open, labelled}) {
         'div',
         {class: 'query-head'},
         make('h2', {class: 'kicker'}, 'Searching with'),
-        button('Clear', {class: 'quiet small push', title: 'Start anew'}, () => changed([])),
+        button('Clear', {class: 'quiet small push', title: 'Start anew'}, () => {
+          const view = element.closest('.view');
+          changed([]);
+          view.focus({preventScroll: true});
+        }),
       ),
       make('div', {class: 'query-body'}, drawLarge(part), drawFacts(part)),
       parts.length > 1 &&

@@ -1,6 +1,6 @@
 // The results with their line above: fetched, shown, continued, found again on Back, or said why there are none.
 
-import {button, count, make, refill} from './dom.js';
+import {button, count, make, refill, sentence} from './dom.js';
 import {isAborted} from './api.js';
 import {bandLegend} from './bands.js';
 import {drawSkeletons} from './grid.js';
@@ -13,10 +13,14 @@ const REMEMBERED = 12;
 const AHEAD = '600px';
 const NO_TEXT = '\u00a0';
 
-/** The pane around a grid. `refused(message)` hears of conditions that the server does not take, `retried()` of Retry. */
+/**
+ * The pane around a grid. `refused(message)` hears of conditions that the server does not take, `filled()` of results
+ * that are shown now, `retried()` of Retry.
+ */
 export class ResultsPane {
   #grid;
   #refused;
+  #filled;
   #retried;
   #edge;
   #results = null;
@@ -28,9 +32,10 @@ export class ResultsPane {
   #place = make('div', {class: 'results'});
   #more = button('Show more', {class: 'more', hidden: true}, () => this.#loadMore({focus: true}));
 
-  constructor(grid, {refused, retried}) {
+  constructor(grid, {refused, filled, retried}) {
     this.#grid = grid;
     this.#refused = refused;
+    this.#filled = filled;
     this.#retried = retried;
     this.#legend.hidden = true;
     this.elements = [make('div', {class: 'status-row'}, this.#status, this.#legend), this.#place, this.#more];
@@ -58,7 +63,6 @@ export class ResultsPane {
       scrollTo(0, known.scroll);
     } else {
       this.#results = openResults(state, WEIGHTS);
-      this.#remember();
       if (first || !this.#grid.element.isConnected) refill(this.#place, drawSkeletons(12));
       this.#wait();
       this.#load(state, this.#results);
@@ -70,12 +74,13 @@ export class ResultsPane {
     try {
       await results.next(this.#running.signal);
       if (results !== this.#results) return;
+      this.#remember(); // not before, or Back would find nothing in what was left too soon
       this.#fill();
       if (this.#place.getBoundingClientRect().top < 0) scrollTo(0, 0);
+      this.#filled();
       announce(this.#status.textContent);
     } catch (error) {
       if (isAborted(error) || results !== this.#results) return;
-      this.#remembered.delete(this.#key);
       await this.#fail(error, state);
     }
   }
@@ -135,15 +140,17 @@ export class ResultsPane {
       refill(this.#place, drawEmpty(readState()));
       return;
     }
+    const held = this.#place.contains(document.activeElement);
     if (!this.#grid.element.isConnected) refill(this.#place, this.#grid.element);
     this.#grid.fill(items);
+    if (held) this.#place.closest('.view')?.focus({preventScroll: true}); // from where the arrow keys go on
     this.#tell();
     this.#watchEdge();
   }
 
   async #fail(error, state) {
     const lost = [404, 410].includes(error.status) ? await findLostPhotos(state.parts) : [];
-    if (error.status === 422 && state.filters.length > 0) this.#refused(error.message);
+    if (error.status === 422 && state.filters.length > 0) this.#refused(sentence(error.message));
     this.#wait();
     this.#place.classList.remove('loading');
     this.#place.removeAttribute('aria-busy');

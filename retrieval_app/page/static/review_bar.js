@@ -9,7 +9,7 @@ import {toast, toastError} from './toast.js';
 /** What a list shows, by its name in the address and in words. */
 export const STATES = {open: 'To decide', decided: 'Decided', all: 'All'};
 
-/** The bar; on: {state(name), undo()}; file: {path, text, after}; `update` with what the server counts. */
+/** The bar; on: {state(name), undo()}; file: {path, text, after(headers)}; `update` with what the server counts. */
 export function drawReviewBar({filters = [], file, canReview, on}) {
   const states = Object.entries(STATES).map(([name, text]) => [name, text, button(text, {}, () => on.state(name))]);
   const track = make('div', {class: 'progress', role: 'progressbar', 'aria-label': 'Decided', 'aria-valuemin': 0});
@@ -19,8 +19,7 @@ export function drawReviewBar({filters = [], file, canReview, on}) {
   const take = button(file.text, {icon: 'download', class: 'primary'}, async () => {
     take.disabled = true;
     try {
-      await download(file.path);
-      toast(file.after, {kind: 'good'});
+      toast(file.after(await download(file.path)), {kind: 'good'});
     } catch (error) {
       toastError(error);
     } finally {
@@ -80,8 +79,10 @@ export function openZoom({id, title, caption, onKey = () => {}, onClose = null})
     words = make('div', {class: 'zoom-words'});
   const dialog = openDialog({title, wide: true, body: [stage, words], onClose});
   const show = (now, nodes) => {
+    const pressed = [...words.querySelectorAll('button')].indexOf(document.activeElement);
     refill(stage, picture(now));
     refill(words, nodes);
+    words.querySelectorAll('button')[pressed]?.focus(); // or the keys would be heard no longer
   };
   dialog.element.addEventListener('keydown', event => {
     if (!event.ctrlKey && !event.metaKey && !event.altKey) onKey(event);

@@ -108,7 +108,7 @@ export function makeReviewList({
     try {
       const answer = await inTurn(() => get(path, {...list.filter, offset: 0, limit: size}));
       if (now !== turn) return;
-      past.length = 0;
+      for (const entry of past) entry.before = null;
       take(answer, true);
       const above = place.parentElement.getBoundingClientRect().top - 60;
       if (above < 0) window.scrollBy(0, above);
@@ -159,14 +159,14 @@ export function makeReviewList({
     for (const [item, decision] of changes) put(item, decision);
     inTurn(() => post(decidePath, pack(changes))).then(
       answer => {
-        past.push(before);
+        past.push({step: answer.step, before});
         list.tally.canUndo = answer.can_undo;
         onChange(list);
         recount();
       },
       error => {
         for (const [item, decision] of before) put(item, decision);
-        toastError(error);
+        fail(error);
       },
     );
     announce(changes.length === 1 ? words(changes[0][1]) : `${changes.length} decisions made`);
@@ -182,25 +182,40 @@ export function makeReviewList({
   }
   async function undo() {
     try {
-      const {undone, can_undo: canUndo} = await inTurn(() => post(undoPath));
-      list.tally.canUndo = canUndo;
-      const ids = new Set(undone),
-        step = past.pop();
+      const {own, answer} = await inTurn(undoLast);
+      list.tally.canUndo = answer.can_undo;
+      const ids = new Set(answer.undone);
       if (!ids.size) {
-        toast('Nothing to undo');
-        onChange(list);
+        toast(own ? 'It was taken back before' : 'Nothing to undo');
+        if (own) await refresh();
+        else onChange(list);
         return;
       }
-      if (step?.every(([item]) => idsOf(item).some(id => ids.has(id))))
-        for (const [item, decision] of step) put(item, decision);
+      if (own?.before?.every(([item]) => idsOf(item).some(id => ids.has(id))))
+        for (const [item, decision] of own.before) put(item, decision);
       else await refresh(); // it was decided elsewhere, or before
       const item = list.items.find(candidate => idsOf(candidate).some(id => ids.has(id)));
       if (item) goTo(item);
       announce('Undone');
       recount();
     } catch (error) {
-      toastError(error);
+      fail(error);
     }
+  }
+  // The last step that was made here, by its number, so that nobody's later one is taken back for it.
+  async function undoLast() {
+    const own = past.pop();
+    try {
+      return {own, answer: await post(undoPath, own ? {step: own.step} : {})};
+    } catch (error) {
+      if (own) past.push(own);
+      throw error;
+    }
+  }
+  // Where others decided meanwhile, or nobody knows whether the server has done it, the list is asked for anew.
+  function fail(error) {
+    toastError(error);
+    if (['conflict', 'timeout'].includes(error.code)) refresh();
   }
   return list;
 }

@@ -8,13 +8,13 @@ import {makeFilterBox} from './filters.js';
 import {makeGrid} from './grid.js';
 import {makeQueryCard} from './query_card.js';
 import {addPhotos, searchImages, searchPhotos, weighImage} from './query_changes.js';
-import {readImages} from './results.js';
+import {kindOf, readImages} from './results.js';
 import {ResultsPane} from './results_pane.js';
 import {registerSearchKeys} from './search_keys.js';
 import {makeSelection} from './selection.js';
 import {makeSettings} from './settings.js';
 import {makeStart} from './start.js';
-import {takeEverywhere} from './upload.js';
+import {makeDrop, takeEverywhere} from './upload.js';
 import {depth, onState, readState, writeState} from './url_state.js';
 
 const CALIBRATION_MILLISECONDS = 2000;
@@ -28,6 +28,7 @@ export function start(panel) {
 class SearchView {
   #facetKey = null;
   #lastSelected = null;
+  #detailed = null; // the id of what the details show
   #openedAt = null; // how deep in the history the details were opened
 
   constructor(panel) {
@@ -43,7 +44,7 @@ class SearchView {
       labelled: label => this.grid.mark({label}),
     });
     this.facets = makeFacets({changed: () => this.box.update(readState())});
-    this.box = makeFilterBox({nameOf: this.facets.nameOf});
+    this.box = makeFilterBox({nameOf: this.facets.nameOf, leave: () => this.grid.focusFirst()});
     this.settings = makeSettings();
     this.startBox = makeStart({sent: searchPhotos, search: id => searchImages([id])});
     this.details = makeDetails({
@@ -59,6 +60,7 @@ class SearchView {
     });
     this.results = new ResultsPane(this.grid, {
       refused: message => this.box.say(message, true),
+      filled: () => this.showOpened(),
       retried: () => this.countFacets(readState()),
     });
     this.draw(panel);
@@ -82,7 +84,8 @@ class SearchView {
       this.facets.element,
       button('Show results', {class: 'primary narrow-done'}, hide),
     );
-    const side = make('div', {class: 'side'}, this.card.element, this.narrow);
+    this.upload = makeDrop({title: 'Search with a photo', small: true, sent: searchPhotos});
+    const side = make('div', {class: 'side'}, this.card.element, this.upload, this.narrow);
     const filterRow = make('div', {class: 'filter-row'}, this.box.element, this.opener);
     const middle = make('div', {class: 'middle'}, this.startBox.element, filterRow, this.results.elements);
     panel.append(make('div', {class: 'search'}, side, middle, this.details.element), this.selection.element);
@@ -104,17 +107,35 @@ class SearchView {
     const starting = parts.length === 0 && ids.length === 0 && filters.length === 0 && !text;
     this.startBox.element.hidden = !starting;
     if (starting) this.startBox.load();
-    this.details.show(state.details);
+    this.upload.hidden = starting || parts.length > 0;
+    this.showDetails(state.details);
     this.countFacets(state);
     if (this.results.show(state, {travelled})) this.selection.clear();
     this.grid.mark({open: state.details});
   }
 
   async countFacets(state) {
-    const key = JSON.stringify([state.filters, state.text]);
+    const key = JSON.stringify([state.filters, state.text, kindOf(state) === 'named' && state.ids]);
     if (key === this.#facetKey) return;
     this.#facetKey = key;
     if (!(await this.facets.update(state)) && this.#facetKey === key) this.#facetKey = null; // the next change asks again
+  }
+
+  /** Open or close the details; the results get another width by it, but their card stays where it is. */
+  showDetails(id) {
+    const card = this.grid.card(id ?? this.#detailed);
+    const top = card?.getBoundingClientRect().top;
+    const turns = (id === null) !== (this.#detailed === null);
+    this.#detailed = id;
+    this.details.show(id);
+    if (turns && card) scrollBy(0, card.getBoundingClientRect().top - top);
+  }
+
+  /** The results are there: the one whose details a link shows is gone to. */
+  showOpened() {
+    if (this.#detailed === null) return;
+    this.details.place();
+    this.grid.card(this.#detailed)?.scrollIntoView({block: 'nearest'});
   }
 
   act(name, id, event) {

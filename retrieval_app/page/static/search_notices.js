@@ -1,6 +1,6 @@
 // What the results' place says when there is nothing to show: what to change, or what went wrong.
 
-import {button, icon, make} from './dom.js';
+import {button, icon, make, sentence} from './dom.js';
 import {photoUrl} from './api.js';
 import {makeDrop} from './upload.js';
 import {partKey, writeState} from './url_state.js';
@@ -31,7 +31,7 @@ export function drawEmpty(state) {
   );
 }
 
-/** Those photos of a query that the server no longer keeps. */
+/** Those photos of a query that the server no longer keeps; the browser may still have kept their pictures. */
 export async function findLostPhotos(parts) {
   const photos = parts.filter(part => part.photo !== undefined);
   const answers = await Promise.all(photos.map(part => fetch(photoUrl(part.photo), {cache: 'no-store'}).catch(() => null)));
@@ -47,7 +47,7 @@ export function drawFailure(error, {state, lost, retry}) {
     {class: 'notice error', role: 'alert'},
     icon('warning', 40),
     make('h2', {}, refused ? 'That cannot be searched' : 'That did not work'),
-    make('p', {}, error.message),
+    make('p', {}, sentence(error.message)),
     make(
       'div',
       {class: 'row'},

@@ -10,7 +10,7 @@ const NARROW = matchMedia('(max-width: 760px)').matches;
 export function makeSelection({shown, changed, search}) {
   const element = make('div', {class: 'selection', role: 'toolbar', 'aria-label': 'Selection', hidden: true});
   const ids = new Set();
-  let limits = {max_export: 1000, max_queries: 8};
+  let limits = {max_export_csv: 1000, max_export_zip: 1000, max_queries: 8};
   gallery().then(
     facts => {
       limits = facts.limits;
@@ -26,7 +26,9 @@ export function makeSelection({shown, changed, search}) {
   }
 
   function draw() {
-    const tooMany = ids.size > limits.max_export ? `At most ${limits.max_export.toLocaleString('en')} at once` : null;
+    const [tooManyRows, tooManyPictures] = [limits.max_export_csv, limits.max_export_zip].map(most =>
+      ids.size > most ? `At most ${most.toLocaleString('en')} at once` : null,
+    );
     const focused = document.activeElement?.dataset?.name;
     refill(
       element,
@@ -43,8 +45,8 @@ export function makeSelection({shown, changed, search}) {
         {
           icon: 'download',
           class: 'small',
-          disabled: Boolean(tooMany),
-          title: tooMany ?? 'Ids, paths, labels and metadata as a table',
+          disabled: Boolean(tooManyRows),
+          title: tooManyRows ?? 'Ids, paths, labels and metadata as a table',
           dataset: {name: 'csv'},
         },
         () => save('csv'),
@@ -54,8 +56,8 @@ export function makeSelection({shown, changed, search}) {
         {
           icon: 'download',
           class: 'small',
-          disabled: Boolean(tooMany),
-          title: tooMany ?? 'The pictures, and the table',
+          disabled: Boolean(tooManyPictures),
+          title: tooManyPictures ?? 'The pictures, and the table, which says of each that cannot be read why',
           dataset: {name: 'zip'},
         },
         () => save('zip'),
@@ -69,6 +71,7 @@ export function makeSelection({shown, changed, search}) {
     const close = format === 'zip' ? toast(`Packing ${count(ids.size, 'picture')}…`) : () => {};
     try {
       await download('export', {ids: [...ids], format});
+      toast(`${format === 'zip' ? 'Pictures and table' : 'Table'} of ${count(ids.size, 'image')} saved`, {kind: 'good'});
     } catch (error) {
       toastError(error);
     } finally {

@@ -122,6 +122,7 @@ async function sendPhoto(file, limit) {
   if (file.size > limit) {
     throw new Error(`${name}: ${fileSize(file.size)}, at most ${fileSize(limit)} are taken. Use a smaller copy.`);
   }
+  if (file.type && !file.type.startsWith('image/')) throw new Error(`${name} is not a picture.`);
   const answer = await post('photos', file, {params: {name: name.slice(0, 200)}});
   names.set(answer.photo, name);
   return answer.photo;

@@ -61,7 +61,7 @@ export function writeState(change, {replace = false} = {}) {
     push(link);
     return;
   }
-  history.replaceState(history.state, '', link);
+  history.replaceState(history.state, '', addressOf(link));
   tell({travelled: false});
 }
 
@@ -111,8 +111,12 @@ export function depth() {
   return history.state?.depth ?? 0;
 }
 
+function addressOf(link) {
+  return link === '?' ? location.pathname : link; // rather than an address that ends in a bare mark
+}
+
 function push(link) {
-  history.pushState({depth: depth() + 1}, '', link);
+  history.pushState({depth: depth() + 1}, '', addressOf(link));
   tell({travelled: false});
 }
 

@@ -36,6 +36,25 @@ def test_servers_with_other_tokens_have_other_cookies() -> None:
     assert not other.admits(header)
 
 
+@pytest.mark.parametrize(
+    "other", ['prefs={"theme":"dark","n":[1,2]}', "a b=c d", "(x)=/;", "no-name", "ü=é", '"="']
+)
+def test_cookies_of_others_do_not_hide_ours(other: str) -> None:
+    access = Access(token="long-enough")
+    for text in (
+        f"{other}; {access.cookie_name}={access.cookie_value}",
+        f"{access.cookie_name}={access.cookie_value};{other}",
+    ):
+        assert access.admits(Headers(raw=[(b"cookie", text.encode())]))
+    assert not access.admits(Headers(raw=[(b"cookie", other.encode())]))
+
+
+def test_without_a_token_everybody_is_admitted_and_nobody_knows_it() -> None:
+    access = Access()
+    assert access.admits(Headers({}))
+    assert not access.knows(Headers({"authorization": "Bearer "}))
+
+
 def test_a_broken_cookie_admits_nobody() -> None:
     access = Access(token="long-enough")
     for text in ("=;=;", "\x00", f"{access.cookie_name}", f"{access.cookie_name}=é"):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,11 +10,21 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from starlette.exceptions import HTTPException
 
-from index.errors import GalleryDamagedError, ImageError, InputError, MissingDependencyError, UnknownImageError
+from index.errors import (
+    GalleryDamagedError,
+    ImageError,
+    InputError,
+    MissingDependencyError,
+    ModelFileError,
+    UnknownImageError,
+)
+from retrieval_app.api.access import Access
 from retrieval_app.api.errors import ApiError, add_error_handlers, explain, make_error
 from retrieval_app.api.schemas import SearchRequest
+from retrieval_app.review.database import DecidedSinceError, ReviewError
 from retrieval_app.review.job_list import UnknownJobError
-from retrieval_app.serving.errors import BusyError, NotReadyError, UnknownPhotoError
+from retrieval_app.serving.errors import BusyError, NotReadyError, TimedOutError, UnknownPhotoError
+from tests.retrieval_app.api.conftest import TOKEN
 
 RAISED: dict[str, tuple[Exception, int, str]] = {
     "input": (InputError("k is wrong"), 422, "invalid"),
@@ -23,7 +34,11 @@ RAISED: dict[str, tuple[Exception, int, str]] = {
     "job": (UnknownJobError(), 404, "not_found"),
     "busy": (BusyError("busy", retry_after_s=3), 503, "busy"),
     "unready": (NotReadyError("empty"), 503, "not_ready"),
-    "damaged": (GalleryDamagedError("g", "damaged"), 503, "gallery_unusable"),
+    "late": (TimedOutError("too long"), 503, "timeout"),
+    "damaged": (GalleryDamagedError("/srv/secret/g", "damaged"), 503, "gallery_unusable"),
+    "review": (ReviewError(Path("/srv/secret/review.sqlite"), "no database"), 409, "review_unusable"),
+    "since": (DecidedSinceError(), 409, "conflict"),
+    "model": (ModelFileError("/srv/secret/model.onnx", "no model"), 500, "internal"),
     "extra": (MissingDependencyError(package="p", extra="ui", purpose="it"), 500, "internal"),
     "ours": (ApiError("no", status=409, code="odd", field="x"), 409, "odd"),
     "http": (HTTPException(418, "short and stout"), 418, "error"),
@@ -35,6 +50,7 @@ RAISED: dict[str, tuple[Exception, int, str]] = {
 def raising() -> Iterator[TestClient]:
     """An app that fails in every way."""
     app = FastAPI(docs_url=None, redoc_url=None)
+    app.state.access = Access(token=TOKEN)
     add_error_handlers(app)
 
     @app.get("/raise/{name}")
@@ -62,6 +78,23 @@ def test_every_failure_has_one_form(raising: TestClient, name: str) -> None:
 def test_who_is_refused_is_told_when_to_come_back(raising: TestClient) -> None:
     assert raising.get("/raise/busy").headers["retry-after"] == "3"
     assert "retry-after" in raising.get("/raise/unready").headers
+
+
+def test_work_that_was_begun_is_not_to_be_sent_again(raising: TestClient) -> None:
+    assert "retry-after" not in raising.get("/raise/late").headers
+
+
+@pytest.mark.parametrize("name", ["damaged", "review", "model"])
+def test_folders_of_the_machine_are_told_only_to_who_has_the_token(
+    raising: TestClient, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.ERROR):
+        told = raising.get(f"/raise/{name}").json()["error"]["message"]
+    assert "secret" not in told
+    assert "log" in told
+    assert "/srv/secret" in caplog.text
+    friend = raising.get(f"/raise/{name}", headers={"Authorization": f"Bearer {TOKEN}"})
+    assert "/srv/secret" in friend.json()["error"]["message"]
 
 
 def test_a_bug_is_logged_and_not_told(raising: TestClient, caplog: pytest.LogCaptureFixture) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from fastapi.testclient import TestClient
 
 from retrieval_app.api.access import Access
-from tests.retrieval_app.api.conftest import serve
+from tests.retrieval_app.api.conftest import TOKEN, serve
 
 
 def test_a_served_gallery_is_alive_and_ready(client: TestClient) -> None:
@@ -20,13 +20,16 @@ def test_a_version_that_cannot_be_served_is_told_while_the_one_before_goes_on(
 ) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(served, copy)
-    with serve(copy, access=Access()) as client:
+    with serve(copy, access=Access(token=TOKEN)) as client:
         (copy / "CURRENT").write_text("000002 " + "0" * 64 + "\n")
         client.app.state.engine.live.refresh()  # type: ignore[attr-defined]
-        ready = client.get("/v1/ready").json()
-        assert ready["version"] == "000001"
-        assert ready["problem"]
-        assert client.get("/v1/images").status_code == 200
+        friend = {"Authorization": f"Bearer {TOKEN}"}
+        stranger, told = client.get("/v1/ready").json(), client.get("/v1/ready", headers=friend).json()
+        assert stranger["version"] == told["version"] == "000001"
+        assert str(copy) in told["problem"]
+        assert "log" in stranger["problem"]
+        assert str(copy) not in stranger["problem"]
+        assert client.get("/v1/images", headers=friend).status_code == 200
 
 
 def test_requests_are_counted_by_the_template_of_their_address(

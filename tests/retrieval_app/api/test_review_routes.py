@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
+from httpx import Response
 from PIL import Image
 
 from retrieval_app.api import downloads
@@ -60,7 +61,8 @@ def test_decisions_move_labels_from_open_to_decided_and_back(review: TestClient)
     doubts = wait_for(review, "/v1/labels/doubts")
     chosen = doubts["items"][0]["id"]
     body = {"decisions": [{"image_id": chosen, "decision": "change", "label": "blue"}]}
-    assert review.post("/v1/labels/decisions", json=body).json() == {"decided": 1, "can_undo": True}
+    answer = review.post("/v1/labels/decisions", json=body).json()
+    assert (answer["decided"], answer["can_undo"]) == (1, True)
     now = review.get("/v1/labels/doubts").json()
     assert (now["open"], now["decided"]) == (doubts["open"] - 1, 1)
     decided = review.get("/v1/labels/doubts", params={"state": "decided"}).json()
@@ -72,6 +74,46 @@ def test_decisions_move_labels_from_open_to_decided_and_back(review: TestClient)
     assert review.post("/v1/labels/undo").json() == {"undone": [chosen], "can_undo": False}
     assert review.get("/v1/labels/doubts").json()["open"] == doubts["open"]
     assert review.post("/v1/labels/undo").json() == {"undone": [], "can_undo": False}
+
+
+def test_an_undo_takes_back_only_the_step_that_it_names(review: TestClient, image_ids: dict[str, int]) -> None:
+    def decide(path: str) -> int:
+        body = {"decisions": [{"image_id": image_ids[path], "decision": "keep"}]}
+        return int(review.post("/v1/labels/decisions", json=body).json()["step"])
+
+    first, second = decide("red/1.png"), decide("red/3.png")
+    refused = review.post("/v1/labels/undo", json={"step": first})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "conflict")
+    assert "since" in refused.json()["error"]["message"]
+    assert len(review.get("/v1/labels/decisions").json()["decisions"]) == 2
+    for step, undone in ((second, [image_ids["red/3.png"]]), (second, []), (first, [image_ids["red/1.png"]])):
+        answer = review.post("/v1/labels/undo", json={"step": step}).json()
+        assert answer == {"undone": undone, "can_undo": step == second}
+
+
+@pytest.mark.parametrize("body", [{"step": 0}, {"step": "1"}, {"step": True}, {"steps": 1}, [1]])
+def test_an_undo_of_no_step_is_refused(review: TestClient, body: object) -> None:
+    for kind in ("labels", "duplicates"):
+        assert review.post(f"/v1/{kind}/undo", json=body).status_code == 422
+
+
+def test_a_label_that_was_seen_must_be_the_label_still(review: TestClient, image_ids: dict[str, int]) -> None:
+    def decide(*seen: dict[str, object]) -> Response:
+        paths = ("red/1.png", "red/3.png")
+        choices = [
+            {"image_id": image_ids[path], "decision": "drop", **entry}
+            for path, entry in zip(paths, seen, strict=False)
+        ]
+        return review.post("/v1/labels/decisions", json={"decisions": choices})
+
+    for other in ("blue", None, "red "):
+        refused = decide({"label_seen": "red"}, {"label_seen": other})
+        assert (refused.status_code, refused.json()["error"]["field"]) == (409, "decisions.1.label_seen")
+        assert "red now" in refused.json()["error"]["message"]
+    assert review.get("/v1/labels/decisions").json()["decisions"] == []
+    assert decide({"label_seen": "red"}, {}).json()["decided"] == 2
+    body = {"image_id": image_ids["red/1.png"], "decision": "change", "label": "blue", "label_seen": "green"}
+    assert review.post("/v1/labels/decisions", json={"decisions": [body]}).status_code == 409
 
 
 def test_a_decision_can_be_forgotten(review: TestClient, image_ids: dict[str, int]) -> None:
@@ -117,6 +159,11 @@ def test_the_label_file_has_the_decisions(review: TestClient, image_ids: dict[st
     response = review.get("/v1/labels/file")
     assert response.headers["content-type"].startswith("text/csv")
     assert response.headers["content-disposition"] == 'attachment; filename="labels.csv"'
+    counts = {name[9:]: int(text) for name, text in response.headers.items() if name.startswith("x-labels-")}
+    rows = len(image_ids) - 1
+    assert counts == {
+        "kept": rows - 1, "changed": 1, "dropped": 1, "unlabelled": 0, "in-archives": 0, "unnamable": 0
+    }  # fmt: skip
     labels = {row["path"]: row["label"] for row in csv.DictReader(io.StringIO(response.text))}
     images = served.parent / "images"
     assert labels[str(images / "red" / "wrong0.png")] == "blue"
@@ -148,7 +195,8 @@ def test_duplicates_are_decided_and_undone(review: TestClient) -> None:
     assert {"red/0.jpg", "green/copy.jpg"} <= paths
     keep = [group["images"][0]["id"]]
     body = {"group": group["group"], "decision": "copies", "keep": keep}
-    assert review.post("/v1/duplicates/decisions", json=body).json() == {"decided": 1, "can_undo": True}
+    answer = review.post("/v1/duplicates/decisions", json=body).json()
+    assert (answer["decided"], answer["can_undo"]) == (1, True)
     decided = review.get("/v1/duplicates", params={"state": "decided"}).json()
     assert decided["items"][0]["decision"] == {"decision": "copies", "keep": keep}
     rows = list(csv.DictReader(io.StringIO(review.get("/v1/duplicates/file").text)))
@@ -207,7 +255,15 @@ def test_a_zip_of_chosen_images_has_pictures_made_anew(review: TestClient, image
 def test_unknown_images_are_not_exported(review: TestClient) -> None:
     assert review.post("/v1/export", json={"ids": [99999], "format": "zip"}).status_code in (404, 422)
     assert review.post("/v1/export", json={"ids": [], "format": "csv"}).status_code == 422
-    assert review.post("/v1/export", json={"ids": [1] * 6000, "format": "csv"}).status_code == 422
+
+
+def test_more_images_than_the_limits_tell_are_not_exported(review: TestClient, image_ids: dict[str, int]) -> None:
+    limits = review.get("/v1/gallery").json()["limits"]
+    for kind in ("csv", "zip"):
+        most = limits[f"max_export_{kind}"]
+        refused = review.post("/v1/export", json={"ids": list(range(1, most + 2)), "format": kind})
+        assert refused.status_code == 422
+        assert f"{most:,}" in refused.json()["error"]["message"].replace("5000", "5,000")
 
 
 def test_strangers_on_the_network_decide_nothing_without_a_token(served: Path, image_ids: dict[str, int]) -> None:

@@ -14,7 +14,8 @@ from index.archive_members import read_place
 from index.errors import InputError, UnknownImageError
 from index.gallery import Gallery
 from index.images import decode_image, valid_text
-from retrieval_app.review.selection_files import ExportLimits, name_attachment, stream_table, stream_zip
+from retrieval_app.review import selection_files
+from retrieval_app.review.selection_files import name_attachment, stream_table, stream_zip
 from tests.retrieval_app.review.conftest import HOSTILE, UNDECODABLE, ids_by_path
 
 
@@ -33,9 +34,9 @@ def open_zip(blocks: Iterable[bytes]) -> zipfile.ZipFile:
     return zipfile.ZipFile(io.BytesIO(b"".join(blocks)))
 
 
-def test_a_table_has_each_image_once_in_the_order_asked_with_its_score(shop: Gallery) -> None:
-    rows = read_table(b"".join(stream_table(shop, [9, 2, 9, 5], scores={9: 0.87654321, 5: -0.5})))
-    assert [(row["id"], row["score"]) for row in rows] == [("9", "0.876543"), ("2", ""), ("5", "-0.5")]
+def test_a_table_has_each_image_once_in_the_order_asked(shop: Gallery) -> None:
+    rows = read_table(b"".join(stream_table(shop, [9, 2, 9, 5])))
+    assert [row["id"] for row in rows] == ["9", "2", "5"]
     assert [row["label"] for row in rows] == [shop.image(image_id).label for image_id in (9, 2, 5)]
     assert {row["source"] for row in rows} == {shop.roots[1]}
 
@@ -52,13 +53,16 @@ def test_no_cell_of_text_begins_as_a_formula(hostile: Gallery) -> None:
 
 
 @pytest.mark.parametrize("stream", ["table", "zip"])
-def test_what_cannot_be_sent_is_refused_before_the_first_block(shop: Gallery, stream: str) -> None:
+def test_what_cannot_be_sent_is_refused_before_the_first_block(
+    shop: Gallery, stream: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(selection_files, "MAX_ROWS" if stream == "table" else "MAX_PICTURES", 3)
+
     def begin(ids: list[int]) -> None:
-        limits = ExportLimits(max_rows=3, max_pictures=3)
         if stream == "table":
-            stream_table(shop, ids, limits=limits)
+            stream_table(shop, ids)
         else:
-            stream_zip(shop, ids, render=lambda image_id: b"", limits=limits)
+            stream_zip(shop, ids, render=lambda image_id: b"")
 
     for ids in ([], [1, 2, 3, 4]):
         with pytest.raises(InputError, match="1 to 3 images"):
@@ -98,9 +102,9 @@ def test_a_picture_that_is_gone_is_left_out_and_the_list_says_why(shop: Gallery)
     assert rows[1]["problem"] == "'=2: the image is no longer there"
 
 
-def test_pictures_beyond_the_bytes_allowed_are_left_out(shop: Gallery) -> None:
-    limits = ExportLimits(max_picture_bytes=250)
-    with open_zip(stream_zip(shop, [1, 2, 3], render=lambda image_id: b"x" * 100, limits=limits)) as archive:
+def test_pictures_beyond_the_bytes_allowed_are_left_out(shop: Gallery, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(selection_files, "_MAX_PICTURE_BYTES", 250)
+    with open_zip(stream_zip(shop, [1, 2, 3], render=lambda image_id: b"x" * 100)) as archive:
         rows = read_table(archive.read("list.csv"))
     assert [bool(row["file"]) for row in rows] == [True, True, False]
     assert "more than 250 bytes" in rows[2]["problem"]

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from index.errors import InputError
+from retrieval_app.review.database import DecidedSinceError
 from retrieval_app.review.decisions import DuplicateDecision, GroupImage, LabelDecision, LabelKey
 from retrieval_app.review.store import FILE_NAME, ReviewError, ReviewStore
 from tests.index.test_hostile_files import minding_permissions
@@ -109,6 +110,29 @@ def test_undo_tells_which_images_it_was_about(store: ReviewStore) -> None:
     step = store.decide([LabelDecision(A, "x", "keep", image_id=3), LabelDecision(B, "x", "keep", image_id=4)])
     assert store.can_undo()
     assert store.undo() == step
+
+
+def test_of_two_reviewers_nobody_undoes_what_the_other_decided(store: ReviewStore) -> None:
+    other = ReviewStore(store.path)
+    mine = store.decide([LabelDecision(A, "x", "drop", image_id=1)])
+    theirs = other.decide([LabelDecision(B, "x", "keep", image_id=2)])
+    with pytest.raises(DecidedSinceError):
+        store.undo(mine.number)
+    assert set(store.label_decisions()) == {(A, "x"), (B, "x")}
+    assert other.undo(theirs.number) == theirs
+    assert other.undo(theirs.number) is None  # it is gone, and the one before is somebody else's
+    assert store.undo(mine.number) == mine
+    assert store.undo(mine.number) is None
+
+
+def test_a_step_about_labels_does_not_stand_in_the_way_of_one_about_duplicates(store: ReviewStore) -> None:
+    step = store.decide_duplicates([DuplicateDecision(GROUP, "different")])
+    store.decide([LabelDecision(A, "x", "drop")])
+    assert store.undo_duplicates(step.number) == step
+    again = store.decide_duplicates([DuplicateDecision(GROUP, "different")])
+    store.decide_duplicates([DuplicateDecision(GROUP, "copies", (1,))])
+    with pytest.raises(DecidedSinceError):
+        store.undo_duplicates(again.number)
 
 
 def test_an_open_decision_forgets_the_one_before_until_it_is_undone(store: ReviewStore) -> None:
