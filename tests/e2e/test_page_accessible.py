@@ -1,0 +1,125 @@
+"""axe-core over every view and state of the page: nothing that keeps people out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from tests.page_browser import OpenVisit, Visit, skip_without_browser
+from tests.page_gallery import PageGallery
+
+pytestmark = [pytest.mark.browser, pytest.mark.shared_data]
+skip_without_browser()
+from axe_playwright_python.sync_playwright import Axe  # noqa: E402
+from playwright.sync_api import expect  # noqa: E402
+
+AXE = Axe()
+COMBINATIONS = [
+    pytest.param(False, False, id="light-desktop"),
+    pytest.param(True, True, id="dark-phone"),
+    pytest.param(True, False, id="dark-desktop", marks=pytest.mark.slow),
+    pytest.param(False, True, id="light-phone", marks=pytest.mark.slow),
+]
+
+
+def find_barriers(visit: Visit) -> list[str]:
+    """What axe-core finds serious or critical, with the elements that it concerns."""
+    results = AXE.run(visit.page, options={"resultTypes": ["violations"], "elementRef": False}).response
+    return [
+        f"{found['id']} ({found['impact']}): {[[node['target'], node['failureSummary']] for node in found['nodes']]}"
+        for found in results["violations"]
+        if found["impact"] in ("serious", "critical")
+    ]
+
+
+def show_start(visit: Visit, gallery: PageGallery) -> None:
+    visit.open()
+    visit.ids()
+
+
+def show_results(visit: Visit, gallery: PageGallery) -> None:
+    one, other, copied = (gallery.ids[path] for path in (*gallery.of("dress")[:2], gallery.copies[2][0]))
+    visit.open(
+        f"?image={copied}&more={one}&less={other}&f=label+%3D+%27dress%27&group=1&crop=i{copied}:0.1,0.1,0.5,0.6"
+    )
+    visit.ids()
+    visit.cards.first.get_by_role("button", name="Select").dispatch_event("click")
+    expect(visit.page.get_by_role("toolbar", name="Selection")).to_be_visible()
+
+
+def show_details(visit: Visit, gallery: PageGallery) -> None:
+    wrong = gallery.ids[next(iter(gallery.wrong))]
+    visit.open(f"?image={gallery.ids[gallery.copies[0][0]]}&details={wrong}")
+    panel = visit.page.get_by_role("complementary", name="Details")
+    expect(panel.get_by_role("button", name=re.compile("^Details of photos"))).to_have_count(12)
+    panel.get_by_role("button", name="Fix label").click()
+    visit.ids()
+
+
+def show_nothing(visit: Visit, gallery: PageGallery) -> None:
+    visit.open("?text=zebra&f=label+%3D+%27hat%27")
+    expect(visit.page.get_by_text("No image fits")).to_be_visible()
+
+
+def show_help(visit: Visit, gallery: PageGallery) -> None:
+    visit.open()
+    visit.ids()
+    visit.page.keyboard.press("?")
+    expect(visit.page.get_by_role("dialog", name="Keyboard")).to_be_visible()
+
+
+def show_map(visit: Visit, gallery: PageGallery) -> None:
+    panel = visit.open_view("map", "&only=.hat")
+    expect(panel.get_by_role("link", name="Show them")).to_be_visible()
+
+
+def show_quality(visit: Visit, gallery: PageGallery) -> None:
+    panel = visit.open_view("quality")
+    expect(panel.get_by_role("figure")).to_have_count(3)
+    panel.get_by_text("The numbers").first.click()
+
+
+def show_labels(visit: Visit, gallery: PageGallery) -> None:
+    panel = visit.open_view("labels")
+    panel.get_by_role("checkbox", name=re.compile("^Select photos")).first.check()
+    expect(panel.get_by_role("group", name="Selected images")).to_be_visible()
+
+
+def show_picture(visit: Visit, gallery: PageGallery) -> None:
+    visit.open_view("labels").get_by_role("button", name=re.compile("^Enlarge photos")).first.click()
+    expect(visit.page.get_by_role("dialog", name="Picture")).to_be_visible()
+
+
+def show_duplicates(visit: Visit, gallery: PageGallery) -> None:
+    expect(visit.open_view("duplicates").get_by_role("article")).to_have_count(3)
+
+
+STATES: list[Callable[[Visit, PageGallery], None]] = [
+    show_start, show_results, show_details, show_nothing, show_help,
+    show_map, show_quality, show_labels, show_picture, show_duplicates,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("dark", "phone"), COMBINATIONS)
+def test_no_view_or_state_keeps_people_out(
+    open_visit: OpenVisit, page_gallery: PageGallery, dark: bool, phone: bool
+) -> None:
+    visit = open_visit(dark=dark, phone=phone, calm=True)
+    barriers = {}
+    for show in STATES:
+        show(visit, page_gallery)
+        barriers[show.__name__] = find_barriers(visit)
+        assert visit.fits_its_width(), show.__name__
+    assert {state: found for state, found in barriers.items() if found} == {}
+
+
+def test_a_barrier_would_be_found(visit: Visit) -> None:
+    visit.open()
+    visit.ids()
+    visit.cards.first.locator("img").evaluate("image => image.removeAttribute('alt')")
+    visit.page.get_by_role("searchbox", name="Filter").evaluate(
+        "box => { Object.assign(box.style, {color: '#888', background: '#777'}); box.value = 'a'; }"
+    )
+    assert {found.partition(" ")[0] for found in find_barriers(visit)} == {"image-alt", "color-contrast"}

@@ -1,0 +1,223 @@
+"""The map and the quality view in a real browser."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from tests.page_browser import OpenVisit, Visit, skip_without_browser
+from tests.page_gallery import PageGallery
+
+pytestmark = [pytest.mark.browser, pytest.mark.shared_data]
+skip_without_browser()
+from playwright.sync_api import Locator, expect  # noqa: E402
+
+
+def canvas_area(panel: Locator) -> dict[str, float]:
+    """Where the map lies on the page, once it keeps its place."""
+    area = panel.get_by_role("application").bounding_box()
+    assert area is not None
+    return dict(area)
+
+
+def hover_an_image(visit: Visit, panel: Locator) -> tuple[float, float, int]:
+    """Move the mouse over the map until it is on a point: where, and the image that is named there."""
+    area = canvas_area(panel)
+    picture = panel.locator("img[src*='/thumbnail']")
+    middle_x, middle_y = area["x"] + area["width"] / 2, area["y"] + area["height"] / 2
+    for step in range(400):  # outwards from the middle, in a spiral of square rings
+        ring, turn = divmod(step, 20)
+        x = middle_x + 13 * ring * [-1, 0, 1, 1, 1, 0, -1, -1][turn % 8]
+        y = middle_y + 13 * ring * [-1, -1, -1, 0, 1, 1, 1, 0][turn % 8]
+        visit.page.mouse.move(x, y)
+        visit.page.wait_for_timeout(5)
+        if picture.is_visible():
+            return x, y, int(re.search(r"images/(\d+)/thumbnail", picture.get_attribute("src") or "")[1])
+    raise AssertionError("the mouse met no image")
+
+
+def draw_round(visit: Visit, area: dict[str, float], *, share: float = 1.0) -> None:
+    """A rectangle round the map's left part."""
+    mouse, margin = visit.page.mouse, 4
+    left, top = area["x"] + margin, area["y"] + margin
+    right, bottom = area["x"] + share * area["width"] - margin, area["y"] + area["height"] - margin
+    mouse.move(left, top)
+    mouse.down()
+    for x, y in ((right, top), (right, bottom), (left, bottom), (left, top + 2)):
+        mouse.move(x, y, steps=3)
+    mouse.up()
+
+
+def test_the_map_names_what_the_mouse_is_over_and_a_click_opens_it(
+    visit: Visit, page_gallery: PageGallery
+) -> None:
+    panel = visit.open_view("map")
+    layout = visit.ask("map")
+    assert sorted(layout["ids"]) == sorted(page_gallery.ids.values())
+    expect(panel).to_contain_text("All 243 images")
+    x, y, image = hover_an_image(visit, panel)
+    label = layout["labels"][layout["label"][layout["ids"].index(image)]]
+    shown = panel.locator("div:has(> span > img[src*='/thumbnail'])")
+    expect(shown).to_contain_text(label)
+    visit.page.mouse.click(x, y)
+    visit.page.wait_for_url(re.compile(f"image={image}&details={image}"))
+    details = visit.page.get_by_role("complementary", name="Details")
+    path = next(path for path, number in page_gallery.ids.items() if number == image)
+    expect(details).to_contain_text(path)
+    assert visit.ids() == [hit["id"] for hit in visit.search(queries=[{"image_id": image}], k=48)]
+    visit.page.go_back()
+    expect(panel.get_by_role("application")).to_be_visible()
+
+
+def test_a_line_drawn_round_images_leads_to_them(visit: Visit, page_gallery: PageGallery) -> None:
+    page = visit.page
+    panel = visit.open_view("map")
+    panel.get_by_role("button", name="Choose an area").click()
+    expect(panel.get_by_role("button", name="Choose an area")).to_have_attribute("aria-pressed", "true")
+    draw_round(visit, canvas_area(panel))
+    chosen = panel.get_by_role("group", name="Chosen images")
+    expect(chosen).to_contain_text("243 images")
+    chosen.get_by_role("button", name="Choose none").click()
+    expect(chosen).to_be_hidden()
+
+    page.keyboard.down("Shift")
+    draw_round(visit, canvas_area(panel), share=0.5)
+    page.keyboard.up("Shift")
+    expect(chosen).to_be_visible()
+    count = int(re.match(r"(\d+) image", chosen.inner_text())[1])
+    assert 0 < count < 243
+    layout = visit.ask("map")
+    left = {
+        image for image, x in zip(layout["ids"], layout["x"], strict=True) if x < sorted(layout["x"])[count // 2]
+    }
+    chosen.get_by_role("link", name="Show them").click()
+    expect(page.get_by_role("heading", name=f"{count} chosen images")).to_be_visible()
+    assert len(visit.address["ids"][0].split(",")) == count
+    assert left <= {int(image) for image in visit.address["ids"][0].split(",")}
+    assert visit.ids() == [int(image) for image in visit.address["ids"][0].split(",")][: len(visit.ids())]
+
+
+def test_the_map_is_moved_and_opened_with_the_keyboard(visit: Visit) -> None:
+    page = visit.page
+    panel = visit.open_view("map")
+    panel.get_by_role("application").focus()
+    for key in ("+", "+", "+", "ArrowLeft", "ArrowDown"):
+        page.keyboard.press(key)
+    page.wait_for_url(re.compile("at="))
+    x, _, zoom = map(float, visit.address["at"][0].split(","))
+    assert zoom > 2
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("at => !decodeURIComponent(location.search).includes(at)", arg=visit.address["at"][0])
+    assert float(visit.address["at"][0].split(",")[0]) > x
+    expect(panel.get_by_text(re.compile(r"images? in view|No images here"))).to_be_visible()
+    page.keyboard.press("0")
+    page.wait_for_function("!location.search.includes('at=')")
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile(r"image=(\d+)&details=\1"))
+    expect(page.get_by_role("complementary", name="Details")).to_be_visible()
+
+
+def test_the_list_of_labels_narrows_the_map_and_leads_to_their_images(visit: Visit) -> None:
+    page = visit.page
+    panel = visit.open_view("map")
+    labels = panel.get_by_role("complementary", name="Labels")
+    labels.get_by_role("button", name="hat 30").click()
+    expect(labels.get_by_role("button", name="hat 30")).to_have_attribute("aria-pressed", "true")
+    expect(labels.get_by_role("status")).to_have_text("30 images")
+    labels.get_by_role("button", name="shoes 31").click()
+    expect(labels.get_by_role("status")).to_have_text("61 images")
+    page.reload()
+    expect(labels.get_by_role("status")).to_have_text("61 images")
+    labels.get_by_role("link", name="Show them").click()
+    expect(page.get_by_role("heading", name="61 images found")).to_be_visible()
+    page.go_back()
+    labels.get_by_role("button", name="All labels").click()
+    expect(labels.get_by_role("button", pressed=True)).to_have_count(0)
+
+
+def test_a_finger_shows_what_it_touches_before_it_is_opened(open_visit: OpenVisit) -> None:
+    visit = open_visit(phone=True)
+    panel = visit.open_view("map")
+    layout = visit.ask("map")
+    area = canvas_area(panel)
+    x, y = (sorted(layout[axis]) for axis in "xy")
+    width, height = x[-1] - x[0], y[-1] - y[0]
+    scale = min((area["width"] - 56) / width, (area["height"] - 56) / height)
+    place = next(n for n, value in enumerate(layout["x"]) if value == x[len(x) // 2])
+    across = (layout["x"][place] - (x[0] + x[-1]) / 2) * scale + area["width"] / 2
+    down = (layout["y"][place] - (y[0] + y[-1]) / 2) * scale + area["height"] / 2
+    visit.page.touchscreen.tap(area["x"] + across, area["y"] + down)
+    link = panel.get_by_role("link", name="Open", exact=True)
+    expect(link).to_be_visible()
+    assert visit.address["view"] == ["map"]
+    link.tap()
+    visit.page.wait_for_url(re.compile("details="))
+    expect(visit.page.get_by_role("complementary", name="Details")).to_be_visible()
+
+
+def shown(share: float) -> str:
+    return f"{100 * share:.1f}"
+
+
+@pytest.fixture
+def quality(visit: Visit) -> dict[str, Any]:
+    """What the API says."""
+    return visit.ask("quality")
+
+
+def test_the_quality_view_shows_the_numbers_of_the_api(visit: Visit, quality: dict[str, Any]) -> None:
+    panel = visit.open_view("quality")
+    first, at_r = quality["recall_at"][0], quality["map_at_r"]
+    short = panel.get_by_role("region", name="In short")
+    expect(short).to_contain_text(re.compile(f"{shown(first['value'])}\\s%"))
+    expect(short).to_contain_text(re.compile(f"MAP@R {shown(at_r['value'])}\\s%"))
+    expect(short).to_contain_text("243 searches")
+    for bound in first["interval"]:
+        expect(short).to_contain_text(re.compile(f"{shown(bound)}\\s%"))
+
+    figure = panel.get_by_role("figure", name=re.compile("^Found among the first K"))
+    figure.get_by_text("The numbers").click()
+    rows = figure.get_by_role("row")
+    expect(rows).to_have_count(1 + len(quality["recall_at"]))
+    for row, point in zip(rows.all()[1:], quality["recall_at"], strict=True):
+        assert re.match(rf"{point['k']}\s+{shown(point['value'])}\s%", row.inner_text())
+
+    classes = panel.get_by_role("table").filter(has=panel.page.get_by_role("button", name="Images", exact=True))
+    expect(classes.get_by_role("row")).to_have_count(1 + len(quality["classes"]))
+    for entry in quality["classes"]:
+        row = classes.get_by_role("row").filter(
+            has=visit.page.get_by_role("link", name=entry["label"], exact=True)
+        )
+        expect(row).to_contain_text(re.compile(rf"{entry['images']}\D*{shown(entry['recall_at_1'])}\s%"))
+    expect(panel.get_by_text("flat", exact=False).first).to_be_visible()
+
+
+def test_the_labels_are_sorted_and_lead_to_their_images(visit: Visit, quality: dict[str, Any]) -> None:
+    panel = visit.open_view("quality")
+    classes = panel.get_by_role("table").filter(has=visit.page.get_by_role("button", name="Images", exact=True))
+    names = classes.get_by_role("rowheader")
+    by_recall = sorted(quality["classes"], key=lambda entry: (entry["recall_at_1"], -entry["images"]))
+    expect(names).to_have_text([entry["label"] for entry in by_recall])
+    classes.get_by_role("button", name="Label", exact=True).click()
+    expect(names).to_have_text(sorted(entry["label"] for entry in by_recall))
+    expect(classes.get_by_role("columnheader", name="Label").first).to_have_attribute("aria-sort", "ascending")
+    classes.get_by_role("link", name="hat", exact=True).click()
+    expect(visit.page.get_by_role("heading", name="30 images found")).to_be_visible()
+    assert visit.address == {"f": ["label = 'hat'"]}
+    expect(visit.page.get_by_role("list", name="Conditions")).to_contain_text("Label: hat")
+
+
+def test_what_is_confused_and_what_failed_lead_on(visit: Visit, quality: dict[str, Any]) -> None:
+    page = visit.page
+    panel = visit.open_view("quality")
+    pair = quality["confusion"][0]
+    panel.get_by_role("link", name=f"{pair['label']} finds {pair['found']} {pair['count']}").click()
+    expect(page.get_by_role("heading", name=f"{pair['count']} chosen images")).to_be_visible()
+    assert visit.ids() == pair["ids"]
+    page.go_back()
+    worst = quality["worst"][0]
+    panel.get_by_role("link", name=re.compile("^Search with this image")).first.click()
+    page.wait_for_url(re.compile(f"image={worst['id']}$"))
+    assert visit.ids()[0] == worst["hit"]["id"]

@@ -1,0 +1,306 @@
+"""The working lists of doubted labels and of duplicates in a real browser."""
+
+from __future__ import annotations
+
+import csv
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.page_browser import OpenVisit, Visit, skip_without_browser
+from tests.page_gallery import PageGallery
+from tests.serving_server import serve
+from training.datasets import list_dataset
+
+pytestmark = [pytest.mark.browser, pytest.mark.shared_data]
+skip_without_browser()
+from playwright.sync_api import Locator, expect  # noqa: E402
+
+
+def row_of(panel: Locator, item: dict[str, Any]) -> Locator:
+    """The row of a doubted image, or the card of a group."""
+    path = item["path"] if "path" in item else item["images"][0]["path"]
+    return panel.get_by_role("article", name=re.compile(re.escape(Path(path).name)))
+
+
+def press_show(panel: Locator, name: str) -> None:
+    panel.get_by_role("group", name="Which to show").get_by_role("button", name=re.compile(f"^{name}")).click()
+
+
+def decided(visit: Visit, item: dict[str, Any]) -> dict[str, Any] | None:
+    """What the server keeps as decided about an image."""
+    return visit.ask(f"images/{item['id']}")["decision"]
+
+
+def wait_until_decided(visit: Visit, panel: Locator, count: int) -> None:
+    """Until the page shows that so many are decided, and the server knows."""
+    expect(panel.get_by_text(re.compile(f"^{count} of \\d+ decided"))).to_be_visible()
+    visit.wait_until(lambda: visit.ask("labels/doubts?limit=1&state=all")["decided"] == count)
+
+
+@pytest.mark.usefixtures("decisions")
+def test_labels_are_decided_by_key_and_undone(visit: Visit) -> None:
+    page = visit.page
+    panel = visit.open_view("labels")
+    first, second, third, fourth = visit.ask("labels/doubts?limit=4")["items"]
+    expect(panel.get_by_role("article")).to_have_count(30)
+    expect(row_of(panel, first)).to_contain_text(first["suggested"])
+    page.keyboard.press("a")
+    expect(row_of(panel, second)).to_be_focused()
+    page.keyboard.press("l")
+    page.keyboard.press("x")
+    page.keyboard.press("2")
+    wait_until_decided(visit, panel, 4)
+    other = fourth["suggestions"][1]["label"]
+    for item, words in zip(
+        (first, second, third, fourth),
+        (f"Change to {first['suggested']}", f"Keep {second['label']}", "Drop image", f"→ {other}"),
+        strict=True,
+    ):
+        expect(row_of(panel, item).get_by_role("button", name=words, pressed=True)).to_be_visible()
+    decisions = [decided(visit, item) for item in (first, second, third, fourth)]
+    assert [decision["decision"] for decision in decisions] == ["change", "keep", "drop", "change"]
+    assert first["suggested"] in decisions[0].values()
+    assert other in decisions[3].values()
+
+    page.keyboard.press("u")
+    wait_until_decided(visit, panel, 3)
+    assert decided(visit, fourth) is None
+    expect(row_of(panel, fourth)).to_be_focused()
+    panel.get_by_role("button", name="Undo").click()
+    wait_until_decided(visit, panel, 2)
+    row_of(panel, second).get_by_role(
+        "button", name=f"Keep {second['label']}"
+    ).click()  # a second press takes it back
+    wait_until_decided(visit, panel, 1)
+    assert decided(visit, second) is None
+    assert decided(visit, first) is not None
+
+
+@pytest.mark.usefixtures("decisions")
+def test_decided_labels_are_found_again_and_others_can_be_written(visit: Visit) -> None:
+    page = visit.page
+    panel = visit.open_view("labels")
+    first, second = visit.ask("labels/doubts?limit=2")["items"]
+    row_of(panel, first).get_by_role("button", name="Other label…").click()
+    dialog = page.get_by_role("dialog", name="What does it show?")
+    dialog.get_by_role("combobox", name="New label").fill("cape & <i>hood</i>")
+    dialog.get_by_role("button", name="Change the label").click()
+    expect(dialog).to_have_count(0)
+    row_of(panel, second).get_by_role("button", name="Drop image").click()
+    wait_until_decided(visit, panel, 2)
+
+    page.reload()
+    expect(panel.get_by_role("article").first).to_be_visible()
+    expect(row_of(panel, first)).to_have_count(0)
+    press_show(panel, "Decided")
+    expect(panel.get_by_role("article")).to_have_count(2)
+    expect(row_of(panel, first).get_by_role("button", name="→ cape & <i>hood</i>")).to_be_visible()
+    assert visit.address["state"] == ["decided"]
+    press_show(panel, "All")
+    expect(panel.get_by_role("button", name="All 38")).to_have_attribute("aria-pressed", "true")
+
+
+@pytest.mark.usefixtures("decisions")
+def test_labels_are_filtered_by_pair_and_accepted_at_once(visit: Visit) -> None:
+    page = visit.page
+    panel = visit.open_view("labels")
+    everything = visit.ask("labels/doubts?limit=100")
+    pair = next(pair for pair in everything["pairs"] if (pair["label"], pair["suggested"]) == ("hat", "shoes"))
+    panel.get_by_role("combobox", name="Given and suggested label").select_option(f"hat → shoes ({pair['count']})")
+    rows = panel.get_by_role("article")
+    expect(rows).to_have_count(pair["count"])
+    expect(panel.get_by_text(f"{pair['count']} images, hat → shoes")).to_be_visible()
+    wanted = [item for item in everything["items"] if (item["label"], item["suggested"]) == ("hat", "shoes")]
+    for item in wanted:
+        expect(row_of(panel, item)).to_be_visible()
+    panel.get_by_role("button", name="Accept all shown…").click()
+    page.get_by_role("dialog").get_by_role("button", name="Accept", exact=True).click()
+    wait_until_decided(visit, panel, pair["count"])
+    assert {decided(visit, item)["decision"] for item in wanted} == {"change"}
+    page.keyboard.press("u")
+    wait_until_decided(visit, panel, 0)
+
+    panel.get_by_role("combobox", name="Given label", exact=True).select_option(label="Any given label")
+    expect(rows.nth(10)).to_be_visible()
+    for item in everything["items"][:2]:
+        row_of(panel, item).get_by_role("checkbox").check()
+    bar = panel.get_by_role("group", name="Selected images")
+    expect(bar).to_contain_text("2 images selected")
+    bar.get_by_role("button", name="Keep labels").click()
+    wait_until_decided(visit, panel, 2)
+    expect(bar).to_be_hidden()
+
+
+@pytest.mark.usefixtures("decisions")
+def test_the_keys_go_on_in_the_large_picture(visit: Visit) -> None:
+    page = visit.page
+    panel = visit.open_view("labels")
+    first, second, third = visit.ask("labels/doubts?limit=3")["items"]
+    row_of(panel, first).focus()
+    page.keyboard.press("z")
+    dialog = page.get_by_role("dialog", name="Picture")
+    expect(dialog).to_contain_text(first["path"])
+    page.keyboard.press("l")
+    expect(dialog).to_contain_text(second["path"])
+    page.keyboard.press("ArrowDown")
+    expect(dialog).to_contain_text(third["path"])
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+    expect(row_of(panel, third)).to_be_focused()
+    wait_until_decided(visit, panel, 1)
+    row_of(panel, first).get_by_role("button", name=re.compile("^Enlarge neighbour")).first.click()
+    page.get_by_role("dialog").get_by_role("link", name="Search with this image").click()
+    page.wait_for_url(re.compile(r"\?image=(\d+)&details=\1"))
+
+
+def test_all_doubts_come_with_scrolling(visit: Visit) -> None:
+    panel = visit.open_view("labels")
+    total = visit.ask("labels/doubts?limit=1")["total"]
+    assert total > 30
+    panel.get_by_role("article").last.scroll_into_view_if_needed()
+    expect(panel.get_by_role("article")).to_have_count(total)
+
+
+def test_decisions_outlive_the_server_and_its_label_file_can_be_trained_from(
+    open_visit: OpenVisit, page_gallery: PageGallery, tmp_path: Path
+) -> None:
+    gallery = shutil.copytree(page_gallery.path, tmp_path / "clothes", ignore=shutil.ignore_patterns("review*"))
+    with serve(gallery, log=tmp_path / "log") as server:
+        visit = open_visit(server=server)
+        panel = visit.open_view("labels")
+        found = [item["path"] for item in visit.ask("labels/doubts?limit=30")["items"]]
+        wrong, kept, dropped = [path for path in found if path in page_gallery.wrong][:3]
+        for path, words in ((wrong, "Change to"), (kept, "Keep"), (dropped, "Drop image")):
+            row = row_of(panel, {"path": path})
+            row.get_by_role("group", name="Decision").get_by_role("button", name=re.compile(f"^{words}")).click()
+        wait_until_decided(visit, panel, 3)
+        server.kill()
+        visit.forgive("ERR_CONNECTION")
+    with serve(gallery, log=tmp_path / "log") as server:
+        visit = open_visit(server=server)
+        panel = visit.open_view("labels", "&state=decided")
+        expect(panel.get_by_role("article")).to_have_count(3)
+        expect(
+            row_of(panel, {"path": kept}).get_by_role("button", name=re.compile("^Keep"), pressed=True)
+        ).to_be_visible()
+        with visit.page.expect_download() as saved:
+            panel.get_by_role("button", name="Download label file").click()
+        expect(visit.page.get_by_text(re.compile("retrieval train labels.csv")).first).to_be_visible()
+        assert saved.value.suggested_filename == "labels.csv"
+        saved.value.save_as(tmp_path / "labels.csv")
+        visit.leave()
+    root = page_gallery.photos.parent
+    read = {
+        record.path.relative_to(root).as_posix(): record.label
+        for record in list_dataset(tmp_path / "labels.csv").records
+    }
+    expected = dict(page_gallery.labels)
+    expected[wrong] = page_gallery.wrong[wrong]
+    del expected[dropped]
+    assert read == expected
+
+
+@pytest.mark.usefixtures("decisions")
+def test_duplicates_are_decided_remembered_and_listed(visit: Visit, page_gallery: PageGallery) -> None:
+    page = visit.page
+    panel = visit.open_view("duplicates")
+    groups = visit.ask("duplicates")["items"]
+    expect(panel.get_by_role("article")).to_have_count(len(groups))
+    assert {tuple(sorted(image["path"] for image in group["images"])) for group in groups} == {
+        tuple(sorted(pair)) for pair in page_gallery.copies
+    }
+    expect(row_of(panel, groups[0])).to_contain_text("same file")
+    expect(row_of(panel, groups[0])).to_contain_text("labels differ")
+
+    first, second, third = (row_of(panel, group) for group in groups)
+    first.get_by_role("checkbox").nth(0).uncheck()
+    first.get_by_role("checkbox").nth(1).check()
+    first.get_by_role("button", name="Copies: keep 1, drop 1").click()
+    second.get_by_role("button", name="Different pictures, keep all").click()
+    expect(panel.get_by_text("2 of 3 decided")).to_be_visible()
+    third.focus()
+    page.keyboard.press("2")  # keep both
+    expect(third.get_by_role("button", name="Copies, keep all")).to_be_visible()
+    page.keyboard.press("a")
+    expect(panel.get_by_text("3 of 3 decided")).to_be_visible()
+    page.keyboard.press("u")
+    expect(panel.get_by_text("2 of 3 decided")).to_be_visible()
+
+    page.reload()
+    expect(panel.get_by_text("2 of 3 decided")).to_be_visible()
+    press_show(panel, "Decided")
+    expect(panel.get_by_role("article")).to_have_count(2)
+    expect(first.get_by_role("checkbox").nth(0)).not_to_be_checked()
+    expect(first.get_by_role("checkbox").nth(1)).to_be_checked()
+    expect(second.get_by_role("button", name="Different pictures", pressed=True)).to_be_visible()
+    with page.expect_download() as saved:
+        panel.get_by_role("button", name="Download list").click()
+    rows = list(csv.DictReader(saved.value.path().read_text(encoding="utf-8").splitlines()))
+    told = {Path(row["path"]).name: row["decision"] for row in rows}
+    assert told == {
+        Path(groups[0]["images"][0]["path"]).name: "drop", Path(groups[0]["images"][1]["path"]).name: "keep",
+        Path(groups[1]["images"][0]["path"]).name: "keep", Path(groups[1]["images"][1]["path"]).name: "keep",
+    }  # fmt: skip
+
+
+def test_copies_are_compared_large(visit: Visit) -> None:
+    page = visit.page
+    panel = visit.open_view("duplicates")
+    group = visit.ask("duplicates")["items"][1]
+    row_of(panel, group).get_by_role("button", name=re.compile("^Enlarge")).first.click()
+    dialog = page.get_by_role("dialog", name="Compare")
+    expect(dialog).to_contain_text("1 of 2")
+    page.keyboard.press("ArrowRight")
+    expect(dialog).to_contain_text("2 of 2")
+    expect(dialog).to_contain_text(group["images"][1]["path"])
+    dialog.get_by_role("link", name="Search with this image").click()
+    page.wait_for_url(re.compile(f"image={group['images'][1]['id']}"))
+
+
+def test_where_nobody_may_decide_the_page_says_so(
+    open_visit: OpenVisit, page_gallery: PageGallery, tmp_path: Path
+) -> None:
+    with serve(page_gallery.path, "--host", "0.0.0.0", log=tmp_path / "log") as server:
+        visit = open_visit(server=server)
+        for view in ("labels", "duplicates"):
+            panel = visit.open_view(view)
+            expect(panel.get_by_role("note")).to_contain_text("Looking only")
+            expect(panel.get_by_role("article").first).to_be_visible()
+            expect(
+                panel.get_by_role("button", name=re.compile("^(Undo|Keep|Drop|Copies|Different)"))
+            ).to_have_count(0)
+            visit.page.keyboard.press("a")
+            visit.page.keyboard.press("x")
+            expect(panel.get_by_text(re.compile("^0 of"))).to_be_visible()
+        image = page_gallery.ids[next(iter(page_gallery.wrong))]
+        visit.open(f"?details={image}")
+        details = visit.page.get_by_role("complementary", name="Details")
+        expect(details).to_contain_text("File and metadata")
+        expect(details.get_by_role("button", name=re.compile("Fix label|Keep|Change"))).to_have_count(0)
+        decision = {"decisions": [{"image_id": image, "decision": "keep"}]}
+        assert server.post("/v1/labels/decisions", decision).status == 403
+        visit.leave()
+
+
+@pytest.mark.usefixtures("decisions")
+@pytest.mark.parametrize(
+    "dark", [pytest.param(False, id="light"), pytest.param(True, id="dark", marks=pytest.mark.slow)]
+)
+def test_labels_and_duplicates_are_decided_on_a_phone(open_visit: OpenVisit, dark: bool) -> None:
+    visit = open_visit(phone=True, dark=dark)
+    panel = visit.open_view("labels")
+    first, second = visit.ask("labels/doubts?limit=2")["items"]
+    row_of(panel, first).get_by_role("button", name=f"Keep {first['label']}").tap()
+    row_of(panel, second).get_by_role("button", name="Drop image").tap()
+    wait_until_decided(visit, panel, 2)
+    assert visit.fits_its_width()
+    panel.get_by_role("button", name="Undo").tap()
+    wait_until_decided(visit, panel, 1)
+    panel = visit.open_view("duplicates")
+    panel.get_by_role("button", name="Different pictures, keep all").first.tap()
+    expect(panel.get_by_text("1 of 3 decided")).to_be_visible()
+    assert visit.fits_its_width()

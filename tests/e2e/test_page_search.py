@@ -1,0 +1,764 @@
+"""Searching on the page in a real browser: queries, filters, results, details, keys, links, failures."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+import json
+import re
+import zipfile
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from tests.page_browser import VIEWS, OpenVisit, Visit, skip_without_browser
+from tests.page_gallery import PageGallery
+from tests.serving_server import serve
+
+pytestmark = [pytest.mark.browser, pytest.mark.shared_data]
+skip_without_browser()
+from playwright.sync_api import Locator, expect  # noqa: E402
+
+GIVE_FILES = """([kind, where, files]) => {
+  const data = new DataTransfer();
+  for (const [name, content] of files)
+    data.items.add(new File([Uint8Array.from(atob(content), c => c.charCodeAt(0))], name));
+  const target = document.querySelector(where);
+  const given = {bubbles: true, cancelable: true};
+  if (kind === 'paste') target.dispatchEvent(new ClipboardEvent('paste', {...given, clipboardData: data}));
+  else for (const name of ['dragenter', 'dragover', 'drop'])
+    target.dispatchEvent(new DragEvent(name, {...given, dataTransfer: data}));
+}"""
+SLOW_ROUTE = """([path, milliseconds]) => { const fetch = window.fetch; window.fetch = async (url, request) => {
+  if (new URL(url).pathname === path) await new Promise(resolve => setTimeout(resolve, milliseconds));
+  return fetch(url, request); }; }"""
+CHOOSE = re.compile("^Find images like yours")
+
+
+def give_files(visit: Visit, kind: str, *photos: Path, where: str = "body") -> None:
+    """Paste or drop photos."""
+    files = [[photo.name, base64.b64encode(photo.read_bytes()).decode()] for photo in photos]
+    visit.page.evaluate(GIVE_FILES, [kind, where, files])
+
+
+def query_card(visit: Visit) -> Locator:
+    return visit.page.get_by_role("region", name="Query", exact=True)
+
+
+def details(visit: Visit) -> Locator:
+    return visit.page.get_by_role("complementary", name="Details")
+
+
+def open_card(visit: Visit, image: int) -> Locator:
+    """The button of a result that is its picture and opens its details."""
+    return visit.card(image).get_by_role("button", name=re.compile("Details$"))
+
+
+def last_body(visit: Visit, path: str) -> dict:
+    """The JSON that the page sends to a route next, when `act` is done: kept by the page's own fetch."""
+    return json.loads(visit.page.evaluate("path => window.sent?.[path] ?? 'null'", path))
+
+
+def keep_bodies(visit: Visit) -> None:
+    """Keep the last body that is sent to each route."""
+    visit.page.evaluate(
+        """() => { const fetch = window.fetch; window.sent = {}; window.fetch = (url, request) => {
+        if (typeof request?.body === 'string') window.sent[new URL(url).pathname] = request.body;
+        return fetch(url, request); }; }"""
+    )
+
+
+def test_the_start_shows_what_there_is_and_asks_nobody_but_its_own_server(visit: Visit) -> None:
+    page = visit.open()
+    expect(page.get_by_role("heading", name="clothes", level=1)).to_be_visible()
+    expect(page.get_by_text("243 images · 8 labels")).to_be_visible()
+    expect(page.get_by_role("heading", name="All 243 images")).to_be_visible()
+    expect(page.get_by_role("button", name=re.compile("^Search with photos"))).to_have_count(12)
+    expect(page.get_by_role("link", name="Search", exact=True)).to_have_attribute("aria-current", "page")
+    page.wait_for_load_state("networkidle")
+    assert len(visit.requests) > 50
+
+
+def test_a_chosen_photo_is_found_first(visit: Visit, page_gallery: PageGallery) -> None:
+    page = visit.open()
+    path = page_gallery.of("outwear")[3]
+    page.get_by_label(CHOOSE).set_input_files(page_gallery.photos.parent / path)
+    expect(query_card(visit)).to_contain_text(Path(path).name)
+    first = visit.cards.first
+    expect(first).to_have_attribute("data-id", str(page_gallery.ids[path]))
+    expect(first).to_contain_text("1.000")
+    expect(first).to_contain_text("same label")
+    expect(page.get_by_role("heading", name="Or start from one of these")).to_be_hidden()
+    assert len(visit.address["photo"]) == 1
+
+
+@pytest.mark.parametrize("way", ["choose", "paste", "drop", "drop on the box"])
+def test_several_photos_make_one_search(visit: Visit, page_gallery: PageGallery, way: str) -> None:
+    page = visit.open()
+    paths = [page_gallery.of("shoes")[5], page_gallery.of("hat")[6]]
+    photos = [page_gallery.photos.parent / path for path in paths]
+    page.get_by_label(CHOOSE).wait_for()
+    if way == "choose":
+        page.get_by_label(CHOOSE).set_input_files(photos)
+    elif way == "drop on the box":
+        give_files(visit, "drop", *photos, where="label:has(input[type=file])")
+    else:
+        give_files(visit, way, *photos)
+    parts = query_card(visit).get_by_role("list", name="All pictures of the query").get_by_role("listitem")
+    expect(parts).to_have_count(2)
+    expect(visit.card(page_gallery.ids[paths[0]])).to_be_visible()
+    assert set(visit.ids()[:2]) == {page_gallery.ids[path] for path in paths}
+
+    query_card(visit).get_by_role("button", name=f"Remove {photos[0].name}").click()
+    expect(parts).to_have_count(0)
+    expect(visit.cards.first).to_have_attribute("data-id", str(page_gallery.ids[paths[1]]))
+    assert len(visit.address["photo"]) == 1
+
+
+def test_a_dropped_photo_begins_anew_or_joins_the_former(visit: Visit, page_gallery: PageGallery) -> None:
+    image, dropped = (page_gallery.of(label)[4] for label in ("pants", "dress"))
+    page = visit.open(f"?image={page_gallery.ids[image]}")
+    visit.ids()
+    give_files(visit, "drop", page_gallery.photos.parent / dropped)
+    page.wait_for_url(re.compile(r"\?photo=[^&]*$"))
+    expect(visit.cards.first).to_have_attribute("data-id", str(page_gallery.ids[dropped]))
+    page.get_by_role("button", name="Combine with the former").click()
+    expect(
+        query_card(visit).get_by_role("list", name="All pictures of the query").get_by_role("listitem")
+    ).to_have_count(2)
+    assert visit.address["image"] == [str(page_gallery.ids[image])]
+    query_card(visit).get_by_label("Add a photo").set_input_files(
+        page_gallery.photos.parent / page_gallery.of("hat")[4]
+    )
+    expect(
+        query_card(visit).get_by_role("list", name="All pictures of the query").get_by_role("listitem")
+    ).to_have_count(3)
+    assert len(visit.address["photo"]) == 2
+
+
+def test_photos_that_cannot_be_used_are_refused_in_words(visit: Visit, tmp_path: Path) -> None:
+    page = visit.open()
+    (tmp_path / "notes.jpg").write_text("dear diary")
+    visit.forgive("status of 4")
+    page.get_by_label(CHOOSE).set_input_files(tmp_path / "notes.jpg")
+    expect(page.get_by_role("alert").filter(has_text="notes.jpg")).to_be_visible()
+    with (tmp_path / "huge.png").open("wb") as file:
+        file.truncate(21 * 1024 * 1024)
+    sent = sum("/v1/photos" in url for url in visit.requests)
+    page.get_by_label(CHOOSE).set_input_files(tmp_path / "huge.png")
+    expect(page.get_by_role("alert").filter(has_text="huge.png: 22 MB, at most 21 MB")).to_be_visible()
+    assert sum("/v1/photos" in url for url in visit.requests) == sent
+    expect(page.get_by_role("heading", name="All 243 images")).to_be_visible()
+
+
+def test_a_sample_starts_a_search_which_more_like_and_less_like_lead_on(visit: Visit) -> None:
+    page = visit.open()
+    page.get_by_role("button", name=re.compile("^Search with photos")).nth(2).click()
+    expect(query_card(visit)).to_contain_text("photos/")
+    start = int(visit.address["image"][0])
+    found = visit.ids()
+    assert found == [hit["id"] for hit in visit.search(queries=[{"image_id": start}], k=48)]
+
+    keep_bodies(visit)
+    visit.card(found[1]).hover()
+    visit.card(found[1]).get_by_role("button", name="More like this").click()
+    expect(page.get_by_text("Looking for more like it")).to_be_visible()
+    visit.card(found[5]).hover()
+    visit.card(found[5]).get_by_role("button", name="Less like this").click()
+    expect(visit.card(found[1])).to_have_count(0)
+    assert (visit.address["more"], visit.address["less"]) == ([str(found[1])], [str(found[5])])
+    visit.ids()
+    queries = last_body(visit, "/v1/search")["queries"]
+    assert [query["image_id"] for query in queries] == [start, found[1], found[5]]
+    assert queries[0]["weight"] > queries[1]["weight"] > 0 > queries[2]["weight"]
+    assert visit.ids() == [hit["id"] for hit in visit.search(queries=queries, k=48)]
+
+    query_card(visit).get_by_role("button", name=re.compile("^Less like (image|photos)")).click()
+    pressed = query_card(visit).get_by_role("group", name="How it counts").get_by_role("button", pressed=True)
+    expect(pressed).to_have_text("Less like")
+    query_card(visit).get_by_role("button", name="Clear").click()
+    expect(page.get_by_role("heading", name="All 243 images")).to_be_visible()
+
+
+def test_less_like_needs_a_search(visit: Visit) -> None:
+    page = visit.open()
+    visit.cards.first.hover()
+    visit.cards.first.get_by_role("button", name="Less like this").click()
+    expect(page.get_by_text("needs a search to change")).to_be_visible()
+    assert visit.address == {}
+
+
+def test_a_part_of_a_picture_is_chosen_with_the_mouse_and_reset(visit: Visit, page_gallery: PageGallery) -> None:
+    image = page_gallery.ids[page_gallery.of("outwear")[0]]
+    page = visit.open(f"?image={image}")
+    whole = visit.ids()
+    box = query_card(visit).get_by_role("group", name=re.compile("^Part to search with"))
+    area = box.bounding_box()
+    assert area is not None
+    page.mouse.move(area["x"] + 0.3 * area["width"], area["y"] + 0.2 * area["height"])
+    page.mouse.down()
+    page.mouse.move(area["x"] + 0.6 * area["width"], area["y"] + 0.5 * area["height"], steps=4)
+    page.mouse.move(area["x"] + 0.7 * area["width"], area["y"] + 0.6 * area["height"])
+    page.mouse.up()
+    reset = query_card(visit).get_by_role("button", name="Reset crop")
+    expect(reset).to_be_visible()
+    key, _, numbers = visit.address["crop"][0].partition(":")
+    assert key == f"i{image}"
+    assert [float(number) for number in numbers.split(",")] == pytest.approx([0.3, 0.2, 0.4, 0.4], abs=0.02)
+    x, y, width, height = map(float, numbers.split(","))
+    crop = {"x": x, "y": y, "width": width, "height": height}
+    cropped = [hit["id"] for hit in visit.search(queries=[{"image_id": image, "crop": crop}], k=48)]
+    assert cropped != whole
+    expect(visit.cards.first).to_have_attribute("data-id", str(cropped[0]))
+    assert visit.ids() == cropped
+    reset.click()
+    expect(reset).to_have_count(0)
+    assert visit.ids() == whole
+    assert "crop" not in visit.address
+
+
+def test_a_part_of_a_picture_is_chosen_with_the_keyboard(visit: Visit, page_gallery: PageGallery) -> None:
+    page = visit.open(f"?image={page_gallery.ids[page_gallery.of('shirt')[0]]}")
+    visit.ids()
+    query_card(visit).get_by_role("group", name=re.compile("^Part to search with")).focus()
+    for key, times in (("Shift+ArrowLeft", 10), ("Shift+ArrowUp", 5), ("ArrowRight", 5)):
+        for _ in range(times):
+            page.keyboard.press(key)
+    page.wait_for_url(re.compile(r"crop=i\d+:0\.1,0,0\.8,0\.9"))
+    expect(query_card(visit).get_by_role("button", name="Reset crop")).to_be_visible()
+    visit.ids()
+    page.keyboard.press("ArrowRight")  # the focus stayed, though the card was drawn anew
+    page.wait_for_url(re.compile(r":0\.12,0,0\.8,0\.9"))
+
+
+def test_words_and_conditions_narrow_and_a_refused_one_says_why(visit: Visit, page_gallery: PageGallery) -> None:
+    page = visit.open()
+    box = page.get_by_role("searchbox", name="Filter")
+    box.fill("nord photos/hat")
+    expected = visit.ask("images?text=nord%20photos/hat&limit=100")
+    expect(page.get_by_role("heading", name=f"{expected['total']} images found")).to_be_visible()
+    assert visit.ids() == [image["id"] for image in expected["images"]]
+    assert 0 < expected["total"] < 30
+
+    box.fill("price < 20")
+    expect(page.get_by_text("Enter adds this condition")).to_be_visible()
+    box.press("Enter")
+    chips = page.get_by_role("list", name="Conditions").get_by_role("listitem")
+    expect(chips).to_have_text([re.compile("price < 20")])
+    expect(box).to_have_value("")
+    assert visit.address == {"f": ["price < 20"]}
+    total = visit.ask("images?where=price%20%3C%2020")["total"]
+    expect(page.get_by_role("heading", name=f"{total} images found")).to_be_visible()
+
+    visit.forgive("status of 422")
+    box.fill("prise < 20")
+    box.press("Enter")
+    expect(box).to_have_attribute("aria-invalid", "true")
+    expect(page.get_by_text(re.compile("prise.*(price|column)", re.DOTALL))).to_be_visible()
+    expect(chips).to_have_count(1)
+    box.fill("label in ('hat', 'shoes')")
+    box.press("Enter")
+    expect(chips).to_have_count(3)  # two conditions, and what clears all
+    expect(box).not_to_have_attribute("aria-invalid", "true")
+    labels = {path: page_gallery.labels[path] for path, image in page_gallery.ids.items() if image in visit.ids()}
+    assert set(labels.values()) == {"hat", "shoes"}
+    chips.first.get_by_role("button", name="Remove the condition price < 20").click()
+    expect(page.get_by_role("heading", name="61 images found")).to_be_visible()
+
+
+def test_a_condition_in_a_link_that_is_refused_can_be_taken_away(visit: Visit) -> None:
+    visit.forgive("status of 422")
+    page = visit.open("?f=prise+%3C+20")
+    expect(page.get_by_role("alert").filter(has_text="prise")).to_be_visible()
+    page.get_by_role("button", name="Remove the conditions").click()
+    expect(page.get_by_role("heading", name="All 243 images")).to_be_visible()
+
+
+def test_facets_narrow_with_counts_that_hold(visit: Visit) -> None:
+    page = visit.open()
+    facets = page.get_by_role("region", name="Narrow down")
+    hat = facets.get_by_role("checkbox", name=re.compile("^hat "))
+    expect(hat).to_have_accessible_name("hat 30")
+    hat.check()
+    expect(page.get_by_role("heading", name="30 images found")).to_be_visible()
+    chips = page.get_by_role("list", name="Conditions").get_by_role("listitem")
+    expect(chips).to_have_text([re.compile("Label: hat")])
+    shoes = facets.get_by_role("checkbox", name=re.compile("^shoes "))
+    expect(shoes).to_have_accessible_name("shoes 31")  # within a facet values add up
+    shoes.check()
+    expect(page.get_by_role("heading", name="61 images found")).to_be_visible()
+    expect(chips).to_have_text([re.compile("Label: hat or shoes")])
+    folder = facets.get_by_role("checkbox", name=re.compile("^photos.hat "))
+    expect(folder).to_have_accessible_name("photos/hat 30")
+    folder.check()
+    expect(page.get_by_role("heading", name="30 images found")).to_be_visible()
+    expect(chips).to_have_count(3)
+    facets.get_by_text("shop", exact=True).click()
+    where = facets.get_by_role("checkbox", name=re.compile("^<b>West"))
+    count = int((where.locator("xpath=..").inner_text()).split()[-1])
+    where.check()
+    expect(page.get_by_role("heading", name=f"{count} images found")).to_be_visible()
+    page.get_by_role("button", name="Clear all").click()
+    expect(page.get_by_role("heading", name="All 243 images")).to_be_visible()
+    expect(hat).not_to_be_checked()
+
+
+def test_values_that_are_pressed_faster_than_the_counts_come_all_hold(visit: Visit) -> None:
+    page = visit.open()
+    facets = page.get_by_role("region", name="Narrow down")
+    facets.get_by_role("checkbox", name="hat 30", exact=True).wait_for()
+    page.evaluate(SLOW_ROUTE, ["/v1/facets", 1500])
+    for name in ("hat", "shoes"):
+        facets.get_by_role("checkbox", name=re.compile(f"^{name} ")).check()
+    expect(page.get_by_role("heading", name="61 images found")).to_be_visible()
+    assert visit.address["f"] == ["label = 'hat' OR label = 'shoes'"]
+
+
+def test_back_to_a_search_that_was_left_before_it_was_answered_asks_again(visit: Visit) -> None:
+    page = visit.open("?image=1")
+    first = visit.ids()
+    page.evaluate(SLOW_ROUTE, ["/v1/search", 800])
+    combobox = page.get_by_role("combobox", name="Results at a time")
+    combobox.select_option("24")
+    page.wait_for_url(re.compile("k=24"))
+    combobox.select_option("12")
+    page.wait_for_url(re.compile("k=12"))
+    page.go_back()
+    page.wait_for_url(re.compile("k=24"))
+    expect(page.get_by_role("heading", name=re.compile("^24 nearest"))).to_be_visible()
+    assert visit.ids() == first[:24]
+
+
+def test_how_many_and_the_lowest_score_are_set_and_nothing_found_offers_a_way_out(
+    visit: Visit, page_gallery: PageGallery
+) -> None:
+    image = page_gallery.ids[page_gallery.of("pants")[0]]
+    page = visit.open(f"?image={image}")
+    hits = visit.search(queries=[{"image_id": image}], k=100)
+    ranking = page.get_by_role("region", name="Ranking")
+    ranking.get_by_role("combobox", name="Results at a time").select_option("12")
+    page.wait_for_url(re.compile("k=12"))
+    assert visit.ids()[:12] == [hit["id"] for hit in hits[:12]]
+
+    slider = ranking.get_by_role("slider", name="Score at least")
+    least = round(hits[8]["score"] - 0.005, 2)
+    slider.fill(str(least))
+    near = sum(hit["score"] >= least for hit in hits)
+    expect(visit.cards).to_have_count(near)
+    expect(page.get_by_role("heading", name=f"{near} results")).to_be_visible()
+    assert visit.address["min"] == [str(least)]
+    slider.fill("1")
+    expect(page.get_by_role("heading", name="Nothing found", level=2).first).to_be_visible()
+    page.get_by_role("button", name="Take any score").click()
+    expect(visit.card(hits[0]["id"])).to_be_visible()
+    assert "min" not in visit.address
+
+
+def test_near_duplicates_are_folded_and_unfolded(visit: Visit, page_gallery: PageGallery) -> None:
+    path, copy = (page_gallery.ids[name] for name in page_gallery.copies[2])
+    image = page_gallery.ids[page_gallery.of("dress")[0]]
+    page = visit.open(f"?image={image}&k=200")
+    plain = visit.ids()
+    assert {path, copy} < set(plain)
+    page.get_by_role("region", name="Ranking").get_by_role("switch", name="Fold near-duplicates").check()
+    page.wait_for_url(re.compile("group=1"))
+    kept, folded = (path, copy) if plain.index(path) < plain.index(copy) else (copy, path)
+    expect(visit.card(folded)).to_have_count(0)
+    badge = visit.card(kept).get_by_role("button", name="Show 1 near-duplicates")
+    expect(badge).to_have_text("+1")
+    badge.click()
+    expect(visit.card(folded)).to_be_visible()
+    ids = visit.ids()
+    assert ids.index(folded) == ids.index(kept) + 1
+    badge.click()
+    expect(visit.card(folded)).to_have_count(0)
+
+
+def test_more_comes_with_scrolling(visit: Visit) -> None:
+    page = visit.open("?k=12&image=1&f=label+IN+%28%27dress%27,%27shirt%27,%27hat%27%29")
+    where = "label IN ('dress','shirt','hat')"
+    expected = [hit["id"] for hit in visit.search(queries=[{"image_id": 1}], k=500, where=where)]
+    assert len(expected) == 93
+    shown = visit.ids()
+    assert shown == expected[: len(shown)]
+    assert len(shown) <= 24  # the first page, and perhaps the one ahead
+    for _ in range(40):
+        if len(visit.ids()) == len(expected):
+            break
+        page.mouse.move(640, 600)
+        page.mouse.wheel(0, 4000)
+        page.wait_for_timeout(50)
+    expect(page.get_by_role("heading", name="93 results")).to_be_visible()
+    assert visit.ids() == expected
+
+
+def test_a_selection_is_saved_as_csv_and_as_zip(visit: Visit, page_gallery: PageGallery) -> None:
+    page = visit.open(f"?image={page_gallery.ids[page_gallery.of('hat')[0]]}")
+    ids = visit.ids()
+    visit.card(ids[1]).hover()
+    visit.card(ids[1]).get_by_role("button", name="Select").click()
+    visit.card(ids[4]).hover()
+    visit.card(ids[4]).get_by_role("button", name="Select").click(modifiers=["Shift"])
+    open_card(visit, ids[0]).focus()
+    page.keyboard.press("x")
+    bar = page.get_by_role("toolbar", name="Selection")
+    expect(bar).to_contain_text("5 selected")
+    expect(visit.card(ids[0]).get_by_role("button", name="Select")).to_have_attribute("aria-pressed", "true")
+
+    with page.expect_download() as saved:
+        bar.get_by_role("button", name="CSV").click()
+    assert saved.value.suggested_filename.endswith(".csv")
+    rows = list(csv.DictReader(io.StringIO(saved.value.path().read_text(encoding="utf-8"))))
+    assert sorted(int(row["id"]) for row in rows) == sorted(ids[:5])
+    paths = {image: path for path, image in page_gallery.ids.items()}
+    assert all(row["path"] == paths[int(row["id"])] for row in rows)
+    assert all(row["label"] == page_gallery.labels[row["path"]] for row in rows)
+    with page.expect_download() as saved:
+        bar.get_by_role("button", name="ZIP").click()
+    assert saved.value.suggested_filename.endswith(".zip")
+    with zipfile.ZipFile(saved.value.path()) as archive:
+        pictures = [name for name in archive.namelist() if name != "list.csv"]
+        assert "list.csv" in archive.namelist()
+        assert len(pictures) == 5
+        for name in pictures:
+            Image.open(io.BytesIO(archive.read(name))).load()
+
+    bar.get_by_role("button", name="Search with these").click()
+    expect(bar).to_be_hidden()
+    assert visit.address["image"] == [str(image) for image in (*ids[1:5], ids[0])]
+
+
+def test_details_tell_what_an_image_is_and_why(visit: Visit, page_gallery: PageGallery) -> None:
+    path, copy = page_gallery.copies[0]
+    image = page_gallery.ids[path]
+    visit.open(f"?image={page_gallery.ids[page_gallery.of('shoes')[0]]}")
+    visit.ids()
+    open_card(visit, image).click()
+    panel = details(visit)
+    expect(panel.get_by_role("heading", name=Path(path).name)).to_be_focused()
+    told = visit.ask(f"images/{image}")
+    for name in ("price", "shop"):
+        expect(panel.get_by_role("row", name=re.compile(f"^{name}"))).to_contain_text(str(told["metadata"][name]))
+    expect(panel).to_contain_text(path)
+    why = visit.ask(f"images/{image}/labels?k=20")
+    expect(panel).to_contain_text(f"{round(100 * why['own_share'])}\u00a0% of its 20 nearest are “shoes” too")
+    neighbours = panel.get_by_role("button", name=re.compile("^Details of photos.*score"))
+    expect(neighbours).to_have_count(12)
+    expect(panel.get_by_role("button", name=f"Details of the copy {copy}, same file")).to_be_visible()
+    expect(panel.get_by_role("link", name="Open the picture")).to_have_attribute(
+        "href", re.compile(f"/v1/images/{image}/picture$")
+    )
+
+    panel.get_by_role("button", name=f"Details of the copy {copy}, same file").click()
+    expect(panel.get_by_role("heading", name=Path(copy).name)).to_be_visible()
+    assert visit.address["details"] == [str(page_gallery.ids[copy])]
+    panel.get_by_role("button", name="Close").click()
+    expect(panel).to_be_hidden()
+    assert "details" not in visit.address
+
+
+@pytest.mark.usefixtures("decisions")
+def test_a_label_is_fixed_in_the_details(visit: Visit, page_gallery: PageGallery) -> None:
+    path = next(path for path, label in page_gallery.wrong.items() if label == "pants")
+    image = page_gallery.ids[path]
+    page = visit.open(f"?details={image}")
+    panel = details(visit)
+    panel.get_by_role("button", name="Fix label").click()
+    field = panel.get_by_label("The right label")
+    expect(field).to_be_focused()
+    change = panel.get_by_role("button", name="Change", exact=True)
+    expect(change).to_be_disabled()
+    field.fill("pants")
+    change.click()
+    expect(page.get_by_text("Label changed to “pants”")).to_be_visible()
+    decision = visit.ask(f"images/{image}")["decision"]
+    assert decision["decision"] == "change"
+    assert "pants" in decision.values()
+    page.get_by_role("region", name="Messages").get_by_role("button", name="Undo").click()
+    expect(panel.get_by_role("button", name="Fix label")).to_be_visible()
+    visit.wait_until(lambda: visit.ask(f"images/{image}")["decision"] is None)
+
+
+@pytest.mark.usefixtures("decisions")
+def test_undo_after_the_details_were_left_opens_nothing(visit: Visit) -> None:
+    page = visit.open("?text=photos")
+    image = visit.ids()[0]
+    open_card(visit, image).click()
+    panel = details(visit)
+    panel.get_by_role("button", name="Fix label").click()
+    panel.get_by_role("button", name="Keep as it is").click()
+    undo = page.get_by_role("region", name="Messages").get_by_role("button", name="Undo")
+    expect(undo).to_be_visible()
+    panel.get_by_role("button", name="Close").click()
+    undo.click()
+    visit.wait_until(lambda: visit.ask(f"images/{image}")["decision"] is None)
+    expect(panel).to_be_hidden()
+    open_card(visit, image).click()
+    expect(panel).to_be_visible()
+    expect(panel).to_contain_text("File and metadata")
+
+
+def test_everything_can_be_done_with_the_keyboard(visit: Visit, page_gallery: PageGallery) -> None:
+    page = visit.open()
+    visit.ids()
+    page.keyboard.press("/")
+    box = page.get_by_role("searchbox", name="Filter")
+    expect(box).to_be_focused()
+    page.keyboard.type("shoes")
+    expect(page.get_by_role("heading", name=re.compile("images found"))).to_be_visible()
+    page.keyboard.press("Enter")
+    expect(box).to_have_value("shoes")
+    page.keyboard.press("Escape")
+    expect(box).to_have_value("")
+    expect(page.get_by_role("heading", name="All 243 images")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(box).not_to_be_focused()
+
+    ids = visit.ids()
+    page.keyboard.press("ArrowRight")
+    expect(open_card(visit, ids[0])).to_be_focused()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowDown")
+    focused = page.evaluate("Number(document.activeElement.closest('[data-id]').dataset.id)")
+    columns = ids.index(focused) - 1
+    assert columns > 1
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("ArrowLeft")
+    expect(open_card(visit, ids[0])).to_be_focused()
+    page.keyboard.press("x")
+    expect(page.get_by_role("toolbar", name="Selection")).to_contain_text("1 selected")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("toolbar", name="Selection")).to_be_hidden()
+
+    page.keyboard.press("Space")
+    expect(details(visit)).to_be_visible()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_url(re.compile(f"details={ids[1]}"))
+    page.keyboard.press("Escape")
+    expect(details(visit)).to_be_hidden()
+    expect(open_card(visit, ids[1])).to_be_focused()
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile(f"image={ids[1]}$"))
+    expect(query_card(visit)).to_be_visible()
+    visit.ids()
+
+    page.keyboard.press("?")
+    dialog = page.get_by_role("dialog", name="Keyboard")
+    expect(dialog).to_contain_text("Write in the text box")
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("heading", name="All 243 images")).to_be_visible()
+
+
+def test_a_link_shows_the_same_search_to_whoever_opens_it(
+    visit: Visit, open_visit: OpenVisit, page_gallery: PageGallery
+) -> None:
+    image, less = (page_gallery.ids[page_gallery.of(label)[0]] for label in ("hat", "shoes"))
+    page = visit.open(f"?image={image}")
+    other = visit.ids()[2]
+    query_card(visit).get_by_role("group", name=re.compile("^Part to search with")).focus()
+    for _ in range(8):
+        page.keyboard.press("Shift+ArrowLeft")
+    page.wait_for_url(re.compile("crop="))
+    visit.card(other).hover()
+    visit.card(other).get_by_role("button", name="More like this").click()
+    page.wait_for_url(re.compile("more="))
+    visit.ids()
+    page.get_by_role("region", name="Narrow down").get_by_role("checkbox", name=re.compile("^hat ")).check()
+    page.wait_for_url(re.compile("f=label"))
+    page.get_by_role("searchbox", name="Filter").fill("photos")
+    page.wait_for_url(re.compile("text=photos"))
+    page.get_by_role("region", name="Ranking").get_by_role("combobox").select_option("12")
+    page.wait_for_url(re.compile("k=12"))
+    found = visit.ids()
+    open_card(visit, found[1]).click()
+    page.wait_for_url(re.compile("details="))
+
+    friend = open_visit()
+    friend.page.goto(page.url)
+    expect(details(friend)).to_contain_text("File and metadata")
+    assert friend.ids()[:12] == found[:12]
+    assert friend.address == visit.address
+    expect(
+        query_card(friend).get_by_role("list", name="All pictures of the query").get_by_role("listitem")
+    ).to_have_count(2)
+    expect(query_card(friend).get_by_role("button", name=re.compile("a part of it"))).to_have_count(1)
+    expect(friend.page.get_by_role("searchbox", name="Filter")).to_have_value("photos")
+    expect(friend.page.get_by_role("list", name="Conditions")).to_contain_text("Label: hat")
+    expect(friend.page.get_by_role("combobox", name="Results at a time")).to_have_value("12")
+    assert less not in friend.ids()
+
+
+def test_back_and_forward_walk_through_searches(visit: Visit, page_gallery: PageGallery) -> None:
+    page = visit.open()
+    everything = visit.ids()
+    visit.cards.first.hover()
+    visit.cards.first.get_by_role("button", name="Search with this").click()
+    page.wait_for_url(re.compile("image="))
+    expect(query_card(visit)).to_be_visible()
+    first = visit.ids()
+    page.get_by_role("region", name="Narrow down").get_by_role("checkbox", name=re.compile("^pants ")).check()
+    expect(page.get_by_role("list", name="Conditions").get_by_role("listitem")).to_have_count(1)
+    page.wait_for_function("document.querySelectorAll('ol[aria-label=Results] > li').length < 40")
+    narrowed = visit.ids()
+    page.get_by_role("link", name="Quality", exact=True).click()
+    expect(page.get_by_role("region", name="Quality", exact=True)).to_be_visible()
+    page.go_back()
+    expect(page.get_by_role("region", name="Search", exact=True)).to_be_visible()
+    assert visit.ids() == narrowed
+    page.go_back()
+    expect(page.get_by_role("list", name="Conditions").get_by_role("listitem")).to_have_count(0)
+    assert visit.ids() == first
+    page.go_back()
+    expect(page.get_by_role("heading", name="All 243 images")).to_be_visible()
+    assert visit.ids() == everything
+    page.go_forward()
+    expect(query_card(visit)).to_be_visible()
+    assert visit.ids() == first
+    page.get_by_role("link", name="clothes").click()
+    expect(page.get_by_role("heading", name="Or start from one of these")).to_be_visible()
+
+
+def test_nothing_found_says_why(visit: Visit) -> None:
+    page = visit.open("?text=zebra&f=label+%3D+%27hat%27")
+    expect(page.get_by_text("No image fits the conditions, the words “zebra”.")).to_be_visible()
+    page.get_by_role("button", name="Clear the text box").click()
+    expect(page.get_by_role("heading", name="30 images found")).to_be_visible()
+
+
+def test_a_server_that_is_gone_is_said_in_words_and_forgets_the_photos(
+    open_visit: OpenVisit, page_gallery: PageGallery, tmp_path: Path
+) -> None:
+    photo = page_gallery.photos.parent / page_gallery.of("hat")[2]
+    with serve(page_gallery.path, log=tmp_path / "log") as server:
+        visit = open_visit(server=server)
+        page = visit.open()
+        page.get_by_label(CHOOSE).set_input_files(photo)
+        expect(visit.cards.first).to_contain_text("1.000")
+        assert server.stop() == 0
+        visit.forgive("ERR_CONNECTION_REFUSED|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE")
+        page.get_by_role("searchbox", name="Filter").fill("hat")
+        alert = page.get_by_role("alert").filter(has_text="The server gave no answer")
+        expect(alert).to_be_visible()
+    with serve(page_gallery.path, log=tmp_path / "log", port=server.port):
+        visit.forgive("status of 404")
+        alert.get_by_role("button", name="Retry").click()
+        lost = page.get_by_role("alert").filter(has_text="This photo is no longer kept")
+        expect(lost).to_be_visible()
+        lost.get_by_label("Choose the photo again").set_input_files(photo)
+        expect(visit.cards.first).to_contain_text("1.000")
+        assert visit.address["text"] == ["hat"]
+        found = visit.ask("facets?text=hat")["total"]
+        folder = page.get_by_role("region", name="Narrow down").get_by_role(
+            "checkbox", name=re.compile("^photos ")
+        )
+        expect(folder).to_have_accessible_name(f"photos {found}")
+        visit.leave()
+
+
+def test_a_photo_that_is_forgotten_is_asked_for_again(visit: Visit) -> None:
+    visit.forgive("status of 404")
+    page = visit.open("?photo=AAAAAAAAAAAAAAAAAAAAAA")
+    expect(page.get_by_role("alert").filter(has_text="This photo is no longer kept")).to_be_visible()
+    page.get_by_role("button", name="Start anew").click()
+    expect(page.get_by_role("heading", name="All 243 images")).to_be_visible()
+
+
+def test_an_image_that_is_not_there_is_said_in_words(visit: Visit) -> None:
+    visit.forgive("status of 404")
+    page = visit.open("?details=99999")
+    expect(details(visit).get_by_role("alert")).to_contain_text("99999")
+    details(visit).get_by_role("alert").get_by_role("button", name="Close").click()
+    expect(details(visit)).to_be_hidden()
+    page.goto(f"{visit.server.url}/?image=99999")
+    expect(page.get_by_role("alert").filter(has_text="99999")).to_be_visible()
+
+
+def test_the_theme_is_chosen_and_remembered(visit: Visit) -> None:
+    page = visit.open()
+    ground = "getComputedStyle(document.body).backgroundColor"
+    before = page.evaluate(ground)
+    other = page.get_by_role("button", name=re.compile("^(Dark|Light) theme$"))
+    name = other.get_attribute("aria-label")
+    other.click()
+    assert page.evaluate(ground) != before
+    expect(other).not_to_have_attribute("aria-label", str(name))
+    page.reload()
+    expect(page.get_by_role("button", name=str(name))).to_have_count(0)
+    expect(other).to_be_visible()
+    assert page.evaluate(ground) != before
+
+
+@pytest.mark.parametrize(
+    "dark", [pytest.param(False, id="light"), pytest.param(True, id="dark", marks=pytest.mark.slow)]
+)
+def test_everything_can_be_done_on_a_phone(open_visit: OpenVisit, page_gallery: PageGallery, dark: bool) -> None:
+    visit = open_visit(phone=True, dark=dark)
+    path = page_gallery.of("outwear")[3]
+    page = visit.open()
+    visit.ids()
+    assert visit.fits_its_width()
+    page.get_by_label(CHOOSE).set_input_files(page_gallery.photos.parent / path)
+    expect(visit.cards.first).to_have_attribute("data-id", str(page_gallery.ids[path]))
+    assert visit.fits_its_width()
+
+    corner = query_card(visit).locator("[data-corner=se]").bounding_box()
+    assert corner is not None
+    page.mouse.move(corner["x"] + corner["width"] / 2, corner["y"] + corner["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(corner["x"] - 40, corner["y"] - 60, steps=4)
+    page.mouse.up()
+    page.wait_for_url(re.compile("crop="))
+    page.get_by_role("button", name="Filters").tap()
+    facets = page.get_by_role("region", name="Narrow down")
+    facets.get_by_role("checkbox", name=re.compile("^outwear ")).check()
+    assert visit.fits_its_width()
+    page.get_by_role("button", name="Show results").tap()
+    expect(page.get_by_role("list", name="Conditions")).to_contain_text("Label: outwear")
+    page.wait_for_function("document.querySelectorAll('ol[aria-label=Results] > li').length === 30")
+
+    ids = visit.ids()
+    open_card(visit, ids[1]).tap()
+    panel = details(visit)
+    expect(panel).to_contain_text("File and metadata")
+    assert visit.fits_its_width()
+    panel.get_by_role("button", name="More like").tap()
+    page.wait_for_url(re.compile(f"more={ids[1]}"))
+    if panel.is_visible():
+        panel.get_by_role("button", name="Close").tap()
+    expect(panel).to_be_hidden()
+    chosen = visit.ids()[0]
+    visit.card(chosen).get_by_role("button", name="Select").tap()
+    bar = page.get_by_role("toolbar", name="Selection")
+    expect(bar).to_contain_text("1 selected")
+    assert visit.fits_its_width()
+    with page.expect_download() as saved:
+        bar.get_by_role("button", name="CSV").tap()
+    assert f"{chosen}," in saved.value.path().read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_a_phone_shows_every_view_without_sideways_scrolling(open_visit: OpenVisit, dark: bool) -> None:
+    visit = open_visit(phone=True, dark=dark)
+    for view in VIEWS:
+        visit.open_view(view)
+        assert visit.fits_its_width(), view
+
+
+def test_the_page_opens_for_the_holder_of_the_token_alone(
+    open_visit: OpenVisit, page_gallery: PageGallery, tmp_path: Path
+) -> None:
+    with serve(page_gallery.path, log=tmp_path / "log", token="a-token-of-this-test") as server:
+        visit = open_visit(server=server)
+        visit.page.goto(f"{server.url}/?token=a-token-of-this-test")
+        expect(visit.page.get_by_role("heading", name="All 243 images")).to_be_visible()
+        assert "token" not in visit.page.url
+        stranger = open_visit(server=server)
+        stranger.forgive("status of 401")
+        stranger.page.goto(server.url)
+        expect(stranger.page.get_by_text(re.compile("token"))).to_be_visible()
+        for opened in (visit, stranger):
+            opened.leave()

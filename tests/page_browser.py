@@ -1,0 +1,235 @@
+"""The page in a real browser: a gallery of real photos, the real server, Chromium, and visits that are watched."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from tests.page_gallery import PageGallery, build_page_gallery
+from tests.serving_server import Server, serve
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Locator, Page
+
+VIEWS = ("search", "map", "quality", "labels", "duplicates")
+DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+FLAGS = (
+    "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
+    "--disable-sync", "--no-first-run",
+)  # fmt: skip
+ACTION_MS = 15_000
+READY_MS = 60_000  # for what the server has to compute first
+
+
+def skip_without_browser() -> None:
+    """Skip the module where the extra `ui` or playwright is missing; on CI nothing may be."""
+    if "CI" in os.environ:
+        return
+    pytest.importorskip("playwright", reason="playwright is not installed")
+    pytest.importorskip("axe_playwright_python", reason="axe-playwright-python is not installed")
+    pytest.importorskip("gradio", reason="needs the extra `ui`")
+
+
+@dataclass
+class Visit:
+    """A page of a browser context of its own, with all that it asked for and complained about.
+
+    Attributes:
+        page: the page.
+        server: the one that it visits.
+        requests: the address of every request of the context.
+        complaints: console errors, uncaught errors and dialogs.
+        forgiven: patterns of complaints that a test provokes.
+    """
+
+    page: Page
+    server: Server
+    requests: list[str] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
+    forgiven: list[str] = field(default_factory=list)
+
+    def open(self, query: str = "") -> Page:
+        """Go to the page with that query string, and wait until its frame stands."""
+        self.page.goto(f"{self.server.url}/{query}")
+        self.page.locator("nav a[aria-current=page]").wait_for()
+        return self.page
+
+    def open_view(self, view: str, query: str = "") -> Locator:
+        """Go to a view, and wait until it shows what it has."""
+        self.open(f"?view={view}{query}")
+        panel = self.page.get_by_role("region", name=view.capitalize(), exact=True)
+        shown = {
+            "search": self.cards.first,
+            "map": panel.get_by_role("application"),
+            "quality": panel.get_by_text("Recall@1", exact=True),
+            "labels": panel.get_by_role("button", name="Download label file"),
+            "duplicates": panel.get_by_role("button", name="Download list"),
+        }[view]
+        shown.wait_for(timeout=READY_MS)
+        return panel
+
+    @property
+    def cards(self) -> Locator:
+        """The results."""
+        return self.page.locator("ol[aria-label=Results] > li[data-id]")
+
+    def card(self, image: int) -> Locator:
+        """The result that shows this image."""
+        return self.page.locator(f'ol[aria-label=Results] > li[data-id="{image}"]')
+
+    def ids(self) -> list[int]:
+        """The results' ids, best first, once there are some and none are on their way."""
+        self.page.wait_for_function(
+            "document.querySelector('ol[aria-label=Results] > li[data-id]') && !document.querySelector('[aria-busy]')"
+        )
+        return self.cards.evaluate_all("cards => cards.map(card => Number(card.dataset.id))")
+
+    @property
+    def address(self) -> dict[str, list[str]]:
+        """The parameters of the page's address."""
+        return parse_qs(urlsplit(self.page.url).query)
+
+    def ask(self, path: str) -> Any:
+        """What the API answers to a GET, as soon as it is ready."""
+        for _ in range(600):
+            answer = self.server.get(f"/v1/{path}")
+            if answer.status != 202:
+                assert answer.status == 200, answer.body
+                return answer.json()
+            self.page.wait_for_timeout(100)
+        raise AssertionError(f"/v1/{path} was not ready in a minute")
+
+    def search(self, **body: Any) -> list[dict[str, Any]]:
+        """The hits that the API gives for a search."""
+        answer = self.server.post("/v1/search", body)
+        assert answer.status == 200, answer.body
+        return answer.json()["hits"]
+
+    def wait_until(self, condition: Callable[[], bool]) -> None:
+        """Wait for what the server shall come to say."""
+        for _ in range(300):
+            if condition():
+                return
+            self.page.wait_for_timeout(50)
+        raise AssertionError("the server does not say so after a quarter of a minute")
+
+    def forgive(self, pattern: str) -> None:
+        """Expect complaints in which this regular expression is found."""
+        self.forgiven.append(pattern)
+
+    def fits_its_width(self) -> bool:
+        """Whether nothing is to be scrolled to sideways."""
+        return self.page.evaluate(
+            "Math.max(document.documentElement.scrollWidth, document.body.scrollWidth) <= innerWidth"
+        )
+
+    def leave(self) -> None:
+        """Close the page: before its server ends, as what is still on its way would fail."""
+        self.page.context.close()
+
+    def check(self) -> None:
+        """Nobody but the server was asked for anything, and nothing went wrong unnoticed."""
+        others = [url for url in self.requests if not url.startswith((f"{self.server.url}/", "data:", "blob:"))]
+        assert others == []
+        assert [text for text in self.complaints if not any(re.search(p, text) for p in self.forgiven)] == []
+
+
+OpenVisit = Callable[..., Visit]
+
+
+def watch(context: BrowserContext, server: Server) -> Visit:
+    """A page of that context, watched."""
+    visit = Visit(context.new_page(), server)
+
+    def note_message(message: ConsoleMessage) -> None:
+        if message.type == "error":
+            visit.complaints.append(f"{message.text} ({message.location.get('url', '')})")
+
+    def note_dialog(dialog: Dialog) -> None:
+        visit.complaints.append(f"a dialog: {dialog.message}")
+        dialog.dismiss()
+
+    context.on("request", lambda request: visit.requests.append(request.url))
+    context.on("console", note_message)
+    context.on("weberror", lambda error: visit.complaints.append(f"uncaught: {error.error}"))
+    context.on("dialog", note_dialog)
+    visit.page.on("websocket", lambda socket: visit.requests.append(socket.url))
+    return visit
+
+
+@pytest.fixture(scope="package")
+def page_gallery(tmp_path_factory: pytest.TempPathFactory, shared: Path) -> PageGallery:
+    """Photos of clothes as a gallery. Only decisions may be written to it."""
+    return build_page_gallery(tmp_path_factory.mktemp("page"), shared=shared)
+
+
+@pytest.fixture(scope="package")
+def page_server(page_gallery: PageGallery) -> Iterator[Server]:
+    """The server of that gallery; no request may have failed in it."""
+    log = page_gallery.path.parent / "log"
+    with serve(page_gallery.path, log=log) as server:
+        yield server
+        assert "Traceback" not in log.read_text()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """A headless Chromium; not for longer than a module, as it occupies the thread's event loop."""
+    from playwright.sync_api import sync_playwright
+
+    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if chromium is None and "CI" not in os.environ:
+        pytest.skip("no Chromium on this machine")
+    assert chromium is not None, "CI must have a Chromium on its PATH"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=list(FLAGS))
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_visit(browser: Browser, page_server: Server) -> Iterator[OpenVisit]:
+    """A function that opens further visits: `open_visit(server=..., dark=True, phone=True)`; all are checked."""
+    visits = []
+
+    def start(
+        *, server: Server = page_server, dark: bool = False, phone: bool = False, calm: bool = False
+    ) -> Visit:
+        context = contexts.enter_context(
+            browser.new_context(
+                viewport=PHONE if phone else DESKTOP, is_mobile=phone, has_touch=phone, locale="en-GB",
+                color_scheme="dark" if dark else "light", reduced_motion="reduce" if calm else "no-preference",
+            )
+        )  # fmt: skip
+        context.set_default_timeout(ACTION_MS)
+        visits.append(watch(context, server))
+        return visits[-1]
+
+    with ExitStack() as contexts:
+        yield start
+    for visit in visits:
+        visit.check()
+
+
+@pytest.fixture(params=[pytest.param(False, id="light"), pytest.param(True, id="dark", marks=pytest.mark.slow)])
+def visit(open_visit: OpenVisit, request: pytest.FixtureRequest) -> Visit:
+    """A visit on a desktop."""
+    return open_visit(dark=request.param)
+
+
+@pytest.fixture
+def decisions(page_server: Server) -> Iterator[None]:
+    """Whatever is decided in the test is undone after it."""
+    yield
+    for kind in ("labels", "duplicates"):
+        while page_server.post(f"/v1/{kind}/undo", {}).json()["can_undo"]:
+            pass
