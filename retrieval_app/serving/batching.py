@@ -79,11 +79,17 @@ class Workers:
         self._lanes = lanes
         self._changed = threading.Condition()
         self._closed = False
+        self._idle = 0
         self._threads = [
             threading.Thread(target=self._work, name=f"worker-{number}", daemon=True) for number in range(threads)
         ]
         for thread in self._threads:
             thread.start()
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether all workers but the one that asks have nothing to do."""
+        return self._idle >= len(self._threads) - 1
 
     def submit(self, lane: Lane[Task, Answer], task: Task, *, timeout_s: float) -> Future[Answer]:
         """The answer to come.
@@ -140,7 +146,9 @@ class Workers:
                 if lane is None:
                     if self._closed:
                         return None
+                    self._idle += 1
                     self._changed.wait()
+                    self._idle -= 1
                     continue
                 until = lane.waiting[0].deadline if not lane.wait_s else time.monotonic() + lane.wait_s
                 while lane.waiting and lane.should_wait() and (left := until - time.monotonic()) > 0:

@@ -1,8 +1,8 @@
 """The serving engine: photos to vectors, queries to rankings, ids to pictures, within a budget of threads.
 
 Photos and searches are answered in batches by as many threads as there are cores, each running the model and the
-index on one core. Whatever else has to be read, pictures of the gallery among it, goes through a small pool beside
-them. All waiting is bounded.
+index on one core, and a lone photo on all of them. Whatever else has to be read, pictures of the gallery among it, goes
+through a small pool beside them. All waiting is bounded.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Engine:
             most=config.batch_searches, capacity=config.searches_waiting,
         )  # fmt: skip
         self.photos_lane: Lane[_Embedding, Vectors] = Lane(
-            "photos", _embed_pictures, lambda task: id(task.snapshot.gallery.embedder),
+            "photos", self._embed_pictures, lambda task: id(task.snapshot.gallery.embedder),
             most=config.batch_photos, capacity=config.photos_waiting, wait_s=wait_s,
         )  # fmt: skip
         self._workers = Workers([self.searches_lane, self.photos_lane], threads=config.workers)
@@ -318,30 +318,31 @@ class Engine:
         pixels = await self._run_in(self._large, partial(read, max_pixels=max_pixels))
         return await self._embed_read(snapshot, lambda: pixels, name=name)
 
+    def _embed_pictures(self, tasks: Sequence[_Embedding]) -> list[Vectors | Exception]:
+        """The unit vector of each picture, or why there is none."""
+        answers: list[Vectors | Exception] = []
+        pixels: list[Pixels] = []
+        for task in tasks:
+            try:
+                pixels.append(task.read())
+                answers.append(np.empty(0, dtype=np.float32))
+            except RetrievalError as error:
+                answers.append(error)
+        if not pixels:
+            return answers
+        is_lone = len(pixels) == 1 and self._workers.is_alone
+        embedder = tasks[0].snapshot.wide_embedder if is_lone else tasks[0].snapshot.gallery.embedder
+        vectors = embedder.embed_batch(np.stack(pixels))
+        rows = iter(zip(vectors, unit_rows(vectors), strict=True))
+        for number, task in enumerate(tasks):
+            if not isinstance(answers[number], Exception):
+                vector, usable = next(rows)
+                answers[number] = vector if usable else refuse_vector(task.name)
+        return answers
+
     async def _embed_read(self, snapshot: Snapshot, read: Callable[[], Pixels], *, name: str) -> Vectors:
         task = _Embedding(snapshot, read, name)
         return await self._wait(self._workers.submit(self.photos_lane, task, timeout_s=self.config.request_s))
-
-
-def _embed_pictures(tasks: Sequence[_Embedding]) -> list[Vectors | Exception]:
-    """The unit vector of each picture, or why there is none."""
-    answers: list[Vectors | Exception] = []
-    pixels: list[Pixels] = []
-    for task in tasks:
-        try:
-            pixels.append(task.read())
-            answers.append(np.empty(0, dtype=np.float32))
-        except RetrievalError as error:
-            answers.append(error)
-    if not pixels:
-        return answers
-    vectors = tasks[0].snapshot.gallery.embedder.embed_batch(np.stack(pixels))
-    rows = iter(zip(vectors, unit_rows(vectors), strict=True))
-    for number, task in enumerate(tasks):
-        if not isinstance(answers[number], Exception):
-            vector, usable = next(rows)
-            answers[number] = vector if usable else refuse_vector(task.name)
-    return answers
 
 
 def _size_photo(photo: Photo) -> int:

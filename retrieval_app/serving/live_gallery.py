@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from index.embedder import Embedder
 from index.errors import RetrievalError
 from index.gallery import Gallery
 from index.versions import find_version
@@ -29,10 +30,17 @@ _PROBLEMS = (RetrievalError, OSError, MemoryError, RuntimeError)  # the last one
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One version of the gallery, opened, and what is computed from it."""
+    """One version of the gallery, opened, and what is computed from it.
+
+    Attributes:
+        gallery: the version, whose own embedder runs on one core.
+        insights: what is computed from it.
+        wide_embedder: the same model on all cores.
+    """
 
     gallery: Gallery
     insights: Insights
+    wide_embedder: Embedder
 
     @property
     def version(self) -> str:
@@ -128,13 +136,18 @@ class LiveGallery:
         """The current version, tried once: its first request is as fast as the others, and damage shows now."""
         embedder = None if before is None else before.gallery.embedder
         gallery = Gallery.open(self.path, embedder=embedder, filter_s=self._filter_s)
+        if before is not None and gallery.embedder is embedder:
+            wide = before.wide_embedder
+        else:
+            wide = Embedder(gallery.embedder.path, sha256=gallery.embedder.sha256)
         if gallery.count:
             gallery.search(gallery.vector(int(gallery.ids[0])), k=1)
             contract = gallery.embedder.contract
             side = contract.preprocess.crop
-            gallery.embedder.embed_batch(np.zeros((1, side, side, 3), dtype=np.uint8))
+            for model in (gallery.embedder, wide):
+                model.embed_batch(np.zeros((1, side, side, 3), dtype=np.uint8))
         insights = Insights(gallery, cache=gallery.path / CACHE_FOLDER, audit=self._audit)
         insights.get("calibration")  # what every search wants
         if before is not None:  # nobody waits for this version yet
             insights.wait("calibration", timeout=_CALIBRATION_S)
-        return Snapshot(gallery, insights)
+        return Snapshot(gallery, insights, wide)
