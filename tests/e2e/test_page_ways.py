@@ -1,0 +1,281 @@
+"""Keys, links, Back, failures, themes and phones, in a real browser."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.page_browser import VIEWS, OpenVisit, Visit, skip_without_browser
+from tests.page_gallery import PageGallery
+from tests.page_parts import CHOOSE, details, open_card, query_card
+from tests.serving_server import serve
+
+pytestmark = [pytest.mark.browser, pytest.mark.shared_data]
+skip_without_browser()
+from playwright.sync_api import expect  # noqa: E402
+
+
+def test_everything_can_be_done_with_the_keyboard(visit: Visit, page_gallery: PageGallery) -> None:
+    page = visit.open()
+    visit.ids()
+    page.keyboard.press("/")
+    box = page.get_by_role("searchbox", name="Filter")
+    expect(box).to_be_focused()
+    page.keyboard.type("shoes")
+    expect(page.get_by_role("heading", name=re.compile("images found"))).to_be_visible()
+    page.keyboard.press("Enter")
+    expect(box).to_have_value("shoes")
+    page.keyboard.press("Escape")
+    expect(box).to_have_value("")
+    expect(page.get_by_role("heading", name="All 243 images")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(box).not_to_be_focused()
+
+    ids = visit.ids()
+    page.keyboard.press("ArrowRight")
+    expect(open_card(visit, ids[0])).to_be_focused()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowDown")
+    focused = page.evaluate("Number(document.activeElement.closest('[data-id]').dataset.id)")
+    columns = ids.index(focused) - 1
+    assert columns > 1
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("ArrowLeft")
+    expect(open_card(visit, ids[0])).to_be_focused()
+    page.keyboard.press("x")
+    expect(page.get_by_role("toolbar", name="Selection")).to_contain_text("1 selected")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("toolbar", name="Selection")).to_be_hidden()
+
+    page.keyboard.press("Space")
+    expect(details(visit)).to_be_visible()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_url(re.compile(f"details={ids[1]}"))
+    page.keyboard.press("Escape")
+    expect(details(visit)).to_be_hidden()
+    expect(open_card(visit, ids[1])).to_be_focused()
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile(f"image={ids[1]}$"))
+    expect(query_card(visit)).to_be_visible()
+    visit.ids()
+
+    page.keyboard.press("?")
+    dialog = page.get_by_role("dialog", name="Keyboard")
+    expect(dialog).to_contain_text("Write in the text box")
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("heading", name="All 243 images")).to_be_visible()
+
+
+def test_a_link_shows_the_same_search_to_whoever_opens_it(
+    visit: Visit, open_visit: OpenVisit, page_gallery: PageGallery
+) -> None:
+    image, less = (page_gallery.ids[page_gallery.of(label)[0]] for label in ("hat", "shoes"))
+    page = visit.open(f"?image={image}")
+    other = visit.ids()[2]
+    query_card(visit).get_by_role("group", name=re.compile("^Part to search with")).focus()
+    for _ in range(8):
+        page.keyboard.press("Shift+ArrowLeft")
+    page.wait_for_url(re.compile("crop="))
+    visit.card(other).hover()
+    visit.card(other).get_by_role("button", name="More like this").click()
+    page.wait_for_url(re.compile("more="))
+    visit.ids()
+    page.get_by_role("region", name="Narrow down").get_by_role("checkbox", name=re.compile("^hat ")).check()
+    page.wait_for_url(re.compile("f=label"))
+    page.get_by_role("searchbox", name="Filter").fill("photos")
+    page.wait_for_url(re.compile("text=photos"))
+    page.get_by_role("region", name="Ranking").get_by_role("combobox").select_option("12")
+    page.wait_for_url(re.compile("k=12"))
+    found = visit.ids()
+    open_card(visit, found[1]).click()
+    page.wait_for_url(re.compile("details="))
+
+    friend = open_visit()
+    friend.page.goto(page.url)
+    expect(details(friend)).to_contain_text("File and metadata")
+    assert friend.ids()[:12] == found[:12]
+    assert friend.address == visit.address
+    expect(
+        query_card(friend).get_by_role("list", name="All pictures of the query").get_by_role("listitem")
+    ).to_have_count(2)
+    expect(query_card(friend).get_by_role("button", name=re.compile("a part of it"))).to_have_count(1)
+    expect(friend.page.get_by_role("searchbox", name="Filter")).to_have_value("photos")
+    expect(friend.page.get_by_role("list", name="Conditions")).to_contain_text("Label: hat")
+    expect(friend.page.get_by_role("combobox", name="Results at a time")).to_have_value("12")
+    assert less not in friend.ids()
+
+
+def test_back_and_forward_walk_through_searches(visit: Visit, page_gallery: PageGallery) -> None:
+    page = visit.open()
+    everything = visit.ids()
+    visit.cards.first.hover()
+    visit.cards.first.get_by_role("button", name="Search with this").click()
+    page.wait_for_url(re.compile("image="))
+    expect(query_card(visit)).to_be_visible()
+    first = visit.ids()
+    page.get_by_role("region", name="Narrow down").get_by_role("checkbox", name=re.compile("^pants ")).check()
+    expect(page.get_by_role("list", name="Conditions").get_by_role("listitem")).to_have_count(1)
+    page.wait_for_function("document.querySelectorAll('ol[aria-label=Results] > li').length < 40")
+    narrowed = visit.ids()
+    page.get_by_role("link", name="Quality", exact=True).click()
+    expect(page.get_by_role("region", name="Quality", exact=True)).to_be_visible()
+    page.go_back()
+    expect(page.get_by_role("region", name="Search", exact=True)).to_be_visible()
+    assert visit.ids() == narrowed
+    page.go_back()
+    expect(page.get_by_role("list", name="Conditions").get_by_role("listitem")).to_have_count(0)
+    assert visit.ids() == first
+    page.go_back()
+    expect(page.get_by_role("heading", name="All 243 images")).to_be_visible()
+    assert visit.ids() == everything
+    page.go_forward()
+    expect(query_card(visit)).to_be_visible()
+    assert visit.ids() == first
+    page.get_by_role("link", name="clothes").click()
+    expect(page.get_by_role("heading", name="Or start from one of these")).to_be_visible()
+
+
+def test_nothing_found_says_why(visit: Visit) -> None:
+    page = visit.open("?text=zebra&f=label+%3D+%27hat%27")
+    expect(page.get_by_text("No image fits the conditions, the words “zebra”.")).to_be_visible()
+    page.get_by_role("button", name="Clear the text box").click()
+    expect(page.get_by_role("heading", name="30 images found")).to_be_visible()
+
+
+def test_a_server_that_is_gone_is_said_in_words_and_forgets_the_photos(
+    open_visit: OpenVisit, page_gallery: PageGallery, tmp_path: Path
+) -> None:
+    photo = page_gallery.photos.parent / page_gallery.of("hat")[2]
+    with serve(page_gallery.path, log=tmp_path / "log") as server:
+        visit = open_visit(server=server)
+        page = visit.open()
+        page.get_by_label(CHOOSE).set_input_files(photo)
+        expect(visit.cards.first).to_contain_text("1.000")
+        assert server.stop() == 0
+        visit.forgive("ERR_CONNECTION_REFUSED|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE")
+        page.get_by_role("searchbox", name="Filter").fill("hat")
+        alert = page.get_by_role("alert").filter(has_text="The server gave no answer")
+        expect(alert).to_be_visible()
+    with serve(page_gallery.path, log=tmp_path / "log", port=server.port):
+        visit.forgive("status of 404")
+        alert.get_by_role("button", name="Retry").click()
+        lost = page.get_by_role("alert").filter(has_text="This photo is no longer kept")
+        expect(lost).to_be_visible()
+        lost.get_by_label("Choose the photo again").set_input_files(photo)
+        expect(visit.cards.first).to_contain_text("1.000")
+        assert visit.address["text"] == ["hat"]
+        found = visit.ask("facets?text=hat")["total"]
+        folder = page.get_by_role("region", name="Narrow down").get_by_role(
+            "checkbox", name=re.compile("^photos ")
+        )
+        expect(folder).to_have_accessible_name(f"photos {found}")
+        visit.leave()
+
+
+def test_a_photo_that_is_forgotten_is_asked_for_again(visit: Visit) -> None:
+    visit.forgive("status of 404")
+    page = visit.open("?photo=AAAAAAAAAAAAAAAAAAAAAA")
+    expect(page.get_by_role("alert").filter(has_text="This photo is no longer kept")).to_be_visible()
+    page.get_by_role("button", name="Start anew").click()
+    expect(page.get_by_role("heading", name="All 243 images")).to_be_visible()
+
+
+def test_an_image_that_is_not_there_is_said_in_words(visit: Visit) -> None:
+    visit.forgive("status of 404")
+    page = visit.open("?details=99999")
+    expect(details(visit).get_by_role("alert")).to_contain_text("99999")
+    details(visit).get_by_role("alert").get_by_role("button", name="Close").click()
+    expect(details(visit)).to_be_hidden()
+    page.goto(f"{visit.server.url}/?image=99999")
+    expect(page.get_by_role("alert").filter(has_text="99999")).to_be_visible()
+
+
+def test_the_theme_is_chosen_and_remembered(visit: Visit) -> None:
+    page = visit.open()
+    ground = "getComputedStyle(document.body).backgroundColor"
+    before = page.evaluate(ground)
+    other = page.get_by_role("button", name=re.compile("^(Dark|Light) theme$"))
+    name = other.get_attribute("aria-label")
+    other.click()
+    assert page.evaluate(ground) != before
+    expect(other).not_to_have_attribute("aria-label", str(name))
+    page.reload()
+    expect(page.get_by_role("button", name=str(name))).to_have_count(0)
+    expect(other).to_be_visible()
+    assert page.evaluate(ground) != before
+
+
+@pytest.mark.parametrize(
+    "dark", [pytest.param(False, id="light"), pytest.param(True, id="dark", marks=pytest.mark.slow)]
+)
+def test_everything_can_be_done_on_a_phone(open_visit: OpenVisit, page_gallery: PageGallery, dark: bool) -> None:
+    visit = open_visit(phone=True, dark=dark)
+    path = page_gallery.of("outwear")[3]
+    page = visit.open()
+    visit.ids()
+    assert visit.fits_its_width()
+    page.get_by_label(CHOOSE).set_input_files(page_gallery.photos.parent / path)
+    expect(visit.cards.first).to_have_attribute("data-id", str(page_gallery.ids[path]))
+    assert visit.fits_its_width()
+
+    corner = query_card(visit).locator("[data-corner=se]").bounding_box()
+    assert corner is not None
+    page.mouse.move(corner["x"] + corner["width"] / 2, corner["y"] + corner["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(corner["x"] - 40, corner["y"] - 60, steps=4)
+    page.mouse.up()
+    page.wait_for_url(re.compile("crop="))
+    page.get_by_role("button", name="Filters").tap()
+    facets = page.get_by_role("region", name="Narrow down")
+    facets.get_by_role("checkbox", name=re.compile("^outwear ")).check()
+    assert visit.fits_its_width()
+    page.get_by_role("button", name="Show results").tap()
+    expect(page.get_by_role("list", name="Conditions")).to_contain_text("Label: outwear")
+    page.wait_for_function("document.querySelectorAll('ol[aria-label=Results] > li').length === 30")
+
+    ids = visit.ids()
+    open_card(visit, ids[1]).tap()
+    panel = details(visit)
+    expect(panel).to_contain_text("File and metadata")
+    assert visit.fits_its_width()
+    panel.get_by_role("button", name="More like").tap()
+    page.wait_for_url(re.compile(f"more={ids[1]}"))
+    if panel.is_visible():
+        panel.get_by_role("button", name="Close").tap()
+    expect(panel).to_be_hidden()
+    chosen = visit.ids()[0]
+    visit.card(chosen).get_by_role("button", name="Select").tap()
+    bar = page.get_by_role("toolbar", name="Selection")
+    expect(bar).to_contain_text("1 selected")
+    assert visit.fits_its_width()
+    with page.expect_download() as saved:
+        bar.get_by_role("button", name="CSV").tap()
+    assert f"{chosen}," in saved.value.path().read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_a_phone_shows_every_view_without_sideways_scrolling(open_visit: OpenVisit, dark: bool) -> None:
+    visit = open_visit(phone=True, dark=dark)
+    for view in VIEWS:
+        visit.open_view(view)
+        assert visit.fits_its_width(), view
+
+
+def test_the_page_opens_for_the_holder_of_the_token_alone(
+    open_visit: OpenVisit, page_gallery: PageGallery, tmp_path: Path
+) -> None:
+    with serve(page_gallery.path, log=tmp_path / "log", token="a-token-of-this-test") as server:
+        visit = open_visit(server=server)
+        visit.page.goto(f"{server.url}/?token=a-token-of-this-test")
+        expect(visit.page.get_by_role("heading", name="All 243 images")).to_be_visible()
+        assert "token" not in visit.page.url
+        stranger = open_visit(server=server)
+        stranger.forgive("status of 401")
+        stranger.page.goto(server.url)
+        expect(stranger.page.get_by_text(re.compile("token"))).to_be_visible()
+        for opened in (visit, stranger):
+            opened.leave()
