@@ -16,6 +16,10 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from tests.retrieval_app.conftest import build_small_gallery
+
 ROOT = Path(__file__).parents[1]
 TOKEN = "a-secret-of-the-tests"
 _START_S, _END_S, _ANSWER_S = 60, 40, 60
@@ -194,3 +198,27 @@ def get_raw(port: int, target: bytes, *, token: str | None = None) -> tuple[int,
     answer = send_raw(port, b"\r\n".join([*lines, b"", b""]))
     found = re.match(rb"HTTP/1\.1 (\d{3})", answer)
     return (int(found[1]) if found else 0), answer
+
+
+@pytest.fixture(scope="module")
+def gallery(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
+    """A gallery of nineteen images."""
+    return build_small_gallery(tmp_path_factory.mktemp("attacked"), model=tiny_model)
+
+
+@pytest.fixture(scope="module")
+def server(gallery: Path) -> Iterator[Server]:
+    """A server that asks for a token and may be written; none of the attacks may end it or make it fail."""
+    with serve(gallery, "--writable", log=gallery.parent / "log", token=TOKEN) as server:
+        yield server
+        assert server.get("/v1/ready").status == 200
+        assert "Traceback" not in server.log.read_text()
+        assert TOKEN not in server.log.read_text()
+        assert TOKEN not in server.output
+
+
+def check_refused(answer: Any, *statuses: int) -> None:
+    """One of these statuses, and the JSON that all errors are."""
+    assert answer.status in statuses, answer
+    assert set(answer.json()) == {"error", "request_id"}
+    assert answer.headers["content-type"] == "application/json"

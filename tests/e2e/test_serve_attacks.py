@@ -8,7 +8,6 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -22,8 +21,7 @@ if "CI" not in os.environ:
     pytest.importorskip("gradio", reason="needs the extra `ui`")
 
 from tests.index.hostile import PHOTO, contents, encode, first_part, png_bomb, text_bomb_png
-from tests.retrieval_app.conftest import build_small_gallery
-from tests.serving_server import TOKEN, Server, send_raw, serve
+from tests.serving_server import TOKEN, Server, check_refused, send_raw, serve
 
 IMAGE_ROUTES = ("/v1/photos", "/v1/search/image", "/v1/embed", "/v1/images")
 
@@ -48,30 +46,6 @@ BAD_NUMBERS = [
     "{}",
     "[[1]]",
 ]
-
-
-@pytest.fixture(scope="module")
-def gallery(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
-    """A gallery of nineteen images."""
-    return build_small_gallery(tmp_path_factory.mktemp("attacked"), model=tiny_model)
-
-
-@pytest.fixture(scope="module")
-def server(gallery: Path) -> Iterator[Server]:
-    """A server that asks for a token and may be written; none of the attacks may end it or make it fail."""
-    with serve(gallery, "--writable", log=gallery.parent / "log", token=TOKEN) as server:
-        yield server
-        assert server.get("/v1/ready").status == 200
-        assert "Traceback" not in server.log.read_text()
-        assert TOKEN not in server.log.read_text()
-        assert TOKEN not in server.output
-
-
-def check_refused(answer: Any, *statuses: int) -> None:
-    """One of these statuses, and the JSON that all errors are."""
-    assert answer.status in statuses, answer
-    assert set(answer.json()) == {"error", "request_id"}
-    assert answer.headers["content-type"] == "application/json"
 
 
 @pytest.mark.parametrize("route", ID_ROUTES)

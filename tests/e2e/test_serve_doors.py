@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 if "CI" not in os.environ:
     pytest.importorskip("gradio", reason="needs the extra `ui`")
 
-from tests.retrieval_app.conftest import build_small_gallery
-from tests.serving_server import ROOT, TOKEN, Server, get_raw, send_raw, serve
+from tests.serving_server import ROOT, TOKEN, Server, check_refused, get_raw, send_raw
 
 OUTSIDE = [
     "/page/../shell.py", "/page/%2e%2e/shell.py", "/page/..%2fshell.py", "/page/..%5cshell.py", "/page/%2fetc%2fpasswd",
@@ -46,30 +43,6 @@ GRADIO = [
     "vibe-code/", "undo-vibe-edit/", "file-list", "assets/x", "static/x", "config", "manifest.json", "pwa_icon",
     "robots.txt", "register", "sw.js", "chat/", "validate", "main", "screen_studio/x", "history", "run_history",
 ]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def gallery(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
-    """A gallery of nineteen images."""
-    return build_small_gallery(tmp_path_factory.mktemp("attacked"), model=tiny_model)
-
-
-@pytest.fixture(scope="module")
-def server(gallery: Path) -> Iterator[Server]:
-    """A server that asks for a token and may be written; none of the attacks may end it or make it fail."""
-    with serve(gallery, "--writable", log=gallery.parent / "log", token=TOKEN) as server:
-        yield server
-        assert server.get("/v1/ready").status == 200
-        assert "Traceback" not in server.log.read_text()
-        assert TOKEN not in server.log.read_text()
-        assert TOKEN not in server.output
-
-
-def check_refused(answer: Any, *statuses: int) -> None:
-    """One of these statuses, and the JSON that all errors are."""
-    assert answer.status in statuses, answer
-    assert set(answer.json()) == {"error", "request_id"}
-    assert answer.headers["content-type"] == "application/json"
 
 
 @pytest.mark.parametrize("target", OUTSIDE)
