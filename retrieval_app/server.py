@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from index.errors import InputError, MissingDependencyError
+from index.images import printable_path
 from retrieval_app.api.tokens import check_token
 from retrieval_app.serving.config import ServingConfig
 
@@ -61,6 +62,10 @@ def serve_gallery(options: ServeOptions, *, on_ready: Callable[[str], None] | No
         InputError: the address cannot be used, or the port is taken.
         MissingDependencyError: the packages of the extra `ui` are not installed.
     """
+    if options.audit is not None and not (options.audit / "audit.csv").is_file():
+        raise InputError(
+            f"--audit {printable_path(str(options.audit))}: expected the folder that `retrieval audit` wrote"
+        )
     with listen(options.host, options.port) as listener:
         try:
             from retrieval_app.assembly import assemble

@@ -11,18 +11,12 @@ import gradio as gr
 
 from index.images import printable_path
 
-FAVICON = (
-    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 24 24">'
-    '<rect width="24" height="24" rx="6" fill="#4f46e5"/>'
-    '<g fill="none" stroke="#fff" stroke-width="2.2" stroke-linecap="round"><circle cx="10.5" cy="10.5" r="5"/>'
-    '<path d="m14.5 14.5 4 4"/></g></svg>'
-)
 VIEWS = {"search": "Search", "map": "Map", "quality": "Quality", "labels": "Labels", "duplicates": "Duplicates"}
 STYLES = ("base.css", "frame.css", "search.css", "details.css", "map.css", "quality.css", "review.css")
 HEAD = "".join(
     (
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        '<link rel="icon" href="favicon.ico" type="image/svg+xml">',
+        '<link rel="icon" href="page/icon.svg" type="image/svg+xml">',
         *(f'<link rel="stylesheet" href="page/{name}">' for name in STYLES),
     )
 )

@@ -25,6 +25,12 @@ def read_files() -> dict[str, tuple[bytes, str, str]]:
     return found
 
 
+@router.get("/favicon.ico")
+async def send_icon(request: Request) -> Response:
+    """The page's icon, where browsers look for it unasked."""
+    return await send_file("icon.svg", request)
+
+
 @router.get("/page/{name}")
 async def send_file(name: str, request: Request) -> Response:
     """One file; a browser keeps it, and asks whether it is still the same."""

@@ -52,6 +52,13 @@ def test_writing_needs_a_token() -> None:
         ServeOptions(Path("gallery"), writable=True)
 
 
+def test_a_folder_that_is_no_audit_is_refused_before_anything_is_opened(
+    small_gallery: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match="expected the folder that `retrieval audit` wrote"):
+        serve_gallery(ServeOptions(small_gallery, port=0, audit=tmp_path))
+
+
 def test_a_folder_that_is_no_gallery_is_refused(tmp_path: Path) -> None:
     with pytest.raises(GalleryError, match="no gallery"):
         serve_gallery(ServeOptions(tmp_path, port=0))
