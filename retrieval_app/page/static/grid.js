@@ -193,10 +193,10 @@ function drawCard(item, {eager, text}) {
       dataset: {act: 'select'},
     }),
     item.copies?.length > 0 &&
-      button(`+${item.copies.length}`, {
+      button(`+${item.copies_count.toLocaleString('en')}`, {
         class: 'small card-copies',
         'aria-expanded': 'false',
-        'aria-label': `Show ${item.copies.length} near-duplicates`,
+        'aria-label': `Show ${item.copies_count} near-duplicates`,
         title: 'Near-duplicates folded into this one',
         dataset: {act: 'copies'},
       }),

@@ -46,6 +46,7 @@ export function openResults(state, weights) {
     results.items.push(...items);
     Object.assign(results, {total: page.total ?? null, tookMs: page.tookMs ?? results.tookMs, place: page.place});
     results.done = page.place === null;
+    results.grouped = page.grouped ?? null; // false where near-duplicates are still being looked for
     return items;
   };
   return results;
@@ -66,7 +67,7 @@ async function readRanking(state, {place, tookMs}, {signal, weights}) {
     },
     {signal},
   );
-  return {items: answer.hits, place: answer.next_offset, tookMs: tookMs ?? answer.took_ms};
+  return {items: answer.hits, place: answer.next_offset, tookMs: tookMs ?? answer.took_ms, grouped: answer.grouped};
 }
 
 async function readBrowsed(state, {place}, {signal}) {

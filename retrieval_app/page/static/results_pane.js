@@ -26,6 +26,7 @@ export class ResultsPane {
   #results = null;
   #key = null;
   #running = null;
+  #closeNotice = null;
   #remembered = new Map(); // results by key, so that Back shows them at once, where they were left
   #status = make('h2', {class: 'found'}, NO_TEXT);
   #legend = bandLegend();
@@ -79,10 +80,17 @@ export class ResultsPane {
       if (this.#place.getBoundingClientRect().top < 0) scrollTo(0, 0);
       this.#filled();
       announce(this.#status.textContent);
+      if (results.grouped === false) this.#tellUnfolded();
     } catch (error) {
       if (isAborted(error) || results !== this.#results) return;
       await this.#fail(error, state);
     }
+  }
+
+  #tellUnfolded() {
+    const action = {text: 'Search again', run: () => this.show(readState(), {again: true})};
+    this.#closeNotice?.(); // of the search before
+    this.#closeNotice = toast('Near-duplicates are still being looked for; nothing is folded yet.', {action});
   }
 
   async #loadMore({focus = false} = {}) {
