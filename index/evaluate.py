@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from index.ahead import usable_cores
 from index.clustering import nmi
 from index.embedder import Embedder, Vectors
 from index.errors import InputError
 from index.exact import Ids
+from index.filters import Filter
 from index.gallery import Gallery
 from index.images import printable_path
 from index.items import Place
@@ -91,6 +93,7 @@ def evaluate_gallery(
     gallery: Gallery,
     *,
     query: Path | None = None,
+    where: Filter | None = None,
     ks: Sequence[int],
     with_nmi: bool = False,
     progress: Progress | None = None,
@@ -102,17 +105,28 @@ def evaluate_gallery(
         gallery: what is searched.
         query: a folder or label file of images that ask, of which nothing is removed from any ranking. Without it
             every labelled member asks, and is removed from its own ranking.
+        where: of the members that ask, only those that it keeps do.
         ks: the K of Recall@K; 1 is added where it is missing.
         with_nmi: cluster the labelled images that ask as well.
         progress: called with (done, total) files that are embedded.
         scoring: called with (done, total) queries.
 
     Raises:
-        InputError: `query` has no usable image, or no query has a relevant item.
+        InputError: `query` has no usable image, no query has a relevant item, or the filter keeps no labelled image or
+            names metadata that no image has.
     """
     members = _Members(*gallery.labelled_vectors())
     queries = None if query is None else embed_labelled(query, embedder=gallery.embedder, progress=progress)
-    return _evaluate(members, queries=queries, ks=ks, with_nmi=with_nmi, scoring=scoring)
+    kept = None if where is None else _keep_labelled(members, where, gallery=gallery)
+    return _evaluate(members, queries=queries, kept=kept, ks=ks, with_nmi=with_nmi, scoring=scoring)
+
+
+def _keep_labelled(members: _Members, where: Filter, *, gallery: Gallery) -> npt.NDArray[np.bool_]:
+    with gallery.catalog() as catalog:
+        kept: npt.NDArray[np.bool_] = np.isin(members.ids, catalog.matching_ids(where))
+    if not (kept & (members.labels != UNLABELLED)).any():
+        raise InputError("the filter keeps no image that has a label, so there is nothing to evaluate")
+    return kept
 
 
 def evaluate_model(
@@ -144,22 +158,25 @@ def _evaluate(
     members: _Members,
     *,
     queries: LabelledImages | None,
+    kept: npt.NDArray[np.bool_] | None = None,
     ks: Sequence[int],
     with_nmi: bool,
     skipped: int = 0,
     scoring: Progress | None,
 ) -> Evaluation:
-    """Score the queries (None: the members) among the members; `skipped` files were no members."""
-    asking, labels = members.vectors, members.labels
+    """Score the queries (None: the members, or those `kept`) among the members; `skipped` files were no members."""
+    asking, labels, own = members.vectors, members.labels, None if queries is not None else members.ids
     if queries is not None:
         asking, labels = queries.vectors, _number(queries.labels, members.names)
+    elif kept is not None:
+        asking, labels, own = asking[kept], labels[kept], members.ids[kept]
     scores = score_retrieval(
         asking,
         labels,
         gallery=members.vectors,
         gallery_labels=members.labels,
         gallery_ids=members.ids,
-        query_ids=members.ids if queries is None else None,
+        query_ids=own,
         ks=sorted({1, *ks}),
         progress=scoring,
     )

@@ -10,13 +10,13 @@ from typing import Any
 from index.build import BuildReport, add_to_gallery, remove_from_gallery, update_gallery
 from index.build_config import BuildConfig
 from index.catalog import CatalogRow
+from index.evaluate import evaluate_gallery
 from index.filters import Filter
 from index.gallery import Gallery
 from index.images import REASONS
 from index.progress import Progress
 from index.selection import Selection
 from retrieval_app.review.added_images import AddedImage, name_sources, read_added_rows
-from retrieval_app.review.evaluation import evaluate_members
 
 ADD, REMOVE, UPDATE, EVALUATE = KINDS = ("add", "remove", "update", "evaluate")
 TOGETHER = (ADD, REMOVE, UPDATE)
@@ -103,9 +103,9 @@ class Changes:
             Outcome(
                 "evaluated",
                 {
-                    **evaluate_members(
-                        gallery, ks=work.ks, where=work.where, progress=_count_aloud("scoring", tell)
-                    ),
+                    **evaluate_gallery(
+                        gallery, ks=work.ks, where=work.where, scoring=_count_aloud("scoring", tell)
+                    ).to_json(),
                     "version": gallery.version,
                 },
             )

@@ -246,14 +246,14 @@ def test_stopping_waits_for_the_running_job_and_a_start_goes_on_with_the_others(
 def test_stopping_ends_a_job_that_would_take_long(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     begun = threading.Event()
 
-    def evaluate_without_end(*_: object, progress: Callable[[int, int], None], **__: object) -> dict[str, object]:
+    def evaluate_without_end(*_: object, scoring: Callable[[int, int], None], **__: object) -> dict[str, object]:
         for done in itertools.count():
             begun.set()
-            progress(done, 0)
+            scoring(done, 0)
             time.sleep(0.001)
         return {}
 
-    monkeypatch.setattr("retrieval_app.review.changes.evaluate_members", evaluate_without_end)
+    monkeypatch.setattr("retrieval_app.review.changes.evaluate_gallery", evaluate_without_end)
     monkeypatch.setattr("retrieval_app.review.jobs._GRACE_S", 0.05)
     job = shop.jobs.evaluate(ks=[1])
     assert begun.wait(WAIT_SECONDS)
