@@ -129,14 +129,13 @@ def match_any(column: Column, constants: Sequence[Constant]) -> Sql:
 def match_like(column: Column, pattern: str) -> Sql:
     """Whether a pattern with `%` and `_` matches the column's text, in whatever case."""
     x = compose("CAST({} AS TEXT)", column.sql) if column.kind == "bytes" else column.sql
-    glob = "".join(map(_globbed, pattern))
+    wild = {"%": "*", "_": "?"}
+    glob = "".join(wild.get(character) or glob_any_case(character) for character in pattern)
     return compose("{} GLOB CAST({} AS TEXT)", x, bind(_stored(Constant("text", glob), column)))
 
 
-def _globbed(character: str) -> str:
-    """A character of a LIKE pattern for GLOB, which knows sets and so the two cases of all letters."""
-    if character in "%_":
-        return "*" if character == "%" else "?"
+def glob_any_case(character: str) -> str:
+    """A pattern for GLOB, which knows sets and so the two cases of all letters: LIKE would know those of ASCII only."""
     cases = {character, character.lower(), character.upper()}
     variants = sorted(case for case in cases if len(case) == 1)
     return f"[{''.join(variants)}]" if len(variants) > 1 or character in "*?[" else character

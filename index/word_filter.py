@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Sequence
 
 from index.errors import InputError
-from index.filter_sql import Sql, bind, compose, join
+from index.filter_sql import Sql, bind, compose, glob_any_case, join
 from index.filters import Filter
 from index.images import valid_text
 
@@ -62,7 +62,7 @@ def _find_word(word: str) -> Sql:
 
 
 def _find_form(word: str) -> list[Sql]:
-    glob = f"*{''.join(map(_any_case, word))}*"
+    glob = f"*{''.join(map(glob_any_case, word))}*"
     as_bytes, as_text = bind(os.fsencode(glob)), bind(valid_text(glob))
     return [
         compose("CAST(images.path AS TEXT) GLOB CAST({} AS TEXT)", as_bytes),
@@ -70,9 +70,3 @@ def _find_form(word: str) -> list[Sql]:
         compose(_IN_SOURCE, as_bytes),
         compose(_IN_METADATA, as_text),
     ]
-
-
-def _any_case(character: str) -> str:
-    """The character in a GLOB pattern; SQLite's LIKE would know the two cases of ASCII only."""
-    variants = sorted({case for case in (character, character.lower(), character.upper()) if len(case) == 1})
-    return f"[{''.join(variants)}]" if len(variants) > 1 or character in "*?[" else character
