@@ -214,12 +214,12 @@ def publish_version(gallery: Path, finished: Path, *, name: str) -> Path:
     """
     for folder, _, files in os.walk(finished):
         for file in files:
-            _sync(Path(folder, file))
-        _sync(Path(folder))
+            sync_path(Path(folder, file))
+        sync_path(Path(folder))
     target = versions_folder(gallery) / name
     target.parent.mkdir(exist_ok=True)
     finished.rename(target)
-    _sync(target.parent)
+    sync_path(target.parent)
     set_current(gallery, target)
     return target
 
@@ -335,7 +335,7 @@ def remove_durably(path: Path) -> None:
     """Remove a file if it is there, so that it stays removed whatever happens to the machine."""
     if path.exists():
         path.unlink()
-        _sync(path.parent)
+        sync_path(path.parent)
 
 
 @contextmanager
@@ -347,14 +347,15 @@ def replacing(path: Path) -> Iterator[Path]:
     temporary = path.with_name(path.name + ".tmp")
     try:
         yield temporary
-        _sync(temporary)
+        sync_path(temporary)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
-    _sync(path.parent)
+    sync_path(path.parent)
 
 
-def _sync(path: Path) -> None:
+def sync_path(path: Path) -> None:
+    """Let what was written to a file, or the names in a folder, reach the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -24,7 +24,7 @@ from index.catalog import Catalog, CatalogRow, read_catalog
 from index.errors import InputError
 from index.images import FORMATS, decode_image, printable_path, walk_folder
 from index.sources import Source
-from index.versions import CATALOG_NAME, hold_current, write_durably
+from index.versions import CATALOG_NAME, hold_current, sync_path, write_durably
 from retrieval_app.review.decisions import check_label
 
 ADDED = "added"
@@ -103,15 +103,7 @@ def _write_image(incoming: Path, data: bytes, *, target: Path) -> None:
     write_durably(whole, data)
     whole.replace(target)
     for folder in (target.parent, target.parent.parent):
-        _sync_folder(folder)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        sync_path(folder)
 
 
 def name_sources(gallery: Path, images: Iterable[AddedImage]) -> list[Path]:
