@@ -14,12 +14,12 @@ from index.catalog import CatalogRow
 from index.errors import ImageError, InputError, UnknownImageError
 from index.filters import Filter
 from index.gallery import Gallery
-from index.images import valid_text
 from retrieval_app.api.answers import send_json
 from retrieval_app.api.conditions import read_condition
 from retrieval_app.api.errors import ApiError, describe_errors, explain
 from retrieval_app.api.image_details import describe_details
 from retrieval_app.api.image_schemas import ImageDetails, ImageList, ImageVector, LabelShares
+from retrieval_app.api.row_fields import describe_row
 from retrieval_app.api.schemas import (
     ImageId,
     ImagePage,
@@ -159,19 +159,7 @@ def _read_random(gallery: Gallery, parameters: RandomImages) -> list[dict[str, A
 def _describe_images(
     gallery: Gallery, rows: Iterable[CatalogRow], *, include: Sequence[str]
 ) -> list[dict[str, Any]]:
-    images = []
-    for row in rows:
-        entry: dict[str, Any] = {"id": row.id}
-        if "label" in include:
-            entry["label"] = row.label
-        if "path" in include:
-            entry["path"] = valid_text(row.path)
-        if "source" in include:
-            entry["source"] = gallery.roots[row.source]
-        if "metadata" in include:
-            entry["metadata"] = row.metadata
-        images.append(entry)
-    return images
+    return [{"id": row.id, **describe_row(gallery, row, include=include)} for row in rows]
 
 
 def _refuse_picture(error: InputError | ImageError) -> ApiError:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 from functools import partial
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 
-from index.images import valid_text
+from retrieval_app.api.row_fields import describe_row, needs_row
 from retrieval_app.serving.engine import Engine
 from retrieval_app.serving.live_gallery import Snapshot
 from retrieval_app.serving.query import RankedHit, Ranking, SearchQuery
 
-FROM_CATALOGUE = frozenset(("label", "path", "source", "metadata"))
 DESCRIBED_AT_ONCE = 200  # hits, which take a millisecond
 
 
@@ -33,42 +32,21 @@ def _describe_ranking(
     snapshot: Snapshot, query: SearchQuery, ranking: Ranking, *, include: list[Any]
 ) -> dict[str, Any]:
     hits = [_describe_hit(hit) for hit in ranking.hits]
-    for name, values in _list_fields(snapshot, query, ranking, include).items():
-        for hit, value in zip(hits, values, strict=True):
-            hit[name] = value
+    if needs_row(include):
+        for hit in hits:
+            hit.update(describe_row(snapshot.gallery, ranking.rows[hit["id"]], include=include))
+    if "band" in include:
+        # Learnt from single images that ask: a sum or difference of several has other scores.
+        calibration = snapshot.insights.calibration.value if query.is_single else None
+        bands = [] if calibration is None else calibration.bands(np.array([hit.score for hit in ranking.hits]))
+        for hit, band in zip_longest(hits, bands):
+            hit["band"] = None if band is None else band.to_json()
     return {
         "version": snapshot.version,
         "hits": hits,
         "next_offset": ranking.next_offset,
         "grouped": ranking.grouped,
     }
-
-
-def _list_fields(
-    snapshot: Snapshot, query: SearchQuery, ranking: Ranking, include: list[Any]
-) -> dict[str, Iterable[Any]]:
-    """What is wanted of each hit besides its id, by name."""
-    fields: dict[str, Iterable[Any]] = {}
-    if FROM_CATALOGUE.intersection(include):
-        rows = [ranking.rows[hit.id] for hit in ranking.hits]
-        roots = snapshot.gallery.roots
-        listed: dict[str, Iterable[Any]] = {
-            "label": (row.label for row in rows),
-            "path": (valid_text(row.path) for row in rows),
-            "source": (roots[row.source] for row in rows),
-            "metadata": (row.metadata for row in rows),
-        }
-        fields = {name: listed[name] for name in listed if name in include}
-    if "band" in include:
-        # Learnt from single images that ask: a sum or difference of several has other scores.
-        calibration = snapshot.insights.calibration.value if query.is_single else None
-        scores = np.array([hit.score for hit in ranking.hits])
-        fields["band"] = (
-            [None] * len(ranking.hits)
-            if calibration is None
-            else [band.to_json() for band in calibration.bands(scores)]
-        )
-    return fields
 
 
 def _describe_hit(hit: RankedHit) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from index.images import printable_path
 from retrieval_app.api.answers import IMAGE_BODY, send_json
 from retrieval_app.api.conditions import read_condition
 from retrieval_app.api.errors import BODY_ERRORS, ApiError, describe_errors
+from retrieval_app.api.row_fields import needs_row
 from retrieval_app.api.schemas import (
     BatchRequest,
     BatchResponse,
@@ -28,7 +29,7 @@ from retrieval_app.api.schemas import (
     VectorQuery,
     read_includes,
 )
-from retrieval_app.api.search_answers import DESCRIBED_AT_ONCE, FROM_CATALOGUE, describe_search
+from retrieval_app.api.search_answers import DESCRIBED_AT_ONCE, describe_search
 from retrieval_app.serving.engine import Engine
 from retrieval_app.serving.live_gallery import Snapshot
 from retrieval_app.serving.photos import Crop
@@ -92,7 +93,7 @@ async def search_by_image(request: Request, parameters: Annotated[ImageSearch, Q
         min_score=parameters.min_score,
         where=where,
         group_copies=parameters.group_copies,
-        describe=bool(FROM_CATALOGUE.intersection(include)),
+        describe=needs_row(include),
     )
     return send_json(await describe_search(engine, snapshot, query, include=include))
 
@@ -156,7 +157,7 @@ async def _search(engine: Engine, snapshot: Snapshot, body: SearchRequest) -> di
         where=read_condition(body.where, body.text),
         exclude_ids=frozenset(body.exclude_ids),
         group_copies=body.group_copies,
-        describe=bool(FROM_CATALOGUE.intersection(body.include)),
+        describe=needs_row(body.include),
     )
     return await describe_search(engine, snapshot, query, include=body.include)
 
