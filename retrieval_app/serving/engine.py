@@ -38,7 +38,14 @@ from retrieval_app.serving.photos import (
     read_pixels,
     refuse_vector,
 )
-from retrieval_app.serving.pictures import LARGE_PIXELS, PICTURE_SIDE, Pictures, choose_side, read_original
+from retrieval_app.serving.pictures import (
+    LARGE_PIXELS,
+    PICTURE_SIDE,
+    Pictures,
+    choose_side,
+    is_large,
+    read_original,
+)
 from retrieval_app.serving.query import QueryPart, Ranking, SearchQuery, normalise
 from retrieval_app.serving.searching import SearchTask, answer_searches, check_query
 
@@ -171,7 +178,7 @@ class Engine:
         try:
             return await self.run(read, max_pixels=min(max_pixels, LARGE_PIXELS))
         except ImageError as error:
-            if error.reason != "too-many-pixels" or max_pixels <= LARGE_PIXELS:
+            if not is_large(error, max_pixels=max_pixels):
                 raise
         return await self._run_in(self._large, partial(read, max_pixels=max_pixels))
 
@@ -313,7 +320,7 @@ class Engine:
                 snapshot, partial(read, max_pixels=min(max_pixels, LARGE_PIXELS)), name=name
             )
         except ImageError as error:
-            if error.reason != "too-many-pixels" or max_pixels <= LARGE_PIXELS:
+            if not is_large(error, max_pixels=max_pixels):
                 raise
         pixels = await self._run_in(self._large, partial(read, max_pixels=max_pixels))
         return await self._embed_read(snapshot, lambda: pixels, name=name)

@@ -72,6 +72,11 @@ def encode_picture(
     return file.getvalue()
 
 
+def is_large(error: ImageError, *, max_pixels: int) -> bool:
+    """Whether what was refused with `LARGE_PIXELS` may be decoded with the pixels that are allowed."""
+    return error.reason == "too-many-pixels" and max_pixels > LARGE_PIXELS
+
+
 def decode_in_turn(data: bytes, *, name: str, target_side: int, max_pixels: int = MAX_PIXELS) -> Image.Image:
     """As `index.images.decode_image`; of images that take much memory one at a time."""
     decode = partial(decode_image, data, name=name, target_side=target_side)
@@ -79,7 +84,7 @@ def decode_in_turn(data: bytes, *, name: str, target_side: int, max_pixels: int 
         try:
             return decode(max_pixels=LARGE_PIXELS)
         except ImageError as error:
-            if error.reason != "too-many-pixels":
+            if not is_large(error, max_pixels=max_pixels):
                 raise
         with _one_large:
             image = decode(max_pixels=max_pixels)
