@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from concurrent.futures import Future
 
 import pytest
 
@@ -27,12 +28,18 @@ def _lane(gate: _Gate, *, most: int = 8, capacity: int = 100) -> Lane[int, int]:
     return Lane("numbers", gate.answer, lambda task: task % 2, most=most, capacity=capacity)
 
 
+def _occupy(gate: _Gate, lane: Lane[int, int]) -> tuple[Workers, Future[int]]:
+    """One worker that is held by its first task, and the answer to come."""
+    workers = Workers([lane], threads=1)
+    running = workers.submit(lane, 0, timeout_s=20)
+    assert gate.entered.wait(20)
+    return workers, running
+
+
 def test_what_waits_while_a_worker_is_busy_is_answered_together_by_key() -> None:
     gate = _Gate()
     lane = _lane(gate)
-    workers = Workers([lane], threads=1)
-    first = workers.submit(lane, 0, timeout_s=20)
-    assert gate.entered.wait(20)
+    workers, first = _occupy(gate, lane)
     others = [workers.submit(lane, task, timeout_s=20) for task in (1, 2, 3, 4, 5)]
     gate.open.set()
     assert [future.result(20) for future in (first, *others)] == [0, 10, 20, 30, 40, 50]
@@ -56,9 +63,7 @@ def test_a_batch_has_at_most_its_size() -> None:
 def test_a_full_lane_refuses_and_says_when_to_come_again() -> None:
     gate = _Gate()
     lane = _lane(gate, capacity=2)
-    workers = Workers([lane], threads=1)
-    running = workers.submit(lane, 0, timeout_s=20)
-    assert gate.entered.wait(20)
+    workers, running = _occupy(gate, lane)
     waiting = [workers.submit(lane, task, timeout_s=20) for task in (1, 2)]
     with pytest.raises(BusyError, match="busy") as caught:
         workers.submit(lane, 3, timeout_s=20)
@@ -72,9 +77,7 @@ def test_a_full_lane_refuses_and_says_when_to_come_again() -> None:
 def test_a_task_that_waited_too_long_is_not_begun() -> None:
     gate = _Gate()
     lane = _lane(gate)
-    workers = Workers([lane], threads=1)
-    running = workers.submit(lane, 0, timeout_s=20)
-    assert gate.entered.wait(20)
+    workers, running = _occupy(gate, lane)
     late = workers.submit(lane, 2, timeout_s=-1)
     gate.open.set()
     assert running.result(20) == 0
@@ -113,9 +116,7 @@ def test_a_failing_lane_fails_its_batch_and_not_the_worker() -> None:
 def test_closing_answers_what_runs_and_refuses_what_waits() -> None:
     gate = _Gate()
     lane = _lane(gate)
-    workers = Workers([lane], threads=1)
-    running = workers.submit(lane, 0, timeout_s=20)
-    assert gate.entered.wait(20)
+    workers, running = _occupy(gate, lane)
     waiting = workers.submit(lane, 2, timeout_s=20)
     closing = threading.Thread(target=workers.close)
     closing.start()
@@ -154,9 +155,7 @@ def test_the_first_lane_goes_first() -> None:
 def test_closing_resolves_what_waits_even_where_somebody_gave_up() -> None:
     gate = _Gate()
     lane = _lane(gate)
-    workers = Workers([lane], threads=1)
-    running = workers.submit(lane, 0, timeout_s=20)
-    assert gate.entered.wait(20)
+    workers, running = _occupy(gate, lane)
     given_up, waiting = (workers.submit(lane, task, timeout_s=20) for task in (2, 4))
     assert given_up.cancel()
     gate.open.set()
