@@ -34,12 +34,13 @@ from index.build_config import BuildConfig
 from index.catalog import STATUSES, Catalog, read_catalog
 from index.catalog_writer import CatalogWriter, Checkpoint, write_catalog
 from index.index_config import INDEX_SETTING, IndexConfig
+from index.manifest import CATALOG_NAME
 from index.model_file import ModelContract
 from index.preprocess import PreprocessConfig
 from index.publishing import Publication, write_version
 from index.sources import Source
 from index.vectors import VectorRows, find_checkpoint, write_checkpoint
-from index.versions import CATALOG_NAME, publish_version
+from index.versions import publish_version
 
 PAGE_ROWS = 50
 FOUND_IDS = 100

@@ -20,11 +20,12 @@ from benchmarks.record import run_retrieval, shared_folder, write_atomically
 from index.catalog_writer import write_catalog
 from index.embedder import Embedder, Vectors
 from index.gallery import Gallery
+from index.manifest import CATALOG_NAME
 from index.model_file import ModelContract
 from index.publishing import Publication, write_version
 from index.sources import Source
 from index.vectors import VectorRows, find_checkpoint, write_checkpoint
-from index.versions import CATALOG_NAME, publish_version
+from index.versions import publish_version
 
 WIDTH = 64  # of the model made here
 QUERIES = 2000

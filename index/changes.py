@@ -16,13 +16,14 @@ from index.catalog_writer import CatalogWriter, write_catalog
 from index.embedder import Embedder
 from index.errors import GalleryError, InputError, RetrievalError
 from index.faiss_library import import_faiss
+from index.gallery_lock import lock_gallery
 from index.images import printable_path
 from index.index_choice import choose_index
 from index.index_config import INDEX_SETTING, IndexConfig
 from index.progress import BeginStep, Progress, no_progress, no_steps
 from index.publishing import Publication
 from index.settling import settle
-from index.versions import lock_gallery, remove_old_versions
+from index.versions import remove_old_versions
 from index.workspace import Workspace, find_model
 
 logger = logging.getLogger(__name__)

@@ -292,7 +292,8 @@ def _split_metadata(text: str) -> tuple[str, str]:
 def _list_selected(gallery: Path, selection: Any, forgotten: tuple[str, ...], *, as_json: bool) -> None:
     from index.catalog import read_catalog
     from index.images import printable_path, valid_text
-    from index.versions import CATALOG_NAME, find_version
+    from index.manifest import CATALOG_NAME
+    from index.versions import find_version
 
     if forgotten:
         raise click.UsageError("--dry-run lists images; leave --source out")

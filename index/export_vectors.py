@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from index.catalog import CatalogRow
+from index.durable import replacing
 from index.embedder import Vectors
 from index.errors import GalleryDamagedError, InputError
 from index.gallery import Gallery
@@ -20,7 +21,6 @@ from index.images import printable_path, valid_text
 from index.progress import Progress, no_progress
 from index.tables import import_pyarrow
 from index.vectors import VectorRows, gather_rows
-from index.versions import replacing
 
 CSV_COLUMNS = ("row", "id", "path", "source", "label", "metadata")
 _BLOCK_ROWS = 4096

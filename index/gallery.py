@@ -27,6 +27,7 @@ from index.filters import Filter
 from index.hits import GalleryImage, Hit
 from index.images import printable_path, valid_text
 from index.items import Place
+from index.manifest import CATALOG_NAME, DELETED_NAME, INDEX_NAME, MODEL_NAME, Manifest, Version, check_file
 from index.metrics import UNLABELLED, Labels
 from index.model_file import hash_file
 from index.recent import RecentlyUsed
@@ -34,16 +35,7 @@ from index.sources import Source
 from index.stored_rows import RowSet
 from index.vector_search import VectorSearch
 from index.vectors import VectorRows, gather_rows, read_ids, read_shards
-from index.versions import (
-    CATALOG_NAME,
-    DELETED_NAME,
-    INDEX_NAME,
-    MODEL_NAME,
-    Manifest,
-    Version,
-    check_file,
-    hold_current,
-)
+from index.versions import hold_current
 
 _REMEMBERED_FILTERS = 8
 

@@ -15,9 +15,7 @@ from index.catalog import Catalog, opened, read_catalog
 from index.duplicate_config import DuplicateConfig
 from index.errors import GalleryError, InputError
 from index.images import valid_text
-from index.model_file import METADATA_KEY, ModelContract
-from index.vectors import find_shards
-from index.versions import (
+from index.manifest import (
     CATALOG_NAME,
     DELETED_NAME,
     HELD_OUT_NAME,
@@ -27,8 +25,10 @@ from index.versions import (
     Manifest,
     Version,
     check_file,
-    find_version,
 )
+from index.model_file import METADATA_KEY, ModelContract
+from index.vectors import find_shards
+from index.versions import find_version
 
 _LARGEST_LABELS = 5
 # What lies beside the index is scanned by every search, and what is deleted passed over; below this that is not felt.

@@ -92,7 +92,8 @@ def list_items(
     """
     from index.catalog import read_catalog
     from index.images import printable_path, valid_text
-    from index.versions import CATALOG_NAME, find_version
+    from index.manifest import CATALOG_NAME
+    from index.versions import find_version
 
     version = find_version(gallery)
     wanted = None if label is None else valid_text(label)  # as the catalogue has it

@@ -10,17 +10,13 @@ from typing import Any
 import numpy as np
 
 from index.catalog_writer import CatalogWriter
+from index.durable import link_file
 from index.embedder import Vectors
 from index.errors import GalleryDamagedError
 from index.exact import Ids
 from index.images import printable_path
 from index.index_config import INDEX_SETTING, IndexConfig
-from index.model_file import ModelContract
-from index.progress import BeginStep, no_steps
-from index.vector_index import build_index, retune_index
-from index.vector_search import VectorSearch
-from index.vectors import VectorFile, find_shards, read_shards, write_array, write_shards
-from index.versions import (
+from index.manifest import (
     CATALOG_NAME,
     DELETED_NAME,
     HELD_OUT_NAME,
@@ -31,8 +27,12 @@ from index.versions import (
     Version,
     check_file,
     describe_file,
-    link_file,
 )
+from index.model_file import ModelContract
+from index.progress import BeginStep, no_steps
+from index.vector_index import build_index, retune_index
+from index.vector_search import VectorSearch
+from index.vectors import VectorFile, find_shards, read_shards, write_array, write_shards
 
 # How much of a version may lie beside its index file, in rows and as a share, before the next one is written anew.
 _LOOSE_ROWS = 1024

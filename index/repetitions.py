@@ -11,11 +11,11 @@ from index.duplicate_config import DuplicateConfig
 from index.embedder import Vectors
 from index.errors import GalleryDamagedError
 from index.exact import Ids
+from index.manifest import CATALOG_NAME
 from index.near_duplicates import PAIRS_AT_ONCE, Keepers, ReadVectors, measure_pairs
 from index.perceptual_hash import hamming_distances
 from index.progress import Progress
 from index.vectors import VectorRows, gather_rows
-from index.versions import CATALOG_NAME
 
 _STREAM_ROWS = 4096  # between two reports of progress
 

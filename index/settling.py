@@ -22,11 +22,11 @@ from index.catalog_writer import CatalogWriter
 from index.duplicate_config import DuplicateConfig
 from index.errors import ImageError
 from index.exact import Ids
+from index.manifest import CATALOG_NAME
 from index.near_duplicates import Keepers
 from index.pipeline import EmbeddedItem, embed_items
 from index.progress import BeginStep, Progress, no_progress, no_steps
 from index.vectors import find_shards, gather_files
-from index.versions import CATALOG_NAME
 from index.workspace import Workspace
 
 _HASHED_AHEAD = 64

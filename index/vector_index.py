@@ -17,11 +17,11 @@ from index.faiss_library import import_faiss
 from index.index_choice import IndexPlan, choose_index, find_reason_for_flat
 from index.index_config import IndexConfig
 from index.index_tuning import choose_again, describe_flat, tune_index
+from index.manifest import HELD_OUT_NAME, INDEX_NAME
 from index.progress import BeginStep, no_steps
 from index.stored_rows import StoredRows
 from index.vector_search import VectorSearch
 from index.vectors import VectorRows, write_array
-from index.versions import HELD_OUT_NAME, INDEX_NAME
 
 _SEED = 0
 _HELD_OUT = 1000

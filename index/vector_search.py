@@ -20,9 +20,9 @@ from index.ann_index import EFFORTS, AnnIndex, map_ann
 from index.embedder import Vectors
 from index.exact import NO_ID, Floats, Ids
 from index.faiss_library import import_faiss, split_queries
+from index.manifest import HELD_OUT_NAME, INDEX_NAME
 from index.stored_rows import Mask, RowSet, StoredRows, best_of, fill_up
 from index.vectors import VectorRows, read_ids
-from index.versions import HELD_OUT_NAME, INDEX_NAME
 
 MEASURED_K = 10  # neighbours that the parameters of an index are measured for
 _SPARE_CANDIDATES = 16

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from index.durable import replacing
 from index.embedder import Vectors
 from index.errors import GalleryDamagedError, GalleryError
 from index.exact import Ids
 from index.images import printable_path
 from index.model_file import hash_file
-from index.versions import replacing
 
 SHARD_ROWS = 1 << 22  # few files: a search reads rows of all of them
 _ROWS_AT_ONCE = 65_536

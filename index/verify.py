@@ -18,10 +18,11 @@ from index.exact import Ids
 from index.gallery import Gallery
 from index.images import valid_text
 from index.items import Place
+from index.manifest import MODEL_NAME, Manifest, Version, check_file
 from index.pipeline import EmbeddedItem, embed_items
 from index.progress import Progress, no_progress
 from index.vectors import gather_rows
-from index.versions import MODEL_NAME, Manifest, Version, check_file, find_version, hold_version
+from index.versions import find_version, hold_version
 
 MIN_COSINE = 0.9999  # of the stored vector and the one made again, maybe on another machine
 _SEARCHED = 200  # members that an index which is no scan is asked for

@@ -1,4 +1,4 @@
-"""The files of a gallery: immutable version folders, the CURRENT pointer, the lock, and durable writes.
+"""The versions of a gallery: immutable folders, and the CURRENT pointer to the one in use.
 
 GALLERY/CURRENT            name of the version in use and SHA-256 of its manifest; replaced in one step
 GALLERY/versions/000001/   manifest.json, model.onnx, catalog.sqlite, vectors/, ids/, deleted.npy,
@@ -13,161 +13,32 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import hashlib
-import json
 import logging
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
 
-from index.errors import GalleryDamagedError, GalleryError, InputError
+from index.durable import sync_path, write_durably
+from index.errors import GalleryDamagedError, GalleryError
 from index.images import printable_path
+from index.manifest import MANIFEST_NAME, Version
 from index.model_file import hash_file
-from index.preprocess import PreprocessConfig
 
 logger = logging.getLogger(__name__)
 
-FORMAT_VERSION = 3
-METRIC = "inner-product"
-MANIFEST_NAME = "manifest.json"
-MODEL_NAME = "model.onnx"
-CATALOG_NAME = "catalog.sqlite"
-INDEX_NAME = "index.faiss"
-DELETED_NAME = "deleted.npy"
-HELD_OUT_NAME = "held_out.npy"
 _HOLD_ATTEMPTS = 5
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
 _VERSION_NAME = re.compile(r"\d{6,12}")
 _CURRENT = re.compile(r"(\d{6,12}) ([0-9a-f]{64})\n")
-_KINDS = {
-    "model_sha256": str,
-    "preprocessing": dict,
-    "embedding_dim": int,
-    "counts": dict,
-    "next_id": int,
-    "index": dict,
-    "files": dict,
-}
 _OWN_NAMES = {"CURRENT", "CURRENT.tmp", "versions", "building", ".lock"} | {
     "added", "incoming", "insights", "review.sqlite", "review.sqlite-journal",  # a server's
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
-    """What `manifest.json` says of one version.
-
-    `counts` has `found`, `indexed`, `duplicate`, `skipped`, `skipped_by_reason`, and `deleted`, the stored vectors that
-    are no members any more; `index` what `index.vector_index.build_index` says of the index; `files` the size and
-    SHA-256 of every other file of the version, by relative path.
-    """
-
-    model_sha256: str
-    preprocessing: PreprocessConfig
-    embedding_dim: int
-    counts: dict[str, Any]
-    next_id: int
-    index: dict[str, Any]
-    files: dict[str, dict[str, Any]]
-    metric: str = METRIC
-    format_version: int = FORMAT_VERSION
-
-    def to_json(self) -> str:
-        """The text of the file."""
-        return json.dumps({**asdict(self), "preprocessing": self.preprocessing.to_json()}, indent=2) + "\n"
-
-    @classmethod
-    def read(cls, version: Version) -> Manifest:
-        """Read and check the manifest of a version.
-
-        Raises:
-            GalleryError: it is missing, damaged, or of another format version.
-        """
-        path = version.folder / MANIFEST_NAME
-        try:
-            content = path.read_bytes()
-            if hashlib.sha256(content).hexdigest() != version.manifest_sha256:
-                raise ValueError("its SHA-256 is not the one that CURRENT names")
-            return cls._parse(json.loads(content))
-        except OSError as error:
-            raise GalleryDamagedError(printable_path(str(path)), f"cannot be read: {error.strerror}") from error
-        except _OtherFormatError as error:
-            raise GalleryError(printable_path(str(path)), str(error)) from error
-        except (ValueError, InputError) as error:
-            raise GalleryDamagedError(printable_path(str(path)), f"damaged: {error}") from error
-
-    @classmethod
-    def _parse(cls, values: Any) -> Manifest:
-        if not isinstance(values, dict):
-            raise ValueError(f"expected a JSON object, got {type(values).__name__}")
-        found = values.get("format_version")
-        if found != FORMAT_VERSION:
-            raise _OtherFormatError(
-                f"format version {found!r}, this program reads {FORMAT_VERSION}; build the gallery again into another "
-                "folder, or use the program that made it"
-            )
-        known = {field.name for field in fields(cls)}
-        if set(values) != known:
-            raise ValueError(f"expected exactly the keys {sorted(known)}, got {sorted(values)}")
-        for name, kind in _KINDS.items():
-            if not isinstance(values[name], kind):
-                raise ValueError(f"{name} must be {kind.__name__}, got {values[name]!r}")
-        if values["metric"] != METRIC:
-            raise ValueError(f"metric must be {METRIC!r}, got {values['metric']!r}")
-        return cls(**{**values, "preprocessing": PreprocessConfig.from_json(values["preprocessing"])})
-
-
-class _OtherFormatError(Exception):
-    """A manifest of another version of this program."""
-
-
-def describe_file(path: Path) -> dict[str, Any]:
-    """What a manifest says of a file: its size and SHA-256."""
-    return {"bytes": path.stat().st_size, "sha256": hash_file(path)}
-
-
-def check_file(version: Path, name: str, manifest: Manifest, *, contents: bool) -> None:
-    """Compare a file of a version with the manifest: its size, and with `contents` its SHA-256.
-
-    Raises:
-        GalleryError: it is missing or differs.
-    """
-    path, expected = version / name, manifest.files.get(name)
-    shown = printable_path(str(path))
-    if expected is None:
-        raise GalleryDamagedError(shown, "the manifest does not list this file")
-    try:
-        size = path.stat().st_size
-        digest = hash_file(path) if contents and size == expected.get("bytes") else None
-    except OSError as error:
-        raise GalleryDamagedError(shown, f"cannot be read: {error.strerror}") from error
-    if size != expected.get("bytes"):
-        raise GalleryDamagedError(shown, f"damaged: {size} bytes, expected {expected.get('bytes')}")
-    if contents and digest != expected.get("sha256"):
-        raise GalleryDamagedError(shown, "damaged: its SHA-256 is not the one in the manifest")
-
-
 def versions_folder(gallery: Path) -> Path:
     """Where a gallery keeps its versions."""
     return gallery / "versions"
-
-
-@dataclass(frozen=True, slots=True)
-class Version:
-    """A version folder and the SHA-256 of its manifest, from which everything else in it can be checked."""
-
-    folder: Path
-    manifest_sha256: str
-
-    @property
-    def name(self) -> str:
-        """Its number, as text of a fixed width."""
-        return self.folder.name
 
 
 def read_current(gallery: Path) -> Version | None:
@@ -228,16 +99,6 @@ def set_current(gallery: Path, version: Path) -> None:
     """Point CURRENT at a complete version folder in one step."""
     text = f"{version.name} {hash_file(version / MANIFEST_NAME)}\n"
     write_durably(gallery / "CURRENT", text.encode("ascii"))
-
-
-def link_file(source: Path, target: Path) -> None:
-    """Let a finished file, which nobody changes, stand in another folder too; a copy where links are not possible."""
-    try:
-        os.link(source, target)
-    except OSError as error:
-        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV):
-            raise
-        shutil.copyfile(source, target)
 
 
 def hold_version(version: Path) -> int:
@@ -323,77 +184,3 @@ def _remove_unless_held(version: Path) -> None:
                 return
             manifest.unlink()  # first, and under the lock: nobody opens the rest of it
     shutil.rmtree(version)
-
-
-def write_durably(path: Path, content: bytes) -> None:
-    """Write a small file so that a crash leaves the old content or the new, never a part."""
-    with replacing(path) as temporary:
-        temporary.write_bytes(content)
-
-
-def remove_durably(path: Path) -> None:
-    """Remove a file if it is there, so that it stays removed whatever happens to the machine."""
-    if path.exists():
-        path.unlink()
-        sync_path(path.parent)
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A temporary path to write; at the end it is synced and takes the place of `path` in one step.
-
-    After an error nothing is left of it.
-    """
-    temporary = path.with_name(path.name + ".tmp")
-    try:
-        yield temporary
-        sync_path(temporary)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    sync_path(path.parent)
-
-
-def sync_path(path: Path) -> None:
-    """Let what was written to a file, or the names in a folder, reach the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
-def lock_gallery(gallery: Path) -> Iterator[None]:
-    """Hold the gallery's lock; the system releases it when the process ends, however it ends.
-
-    Raises:
-        InputError: the folder may not be written.
-        GalleryError: another process writes this gallery.
-    """
-    shown = printable_path(str(gallery))
-    try:
-        descriptor = os.open(gallery / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        raise InputError(f"{shown}: the gallery cannot be written: {error.strerror}") from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(descriptor)
-        problem = f"it cannot be locked: {error.strerror}; keep galleries on a file system that has locks"
-        if isinstance(error, BlockingIOError):
-            problem = "another process is writing this gallery; wait for it or stop it"
-        raise GalleryError(shown, problem) from error
-    try:
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def read_json(path: Path) -> Mapping[str, Any] | None:
-    """A JSON object from a file; None where the file is missing or no JSON object."""
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return values if isinstance(values, dict) else None

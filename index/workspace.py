@@ -5,36 +5,29 @@ from __future__ import annotations
 import errno
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from index.catalog_writer import CatalogWriter, Checkpoint, Outcome, write_catalog
+from index.durable import link_file, remove_durably, write_durably
 from index.embedder import Embedder
 from index.errors import GalleryDamagedError, GalleryError, GalleryMismatchError
 from index.images import printable_path
+from index.manifest import CATALOG_NAME, FORMAT_VERSION, MODEL_NAME, Manifest, Version, check_file
 from index.pipeline import EmbeddedItem
 from index.progress import BeginStep, no_steps
 from index.publishing import Publication, write_version
 from index.vectors import VectorFile, VectorRows, find_checkpoint, write_checkpoint
 from index.versions import (
-    CATALOG_NAME,
-    FORMAT_VERSION,
-    MODEL_NAME,
-    Manifest,
-    Version,
-    check_file,
     latest_version,
-    link_file,
     next_version,
     publish_version,
     read_current,
-    read_json,
-    remove_durably,
     set_current,
     versions_folder,
-    write_durably,
 )
 
 PLAN_NAME = "plan.json"
@@ -75,7 +68,7 @@ class Workspace:
             "base": None if self.base is None else self.base.name,
             "model_sha256": self.embedder.sha256,
         }
-        found = read_json(self.folder / PLAN_NAME)
+        found = _read_json(self.folder / PLAN_NAME)
         if found == plan:
             self._check_unfinished()
             return
@@ -212,6 +205,15 @@ def adopt_unpublished(gallery: Path) -> Version | None:
         set_current(gallery, versions_folder(gallery) / latest)
         return read_current(gallery)
     return current
+
+
+def _read_json(path: Path) -> Mapping[str, Any] | None:
+    """A JSON object from a file; None where the file is missing or no JSON object."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return values if isinstance(values, dict) else None
 
 
 def find_model(gallery: Path) -> Path:

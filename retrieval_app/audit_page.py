@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from index.ahead import map_ahead, usable_cores
+from index.durable import replacing
 from index.errors import ImageError, InputError
 from index.images import REASONS, printable_path, read_image, valid_text
 from index.progress import Progress
-from index.versions import replacing
 from retrieval_app.audit_look import BODY, CSS, ICON
 from retrieval_app.audit_script import SCRIPT
 from training.audit_report import (

@@ -17,10 +17,10 @@ from pathlib import Path
 from index.ahead import map_ahead, usable_cores
 from index.archive_members import read_place
 from index.duplicate_config import HASH_BITS
+from index.durable import replacing
 from index.errors import ImageError, InputError
 from index.images import REASONS, decode_image, printable_path, valid_text
 from index.progress import Progress
-from index.versions import replacing
 from retrieval_app.duplicates_look import CSS, HEADING_ICON, ICON
 from retrieval_app.duplicates_report import DuplicateGroup, DuplicateReport, GroupedImage
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from PIL import Image, ImageDraw, ImageFont
 
 from index.archive_members import read_place
+from index.durable import replacing
 from index.errors import InputError
 from index.gallery import Gallery
 from index.hits import GalleryImage
 from index.images import decode_image, printable_path
 from index.items import Place
-from index.versions import replacing
 
 TILE = 160
 GAP = 12

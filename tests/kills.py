@@ -46,12 +46,14 @@ from index.catalog import CatalogRow, read_catalog
 from index.errors import RetrievalError
 from index.faiss_library import import_faiss
 from index.gallery import Gallery
+from index.gallery_lock import lock_gallery
 from index.index_config import INDEX_SETTING
+from index.manifest import CATALOG_NAME
 from index.reindex import compact_gallery, tune_gallery
 from index.selection import Selection
 from index.sources import Source
 from index.verify import verify_gallery
-from index.versions import CATALOG_NAME, find_version, latest_version, lock_gallery, read_current
+from index.versions import find_version, latest_version, read_current
 from tests.conftest import draw_image
 from tests.models import write_tiny_model
 

@@ -11,8 +11,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from index.durable import replacing
 from index.images import valid_text
-from index.versions import replacing
 from training.audit_report import VERDICTS, AuditedImage, AuditReport, Neighbour, suspicion_order
 
 _RANKS = (1, 2, 3)

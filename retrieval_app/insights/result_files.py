@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 import numpy as np
 
-from index.versions import replacing
+from index.durable import replacing
 
 _FORMAT = 3  # of the file, and of what is computed: a change of either makes all files of before unreadable
 Result = TypeVar("Result")

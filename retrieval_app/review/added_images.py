@@ -21,10 +21,12 @@ from pathlib import Path
 from PIL import Image
 
 from index.catalog import Catalog, CatalogRow, read_catalog
+from index.durable import sync_path, write_durably
 from index.errors import InputError
 from index.images import FORMATS, decode_image, printable_path, walk_folder
+from index.manifest import CATALOG_NAME
 from index.sources import Source
-from index.versions import CATALOG_NAME, hold_current, sync_path, write_durably
+from index.versions import hold_current
 from retrieval_app.review.decisions import check_label
 
 ADDED = "added"

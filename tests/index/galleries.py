@@ -12,8 +12,9 @@ import pytest
 from index.build import BuildConfig, BuildReport, build_gallery
 from index.catalog import CatalogRow, read_catalog
 from index.gallery import Gallery
+from index.manifest import describe_file
 from index.verify import verify_gallery
-from index.versions import describe_file, find_version, set_current
+from index.versions import find_version, set_current
 from tests.conftest import draw_folder
 
 ROOT = Path(__file__).parents[2]

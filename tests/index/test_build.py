@@ -21,11 +21,12 @@ from index.build import BuildConfig, build_gallery, update_gallery
 from index.embedder import Embedder, Vectors
 from index.errors import GalleryError, GalleryMismatchError, InputError, ModelFileError
 from index.gallery import Gallery
+from index.gallery_lock import lock_gallery
 from index.items import Place
 from index.pipeline import BATCHES_AHEAD, embed_items
 from index.preprocess import Pixels
 from index.verify import verify_gallery
-from index.versions import find_version, lock_gallery
+from index.versions import find_version
 from tests.conftest import draw_folder, draw_image
 from tests.index.galleries import ROOT, SMALL, build, build_ann, mixed_folder, rows, vectors
 from tests.models import write_tiny_model

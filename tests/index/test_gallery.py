@@ -17,9 +17,10 @@ from index.build import build_gallery
 from index.errors import GalleryError, GalleryMismatchError, InputError
 from index.exact import search as exact_search
 from index.gallery import Gallery
+from index.manifest import describe_file
 from index.metrics import UNLABELLED
 from index.verify import verify_gallery
-from index.versions import describe_file, find_version, set_current
+from index.versions import find_version, set_current
 from tests.conftest import draw_folder, draw_image
 from tests.index.galleries import build_ann
 from tests.models import EMBEDDING_DIM, write_tiny_model

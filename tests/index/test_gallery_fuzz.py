@@ -126,7 +126,8 @@ FORGER = """
     import json, random, resource, sys
     from pathlib import Path
     from index.errors import RetrievalError
-    from index.versions import describe_file, set_current
+    from index.manifest import describe_file
+    from index.versions import set_current
     from tests.index.test_gallery_fuzz import MUTATORS, answer, locate
 
     resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))

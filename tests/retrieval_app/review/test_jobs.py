@@ -17,7 +17,7 @@ from index.errors import ImageError, InputError, UnknownImageError
 from index.evaluate import evaluate_gallery
 from index.filters import parse_filter
 from index.gallery import Gallery
-from index.versions import lock_gallery
+from index.gallery_lock import lock_gallery
 from retrieval_app.review.job_list import Job, JobList
 from retrieval_app.review.jobs import Jobs, UnknownJobError
 from retrieval_app.serving.errors import BusyError
