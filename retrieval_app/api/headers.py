@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 PAGE_POLICY = (  # Gradio's templates need eval; nothing may come from or go to another host
     "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline';"
     " img-src 'self' data: blob:; font-src 'self' data:; object-src 'none'; base-uri 'self'; form-action 'self';"
@@ -17,3 +19,19 @@ COMMON_HEADERS = (
 SECURITY_HEADERS = (*COMMON_HEADERS, (b"content-security-policy", DATA_POLICY.encode()))
 """Those of an answer that is no part of the page."""
 PAGE_HEADERS = (*COMMON_HEADERS, (b"content-security-policy", PAGE_POLICY.encode()))
+
+
+def list_headers(path: str, request_id: str) -> list[tuple[bytes, bytes]]:
+    """What is added to the answer of an address."""
+    is_api = path.startswith("/v1")
+    added = [*(SECURITY_HEADERS if is_api else PAGE_HEADERS), (b"x-request-id", request_id.encode())]
+    return [*added, (b"cache-control", b"no-store")] if is_api else added
+
+
+def add_missing(
+    headers: Iterable[tuple[bytes, bytes]], added: Iterable[tuple[bytes, bytes]]
+) -> list[tuple[bytes, bytes]]:
+    """The headers with those added that are not among them, and without Gradio's leave for other sites to read."""
+    kept = [pair for pair in headers if not pair[0].lower().startswith(b"access-control-")]
+    known = {name.lower() for name, _ in kept}
+    return [*kept, *(pair for pair in added if pair[0] not in known)]

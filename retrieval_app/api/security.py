@@ -9,30 +9,30 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from urllib.parse import parse_qsl, urlencode
 
 import anyio
 from starlette.datastructures import Headers
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from retrieval_app.api.access import Access
-from retrieval_app.api.errors import make_error
-from retrieval_app.api.headers import PAGE_HEADERS, SECURITY_HEADERS
+from retrieval_app.api.cross_site import comes_from_another_site
+from retrieval_app.api.headers import add_missing, list_headers
+from retrieval_app.api.hosts import names_this_machine
 from retrieval_app.api.metrics import Metrics
+from retrieval_app.api.refusals import refuse_with
+from retrieval_app.api.sign_in import take_token
 from retrieval_app.serving.engine import Engine
 from retrieval_app.serving.errors import BusyError
 
 MAX_JSON_BYTES = 1024 * 1024
 _IMAGE_PATHS = frozenset(("/v1/photos", "/v1/search/image", "/v1/embed", "/v1/images"))
-_OPEN_PATHS = frozenset(("/v1/health", "/v1/ready"))
 _API = re.compile(r"/v1/.*", re.DOTALL)
 _PAGE = re.compile(
     r"/(|favicon\.ico|page/[\w.-]+|config|theme\.css|(assets|static|svelte)/[\w./@+~-]+"
     r"|gradio_api/(startup-events|heartbeat/\w+|theme\.css)/?)",
     re.ASCII,
 )
-_HOST = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d{1,5})?", re.IGNORECASE)
 _REQUEST_ID = re.compile(r"[0-9A-Za-z_-]{1,64}")
 _CLIENT_LEFT = 499  # counted; nobody is there to get it
 
@@ -64,17 +64,17 @@ class Security:
         headers, started, status = Headers(scope=scope), time.perf_counter(), 0
         request_id = _choose_request_id(headers)
         scope.setdefault("state", {})["request_id"] = request_id
-        added = _list_headers(scope["path"], request_id)
+        added = list_headers(scope["path"], request_id)
 
         async def send_with_headers(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = _merge(message.get("headers", ()), added)
+                message["headers"] = add_missing(message.get("headers", ()), added)
             await send(message)
 
         try:
-            refusal = self._refuse(scope, headers) or self._take_token(scope, headers)
+            refusal = self._refuse(scope, headers) or take_token(scope, headers, access=self._access)
             if refusal is not None:
                 await refusal(scope, receive, send_with_headers)
             else:
@@ -98,9 +98,9 @@ class Security:
                 if isinstance(body, bytes):
                     await self._app(scope, _receive_again(body, receive), send)
                     return
-                await _refuse_with(scope, *body)(scope, receive, send)
+                await refuse_with(scope, *body)(scope, receive, send)
         except BusyError as error:
-            refusal = _refuse_with(scope, 503, str(error), code="busy", retry_after_s=error.retry_after_s)
+            refusal = refuse_with(scope, 503, str(error), code="busy", retry_after_s=error.retry_after_s)
             await refusal(scope, receive, send)
 
     async def _read_body(self, receive: Receive, *, announced: int) -> bytes | tuple[int, str] | None:
@@ -123,87 +123,40 @@ class Security:
 
     def _refuse(self, scope: Scope, headers: Headers) -> Response | None:
         path, is_read = scope["path"], scope["method"] in ("GET", "HEAD")
-        if self._access.loopback and not _HOST.fullmatch(headers.get("host", "")):
+        if self._access.loopback and not names_this_machine(headers):
             # A page elsewhere must not reach this server by pointing its own name at the loopback address.
-            return _refuse_with(
-                scope, 400, "this server answers only to the names of its own machine", code="host"
-            )
+            return refuse_with(scope, 400, "this server answers only to the names of its own machine", code="host")
         is_page = _PAGE.fullmatch(path) is not None and ".." not in path
         if not is_page and not _API.fullmatch(path):
-            return _refuse_with(scope, 404, "this server has nothing at that address")
+            return refuse_with(scope, 404, "this server has nothing at that address")
         if is_read:
             return None
         if is_page:
-            refusal = _refuse_with(scope, 405, f"{scope['method'][:20]} is not among the methods of this address")
+            refusal = refuse_with(scope, 405, f"{scope['method'][:20]} is not among the methods of this address")
             refusal.headers["Allow"] = "GET, HEAD"
             return refusal
-        if _comes_from_another_site(headers):
-            return _refuse_with(scope, 403, "only this server's own page may send to it", code="cross_site")
+        if comes_from_another_site(headers):
+            return refuse_with(scope, 403, "only this server's own page may send to it", code="cross_site")
         return self._refuse_body(scope, headers)
 
     def _refuse_body(self, scope: Scope, headers: Headers) -> Response | None:
         length, is_image = _read_length(headers), scope["path"] in _IMAGE_PATHS
         if length is None:
-            return _refuse_with(scope, 411, "the body must announce its length: Content-Length")
+            return refuse_with(scope, 411, "the body must announce its length: Content-Length")
         most = self._engine.config.max_upload_bytes if is_image else MAX_JSON_BYTES
         if length > most:
-            return _refuse_with(scope, 413, f"the body has {length:,} bytes; at most {most:,} are taken")
+            return refuse_with(scope, 413, f"the body has {length:,} bytes; at most {most:,} are taken")
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind.startswith("multipart/"):
-            return _refuse_with(scope, 415, "forms are not taken; send the image, or JSON, as the body itself")
+            return refuse_with(scope, 415, "forms are not taken; send the image, or JSON, as the body itself")
         if length and not is_image and kind != "application/json" and not kind.endswith("+json"):
-            return _refuse_with(scope, 415, "the body must be JSON, with Content-Type: application/json")
+            return refuse_with(scope, 415, "the body must be JSON, with Content-Type: application/json")
         return None
-
-    def _take_token(self, scope: Scope, headers: Headers) -> Response | None:
-        """Why a request does not pass for want of the token; the address that brings it becomes a cookie."""
-        if self._access.token is None or scope["path"] in _OPEN_PATHS:
-            return None
-        if scope["path"] == "/" and scope["method"] in ("GET", "HEAD"):
-            parameters = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-            if any(name == "token" and self._access.is_token(text) for name, text in parameters):
-                return self._set_cookie(scope, [(name, text) for name, text in parameters if name != "token"])
-        if self._access.admits(headers):
-            return None
-        if scope["path"].startswith("/v1"):
-            refusal: Response = _refuse_with(scope, 401, "a token is needed: Authorization: Bearer TOKEN")
-        else:
-            message = "This page needs the server's token: open the address that the server printed, /?token=…\n"
-            refusal = PlainTextResponse(message, status_code=401)
-        refusal.headers["WWW-Authenticate"] = "Bearer"
-        return refusal
-
-    def _set_cookie(self, scope: Scope, parameters: list[tuple[str, str]]) -> Response:
-        response = RedirectResponse(f"./?{urlencode(parameters)}" if parameters else "./", status_code=303)
-        response.set_cookie(
-            self._access.cookie_name,
-            self._access.cookie_value,
-            httponly=True,
-            samesite="lax",
-            secure=scope.get("scheme") == "https",
-        )
-        response.headers["Cache-Control"] = "no-store"
-        return response
 
 
 def _choose_request_id(headers: Headers) -> str:
     given = headers.get("x-request-id", "")
     return given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
-
-
-def _list_headers(path: str, request_id: str) -> list[tuple[bytes, bytes]]:
-    is_api = path.startswith("/v1")
-    added = [*(SECURITY_HEADERS if is_api else PAGE_HEADERS), (b"x-request-id", request_id.encode())]
-    return [*added, (b"cache-control", b"no-store")] if is_api else added
-
-
-def _merge(
-    headers: list[tuple[bytes, bytes]] | tuple[tuple[bytes, bytes], ...], added: list[tuple[bytes, bytes]]
-) -> list[tuple[bytes, bytes]]:
-    """The headers with those added that are not among them, and without Gradio's leave for other sites to read."""
-    kept = [pair for pair in headers if not pair[0].lower().startswith(b"access-control-")]
-    known = {name.lower() for name, _ in kept}
-    return [*kept, *(pair for pair in added if pair[0] not in known)]
 
 
 def _name_route(scope: Scope) -> str:
@@ -219,23 +172,6 @@ def _read_length(headers: Headers) -> int | None:
         return None
     length = headers.get("content-length", "0")
     return int(length) if re.fullmatch("[0-9]{1,12}", length) else None
-
-
-def _refuse_with(
-    scope: Scope, status: int, message: str, *, code: str | None = None, retry_after_s: int | None = None
-) -> Response:
-    headers = {} if retry_after_s is None else {"Retry-After": str(retry_after_s)}
-    if status in (408, 413):
-        headers["Connection"] = "close"  # the rest of the body is not waited for
-    return make_error(status, message, request_id=scope["state"]["request_id"], code=code, headers=headers)
-
-
-def _comes_from_another_site(headers: Headers) -> bool:
-    site = headers.get("sec-fetch-site")  # browsers leave it out where the page came over plain HTTP
-    if site is not None:
-        return site not in ("same-origin", "none")
-    origin = headers.get("origin")
-    return origin is not None and origin.partition("://")[2] != headers.get("host")
 
 
 def _receive_again(body: bytes, receive: Receive) -> Receive:
