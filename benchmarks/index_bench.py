@@ -16,6 +16,7 @@ from typing import Any
 from benchmarks.record import describe_machine, run_retrieval, shared_folder, write_atomically
 from index.embedder import Embedder
 from index.preprocess import PreprocessConfig
+from index.telemetry import import_onnxruntime
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +42,6 @@ class Bench:
     @classmethod
     def open(cls, options: argparse.Namespace) -> Bench:
         """Export the model, once."""
-        import onnxruntime
-
         weights = (options.weights or shared_folder() / "weights" / "mobilenet_v2_imagenet.safetensors").resolve()
         chosen = {name: value for name, value in vars(options).items() if name not in ("out", "part", "rounds")}
         measured_by = {
@@ -57,7 +56,7 @@ class Bench:
         model = folder / "model.onnx"
         if not model.exists():
             run_retrieval("export", "--backbone", "mobilenet_v2", "--weights", weights, "--out", model)
-        on_gpu = "CUDAExecutionProvider" in onnxruntime.get_available_providers()
+        on_gpu = "CUDAExecutionProvider" in import_onnxruntime().get_available_providers()
         return cls(options.out.resolve(), folder, weights, model, Embedder(model).contract.preprocess, on_gpu)
 
     def measure(self, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:

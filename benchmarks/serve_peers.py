@@ -23,6 +23,7 @@ from fastapi import FastAPI, UploadFile
 from PIL import Image
 
 from index.preprocess import INTERPOLATIONS, PreprocessConfig
+from index.telemetry import import_onnxruntime, switch_off_telemetry
 
 K = 24
 
@@ -35,10 +36,9 @@ class PlainSearch:
 
     def __init__(self, settings: Settings) -> None:
         import faiss
-        import onnxruntime
 
         self._config = PreprocessConfig.from_json(settings["preprocess"])
-        self._session = onnxruntime.InferenceSession(settings["model"])
+        self._session = import_onnxruntime().InferenceSession(settings["model"])
         self._paths = json.loads(Path(settings["paths"]).read_text())
         vectors = np.load(settings["vectors"])
         self._index = faiss.IndexFlatIP(vectors.shape[1])
@@ -86,6 +86,7 @@ def serve_fastapi(settings: Settings) -> None:
 
 def serve_gradio(settings: Settings) -> None:
     """Run the Gradio peer until it is ended; the setting `at_once` is how many calls run at one time."""
+    switch_off_telemetry()
     import gradio as gr
 
     search = PlainSearch(settings)

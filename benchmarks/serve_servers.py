@@ -58,7 +58,7 @@ def run_peer_server(name: str, settings: Mapping[str, Any], *, log: Path) -> Ite
     """One of serve_peers.PEERS; the setting `wait_policy` is OMP_WAIT_POLICY, `unset` takes it away."""
     own = {key: value for key, value in settings.items() if key != "wait_policy"}
     uploads = tempfile.mkdtemp(prefix="peer-uploads-")  # Gradio keeps what it is sent
-    environment = {**os.environ, "GRADIO_TEMP_DIR": uploads, "GRADIO_ANALYTICS_ENABLED": "False"}
+    environment = {**os.environ, "GRADIO_TEMP_DIR": uploads}
     environment.pop("OMP_WAIT_POLICY", None)
     if settings["wait_policy"] != "unset":
         environment["OMP_WAIT_POLICY"] = settings["wait_policy"]

@@ -13,9 +13,10 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from index.errors import InputError, MissingDependencyError, ModelFileError
+from index.errors import InputError, ModelFileError
 from index.model_seal import SEAL_KEY, UNSEALED, SealedModel
 from index.preprocess import PreprocessConfig
+from index.telemetry import import_onnxruntime
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -85,8 +86,7 @@ def hash_file(path: Path) -> str:
 
 def runtime_errors() -> tuple[type[Exception], ...]:
     """What ONNX Runtime raises for a model it cannot use: classes without a base of their own."""
-    from onnxruntime.capi import onnxruntime_pybind11_state as runtime
-
+    runtime = import_onnxruntime().capi.onnxruntime_pybind11_state
     names = ("Fail", "InvalidArgument", "InvalidGraph", "InvalidProtobuf", "NotImplemented", "RuntimeException")
     # a name in the graph that is no UTF-8 fails on its way to Python, be it in an error message
     return (*(getattr(runtime, name) for name in names), UnicodeDecodeError)
@@ -99,10 +99,7 @@ def open_session(model: SealedModel, *, threads: int | None = None) -> onnxrunti
         ModelFileError: the content is no ONNX model.
         MissingDependencyError: onnxruntime is not installed.
     """
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise MissingDependencyError(package="onnxruntime", extra="cpu", purpose="running a model") from error
+    onnxruntime = import_onnxruntime()
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.inter_op_num_threads = 1

@@ -13,6 +13,7 @@ import click
 
 from index.errors import MissingDependencyError, RetrievalError
 from index.faiss_library import let_threads_sleep
+from index.telemetry import switch_off_telemetry
 
 INTERRUPTED = 130
 # name -> (module, attribute, one line for the overview)
@@ -81,6 +82,7 @@ def root() -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code, never an exception that a user can mend."""
     let_threads_sleep()
+    switch_off_telemetry()
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
     warnings.filterwarnings("ignore", module=r"PIL\.")  # remarks on odd files, whose outcomes are reported anyway
     state = {"debug": False}

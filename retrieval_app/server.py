@@ -11,6 +11,7 @@ from pathlib import Path
 
 from index.errors import InputError, MissingDependencyError
 from index.images import printable_path
+from index.telemetry import switch_off_telemetry
 from retrieval_app.api.tokens import check_token
 from retrieval_app.serving.config import ServingConfig
 
@@ -66,6 +67,7 @@ def serve_gallery(options: ServeOptions, *, on_ready: Callable[[str], None] | No
         raise InputError(
             f"--audit {printable_path(str(options.audit))}: expected the folder that `retrieval audit` wrote"
         )
+    switch_off_telemetry()
     with listen(options.host, options.port) as listener:
         try:
             from retrieval_app.assembly import assemble

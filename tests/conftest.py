@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from index.telemetry import switch_off_telemetry
 from tests.models import write_tiny_model
 from tests.shared import shared
 
@@ -18,7 +19,8 @@ IMAGES_PER_CLASS = 5
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let Pillow warn of damaged files, as the commands do; every other warning stays an error."""
+    """Report to nobody; let Pillow warn of damaged files, as the commands do; every other warning stays an error."""
+    switch_off_telemetry()
     for module in ("Image", "ImageFile", "GifImagePlugin", "JpegImagePlugin", "PngImagePlugin", "TiffImagePlugin"):
         config.addinivalue_line("filterwarnings", f"ignore:::PIL.{module}")
 

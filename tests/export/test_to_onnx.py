@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 import torch
 from PIL import Image
@@ -22,6 +21,7 @@ from index.errors import InputError, ParityError, RunError
 from index.images import read_image
 from index.model_file import METADATA_KEY, ModelContract
 from index.preprocess import PreprocessConfig, preprocess_image
+from index.telemetry import import_onnxruntime
 from retrieval_app.drawing.catalogue import KINDS, draw_picture
 from tests.training.conftest import BACKBONE, FinishedRun, make_config, make_machine
 from training.loss_config import LIBRARY_METHODS, TRAINED_METHODS, UNTRAINED_METHODS
@@ -59,7 +59,7 @@ def test_the_export_is_one_file(exported: ExportReport) -> None:
 
 @pytest.mark.parametrize("count", [1, 3, 17])
 def test_any_number_of_uint8_images_gives_unit_float32_rows(exported: ExportReport, count: int) -> None:
-    session = onnxruntime.InferenceSession(exported.model, providers=["CPUExecutionProvider"])
+    session = import_onnxruntime().InferenceSession(exported.model, providers=["CPUExecutionProvider"])
     (images,), (embeddings,) = session.get_inputs(), session.get_outputs()
     assert (images.type, images.shape[1:]) == ("tensor(uint8)", [32, 32, 3])
     assert (embeddings.type, embeddings.shape[1:]) == ("tensor(float)", [8])

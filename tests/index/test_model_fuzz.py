@@ -6,11 +6,11 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-import onnxruntime
 import pytest
 
 from index.embedder import Embedder
 from index.errors import ModelFileError
+from index.telemetry import import_onnxruntime
 from tests.models import write_tiny_model
 
 CASES_PER_DAMAGE = 400
@@ -68,7 +68,7 @@ def test_a_damaged_model_is_refused_by_name_before_it_is_run(
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("a damaged file reached the runtime")
 
-    monkeypatch.setattr(onnxruntime, "InferenceSession", refuse)
+    monkeypatch.setattr(import_onnxruntime(), "InferenceSession", refuse)
     made = 0
     while made < CASES_PER_DAMAGE:
         damaged = damage(content, chance)

@@ -1,0 +1,62 @@
+"""What dependencies would report to their makers: switched off before they load.
+
+Everybody who needs ONNX Runtime gets it here, so that no way into the program is left open: the command line, the
+Python API in somebody's notebook, training, export and the benchmarks.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from index.errors import MissingDependencyError
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+SWITCHES = (
+    ("ORT_DISABLE_TELEMETRY", "1", "ONNX Runtime uploads events to its maker, and keeps a device id and a database in"
+     " ~/.cache; read once, when it is imported, after which nothing stops its look-ups"),
+    ("GRADIO_ANALYTICS_ENABLED", "False", "Gradio reports every page that starts, and asks for its newest version"),
+    ("HF_HUB_DISABLE_TELEMETRY", "1", "the client of the Hugging Face hub, which Gradio loads, reports who uses it"),
+    ("HF_HUB_DISABLE_UPDATE_CHECK", "1", "the same client asks for its newest version"),
+    ("RAY_USAGE_STATS_ENABLED", "0", "Ray reports every cluster that starts"),
+)  # fmt: skip
+"""(variable, value, why). Other dependencies were watched, and neither report nor look up anything by themselves."""
+
+_logger = logging.getLogger(__name__)
+
+
+def switch_off_telemetry() -> None:
+    """Set every variable of `SWITCHES` that is not set: what a user has set himself is his decision.
+
+    Call it before anything heavy is imported. Where somebody's process has imported ONNX Runtime before, its events
+    are stopped, which is all that can still be done.
+    """
+    is_late = "onnxruntime" in sys.modules and not os.environ.get("ORT_DISABLE_TELEMETRY")
+    for variable, value, _ in SWITCHES:
+        if not os.environ.get(variable):
+            os.environ[variable] = value
+    if is_late:
+        _logger.debug(
+            "onnxruntime was imported before its telemetry could be switched off: its events are stopped, the look-ups"
+            " of its uploader are not; set ORT_DISABLE_TELEMETRY=1 before the import"
+        )
+        sys.modules["onnxruntime"].disable_telemetry_events()
+
+
+def import_onnxruntime() -> ModuleType:
+    """The onnxruntime module, which reports nothing.
+
+    Raises:
+        MissingDependencyError: it is not installed.
+    """
+    switch_off_telemetry()
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise MissingDependencyError(package="onnxruntime", extra="cpu", purpose="running a model") from error
+    module: ModuleType = onnxruntime
+    return module

@@ -1,0 +1,190 @@
+"""The real commands, watched call by call: they reach no address but this machine's own, and write where told.
+
+Nothing of the environment that switches reports off by chance, as CI does, reaches them; their home is empty.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from http.client import HTTPConnection
+from pathlib import Path
+
+import pytest
+
+from retrieval_app.drawing.catalogue import KINDS, draw_catalogue
+from tests.conftest import draw_folder
+from tests.training.conftest import FLAGS
+from tests.watched import Watched, read_log, require_strace, strace_command
+
+ROOT = Path(__file__).parents[2]
+NAME_SERVICE = "/var/run/nscd/socket"  # asked by the C library for the name of the user, on this machine
+SYSTEM = (Path("/dev/null"), Path("/dev/tty"), Path("/dev/shm"))
+LONG_S = 45  # ONNX Runtime, left alone, looks its maker's host up after some ten seconds
+
+
+@dataclass(frozen=True)
+class House:
+    """A folder with a home, a place for temporary files and one for work, in which commands are watched."""
+
+    folder: Path
+
+    def environment(self) -> dict[str, str]:
+        """All that a command gets to know."""
+        return {
+            "PATH": os.environ["PATH"], "LANG": "C.UTF-8", "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1",
+            "OMP_NUM_THREADS": "1", "HOME": str(self.folder / "home"), "TMPDIR": str(self.folder / "tmp"),
+        }  # fmt: skip
+
+    @property
+    def work(self) -> Path:
+        """Where commands are started."""
+        return self.folder / "work"
+
+    @property
+    def cache(self) -> Path:
+        """The one folder that the program keeps for itself."""
+        return self.folder / "home" / ".cache" / "retrieval-app"
+
+    def command(self, *words: str | Path) -> tuple[Path, list[str]]:
+        """The log of a command, and its words with the tracer before them."""
+        log = self.folder / f"{len(list(self.folder.glob('*.strace')))}.strace"
+        return log, [*strace_command(log), sys.executable, "-m", "retrieval_app", *map(str, words)]
+
+    def run(self, *words: str | Path, into: tuple[Path, ...] = ()) -> Watched:
+        """Run a command to its end; it writes into the folders that are named, and into its cache."""
+        log, command = self.command(*words)
+        ran = subprocess.run(
+            command, cwd=self.work, env=self.environment(), capture_output=True, text=True, check=False
+        )
+        assert ran.returncode == 0, ran.stderr
+        return self.check(log, *into)
+
+    def check(self, log: Path, *into: Path) -> Watched:
+        """What a log says, which keeps the promise."""
+        watched = read_log(log, folder=self.work)
+        assert watched.strangers() == []
+        assert watched.unix_sockets <= {NAME_SERVICE}
+        outside = watched.written_outside(*into, self.cache, self.folder / "tmp", *SYSTEM)
+        # the folders above the cache are made, and have nothing else in them
+        assert [path for path in outside if path not in self.cache.parents] == []
+        assert not any((self.folder / "tmp" / name).exists() for name in (".ses", "onnxruntime.db"))
+        return watched
+
+    def check_home(self) -> None:
+        """Whatever was run, the home has nothing but the cache."""
+        below = [path for path in (self.folder / "home").rglob("*") if not path.is_relative_to(self.cache)]
+        assert [path for path in below if path not in self.cache.parents] == []
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    require_strace()
+    for name in ("home", "tmp", "work"):
+        (tmp_path / name).mkdir()
+    return House(tmp_path)
+
+
+def test_the_watch_tells_strangers_and_files_elsewhere(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text(
+        '7 connect(3<UDP:[1]>, {sa_family=AF_INET, sin_port=htons(53), sin_addr=inet_addr("192.0.2.1")}, 16) = 0\n'
+        '7 connect(4, {sa_family=AF_INET6, inet_pton(AF_INET6, "::1", &sin6_addr)}, 28 <unfinished ...>\n'
+        '8 sendto(5, "x", 1, 0, {sa_family=AF_INET, sin_addr=inet_addr("192.0.2.2")}, 16) = 1\n'
+        "7 <... connect resumed>) = 0\n"
+        '8 connect(6, {sa_family=AF_UNIX, sun_path="/run/daemon"}, 110) = -1 ENOENT (No such file or directory)\n'
+        '8 openat(AT_FDCWD</work>, "read", O_RDONLY|O_CLOEXEC) = 3</work/read>\n'
+        '8 openat(AT_FDCWD</work>, "out/caf\\303\\251", O_WRONLY|O_CREAT|O_CLOEXEC, 0666) = 3</work/out/x>\n'
+        '8 openat(6</home/.cache>, "deviceid.tmp", O_WRONLY|O_CREAT|O_EXCL <unfinished ...>\n'
+        '7 mkdir("/there", 0777) = -1 EEXIST (File exists)\n'
+        '7 rename("out/a", "/elsewhere/b") = 0\n'
+        '7 symlinkat("/target", 7</work/out>, "link") = 0\n'
+    )
+    watched = read_log(log, folder=Path("/work"))
+    assert watched.strangers() == ["192.0.2.1", "192.0.2.2"]
+    assert watched.addresses >= {"::1"}
+    assert watched.unix_sockets == {"/run/daemon"}
+    assert watched.written == {
+        Path(path) for path in ("/work/out/café", "/home/.cache/deviceid.tmp", "/work/out/a", "/elsewhere/b",
+                                "/work/out/link")
+    }  # fmt: skip
+    assert watched.written_outside(Path("/work/out")) == [Path("/elsewhere/b"), Path("/home/.cache/deviceid.tmp")]
+
+
+def test_the_watch_sees_what_a_real_program_writes(tmp_path: Path) -> None:
+    require_strace()
+    code = "import os; open('here', 'w').close(); os.rename('here', os.path.join(os.environ['HOME'], 'there'))"
+    (tmp_path / "home").mkdir()
+    subprocess.run(
+        [*strace_command(tmp_path / "log"), sys.executable, "-c", code],
+        check=True, cwd=tmp_path, env={"HOME": str(tmp_path / "home"), "PYTHONDONTWRITEBYTECODE": "1"},
+    )  # fmt: skip
+    watched = read_log(tmp_path / "log", folder=tmp_path)
+    assert watched.written == {tmp_path / "here", tmp_path / "home" / "there"}
+    assert watched.written_outside(tmp_path / "home") == [tmp_path / "here"]
+
+
+@pytest.mark.timeout(600)
+def test_building_searching_and_serving_report_nothing(house: House, tiny_model: Path) -> None:
+    photos = draw_folder(house.work / "photos")
+    gallery, copies = house.work / "gallery", house.work / "copies"
+    house.run("index", "build", tiny_model, photos, "--out", gallery, into=(gallery,))
+    house.run("search", gallery, photos / "red" / "0.jpg", into=(gallery,))
+    house.run("duplicates", gallery, "--out", copies, into=(copies,))
+    serve_and_ask(house, gallery, photos / "red" / "0.jpg", seconds=1)
+    house.check_home()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_whole_way_from_training_to_serving_reports_nothing(house: House) -> None:
+    draw_catalogue(house.work / "photos", kinds=KINDS[:3], pictures_per_kind=8, seed=0, size=48)
+    photos, run, gallery = house.work / "photos", house.work / "run", house.work / "gallery"
+    audit, copies, exported = house.work / "audit", house.work / "copies", house.work / "exported"
+    exported.mkdir()
+    house.run("train", photos, "--out", run, *FLAGS, into=(run,))
+    house.run("audit", run, "--out", audit, into=(audit,))
+    house.run("export", run, "--out", exported / "model.onnx", into=(exported,))
+    house.run("index", "build", exported / "model.onnx", photos, "--out", gallery, into=(gallery,))
+    query = next(photos.rglob("*.jpg"))
+    house.run("search", gallery, query, into=(gallery,))
+    house.run("evaluate", gallery, into=(gallery,))
+    house.run("duplicates", gallery, "--out", copies, into=(copies,))
+    serve_and_ask(house, gallery, query, seconds=LONG_S)
+    house.check_home()
+
+
+def serve_and_ask(house: House, gallery: Path, query: Path, *, seconds: float) -> None:
+    """Serve a gallery for a while, open its page, search, and end it as a service manager does."""
+    log, command = house.command("serve", gallery, "--port", "0", "--json")
+    server = subprocess.Popen(
+        command, cwd=house.work, env=house.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+    assert server.stdout is not None
+    try:
+        port = int(json.loads(server.stdout.readline())["url"].rstrip("/").rpartition(":")[2])
+        for method, path, body in (
+            ("GET", "/", None), ("GET", "/v1/ready", None), ("GET", "/v1/gallery", None),
+            ("POST", "/v1/search/image?k=3", query.read_bytes()),
+        ):  # fmt: skip
+            connection = HTTPConnection("127.0.0.1", port, timeout=60)
+            connection.request(method, path, body=body)
+            answer = connection.getresponse()
+            assert answer.status == 200, answer.read()
+            answer.read()
+            connection.close()
+        time.sleep(seconds)
+        os.killpg(server.pid, signal.SIGTERM)  # the tracer lets it pass
+        _, errors = server.communicate(timeout=60)
+        assert server.returncode == 0, errors
+    finally:
+        if server.poll() is None:
+            os.killpg(server.pid, signal.SIGKILL)
+            server.communicate()
+    house.check(log, gallery)
