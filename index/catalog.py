@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sqlite3
+import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -21,6 +23,7 @@ from index.errors import GalleryDamagedError, GalleryError, InputError
 from index.exact import Ids
 from index.filter_columns import check_columns
 from index.filters import Filter
+from index.glob_match import allow_long_texts
 from index.images import printable_path
 from index.items import Place, locate
 from index.sources import Source
@@ -31,7 +34,7 @@ COLUMNS = (
     "label, metadata"
 )
 _PAGE_ROWS = 4096
-_STEPS = 10_000  # of SQLite between two looks at the clock
+_AGAIN_S = 0.05  # between two interrupts of what a thread begins when its time is over
 _DAMAGES = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR", "SQLITE_CONSTRAINT", "SQLITE_FORMAT")
 
 
@@ -94,7 +97,7 @@ def read_catalog(path: Path, *, limit_s: float | None = None) -> Iterator[Catalo
             raise GalleryError(
                 printable_path(str(path)), "an earlier program made it: run `retrieval index update`"
             )
-        yield Catalog(connection)
+        yield Catalog(connection, until=math.inf if limit_s is None else time.monotonic() + limit_s)
 
 
 @contextmanager
@@ -106,16 +109,14 @@ def opened(path: Path, *, query: str, limit_s: float | None = None) -> Iterator[
         GalleryError: the disk is full or fails; the rows are as after the last transaction.
         GalleryDamagedError: the file is no sound catalogue.
     """
-    shown = printable_path(str(path))
+    shown, begun = printable_path(str(path)), time.monotonic()
     try:
         uri = f"{path.absolute().as_uri()}?{query}"
         with closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection:
-            if limit_s is not None:
-                until = time.monotonic() + limit_s
-                connection.set_progress_handler(lambda: time.monotonic() > until, _STEPS)
-            yield connection
+            with nullcontext() if limit_s is None else interrupted_after(connection, limit_s):
+                yield connection
     except sqlite3.Error as error:
-        if getattr(error, "sqlite_errorname", None) == "SQLITE_INTERRUPT":
+        if limit_s is not None and time.monotonic() >= begun + limit_s:
             raise InputError(
                 f"this condition takes more than {limit_s:g} seconds among so many images; use fewer comparisons"
             ) from error
@@ -126,6 +127,26 @@ def opened(path: Path, *, query: str, limit_s: float | None = None) -> Iterator[
         raise GalleryError(shown, f"cannot be written or read: {error}; {advice}") from error
 
 
+@contextmanager
+def interrupted_after(connection: sqlite3.Connection, limit_s: float) -> Iterator[None]:
+    """Let what the connection runs fail from then on, row by row: a handler of SQLite's own would want Python's lock."""
+    over = threading.Event()
+
+    def interrupt() -> None:
+        wait_s = limit_s
+        while not over.wait(wait_s):
+            connection.interrupt()  # of what runs now; the next statement needs another one
+            wait_s = _AGAIN_S
+
+    thread = threading.Thread(target=interrupt, name="filter-limit", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
 class Catalog:
     """The rows of one open catalogue; get one from `read_catalog`.
 
@@ -133,8 +154,9 @@ class Catalog:
         connection: for what is asked nowhere else.
     """
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, *, until: float = math.inf) -> None:
         self.connection = self._connection = connection
+        allow_long_texts(connection, until=until)
 
     def rows(
         self,

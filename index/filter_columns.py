@@ -12,6 +12,7 @@ from index.images import printable_path
 
 _MOST_SHOWN = 12
 _MOST_COMPARED = 1000
+_MOST_CHARACTERS = 100  # of two names that are compared, which takes the product
 
 
 def check_columns(where: Filter, connection: sqlite3.Connection) -> None:
@@ -63,4 +64,5 @@ def _own() -> str:
 
 
 def _likeness(name: str, names: tuple[str, ...]) -> float:
-    return SequenceMatcher(None, name.lower(), write_column(names).lower()).ratio()
+    wanted = write_column(names)
+    return SequenceMatcher(None, name[:_MOST_CHARACTERS].lower(), wanted[:_MOST_CHARACTERS].lower()).ratio()

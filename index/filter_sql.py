@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from index.glob_match import MATCH_LONG, MOST_STEPS
 from index.images import valid_text
 
 Value: TypeAlias = str | bytes
@@ -43,10 +44,12 @@ class Column:
     Attributes:
         sql: gives its value, NULL where there is none.
         kind: "any" holds numbers and texts, "text" only texts, "bytes" only the bytes of paths.
+        holder: what is at least as long as the value, and quick to reach; the value itself where it is empty.
     """
 
     sql: Sql
     kind: Literal["any", "text", "bytes"] = "any"
+    holder: str = ""
 
 
 OWN_COLUMNS = {
@@ -128,10 +131,20 @@ def match_any(column: Column, constants: Sequence[Constant]) -> Sql:
 
 def match_like(column: Column, pattern: str) -> Sql:
     """Whether a pattern with `%` and `_` matches the column's text, in whatever case."""
-    x = compose("CAST({} AS TEXT)", column.sql) if column.kind == "bytes" else column.sql
     wild = {"%": "*", "_": "?"}
     glob = "".join(wild.get(character) or glob_any_case(character) for character in pattern)
-    return compose("{} GLOB CAST({} AS TEXT)", x, bind(_stored(Constant("text", glob), column)))
+    return match_glob(column, glob, places=len(pattern))
+
+
+def match_glob(column: Column, glob: str, *, places: int) -> Sql:
+    """Whether a pattern for GLOB with so many places matches the column's text, in time linear in the text."""
+    x = compose("CAST({} AS TEXT)", column.sql) if column.kind == "bytes" else column.sql
+    bound = bind(_stored(Constant("text", glob), column))
+    limit = bind(str(MOST_STEPS // max(places, 1)))
+    is_long = compose("length({}) > CAST({} AS INTEGER)", Sql(column.holder) if column.holder else x, limit)
+    slow = compose(f"{MATCH_LONG}(CAST({{}} AS BLOB), {{}})", column.sql, bound)
+    quick = compose("{} GLOB CAST({} AS TEXT)", x, bound)
+    return compose("(CASE WHEN {} THEN {} ELSE {} END)", is_long, slow, quick)
 
 
 def glob_any_case(character: str) -> str:

@@ -201,7 +201,7 @@ class _Parser:
         if len(names) > 1 and start.text == "metadata":
             del names[0]
         self.columns[tuple(names)] = None
-        return Column(reach(names))
+        return Column(reach(names), holder="images.metadata")
 
     def _read_name(self) -> str:
         token = self.token

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import unicodedata
 from collections.abc import Sequence
+from functools import partial
 
 from index.errors import InputError
-from index.filter_sql import Sql, bind, compose, glob_any_case, join
+from index.filter_sql import OWN_COLUMNS, Column, Sql, compose, glob_any_case, join, match_glob
 from index.filters import Filter
-from index.images import valid_text
 
 MAX_CHARACTERS = 500
 MAX_WORDS = 16
 _IN_METADATA = (
     "EXISTS (SELECT 1 FROM json_tree(images.metadata) AS leaf "
-    "WHERE leaf.type IN ('text', 'integer', 'real') AND leaf.atom GLOB {})"
+    "WHERE leaf.type IN ('text', 'integer', 'real') AND {})"
 )
-_IN_SOURCE = "images.source IN (SELECT id FROM sources WHERE CAST(location AS TEXT) GLOB CAST({} AS TEXT))"
+_IN_SOURCE = "images.source IN (SELECT id FROM sources WHERE {})"
+_LEAF, _LOCATION = Column(Sql("leaf.atom")), Column(Sql("location"), "bytes")
 
 
 def find_words(text: str) -> Filter:
@@ -63,10 +63,10 @@ def _find_word(word: str) -> Sql:
 
 def _find_form(word: str) -> list[Sql]:
     glob = f"*{''.join(map(glob_any_case, word))}*"
-    as_bytes, as_text = bind(os.fsencode(glob)), bind(valid_text(glob))
+    match = partial(match_glob, glob=glob, places=len(word))
     return [
-        compose("CAST(images.path AS TEXT) GLOB CAST({} AS TEXT)", as_bytes),
-        compose("images.label GLOB {}", as_text),
-        compose(_IN_SOURCE, as_bytes),
-        compose(_IN_METADATA, as_text),
+        match(OWN_COLUMNS["path"]),
+        match(OWN_COLUMNS["label"]),
+        compose(_IN_SOURCE, match(_LOCATION)),
+        compose(_IN_METADATA, match(_LEAF)),
     ]

@@ -47,7 +47,7 @@ async def show_facets(request: Request, selection: Annotated[Selection, Query()]
     engine: Engine = request.app.state.engine
     snapshot = engine.snapshot()
     where = read_condition(selection.where, selection.text)
-    facets = await engine.run(count_facets, snapshot.gallery, where)
+    facets = await engine.look_up(count_facets, snapshot.gallery, where)
     return send_json({"version": snapshot.version, **facets.to_json()})
 
 

@@ -46,7 +46,8 @@ async def list_images(request: Request, page: Annotated[ImagePage, Query()]) -> 
     engine: Engine = request.app.state.engine
     snapshot = engine.snapshot()
     where = read_condition(page.where, page.text)
-    listed = await engine.run(_read_page, snapshot.gallery, where, page=page)
+    read = engine.run if where is None else engine.look_up
+    listed = await read(_read_page, snapshot.gallery, where, page=page)
     return send_json({"version": snapshot.version, **listed})
 
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from index.preprocess import Pixels
 from index.recent import RecentlyUsed
 from retrieval_app.insights.copies import CopyGroups
 from retrieval_app.serving.batching import Lane, Workers
+from retrieval_app.serving.bounded_pool import BoundedPool
 from retrieval_app.serving.config import ServingConfig
 from retrieval_app.serving.errors import BusyError, TimedOutError, UnknownPhotoError
 from retrieval_app.serving.live_gallery import LiveGallery, Snapshot
@@ -52,6 +53,7 @@ from retrieval_app.serving.searching import SearchTask, answer_searches, check_q
 Arguments = ParamSpec("Arguments")
 Value = TypeVar("Value")
 _READERS = 4  # of which most wait for files and SQLite
+_LOOKUPS, _LOOKUPS_WAITING = 2, 64  # of conditions
 _CROPS_KEPT = 1024
 _COPIES_S = 2.0  # that a search waits for the groups of near-duplicates
 
@@ -95,12 +97,13 @@ class Engine:
             most=config.batch_photos, capacity=config.photos_waiting, wait_s=wait_s,
         )  # fmt: skip
         self._workers = Workers([self.searches_lane, self.photos_lane], threads=config.workers)
-        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="reader")
-        self._large = ThreadPoolExecutor(1, thread_name_prefix="large-pictures")
-        self._reading, self._reading_lock = 0, threading.Lock()
+        self._readers = BoundedPool(_READERS, name="reader", capacity=config.reads_waiting)
+        self._large = BoundedPool(1, name="large-pictures", capacity=config.reads_waiting)
+        self._lookups = BoundedPool(_LOOKUPS, name="conditions", capacity=_LOOKUPS_WAITING)
         self._photos: RecentlyUsed[str, Photo] = RecentlyUsed(config.photos_bytes, size=_size_photo)
         self._crops: RecentlyUsed[tuple[object, ...], Vectors] = RecentlyUsed(_CROPS_KEPT)
         self._pictures = Pictures(capacity_bytes=config.picture_cache_bytes)
+        self._pools = (self._readers, self._large, self._lookups)
         self._arriving, self._arriving_lock = 0, threading.Lock()
 
     @property
@@ -116,7 +119,7 @@ class Engine:
     @property
     def reading(self) -> int:
         """Reads that are waiting or under way."""
-        return self._reading
+        return sum(pool.count for pool in self._pools)
 
     def snapshot(self) -> Snapshot:
         """The version to answer a request from, to its end.
@@ -133,8 +136,8 @@ class Engine:
     def close(self) -> None:
         """Let go of all threads; what waits is refused."""
         self._workers.close()
-        for pool in (self._readers, self._large):
-            pool.shutdown(wait=False, cancel_futures=True)
+        for pool in self._pools:
+            pool.close()
         self.live.close()
 
     @contextmanager
@@ -164,14 +167,18 @@ class Engine:
         """
         return await self._run_in(self._readers, partial(function, *args, **kwargs))
 
-    async def _run_in(self, pool: ThreadPoolExecutor, function: Callable[[], Value]) -> Value:
-        with self._reading_lock:
-            if self._reading >= self.config.reads_waiting:
-                raise BusyError("the server is busy; try again in a moment")
-            self._reading += 1
-        future = pool.submit(function)
-        future.add_done_callback(self._end_reading)
-        return await self._wait(future)
+    async def look_up(
+        self, function: Callable[Arguments, Value], *args: Arguments.args, **kwargs: Arguments.kwargs
+    ) -> Value:
+        """As `run`, of what looks a condition up: that may take seconds, and no picture is to wait for it.
+
+        Raises:
+            BusyError: as `run`.
+        """
+        return await self._run_in(self._lookups, partial(function, *args, **kwargs))
+
+    async def _run_in(self, pool: BoundedPool, function: Callable[[], Value]) -> Value:
+        return await self._wait(pool.submit(function))
 
     async def _read_picture(self, read: Callable[..., Value], *, max_pixels: int) -> Value:
         """The value of `read(max_pixels=…)`; of a picture with many pixels in a thread for such ones alone."""
@@ -181,10 +188,6 @@ class Engine:
             if not is_large(error, max_pixels=max_pixels):
                 raise
         return await self._run_in(self._large, partial(read, max_pixels=max_pixels))
-
-    def _end_reading(self, _: Future[Any]) -> None:
-        with self._reading_lock:
-            self._reading -= 1
 
     async def _wait(self, future: Future[Value]) -> Value:
         try:
@@ -243,7 +246,7 @@ class Engine:
         """
         check_query(query)
         if query.where is not None and not snapshot.gallery.remembers(query.where):
-            await self.run(snapshot.gallery.keep, query.where)  # may take long, and is to hold up no other search
+            await self.look_up(snapshot.gallery.keep, query.where)  # is to hold up no other search
         vectors = [await self._find_vector(snapshot, part) for part in query.parts]
         copies = await self._find_copies(snapshot) if query.group_copies else None
         task = SearchTask(snapshot, query, tuple(vectors), copies)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from index.catalog_schema import MIGRATIONS
 from index.errors import InputError
 from index.filters import parse_filter
+from index.glob_match import allow_long_texts
 from index.word_filter import MAX_WORDS, combine, find_words
 
 ROWS: list[tuple[int, bytes, str | None, dict[str, object] | None]] = [
@@ -29,6 +30,7 @@ ROWS: list[tuple[int, bytes, str | None, dict[str, object] | None]] = [
 def catalog() -> Iterator[sqlite3.Connection]:
     """Five rows of two sources."""
     connection = sqlite3.connect(":memory:")
+    allow_long_texts(connection)
     connection.executescript(MIGRATIONS[0])
     connection.executemany(
         "INSERT INTO sources (kind, location) VALUES ('folder', ?)", [(b"/data/First",), (b"/data/second",)]
@@ -92,6 +94,7 @@ def test_accents_match_however_they_are_encoded(catalog: sqlite3.Connection) -> 
 @settings(deadline=None)
 def test_any_text_is_a_filter_or_refused(text: str) -> None:
     connection = sqlite3.connect(":memory:")
+    allow_long_texts(connection)
     connection.executescript(MIGRATIONS[0])
     try:
         connection.execute(

@@ -250,6 +250,21 @@ def test_reads_beyond_the_bound_are_refused(small_gallery: Path) -> None:
         engine.close()
 
 
+def test_pictures_do_not_wait_for_conditions_that_are_looked_up(engine: Engine, ids: Any) -> None:
+    gate = threading.Event()
+
+    async def ask() -> bytes:
+        blocked = [asyncio.create_task(engine.look_up(gate.wait, 20)) for _ in range(10)]
+        await asyncio.sleep(0)
+        try:
+            return await engine.thumbnail(engine.snapshot(), ids["red/1.png"], side=128)
+        finally:
+            gate.set()
+            await asyncio.gather(*blocked)
+
+    assert _run(ask())[:4] == b"RIFF"
+
+
 def test_what_was_begun_and_takes_too_long_is_told_apart_from_what_never_began(small_gallery: Path) -> None:
     engine = Engine(small_gallery, config=ServingConfig(threads=1, request_s=1))
     gate = threading.Event()

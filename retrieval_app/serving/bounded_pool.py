@@ -1,0 +1,53 @@
+"""A few threads for one kind of work, and room for so much of it to wait."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from retrieval_app.serving.errors import BusyError
+
+Value = TypeVar("Value")
+
+
+class BoundedPool:
+    """Threads that call functions one after the other.
+
+    Args:
+        threads: as many as work at once.
+        name: of the threads.
+        capacity: calls that wait or are under way; one more is refused.
+    """
+
+    def __init__(self, threads: int, *, name: str, capacity: int) -> None:
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix=name)
+        self._capacity, self._count, self._lock = capacity, 0, threading.Lock()
+
+    @property
+    def count(self) -> int:
+        """Calls that wait or are under way."""
+        return self._count
+
+    def submit(self, function: Callable[[], Value]) -> Future[Value]:
+        """What a thread will give.
+
+        Raises:
+            BusyError: too many calls wait.
+        """
+        with self._lock:
+            if self._count >= self._capacity:
+                raise BusyError("the server is busy; try again in a moment")
+            self._count += 1
+        future = self._threads.submit(function)
+        future.add_done_callback(self._end)
+        return future
+
+    def close(self) -> None:
+        """Begin nothing more; what runs is not waited for."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _end(self, _: Future[Any]) -> None:
+        with self._lock:
+            self._count -= 1
