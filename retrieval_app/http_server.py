@@ -1,35 +1,45 @@
-"""uvicorn, told how this server ends, how long it waits for a request's head, and who is to know that it answers."""
+"""uvicorn, told how this server ends, how many it serves at once, how long it waits for them, and who is to know."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import resource
 import signal
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, cast
 
 import uvicorn
 from fastapi import FastAPI
 
-CONNECTIONS_AT_ONCE = 1024  # an open page holds one all the time, and up to six while it loads
+from retrieval_app.http_heads import BoundedProtocol
+from retrieval_app.http_room import Room
+
+CONNECTIONS_AT_ONCE = 1024  # a page holds up to six while it loads
+CONNECTIONS_FOR_HEALTH = 32  # beside these
 HEAD_S = 30.0  # for the head of a request to arrive
 ANSWER_S = 60.0  # for a client to take any more of an answer
 SHUTDOWN_S = 15  # for requests that are under way
 _TICKS_A_SECOND = 10
+_LAST_S = 2.0  # of the shutdown's: what is not done by then is hung up on, and not torn down in the middle
+_OTHER_FILES = 256  # of the gallery, of libraries, of processes
 
 
 def run_server(app: FastAPI, *, listener: socket.socket, on_ready: Callable[[], None]) -> None:
     """Serve on an already listening socket until interrupted or terminated; what is under way is finished."""
+    room = Room(places=_allow_connections(), beside=CONNECTIONS_FOR_HEALTH)
     config = uvicorn.Config(
         app,
+        http=cast("type[asyncio.Protocol]", partial(BoundedProtocol, room=room)),
         log_level="error",
         access_log=False,
         ws="none",
-        limit_concurrency=CONNECTIONS_AT_ONCE,
+        proxy_headers=False,  # anybody on this machine could say who and what he is
         timeout_graceful_shutdown=SHUTDOWN_S,
         server_header=False,
     )
@@ -74,12 +84,23 @@ class _Server(uvicorn.Server):
         self._waiting_since = since
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        # Every open page holds a stream that never ends by itself; only real requests are waited for.
-        for connection in list(self.server_state.connections):
-            path = (getattr(connection, "scope", None) or {}).get("path", "")
-            if path.startswith("/gradio_api/"):
-                connection.transport.close()
+        asyncio.get_running_loop().call_later(SHUTDOWN_S - _LAST_S, self._hang_up)
         await super().shutdown(sockets)
+
+    def _hang_up(self) -> None:
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+
+
+def _allow_connections() -> int:
+    """How many connections there may be; more open files are asked for where the usual number is too small."""
+    wanted = CONNECTIONS_AT_ONCE + CONNECTIONS_FOR_HEALTH + _OTHER_FILES
+    files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files != resource.RLIM_INFINITY and files < wanted:
+        files = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, most))
+        return max(min(CONNECTIONS_AT_ONCE, files - wanted + CONNECTIONS_AT_ONCE), 1)
+    return CONNECTIONS_AT_ONCE
 
 
 @contextmanager

@@ -40,8 +40,10 @@ CODES = {
     409: "conflict",
     411: "length_required",
     413: "too_large",
+    414: "address_too_long",
     415: "unsupported_media_type",
     422: "invalid",
+    431: "head_too_large",
     500: "internal",
     503: "unavailable",
 }

@@ -12,8 +12,10 @@ from retrieval_app.api.answers import send_json
 from retrieval_app.api.errors import describe_errors
 from retrieval_app.api.schemas import Answer, NoParameters
 from retrieval_app.serving.engine import Engine
+from retrieval_app.serving.errors import NotReadyError
 
 _PROBLEM = "the newest version cannot be served, the one before goes on; the server's log says why"
+_FAILS = "the gallery cannot be searched at the moment; the server's log says why"
 
 router = APIRouter(prefix="/v1", tags=["health"])
 
@@ -25,7 +27,10 @@ class Health(Answer):
 
 
 class Readiness(Answer):
-    """A sound gallery is served; `problem` says that a newer version of it is not, and to who has the token why."""
+    """A sound gallery is served, and a search of it was tried.
+
+    `problem` says that a newer version of it is not served, and to who has the token why.
+    """
 
     status: Literal["ready"]
     version: str
@@ -40,13 +45,24 @@ async def show_health(_: Annotated[NoParameters, Query()]) -> Response:
 
 @router.get("/ready", response_model=Readiness, responses=describe_errors(), summary="Is the server ready?")
 async def show_readiness(request: Request, _: Annotated[NoParameters, Query()]) -> Response:
-    """503 with the reason where no sound gallery with images is served."""
+    """503 with the reason where no sound gallery with images is served, or where searching it fails."""
     engine: Engine = request.app.state.engine
     access: Access = request.app.state.access
-    version, problem = engine.snapshot().version, engine.live.problem
-    if problem is not None and not access.knows(request.headers):
-        problem = _PROBLEM  # it names folders of the machine
-    return send_json({"status": "ready", "version": version, "problem": problem})
+    snapshot, knows = engine.snapshot(), access.knows(request.headers)
+    try:
+        await engine.try_search(snapshot)
+    except NotReadyError:
+        if knows:
+            raise
+        raise NotReadyError(_FAILS) from None  # why may name folders of the machine
+    problem = engine.live.problem
+    return send_json(
+        {
+            "status": "ready",
+            "version": snapshot.version,
+            "problem": problem if problem is None or knows else _PROBLEM,
+        }
+    )
 
 
 @router.get(

@@ -1,7 +1,7 @@
 """What stands before every route: only what the page and the API need gets through, and only in a sensible shape.
 
 Gradio brings many routes that this page has no use for: it proxies URLs, stores uploads, serves files. They answer
-404 here. Bodies are read here too, whole, so that none is larger or slower than it may be.
+404 here, as its heartbeats do, which no page asks for without events of Gradio's. Bodies are read here too, whole.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ import re
 import secrets
 import time
 
-import anyio
 from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from retrieval_app.api.access import Access
+from retrieval_app.api.bodies import BodyRoom, Refused
 from retrieval_app.api.cross_site import comes_from_another_site
+from retrieval_app.api.forwarding import drop_forwarding
 from retrieval_app.api.headers import add_missing, list_headers
 from retrieval_app.api.hosts import names_this_machine
 from retrieval_app.api.metrics import Metrics
@@ -30,7 +31,7 @@ _IMAGE_PATHS = frozenset(("/v1/photos", "/v1/search/image", "/v1/embed", "/v1/im
 _API = re.compile(r"/v1/.*", re.DOTALL)
 _PAGE = re.compile(
     r"/(|favicon\.ico|page/[\w.-]+|config|theme\.css|(assets|static|svelte)/[\w./@+~-]+"
-    r"|gradio_api/(startup-events|heartbeat/\w+|theme\.css)/?)",
+    r"|gradio_api/(startup-events|theme\.css)/?)",
     re.ASCII,
 )
 _REQUEST_ID = re.compile(r"[0-9A-Za-z_-]{1,64}")
@@ -42,13 +43,14 @@ class Security:
 
     Args:
         app: what is behind.
-        engine: has the limits, and the room for bodies.
+        engine: has the limits.
         access: who may do what.
         metrics: counts the answers.
     """
 
     def __init__(self, app: ASGIApp, *, engine: Engine, access: Access, metrics: Metrics) -> None:
         self._app, self._engine, self._access, self._metrics = app, engine, access, metrics
+        self._bodies = BodyRoom(engine.config)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One connection, as ASGI has it."""
@@ -87,39 +89,19 @@ class Security:
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send, *, announced: int) -> None:
         """Give the request to the app, with its body read."""
+        scope["headers"] = drop_forwarding(scope["headers"])
         if scope["method"] in ("GET", "HEAD"):
             await self._app(scope, receive, send)
             return
         try:
-            with self._engine.hold_bytes(announced):
-                body = await self._read_body(receive, announced=announced)
-                if body is None:
-                    return
-                if isinstance(body, bytes):
+            async with self._bodies.read(receive, announced=announced) as body:
+                if isinstance(body, Refused):
+                    await refuse_with(scope, body.status, body.message)(scope, receive, send)
+                elif body is not None:
                     await self._app(scope, _receive_again(body, receive), send)
-                    return
-                await refuse_with(scope, *body)(scope, receive, send)
         except BusyError as error:
             refusal = refuse_with(scope, 503, str(error), code="busy", retry_after_s=error.retry_after_s)
             await refusal(scope, receive, send)
-
-    async def _read_body(self, receive: Receive, *, announced: int) -> bytes | tuple[int, str] | None:
-        """The body, why it is refused, or None where the client left."""
-        chunks, length = list[bytes](), 0
-        seconds = self._engine.config.upload_s
-        with anyio.move_on_after(seconds):
-            while True:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    return None
-                chunk = message.get("body", b"")
-                length += len(chunk)
-                if length > announced:
-                    return 400, f"the body is longer than the {announced:,} bytes that were announced"
-                chunks.append(chunk)
-                if not message.get("more_body", False):
-                    return b"".join(chunks)
-        return 408, f"the body did not arrive within {seconds:g} seconds; send a smaller one"
 
     def _refuse(self, scope: Scope, headers: Headers) -> Response | None:
         path, is_read = scope["path"], scope["method"] in ("GET", "HEAD")

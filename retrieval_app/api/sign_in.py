@@ -11,12 +11,13 @@ from starlette.types import Scope
 from retrieval_app.api.access import Access
 from retrieval_app.api.refusals import refuse_with
 
-_OPEN_PATHS = frozenset(("/v1/health", "/v1/ready"))
+OPEN_PATHS = frozenset(("/v1/health", "/v1/ready"))
+"""Those that need no token, and that are answered where there is no other place left."""
 
 
 def take_token(scope: Scope, headers: Headers, *, access: Access) -> Response | None:
     """Why a request does not pass for want of the token; the address that brings it becomes a cookie."""
-    if access.token is None or scope["path"] in _OPEN_PATHS:
+    if access.token is None or scope["path"] in OPEN_PATHS:
         return None
     if scope["path"] == "/" and scope["method"] in ("GET", "HEAD"):
         parameters = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)

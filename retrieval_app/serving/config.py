@@ -24,10 +24,13 @@ class ServingConfig:
         batch_wait_ms: how long a batch waits for more, where requests have lately come that close together.
         request_s: seconds after which a request is given up.
         filter_s: seconds that a condition may take to be looked up.
-        upload_s: seconds a body may take to arrive.
+        upload_s: seconds a body may take to arrive; a photo of 20 MiB takes 160 at a megabit a second.
+        upload_window_s: seconds in which a body may pause.
+        upload_bytes_a_second: that a body has to arrive with in every such window; the slowest of mobile networks
+            manage twice as many.
         max_upload_bytes: of one photo.
         max_upload_pixels: of one photo; a small file can hold many.
-        bytes_arriving: of all bodies that are arriving or waiting at one time.
+        bytes_arriving: that have arrived, of all bodies that are arriving or in use.
         photos_bytes: of the photos that can be asked with again, the most recently used ones.
         picture_cache_bytes: of thumbnails kept in memory.
         poll_s: seconds between two looks for a new version of the gallery.
@@ -42,7 +45,9 @@ class ServingConfig:
     batch_wait_ms: float = 2.0
     request_s: float = 30.0
     filter_s: float = 10.0
-    upload_s: float = 60.0
+    upload_s: float = 300.0
+    upload_window_s: float = 15.0
+    upload_bytes_a_second: int = 2048
     max_upload_bytes: int = 20 * MEBIBYTE
     max_upload_pixels: int = 60_000_000
     bytes_arriving: int = 256 * MEBIBYTE

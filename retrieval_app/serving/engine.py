@@ -8,10 +8,8 @@ through a small pool beside them. All waiting is bounded.
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -47,6 +45,7 @@ from retrieval_app.serving.pictures import (
     is_large,
     read_original,
 )
+from retrieval_app.serving.probe import SearchProbe
 from retrieval_app.serving.query import QueryPart, Ranking, SearchQuery, normalise
 from retrieval_app.serving.searching import SearchTask, answer_searches, check_query
 
@@ -104,7 +103,7 @@ class Engine:
         self._crops: RecentlyUsed[tuple[object, ...], Vectors] = RecentlyUsed(_CROPS_KEPT)
         self._pictures = Pictures(capacity_bytes=config.picture_cache_bytes)
         self._pools = (self._readers, self._large, self._lookups)
-        self._arriving, self._arriving_lock = 0, threading.Lock()
+        self._probe = SearchProbe()
 
     @property
     def gallery_path(self) -> Path:
@@ -129,6 +128,14 @@ class Engine:
         """
         return self.live.current
 
+    async def try_search(self, snapshot: Snapshot) -> None:
+        """Find out whether searches of this version can be answered.
+
+        Raises:
+            NotReadyError: they cannot.
+        """
+        await self._probe.check(snapshot)
+
     def watch(self) -> None:
         """Serve new versions from now on."""
         self.live.watch(poll_s=self.config.poll_s)
@@ -139,23 +146,6 @@ class Engine:
         for pool in self._pools:
             pool.close()
         self.live.close()
-
-    @contextmanager
-    def hold_bytes(self, count: int) -> Iterator[None]:
-        """Room for a body that arrives.
-
-        Raises:
-            BusyError: too many bytes are arriving already.
-        """
-        with self._arriving_lock:
-            if self._arriving + count > self.config.bytes_arriving:
-                raise BusyError("the server is busy receiving other photos; try again in a moment")
-            self._arriving += count
-        try:
-            yield
-        finally:
-            with self._arriving_lock:
-                self._arriving -= count
 
     async def run(
         self, function: Callable[Arguments, Value], *args: Arguments.args, **kwargs: Arguments.kwargs

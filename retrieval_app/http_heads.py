@@ -1,0 +1,160 @@
+"""What arrives on a connection before anything of the application is asked: heads of requests, within limits.
+
+The parser has no limit of its own: it keeps what it is sent until a head is whole. So bytes are counted here as they
+arrive, before it gets them, and headers as they are found. This hangs on methods and attributes of uvicorn's own
+protocol, which `tests/retrieval_app/test_http_heads.py` names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from http import HTTPStatus
+from typing import Any
+
+import httptools
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from retrieval_app.api.errors import make_error
+from retrieval_app.api.headers import SECURITY_HEADERS
+from retrieval_app.api.sign_in import OPEN_PATHS
+from retrieval_app.http_room import Room, Stage
+
+MAX_HEAD_BYTES = 64 * 1024
+MAX_HEADERS = 100
+MAX_PIPELINED = 8  # requests that wait on a connection for the answers to those before them
+_STEP = 16 * 1024
+
+
+class _RefusedError(Exception):
+    """Raised through the parser, which then takes no more."""
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """uvicorn's protocol with limits on heads, and with a place in a room.
+
+    Counted is all that is no body of an announced length: what comes before, between and in heads, and what is sent in
+    chunks, which no route takes.
+    """
+
+    def __init__(self, *args: Any, room: Room, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._room = room
+        self._counted, self._is_counting, self._in_chunks = 0, True, False
+        self._reason: tuple[int, str] | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A client has come."""
+        super().connection_made(transport)
+        if not self._room.enter(self, address=self.client[0] if self.client else ""):
+            self.app = _tell_health_only(self.app)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client has left, or was left."""
+        self._room.leave(self)
+        super().connection_lost(exc)
+
+    def drop(self) -> None:
+        """End the connection for the sake of another one."""
+        self.transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        """Some bytes have come."""
+        self._unset_keepalive_if_required()
+        for start in range(0, len(data), _STEP):
+            if self.transport.is_closing():
+                return
+            self._take(data[start : start + _STEP])
+
+    def _take(self, data: bytes) -> None:
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            pass  # what follows is no HTTP, and is counted: nothing is upgraded here
+        except httptools.HttpParserError:
+            self._refuse(*(self._reason or (400, "this is no request that HTTP/1.1 knows")))
+            return
+        if self._is_counting:
+            self._counted += len(data)
+            if self._counted > MAX_HEAD_BYTES:
+                self._refuse(*self._say_too_large())
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        super().on_message_begin()
+        self._is_counting, self._in_chunks = True, False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header, or one behind the last chunk, which nobody reads."""
+        if self._in_chunks:
+            return
+        if len(self.headers) >= MAX_HEADERS:
+            self._reason = 431, f"the request has more than {MAX_HEADERS} headers"
+            raise _RefusedError
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """A head is whole."""
+        if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > MAX_HEAD_BYTES:
+            self._reason = self._say_too_large()
+            raise _RefusedError
+        if len(self.pipeline) >= MAX_PIPELINED:
+            self._reason = 400, f"more than {MAX_PIPELINED} requests wait for the answer to the one before them"
+            raise _RefusedError
+        self._in_chunks = any(name == b"transfer-encoding" for name, _ in self.headers)
+        self._is_counting = self._in_chunks
+        super().on_headers_complete()
+        self._room.move(self, Stage.BODY)
+        if not self.pipeline:
+            self._counted = 0
+
+    def on_message_complete(self) -> None:
+        """A request is whole."""
+        super().on_message_complete()
+        self._is_counting, self._in_chunks = True, False
+        if not self.cycle.response_complete:  # as it is where a body was refused before its end
+            self._room.move(self, Stage.ANSWER)
+
+    def on_response_complete(self) -> None:
+        """An answer was given."""
+        super().on_response_complete()
+        if not self.pipeline and not self.transport.is_closing():
+            self._room.move(self, Stage.HEAD)
+
+    def _say_too_large(self) -> tuple[int, str]:
+        is_address = 2 * len(getattr(self, "url", b"")) > MAX_HEAD_BYTES
+        status, what = (414, "address") if is_address else (431, "head")
+        return status, f"the {what} of the request has more than {MAX_HEAD_BYTES:,} bytes"
+
+    def _refuse(self, status: int, message: str) -> None:
+        """Answer what is no request, where that is not taken for the answer to another one, and hang up."""
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.write(_write_answer(_refuse_with(status, message)))
+        self.transport.close()
+
+
+def _tell_health_only(app: ASGIApp) -> ASGIApp:
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] in OPEN_PATHS and scope["method"] in ("GET", "HEAD"):
+            await app(scope, receive, send)
+        else:
+            refusal = _refuse_with(503, "the server has too many connections; try again in a moment", code="busy")
+            await refusal(scope, receive, send)
+
+    return answer
+
+
+def _refuse_with(status: int, message: str, *, code: str | None = None) -> Response:
+    headers = {name.decode(): value.decode() for name, value in SECURITY_HEADERS}
+    headers |= {"Connection": "close", "Cache-Control": "no-store"}
+    if status == 503:
+        headers["Retry-After"] = "1"
+    return make_error(status, message, request_id=secrets.token_hex(8), code=code, headers=headers)
+
+
+def _write_answer(response: Response) -> bytes:
+    lines = [f"HTTP/1.1 {response.status_code} {HTTPStatus(response.status_code).phrase}".encode()]
+    lines += [name + b": " + value for name, value in response.raw_headers]
+    return b"\r\n".join([*lines, b"", bytes(response.body)])

@@ -1,0 +1,267 @@
+"""Floods on a running server: heads and bodies without end, and more connections than it serves at once.
+
+All come from loopback addresses of their own, which count as different clients.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from http.client import HTTPConnection
+from pathlib import Path
+
+import pytest
+
+if "CI" not in os.environ:
+    pytest.importorskip("gradio", reason="needs the extra `ui`")
+
+from tests.index.hostile import PHOTO, encode
+from tests.serving_server import TOKEN, Answer, Server, ask_on, serve
+
+MEBIBYTE = 1024 * 1024
+HERE, FLOODER, OTHER = "127.0.0.1", "127.0.0.2", "127.0.0.3"
+MORE_THAN_ALL = 1200  # connections; a server has room for 1,024
+PIECES = 5 * MEBIBYTE  # that are sent to a server of what has no end, at most
+
+_GET = b"GET /v1/health HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+_CHUNKS = _GET + b"Transfer-Encoding: chunked\r\n\r\n"
+ENDLESS = {
+    "header lines": (_GET, b"x-a: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\r\n"),
+    "long header lines": (_GET, b"x-a: " + b"a" * 30_000 + b"\r\n"),
+    "one header": (_GET + b"x-a: ", b"a" * 1000),
+    "the name of a header": (_GET, b"a" * 1000),
+    "space before a value": (_GET + b"x-a:", b" " * 1000),
+    "a folded header": (_GET + b"x-a: a\r\n", b" a\r\n"),
+    "the address": (b"GET /v1/health?", b"a" * 1000),
+    "the method": (b"", b"GET" * 300),
+    "empty lines": (b"", b"\r\n" * 500),
+    "the size of a chunk": (_CHUNKS, b"0" * 1000),
+    "the extension of a chunk": (_CHUNKS + b"1;a=", b"a" * 1000),
+    "chunks": (_CHUNKS, b"3e8\r\n" + b"a" * 1000 + b"\r\n"),
+    "trailers": (_CHUNKS + b"0\r\n", b"x-a: " + b"a" * 1000 + b"\r\n"),
+    "requests before an answer": (b"", _GET + b"\r\n"),
+    "requests after the last": (_GET + b"Connection: close\r\n\r\n", _GET + b"\r\n"),
+    "what follows an upgrade": (_GET + b"Connection: Upgrade\r\nUpgrade: x\r\n\r\n", b"a" * 1000),
+}
+
+
+@pytest.fixture(scope="module")
+def open_server(gallery: Path) -> Iterator[Server]:
+    """A server that asks for a token."""
+    with serve(gallery, log=gallery.parent / "floods.log", token=TOKEN) as server:
+        yield server
+        assert server.get("/v1/ready").status == 200
+        assert "Traceback" not in server.log.read_text()
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+def test_what_has_no_end_is_cut_off_and_takes_no_memory(open_server: Server, name: str) -> None:
+    assert open_server.get("/v1/health").status == 200
+    before = open_server.resident_bytes()
+    with ExitStack() as stack:
+        for _ in range(4):
+            connection = stack.enter_context(_connect(open_server, FLOODER))
+            assert _send_endlessly(connection, *ENDLESS[name]) < PIECES
+        assert open_server.resident_bytes() - before < 8 * MEBIBYTE
+    assert open_server.get("/v1/health").status == 200
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (_GET + b"x-a: 1\r\n" * 99 + b"\r\n", 200),
+        (_GET + b"x-a: 1\r\n" * 100 + b"\r\n", 431),
+        (_GET + b"x-a: " + b"a" * 60_000 + b"\r\n\r\n", 200),
+        (_GET + b"x-a: " + b"a" * 66_000 + b"\r\n\r\n", 431),
+        (b"GET /v1/health?" + b"a" * 66_000 + b" HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", 414),
+        (_GET + b"x-a: a\r\n a\r\n\r\n", 400),
+        (b"nonsense\r\n\r\n", 400),
+    ],
+)
+def test_a_head_beyond_the_limits_is_refused_before_the_token_is_asked(
+    open_server: Server, head: bytes, status: int
+) -> None:
+    with _connect(open_server, FLOODER) as connection:
+        connection.sendall(head)
+        answer = connection.recv(65536)
+        assert int(answer.split(b" ")[1]) == status
+        if status != 200:
+            assert b"content-type: application/json" in answer.lower()
+            assert b'"request_id"' in answer
+            while connection.recv(65536):
+                pass  # it is closed
+
+
+def test_a_head_that_arrives_byte_by_byte_is_answered(open_server: Server) -> None:
+    with _connect(open_server, OTHER) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for byte in _GET + b"\r\n":
+            connection.sendall(bytes((byte,)))
+        assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+
+
+def test_some_requests_may_be_sent_before_the_first_is_answered(open_server: Server) -> None:
+    with _connect(open_server, OTHER) as connection:
+        connection.sendall((_GET + b"\r\n") * 5 + _GET + b"Connection: close\r\n\r\n")
+        received = b""
+        while chunk := connection.recv(65536):
+            received += chunk
+    assert received.count(b"HTTP/1.1 200") == 6
+
+
+def test_bodies_that_are_announced_and_do_not_come_keep_nobody_out(open_server: Server) -> None:
+    photo = encode(PHOTO, "PNG")
+    with ExitStack() as stack:
+        for _ in range(30):  # 600 MiB are announced, of 256 that there is room for
+            connection = stack.enter_context(_connect(open_server, HERE))
+            connection.sendall(_head("/v1/photos", length=20 * MEBIBYTE) + b"a")
+        for _ in range(3):
+            assert open_server.ask("POST", "/v1/photos", body=photo).status == 201
+            assert open_server.ask("POST", "/v1/photos", body=bytes(19 * MEBIBYTE)).status == 422
+            assert open_server.post("/v1/search", {"queries": [{"image_id": 1}]}).status == 200
+
+
+@pytest.mark.slow
+def test_a_body_that_stops_is_given_up_and_a_slow_one_is_taken(open_server: Server) -> None:
+    photo = encode(PHOTO.resize((400, 300)), "PNG")
+    pieces = [photo[start : start + 10_000] for start in range(0, len(photo), 10_000)]
+    with _connect(open_server, OTHER) as slow, _connect(open_server, FLOODER) as stopped:
+        slow.sendall(_head("/v1/photos", length=len(photo)))
+        stopped.sendall(_head("/v1/photos", length=MEBIBYTE) + bytes(100_000))
+        stopped.settimeout(60)
+        for piece in pieces:
+            slow.sendall(piece)
+            time.sleep(min(20 / len(pieces), 3))  # longer than the window in which something has to come
+        assert slow.recv(65536).startswith(b"HTTP/1.1 201")
+        assert stopped.recv(65536).startswith(b"HTTP/1.1 408")
+
+
+def _hold_nothing(connection: socket.socket) -> None:
+    """Connect and say nothing."""
+
+
+def _hold_head(connection: socket.socket) -> None:
+    connection.sendall(_GET + b"x-a: ")
+
+
+def _hold_body(connection: socket.socket) -> None:
+    connection.sendall(_head("/v1/photos", length=10 * MEBIBYTE) + b"a")
+
+
+def _hold_heartbeat(connection: socket.socket) -> None:
+    connection.sendall(_ask("/gradio_api/heartbeat/abc"))
+
+
+def _hold_answer(connection: socket.socket) -> None:
+    """Ask for much, and take nothing of it."""
+    connection.sendall(_ask("/v1/openapi.json") * 8)
+
+
+FLOODS: list[Callable[[socket.socket], None]] = [
+    _hold_nothing, _hold_head, _hold_body, _hold_heartbeat, _hold_answer,
+]  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("hold", FLOODS)
+def test_no_flood_of_connections_keeps_others_out_or_stops_the_server_from_ending(
+    gallery: Path, tmp_path: Path, hold: Callable[[socket.socket], None]
+) -> None:
+    photo = encode(PHOTO, "PNG")
+    with (
+        serve(gallery, log=tmp_path / "log", token=TOKEN) as server,
+        _flood(server, hold, count=MORE_THAN_ALL),
+    ):
+        for _ in range(3):
+            assert _ask_from(OTHER, server, "GET", "/v1/health").status == 200
+            assert _ask_from(OTHER, server, "GET", "/v1/gallery").status == 200
+            assert _ask_from(OTHER, server, "POST", "/v1/photos", body=photo).status == 201
+            assert _ask_from(FLOODER, server, "GET", "/v1/health").status == 200  # whoever it is
+            assert _ask_from(FLOODER, server, "GET", "/v1/ready").status == 200
+        assert server.stop() == 0
+        assert server.log.read_text().splitlines()[2:] == []
+
+
+def test_a_server_that_may_open_few_files_serves_fewer(gallery: Path, tmp_path: Path) -> None:
+    with _open_files(400, 400):  # the server inherits it
+        started = serve(gallery, log=tmp_path / "log", token=TOKEN)
+        server = started.__enter__()
+    try:
+        with _flood(server, _hold_head, count=300):
+            assert _ask_from(OTHER, server, "GET", "/v1/gallery").status == 200
+            assert _ask_from(FLOODER, server, "GET", "/v1/health").status == 200
+    finally:
+        started.__exit__(None, None, None)
+
+
+def _connect(server: Server, source: str) -> socket.socket:
+    return socket.create_connection((HERE, server.port), timeout=30, source_address=(source, 0))
+
+
+@contextmanager
+def _flood(server: Server, hold: Callable[[socket.socket], None], *, count: int) -> Iterator[None]:
+    """So many connections from one address; some are cut off meanwhile."""
+    with ExitStack() as stack:
+        stack.enter_context(_open_files(count + 1000, None))
+        for _ in range(count):
+            connection = socket.socket()
+            stack.enter_context(connection)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            connection.settimeout(30)
+            connection.bind((FLOODER, 0))
+            connection.connect((HERE, server.port))
+            try:
+                hold(connection)
+            except (ConnectionResetError, BrokenPipeError):
+                continue
+        time.sleep(1)
+        yield
+
+
+@contextmanager
+def _open_files(soft: int, hard: int | None) -> Iterator[None]:
+    """Another limit on open files; the hard one of this process is not lowered for good, so it stays as it is."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if before[1] != resource.RLIM_INFINITY and before[1] < soft:
+        pytest.skip(f"needs {soft} open files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def _send_endlessly(connection: socket.socket, start: bytes, piece: bytes) -> int:
+    """Bytes that were sent before the other side hung up, `PIECES` at most."""
+    sent, block = 0, piece * (65536 // len(piece) + 1)
+    connection.settimeout(5)
+    try:
+        connection.sendall(start)
+        while sent < PIECES:
+            connection.sendall(block)
+            sent += len(block)
+    except (ConnectionResetError, BrokenPipeError):
+        pass
+    return sent
+
+
+def _ask_from(source: str, server: Server, method: str, path: str, *, body: bytes | None = None) -> Answer:
+    connection = HTTPConnection(HERE, server.port, timeout=60, source_address=(source, 0))
+    try:
+        return ask_on(connection, method, path, body=body, headers=server.headers())
+    finally:
+        connection.close()
+
+
+def _ask(path: str) -> bytes:
+    return f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode()
+
+
+def _head(path: str, *, length: int) -> bytes:
+    head = re.sub("^GET", "POST", _ask(path).decode()).removesuffix("\r\n")
+    return f"{head}Content-Length: {length}\r\n\r\n".encode()
