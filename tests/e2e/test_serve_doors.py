@@ -35,7 +35,8 @@ OUTSIDE = [
 
 
 GRADIO = [
-    "upload", "upload_progress?upload_id=1", "queue/join", "queue/data?session_hash=a", "queue/status", "call/predict",
+    "heartbeat/abc", "upload", "upload_progress?upload_id=1", "queue/join", "queue/data?session_hash=a",
+    "queue/status", "call/predict",
     "call/predict/1", "run/predict", "api/predict", "predict", "proxy=https://example.org/", "proxy=file:///etc/passwd",
     "info", "openapi.json", "api_info", "app_id", "app_id/", "login", "login/oauth", "logout", "user", "token",
     "monitoring", "monitoring/summary", "monitoring/x", "component_server", "stream/a/b/c", "custom_component/a/b/c",
@@ -95,6 +96,30 @@ def test_neither_page_nor_config_names_a_place_of_this_machine(server: Server, g
         body = server.get(path).body.decode()
         for place in (gallery.parent, ROOT, Path.home(), Path(os.__file__).parents[1]):
             assert f"{place}/" not in body, path
+
+
+FORWARDING = [
+    ("X-Forwarded-Host", "evil.example"), ("X-Forwarded-Proto", "https"), ("X-Forwarded-Prefix", "/evil.example"),
+    ("X-Forwarded-For", "192.0.2.77"), ("X-Forwarded-Server", "evil.example"), ("X-Forwarded-Port", "7777"),
+    ("X-Forwarded-Uri", "/evil.example"), ("X-Forwarded-Path", "/evil.example"), ("X-Script-Name", "/evil.example"),
+    ("X-Forwarded-Scheme", "https"), ("X-Forwarded-Ssl", "on"), ("X-Url-Scheme", "https"), ("Front-End-Https", "on"),
+    ("Forwarded", "for=192.0.2.77;host=evil.example;proto=https"), ("X-Gradio-Server", "https://evil.example/x"),
+    ("X-Original-Host", "evil.example"), ("X-Original-Url", "/evil.example"), ("X-Rewrite-Url", "/evil.example"),
+    ("X-Real-Ip", "192.0.2.77"), ("X-Host", "evil.example"), ("Via", "1.1 evil.example"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "value"), [*FORWARDING, ("all", "")])
+def test_what_a_request_says_of_its_way_is_not_repeated(server: Server, name: str, value: str) -> None:
+    headers = dict(FORWARDING) if name == "all" else {name: value}
+    for path in ("/", "/?view=map", "/config", "/config/", "/theme.css", "/gradio_api/startup-events", "/favicon.ico",
+                 "/page/nav.js", "/nowhere", "/v1/gallery", "/v1/nowhere", f"/?token={TOKEN}&view=map"):  # fmt: skip
+        plain, told = server.get(path), server.get(path, **headers)
+        for answer in (plain, told):
+            shown = answer.body + str(dict(answer.headers)).encode()
+            assert not re.search(rb"evil\.example|https://127|https://localhost|192\.0\.2\.77|:7777", shown), path
+        assert told.status == plain.status
+        assert ("secure" in told.headers.get("set-cookie", "").lower()) is False
 
 
 def test_another_name_for_this_machine_opens_nothing(server: Server) -> None:

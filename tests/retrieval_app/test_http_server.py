@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,7 +11,7 @@ pytest.importorskip("gradio", reason="needs the extra `ui`")
 import uvicorn
 
 from retrieval_app import http_server
-from retrieval_app.http_server import ANSWER_S, HEAD_S, _Server
+from retrieval_app.http_server import ANSWER_S, CONNECTIONS_AT_ONCE, HEAD_S, _Server
 
 
 @dataclass
@@ -97,3 +99,16 @@ def test_an_answer_that_nobody_takes_is_given_up_and_one_that_is_taken_slowly_is
         _pass_time(server, clock, ANSWER_S / 5)
     assert "aborted" in stuck.transport.ended
     assert slow.transport.ended == []
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "places"),
+    [(256, 2000, CONNECTIONS_AT_ONCE), (300, 500, 212), (64, 64, 1), (5000, 5000, CONNECTIONS_AT_ONCE)],
+)
+def test_as_many_connections_are_served_as_files_may_be_open(soft: int, hard: int, places: int) -> None:
+    code = (
+        f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}));"
+        "from retrieval_app.http_server import _allow_connections; print(_allow_connections())"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(told.stdout) == places

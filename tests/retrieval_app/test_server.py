@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -84,7 +85,10 @@ def test_the_command_announces_its_url_never_loads_torch_and_ends_cleanly_on_ctr
         assert url.startswith("http://127.0.0.1:")
         with urllib.request.urlopen(url, timeout=30) as answer:
             assert b"gradio" in answer.read()
-        with urllib.request.urlopen(f"{url}gradio_api/heartbeat/open", timeout=30):  # as every open page does
+        port = int(url.rstrip("/").rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port), timeout=30) as open_page:  # which waits for more
+            open_page.sendall(b"GET /v1/health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            assert open_page.recv(100).startswith(b"HTTP/1.1 200")
             process.send_signal(signal.SIGINT)
             out, err = process.communicate(timeout=30)
     finally:

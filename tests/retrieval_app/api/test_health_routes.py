@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from pathlib import Path
 
 from fastapi.testclient import TestClient
@@ -30,6 +31,30 @@ def test_a_version_that_cannot_be_served_is_told_while_the_one_before_goes_on(
         assert "log" in stranger["problem"]
         assert str(copy) not in stranger["problem"]
         assert client.get("/v1/images", headers=friend).status_code == 200
+
+
+def test_a_gallery_that_cannot_be_searched_is_not_ready(served: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(served, copy)
+    friend = {"Authorization": f"Bearer {TOKEN}"}
+    with serve(copy, access=Access(token=TOKEN)) as client:
+        assert client.get("/v1/ready").status_code == 200
+        (catalog,) = copy.glob("versions/*/catalog.sqlite")
+        catalog.chmod(0o600)
+        with catalog.open("r+b") as file:  # the file that the server has open
+            file.write(bytes(file.seek(0, 2)))
+            file.seek(0)
+            file.write(b"no database" * 1000)
+        deadline = time.monotonic() + 20  # what was found before is told for a moment
+        while (stranger := client.get("/v1/ready")).status_code == 200:
+            assert time.monotonic() < deadline
+        told = client.get("/v1/ready", headers=friend)
+        assert stranger.status_code == told.status_code == 503
+        assert stranger.json()["error"]["code"] == told.json()["error"]["code"] == "not_ready"
+        assert stranger.headers["retry-after"]
+        assert str(copy) in told.json()["error"]["message"]
+        assert str(copy) not in stranger.text
+        assert client.get("/v1/health").json() == {"status": "alive"}
 
 
 def test_requests_are_counted_by_the_template_of_their_address(

@@ -284,17 +284,6 @@ def test_what_was_begun_and_takes_too_long_is_told_apart_from_what_never_began(s
         engine.close()
 
 
-def test_room_for_bodies_is_bounded_and_given_back(small_gallery: Path) -> None:
-    engine = Engine(small_gallery, config=ServingConfig(threads=1, bytes_arriving=100))
-    try:
-        with engine.hold_bytes(60), pytest.raises(BusyError, match="receiving"), engine.hold_bytes(41):
-            pass
-        with engine.hold_bytes(100):
-            pass
-    finally:
-        engine.close()
-
-
 def test_many_searches_at_once_answer_as_one_by_one(engine: Engine, gallery: Gallery) -> None:
     wanted = gallery.ids.tolist() * 4
 
