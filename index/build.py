@@ -240,7 +240,8 @@ def _check_out(out: Path, *, sources: Sequence[Source]) -> Path:
 def _check_sources(work: Workspace, given: Sequence[Source]) -> None:
     """Raise GalleryMismatchError where the gallery is of other sources than given."""
     with write_catalog(work.catalog_path) as catalog:
-        known = {source.location for source in catalog.sources().values()}
+        sources, added = catalog.sources(), catalog.added_source()
+    known = {source.location for number, source in sources.items() if number != added}
     locations = {source.location for source in given}
     if not known or known == locations:
         return
@@ -259,10 +260,9 @@ def _check_sources(work: Workspace, given: Sequence[Source]) -> None:
 
 def _read_labels(catalog: CatalogWriter) -> AssignedLabels | None:
     """The labels that the gallery was built with, as they are now."""
-    name = catalog.setting("labels")
-    if name is None:
+    labels_file = catalog.labels_file()
+    if labels_file is None:
         return None
-    labels_file = Path(json.loads(name))
     if not labels_file.is_file():
         raise InputError(
             f"{printable_path(str(labels_file))}: the label file that the gallery was built with is gone; put it "

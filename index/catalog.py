@@ -26,6 +26,7 @@ from index.filters import Filter
 from index.glob_match import allow_long_texts
 from index.images import printable_path
 from index.items import Place, locate
+from index.source_places import PLACES_SETTING, Move, Places, Sample, find_file_beside, find_places
 from index.sources import Source
 
 STATUSES = ("pending", "indexed", "duplicate", "skipped")
@@ -97,7 +98,16 @@ def read_catalog(path: Path, *, limit_s: float | None = None) -> Iterator[Catalo
             raise GalleryError(
                 printable_path(str(path)), "an earlier program made it: run `retrieval index update`"
             )
-        yield Catalog(connection, until=math.inf if limit_s is None else time.monotonic() + limit_s)
+        until = math.inf if limit_s is None else time.monotonic() + limit_s
+        yield Catalog(connection, gallery=find_gallery(path), until=until)
+
+
+def find_gallery(catalog: Path) -> Path | None:
+    """The gallery that a catalogue lies in, finished or in the making; None for one that lies anywhere else."""
+    folder = Path(os.path.abspath(catalog)).parent
+    if folder.name == "building":
+        return folder.parent
+    return folder.parent.parent if folder.parent.name == "versions" else None
 
 
 @contextmanager
@@ -154,8 +164,12 @@ class Catalog:
         connection: for what is asked nowhere else.
     """
 
-    def __init__(self, connection: sqlite3.Connection, *, until: float = math.inf) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, *, gallery: Path | None = None, until: float = math.inf
+    ) -> None:
         self.connection = self._connection = connection
+        self._gallery = gallery
+        self._places: Places | None = None
         allow_long_texts(connection, until=until)
 
     def rows(
@@ -286,9 +300,56 @@ class Catalog:
         return 1 if row is None else int(row[0]) + 1
 
     def sources(self) -> dict[int, Source]:
-        """The sources by number, in the order they were added."""
+        """The sources by number, in the order they were added, where they are now."""
+        return dict(self._find_places().sources)
+
+    def recorded_sources(self) -> dict[int, Source]:
+        """The sources by number as they were recorded: those in the gallery relative to it."""
         rows = self._connection.execute("SELECT id, kind, location FROM sources ORDER BY id")
         return {number: Source(kind=kind, location=os.fsdecode(location)) for number, kind, location in rows}
+
+    def added_source(self) -> int | None:
+        """The number of the source that holds the images that were sent to the gallery; None without one."""
+        return self._find_places().added
+
+    def moved_sources(self) -> tuple[Move, ...]:
+        """The sources that are not where they were, and were found in another place."""
+        return self._find_places().moves
+
+    def labels_file(self) -> Path | None:
+        """The file that the labels come from, where it is now; None where the gallery was built without one."""
+        recorded = self.setting("labels")
+        if recorded is None:
+            return None
+        path = str(json.loads(recorded))
+        if self._gallery is not None:
+            path = find_file_beside(path, gallery=self._gallery, places=self._read_places())
+        return Path(path)
+
+    def _find_places(self) -> Places:
+        if self._places is None:
+            recorded = self.recorded_sources()
+            if self._gallery is None:
+                self._places = Places(recorded, None, ())
+            else:
+                self._places = find_places(
+                    recorded, gallery=self._gallery, places=self._read_places(), take_sample=self._take_sample
+                )
+        return self._places
+
+    def _read_places(self) -> dict[str, str]:
+        return dict(json.loads(self.setting(PLACES_SETTING) or "{}"))
+
+    def _take_sample(self, source: int, count: int) -> list[Sample]:
+        query = (
+            "SELECT path, archive, starts_at, size_bytes, sha256 FROM images WHERE source = ? "
+            "AND (status != 'skipped' OR reason = 'removed') LIMIT ?"
+        )
+        rows = self._connection.execute(query, (source, count)).fetchall()
+        return [
+            Sample(os.fsdecode(path), None if archive is None else os.fsdecode(archive), *others)
+            for path, archive, *others in rows
+        ]
 
     def setting(self, name: str) -> str | None:
         """A setting that later commands on the gallery go on with; None where it was never given."""

@@ -6,6 +6,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 from index.catalog import COLUMNS, CatalogRow, make_row
 from index.catalog_editor import PLACE, CatalogEditor, place_values
@@ -44,8 +45,8 @@ DELETE FROM gone WHERE id IN (
 class CatalogScan(CatalogEditor):
     """Records scans, and what the bytes say of what they leave open."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        super().__init__(connection)
+    def __init__(self, connection: sqlite3.Connection, *, gallery: Path | None = None) -> None:
+        super().__init__(connection, gallery=gallery)
         self._has_scan = self._restores = False
 
     def has_item(self, source: int, path: str) -> bool:

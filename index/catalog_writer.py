@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -9,9 +10,10 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from index.catalog import CatalogRow, opened
+from index.catalog import CatalogRow, find_gallery, opened
 from index.catalog_scan import REMOVED, CatalogScan
 from index.catalog_schema import migrate
+from index.source_places import PLACES_SETTING, describe_places, place_in_gallery
 from index.sources import Source
 
 _IDENTITY = (  # what makes two catalogues the same; not the scan's own notes
@@ -49,7 +51,7 @@ def write_catalog(path: Path) -> Iterator[CatalogWriter]:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         migrate(connection)
-        yield CatalogWriter(connection)
+        yield CatalogWriter(connection, gallery=find_gallery(path))
 
 
 class CatalogWriter(CatalogScan):
@@ -72,19 +74,44 @@ class CatalogWriter(CatalogScan):
 
     def add_sources(self, sources: Iterable[Source]) -> list[int]:
         """The numbers of the sources, known before or new."""
-        numbers: list[int] = []
+        known = {source.location: number for number, source in self.sources().items()}
         with self.transaction() as execute:
+            numbers = set()
             for source in sources:
-                values = (source.kind, os.fsencode(source.location))
-                execute("INSERT INTO sources (kind, location) SELECT ?1, ?2 WHERE NOT EXISTS "
-                        "(SELECT 1 FROM sources WHERE location = ?2)", values)  # fmt: skip
-                numbers += execute("SELECT id FROM sources WHERE location = ?", values[1:]).fetchone()
-        return sorted(set(numbers))
+                if source.location not in known:
+                    values = (source.kind, os.fsencode(self._record(source.location)))
+                    added = execute("INSERT INTO sources (kind, location) VALUES (?, ?)", values)
+                    known[source.location] = int(added.lastrowid or 0)
+                numbers.add(known[source.location])
+        self._places = None
+        return sorted(numbers)
 
     def move_source(self, number: int, location: str) -> None:
         """A source is somewhere else now; its items keep their rows."""
         with self.transaction() as execute:
-            execute("UPDATE sources SET location = ? WHERE id = ?", (os.fsencode(location), number))
+            values = (os.fsencode(self._record(location)), number)
+            execute("UPDATE sources SET location = ? WHERE id = ?", values)
+        self._places = None
+
+    def record_places(self) -> None:
+        """Record where the sources are now, and where they lie as seen from the gallery."""
+        if self._gallery is None:
+            return
+        sources, labels_file = self.sources(), self.labels_file()
+        with self.transaction() as execute:
+            for number, source in sources.items():
+                values = (os.fsencode(self._record(source.location)), number)
+                execute("UPDATE OR IGNORE sources SET location = ? WHERE id = ? AND location != ?1", values)
+            if labels_file is not None:
+                self.set({"labels": json.dumps(str(labels_file))})
+            places = describe_places(
+                sources, gallery=self._gallery, labels_file=labels_file, before=self._read_places()
+            )
+            self.set({PLACES_SETTING: places})
+        self._places = None
+
+    def _record(self, location: str) -> str:
+        return location if self._gallery is None else place_in_gallery(location, gallery=self._gallery)
 
     def remove_source(self, number: int) -> int:
         """Forget a source and its items; the number of these."""
@@ -92,6 +119,7 @@ class CatalogWriter(CatalogScan):
             removed = execute("DELETE FROM images WHERE source = ?", (number,)).rowcount
             execute("DELETE FROM sources WHERE id = ?", (number,))
             self.release_duplicates()
+        self._places = None
         return removed
 
     def take_out(self, rows: Iterable[CatalogRow]) -> None:
@@ -158,7 +186,10 @@ class CatalogWriter(CatalogScan):
         return int(self._connection.execute("SELECT count(*) FROM checkpoints").fetchone()[0])
 
     def same_as(self, other: Path) -> bool:
-        """Whether a finished catalogue has the same items, ids, outcomes, sources and settings."""
+        """Whether a finished catalogue has the same items, ids, outcomes, sources and settings.
+
+        That a gallery lies elsewhere, as seen from its sources, makes no difference; that it does not know it yet does.
+        """
         self._connection.execute("ATTACH ? AS other", (f"{other.absolute().as_uri()}?mode=ro&immutable=1",))
         try:
             return all(
@@ -176,8 +207,8 @@ class CatalogWriter(CatalogScan):
         counts = f"(SELECT count(*) FROM main.{table}) = (SELECT count(*) FROM other.{table})"
         differs = " OR ".join(f"a.{column} IS NOT b.{column}" for column in (key, *columns))
         joined = f"main.{table} a LEFT JOIN other.{table} b ON a.{key} = b.{key}"
-        query = f"SELECT {counts} AND NOT EXISTS (SELECT 1 FROM {joined} WHERE {differs})"
-        return bool(self._connection.execute(query).fetchone()[0])
+        query = f"SELECT {counts} AND NOT EXISTS (SELECT 1 FROM {joined} WHERE ({differs}) AND a.{key} IS NOT ?)"
+        return bool(self._connection.execute(query, (PLACES_SETTING,)).fetchone()[0])
 
     def write_finished(self, path: Path, *, compact: bool) -> None:
         """Write the catalogue of a finished version; `compact` gives back the room of removed rows."""

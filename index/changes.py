@@ -20,9 +20,11 @@ from index.gallery_lock import lock_gallery
 from index.images import printable_path
 from index.index_choice import choose_index
 from index.index_config import INDEX_SETTING, IndexConfig
+from index.people_moves import move_people
 from index.progress import BeginStep, Progress, no_progress, no_steps
 from index.publishing import Publication
 from index.settling import settle
+from index.source_places import describe_move
 from index.versions import remove_old_versions
 from index.workspace import Workspace, find_model
 
@@ -71,6 +73,7 @@ def open_workspace(gallery: Path, *, embedder: Embedder | None = None) -> Iterat
         raise GalleryError(shown, "no such gallery; make one with `retrieval index build MODEL SOURCE --out`")
     with lock_gallery(gallery):
         try:
+            move_people(gallery)
             work = Workspace(gallery.resolve(), embedder=embedder or Embedder(find_model(gallery), threads=1))
             work.open()
             yield work
@@ -104,6 +107,9 @@ def run_change(
                 if work.is_new:  # nothing was begun, so nothing is left to be finished
                     work.remove()
                 raise
+        for move in catalog.moved_sources():
+            logger.warning("%s", describe_move(move))
+        catalog.record_places()
         settled = settle(work, catalog, config=config or BuildConfig(), progress=progress, begin_step=begin_step)
         indexed, reasons = catalog.count("indexed"), catalog.skipped_by_reason()
         if not indexed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import weakref
@@ -31,11 +32,14 @@ from index.manifest import CATALOG_NAME, DELETED_NAME, INDEX_NAME, MODEL_NAME, M
 from index.metrics import UNLABELLED, Labels
 from index.model_file import hash_file
 from index.recent import RecentlyUsed
+from index.source_places import describe_move
 from index.sources import Source
 from index.stored_rows import RowSet
 from index.vector_search import VectorSearch
 from index.vectors import VectorRows, gather_rows, read_ids, read_shards
 from index.versions import hold_current
+
+logger = logging.getLogger(__name__)
 
 _REMEMBERED_FILTERS = 8
 
@@ -71,6 +75,8 @@ class Gallery:
         self.count = len(self.ids)
         with self.catalog() as catalog:
             self.sources: dict[int, Source] = catalog.sources()
+            for move in catalog.moved_sources():
+                logger.warning("%s", describe_move(move))
         self.roots = {number: valid_text(str(source.root)) for number, source in self.sources.items()}
         self._lock = threading.Lock()
         self._embedder: Embedder | None = None
@@ -254,6 +260,8 @@ class Gallery:
             raise UnknownImageError(image_id, gallery=printable_path(self.name))
         source = self.sources[row.source]
         place = row.locate(source.root)
+        if not place.file.is_file() and (now := self._find_again(row.source)) is not None:
+            place = row.locate(now.root)
         if not place.file.is_file():
             raise InputError(
                 f"{printable_path(row.path)}: the image is no longer in the gallery's source "
@@ -261,6 +269,11 @@ class Gallery:
                 "retrieval index update GALLERY, with --root where the images were moved"
             )
         return place
+
+    def _find_again(self, number: int) -> Source | None:
+        """A source of the gallery's own folder, which a writer may have moved since; None for one outside."""
+        with self.catalog() as catalog:
+            return catalog.sources()[number] if number == catalog.added_source() else None
 
     def vector(self, image_id: int) -> Vectors:
         """The stored (D,) float32 unit vector of a member.

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from index.catalog_writer import CatalogWriter
 from index.errors import InputError
 from index.images import printable_path
+from index.sources import FolderResolver, Source
 
 GONE = (
     "if it was moved, say where it is now with --root; if its disk is not mounted, mount it; if it is gone for "
@@ -52,7 +53,7 @@ def forget_source(catalog: CatalogWriter, location: str) -> int:
     if forgotten & _spellings(location) and not known & _spellings(location):
         return 0
     number = _find_number(catalog, location)
-    forgotten.add(catalog.sources()[number].location)
+    forgotten |= {catalog.sources()[number].location, catalog.recorded_sources()[number].location}
     catalog.set({"forgotten_sources": json.dumps(sorted(forgotten))})
     return catalog.remove_source(number)
 
@@ -63,9 +64,12 @@ def _find_number(catalog: CatalogWriter, location: str | None) -> int:
     Raises:
         InputError: there is no such source, or it is not clear which one is meant.
     """
-    sources = catalog.sources()
+    sources, recorded = catalog.sources(), catalog.recorded_sources()
     names = set() if location is None else _spellings(location)
-    found = [number for number, source in sources.items() if location is None or source.location in names]
+    outside = [number for number in sources if number != catalog.added_source()]
+    found = outside if location is None else [
+        number for number in sources if names & {sources[number].location, recorded[number].location}
+    ]  # fmt: skip
     if len(found) == 1:
         return found[0]
     listed = list_locations({source.location for source in sources.values()})
@@ -75,8 +79,9 @@ def _find_number(catalog: CatalogWriter, location: str | None) -> int:
 
 
 def _spellings(location: str) -> set[str]:
-    """The ways in which a source's location may have been recorded."""
-    return {location, os.path.abspath(location), os.path.realpath(location)}
+    """The ways in which a source's location may have been recorded, or is meant now."""
+    resolved = FolderResolver().resolve(Source("file", os.path.abspath(location))).location
+    return {location, os.path.abspath(location), os.path.realpath(location), resolved}
 
 
 def list_locations(locations: Iterable[str]) -> str:

@@ -31,7 +31,7 @@ class Source:
 
     Attributes:
         kind: one of `KINDS`.
-        location: the absolute path, without symbolic links in its folders, or the absolute pattern of a glob.
+        location: the absolute path, or the absolute pattern of a glob, without symbolic links in its folders.
     """
 
     kind: str
@@ -47,6 +47,31 @@ class Source:
         return Path(self.location).parent
 
 
+class FolderResolver:
+    """Finds the folders behind symbolic links, once for many files: sources that are one have one location then."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, str] = {}
+
+    def resolve(self, source: Source) -> Source:
+        """The source with no symbolic link in its folders."""
+        location = source.location
+        if source.kind == "folder":
+            resolved = os.path.realpath(location)
+        elif source.kind == "glob":
+            fixed = str(source.root)
+            resolved = self._folder(fixed).rstrip("/") + "/" + location.removeprefix(fixed).lstrip("/")
+        else:
+            folder, name = os.path.split(location)  # a link to a file keeps its own name, which says what it is
+            resolved = os.path.join(self._folder(folder), name)
+        return source if resolved == location else Source(source.kind, resolved)
+
+    def _folder(self, folder: str) -> str:
+        if folder not in self._known:
+            self._known[folder] = os.path.realpath(folder)
+        return self._known[folder]
+
+
 def find_source(text: str) -> Source:
     """What a path or pattern names; a path that exists is never read as a pattern.
 
@@ -59,7 +84,7 @@ def find_source(text: str) -> Source:
     if os.path.isdir(text):
         return Source("folder", str(check_folder(Path(text))))
     if not os.path.lexists(text) and "\0" not in text and _WILDCARD.search(text):
-        return Source("glob", os.path.abspath(text))
+        return FolderResolver().resolve(Source("glob", os.path.abspath(text)))
     if not os.path.exists(text):
         raise InputError(f"{shown}: no such file or folder, and no pattern with one of * ? [")
     if not os.path.isfile(text):
@@ -68,11 +93,11 @@ def find_source(text: str) -> Source:
         raise InputError(
             f"{shown}: the members of a compressed tar cannot be read in place; decompress it once and give the .tar"
         )
-    folder, name = os.path.split(os.path.abspath(text))
-    location = os.path.join(os.path.realpath(folder), name)  # a link keeps its own name, which says what it is
+    location = os.path.abspath(text)
+    name = os.path.basename(location)
     kinds = {"archive": ARCHIVE_SUFFIXES, "table": _TABLE_SUFFIXES, "list": _LIST_SUFFIXES}
     kind = next((kind for kind, suffixes in kinds.items() if name.lower().endswith(suffixes)), "file")
-    return Source(kind, location)
+    return FolderResolver().resolve(Source(kind, location))
 
 
 class EnterArchive(Protocol):

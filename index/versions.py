@@ -4,6 +4,7 @@ GALLERY/CURRENT            name of the version in use and SHA-256 of its manifes
 GALLERY/versions/000001/   manifest.json, model.onnx, catalog.sqlite, vectors/, ids/, deleted.npy,
                            and of an index that is no plain scan index.faiss and held_out.npy
 GALLERY/building/          work in progress, from which a stopped command continues
+GALLERY/people/            what people made: see `index.people`; nothing here touches it
 GALLERY/.lock              held by the one process that writes
 
 What a version shares with the one before it is a hard link to the same file.
@@ -32,7 +33,7 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
 _VERSION_NAME = re.compile(r"\d{6,12}")
 _CURRENT = re.compile(r"(\d{6,12}) ([0-9a-f]{64})\n")
 _OWN_NAMES = {"CURRENT", "CURRENT.tmp", "versions", "building", ".lock"} | {
-    "added", "incoming", "insights", "review.sqlite", "review.sqlite-journal",  # a server's
+    "people", "insights", "added", "incoming", "review.sqlite", "review.sqlite-journal",  # a server's
 }  # fmt: skip
 
 

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from index.people_moves import try_bring_people
 from retrieval_app.api.access import Access
 from retrieval_app.application import create_app
 from retrieval_app.review.jobs import Jobs
-from retrieval_app.review.store import FILE_NAME, ReviewStore
+from retrieval_app.review.store import ReviewStore
 from retrieval_app.serving.engine import Engine
 
 if TYPE_CHECKING:
@@ -25,15 +26,17 @@ def assemble(options: ServeOptions) -> Iterator[FastAPI]:
     Raises:
         GalleryError: the gallery cannot be opened.
     """
+    access = Access(token=options.token, loopback=options.is_loopback, writable=options.writable)
+    if access.may_review or access.may_write:
+        try_bring_people(options.gallery)
     engine = Engine(options.gallery, config=options.limits, audit=options.audit)
     try:
-        review = ReviewStore(engine.gallery_path / FILE_NAME)
+        review = ReviewStore.of_gallery(engine.gallery_path)
         jobs = Jobs(
             engine.gallery_path,
             on_change=engine.live.refresh,
             open_gallery=lambda: engine.snapshot().gallery,
         )
-        access = Access(token=options.token, loopback=options.is_loopback, writable=options.writable)
         engine.watch()
         if options.writable:
             jobs.resume()

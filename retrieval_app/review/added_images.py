@@ -1,16 +1,16 @@
-"""Images that were sent to a gallery: kept below its own folder, `added`, which is one of its sources.
+"""Images that were sent to a gallery: kept in the folder of what people made, and one of its sources.
 
-GALLERY/added/SHA256.jpg          an image without a label, named by its bytes and the format they have
-GALLERY/added/LABEL/SHA256.png    one with a label, which is what the first folder of a source stands for
-GALLERY/incoming/                 what is being written; whole files are moved out of it
+GALLERY/people/added/SHA256.jpg          an image without a label, named by its bytes and the format they have
+GALLERY/people/added/LABEL/SHA256.png    one with a label, which is what the first folder of a source stands for
+GALLERY/people/incoming/                 what is being written; whole files are moved out of it
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
-import json
 import os
+import re
 import secrets
 import time
 from collections.abc import Iterable, Iterator
@@ -25,22 +25,21 @@ from index.durable import sync_path, write_durably
 from index.errors import InputError
 from index.images import FORMATS, decode_image, printable_path, walk_folder
 from index.manifest import CATALOG_NAME
-from index.sources import Source
+from index.people import INCOMING, PEOPLE, added_folder, incoming_folder
 from index.versions import hold_current
 from retrieval_app.review.decisions import check_label
 
-ADDED = "added"
-INCOMING = "incoming"
 _EXTENSIONS = {"JPEG": "jpg", "MPO": "jpg", "TIFF": "tif"}  # of others, their own name
 _MAX_NAME_BYTES = 255
 _STALE_SECONDS = 3600
+_WRITTEN_NAME = re.compile(r"[0-9a-f]{32}(\.tmp)?")
 
 
 @dataclass(frozen=True, slots=True)
 class AddedImage:
-    """A file below `added`, and the label that its folder gives it."""
+    """A file by its name below the folder of such images, and the label that its own folder gives it."""
 
-    path: Path
+    name: str
     label: str | None
 
 
@@ -77,17 +76,18 @@ def store_image(
     if len(data) > max_bytes:
         raise InputError(f"{shown}: {len(data):,} bytes, at most {max_bytes:,} are taken; use a smaller copy")
     decode_image(data, name=shown, target_side=1, max_pixels=max_pixels)
-    folder = gallery / ADDED if folder_name is None else gallery / ADDED / folder_name
-    path = folder / f"{hashlib.sha256(data).hexdigest()}.{_find_extension(data)}"
+    name_below = f"{hashlib.sha256(data).hexdigest()}.{_find_extension(data)}"
+    image = AddedImage(name_below if folder_name is None else f"{folder_name}/{name_below}", folder_name)
+    path = added_folder(gallery) / image.name
     if not path.is_file() or path.stat().st_size != len(data):
         try:
-            _write_image(gallery / INCOMING, data, target=path)
+            keep_file(gallery, data, name=image.name)
         except OSError as error:
             raise InputError(
-                f"{shown}: it cannot be kept in the gallery's folder {ADDED}: {error.strerror or error}; mend the "
+                f"{shown}: it cannot be kept in the gallery's folder {PEOPLE}: {error.strerror or error}; mend the "
                 "cause and send it again"
             ) from error
-    return AddedImage(path, folder_name)
+    return image
 
 
 def _find_extension(data: bytes) -> str:
@@ -97,27 +97,44 @@ def _find_extension(data: bytes) -> str:
     return _EXTENSIONS.get(kind, kind.lower())
 
 
-def _write_image(incoming: Path, data: bytes, *, target: Path) -> None:
-    """Through a folder that no scan meets, so that a killed server leaves no half image among the others."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    incoming.mkdir(exist_ok=True)
+def keep_file(gallery: Path, data: bytes, *, name: str) -> Path:
+    """Write a file below the folder of what was sent, durably; its path.
+
+    It goes through a folder that no scan meets, so that a killed server leaves no half image among the others.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    incoming = incoming_folder(gallery)
+    incoming.mkdir(parents=True, exist_ok=True)
     whole = incoming / secrets.token_hex(16)
     write_durably(whole, data)
-    whole.replace(target)
-    for folder in (target.parent, target.parent.parent):
-        sync_path(folder)
+    for attempt in (1, 2):
+        folder = added_folder(gallery)
+        target = folder / name
+        try:
+            for above in reversed(folders := [part for part in target.parents if part.is_relative_to(folder)]):
+                above.mkdir(exist_ok=True)
+            whole.replace(target)
+            break
+        except FileNotFoundError:  # it has just been moved to where this program has it
+            if attempt == 2:
+                raise
+    for above in (*folders, folder.parent, incoming.parent):
+        sync_path(above)
+    return target
 
 
 def name_sources(gallery: Path, images: Iterable[AddedImage]) -> list[Path]:
-    """What `add_to_gallery` is to be given: the files, or all of `added` while that is no source yet.
+    """What `add_to_gallery` is to be given: the files, or all that was sent while that is no source yet.
 
     Raises:
         GalleryError: the gallery is damaged.
     """
-    folder = gallery.resolve() / ADDED
+    folder = added_folder(gallery)
     with _current_catalog(gallery) as catalog:
-        is_source = Source("folder", str(folder)) in catalog.sources().values()
-    return sorted({image.path for image in images}) if is_source else [folder]
+        is_source = catalog.added_source() is not None
+    return sorted({folder / image.name for image in images}) if is_source else [folder]
 
 
 def find_label_file(gallery: Path) -> Path | None:
@@ -127,21 +144,19 @@ def find_label_file(gallery: Path) -> Path | None:
         GalleryError: the gallery is damaged.
     """
     with _current_catalog(gallery) as catalog:
-        name = catalog.setting("labels")
-    return None if name is None else Path(json.loads(name))
+        return catalog.labels_file()
 
 
-def read_added_rows(gallery: Path) -> dict[Path, CatalogRow]:
-    """The items of the current version that lie in `added`, by absolute path.
+def read_added_rows(gallery: Path) -> dict[str, CatalogRow]:
+    """The items of the current version that were sent to it, by their names below the folder of such images.
 
     Raises:
         GalleryError: the gallery is damaged.
     """
-    folder = gallery.resolve() / ADDED
     with _current_catalog(gallery) as catalog:
-        numbers = [n for n, source in catalog.sources().items() if source == Source("folder", str(folder))]
-        ids = [image_id for number in numbers for image_id, _ in catalog.paths(number)]
-        return {folder / row.path: row for row in catalog.rows_of(ids)}
+        number = catalog.added_source()
+        ids = [] if number is None else [image_id for image_id, _ in catalog.paths(number)]
+        return {row.path: row for row in catalog.rows_of(ids)}
 
 
 @contextmanager
@@ -156,23 +171,21 @@ def _current_catalog(gallery: Path) -> Iterator[Catalog]:
 
 
 def clear_incoming(gallery: Path) -> None:
-    """Remove what a killed server left half written, an hour ago or longer."""
-    left = gallery / INCOMING
-    for path in left.iterdir() if left.is_dir() else ():
-        with suppress(OSError):  # it is only in the way, and the next start tries again
-            if path.stat().st_mtime < time.time() - _STALE_SECONDS:
-                path.unlink()
+    """Remove what a killed server left half written, an hour ago or longer: files of the names that it gives, alone."""
+    for left in (incoming_folder(gallery), gallery / INCOMING):  # earlier programs had the second
+        for path in left.iterdir() if left.is_dir() else ():
+            with suppress(OSError):  # it is only in the way, and the next start tries again
+                if _WRITTEN_NAME.fullmatch(path.name) and path.stat().st_mtime < time.time() - _STALE_SECONDS:
+                    path.unlink()
 
 
 def find_forgotten(gallery: Path) -> list[AddedImage]:
-    """Files in `added` that the gallery has no item of: a server was stopped after it took them."""
-    folder = gallery.resolve() / ADDED
+    """Files that were sent and of which the gallery has no item: a server was stopped after it took them."""
+    folder = added_folder(gallery)
     if not folder.is_dir():
         return []
     known = read_added_rows(gallery)
-    files = [folder / found.relative_path for found in walk_folder(folder) if found.problem is None]
+    names = [found.relative_path for found in walk_folder(folder) if found.problem is None]
     return [
-        AddedImage(path, None if path.parent == folder else path.relative_to(folder).parts[0])
-        for path in files
-        if path not in known
+        AddedImage(name, name.partition("/")[0] if "/" in name else None) for name in names if name not in known
     ]

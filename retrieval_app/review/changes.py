@@ -14,6 +14,7 @@ from index.evaluate import evaluate_gallery
 from index.filters import Filter
 from index.gallery import Gallery
 from index.images import REASONS
+from index.people_moves import bring_people
 from index.progress import Progress
 from index.selection import Selection
 from retrieval_app.review.added_images import AddedImage, name_sources, read_added_rows
@@ -73,10 +74,11 @@ class Changes:
 
     def _add(self, works: Sequence[Work], tell: Callable[[str], None]) -> list[Outcome]:
         images = [work.image for work in works if work.image is not None]
+        bring_people(self._path)  # what is named next stays where it is
         report = add_to_gallery(self._path, name_sources(self._path, images), **self._options(tell))
         self._show(report)
         rows = read_added_rows(self._path)
-        return [_describe_added(image, rows.get(image.path), version=report.version) for image in images]
+        return [_describe_added(image, rows.get(image.name), version=report.version) for image in images]
 
     def _remove(self, works: Sequence[Work], tell: Callable[[str], None]) -> list[Outcome]:
         ids = tuple(sorted({image_id for work in works for image_id in work.ids}))

@@ -40,6 +40,7 @@ CREATE INDEX duplicate_decisions_by_step ON duplicate_decisions (step);
 """
 _VERSION = 1
 _WAIT_SECONDS = 10.0
+_ATTEMPTS = 5
 _CANNOT_WRITE = ("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")
 
 
@@ -63,13 +64,25 @@ class Database:
     """One connection under one lock, opened at first use; without a file there is nothing to read.
 
     A transaction that was left is on the disk: neither a killed process nor a power cut takes it back.
+
+    Args:
+        path: of the file.
+        formerly: where it is used as long as it lies there and nobody has moved it to `path`.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, *, formerly: Path | None = None) -> None:
+        self._path, self._formerly = path, formerly
+        self._opened: tuple[int, int] | None = None
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         self._writes = 0
+
+    @property
+    def path(self) -> Path:
+        """Where the file is now, or will be made."""
+        if self._formerly is not None and self._formerly.exists() and not self._path.exists():
+            return self._formerly
+        return self._path
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection | None]:
@@ -92,12 +105,7 @@ class Database:
             ReviewError: the file cannot be made or written, or as `reading`.
         """
         with self._lock, self._named_errors("decisions cannot be kept"):
-            self._notice_removal()
-            if self._connection is None:
-                self._connection = self._open("rwc")
-            connection = self._connection
-            assert connection is not None
-            connection.execute("BEGIN IMMEDIATE")
+            connection = self._begin()
             try:
                 _prepare(connection)
                 yield connection
@@ -120,8 +128,33 @@ class Database:
         with self._lock:
             self._forget_connection()
 
+    def _begin(self) -> sqlite3.Connection:
+        """The connection, in a transaction during which nobody moves the file."""
+        for _ in range(_ATTEMPTS):
+            self._notice_removal()
+            if self._connection is None:
+                self._make_folder()
+                self._connection = self._open("rwc")
+            connection = self._connection
+            assert connection is not None
+            connection.execute("BEGIN IMMEDIATE")
+            if self._opened == _identify(self.path):
+                return connection
+            connection.execute("ROLLBACK")  # it was moved in this moment
+            self._forget_connection()
+        raise ReviewError(self.path, "the file is replaced again and again; stop what replaces it")
+
+    def _make_folder(self) -> None:
+        folder = self.path.parent
+        try:
+            folder.mkdir(exist_ok=True)
+        except OSError as error:
+            advice = "the gallery's folder cannot be written; give the server the right to write it"
+            raise ReviewError(self.path, f"decisions cannot be kept: {error.strerror}; {advice}") from error
+
     def _notice_removal(self) -> None:
-        if self._connection is not None and not self.path.exists():  # else decisions would go into no file at all
+        """Let go of a file that is not in its place any more: decisions would go into no file at all."""
+        if self._connection is not None and self._opened != _identify(self.path):
             self._forget_connection()
 
     def _forget_connection(self) -> None:
@@ -141,6 +174,7 @@ class Database:
             connection.execute("PRAGMA foreign_keys = ON")
             connection.execute("PRAGMA synchronous = EXTRA")  # the folder is synced too when the journal goes
             _check_version(connection)
+            self._opened = _identify(self.path)
         except sqlite3.Error as error:
             if connection is not None:
                 connection.close()
@@ -161,6 +195,15 @@ class Database:
             elif _code(error).startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT", "SQLITE_ERROR")):
                 advice = "move the file away to begin anew, or put a copy of it back"
             raise ReviewError(self.path, f"{problem}: {error}; {advice}") from error
+
+
+def _identify(path: Path) -> tuple[int, int] | None:
+    """What tells a file from one that takes its place; None where there is none."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _code(error: sqlite3.Error) -> str:

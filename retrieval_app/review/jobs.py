@@ -37,7 +37,7 @@ _STOPPED_RUNNING = "the server was stopped while it ran; what it has embedded is
 class Jobs:
     """The changes of one gallery; any number of threads may ask.
 
-    A job that fails leaves the gallery as it was, but for what an add keeps in `added`.
+    A job that fails leaves the gallery as it was, but for the image that an add keeps.
 
     Args:
         gallery_path: the gallery's folder.

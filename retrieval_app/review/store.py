@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from index.errors import InputError
+from index.people import decisions_file, former_decisions_file
 from retrieval_app.review.database import Database, DecidedSinceError
 from retrieval_app.review.database import ReviewError as ReviewError
 from retrieval_app.review.decisions import (
@@ -24,7 +25,6 @@ from retrieval_app.review.decisions import (
     check_label_decision,
 )
 
-FILE_NAME = "review.sqlite"
 MAX_STEP_DECISIONS = 10_000
 
 _LABELS, _DUPLICATES = "labels", "duplicates"
@@ -55,14 +55,24 @@ class ReviewStore:
     of the one before; undoing it brings that one back. What a call has answered is on the disk.
 
     Args:
-        path: of the file, by custom `FILE_NAME` in the gallery's folder.
+        path: of the file.
+        formerly: where it is as long as nobody has moved it to `path`.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._database = Database(path)
+    def __init__(self, path: Path, *, formerly: Path | None = None) -> None:
+        self._database = Database(path, formerly=formerly)
         self._lock = threading.Lock()
         self._current: _Current | None = None
+
+    @classmethod
+    def of_gallery(cls, gallery: Path) -> ReviewStore:
+        """The decisions of a gallery."""
+        return cls(decisions_file(gallery), formerly=former_decisions_file(gallery))
+
+    @property
+    def path(self) -> Path:
+        """Where the file is now, or will be made."""
+        return self._database.path
 
     def decide(self, decisions: Sequence[LabelDecision]) -> Step:
         """Keep decisions about labels as one step.

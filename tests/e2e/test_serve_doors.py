@@ -22,7 +22,7 @@ OUTSIDE = [
     "/assets//etc/passwd", "/assets/..%252f..%252fetc%252fpasswd", "/svelte/../../routes.py", "/svelte/%2e%2e/x.py",
     "/../../../../etc/passwd", "//etc/passwd", "/etc/passwd", "/%2e%2e/%2e%2e/etc/passwd", "/./etc/passwd",
     "/v1/../etc/passwd", "/v1/%2e%2e/gradio_api/file=/etc/passwd", "/v1/images/../../../etc/passwd",
-    "/v1/images/1/thumbnail/../../../../review.sqlite", "/v1/images/..%2f..%2freview.sqlite/picture",
+    "/v1/images/1/thumbnail/../../../../review.sqlite", "/v1/images/..%2f..%2fpeople%2freview.sqlite/picture",
     "/v1/images/1%2f..%2f2/thumbnail", "/v1/images/%00", "/v1/images/1%00/thumbnail", "/v1/images/1/picture/",
     "/v1/photos/../../etc/passwd/picture", "/v1/photos/..%2f..%2f..%2fetc%2fpasswd/picture",
     "/v1/photos/%2e%2e/picture", "/v1/photos/%00%00%00%00%00%00%00%00/picture", "/v1/photos/%0d%0aX:y/picture",

@@ -107,7 +107,7 @@ def test_relative_paths_and_links_of_folders_are_resolved(tmp_path: Path, monkey
     assert find_source(".") == Source("folder", str(tmp_path))
     assert find_source("link/../link/1.jpg") == Source("file", f"{tmp_path}/real/1.jpg")
     assert find_source("link/shard.tar") == Source("archive", f"{tmp_path}/real/shard.tar")
-    assert find_source("link/*.jpg") == Source("glob", f"{tmp_path}/link/*.jpg")
+    assert find_source("link/*.jpg") == Source("glob", f"{tmp_path}/real/*.jpg")
 
 
 @pytest.mark.parametrize(

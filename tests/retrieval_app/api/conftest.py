@@ -56,7 +56,7 @@ def _refresh(engine: Engine) -> None:
 def serve(gallery: Path, *, access: Access, config: ServingConfig | None = None) -> Iterator[TestClient]:
     """A client of a server for a gallery."""
     engine = Engine(gallery, config=config or ServingConfig(threads=1))
-    review = ReviewStore(gallery / "review.sqlite")
+    review = ReviewStore.of_gallery(gallery)
     jobs = Jobs(gallery, on_change=lambda: _refresh(engine), open_gallery=lambda: engine.snapshot().gallery)
     app = make_app(engine, access=access, review=review, jobs=jobs)
     try:

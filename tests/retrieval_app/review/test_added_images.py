@@ -40,6 +40,10 @@ def store(gallery: Path, data: bytes, *, name: str = "photo.jpg", label: str | N
     return store_image(gallery, data, name=name, label=label, max_pixels=10_000, max_bytes=100_000)
 
 
+def path_of(gallery: Path, image: AddedImage) -> Path:
+    return gallery / "people" / "added" / image.name
+
+
 def files_of(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
@@ -50,14 +54,14 @@ def files_of(folder: Path) -> list[str]:
 def test_the_name_comes_from_the_content_alone(tmp_path: Path, kind: str, extension: str) -> None:
     data = encode(kind)
     image = store(tmp_path, data, name="../../etc/passwd\n.svg")
-    assert image.path == tmp_path / "added" / f"{hashlib.sha256(data).hexdigest()}.{extension}"
-    assert image.path.read_bytes() == data
-    assert files_of(tmp_path) == [str(image.path.relative_to(tmp_path))]
+    assert image.name == f"{hashlib.sha256(data).hexdigest()}.{extension}"
+    assert path_of(tmp_path, image).read_bytes() == data
+    assert files_of(tmp_path) == [f"people/added/{image.name}"]
 
 
 def test_an_image_with_a_label_lies_in_the_folder_of_the_label(tmp_path: Path) -> None:
     image = store(tmp_path, encode("PNG"), label=" O'Neill & 漢字; $(rm) ")
-    assert image.path.parent == tmp_path / "added" / "O'Neill & 漢字; $(rm)"
+    assert path_of(tmp_path, image).parent == tmp_path / "people" / "added" / "O'Neill & 漢字; $(rm)"
     assert image.label == "O'Neill & 漢字; $(rm)"
 
 
@@ -97,12 +101,13 @@ def test_too_many_bytes_are_refused_before_they_are_decoded(tmp_path: Path) -> N
 def test_the_same_bytes_are_kept_once_and_a_damaged_file_is_mended(tmp_path: Path) -> None:
     data = encode("PNG")
     image = store(tmp_path, data)
-    written = image.path.stat().st_mtime_ns
+    path = path_of(tmp_path, image)
+    written = path.stat().st_mtime_ns
     assert store(tmp_path, data, name="other") == image
-    assert image.path.stat().st_mtime_ns == written
-    image.path.write_bytes(data[:10])
+    assert path.stat().st_mtime_ns == written
+    path.write_bytes(data[:10])
     store(tmp_path, data)
-    assert image.path.read_bytes() == data
+    assert path.read_bytes() == data
 
 
 def test_a_gallery_that_cannot_be_written_is_named(tmp_path: Path) -> None:
@@ -111,21 +116,24 @@ def test_a_gallery_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     gallery.mkdir(mode=0o555)
     command = minding_permissions([sys.executable, "-c", STORE, str(gallery), str(tmp_path / "x.png")])
     said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert "x: it cannot be kept in the gallery's folder added: Permission denied" in said
+    assert "x: it cannot be kept in the gallery's folder people: Permission denied" in said
 
 
-def test_only_old_remains_of_writing_are_cleared(tmp_path: Path) -> None:
+@pytest.mark.parametrize("folder", ["people/incoming", "incoming"])
+def test_only_old_remains_of_writing_are_cleared_and_nothing_that_others_made(tmp_path: Path, folder: str) -> None:
     clear_incoming(tmp_path)
-    (tmp_path / "incoming").mkdir()
-    for name, age in (("old", 7200), ("new", 60)):
-        (tmp_path / "incoming" / name).touch()
-        os.utime(tmp_path / "incoming" / name, (time.time() - age,) * 2)
+    incoming = tmp_path / folder
+    incoming.mkdir(parents=True)
+    old, new = "0" * 32, "1" * 32
+    for name, age in ((old, 7200), (f"{old}.tmp", 7200), (new, 60), ("holiday.jpg", 7200), (f"{old}.jpg", 7200)):
+        (incoming / name).touch()
+        os.utime(incoming / name, (time.time() - age,) * 2)
     clear_incoming(tmp_path)
-    assert files_of(tmp_path) == ["incoming/new"]
+    assert sorted(os.listdir(incoming)) == sorted([f"{old}.jpg", new, "holiday.jpg"])
 
 
 def test_a_picture_with_its_exif_turned_is_kept_as_it_came(tmp_path: Path) -> None:
     file, exif = io.BytesIO(), Image.Exif()
     exif[0x0112] = 6
     draw_image((9, 9, 90), seed=1).save(file, format="JPEG", exif=exif)
-    assert store(tmp_path, file.getvalue()).path.read_bytes() == file.getvalue()
+    assert path_of(tmp_path, store(tmp_path, file.getvalue())).read_bytes() == file.getvalue()

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from index.build import build_gallery
 from index.gallery import Gallery
+from index.people import DECISIONS as FILE_NAME
 from retrieval_app.review.decisions import LabelDecision
 from retrieval_app.review.label_file import Decisions, stream_label_file
-from retrieval_app.review.store import FILE_NAME, ReviewStore
+from retrieval_app.review.store import ReviewStore
 from retrieval_app.review.subjects import find_subjects
 from tests.conftest import draw_folder
 from tests.retrieval_app.review.conftest import FORMULA, HOSTILE, build, ids_by_path, write_hostile

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from index.errors import InputError
+from index.people import DECISIONS as FILE_NAME
 from retrieval_app.review.database import DecidedSinceError
 from retrieval_app.review.decisions import DuplicateDecision, GroupImage, LabelDecision, LabelKey
-from retrieval_app.review.store import FILE_NAME, ReviewError, ReviewStore
+from retrieval_app.review.store import ReviewError, ReviewStore
 from tests.index.test_hostile_files import minding_permissions
 
 ROOT = Path(__file__).parents[3]

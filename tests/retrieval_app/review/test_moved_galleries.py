@@ -1,0 +1,262 @@
+"""A gallery that is moved, copied or linked knows its images again: none comes twice, none that was removed is back."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from index.build import add_to_gallery, build_gallery, update_gallery
+from index.catalog import CatalogRow, read_catalog
+from index.errors import InputError
+from index.gallery import Gallery
+from index.people import added_folder
+from index.people_moves import bring_people
+from index.verify import verify_gallery
+from index.versions import find_version
+from retrieval_app.review.jobs import Jobs
+from tests.conftest import draw_folder
+from tests.old_galleries import age_gallery
+from tests.retrieval_app.review.test_jobs import WAIT_SECONDS, picture
+
+
+@dataclass(frozen=True)
+class Home:
+    """A folder with photos, and a gallery of them and of what was sent."""
+
+    folder: Path
+
+    @property
+    def gallery(self) -> Path:
+        return self.folder / "shop"
+
+
+@contextmanager
+def served(gallery: Path) -> Iterator[Jobs]:
+    """The jobs of a server that starts on the gallery, and ends."""
+    bring_people(gallery)
+    jobs = Jobs(gallery, on_change=lambda: None, open_gallery=lambda: Gallery.open(gallery))
+    try:
+        yield jobs
+        jobs._writer.submit(lambda: None).result(WAIT_SECONDS)
+    finally:
+        jobs.close()
+
+
+def send(jobs: Jobs, seed: int, label: str | None = None) -> None:
+    job = jobs.add(picture(seed), name="x", label=label)
+    jobs._writer.submit(lambda: None).result(WAIT_SECONDS)
+    assert jobs.get(job.id).state == "done", jobs.get(job.id).message
+
+
+def rows_of(gallery: Path) -> list[CatalogRow]:
+    with read_catalog(find_version(gallery).folder / "catalog.sqlite") as catalog:
+        return list(catalog.rows())
+
+
+def state_of(gallery: Path) -> dict[int, tuple[str | None, str, str | None, str]]:
+    """What every image is, by its id."""
+    return {row.id: (row.sha256, row.status, row.label, row.path) for row in rows_of(gallery)}
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Home:
+    home = Home(tmp_path_factory.mktemp("first"))
+    draw_folder(home.folder / "photos", per_class=2)
+    build_gallery(model_path=tiny_model, sources=[home.folder / "photos"], out=home.gallery)
+    with served(home.gallery) as jobs:
+        for seed, label in ((1, None), (2, "boot"), (3, "boot"), (4, None)):
+            send(jobs, seed, label)
+        row = next(row for row in rows_of(home.gallery) if row.label == "boot")
+        jobs.remove([row.id])
+    assert sorted(status for _, status, _, _ in state_of(home.gallery).values()) == ["indexed"] * 9 + ["skipped"]
+    return home
+
+
+@pytest.fixture(params=["new", "old"])
+def home(request: pytest.FixtureRequest, first: Home, tmp_path: Path) -> Home:
+    """A home of its own; that of `old` is as an earlier program left it, and was there from the start."""
+    home = Home(tmp_path / "home")
+    shutil.copytree(first.folder, home.folder, symlinks=True)
+    update_gallery(home.gallery, roots={str(first.folder / "photos"): home.folder / "photos"})
+    if request.param == "old":
+        age_gallery(home.gallery)
+    return home
+
+
+def check_known_again(gallery: Path, before: dict[int, tuple[str | None, str, str | None, str]]) -> None:
+    """A server that starts adds nothing, an update finds nothing new, and what is sent next is one image more."""
+    with served(gallery) as jobs:
+        assert jobs.resume() == []
+    assert state_of(gallery) == before
+    report = update_gallery(gallery)
+    assert (report.new_images, report.vanished) == (0, 0)
+    assert state_of(gallery) == before
+    with served(gallery) as jobs:
+        assert jobs.resume() == []
+        send(jobs, 77)
+        send(jobs, 1)  # is there already
+    assert len(state_of(gallery)) == len(before) + 1
+    assert state_of(gallery).items() >= before.items()
+    opened = Gallery.open(gallery)
+    assert all(opened.place(int(image_id)).file.is_file() for image_id in opened.ids)
+    assert verify_gallery(gallery).notes == []
+
+
+def move_alone(home: Home, to: Path) -> Path:
+    return home.gallery.rename(to / "moved")
+
+
+def copy_alone(home: Home, to: Path) -> Path:
+    return shutil.copytree(home.gallery, to / "copied", symlinks=True)
+
+
+def move_all(home: Home, to: Path) -> Path:
+    return home.folder.rename(to / "everything") / "shop"
+
+
+def rename_alone(home: Home, to: Path) -> Path:
+    return home.gallery.rename(home.folder / "renamed")
+
+
+def link_gallery(home: Home, to: Path) -> Path:
+    (to / "link").symlink_to(home.gallery)
+    return to / "link"
+
+
+def link_home(home: Home, to: Path) -> Path:
+    (to / "link").symlink_to(home.folder)
+    return Path(f"{to}/link/photos/../shop/versions/.././")
+
+
+def replace_by_link(home: Home, to: Path) -> Path:
+    home.folder.rename(to / "disk")
+    home.folder.symlink_to(to / "disk")
+    return home.gallery
+
+
+WAYS = (move_alone, copy_alone, move_all, rename_alone, link_gallery, link_home, replace_by_link)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_gallery_in_another_place_knows_its_images_again(
+    home: Home, tmp_path: Path, way: Callable[[Home, Path], Path]
+) -> None:
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    before = state_of(home.gallery)
+    check_known_again(way(home, tmp_path / "deep" / "er"), before)
+
+
+@pytest.mark.parametrize("relative", [True, False])
+@pytest.mark.parametrize("moved", [True, False])
+def test_a_gallery_whose_folder_of_sent_images_is_a_link_knows_them_again(
+    home: Home, tmp_path: Path, relative: bool, moved: bool
+) -> None:
+    before = state_of(home.gallery)
+    added, target = added_folder(home.gallery), home.folder / "uploads"
+    added.rename(target)
+    added.symlink_to(os.path.relpath(target, added.parent) if relative else target)
+    gallery = home.gallery
+    if moved:
+        gallery = home.folder.rename(tmp_path / "everything") / "shop"
+        if not relative:
+            (tmp_path / "home").mkdir()
+            (gallery.parent / "uploads").rename(target)
+    check_known_again(gallery, before)
+
+
+def test_a_copy_uses_its_own_images_though_the_original_is_still_there(home: Home, tmp_path: Path) -> None:
+    before, copy = state_of(home.gallery), copy_alone(home, tmp_path)
+    check_known_again(copy, before)
+    assert state_of(home.gallery) == before
+    opened = Gallery.open(copy)
+    sent = [
+        int(row.id) for row in rows_of(copy) if row.status == "indexed" and len(os.path.basename(row.path)) > 60
+    ]
+    assert len(sent) == 4
+    assert all(opened.place(image_id).file.is_relative_to(copy) for image_id in sent)
+
+
+def test_a_gallery_built_from_anothers_sent_images_keeps_them_apart_from_its_own(
+    home: Home, tmp_path: Path, tiny_model: Path
+) -> None:
+    sent = shutil.copytree(added_folder(home.gallery), tmp_path / "other" / "added")
+    gallery = tmp_path / "second"
+    build_gallery(model_path=tiny_model, sources=[sent], out=gallery)
+    with served(gallery) as jobs:
+        assert jobs.resume() == []
+        send(jobs, 1)
+    assert added_folder(gallery).is_dir()
+    assert len(state_of(gallery)) == 4 + 1
+    before = state_of(gallery)
+    moved = gallery.rename(tmp_path / "third")
+    with served(moved) as jobs:
+        assert jobs.resume() == []
+    assert state_of(moved) == before
+    opened = Gallery.open(moved)
+    places = {opened.place(image_id).file.parent.parent.name for image_id in map(int, opened.ids)}
+    assert places == {"other", "people", "added"}
+
+
+def test_a_moved_gallery_with_its_photos_needs_no_word_where_they_are(
+    home: Home, tmp_path: Path, caplog: pytest.LogCaptureFixture, tiny_model: Path
+) -> None:
+    before, gallery = state_of(home.gallery), move_all(home, tmp_path)
+    opened = Gallery.open(gallery)
+    assert all(opened.place(int(image_id)).file.is_relative_to(tmp_path / "everything") for image_id in opened.ids)
+    assert f"images were found in {tmp_path}/everything/photos" in caplog.text
+    assert verify_gallery(gallery).notes == []
+    report = build_gallery(model_path=tiny_model, sources=[tmp_path / "everything" / "photos"], out=gallery)
+    assert (report.new_images, report.vanished) == (0, 0)
+    assert state_of(gallery) == before
+    with read_catalog(find_version(gallery).folder / "catalog.sqlite") as catalog:
+        assert str(tmp_path / "everything" / "photos") in {s.location for s in catalog.recorded_sources().values()}
+        assert catalog.moved_sources() == ()
+
+
+def test_another_folder_in_the_same_place_is_not_taken_for_the_photos(home: Home, tmp_path: Path) -> None:
+    gallery = move_all(home, tmp_path)
+    shutil.rmtree(gallery.parent / "photos")
+    draw_folder(gallery.parent / "photos" / "others")
+    with pytest.raises(InputError, match="no such folder"):
+        update_gallery(gallery)
+
+
+def test_a_build_beside_sent_images_keeps_them(home: Home, tiny_model: Path) -> None:
+    before = state_of(home.gallery)
+    report = build_gallery(model_path=tiny_model, sources=[home.folder / "photos"], out=home.gallery)
+    assert (report.new_images, report.vanished) == (0, 0)
+    assert state_of(home.gallery) == before
+
+
+def test_labels_from_a_file_are_found_where_the_gallery_was_moved_with_it(
+    tmp_path: Path, tiny_model: Path
+) -> None:
+    home = tmp_path / "home"
+    draw_folder(home / "photos", per_class=2)
+    (home / "labels.csv").write_text("path,label\nphotos/red/0.jpg,shoe\n")
+    build_gallery(
+        model_path=tiny_model, sources=[home / "photos"], out=home / "shop", labels_file=home / "labels.csv"
+    )
+    before, moved = state_of(home / "shop"), home.rename(tmp_path / "moved")
+    report = update_gallery(moved / "shop")
+    assert report.new_images == 0
+    assert state_of(moved / "shop") == before
+
+
+def test_a_source_through_a_link_is_the_source_itself(tmp_path: Path, tiny_model: Path) -> None:
+    photos = draw_folder(tmp_path / "photos", per_class=2)
+    (tmp_path / "link").symlink_to(photos)
+    build_gallery(model_path=tiny_model, sources=[f"{photos}/*/*.jpg"], out=tmp_path / "shop")
+    count = len(state_of(tmp_path / "shop"))
+    for text in (f"{tmp_path}/link/*/*.jpg", f"{tmp_path}/link/../photos/./*/*.jpg"):
+        build_gallery(model_path=tiny_model, sources=[text], out=tmp_path / "shop")
+        add_to_gallery(tmp_path / "shop", [text])
+        assert len(state_of(tmp_path / "shop")) == count
+    with read_catalog(find_version(tmp_path / "shop").folder / "catalog.sqlite") as catalog:
+        assert len(catalog.sources()) == 1
