@@ -11,7 +11,8 @@ import numpy as np
 from torch import nn
 
 from index.errors import ImageError, InputError
-from index.images import printable_path, read_image, walk_folder
+from index.folder_walk import walk_folder
+from index.images import printable_path, read_image
 from index.preprocess import Pixels, PreprocessConfig, preprocess_image
 from index.progress import Progress
 from training.features import Extractor, extract_features, open_store

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import struct
 import zipfile
@@ -11,7 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from index.errors import ImageError
-from index.images import check_size, modified_ns, open_file, read_bytes
+from index.image_decoding import FIRST_BYTES
+from index.images import (
+    CheckContent,
+    check_content,
+    check_size,
+    modified_ns,
+    open_file,
+    read_bytes,
+    take_any_content,
+)
 from index.items import Place
 
 LOCAL_HEADER = struct.Struct("<6xHH4xL8xHH")
@@ -32,21 +42,22 @@ class Member:
     size_bytes: int
 
 
-def read_place(place: Place) -> bytes:
+def read_place(place: Place, *, check: CheckContent = check_content) -> bytes:
     """The bytes of one item, wherever they are; any number of threads may read at once.
 
     Raises:
-        ImageError: they cannot be read, or the archive is not the one that was scanned.
+        ImageError: they cannot be read, the check refuses how they begin, or the archive is not the one that was
+            scanned.
     """
     if place.offset is None or place.size_bytes is None:
-        return read_bytes(place.file)
+        return read_bytes(place.file, check=check)
     check_size(place.size_bytes, name=place.name)
     with open_file(place.file) as file:
         if place.mtime_ns not in (None, modified_ns(os.fstat(file.fileno()))):
             detail = "the archive changed since it was scanned"
             raise ImageError(path=place.name, reason="unreadable", detail=detail)
         member = Member(place.name, place.offset, place.size_bytes)
-        return read_member(file.fileno(), member, is_zip=is_zip_name(place.file))
+        return read_member(file.fileno(), member, is_zip=is_zip_name(place.file), check=check)
 
 
 def is_zip_name(file: Path) -> bool:
@@ -63,21 +74,22 @@ def zip_problem(*, flags: int, method: int) -> tuple[str, str] | None:
     return None
 
 
-def read_member(file: int, member: Member, *, is_zip: bool) -> bytes:
-    """The bytes of a member of an open archive.
+def read_member(file: int, member: Member, *, is_zip: bool, check: CheckContent = take_any_content) -> bytes:
+    """The bytes of a member of an open archive; no more than the beginning where the check refuses that.
 
     Raises:
         ImageError: they are damaged, encrypted, or packed in a way that cannot be read.
     """
     if is_zip:
-        return _read_zip_member(file, member)
+        return _read_zip_member(file, member, check)
+    check(os.pread(file, min(FIRST_BYTES, member.size_bytes), member.offset), name=member.name)
     data = os.pread(file, member.size_bytes, member.offset)
     if len(data) != member.size_bytes:
         raise _corrupt(member, f"the archive ends after {len(data)} of {member.size_bytes} bytes")
     return data
 
 
-def _read_zip_member(file: int, member: Member) -> bytes:
+def _read_zip_member(file: int, member: Member, check: CheckContent) -> bytes:
     """By its local header alone: it needs no list of the other members, and no lock."""
     header = os.pread(file, LOCAL_HEADER.size, member.offset)
     if len(header) != LOCAL_HEADER.size or not header.startswith(b"PK\3\4"):
@@ -87,10 +99,11 @@ def _read_zip_member(file: int, member: Member) -> bytes:
         raise ImageError(path=member.name, reason=problem[0], detail=problem[1])
     start = member.offset + LOCAL_HEADER.size + name_bytes + extra_bytes
     if method == zipfile.ZIP_STORED:
+        check(os.pread(file, min(FIRST_BYTES, member.size_bytes), start), name=member.name)
         data = os.pread(file, member.size_bytes, start)
         end = start + len(data)
     else:
-        data, end = _unpack(file, member, start=start, flags=flags, method=method)
+        data, end = _unpack(file, member, start=start, flags=flags, method=method, check=check)
     if len(data) != member.size_bytes:
         found = "more" if len(data) > member.size_bytes else f"only {len(data)}"
         raise _corrupt(member, f"{member.size_bytes} bytes were announced, there are {found}")
@@ -102,26 +115,33 @@ def _read_zip_member(file: int, member: Member) -> bytes:
     return data
 
 
-def _unpack(file: int, member: Member, *, start: int, flags: int, method: int) -> tuple[bytes, int]:
+def _unpack(
+    file: int, member: Member, *, start: int, flags: int, method: int, check: CheckContent
+) -> tuple[bytes, int]:
     """At most one byte more than announced, and where the packed bytes end."""
-    first = b""
+    packed = b""
     if method == zipfile.ZIP_LZMA:  # 4 bytes of version and length, then what a .lzma file begins with
         known = -1 if flags & _ENDS_WITH_MARK else member.size_bytes
-        first, start = os.pread(file, 5, start + 4) + struct.pack("<q", known), start + 9
+        packed, start = os.pread(file, 5, start + 4) + struct.pack("<q", known), start + 9
     unpacker, damage = _open_unpacker(method, member)
-    parts: list[bytes] = []
-    left = member.size_bytes + 1
-    while left > 0 and not unpacker.eof:
-        packed = os.pread(file, _CHUNK_BYTES, start)
-        if not packed:
-            raise _corrupt(member, "the archive ends inside it")
-        start += len(packed)
+    whole, wants_more, is_checked, wanted = io.BytesIO(), True, False, min(FIRST_BYTES, member.size_bytes + 1)
+    while wanted > 0 and not unpacker.eof:
+        if wants_more:
+            chunk = os.pread(file, _CHUNK_BYTES, start)
+            if not chunk:
+                raise _corrupt(member, "the archive ends inside it")
+            packed, start = packed + chunk, start + len(chunk)
         try:
-            parts.append(unpacker.decompress(first + packed, left))
+            whole.write(unpacker.decompress(packed, wanted))
         except damage as error:
             raise _corrupt(member, str(error)) from error
-        first, left = b"", left - len(parts[-1])
-    return b"".join(parts), start - len(unpacker.unused_data)
+        packed = getattr(unpacker, "unconsumed_tail", b"")  # of zlib; the others keep it themselves
+        wants_more = getattr(unpacker, "needs_input", not packed)
+        if not is_checked and (whole.tell() >= FIRST_BYTES or unpacker.eof):
+            check(whole.getvalue(), name=member.name)
+            is_checked = True
+        wanted = min(_CHUNK_BYTES, member.size_bytes + 1 - whole.tell())
+    return whole.getvalue(), start - len(unpacker.unused_data)
 
 
 def _open_unpacker(method: int, member: Member) -> tuple[Any, tuple[type[Exception], ...]]:

@@ -13,14 +13,16 @@ import os
 import stat
 import tarfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from index.archive_members import LOCAL_HEADER, Member, is_zip_name, read_member, zip_problem
 from index.errors import ImageError
-from index.images import FoundFile, check_size, find_file, open_file, printable_path
+from index.folder_walk import FoundFile, find_file
+from index.images import check_size, open_file, printable_path
 from index.items import FoundItem
 from index.labels import folder_label
 from index.limits import MAX_FILE_BYTES
@@ -32,6 +34,8 @@ SIDECAR_EXTENSIONS = ("json", "txt", "cls", "cls2", "npy", "xml", "csv")
 
 _COMPRESSED_STARTS = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 _MAX_SIDECAR_BYTES = 1 << 20
+_MAX_UNPACKING = 1032  # times the packed bytes: the most that deflate can hold, and more than images need
+_MAX_SLOWLY_UNPACKED = 1 << 26  # bytes of bzip2 and LZMA, some seconds' work
 _GROUP_MEMBERS = 64  # a sample has a handful; a long series such as frame.0001.png need not be held whole
 # What the two modules raise on damaged archives: all but the overflow and the recursion (a chain of a thousand
 # headers) were seen in fuzzing, and these two can be built by hand. Anything else is a bug of ours and must surface.
@@ -252,14 +256,27 @@ def _zip_members(headers: _HeaderReader) -> Iterator[_Member]:
     size = os.fstat(headers.fileno()).st_size
     try:
         with zipfile.ZipFile(headers) as archive:
-            for info in archive.infolist():
+            infos = archive.infolist()
+            crowded = _find_overlaps(infos)
+            for number, info in enumerate(infos):
                 if not info.filename.endswith("/"):
-                    yield _zip_member(info, archive_bytes=size)
+                    yield _zip_member(info, archive_bytes=size, overlaps=number in crowded)
     except _ZIP_DAMAGE as error:
         yield _Member("", 0, 0, ("corrupt-archive", str(error) or type(error).__name__))
 
 
-def _zip_member(info: zipfile.ZipInfo, *, archive_bytes: int) -> _Member:
+def _find_overlaps(infos: Sequence[zipfile.ZipInfo]) -> set[int]:
+    """The numbers of members that reach into the next one: such an archive can hold any number of large ones."""
+    order = sorted(range(len(infos)), key=lambda number: infos[number].header_offset)
+    return {
+        number
+        for number, after in pairwise(order)
+        if infos[number].header_offset + LOCAL_HEADER.size + infos[number].compress_size
+        > infos[after].header_offset
+    }
+
+
+def _zip_member(info: zipfile.ZipInfo, *, archive_bytes: int, overlaps: bool) -> _Member:
     """What the archive's list says; offset and size, which may be any, are taken over where they can be right."""
     name, offset, size = _safe_name(_zip_name(info)), info.header_offset, info.file_size
     kind = stat.S_IFMT(info.external_attr >> 16) if info.create_system == 3 else 0  # 3: made on Unix
@@ -269,10 +286,18 @@ def _zip_member(info: zipfile.ZipInfo, *, archive_bytes: int) -> _Member:
         return _Member(name, 0, 0, ("corrupt", "it lies outside the archive"))
     if (problem := zip_problem(flags=info.flag_bits, method=info.compress_type)) is not None:
         return _Member(name, 0, 0, problem)
+    if overlaps:
+        return _Member(name, 0, 0, ("corrupt", "it overlaps another member of the archive"))
     try:
         check_size(size, name=name)
     except ImageError as error:
         return _Member(name, 0, 0, (error.reason, error.detail))
+    most = info.compress_size * _MAX_UNPACKING  # so that all members together are bounded by the archive's size
+    if info.compress_type in (zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
+        most = min(most, _MAX_SLOWLY_UNPACKED)
+    if size > most:
+        detail = f"{size} bytes are announced, of {info.compress_size} in the archive at most {most} are unpacked"
+        return _Member(name, 0, 0, ("too-costly", detail))
     return _Member(name, offset, size)
 
 

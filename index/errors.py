@@ -56,6 +56,10 @@ class ImageError(RetrievalError):
         self.reason = reason
         self.detail = detail
 
+    def apart(self) -> ImageError:
+        """The same error to be kept: without the frames it was raised through, which hold the file's bytes."""
+        return ImageError(path=self.path, reason=self.reason, detail=self.detail)
+
 
 class ModelFileError(RetrievalError):
     """An ONNX file that is no model of ours, or whose contract cannot be honoured."""

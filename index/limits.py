@@ -6,3 +6,9 @@
 # that decodes may meet one.
 MAX_PIXELS = 89_478_485
 MAX_FILE_BYTES = 512 * 1024 * 1024
+
+# Of one image, in the process that decodes what is not proven cheap. A machine that does much else may take long over
+# few seconds of processor time, so that waiting is bounded generously.
+MAX_DECODE_BYTES = 1 << 30
+MAX_DECODE_CPU_S = 5
+MAX_DECODE_WALL_S = 300

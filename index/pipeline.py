@@ -92,7 +92,7 @@ def _decode(key: int, place: Place, *, embedder: Embedder, max_pixels: int) -> _
         sha256 = hashlib.sha256(data).hexdigest()
         pixels = embedder.preprocess(data, name=place.name, max_pixels=max_pixels)
     except ImageError as error:
-        return _DecodedItem(key, place.name, sha256=sha256, problem=error)
+        return _DecodedItem(key, place.name, sha256=sha256, problem=error.apart())
     return _DecodedItem(key, place.name, pixels, sha256, perceptual_hash(pixels))
 
 

@@ -13,7 +13,8 @@ from typing import Any, Protocol
 
 from index.archives import ARCHIVE_SUFFIXES, COMPRESSED_SUFFIXES, is_archive, scan_archive
 from index.errors import ImageError, InputError
-from index.images import FoundFile, check_folder, find_file, printable_path, walk_folder
+from index.folder_walk import FoundFile, check_folder, find_file, walk_folder
+from index.images import printable_path
 from index.items import FoundItem
 from index.labels import folder_label
 from index.tables import label_conflict, read_table_rows

@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from index.errors import ImageError, InputError
-from index.images import printable_path, read_image, walk_folder
+from index.folder_walk import walk_folder
+from index.images import printable_path, read_image
 from index.labels import folder_label, read_label_file
 
 logger = logging.getLogger(__name__)

@@ -139,7 +139,7 @@ def extract_features(
                 return _Read(sha256, None)
             image = decode_image(data, name=str(path), target_side=extractor.preprocess.resize)
         except ImageError as error:
-            return error
+            return error.apart()
         return _Read(sha256, fixed_views(image, extractor.preprocess, count=views, sha256=sha256))
 
     try:

@@ -23,7 +23,8 @@ from PIL import Image
 from index.catalog import Catalog, CatalogRow, read_catalog
 from index.durable import sync_path, write_durably
 from index.errors import InputError
-from index.images import FORMATS, decode_image, printable_path, walk_folder
+from index.folder_walk import walk_folder
+from index.images import FORMATS, decode_image, printable_path
 from index.manifest import CATALOG_NAME
 from index.people import INCOMING, PEOPLE, added_folder, incoming_folder
 from index.versions import hold_current

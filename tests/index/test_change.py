@@ -15,8 +15,8 @@ from index import scanning, settling
 from index.archive_members import read_place
 from index.build import add_to_gallery, build_gallery, remove_from_gallery, update_gallery
 from index.errors import GalleryError, InputError
+from index.folder_walk import walk_folder
 from index.gallery import Gallery
-from index.images import walk_folder
 from index.reindex import compact_gallery
 from index.selection import Selection
 from index.verify import verify_gallery

@@ -105,6 +105,7 @@ def test_the_report_counts_them_all(hostile: HostileBuild) -> None:
     assert hostile.report["indexed"] == len(hostile.expected) - reasons.total()
     assert set(reasons) >= set(REASONS) - {
         "unreadable",
+        "too-costly",
         "bad-embedding",
         "encrypted",
         "compressed-archive",

@@ -14,15 +14,14 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from index.errors import ImageError, InputError
+from index.folder_walk import check_folder, walk_folder
 from index.images import (
     MAX_PIXELS,
     REASONS,
-    check_folder,
     decode_image,
     printable_path,
     read_image,
     valid_text,
-    walk_folder,
 )
 from tests.conftest import draw_image
 
@@ -223,7 +222,7 @@ def test_conversion_in_strips_gives_the_pixels_of_conversion_at_once(
     for target_side in (200, 20):  # left as it is, and reduced by 8
         whole = decode(data, target_side=target_side)
         with monkeypatch.context() as patched:
-            patched.setattr("index.images._STRIP_PIXELS", 6000)
+            patched.setattr("index.image_decoding._STRIP_PIXELS", 6000)
             assert np.array_equal(decode(data, target_side=target_side), whole)
     assert whole.shape == (42, 63, 3)
 

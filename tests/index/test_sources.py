@@ -19,7 +19,8 @@ from pyarrow import parquet
 
 from index.archive_members import read_place
 from index.errors import InputError
-from index.images import decode_image, read_bytes, walk_folder
+from index.folder_walk import walk_folder
+from index.images import decode_image, read_bytes
 from index.items import FoundItem, Place
 from index.labels import folder_label
 from index.sources import KINDS, Source, find_source, scan_below, scan_source

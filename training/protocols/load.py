@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from index.errors import InputError
-from index.images import check_folder, printable_path
+from index.folder_walk import check_folder
+from index.images import printable_path
 from training.datasets import Dataset
 from training.protocols.cars import load_cars
 from training.protocols.cub import load_cub

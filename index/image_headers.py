@@ -1,0 +1,169 @@
+"""Which files are proven to decode cheaply, by their headers alone: everything else is decoded where it can be killed.
+
+The proof is of the work that the headers ask for: pixels, scans, blocks, and bytes of metadata. What is refused here is
+no worse an image, it only takes another way; so a doubt is a no, and formats that few images have are not looked into.
+"""
+
+from __future__ import annotations
+
+import struct
+from itertools import count
+
+_MAX_PIXELS = 24_000_000  # at most 0.2 GB and half a second in any of the formats below
+_MAX_SCANNED_PIXELS = 400_000_000  # pixels times scans, each of which passes over all of them: half a second
+_MAX_METADATA_BYTES = 1 << 22
+_MAX_SEGMENTS = 256  # of a JPEG, before its first scan
+_MAX_CHUNKS = 64  # of a PNG or WebP, without those that hold pixels
+_MAX_PIXEL_CHUNKS = 1 << 14
+_MAX_BLOCKS = 256  # of up to 255 bytes, before the first picture of a GIF
+_MAX_TAGS = 256
+
+_SEQUENTIAL, _PROGRESSIVE, _START_OF_SCAN = (0xC0, 0xC1), 0xC2, 0xDA
+_OTHER_FRAMES = (
+    0xC3,
+    0xC5,
+    0xC6,
+    0xC7,
+    0xC9,
+    0xCA,
+    0xCB,
+    0xCD,
+    0xCE,
+    0xCF,
+)  # lossless, layered, arithmetic coding
+_WITHOUT_LENGTH = (0x00, 0x01, *range(0xD0, 0xDA), 0xFF)
+_GIF_COMMENT = 0xFE
+_EXIF = b"Exif\0\0"
+
+
+def is_cheap(data: bytes) -> bool:
+    """Whether decoding an image file takes little time and memory, whatever the rest of it holds."""
+    try:
+        if data.startswith(b"\xff\xd8\xff"):
+            return _is_cheap_jpeg(data)
+        if data.startswith(b"\x89PNG\r\n\x1a\n"):
+            return _is_cheap_png(data)
+        if data.startswith((b"GIF87a", b"GIF89a")):
+            return _is_cheap_gif(data)
+        if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
+            return _is_cheap_webp(data)
+    except (struct.error, IndexError):  # it ends before what was looked for
+        return False
+    return False
+
+
+def _is_cheap_jpeg(data: bytes) -> bool:
+    """One pass over the pixels, or few enough; little metadata, without padding, and its EXIF in one piece."""
+    at, layers, pixels, is_sequential, has_exif = 2, 0, 0, False, False
+    for number in count():
+        marker = data[at + 1]
+        if data[at] != 0xFF or marker in _WITHOUT_LENGTH or marker in _OTHER_FRAMES or number > _MAX_SEGMENTS:
+            return False
+        (length,) = struct.unpack_from(">H", data, at + 2)
+        if marker == _START_OF_SCAN:
+            break
+        if marker in _SEQUENTIAL or marker == _PROGRESSIVE:
+            if layers:
+                return False
+            height, width, layers = struct.unpack_from(">HHB", data, at + 5)
+            pixels, is_sequential = width * height, marker in _SEQUENTIAL
+        elif marker == 0xE1 and data.startswith(_EXIF, at + 4):
+            if has_exif or not _is_plain_exif(data[at + 4 : at + 2 + length]):
+                return False
+            has_exif = True
+        at += 2 + length
+    if at > _MAX_METADATA_BYTES or not layers:
+        return False
+    if is_sequential and data[at + 4] == layers:
+        return True  # its one scan holds all layers, and libjpeg takes no other after it
+    scans = data.count(b"\xff\xda")  # or more: bytes of metadata can look like one, those of pixels cannot
+    return pixels <= _MAX_PIXELS and pixels * scans <= _MAX_SCANNED_PIXELS
+
+
+def _is_cheap_png(data: bytes) -> bool:
+    """Few chunks, no animation, and no EXIF hidden in a text."""
+    if data[12:16] != b"IHDR":
+        return False
+    width, height = struct.unpack_from(">LL", data, 16)
+    at, others, pixel_chunks, metadata = 8, 0, 0, 0
+    while width * height <= _MAX_PIXELS and at + 8 <= len(data):
+        length, name = struct.unpack_from(">L4s", data, at)
+        if name == b"IDAT":
+            pixel_chunks += 1
+        else:
+            others += 1
+            metadata += length
+        if others > _MAX_CHUNKS or pixel_chunks > _MAX_PIXEL_CHUNKS or metadata > _MAX_METADATA_BYTES:
+            return False
+        if name in (b"acTL", b"fcTL", b"fdAT") or (name == b"IHDR" and others > 1):
+            return False
+        if name in (b"tEXt", b"zTXt", b"iTXt") and data.startswith(b"Raw profile", at + 8):
+            return False
+        if name == b"eXIf" and not _is_plain_exif(data[at + 8 : at + 8 + length]):
+            return False
+        if name == b"IEND":
+            return True
+        at += 12 + length
+    return bool(width * height <= _MAX_PIXELS)  # cut short: the decoder stops there too
+
+
+def _is_cheap_gif(data: bytes) -> bool:
+    """Little before the first picture, which lies within the canvas; what follows it is not read."""
+    width, height, flags = struct.unpack_from("<HHB", data, 6)
+    at = 13 + _palette_bytes(flags)
+    blocks = 0
+    while data[at] == ord("!"):
+        if not data[at + 2] and data[at + 1] != _GIF_COMMENT:
+            return False  # Pillow takes one byte more for the size of a block
+        at += 2
+        while size := data[at]:
+            at, blocks = at + 1 + size, blocks + 1
+            if blocks > _MAX_BLOCKS:
+                return False
+        at, blocks = at + 1, blocks + 1
+        if blocks > _MAX_BLOCKS:
+            return False
+    if data[at] != ord(","):
+        return False
+    left, top, wide, high = struct.unpack_from("<4H", data, at + 1)
+    return bool(left + wide <= width and top + high <= height and width * height <= _MAX_PIXELS)
+
+
+def _palette_bytes(flags: int) -> int:
+    return 3 << (flags & 7) + 1 if flags & 0x80 else 0
+
+
+def _is_cheap_webp(data: bytes) -> bool:
+    """Lossy, opaque and still: what lossless coding costs, which transparency has too, its header does not say."""
+    at, metadata, pixels = 12, 0, 0
+    for _ in range(_MAX_CHUNKS):
+        if at + 8 > len(data):
+            break
+        name, length = struct.unpack_from("<4sL", data, at)
+        if name == b"VP8 ":
+            width, height = struct.unpack_from("<HH", data, at + 14)
+            pixels = max(pixels, (width & 0x3FFF) * (height & 0x3FFF))
+        elif name == b"VP8X":
+            sizes = data[at + 12 : at + 18]
+            width, height = int.from_bytes(sizes[:3], "little") + 1, int.from_bytes(sizes[3:], "little") + 1
+            pixels = max(pixels, width * height)
+        elif name in (b"ICCP", b"XMP "):
+            metadata += length
+        elif name != b"EXIF" or not _is_plain_exif(data[at + 8 : at + 8 + length]):
+            return False
+        at += 8 + length + length % 2
+    return 0 < pixels <= _MAX_PIXELS and metadata <= _MAX_METADATA_BYTES and at >= len(data)
+
+
+def _is_plain_exif(exif: bytes) -> bool:
+    """Whether its directory has few tags that announce few bytes in all; each may point at the same ones again."""
+    body = exif.removeprefix(_EXIF)
+    order = {b"II*\0": "<", b"MM\0*": ">"}.get(body[:4])
+    if order is None:
+        return False
+    (start,) = struct.unpack_from(order + "L", body, 4)
+    (tags,) = struct.unpack_from(order + "H", body, start)
+    if tags > _MAX_TAGS:
+        return False
+    announced = sum(int(struct.unpack_from(order + "L", body, start + 6 + 12 * tag)[0]) for tag in range(tags))
+    return announced <= _MAX_METADATA_BYTES
