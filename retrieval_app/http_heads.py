@@ -15,7 +15,7 @@ from typing import Any
 import httptools
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from retrieval_app.api.errors import make_error
 from retrieval_app.api.headers import SECURITY_HEADERS
@@ -44,6 +44,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._room = room
         self._counted, self._is_counting, self._in_chunks = 0, True, False
         self._reason: tuple[int, str] | None = None
+        self._running: RequestResponseCycle | None = None  # `cycle` is the newest, which may wait for this one
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client has come."""
@@ -54,11 +55,20 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The client has left, or was left."""
         self._room.leave(self)
+        self._tell_lost()
         super().connection_lost(exc)
 
     def drop(self) -> None:
-        """End the connection for the sake of another one."""
+        """End the connection at once, whatever is under way on it."""
+        self._tell_lost()
         self.transport.abort()
+
+    def _tell_lost(self) -> None:
+        """Let nothing more be written: uvloop raises where that is tried after an end."""
+        for cycle in (self._running, self.cycle):
+            if cycle is not None:
+                cycle.disconnected = True
+                cycle.message_event.set()
 
     def data_received(self, data: bytes) -> None:
         """Some bytes have come."""
@@ -116,6 +126,10 @@ class BoundedProtocol(HttpToolsProtocol):
         self._is_counting, self._in_chunks = True, False
         if not self.cycle.response_complete:  # as it is where a body was refused before its end
             self._room.move(self, Stage.ANSWER)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:
         """An answer was given."""

@@ -80,7 +80,7 @@ class _Server(uvicorn.Server):
             state = (connection, cycle, unsent)
             since[state] = self._waiting_since.get(state, now)
             if now - since[state] > (ANSWER_S if unsent else HEAD_S):
-                connection.transport.abort() if unsent else connection.transport.close()
+                connection.drop() if unsent else connection.transport.close()
         self._waiting_since = since
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -88,8 +88,8 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
     def _hang_up(self) -> None:
-        for connection in list(self.server_state.connections):
-            connection.transport.abort()
+        for connection in list(cast("set[BoundedProtocol]", self.server_state.connections)):
+            connection.drop()
 
 
 def _allow_connections() -> int:

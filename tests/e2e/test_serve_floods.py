@@ -119,6 +119,14 @@ def test_some_requests_may_be_sent_before_the_first_is_answered(open_server: Ser
     assert received.count(b"HTTP/1.1 200") == 6
 
 
+def test_clients_that_leave_while_requests_wait_make_no_error(open_server: Server) -> None:
+    for _ in range(20):
+        with _connect(open_server, OTHER) as connection:
+            connection.sendall(_ask("/v1/openapi.json") * 4)
+    assert open_server.get("/v1/health").status == 200
+    assert "ERROR" not in open_server.log.read_text()
+
+
 def test_bodies_that_are_announced_and_do_not_come_keep_nobody_out(open_server: Server) -> None:
     photo = encode(PHOTO, "PNG")
     with ExitStack() as stack:

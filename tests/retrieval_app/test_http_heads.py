@@ -86,13 +86,14 @@ def _statuses(*pieces: bytes) -> list[int]:
 def test_the_protocol_has_all_that_is_changed_and_read() -> None:
     methods = (
         "connection_made", "connection_lost", "data_received", "on_message_begin", "on_header", "on_headers_complete",
-        "on_message_complete", "on_response_complete", "_unset_keepalive_if_required",
+        "on_message_complete", "on_response_complete", "_unset_keepalive_if_required", "_start_asgi_task",
     )  # fmt: skip
     assert not [name for name in methods if not inspect.isfunction(vars(HttpToolsProtocol).get(name))]
     protocol, _ = asyncio.run(_send(HEAD + b"\r\n"))
     for name in ("app", "client", "cycle", "headers", "parser", "pipeline", "transport", "url"):
         assert name in vars(protocol), name
-    assert protocol.cycle.response_complete is True
+    assert (protocol.cycle.response_complete, protocol.cycle.disconnected) == (True, False)
+    assert protocol.cycle.message_event.is_set()
     assert list(protocol.pipeline) == []
 
 

@@ -39,6 +39,9 @@ class _Connection:
     cycle: _Cycle | None = None
     transport: _Transport = field(default_factory=_Transport)
 
+    def drop(self) -> None:
+        self.transport.abort()
+
 
 class _Clock:
     def __init__(self) -> None:
