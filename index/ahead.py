@@ -20,8 +20,13 @@ class AbandonedError(Exception):
     """Raised in a thread whose results nobody waits for any more."""
 
 
+def heed_abandonment(abandoned: threading.Event) -> None:
+    """From now on `raise_if_abandoned` raises in this thread where the event is set."""
+    _local.abandoned = abandoned
+
+
 def raise_if_abandoned() -> None:
-    """In a thread of `map_ahead` that was closed: stop here; anywhere else: nothing. For work that takes long.
+    """In a thread that nobody waits for any more, as those of a closed `map_ahead`: stop here. Anywhere else: nothing.
 
     Raises:
         AbandonedError: nobody waits for this thread's results.
@@ -48,7 +53,7 @@ def map_ahead(
     """
     abandoned = threading.Event()
     waiting: deque[Future[Result]] = deque()
-    with ThreadPoolExecutor(workers, "ahead", _remember, (abandoned,)) as pool:
+    with ThreadPoolExecutor(workers, "ahead", heed_abandonment, (abandoned,)) as pool:
         try:
             for item in items:
                 waiting.append(pool.submit(function, item))
@@ -60,7 +65,3 @@ def map_ahead(
             abandoned.set()
             for future in waiting:
                 future.cancel()
-
-
-def _remember(abandoned: threading.Event) -> None:
-    _local.abandoned = abandoned

@@ -33,13 +33,15 @@ _ORIENTATIONS = {
 _DAMAGE = (OSError, SyntaxError, ValueError, TypeError, RuntimeError, EOFError, IndexError, struct.error)
 
 
-def can_be_image(first: bytes) -> bool:
-    """Whether content that begins with these bytes, `FIRST_BYTES` or more of them, is that of a known format."""
+def find_format(first: bytes) -> str | None:
+    """The first of `FORMATS` whose files begin with these bytes, `FIRST_BYTES` of them or more."""
     if any(kind not in Image.OPEN for kind in FORMATS):
         Image.init()
-    # What is no True is a sentence on a format that this Pillow was built without; opening it says so.
-    accepts = (Image.OPEN[kind][1] for kind in FORMATS)
-    return any(accept is None or accept(first[:FIRST_BYTES]) for accept in accepts)
+    for kind in FORMATS:
+        accepts = Image.OPEN[kind][1]  # what it gives is a sentence where this Pillow was built without the format
+        if accepts is None or accepts(first[:FIRST_BYTES]):
+            return kind
+    return None
 
 
 def decode_here(data: bytes, *, name: str, target_side: int, max_pixels: int) -> Image.Image:

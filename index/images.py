@@ -22,7 +22,7 @@ from PIL import Image
 from index.ahead import raise_if_abandoned
 from index.decoding_pool import shared_pool
 from index.errors import ImageError, InputError
-from index.image_decoding import FIRST_BYTES, can_be_image, decode_here
+from index.image_decoding import FIRST_BYTES, decode_here, find_format
 from index.image_decoding import FORMATS as FORMATS
 from index.image_headers import is_cheap
 from index.limits import MAX_FILE_BYTES
@@ -119,7 +119,7 @@ def check_content(first: bytes, *, name: str) -> None:
     """
     if not first:
         raise ImageError(path=name, reason="empty-file", detail="0 bytes")
-    if not can_be_image(first):
+    if find_format(first) is None:
         raise ImageError(path=name, reason="not-an-image", detail=f"none of {', '.join(FORMATS)}")
 
 

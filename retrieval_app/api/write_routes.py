@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, HTTPException, Path, Query, Request, Response
 
+from index.image_headers import is_cheap
 from retrieval_app.api.access import require_review, require_writing
 from retrieval_app.api.answers import IMAGE_BODY, send_json
 from retrieval_app.api.conditions import read_condition
@@ -42,8 +43,10 @@ class JobAnswer(Answer):
 )
 async def add_image(request: Request, parameters: Annotated[NewImage, Query()]) -> Response:
     """The image is decoded and kept at once; it is found when the job is done."""
-    data, label = await request.body(), parameters.label
-    return await _begin(request, partial(_jobs(request).add, data, name=parameters.name, label=label))
+    data, engine = await request.body(), request.app.state.engine
+    begin = partial(_jobs(request).add, data, name=parameters.name, label=parameters.label)
+    job = await (engine.run if is_cheap(data) else engine.run_costly)(begin)
+    return send_json(job.to_json(), status=202)
 
 
 @router.delete("/images/random", include_in_schema=False)

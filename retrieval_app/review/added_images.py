@@ -8,7 +8,6 @@ GALLERY/people/incoming/                 what is being written; whole files are 
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 import re
 import secrets
@@ -18,19 +17,18 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from PIL import Image
-
 from index.catalog import Catalog, CatalogRow, read_catalog
 from index.durable import sync_path, write_durably
 from index.errors import InputError
 from index.folder_walk import walk_folder
-from index.images import FORMATS, decode_image, printable_path
+from index.image_decoding import find_format
+from index.images import decode_image, printable_path
 from index.manifest import CATALOG_NAME
 from index.people import INCOMING, PEOPLE, added_folder, incoming_folder
 from index.versions import hold_current
 from retrieval_app.review.decisions import check_label
 
-_EXTENSIONS = {"JPEG": "jpg", "MPO": "jpg", "TIFF": "tif"}  # of others, their own name
+_EXTENSIONS = {"JPEG": "jpg", "TIFF": "tif"}  # of others, their own name
 _MAX_NAME_BYTES = 255
 _STALE_SECONDS = 3600
 _WRITTEN_NAME = re.compile(r"[0-9a-f]{32}(\.tmp)?")
@@ -93,8 +91,7 @@ def store_image(
 
 def _find_extension(data: bytes) -> str:
     """What the content is, whatever its sender called it."""
-    with Image.open(io.BytesIO(data), formats=FORMATS) as image:
-        kind = image.format or ""
+    kind = find_format(data) or ""
     return _EXTENSIONS.get(kind, kind.lower())
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from index.ahead import heed_abandonment
 from retrieval_app.serving.errors import BusyError
 
 Value = TypeVar("Value")
@@ -22,7 +23,8 @@ class BoundedPool:
     """
 
     def __init__(self, threads: int, *, name: str, capacity: int) -> None:
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix=name)
+        self._abandoned = threading.Event()
+        self._threads = ThreadPoolExecutor(threads, name, heed_abandonment, (self._abandoned,))
         self._capacity, self._count, self._lock = capacity, 0, threading.Lock()
 
     @property
@@ -45,7 +47,8 @@ class BoundedPool:
         return future
 
     def close(self) -> None:
-        """Begin nothing more; what runs is not waited for."""
+        """Begin nothing more; what runs is not waited for, and a decode is given up."""
+        self._abandoned.set()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _end(self, _: Future[Any]) -> None:

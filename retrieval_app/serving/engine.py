@@ -18,7 +18,7 @@ from typing import ParamSpec, TypeVar
 import numpy as np
 
 from index.embedder import Vectors, unit_rows
-from index.errors import ImageError, RetrievalError
+from index.errors import RetrievalError
 from index.images import MAX_PIXELS, printable_path
 from index.preprocess import Pixels
 from index.recent import RecentlyUsed
@@ -26,7 +26,7 @@ from retrieval_app.insights.copies import CopyGroups
 from retrieval_app.serving.batching import Lane, Workers
 from retrieval_app.serving.bounded_pool import BoundedPool
 from retrieval_app.serving.config import ServingConfig
-from retrieval_app.serving.errors import BusyError, TimedOutError, UnknownPhotoError
+from retrieval_app.serving.errors import BusyError, OutOfTurnError, TimedOutError, UnknownPhotoError
 from retrieval_app.serving.live_gallery import LiveGallery, Snapshot
 from retrieval_app.serving.photos import (
     Crop,
@@ -38,11 +38,9 @@ from retrieval_app.serving.photos import (
     refuse_vector,
 )
 from retrieval_app.serving.pictures import (
-    LARGE_PIXELS,
     PICTURE_SIDE,
     Pictures,
     choose_side,
-    is_large,
     read_original,
 )
 from retrieval_app.serving.probe import SearchProbe
@@ -97,12 +95,12 @@ class Engine:
         )  # fmt: skip
         self._workers = Workers([self.searches_lane, self.photos_lane], threads=config.workers)
         self._readers = BoundedPool(_READERS, name="reader", capacity=config.reads_waiting)
-        self._large = BoundedPool(1, name="large-pictures", capacity=config.reads_waiting)
+        self._costly = BoundedPool(1, name="costly-pictures", capacity=config.reads_waiting)
         self._lookups = BoundedPool(_LOOKUPS, name="conditions", capacity=_LOOKUPS_WAITING)
         self._photos: RecentlyUsed[str, Photo] = RecentlyUsed(config.photos_bytes, size=_size_photo)
         self._crops: RecentlyUsed[tuple[object, ...], Vectors] = RecentlyUsed(_CROPS_KEPT)
         self._pictures = Pictures(capacity_bytes=config.picture_cache_bytes)
-        self._pools = (self._readers, self._large, self._lookups)
+        self._pools = (self._readers, self._costly, self._lookups)
         self._probe = SearchProbe()
 
     @property
@@ -167,17 +165,24 @@ class Engine:
         """
         return await self._run_in(self._lookups, partial(function, *args, **kwargs))
 
+    async def run_costly(self, function: Callable[[], Value]) -> Value:
+        """As `run`, of what decodes a picture that may cost much: one at a time, and nothing else waits for it.
+
+        Raises:
+            BusyError: as `run`.
+        """
+        return await self._run_in(self._costly, function)
+
     async def _run_in(self, pool: BoundedPool, function: Callable[[], Value]) -> Value:
         return await self._wait(pool.submit(function))
 
     async def _read_picture(self, read: Callable[..., Value], *, max_pixels: int) -> Value:
-        """The value of `read(max_pixels=…)`; of a picture with many pixels in a thread for such ones alone."""
+        """The value of `read(max_pixels=…)`; of a picture that may cost much in a thread for such ones alone."""
+        read = partial(read, max_pixels=max_pixels)
         try:
-            return await self.run(read, max_pixels=min(max_pixels, LARGE_PIXELS))
-        except ImageError as error:
-            if not is_large(error, max_pixels=max_pixels):
-                raise
-        return await self._run_in(self._large, partial(read, max_pixels=max_pixels))
+            return await self.run(read, cheap_only=True)
+        except OutOfTurnError:
+            return await self._run_in(self._costly, read)
 
     async def _wait(self, future: Future[Value]) -> Value:
         try:
@@ -307,15 +312,12 @@ class Engine:
     async def _embed(
         self, snapshot: Snapshot, read: Callable[..., Pixels], *, name: str, max_pixels: int
     ) -> Vectors:
-        """The unit vector of what `read(max_pixels=…)` gives; many pixels are decoded before it is a worker's turn."""
+        """The unit vector of what `read(max_pixels=…)` gives; costly ones are decoded before it is a worker's turn."""
+        read = partial(read, max_pixels=max_pixels)
         try:
-            return await self._embed_read(
-                snapshot, partial(read, max_pixels=min(max_pixels, LARGE_PIXELS)), name=name
-            )
-        except ImageError as error:
-            if not is_large(error, max_pixels=max_pixels):
-                raise
-        pixels = await self._run_in(self._large, partial(read, max_pixels=max_pixels))
+            return await self._embed_read(snapshot, partial(read, cheap_only=True), name=name)
+        except OutOfTurnError:
+            pixels = await self._run_in(self._costly, read)
         return await self._embed_read(snapshot, lambda: pixels, name=name)
 
     def _embed_pictures(self, tasks: Sequence[_Embedding]) -> list[Vectors | Exception]:

@@ -21,6 +21,10 @@ class TimedOutError(RetrievalError):
     """Work that was begun and took too long: nobody waits for it any more, but it may still be done."""
 
 
+class OutOfTurnError(RetrievalError):
+    """A picture that may cost much, met where others would wait for it: it is to be decoded apart."""
+
+
 class UnknownPhotoError(InputError):
     """A photo that is not kept any more, or never was."""
 

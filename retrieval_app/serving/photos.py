@@ -97,23 +97,33 @@ def check_upload(data: bytes, *, name: str, config: ServingConfig) -> None:
         )
 
 
-def read_pixels(data: bytes, *, name: str, preprocess: PreprocessConfig, max_pixels: int) -> Pixels:
+def read_pixels(
+    data: bytes, *, name: str, preprocess: PreprocessConfig, max_pixels: int, cheap_only: bool = False
+) -> Pixels:
     """A photo's (crop, crop, 3) uint8 model input, decoded as the gallery's images were.
 
     Raises:
         ImageError: it cannot be used.
+        OutOfTurnError: as `decode_in_turn`.
     """
-    image = decode_in_turn(data, name=name, target_side=preprocess.resize, max_pixels=max_pixels)
+    image = decode_in_turn(
+        data, name=name, target_side=preprocess.resize, max_pixels=max_pixels, cheap_only=cheap_only
+    )
     return preprocess_image(image, preprocess)
 
 
-def encode_kept(data: bytes, *, name: str, max_pixels: int) -> tuple[bytes, tuple[int, int]]:
+def encode_kept(
+    data: bytes, *, name: str, max_pixels: int, cheap_only: bool = False
+) -> tuple[bytes, tuple[int, int]]:
     """The JPEG of a photo that is kept, and its (width, height).
 
     Raises:
         ImageError: it cannot be decoded.
+        OutOfTurnError: as `decode_in_turn`.
     """
-    image = decode_in_turn(data, name=name, target_side=KEPT_SIDE // 2, max_pixels=max_pixels)
+    image = decode_in_turn(
+        data, name=name, target_side=KEPT_SIDE // 2, max_pixels=max_pixels, cheap_only=cheap_only
+    )
     image.thumbnail((KEPT_SIDE, KEPT_SIDE))
     image.info.clear()  # else a file's comment and colour profile, of another mode, would be written too
     file = io.BytesIO()
@@ -121,24 +131,30 @@ def encode_kept(data: bytes, *, name: str, max_pixels: int) -> tuple[bytes, tupl
     return file.getvalue(), image.size
 
 
-def make_photo(data: bytes, vector: Vectors, *, name: str, model_sha256: str, max_pixels: int) -> Photo:
+def make_photo(
+    data: bytes, vector: Vectors, *, name: str, model_sha256: str, max_pixels: int, cheap_only: bool = False
+) -> Photo:
     """A photo to keep.
 
     Raises:
         ImageError: it cannot be decoded.
+        OutOfTurnError: as `decode_in_turn`.
     """
-    picture, (width, height) = encode_kept(data, name=name, max_pixels=max_pixels)
+    picture, (width, height) = encode_kept(data, name=name, max_pixels=max_pixels, cheap_only=cheap_only)
     return Photo(secrets.token_hex(16), printable_path(name), width, height, picture, vector, model_sha256)
 
 
-def crop_pixels(data: bytes, crop: Crop, *, name: str, preprocess: PreprocessConfig, max_pixels: int) -> Pixels:
+def crop_pixels(
+    data: bytes, crop: Crop, *, name: str, preprocess: PreprocessConfig, max_pixels: int, cheap_only: bool = False
+) -> Pixels:
     """The (crop, crop, 3) uint8 model input of a part of a picture.
 
     Raises:
         ImageError: it cannot be decoded.
+        OutOfTurnError: as `decode_in_turn`.
         InputError: the part is too small.
     """
-    image = decode_in_turn(data, name=name, target_side=KEPT_SIDE, max_pixels=max_pixels)
+    image = decode_in_turn(data, name=name, target_side=KEPT_SIDE, max_pixels=max_pixels, cheap_only=cheap_only)
     return preprocess_image(crop.apply(image, name=name), preprocess)
 
 

@@ -12,8 +12,10 @@ from PIL import Image
 from index.archive_members import read_place
 from index.errors import ImageError
 from index.gallery import Gallery
+from index.image_headers import is_cheap
 from index.images import MAX_PIXELS, decode_image
 from index.recent import RecentlyUsed
+from retrieval_app.serving.errors import OutOfTurnError
 
 SIDES = (64, 128, 256, 512)
 PICTURE_SIDE = 2048
@@ -36,14 +38,17 @@ class Pictures:
         """A picture if it is kept."""
         return self._kept.get((gallery.digest, image_id, side))
 
-    def make(self, gallery: Gallery, image_id: int, *, side: int, max_pixels: int) -> bytes:
+    def make(
+        self, gallery: Gallery, image_id: int, *, side: int, max_pixels: int, cheap_only: bool = False
+    ) -> bytes:
         """A WebP of an image, at most `side` pixels long, from now on kept.
 
         Raises:
+            OutOfTurnError: as `decode_in_turn`.
             InputError: no such image, or its file is gone.
             ImageError: its file is no longer a readable image.
         """
-        data = encode_picture(gallery, image_id, side=side, max_pixels=max_pixels)
+        data = encode_picture(gallery, image_id, side=side, max_pixels=max_pixels, cheap_only=cheap_only)
         self._kept.put((gallery.digest, image_id, side), data)
         return data
 
@@ -54,16 +59,23 @@ def choose_side(side: int) -> int:
 
 
 def encode_picture(
-    gallery: Gallery, image_id: int, *, side: int = PICTURE_SIDE, kind: str = "WEBP", max_pixels: int = MAX_PIXELS
+    gallery: Gallery,
+    image_id: int,
+    *,
+    side: int = PICTURE_SIDE,
+    kind: str = "WEBP",
+    max_pixels: int = MAX_PIXELS,
+    cheap_only: bool = False,
 ) -> bytes:
     """An image of the gallery as WebP or JPEG of at most `side` pixels a side, without metadata.
 
     Raises:
+        OutOfTurnError: as `decode_in_turn`.
         InputError: no such image, or its file is gone.
         ImageError: its file is no longer a readable image.
     """
     name, data = read_original(gallery, image_id)
-    image = decode_in_turn(data, name=name, target_side=side, max_pixels=max_pixels)
+    image = decode_in_turn(data, name=name, target_side=side, max_pixels=max_pixels, cheap_only=cheap_only)
     image.thumbnail((side, side))
     image.info.clear()  # else a file's comment and colour profile, of another mode, would be written too
     file = io.BytesIO()
@@ -72,25 +84,31 @@ def encode_picture(
     return file.getvalue()
 
 
-def is_large(error: ImageError, *, max_pixels: int) -> bool:
-    """Whether what was refused with `LARGE_PIXELS` may be decoded with the pixels that are allowed."""
-    return error.reason == "too-many-pixels" and max_pixels > LARGE_PIXELS
+def decode_in_turn(
+    data: bytes, *, name: str, target_side: int, max_pixels: int = MAX_PIXELS, cheap_only: bool = False
+) -> Image.Image:
+    """As `index.images.decode_image`; of images that take much memory one at a time.
 
-
-def decode_in_turn(data: bytes, *, name: str, target_side: int, max_pixels: int = MAX_PIXELS) -> Image.Image:
-    """As `index.images.decode_image`; of images that take much memory one at a time."""
+    Raises:
+        ImageError: as there.
+        OutOfTurnError: `cheap_only` is set, and it has many pixels or its headers do not prove that it is cheap.
+    """
+    if cheap_only and not is_cheap(data):
+        raise OutOfTurnError(name)
     decode = partial(decode_image, data, name=name, target_side=target_side)
-    if max_pixels > LARGE_PIXELS:
-        try:
-            return decode(max_pixels=LARGE_PIXELS)
-        except ImageError as error:
-            if not is_large(error, max_pixels=max_pixels):
-                raise
-        with _one_large:
-            image = decode(max_pixels=max_pixels)
-            _return_memory()
-            return image
-    return decode(max_pixels=max_pixels)
+    if max_pixels <= LARGE_PIXELS:
+        return decode(max_pixels=max_pixels)
+    try:
+        return decode(max_pixels=LARGE_PIXELS)
+    except ImageError as error:
+        if error.reason != "too-many-pixels":
+            raise
+    if cheap_only:
+        raise OutOfTurnError(name)
+    with _one_large:
+        image = decode(max_pixels=max_pixels)
+        _return_memory()
+        return image
 
 
 def _return_memory() -> None:

@@ -310,8 +310,7 @@ def test_a_photo_of_many_pixels_is_decoded_apart_and_found_all_the_same(
 ) -> None:
     large = _encode(draw_image((220, 40, 40), seed=0, size=(640, 480)))
     expected = _run(engine.embed(engine.snapshot(), large, name="large"))
-    for module in ("engine", "pictures"):
-        monkeypatch.setattr(f"retrieval_app.serving.{module}.LARGE_PIXELS", 100_000)
+    monkeypatch.setattr(pictures, "LARGE_PIXELS", 100_000)
     threads: list[str] = []
     decode = pictures.decode_image
 
@@ -323,4 +322,4 @@ def test_a_photo_of_many_pixels_is_decoded_apart_and_found_all_the_same(
     monkeypatch.setattr(pictures, "decode_image", watch)
     photo = _run(engine.keep_photo(large, name="large"))
     assert np.array_equal(photo.vector, expected)
-    assert {name.rpartition("_")[0] for name in threads} == {"large-pictures"}
+    assert {name.rpartition("_")[0] for name in threads} == {"costly-pictures"}
