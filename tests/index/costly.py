@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Callable
+from functools import partial
 
 from PIL import Image
 
@@ -103,21 +105,20 @@ def jpeg_of_exif_tags() -> bytes:
     return b"\xff\xd8\xff\xe1" + struct.pack(">H", len(exif) + 2) + exif + with_orientation(PHOTO, 6)[2:]
 
 
-def costly_contents() -> dict[str, bytes]:
-    """File name to content, at most 16 MB each."""
-    return {
-        "one_tile.tif": tiff_of_one_tile(26_000),
-        "large_tile.tif": tiff_of_one_tile(9_400),
-        "strips.tif": tiff_of_many_strips(500_000),
-        "tags.tif": tiff_of_many_tags(25_000, 8_000_000),
-        "scans.jpg": jpeg_of_scans(4000, 5000),
-        "padded_head.jpg": padded_jpeg(16_000_000, before=b"\xff\xc0"),
-        "padded_end.jpg": padded_jpeg(16_000_000, before=b"\xff\xd9"),
-        "comment.gif": gif_of_a_comment(16_000_000),
-        "extensions.gif": gif_of_empty_extensions(4_000_000),
-        "private.png": png_of_chunks(1_000_000, name=b"prVt"),
-        "texts.png": png_of_chunks(500_000, name=b"tEXt", body=b"key\0text"),
-        "prefixes.png": png_of_prefixes(1_000_000),
-        "tags.png": png_of_exif_tags(25_000, 8_000_000),
-        "tags.jpg": jpeg_of_exif_tags(),
-    }
+COSTLY: dict[str, Callable[[], bytes]] = {
+    "one_tile.tif": partial(tiff_of_one_tile, 26_000),
+    "large_tile.tif": partial(tiff_of_one_tile, 9_400),
+    "strips.tif": partial(tiff_of_many_strips, 500_000),
+    "tags.tif": partial(tiff_of_many_tags, 25_000, 8_000_000),
+    "scans.jpg": partial(jpeg_of_scans, 4000, 5000),
+    "padded_head.jpg": partial(padded_jpeg, 16_000_000, before=b"\xff\xc0"),
+    "padded_end.jpg": partial(padded_jpeg, 16_000_000, before=b"\xff\xd9"),
+    "comment.gif": partial(gif_of_a_comment, 16_000_000),
+    "extensions.gif": partial(gif_of_empty_extensions, 4_000_000),
+    "private.png": partial(png_of_chunks, 1_000_000, name=b"prVt"),
+    "texts.png": partial(png_of_chunks, 500_000, name=b"tEXt", body=b"key\0text"),
+    "prefixes.png": partial(png_of_prefixes, 1_000_000),
+    "tags.png": partial(png_of_exif_tags, 25_000, 8_000_000),
+    "tags.jpg": jpeg_of_exif_tags,
+}
+"""File name to what gives its content, at most 16 MB each."""

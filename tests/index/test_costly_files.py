@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import re
 import resource
 import signal
 import subprocess
@@ -24,7 +22,8 @@ from index.errors import ImageError
 from index.images import REASONS, decode_image
 from index.items import Place
 from index.pipeline import embed_items
-from tests.index.costly import costly_contents, jpeg_of_scans
+from tests.index.costly import COSTLY, jpeg_of_scans
+from tests.index.decoding_workers import wait_for_busy_workers, wait_for_the_end_of
 from tests.index.hostile import PHOTO, encode
 
 ROOT = Path(__file__).parents[2]
@@ -52,12 +51,12 @@ def hurried() -> Iterator[DecodingPool]:
     pool.close()
 
 
-@pytest.mark.parametrize("name", costly_contents())
+@pytest.mark.parametrize("name", COSTLY)
 def test_a_costly_file_is_given_up_or_decodes_for_little_and_costs_this_process_nothing(
     name: str, hurried: DecodingPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(images, "shared_pool", lambda: hurried)
-    data = costly_contents()[name]
+    data = COSTLY[name]()
     assert len(data) < 20_000_000
     begun_s, begun_kb = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     try:
@@ -97,9 +96,8 @@ def test_a_folder_of_costly_files_is_indexed_within_bounds_of_time_and_memory(
 ) -> None:
     folder = tmp_path / "images"
     folder.mkdir()
-    contents = costly_contents()
-    for name, data in contents.items():
-        (folder / name).write_bytes(data)
+    for name, make in COSTLY.items():
+        (folder / name).write_bytes(make())
     encoded = encode(PHOTO, "JPEG")
     (folder / "sound.jpg").write_bytes(encoded)
     words = ["build", str(tiny_model), str(folder), "--out", str(tmp_path / "gallery"), "--json"]
@@ -109,7 +107,7 @@ def test_a_folder_of_costly_files_is_indexed_within_bounds_of_time_and_memory(
     peak_mb, worker_mb, cpu_s = map(float, ran.stderr.splitlines()[-1].split())
     assert peak_mb < 600
     assert worker_mb < 1024 + 100
-    assert cpu_s < 6 * len(contents)
+    assert cpu_s < 6 * len(COSTLY)
     with read_catalog(tmp_path / "gallery" / "versions" / "000001" / "catalog.sqlite") as catalog:
         found = {row.path: row.reason for row in catalog.rows()}
     assert found["sound.jpg"] is None
@@ -131,12 +129,12 @@ def test_a_build_on_costly_files_ends_at_once_when_it_is_told_to(
     process = subprocess.Popen(
         [*command, str(tmp_path / "gallery")], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    workers = _wait_for_workers(process.pid)
+    workers = wait_for_busy_workers(process.pid)
     process.send_signal(stop)
     _, stderr = process.communicate(timeout=20)  # a moment, on an idle machine
     assert process.returncode not in (0, None)
     assert "Traceback" not in stderr
-    _wait_for_the_end_of(workers)
+    wait_for_the_end_of(workers)
 
 
 def test_workers_end_with_a_program_that_is_killed(tmp_path: Path) -> None:
@@ -148,10 +146,10 @@ def test_workers_end_with_a_program_that_is_killed(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", code, str(tmp_path / "scans.jpg")], cwd=ROOT, stderr=subprocess.DEVNULL
     )
-    workers = _wait_for_workers(process.pid)
+    workers = wait_for_busy_workers(process.pid)
     process.kill()
     process.wait()
-    _wait_for_the_end_of(workers)
+    wait_for_the_end_of(workers)
 
 
 def test_a_kept_problem_holds_nothing_of_its_file(tmp_path: Path, tiny_model: Path) -> None:
@@ -175,44 +173,3 @@ def test_large_files_that_are_no_images_are_not_read(tmp_path: Path, tiny_model:
     peak_mb, _, _ = map(float, ran.stderr.splitlines()[-1].split())
     assert peak_mb < 400
     assert json.loads(ran.stdout)["skipped_by_reason"] == {"not-an-image": 40}
-
-
-def _wait_for_workers(parent: int) -> set[int]:
-    """The workers of a program, once one of them is busy."""
-    for _ in range(1200):
-        workers = {pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _parent_of(pid) == parent}
-        if any(_cpu_ticks(pid) > 50 for pid in workers):
-            return workers
-        time.sleep(0.05)
-    raise AssertionError("no worker began")
-
-
-def _wait_for_the_end_of(pids: set[int]) -> None:
-    for _ in range(400):
-        if not any("index.decoding_worker" in _command_of(pid) for pid in pids):
-            return
-        time.sleep(0.05)
-    raise AssertionError("a worker is left over")
-
-
-def _command_of(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return ""
-
-
-def _parent_of(pid: int) -> int:
-    try:
-        found = re.search(r"PPid:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
-    except (FileNotFoundError, ProcessLookupError):
-        return 0
-    return int(found[1]) if found and "index.decoding_worker" in _command_of(pid) else 0
-
-
-def _cpu_ticks(pid: int) -> int:
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return 0
-    return int(fields[11]) + int(fields[12])

@@ -10,7 +10,7 @@ from PIL import Image
 
 from index.image_headers import is_cheap
 from tests.conftest import draw_image
-from tests.index.costly import costly_contents, gif_of_a_comment, jpeg_of_scans, png_of_chunks, tiff_of_many_tags
+from tests.index.costly import COSTLY, gif_of_a_comment, jpeg_of_scans, png_of_chunks, tiff_of_many_tags
 from tests.index.hostile import PHOTO, encode, with_orientation
 
 ORDINARY = {
@@ -37,9 +37,9 @@ def test_ordinary_images_are_proven_cheap(name: str) -> None:
     assert is_cheap(ORDINARY[name])
 
 
-@pytest.mark.parametrize("name", costly_contents())
+@pytest.mark.parametrize("name", COSTLY)
 def test_no_costly_file_is_proven_cheap(name: str) -> None:
-    assert is_cheap(costly_contents()[name]) == (name == "padded_end.jpg")  # read through once, which is no work
+    assert is_cheap(COSTLY[name]()) == (name == "padded_end.jpg")  # read through once, which is no work
 
 
 @pytest.mark.parametrize(
