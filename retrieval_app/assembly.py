@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from index.people_moves import try_bring_people
 from retrieval_app.api.access import Access
+from retrieval_app.api.hosts import choose_hosts
 from retrieval_app.application import create_app
 from retrieval_app.review.jobs import Jobs
 from retrieval_app.review.store import ReviewStore
@@ -26,8 +27,14 @@ def assemble(options: ServeOptions) -> Iterator[FastAPI]:
     Raises:
         GalleryError: the gallery cannot be opened.
     """
-    access = Access(token=options.token, loopback=options.is_loopback, writable=options.writable)
-    if access.may_review or access.may_write:
+    hosts = choose_hosts(
+        options.host,
+        loopback=options.is_loopback,
+        token=options.token is not None,
+        allowed=options.allowed_hosts,
+    )
+    access = Access(token=options.token, loopback=options.is_loopback, writable=options.writable, hosts=hosts)
+    if access.takes_decisions:
         try_bring_people(options.gallery)
     engine = Engine(options.gallery, config=options.limits, audit=options.audit)
     try:

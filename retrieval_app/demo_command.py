@@ -55,7 +55,7 @@ def demo(out: Path, seed: int, serve: bool, port: int, as_json: bool) -> None:
         from retrieval_app.server import ServeOptions, serve_gallery
 
         options = ServeOptions(gallery=out / "gallery", port=port)
-        serve_gallery(options, on_ready=lambda url: click.echo(f"Serving {url}", err=True))
+        serve_gallery(options, on_ready=lambda served: click.echo(f"Serving {served.url}", err=True))
 
 
 def _program() -> str:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from urllib.parse import quote
+from typing import TYPE_CHECKING
 
 import click
 
 from index.console import output_options
+
+if TYPE_CHECKING:
+    from retrieval_app.server import Served
 
 
 @click.command()
@@ -21,14 +24,31 @@ from index.console import output_options
     show_default=True,
     help="Port to listen on; 0 for a free one.",
 )
+@click.option(
+    "--allowed-host",
+    "allowed_hosts",
+    multiple=True,
+    metavar="NAME",
+    help="Name to answer to besides the machine's own, such as that of a proxy; can be repeated.",
+)
 @click.option("--open/--no-open", "open_browser", default=False, help="Open the page in the default browser.")
+@click.option(
+    "--token-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="File of the token that every request has to bring; made with a new one where there is none.",
+)
 @click.option(
     "--token",
     envvar="RETRIEVAL_TOKEN",
     show_envvar=True,
-    help="What every request has to bring; better given by the variable, which no list of processes shows.",
+    help="The token itself; lists of processes show it here, so better give it by the variable or a file.",
 )
-@click.option("--writable", is_flag=True, help="Let the API add and remove images, for which the token is needed.")
+@click.option(
+    "--no-token",
+    is_flag=True,
+    help="Ask for none where --host lets others in: whoever reaches the address may search, and nobody decide.",
+)
+@click.option("--writable", is_flag=True, help="Let the API add and remove images; a token is asked for.")
 @click.option(
     "--audit",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
@@ -42,8 +62,11 @@ def serve(
     gallery: Path,
     host: str,
     port: int,
+    allowed_hosts: tuple[str, ...],
     open_browser: bool,
+    token_file: Path | None,
     token: str | None,
+    no_token: bool,
     writable: bool,
     audit: Path | None,
     threads: int,
@@ -54,32 +77,48 @@ def serve(
     A new version of the gallery is served as soon as it is finished. Decisions on labels and duplicates are kept in
     the gallery's folder; they need a token where others can reach the address.
 
+    With --writable, or where --host lets others in, a token is asked for: yours, or a new one that is told once, on
+    the terminal. The address that is printed then opens the page once, and soon; after that the page asks for the
+    token. With --json the address opens nothing: a program has the token.
+
     \b
     Examples:
       retrieval serve gallery --open
       retrieval serve gallery --port 8080 --audit run/audit
-      RETRIEVAL_TOKEN=$(openssl rand -hex 16) retrieval serve gallery --host 0.0.0.0 --writable
+      retrieval serve gallery --host 0.0.0.0 --writable --token-file token
+      retrieval serve gallery --no-token --allowed-host photos.example.org
       curl -s localhost:7860/v1/search/image?k=5 --data-binary @query.jpg
     """
+    from retrieval_app.api.hosts import is_loopback
+    from retrieval_app.serve_token import choose_token
     from retrieval_app.server import ServeOptions, serve_gallery
     from retrieval_app.serving.config import ServingConfig
 
+    token = choose_token(
+        click.get_current_context(),
+        file=token_file,
+        no_token=no_token,
+        needed=writable or not is_loopback(host),
+    )
     options = ServeOptions(
-        gallery=gallery, host=host, port=port, token=token, writable=writable, audit=audit,
-        limits=ServingConfig(threads=threads),
+        gallery=gallery, host=host, port=port, token=token, allowed_hosts=allowed_hosts, writable=writable,
+        audit=audit, limits=ServingConfig(threads=threads),
     )  # fmt: skip
 
-    def announce(url: str) -> None:
-        shown = url if token is None else f"{url}?token={quote(token, safe='')}"
-        click.echo(json.dumps({"url": url}) if as_json else shown)
+    def announce(served: Served) -> None:
+        click.echo(json.dumps({"url": served.url}) if as_json else served.first_visit)
+        if not as_json and token is not None:
+            click.echo(
+                "This address opens the page once, within ten minutes; then it asks for the token.", err=True
+            )
         if not options.is_loopback and token is None:
             click.echo(
-                "Everybody who can reach this machine can search; with a --token you can, and can decide on labels.",
+                "Everybody who can reach this machine can search; with a token you can, and can decide on labels.",
                 err=True,
             )
         click.echo("Ctrl-C ends it.", err=True)
         if open_browser:
-            click.launch(shown)
+            click.launch(served.first_visit)
 
     click.echo(f"Opening {gallery} …", err=True)
     serve_gallery(options, on_ready=announce)

@@ -12,10 +12,10 @@ from pathlib import Path
 from index.errors import InputError, MissingDependencyError
 from index.images import printable_path
 from index.telemetry import switch_off_telemetry
+from retrieval_app.api.hosts import check_host, is_loopback
 from retrieval_app.api.tokens import check_token
 from retrieval_app.serving.config import ServingConfig
 
-LOOPBACK_NAMES = ("127.0.0.1", "localhost", "::1")
 _BACKLOG = 1024
 
 
@@ -27,7 +27,8 @@ class ServeOptions:
         gallery: its folder.
         host: address to listen on.
         port: to listen on, 0 for a free one.
-        token: that every request has to bring; None lets everybody in who can reach the address.
+        token: that every request has to bring; None lets everybody search who can reach the address.
+        allowed_hosts: names that it answers to besides those of the machine and of the address.
         writable: whether images may be added and removed, which needs a token.
         audit: folder of a finished audit, whose doubts take the place of the gallery's own.
         limits: of the engine.
@@ -37,6 +38,7 @@ class ServeOptions:
     host: str = "127.0.0.1"
     port: int = 7860
     token: str | None = None
+    allowed_hosts: tuple[str, ...] = ()
     writable: bool = False
     audit: Path | None = None
     limits: ServingConfig = field(default_factory=ServingConfig)
@@ -48,15 +50,30 @@ class ServeOptions:
             raise InputError("--writable needs a token: set --token, or the variable RETRIEVAL_TOKEN")
         if self.token is not None:
             check_token(self.token)
+        for name in self.allowed_hosts:
+            check_host(name)
 
     @property
     def is_loopback(self) -> bool:
         """Whether only this machine can reach it."""
-        return self.host in LOOPBACK_NAMES
+        return is_loopback(self.host)
 
 
-def serve_gallery(options: ServeOptions, *, on_ready: Callable[[str], None] | None = None) -> None:
-    """Serve page and API until interrupted or terminated; `on_ready` gets the URL once it answers.
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A server that answers.
+
+    Attributes:
+        url: of the page.
+        first_visit: the same, with a code that opens the page once and soon where a token is asked for.
+    """
+
+    url: str
+    first_visit: str
+
+
+def serve_gallery(options: ServeOptions, *, on_ready: Callable[[Served], None] | None = None) -> None:
+    """Serve page and API until interrupted or terminated; `on_ready` is called once it answers.
 
     Raises:
         GalleryError: the gallery cannot be opened.
@@ -78,8 +95,14 @@ def serve_gallery(options: ServeOptions, *, on_ready: Callable[[str], None] | No
         port = listener.getsockname()[1]
         shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(options.host, options.host)
         url = f"http://{f'[{shown}]' if ':' in shown else shown}:{port}/"
+
+        def tell() -> None:
+            if on_ready is not None:
+                code = None if options.token is None else app.state.sign_in.make_code()
+                on_ready(Served(url, url if code is None else f"{url}?code={code}"))
+
         with assemble(options) as app, suppress(KeyboardInterrupt):  # the usual way to end it
-            run_server(app, listener=listener, on_ready=lambda: on_ready(url) if on_ready else None)
+            run_server(app, listener=listener, on_ready=tell)
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -8,6 +8,8 @@ from typing import Any
 import orjson
 from fastapi import Response
 
+from retrieval_app.review.places import hide_folders
+
 IMAGE_BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
@@ -17,8 +19,9 @@ IMAGE_BODY: dict[str, Any] = {
 }
 
 
-def send_json(values: Any, *, status: int = 200) -> Response:
-    """A JSON answer; numpy arrays become lists."""
+def send_json(values: Any, *, status: int = 200, folders: bool = True) -> Response:
+    """A JSON answer; numpy arrays become lists; without folders of the machine in the paths of images."""
+    values = values if folders else hide_folders(values)
     try:
         content = orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY)
     except TypeError:  # metadata may hold halves of surrogate pairs and numbers of any length, which JSON allows

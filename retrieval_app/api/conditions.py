@@ -6,21 +6,33 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from index.errors import InputError
+from index.filter_sql import OWN_COLUMNS
 from index.filters import Filter, parse_filter
 from index.word_filter import combine, find_words
 from retrieval_app.api.errors import ApiError
 
+_SOURCE = OWN_COLUMNS["source"].sql.text
+
 
 @lru_cache(maxsize=256)
-def read_condition(where: str | None, text: str | None) -> Filter | None:
+def read_condition(where: str | None, text: str | None, *, folders: bool) -> Filter | None:
     """The filter of a condition and of words, both to be fulfilled; None without any.
 
+    Args:
+        where: the condition.
+        text: the words.
+        folders: whether who asks may know of the folders of the machine; else no condition may try them out.
+
     Raises:
-        ApiError: one of them cannot be read.
+        ApiError: one of them cannot be read, or is not allowed.
     """
     filters = []
     if where is not None and where.strip():
-        filters.append(_read(parse_filter, where, field="where"))
+        condition = _read(parse_filter, where, field="where")
+        if not folders and _SOURCE in condition.sql:
+            message = "source is a folder of the machine: only those with its token can ask for it"
+            raise ApiError(message, status=422, field="where")
+        filters.append(condition)
     if text is not None and text.strip():
         filters.append(_read(find_words, text, field="text"))
     return combine(filters) if filters else None

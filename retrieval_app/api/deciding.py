@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from index.images import printable_path, valid_text
+from index.images import printable_path
 from retrieval_app.api.duplicate_list import find_group
 from retrieval_app.api.errors import ApiError
 from retrieval_app.api.schemas import GroupDecision, LabelChange, LabelChoice, LabelDecisions, Undo
 from retrieval_app.review.decisions import DuplicateDecision, LabelDecision
+from retrieval_app.review.places import show_path
 from retrieval_app.review.store import ReviewStore, Step
 from retrieval_app.review.subjects import Subject, find_decided_ids, find_subjects
 from retrieval_app.serving.live_gallery import Snapshot
@@ -54,8 +55,8 @@ def take_back(
     return {"undone": [] if step is None else list(step.image_ids), "can_undo": can_undo()}
 
 
-def list_label_decisions(snapshot: Snapshot, review: ReviewStore) -> dict[str, Any]:
-    """The document of /v1/labels/decisions.
+def list_label_decisions(snapshot: Snapshot, review: ReviewStore, *, folders: bool) -> dict[str, Any]:
+    """The document of /v1/labels/decisions; with the folders of the machine, or without.
 
     Raises:
         ReviewError: they cannot be read.
@@ -65,7 +66,7 @@ def list_label_decisions(snapshot: Snapshot, review: ReviewStore) -> dict[str, A
     listed = [
         {
             "image_id": ids.get(key),
-            "path": valid_text(decision.path),
+            "path": show_path(snapshot.gallery, decision.path, folders=folders),
             "label": decision.label,
             "decision": decision.decision,
             "new_label": decision.new_label,

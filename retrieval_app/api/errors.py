@@ -25,8 +25,10 @@ from index.errors import GalleryError, ImageError, InputError, RetrievalError, U
 from index.images import REASONS, printable_path
 from retrieval_app.api.headers import SECURITY_HEADERS
 from retrieval_app.api.schemas import GROUP_CHOICES, Answer
+from retrieval_app.api.visitors import read_visitor
 from retrieval_app.review.database import DecidedSinceError, ReviewError
 from retrieval_app.review.job_list import UnknownJobError
+from retrieval_app.review.places import strip_folders
 from retrieval_app.serving.errors import BusyError, NotReadyError, TimedOutError, UnknownPhotoError
 
 logger = logging.getLogger(__name__)
@@ -43,6 +45,7 @@ CODES = {
     414: "address_too_long",
     415: "unsupported_media_type",
     422: "invalid",
+    429: "too_many_tries",
     431: "head_too_large",
     500: "internal",
     503: "unavailable",
@@ -186,11 +189,13 @@ async def _answer_expected(request: Request, error: Exception) -> Response:
             status = 422
         case GalleryError():
             status, code, headers = 503, "gallery_unusable", {"Retry-After": "5"}
-    message, request_id = explain(error), read_request_id(request)
+    message, request_id, visitor = explain(error), read_request_id(request), read_visitor(request)
     if status == 500 or isinstance(error, GalleryError | ReviewError):
         logger.error("request %s: %s", request_id, error)
-        if not request.app.state.access.knows(request.headers):
+        if not visitor.has_token:
             message = _PRIVATE.get(code or "", _FAILED)
+    if not visitor.is_trusted:
+        message = strip_folders(message)
     return make_error(status, message, request_id=request_id, code=code, field=field, headers=headers)
 
 

@@ -1,16 +1,60 @@
-"""What a request says of the way that it came, which anybody may write and nothing behind here is to believe.
-
-Gradio would build the addresses of its page of it.
-"""
+"""What proxies add to a request: where it has any of it, it comes from elsewhere, whatever address it comes from."""
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Iterable
 
-_FORWARDING = re.compile(rb"x-forwarded.*|forwarded|x-gradio-server", re.DOTALL)
+from starlette.datastructures import Headers
+from starlette.types import Scope
+
+_ADDED = re.compile(
+    rb"forwarded|via|x-forwarded(-.*)?|x-original-.*|x-real-ip|x-client-ip|true-client-ip|cf-connecting-ip"
+    rb"|x-gradio-server",
+    re.DOTALL,
+)
+_NETWORK_BITS = 64  # of an IPv6 address; the rest is its owner's choice
+
+
+def is_forwarded(headers: Headers) -> bool:
+    """Whether a proxy has passed a request on."""
+    return any(_ADDED.fullmatch(name) for name, _ in headers.raw)
 
 
 def drop_forwarding(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """The headers, whose names are in lower case, without those that tell of hosts before this one."""
-    return [pair for pair in headers if not _FORWARDING.fullmatch(pair[0])]
+    """The headers, whose names are in lower case, without what proxies added: nothing behind may believe it."""
+    return [pair for pair in headers if not _ADDED.fullmatch(pair[0])]
+
+
+def name_client(scope: Scope, headers: Headers) -> str:
+    """The address that a request comes from, by which wrong tries are counted.
+
+    That of a proxy on this machine is replaced by the last one that it tells, which it has seen itself.
+    """
+    peer = _read_address(str((scope.get("client") or ("",))[0]))
+    if peer is None:
+        return "unknown"
+    if peer.is_loopback:
+        told = _read_address(headers.get("x-forwarded-for", "").rpartition(",")[2].strip())
+        peer = told or peer
+    if isinstance(peer, ipaddress.IPv6Address):
+        return str(ipaddress.ip_network((peer, _NETWORK_BITS), strict=False))
+    return str(peer)
+
+
+def came_by_tls(scope: Scope, headers: Headers) -> bool:
+    """Whether the browser spoke TLS, if only with a proxy on this machine, as no other is believed."""
+    if scope.get("scheme") == "https":
+        return True
+    peer = _read_address(str((scope.get("client") or ("",))[0]))
+    return peer is not None and peer.is_loopback and headers.get("x-forwarded-proto", "").lower() == "https"
+
+
+def _read_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return mapped or address

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from index.filters import write_column
 from index.gallery import Gallery
 from index.images import valid_text
-from retrieval_app.api.access import Access
 from retrieval_app.api.schemas import MAX_QUERIES
 from retrieval_app.review.selection_files import MAX_PICTURES, MAX_ROWS
 from retrieval_app.serving.config import ServingConfig
@@ -20,8 +20,8 @@ _MAX_COLUMNS = 100
 _facts_of: WeakKeyDictionary[Gallery, dict[str, Any]] = WeakKeyDictionary()
 
 
-def describe_gallery(snapshot: Snapshot, *, access: Access, config: ServingConfig) -> dict[str, Any]:
-    """The document of /v1/gallery.
+def describe_gallery(snapshot: Snapshot, *, can: Mapping[str, bool], config: ServingConfig) -> dict[str, Any]:
+    """The document of /v1/gallery for one who can do so much.
 
     Raises:
         GalleryError: the catalogue is damaged.
@@ -32,7 +32,7 @@ def describe_gallery(snapshot: Snapshot, *, access: Access, config: ServingConfi
         facts = _facts_of[gallery] = _read_facts(gallery)
     return {
         **facts,
-        "can": {"review": access.may_review, "write": access.may_write},
+        "can": can,
         "limits": {
             "max_upload_bytes": config.max_upload_bytes,
             "max_k": MAX_K,

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
+from retrieval_app.api.access import may_review, may_write, sees_folders
 from retrieval_app.api.answers import send_json
 from retrieval_app.api.conditions import read_condition
 from retrieval_app.api.errors import describe_errors
@@ -24,6 +25,7 @@ from retrieval_app.insights.facets import count_facets
 from retrieval_app.serving.engine import Engine
 
 router = APIRouter(prefix="/v1", tags=["gallery"])
+_FAILED = "it could not be computed; the server's log says why"
 COMPUTING: dict[int | str, dict[str, Any]] = {
     202: {"model": Computing, "description": "It is being computed: ask again."}
 }
@@ -33,10 +35,8 @@ COMPUTING: dict[int | str, dict[str, Any]] = {
 async def show_gallery(request: Request, _: Annotated[NoParameters, Query()]) -> Response:
     """The gallery's version, size, model, labels and index, what the server allows, and what scores mean."""
     engine: Engine = request.app.state.engine
-    facts = await engine.run(
-        describe_gallery, engine.snapshot(), access=request.app.state.access, config=engine.config
-    )
-    return send_json(facts)
+    can = {"review": may_review(request), "write": may_write(request)}
+    return send_json(await engine.run(describe_gallery, engine.snapshot(), can=can, config=engine.config))
 
 
 @router.get(
@@ -46,8 +46,9 @@ async def show_facets(request: Request, selection: Annotated[Selection, Query()]
     """Labels, folders, sources and metadata of few values, with counts and the condition that selects each."""
     engine: Engine = request.app.state.engine
     snapshot = engine.snapshot()
-    where = read_condition(selection.where, selection.text)
-    facets = await engine.look_up(count_facets, snapshot.gallery, where)
+    folders = sees_folders(request)
+    where = read_condition(selection.where, selection.text, folders=folders)
+    facets = await engine.look_up(count_facets, snapshot.gallery, where, folders=folders)
     return send_json({"version": snapshot.version, **facets.to_json()})
 
 
@@ -63,7 +64,7 @@ async def show_quality(request: Request, _: Annotated[NoParameters, Query()]) ->
     snapshot = engine.snapshot()
     quality = snapshot.insights.quality
     if quality.value is None:
-        return send_unready(quality)
+        return send_unready(request, quality)
     return send_json({"state": "ready", "version": snapshot.version, **quality.value.to_json()})
 
 
@@ -79,12 +80,15 @@ async def show_map(request: Request, _: Annotated[NoParameters, Query()]) -> Res
     snapshot = engine.snapshot()
     layout = snapshot.insights.map
     if layout.value is None:
-        return send_unready(layout)
+        return send_unready(request, layout)
     return send_json({"state": "ready", "version": snapshot.version, **layout.value.to_json()})
 
 
-def send_unready(computed: Computed[Any]) -> Response:
+def send_unready(request: Request, computed: Computed[Any]) -> Response:
     """How far a result is that is not there."""
     if computed.state == "computing":
         return send_json(computed.to_json(), status=202)
-    return send_json({"state": "failed", "message": computed.message or "there is nothing to compute it from"})
+    message = computed.message or "there is nothing to compute it from"
+    if computed.message is not None and not sees_folders(request):
+        message = _FAILED  # what went wrong may name folders of the machine
+    return send_json({"state": "failed", "message": message})

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-PAGE_POLICY = (  # Gradio's templates need eval; nothing may come from or go to another host
-    "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline';"
+PAGE_SCRIPTS = "script-src 'self' 'unsafe-eval'"  # which Gradio's frame needs
+PAGE_POLICY = (  # nothing may come from or go to another host
+    f"default-src 'self'; {PAGE_SCRIPTS}; style-src 'self' 'unsafe-inline';"
     " img-src 'self' data: blob:; font-src 'self' data:; object-src 'none'; base-uri 'self'; form-action 'self';"
     " frame-ancestors 'self'"
 )
 DATA_POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+SIGN_IN_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'self';"
+    " frame-ancestors 'none'"
+)
 COMMON_HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -19,6 +24,16 @@ COMMON_HEADERS = (
 SECURITY_HEADERS = (*COMMON_HEADERS, (b"content-security-policy", DATA_POLICY.encode()))
 """Those of an answer that is no part of the page."""
 PAGE_HEADERS = (*COMMON_HEADERS, (b"content-security-policy", PAGE_POLICY.encode()))
+SIGN_IN_HEADERS = {
+    "Content-Security-Policy": SIGN_IN_POLICY,
+    "Referrer-Policy": "same-origin",  # with none at all, browsers send a form as if from nowhere
+    "Cache-Control": "no-store",
+}
+
+
+def allow_scripts(hashes: Iterable[str]) -> str:
+    """The page's policy, by which scripts of these hashes run within it too."""
+    return PAGE_POLICY.replace(PAGE_SCRIPTS, " ".join((PAGE_SCRIPTS, *hashes)))
 
 
 def list_headers(path: str, request_id: str) -> list[tuple[bytes, bytes]]:

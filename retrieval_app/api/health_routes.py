@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from retrieval_app.api.access import Access
 from retrieval_app.api.answers import send_json
 from retrieval_app.api.errors import describe_errors
 from retrieval_app.api.schemas import Answer, NoParameters
+from retrieval_app.api.visitors import read_visitor
 from retrieval_app.serving.engine import Engine
 from retrieval_app.serving.errors import NotReadyError
 
@@ -47,8 +47,7 @@ async def show_health(_: Annotated[NoParameters, Query()]) -> Response:
 async def show_readiness(request: Request, _: Annotated[NoParameters, Query()]) -> Response:
     """503 with the reason where no sound gallery with images is served, or where searching it fails."""
     engine: Engine = request.app.state.engine
-    access: Access = request.app.state.access
-    snapshot, knows = engine.snapshot(), access.knows(request.headers)
+    snapshot, knows = engine.snapshot(), read_visitor(request).has_token
     try:
         await engine.try_search(snapshot)
     except NotReadyError:

@@ -11,6 +11,7 @@ from index.gallery import Gallery
 from index.images import printable_path, valid_text
 from retrieval_app.api.doubt_list import describe_decision, describe_doubt
 from retrieval_app.api.duplicate_list import describe_copies
+from retrieval_app.review.places import name_source
 from retrieval_app.review.store import ReviewStore
 from retrieval_app.serving.live_gallery import Snapshot
 
@@ -18,8 +19,10 @@ _STATUSES = ("indexed", "duplicate")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def describe_details(snapshot: Snapshot, review: ReviewStore, image_id: int) -> dict[str, Any]:
+def describe_details(snapshot: Snapshot, review: ReviewStore, image_id: int, *, folders: bool) -> dict[str, Any]:
     """The document of one image; what is computed of the whole gallery is in it once that is done.
+
+    Its source is told with the folders of the machine, or without.
 
     Raises:
         UnknownImageError: no usable image has this id.
@@ -33,7 +36,7 @@ def describe_details(snapshot: Snapshot, review: ReviewStore, image_id: int) -> 
         "id": row.id,
         "path": valid_text(row.path),
         "label": row.label,
-        "source": gallery.roots[row.source],
+        "source": name_source(gallery, row.source, folders=folders),
         "metadata": row.metadata,
         "size_bytes": row.size_bytes,
         "modified": _format_time(row.mtime_ns),

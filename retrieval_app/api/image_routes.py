@@ -14,6 +14,7 @@ from index.catalog import CatalogRow
 from index.errors import ImageError, InputError, UnknownImageError
 from index.filters import Filter
 from index.gallery import Gallery
+from retrieval_app.api.access import sees_folders
 from retrieval_app.api.answers import send_json
 from retrieval_app.api.conditions import read_condition
 from retrieval_app.api.errors import ApiError, describe_errors, explain
@@ -30,6 +31,7 @@ from retrieval_app.api.schemas import (
     read_includes,
 )
 from retrieval_app.insights.label_shares import share_labels
+from retrieval_app.review.places import strip_folders
 from retrieval_app.serving.engine import Engine
 
 router = APIRouter(prefix="/v1", tags=["images"])
@@ -45,10 +47,11 @@ async def list_images(request: Request, page: Annotated[ImagePage, Query()]) -> 
     """The images that fulfil the condition, in the order of their ids."""
     engine: Engine = request.app.state.engine
     snapshot = engine.snapshot()
-    where = read_condition(page.where, page.text)
+    folders = sees_folders(request)
+    where = read_condition(page.where, page.text, folders=folders)
     read = engine.run if where is None else engine.look_up
-    listed = await read(_read_page, snapshot.gallery, where, page=page)
-    return send_json({"version": snapshot.version, **listed})
+    listed = await read(_read_page, snapshot.gallery, where, page=page, folders=folders)
+    return send_json({"version": snapshot.version, **listed}, folders=folders)
 
 
 @router.get(
@@ -58,9 +61,10 @@ async def list_random(request: Request, parameters: Annotated[RandomImages, Quer
     """Different images in random order, the same ones for the same seed."""
     engine: Engine = request.app.state.engine
     snapshot = engine.snapshot()
-    images = await engine.run(_read_random, snapshot.gallery, parameters)
+    folders = sees_folders(request)
+    images = await engine.run(_read_random, snapshot.gallery, parameters, folders=folders)
     answer = {"version": snapshot.version, "total": snapshot.gallery.count, "images": images, "next_after": None}
-    return send_json(answer)
+    return send_json(answer, folders=folders)
 
 
 @router.get(
@@ -72,8 +76,9 @@ async def list_random(request: Request, parameters: Annotated[RandomImages, Quer
 async def show_image(request: Request, image_id: ImageId, _: Annotated[NoParameters, Query()]) -> Response:
     """An image of the gallery, or a near-duplicate that it set aside."""
     engine: Engine = request.app.state.engine
-    details = await engine.run(describe_details, engine.snapshot(), request.app.state.review, image_id)
-    return send_json(details)
+    snapshot, review, folders = engine.snapshot(), request.app.state.review, sees_folders(request)
+    details = await engine.run(describe_details, snapshot, review, image_id, folders=folders)
+    return send_json(details, folders=folders)
 
 
 @router.get(
@@ -88,7 +93,7 @@ async def send_thumbnail(request: Request, image_id: ImageId, size: Annotated[Th
     try:
         data = await engine.thumbnail(engine.snapshot(), image_id, side=size.side)
     except (InputError, ImageError) as error:
-        raise _refuse_picture(error) from error
+        raise _refuse_picture(error, folders=sees_folders(request)) from error
     return _send_picture(request, data)
 
 
@@ -104,7 +109,7 @@ async def send_picture(request: Request, image_id: ImageId, _: Annotated[NoParam
     try:
         data = await engine.picture(engine.snapshot(), image_id)
     except (InputError, ImageError) as error:
-        raise _refuse_picture(error) from error
+        raise _refuse_picture(error, folders=sees_folders(request)) from error
     return _send_picture(request, data)
 
 
@@ -138,36 +143,39 @@ async def show_vector(request: Request, image_id: ImageId, _: Annotated[NoParame
     return send_json({"version": snapshot.version, "id": image_id, "vector": vector})
 
 
-def _read_page(gallery: Gallery, where: Filter | None, *, page: ImagePage) -> dict[str, Any]:
+def _read_page(gallery: Gallery, where: Filter | None, *, page: ImagePage, folders: bool) -> dict[str, Any]:
     ids = gallery.ids if where is None else gallery.matching_ids(where)
     start = int(np.searchsorted(ids, page.after, side="right"))
     wanted = ids[start : start + page.limit].tolist()
     more = start + page.limit < len(ids)
     return {
         "total": len(ids),
-        "images": _describe_images(gallery, gallery.rows(wanted), include=read_includes(page.include)),
+        "images": _describe_images(
+            gallery, gallery.rows(wanted), include=read_includes(page.include), folders=folders
+        ),
         "next_after": wanted[-1] if more else None,
     }
 
 
-def _read_random(gallery: Gallery, parameters: RandomImages) -> list[dict[str, Any]]:
+def _read_random(gallery: Gallery, parameters: RandomImages, *, folders: bool) -> list[dict[str, Any]]:
     count = min(parameters.count, gallery.count)
     chosen = np.random.default_rng(parameters.seed).choice(gallery.count, size=count, replace=False)
     rows = gallery.rows(gallery.ids[chosen].tolist())
-    return _describe_images(gallery, rows, include=read_includes(parameters.include))
+    return _describe_images(gallery, rows, include=read_includes(parameters.include), folders=folders)
 
 
 def _describe_images(
-    gallery: Gallery, rows: Iterable[CatalogRow], *, include: Sequence[str]
+    gallery: Gallery, rows: Iterable[CatalogRow], *, include: Sequence[str], folders: bool
 ) -> list[dict[str, Any]]:
-    return [{"id": row.id, **describe_row(gallery, row, include=include)} for row in rows]
+    return [{"id": row.id, **describe_row(gallery, row, include=include, folders=folders)} for row in rows]
 
 
-def _refuse_picture(error: InputError | ImageError) -> ApiError:
+def _refuse_picture(error: InputError | ImageError, *, folders: bool) -> ApiError:
     """Whatever stands between an id and its picture: there is none."""
     code = "bad_image" if isinstance(error, ImageError) else "not_found"
     unknown = isinstance(error, UnknownImageError)
-    return ApiError(explain(error), status=404, code=code, field="image_id" if unknown else None)
+    message = explain(error) if folders else strip_folders(explain(error))
+    return ApiError(message, status=404, code=code, field="image_id" if unknown else None)
 
 
 def _send_picture(request: Request, data: bytes) -> Response:

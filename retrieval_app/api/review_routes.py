@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
-from retrieval_app.api.access import require_review
+from retrieval_app.api.access import require_review, sees_folders
 from retrieval_app.api.answers import send_json
 from retrieval_app.api.deciding import decide_group, decide_labels, list_label_decisions, take_back
 from retrieval_app.api.doubt_list import list_doubts
@@ -72,8 +72,9 @@ async def show_doubts(request: Request, page: Annotated[DoubtPage, Query()]) -> 
     snapshot = engine.snapshot()
     doubts = snapshot.insights.doubts
     if doubts.value is None:
-        return send_unready(doubts)
-    return send_json(await engine.run(list_doubts, snapshot, doubts.value, review, page=page))
+        return send_unready(request, doubts)
+    listed = await engine.run(list_doubts, snapshot, doubts.value, review, page=page)
+    return send_json(listed, folders=sees_folders(request))
 
 
 @router.get(
@@ -88,8 +89,9 @@ async def show_duplicates(request: Request, page: Annotated[GroupPage, Query()])
     snapshot = engine.snapshot()
     copies = snapshot.insights.copies
     if copies.value is None:
-        return send_unready(copies)
-    return send_json(await engine.run(list_groups, snapshot, copies.value, review, page=page))
+        return send_unready(request, copies)
+    listed = await engine.run(list_groups, snapshot, copies.value, review, page=page)
+    return send_json(listed, folders=sees_folders(request))
 
 
 @router.post(
@@ -119,7 +121,9 @@ async def keep_label_decisions(
 async def show_label_decisions(request: Request, _: Annotated[NoParameters, Query()]) -> Response:
     """The decisions that hold, in the order they were made."""
     engine, review = _find_rooms(request)
-    return send_json(await engine.run(list_label_decisions, engine.snapshot(), review))
+    return send_json(
+        await engine.run(list_label_decisions, engine.snapshot(), review, folders=sees_folders(request))
+    )
 
 
 @router.post(
@@ -148,11 +152,13 @@ async def send_label_file(request: Request, _: Annotated[NoParameters, Query()])
     """A CSV of path and label, as `retrieval train` and `retrieval index build --labels` read it.
 
     Headers count the images by what became of them: `kept` and `changed` are rows; the others are left out, `dropped`
-    by a decision, `unlabelled`, `in-archives`, of which training reads none, and `unnamable` in UTF-8.
+    by a decision, `unlabelled`, `in-archives`, of which training reads none, and `unnamable` in UTF-8. Paths are
+    absolute, but for strangers, who get those within the sources.
     """
     engine, review = _find_rooms(request)
     decisions, counts = await engine.run(review.label_decisions), Counter[str]()
-    blocks = stream_label_file(engine.snapshot().gallery, decisions, counts=counts)
+    folders = sees_folders(request)
+    blocks = stream_label_file(engine.snapshot().gallery, decisions, counts=counts, folders=folders)
     return await send_table(engine, blocks, name="labels.csv", describe=partial(_tell_counts, counts))
 
 
@@ -194,10 +200,11 @@ async def undo_duplicates(
     summary="What was decided about duplicates",
 )
 async def send_duplicate_file(request: Request, _: Annotated[NoParameters, Query()]) -> Response:
-    """A CSV of path, decision (keep or drop) and group."""
+    """A CSV of path, decision (keep or drop) and group; strangers get no folders of the machine."""
     engine, review = _find_rooms(request)
     decisions = await engine.run(review.duplicate_decisions)
-    blocks = stream_duplicate_file(engine.snapshot().gallery, decisions.values())
+    folders = sees_folders(request)
+    blocks = stream_duplicate_file(engine.snapshot().gallery, decisions.values(), folders=folders)
     return await send_table(engine, blocks, name="duplicates.csv")
 
 
@@ -212,10 +219,12 @@ async def export(request: Request, body: ExportRequest, _: Annotated[NoParameter
     engine: Engine = request.app.state.engine
     gallery = engine.snapshot().gallery
     name = name_attachment(gallery, f".{body.format}")
+    folders = sees_folders(request)
     if body.format == "csv":
-        return await send_table(engine, await engine.run(stream_table, gallery, body.ids), name=name)
+        table = await engine.run(stream_table, gallery, body.ids, folders=folders)
+        return await send_table(engine, table, name=name)
     render = partial(encode_picture, gallery, kind="JPEG")
-    blocks = await engine.run(stream_zip, gallery, body.ids, render=render)
+    blocks = await engine.run(stream_zip, gallery, body.ids, render=render, folders=folders)
     return send_zip(engine, blocks, name=name)
 
 

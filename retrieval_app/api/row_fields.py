@@ -8,12 +8,13 @@ from typing import Any
 from index.catalog import CatalogRow
 from index.gallery import Gallery
 from index.images import valid_text
+from retrieval_app.review.places import name_source
 
-_FIELDS: dict[str, Callable[[Gallery, CatalogRow], Any]] = {
-    "label": lambda _, row: row.label,
-    "path": lambda _, row: valid_text(row.path),
-    "source": lambda gallery, row: gallery.roots[row.source],
-    "metadata": lambda _, row: row.metadata,
+_FIELDS: dict[str, Callable[[Gallery, CatalogRow, bool], Any]] = {
+    "label": lambda _gallery, row, _folders: row.label,
+    "path": lambda _gallery, row, _folders: valid_text(row.path),
+    "source": lambda gallery, row, folders: name_source(gallery, row.source, folders=folders),
+    "metadata": lambda _gallery, row, _folders: row.metadata,
 }
 
 
@@ -22,6 +23,6 @@ def needs_row(include: Sequence[str]) -> bool:
     return not _FIELDS.keys().isdisjoint(include)
 
 
-def describe_row(gallery: Gallery, row: CatalogRow, *, include: Sequence[str]) -> dict[str, Any]:
-    """Those of label, path, source and metadata that are wanted, by name."""
-    return {name: read(gallery, row) for name, read in _FIELDS.items() if name in include}
+def describe_row(gallery: Gallery, row: CatalogRow, *, include: Sequence[str], folders: bool) -> dict[str, Any]:
+    """Those of label, path, source and metadata that are wanted, by name; with the machine's folders, or without."""
+    return {name: read(gallery, row, folders) for name, read in _FIELDS.items() if name in include}

@@ -18,23 +18,23 @@ DESCRIBED_AT_ONCE = 200  # hits, which take a millisecond
 
 
 async def describe_search(
-    engine: Engine, snapshot: Snapshot, query: SearchQuery, *, include: list[Any]
+    engine: Engine, snapshot: Snapshot, query: SearchQuery, *, include: list[Any], folders: bool
 ) -> dict[str, Any]:
     """The answer to a query, found and described; a long one is put together in a thread, for others wait for it."""
     started = time.perf_counter()
     ranking = await engine.search(snapshot, query)
-    describe = partial(_describe_ranking, snapshot, query, ranking, include=include)
+    describe = partial(_describe_ranking, snapshot, query, ranking, include=include, folders=folders)
     answer = await engine.run(describe) if len(ranking.hits) > DESCRIBED_AT_ONCE else describe()
     return {**answer, "took_ms": round((time.perf_counter() - started) * 1000, 3)}
 
 
 def _describe_ranking(
-    snapshot: Snapshot, query: SearchQuery, ranking: Ranking, *, include: list[Any]
+    snapshot: Snapshot, query: SearchQuery, ranking: Ranking, *, include: list[Any], folders: bool
 ) -> dict[str, Any]:
     hits = [_describe_hit(hit) for hit in ranking.hits]
     if needs_row(include):
         for hit in hits:
-            hit.update(describe_row(snapshot.gallery, ranking.rows[hit["id"]], include=include))
+            hit.update(describe_row(snapshot.gallery, ranking.rows[hit["id"]], include=include, folders=folders))
     if "band" in include:
         # Learnt from single images that ask: a sum or difference of several has other scores.
         calibration = snapshot.insights.calibration.value if query.is_single else None

@@ -9,6 +9,7 @@ import numpy as np
 from fastapi import APIRouter, Query, Request, Response
 
 from index.images import printable_path
+from retrieval_app.api.access import sees_folders
 from retrieval_app.api.answers import IMAGE_BODY, send_json
 from retrieval_app.api.conditions import read_condition
 from retrieval_app.api.errors import BODY_ERRORS, ApiError, describe_errors
@@ -48,7 +49,8 @@ MAX_CROPS = 64
 async def search(request: Request, body: SearchRequest, _: Annotated[NoParameters, Query()]) -> Response:
     """The members most like what the queries ask for; ids and scores, and what `include` names."""
     engine: Engine = request.app.state.engine
-    return send_json(await _search(engine, engine.snapshot(), body))
+    folders = sees_folders(request)
+    return send_json(await _search(engine, engine.snapshot(), body, folders=folders), folders=folders)
 
 
 @router.post(
@@ -64,11 +66,11 @@ async def search_batch(request: Request, body: BatchRequest, _: Annotated[NoPara
     if crops > MAX_CROPS:
         message = f"{crops} crops in one batch; at most {MAX_CROPS} are embedded for one request"
         raise ApiError(message, status=422, code="invalid", field="searches")
-    snapshot = engine.snapshot()
-    results = await asyncio.gather(*(_search(engine, snapshot, one) for one in body.searches))
+    snapshot, folders = engine.snapshot(), sees_folders(request)
+    results = await asyncio.gather(*(_search(engine, snapshot, one, folders=folders) for one in body.searches))
     if sum(len(found["hits"]) for found in results) > DESCRIBED_AT_ONCE:
-        return await engine.run(send_json, {"results": results})
-    return send_json({"results": results})
+        return await engine.run(send_json, {"results": results}, folders=folders)
+    return send_json({"results": results}, folders=folders)
 
 
 @router.post(
@@ -82,7 +84,8 @@ async def search_by_image(request: Request, parameters: Annotated[ImageSearch, Q
     """The members most like the photo, which is not kept."""
     engine: Engine = request.app.state.engine
     snapshot = engine.snapshot()
-    where = read_condition(parameters.where, parameters.text)  # before the photo is embedded for nothing
+    folders = sees_folders(request)
+    where = read_condition(parameters.where, parameters.text, folders=folders)  # before the photo is embedded
     name = printable_path(parameters.name)
     vector = await engine.embed(snapshot, await request.body(), name=name)
     include = read_includes(parameters.include)
@@ -95,7 +98,9 @@ async def search_by_image(request: Request, parameters: Annotated[ImageSearch, Q
         group_copies=parameters.group_copies,
         describe=needs_row(include),
     )
-    return send_json(await describe_search(engine, snapshot, query, include=include))
+    return send_json(
+        await describe_search(engine, snapshot, query, include=include, folders=folders), folders=folders
+    )
 
 
 @router.post(
@@ -148,18 +153,18 @@ async def embed(request: Request, parameters: Annotated[PhotoName, Query()]) -> 
     return send_json(answer)
 
 
-async def _search(engine: Engine, snapshot: Snapshot, body: SearchRequest) -> dict[str, Any]:
+async def _search(engine: Engine, snapshot: Snapshot, body: SearchRequest, *, folders: bool) -> dict[str, Any]:
     query = SearchQuery(
         parts=tuple(map(_read_part, body.queries)),
         k=body.k,
         offset=body.offset,
         min_score=body.min_score,
-        where=read_condition(body.where, body.text),
+        where=read_condition(body.where, body.text, folders=folders),
         exclude_ids=frozenset(body.exclude_ids),
         group_copies=body.group_copies,
         describe=needs_row(body.include),
     )
-    return await describe_search(engine, snapshot, query, include=body.include)
+    return await describe_search(engine, snapshot, query, include=body.include, folders=folders)
 
 
 def _read_part(part: MemberQuery | PhotoQuery | VectorQuery) -> QueryPart:

@@ -19,10 +19,9 @@ from retrieval_app.api.bodies import BodyRoom, Refused
 from retrieval_app.api.cross_site import comes_from_another_site
 from retrieval_app.api.forwarding import drop_forwarding
 from retrieval_app.api.headers import add_missing, list_headers
-from retrieval_app.api.hosts import names_this_machine
 from retrieval_app.api.metrics import Metrics
 from retrieval_app.api.refusals import refuse_with
-from retrieval_app.api.sign_in import take_token
+from retrieval_app.api.sign_in import FORM_PATH, FORM_TYPE, MAX_FORM_BYTES, SignIn
 from retrieval_app.serving.engine import Engine
 from retrieval_app.serving.errors import BusyError
 
@@ -45,12 +44,14 @@ class Security:
         app: what is behind.
         engine: has the limits.
         access: who may do what.
+        sign_in: who asks.
         metrics: counts the answers.
     """
 
-    def __init__(self, app: ASGIApp, *, engine: Engine, access: Access, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, *, engine: Engine, access: Access, sign_in: SignIn, metrics: Metrics) -> None:
         self._app, self._engine, self._access, self._metrics = app, engine, access, metrics
         self._bodies = BodyRoom(engine.config)
+        self._sign_in = sign_in
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One connection, as ASGI has it."""
@@ -76,7 +77,7 @@ class Security:
             await send(message)
 
         try:
-            refusal = self._refuse(scope, headers) or take_token(scope, headers, access=self._access)
+            refusal = self._refuse(scope, headers) or await self._sign_in.admit(scope, headers)
             if refusal is not None:
                 await refusal(scope, receive, send_with_headers)
             else:
@@ -105,32 +106,38 @@ class Security:
 
     def _refuse(self, scope: Scope, headers: Headers) -> Response | None:
         path, is_read = scope["path"], scope["method"] in ("GET", "HEAD")
-        if self._access.loopback and not names_this_machine(headers):
-            # A page elsewhere must not reach this server by pointing its own name at the loopback address.
-            return refuse_with(scope, 400, "this server answers only to the names of its own machine", code="host")
+        if not self._access.hosts.admit(scope, headers):
+            # A page elsewhere must not reach this server by pointing its own name at its address.
+            message = "this server answers only to names that it knows: retrieval serve --allowed-host NAME"
+            return refuse_with(scope, 400, message, code="host")
         is_page = _PAGE.fullmatch(path) is not None and ".." not in path
         if not is_page and not _API.fullmatch(path):
             return refuse_with(scope, 404, "this server has nothing at that address")
-        if is_read:
+        if is_page and is_read:
             return None
-        if is_page:
+        is_form = self._sign_in.asks and path == FORM_PATH and scope["method"] == "POST"
+        if is_page and not is_form:
             refusal = refuse_with(scope, 405, f"{scope['method'][:20]} is not among the methods of this address")
             refusal.headers["Allow"] = "GET, HEAD"
             return refusal
         if comes_from_another_site(headers):
-            return refuse_with(scope, 403, "only this server's own page may send to it", code="cross_site")
-        return self._refuse_body(scope, headers)
+            message = f"only this server's own page may {'read from' if is_read else 'send to'} it"
+            return refuse_with(scope, 403, message, code="cross_site")
+        return None if is_read else self._refuse_body(scope, headers)
 
     def _refuse_body(self, scope: Scope, headers: Headers) -> Response | None:
         length, is_image = _read_length(headers), scope["path"] in _IMAGE_PATHS
         if length is None:
             return refuse_with(scope, 411, "the body must announce its length: Content-Length")
-        most = self._engine.config.max_upload_bytes if is_image else MAX_JSON_BYTES
+        is_form = scope["path"] == FORM_PATH
+        most = self._engine.config.max_upload_bytes if is_image else MAX_FORM_BYTES if is_form else MAX_JSON_BYTES
         if length > most:
             return refuse_with(scope, 413, f"the body has {length:,} bytes; at most {most:,} are taken")
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind.startswith("multipart/"):
             return refuse_with(scope, 415, "forms are not taken; send the image, or JSON, as the body itself")
+        if is_form:
+            return None if kind == FORM_TYPE else refuse_with(scope, 415, f"the body must be {FORM_TYPE}")
         if length and not is_image and kind != "application/json" and not kind.endswith("+json"):
             return refuse_with(scope, 415, "the body must be JSON, with Content-Type: application/json")
         return None

@@ -1,48 +1,173 @@
-"""How a visitor who has the token gets in: by a header, or by the printed address, which sets a cookie."""
+"""How a visitor who has the token gets in: by a header, by the one-time address, or by typing it into the page.
+
+Of a request one credential is looked at: the code of the address, or else the header, or else the cookie.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Literal
 from urllib.parse import parse_qsl, urlencode
 
 from starlette.datastructures import Headers
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.requests import cookie_parser
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import Scope
 
 from retrieval_app.api.access import Access
+from retrieval_app.api.failed_tries import LONGEST_WAIT_S, FailedTries
+from retrieval_app.api.forwarding import came_by_tls, name_client
+from retrieval_app.api.headers import SIGN_IN_HEADERS
 from retrieval_app.api.refusals import refuse_with
+from retrieval_app.api.sessions import OneTimeCode, Sessions, are_equal
+from retrieval_app.api.visitors import Visitor, find_visitor, keep_visitor
 
+FORM_PATH, FORM_FIELD = "/", "token"
+FORM_TYPE = "application/x-www-form-urlencoded"
+MAX_FORM_BYTES = 4096
 OPEN_PATHS = frozenset(("/v1/health", "/v1/ready"))
 """Those that need no token, and that are answered where there is no other place left."""
+_CODE = "code"
+
+Problem = Literal["wrong token", "wrong code", "token in address", "too many tries"]
+DrawPage = Callable[[str, Problem | None], str]
+"""The page with the field, for a form that is sent to an address; a problem is told above it."""
 
 
-def take_token(scope: Scope, headers: Headers, *, access: Access) -> Response | None:
-    """Why a request does not pass for want of the token; the address that brings it becomes a cookie."""
-    if access.token is None or scope["path"] in OPEN_PATHS:
+class SignIn:
+    """Lets in who brings the token, and holds back who brings a wrong one.
+
+    Args:
+        access: has the token.
+        draw: the page for those who come without.
+    """
+
+    def __init__(self, access: Access, *, draw: DrawPage) -> None:
+        self._access, self._draw = access, draw
+        self._sessions, self._code, self._tries = Sessions(), OneTimeCode(), FailedTries()
+
+    @property
+    def asks(self) -> bool:
+        """Whether there is a token to be asked for."""
+        return self._access.token is not None
+
+    def make_code(self) -> str:
+        """A code for the address of the first visit: it opens the page once, and nothing else."""
+        return self._code.make()
+
+    async def admit(self, scope: Scope, headers: Headers) -> Response | None:
+        """Find out who asks; the answer where that is all there is to it."""
+        visitor = Visitor(
+            is_trusted=self._access.trusts(headers),
+            address=name_client(scope, headers),
+            by_tls=came_by_tls(scope, headers),
+        )
+        keep_visitor(scope, visitor)
+        if not self.asks or (scope["path"] == FORM_PATH and scope["method"] == "POST"):
+            return None
+        asked = _read_parameters(scope["query_string"]) if scope["path"] == "/" else {}
+        if _CODE in asked and scope["method"] == "GET":
+            return await self._exchange(scope, headers, codes=asked[_CODE])
+        given = _read_bearer(headers)
+        if given is not None and not are_equal(given, self._access.token or ""):
+            return await self._refuse_wrong(scope, "wrong token")
+        if given is not None or self._holds_cookie(scope, headers):
+            keep_visitor(scope, replace(visitor, has_token=True, is_trusted=True))
+            return None
+        if scope["path"] in OPEN_PATHS:
+            return None
+        return self._ask(scope, "token in address" if FORM_FIELD in asked else None)
+
+    async def take_form(self, scope: Scope, body: bytes) -> Response:
+        """The answer to a token that was typed into the page."""
+        given = _read_parameters(body).get(FORM_FIELD, [])
+        if self._access.token is None or len(given) != 1:
+            return self._ask(scope, "wrong token")
+        if are_equal(given[0].strip(), self._access.token):
+            return self._let_in(scope)
+        return await self._refuse_wrong(scope, "wrong token")
+
+    async def _exchange(self, scope: Scope, headers: Headers, *, codes: list[str]) -> Response:
+        if len(codes) == 1 and self._code.use(codes[0]):
+            return self._let_in(scope)
+        if self._holds_cookie(scope, headers):
+            return _go_on(scope)
+        return await self._refuse_wrong(scope, "wrong code")
+
+    def _holds_cookie(self, scope: Scope, headers: Headers) -> bool:
+        # Browsers send the cookies of all ports of a host, and of those some are no cookies by the book.
+        brought = cookie_parser(headers.get("cookie", "")).get(_name_cookie(scope))
+        return brought is not None and self._sessions.hold(brought)
+
+    def _let_in(self, scope: Scope) -> Response:
+        response = _go_on(scope)
+        response.set_cookie(
+            _name_cookie(scope),
+            self._sessions.open(),
+            httponly=True,
+            samesite="lax",  # strict would ask again whoever follows a link to a search from a letter
+            secure=find_visitor(scope).by_tls,
+        )
+        return response
+
+    async def _refuse_wrong(self, scope: Scope, problem: Problem) -> Response:
+        if await self._tries.hold_back(find_visitor(scope).address):
+            return self._ask(scope, problem)
+        if scope["path"].startswith("/v1"):
+            message = "too many wrong tokens; wait before the next"
+            refusal: Response = refuse_with(scope, 429, message, retry_after_s=int(LONGEST_WAIT_S))
+        else:
+            refusal = self._show_page(scope, "too many tries", status=429)
+        refusal.headers["Connection"] = "close"  # the next guess costs a connection
+        return refusal
+
+    def _ask(self, scope: Scope, problem: Problem | None) -> Response:
+        if scope["path"].startswith("/v1"):
+            words = "the token is wrong" if problem == "wrong token" else "a token is needed"
+            refusal: Response = refuse_with(scope, 401, f"{words}: Authorization: Bearer TOKEN")
+        elif scope["path"] == "/":
+            refusal = self._show_page(scope, problem, status=401)
+        else:
+            refusal = PlainTextResponse("this needs the server's token: open the page first\n", status_code=401)
+        refusal.headers["WWW-Authenticate"] = "Bearer"
+        return refusal
+
+    def _show_page(self, scope: Scope, problem: Problem | None, *, status: int) -> Response:
+        html = self._draw(_address_after(scope), problem)
+        return HTMLResponse(html, status_code=status, headers=dict(SIGN_IN_HEADERS))
+
+
+def _name_cookie(scope: Scope) -> str:
+    """Servers on other ports of the host have cookies of other names."""
+    server = scope.get("server")
+    return f"retrieval_{server[1] if server is not None else ''}"
+
+
+def _read_bearer(headers: Headers) -> str | None:
+    """The token of the header; another scheme is for a proxy before this server."""
+    given = headers.getlist("authorization")
+    scheme, _, text = given[0].partition(" ") if given else ("", "", "")
+    if scheme.lower() != "bearer":
         return None
-    if scope["path"] == "/" and scope["method"] in ("GET", "HEAD"):
-        parameters = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-        if any(name == "token" and access.is_token(text) for name, text in parameters):
-            kept = [(name, text) for name, text in parameters if name != "token"]
-            return _set_cookie(scope, kept, access=access)
-    if access.admits(headers):
-        return None
-    if scope["path"].startswith("/v1"):
-        refusal: Response = refuse_with(scope, 401, "a token is needed: Authorization: Bearer TOKEN")
-    else:
-        message = "This page needs the server's token: open the address that the server printed, /?token=…\n"
-        refusal = PlainTextResponse(message, status_code=401)
-    refusal.headers["WWW-Authenticate"] = "Bearer"
-    return refusal
+    return text.strip() if len(given) == 1 else ""
 
 
-def _set_cookie(scope: Scope, parameters: list[tuple[str, str]], *, access: Access) -> Response:
-    response = RedirectResponse(f"./?{urlencode(parameters)}" if parameters else "./", status_code=303)
-    response.set_cookie(
-        access.cookie_name,
-        access.cookie_value,
-        httponly=True,
-        samesite="lax",
-        secure=scope.get("scheme") == "https",
-    )
+def _read_parameters(text: bytes) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name, value in parse_qsl(text.decode("latin-1"), keep_blank_values=True):
+        found.setdefault(name, []).append(value)
+    return found
+
+
+def _address_after(scope: Scope) -> str:
+    """The page's address, without what was to open it."""
+    parameters = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+    kept = [(name, text) for name, text in parameters if name not in (_CODE, FORM_FIELD)]
+    return f"./?{urlencode(kept)}" if kept else "./"
+
+
+def _go_on(scope: Scope) -> Response:
+    response = RedirectResponse(_address_after(scope), status_code=303)
     response.headers["Cache-Control"] = "no-store"
     return response

@@ -9,14 +9,16 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, HTTPException, Path, Query, Request, Response
 
 from index.image_headers import is_cheap
-from retrieval_app.api.access import require_review, require_writing
+from retrieval_app.api.access import require_review, require_writing, sees_folders
 from retrieval_app.api.answers import IMAGE_BODY, send_json
 from retrieval_app.api.conditions import read_condition
 from retrieval_app.api.errors import BODY_ERRORS, describe_errors
 from retrieval_app.api.schemas import Answer, EvaluateRequest, ImageId, NewImage, NoParameters
-from retrieval_app.review.job_list import Job
+from retrieval_app.review.job_list import FAILED, Job
 from retrieval_app.review.jobs import Jobs
 from retrieval_app.serving.engine import Engine
+
+_FAILED = "it failed; whoever has the token is told why"  # which may name folders of the machine
 
 router = APIRouter(prefix="/v1", tags=["changes"])
 JobId = Annotated[str, Path(pattern="^[0-9a-f]{1,32}$", description="as the answer to the request told it")]
@@ -91,14 +93,17 @@ async def update_gallery(request: Request, _: Annotated[NoParameters, Query()]) 
 )
 async def evaluate(request: Request, body: EvaluateRequest, _: Annotated[NoParameters, Query()]) -> Response:
     """Recall@K and MAP@R; with a condition only the images that fulfil it ask, among all."""
-    where = read_condition(body.where, None)
+    where = read_condition(body.where, None, folders=True)
     return await _begin(request, partial(_jobs(request).evaluate, ks=sorted(set(body.ks)), where=where))
 
 
 @router.get("/jobs/{job}", response_model=JobAnswer, responses=describe_errors(404), summary="How far a job is")
 async def show_job(request: Request, job: JobId, _: Annotated[NoParameters, Query()]) -> Response:
     """The state of a job; the last thousand are remembered until the server stops."""
-    return send_json(_jobs(request).get(job).to_json())
+    told = _jobs(request).get(job).to_json()
+    if told["state"] == FAILED and not sees_folders(request):
+        told["message"] = _FAILED
+    return send_json(told)
 
 
 def _jobs(request: Request) -> Jobs:

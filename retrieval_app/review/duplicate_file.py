@@ -6,33 +6,38 @@ import csv
 import io
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 from index.gallery import Gallery
 from retrieval_app.review.decisions import COPIES, DuplicateDecision, GroupImage, name_group
+from retrieval_app.review.places import shorten_path
 from retrieval_app.review.subjects import read_all_subjects, read_known_subjects
 
 _HEADER = ("path", "decision", "group")
 
 
-def stream_duplicate_file(gallery: Gallery, decisions: Iterable[DuplicateDecision]) -> Iterator[bytes]:
+def stream_duplicate_file(
+    gallery: Gallery, decisions: Iterable[DuplicateDecision], *, folders: bool = True
+) -> Iterator[bytes]:
     """The file, a block for each group that was decided; an image is `keep` or `drop`.
 
     Of copies those that are not kept are dropped; different pictures are all kept. A group is left out where not all
-    of its images are the gallery's any more, as then nobody knows whether a copy would be left. Paths are absolute;
-    their undecodable bytes stay what they are.
+    of its images are the gallery's any more, as then nobody knows whether a copy would be left. Paths are absolute,
+    without folders those within the sources; their undecodable bytes stay what they are.
     """
     yield _write_rows([_HEADER])
+    write = partial(_write_group, shorten=None if folders else partial(shorten_path, gallery))
     unmatched = []
     for decision in decisions:
         known = read_known_subjects(gallery, (image.image_id for image in decision.images))
         images = [subject.as_group_image() for subject in known.values()]
         if decision.group == name_group(image.sha256 for image in images):
-            yield _write_group(decision, images)
+            yield write(decision, images)
         else:
             unmatched.append(decision)
     for decision, images in _match_by_bytes(gallery, unmatched):
-        yield _write_group(decision, images)
+        yield write(decision, images)
 
 
 def _match_by_bytes(
@@ -50,12 +55,19 @@ def _match_by_bytes(
             yield decision, sorted(images, key=lambda image: image.image_id)
 
 
-def _write_group(decision: DuplicateDecision, images: Sequence[GroupImage]) -> bytes:
+def _write_group(
+    decision: DuplicateDecision, images: Sequence[GroupImage], *, shorten: Callable[[str], str] | None
+) -> bytes:
     kept = {image.image_id for image in images}
     if decision.decision == COPIES:
         kept = set(decision.find_kept(images))
     return _write_rows(
-        (image.path, "keep" if image.image_id in kept else "drop", decision.group) for image in images
+        (
+            image.path if shorten is None else shorten(image.path),
+            "keep" if image.image_id in kept else "drop",
+            decision.group,
+        )
+        for image in images
     )
 
 

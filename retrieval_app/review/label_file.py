@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from index.catalog import CatalogRow
 from index.gallery import Gallery
 from retrieval_app.review.decisions import CHANGE, DROP, LabelDecision, LabelKey
+from retrieval_app.review.places import locate_image
 
 _HEADER = ("path", "label")
 _BLOCK_ROWS = 1000
@@ -24,8 +24,10 @@ Decisions = Mapping[LabelKey, LabelDecision]
 """As `ReviewStore.label_decisions` gives them."""
 
 
-def stream_label_file(gallery: Gallery, decisions: Decisions, *, counts: Counter[str]) -> Iterator[bytes]:
-    """The file in blocks of rows: absolute paths, so that it can be kept anywhere.
+def stream_label_file(
+    gallery: Gallery, decisions: Decisions, *, counts: Counter[str], folders: bool = True
+) -> Iterator[bytes]:
+    """The file in blocks of rows: absolute paths, so that it can be kept anywhere, or those within the sources.
 
     Nothing is put before what a spreadsheet would take for a formula: the file is read back by programs. The images
     of each of the `OUTCOMES` are added to `counts` on the way.
@@ -34,7 +36,7 @@ def stream_label_file(gallery: Gallery, decisions: Decisions, *, counts: Counter
         GalleryError: the gallery is damaged.
     """
     rows: list[Sequence[str]] = [_HEADER]
-    for outcome, path, label in _choose(gallery, decisions):
+    for outcome, path, label in _choose(gallery, decisions, folders=folders):
         counts[outcome] += 1
         if outcome in (_KEPT, _CHANGED):
             rows.append((path, label))
@@ -44,13 +46,12 @@ def stream_label_file(gallery: Gallery, decisions: Decisions, *, counts: Counter
     yield _write_rows(rows)
 
 
-def _choose(gallery: Gallery, decisions: Decisions) -> Iterator[tuple[str, str, str]]:
-    """(outcome, absolute path, label) of every usable image, those set aside as duplicates included."""
-    roots = {number: str(source.root) for number, source in gallery.sources.items()}
+def _choose(gallery: Gallery, decisions: Decisions, *, folders: bool) -> Iterator[tuple[str, str, str]]:
+    """(outcome, path, label) of every usable image, those set aside as duplicates included."""
     with gallery.catalog() as catalog:
         for status in ("indexed", "duplicate"):
             for row in catalog.rows(status=status):
-                path = os.path.join(roots[row.source], row.path)
+                path = locate_image(gallery, row, folders=folders)
                 outcome, label = _choose_label(row, decisions)
                 if outcome in (_KEPT, _CHANGED):
                     outcome = _ARCHIVED if row.archive is not None else outcome if _is_text(path) else _UNNAMABLE

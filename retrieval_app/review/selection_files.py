@@ -13,6 +13,7 @@ from index.catalog import CatalogRow
 from index.errors import ImageError, InputError, UnknownImageError
 from index.gallery import Gallery
 from index.images import printable_path, valid_text
+from retrieval_app.review.places import hide_folder, name_source, strip_folders
 
 Render = Callable[[int], bytes]
 """The JPEG of an image, by its id, from re-encoded pixels; raises ImageError or InputError where there is none."""
@@ -28,19 +29,19 @@ _MAX_STEM_CHARACTERS = 60
 _EARLIEST_TIME = (1980, 1, 1, 0, 0, 0)
 
 
-def stream_table(gallery: Gallery, ids: Sequence[int]) -> Iterator[bytes]:
+def stream_table(gallery: Gallery, ids: Sequence[int], *, folders: bool = True) -> Iterator[bytes]:
     """A CSV of at most `MAX_ROWS` images in the order given, each once, in blocks.
 
     Text that a spreadsheet would take for a formula has an apostrophe before it, undecodable bytes of paths are shown
-    as escapes, metadata is a JSON object.
+    as escapes, metadata is a JSON object. Without folders a source is told by its name alone.
 
     Raises:
         InputError: before the first block: none, too many, or an id that no member has.
     """
-    return _stream_rows(gallery, _read_rows(gallery, ids, most=MAX_ROWS))
+    return _stream_rows(gallery, _read_rows(gallery, ids, most=MAX_ROWS), folders=folders)
 
 
-def stream_zip(gallery: Gallery, ids: Sequence[int], *, render: Render) -> Iterator[bytes]:
+def stream_zip(gallery: Gallery, ids: Sequence[int], *, render: Render, folders: bool = True) -> Iterator[bytes]:
     """A ZIP of at most `MAX_PICTURES` pictures in the order given, then `list.csv`; one picture is held at a time.
 
     A picture that cannot be made, or that would go beyond 1 GiB, is left out; `list.csv` says why.
@@ -48,7 +49,7 @@ def stream_zip(gallery: Gallery, ids: Sequence[int], *, render: Render) -> Itera
     Raises:
         InputError: before the first block, as `stream_table`.
     """
-    return _stream_pictures(gallery, _read_rows(gallery, ids, most=MAX_PICTURES), render=render)
+    return _stream_pictures(gallery, _read_rows(gallery, ids, most=MAX_PICTURES), render=render, folders=folders)
 
 
 def name_attachment(gallery: Gallery, suffix: str) -> str:
@@ -67,13 +68,15 @@ def _read_rows(gallery: Gallery, ids: Sequence[int], *, most: int) -> list[Catal
     return [found[number] for number in wanted]
 
 
-def _stream_rows(gallery: Gallery, rows: Sequence[CatalogRow]) -> Iterator[bytes]:
+def _stream_rows(gallery: Gallery, rows: Sequence[CatalogRow], *, folders: bool) -> Iterator[bytes]:
     yield _write_rows([_COLUMNS])
     for start in range(0, len(rows), _BLOCK_ROWS):
-        yield _write_rows(_cells(gallery, row) for row in rows[start : start + _BLOCK_ROWS])
+        yield _write_rows(_cells(gallery, row, folders=folders) for row in rows[start : start + _BLOCK_ROWS])
 
 
-def _stream_pictures(gallery: Gallery, rows: Sequence[CatalogRow], *, render: Render) -> Iterator[bytes]:
+def _stream_pictures(
+    gallery: Gallery, rows: Sequence[CatalogRow], *, render: Render, folders: bool
+) -> Iterator[bytes]:
     sink, left = _Sink(), _MAX_PICTURE_BYTES
     table: list[Sequence[object]] = [(*_COLUMNS, "file", "problem")]
     with zipfile.ZipFile(sink, "w", zipfile.ZIP_STORED) as archive:
@@ -82,14 +85,14 @@ def _stream_pictures(gallery: Gallery, rows: Sequence[CatalogRow], *, render: Re
             try:
                 picture = render(row.id)
             except (ImageError, InputError) as error:
-                picture, problem = b"", str(error)
+                picture, problem = b"", str(error) if folders else strip_folders(str(error))
             if len(picture) > left:
                 problem = f"left out: more than {_MAX_PICTURE_BYTES:,} bytes of pictures"
             if not problem:
                 left -= len(picture)
                 archive.writestr(zipfile.ZipInfo(name, _EARLIEST_TIME), picture)
                 yield sink.take()
-            table.append((*_cells(gallery, row), "" if problem else name, _guard(problem)))
+            table.append((*_cells(gallery, row, folders=folders), "" if problem else name, _guard(problem)))
         listing = zipfile.ZipInfo("list.csv", _EARLIEST_TIME)
         archive.writestr(listing, _write_rows(table), compress_type=zipfile.ZIP_DEFLATED)
     yield sink.take()
@@ -122,12 +125,12 @@ def _name_picture(row: CatalogRow, *, rank: int) -> str:
     return f"pictures/{rank:04d}-{row.id}{'-' if safe else ''}{safe}.jpg"
 
 
-def _cells(gallery: Gallery, row: CatalogRow) -> tuple[object, ...]:
+def _cells(gallery: Gallery, row: CatalogRow, *, folders: bool) -> tuple[object, ...]:
     return (
         row.id,
-        _guard(valid_text(row.path)),
+        _guard(valid_text(row.path if folders else hide_folder(row.path))),
         _guard(row.label or ""),
-        _guard(gallery.roots[row.source]),
+        _guard(name_source(gallery, row.source, folders=folders)),
         row.metadata_json,
     )
 

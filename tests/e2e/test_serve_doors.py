@@ -11,7 +11,7 @@ import pytest
 if "CI" not in os.environ:
     pytest.importorskip("gradio", reason="needs the extra `ui`")
 
-from tests.serving_server import ROOT, TOKEN, Server, check_refused, get_raw, send_raw
+from tests.serving_server import ROOT, TOKEN, Answer, Server, check_refused, get_raw, send_raw
 
 OUTSIDE = [
     "/page/../shell.py", "/page/%2e%2e/shell.py", "/page/..%2fshell.py", "/page/..%5cshell.py", "/page/%2fetc%2fpasswd",
@@ -221,26 +221,36 @@ def test_without_the_token_nothing_is_told_but_health(server: Server) -> None:
 
 def test_the_token_becomes_a_cookie_that_does_not_tell_it(server: Server) -> None:
     outsider = Server(server.process, server.port, None, server.log, server.output)
-    for address in (
-        f"/?token={TOKEN}",
-        f"/?token={TOKEN}&view=map&next=%0d%0aX-Evil:1",
-        f"/?token={TOKEN}&//evil.example",
-    ):
-        answer = outsider.get(address)
+    for query in ("", "?view=map&next=%0d%0aX-Evil:1", "?//evil.example"):
+        answer = _send_form(outsider, f"token={TOKEN}", query=query)
         assert answer.status == 303
         assert answer.headers["location"].startswith("./")
         assert TOKEN not in str(answer.headers)
         assert "x-evil" not in answer.headers
         name, _, value = answer.headers["set-cookie"].partition(";")[0].partition("=")
+        assert name == f"retrieval_{server.port}"
         assert "httponly" in answer.headers["set-cookie"].lower()
         assert re.search("samesite=(lax|strict)", answer.headers["set-cookie"].lower())
         assert outsider.get("/v1/gallery", Cookie=f"{name}={value}").status == 200
         assert outsider.get("/v1/gallery", Cookie=f"{name}={TOKEN}").status == 401
         assert outsider.get("/v1/gallery", Cookie=f"{name}={value[:-1]}").status == 401
-        assert outsider.get("/v1/gallery", Authorization=f"Bearer {value}").status == 401
+    assert outsider.get("/v1/gallery", Authorization=f"Bearer {value}").status == 401
     # A stolen cookie does not write across sites either.
     headers = {"Cookie": f"{name}={value}", "Origin": "https://evil.example"}
     assert outsider.ask("POST", "/v1/update", headers=headers).status == 403
+
+
+def test_the_token_in_an_address_opens_nothing_however_often_it_is_there(server: Server) -> None:
+    outsider = Server(server.process, server.port, None, server.log, server.output)
+    for query in (f"token={TOKEN}", "&".join(["token=guess"] * 4000 + [f"token={TOKEN}"])):
+        answer = outsider.get(f"/?{query}")
+        assert (answer.status, "set-cookie" in answer.headers) == (401, False)
+    assert _send_form(outsider, f"token=guess&token={TOKEN}").status == 401
+
+
+def _send_form(server: Server, body: str, *, query: str = "") -> Answer:
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+    return server.ask("POST", f"/{query}", body=body.encode(), headers=headers)
 
 
 def test_the_token_is_in_no_answer_and_no_metric(server: Server) -> None:

@@ -40,12 +40,14 @@ def test_a_number_that_is_no_port_is_refused(port: int) -> None:
         ServeOptions(Path("gallery"), port=port)
 
 
-@pytest.mark.parametrize(
-    "token", ["short", "", "with\nbreak-in-it", "with a space in it", "mit-ümlaut-zeichen", "x" * 513]
-)
-def test_a_token_that_could_be_guessed_or_not_be_sent_is_refused(token: str) -> None:
-    with pytest.raises(InputError, match="a token has 8 to 512 characters"):
-        ServeOptions(Path("gallery"), token=token)
+def test_a_token_that_could_be_guessed_is_refused() -> None:
+    with pytest.raises(InputError, match="a token has 16 to 512 characters"):
+        ServeOptions(Path("gallery"), token="fifteen-letters")
+
+
+def test_a_host_that_is_no_name_is_refused_before_anything_is_opened() -> None:
+    with pytest.raises(InputError, match="--allowed-host http://photos"):
+        ServeOptions(Path("gallery"), allowed_hosts=("http://photos.example.org",))
 
 
 def test_writing_needs_a_token() -> None:

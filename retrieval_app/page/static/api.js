@@ -3,6 +3,7 @@
 const ROOT = new URL('../v1/', import.meta.url);
 const RETRIES = 3;
 const LONGEST_WAIT_SECONDS = 8;
+const SIGNED_OUT = 'You are no longer signed in. Reload the page, and type the token.';
 const POLL_MILLISECONDS = [400, 700, 1000, 1500];
 
 /** What went wrong: `message` is for people, `code` and `status` for the page, `field` names the input at fault. */
@@ -134,7 +135,7 @@ function waitSeconds(answer, turn) {
 async function readError(answer) {
   const body = await answer.json().catch(() => null);
   const error = body?.error;
-  const message = error?.message ?? fallbackMessage(answer.status);
+  const message = (answer.status === 401 ? null : error?.message) ?? fallbackMessage(answer.status);
   return new ApiError(message, {
     code: error?.code,
     status: answer.status,
@@ -144,7 +145,7 @@ async function readError(answer) {
 }
 
 function fallbackMessage(status) {
-  if (status === 401) return 'This gallery asks for a token. Open the page with ?token=… at the end of its address.';
+  if (status === 401) return SIGNED_OUT;
   if (status === 503) return 'The server is busy. Try again in a moment.';
   return `The server answered with status ${status}.`;
 }

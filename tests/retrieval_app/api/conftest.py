@@ -17,12 +17,15 @@ from retrieval_app.api import (
     image_routes,
     review_routes,
     search_routes,
+    sign_in_routes,
     write_routes,
 )
 from retrieval_app.api.access import Access, describe_token
 from retrieval_app.api.errors import add_error_handlers, add_last_routes
 from retrieval_app.api.metrics import Metrics
 from retrieval_app.api.security import Security
+from retrieval_app.api.sign_in import SignIn
+from retrieval_app.page.sign_in_page import draw_sign_in
 from retrieval_app.review.jobs import Jobs
 from retrieval_app.review.store import ReviewStore
 from retrieval_app.serving.config import ServingConfig
@@ -38,13 +41,16 @@ def make_app(engine: Engine, *, access: Access, review: ReviewStore, jobs: Jobs)
     """The API as the server has it, without the page."""
     app = FastAPI(openapi_url="/v1/openapi.json", docs_url=None, redoc_url=None, redirect_slashes=False)
     app.state.engine, app.state.access, app.state.review, app.state.jobs = engine, access, review, jobs
-    app.state.metrics = Metrics(engine)
+    app.state.metrics, app.state.sign_in = Metrics(engine), SignIn(access, draw=draw_sign_in)
     add_error_handlers(app)
     for routes in ROUTES:
         app.include_router(routes.router, dependencies=[] if routes is health_routes else describe_token(access))
     add_last_routes(app)
+    app.include_router(sign_in_routes.router)
     app.mount("/", PlainTextResponse("as Gradio's page"))
-    app.add_middleware(Security, engine=engine, access=access, metrics=app.state.metrics)
+    app.add_middleware(
+        Security, engine=engine, access=access, sign_in=app.state.sign_in, metrics=app.state.metrics
+    )
     return app
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from fastapi.testclient import TestClient
 from starlette.exceptions import HTTPException
 
@@ -18,9 +18,9 @@ from index.errors import (
     ModelFileError,
     UnknownImageError,
 )
-from retrieval_app.api.access import Access
 from retrieval_app.api.errors import ApiError, add_error_handlers, explain, make_error
 from retrieval_app.api.schemas import SearchRequest
+from retrieval_app.api.visitors import Visitor, keep_visitor
 from retrieval_app.review.database import DecidedSinceError, ReviewError
 from retrieval_app.review.job_list import UnknownJobError
 from retrieval_app.serving.errors import BusyError, NotReadyError, TimedOutError, UnknownPhotoError
@@ -50,8 +50,14 @@ RAISED: dict[str, tuple[Exception, int, str]] = {
 def raising() -> Iterator[TestClient]:
     """An app that fails in every way."""
     app = FastAPI(docs_url=None, redoc_url=None)
-    app.state.access = Access(token=TOKEN)
     add_error_handlers(app)
+
+    @app.middleware("http")
+    async def recognise(request: Request, go_on: Any) -> Any:
+        known = request.headers.get("authorization") == f"Bearer {TOKEN}"
+        request.scope.setdefault("state", {})
+        keep_visitor(request.scope, Visitor(has_token=known, is_trusted=known))
+        return await go_on(request)
 
     @app.get("/raise/{name}")
     async def fail(name: str) -> None:

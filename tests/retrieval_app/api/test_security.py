@@ -65,35 +65,6 @@ def test_a_request_id_of_the_client_is_taken_if_it_is_harmless(client: TestClien
     assert answer["request_id"] == "trace-8"
 
 
-@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "localhost@evil.example", ""])
-def test_a_loopback_server_answers_to_no_other_name(client: TestClient, host: str) -> None:
-    assert client.get("/v1/gallery", headers={"Host": host}).status_code == 400
-
-
-@pytest.mark.parametrize("host", ["localhost:7860", "[::1]:7860", "127.0.0.1"])
-def test_a_loopback_server_answers_to_its_own_names(client: TestClient, host: str) -> None:
-    assert client.get("/v1/health", headers={"Host": host}).status_code == 200
-
-
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"Sec-Fetch-Site": "cross-site"},
-        {"Sec-Fetch-Site": "same-site"},
-        {"Origin": "https://evil.example"},
-        {"Origin": "null"},
-    ],
-)
-def test_another_site_cannot_write(client: TestClient, headers: dict[str, str]) -> None:
-    response = client.post("/v1/labels/undo", headers=headers)
-    assert (response.status_code, response.json()["error"]["code"]) == (403, "cross_site")
-
-
-def test_the_page_itself_can_write(client: TestClient) -> None:
-    headers = {"Origin": "http://127.0.0.1:7860", "Sec-Fetch-Site": "same-origin"}
-    assert client.post("/v1/labels/undo", headers=headers).status_code == 200
-
-
 def test_a_body_without_its_length_is_refused(client: TestClient) -> None:
     def chunks() -> Iterator[bytes]:
         yield b"{}"
@@ -211,29 +182,6 @@ def test_without_the_token_only_health_is_told(guarded: TestClient) -> None:
 
 def test_the_token_opens_the_api(guarded: TestClient) -> None:
     assert guarded.get("/v1/gallery", headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200
-    for wrong in (f"Bearer {TOKEN}x", "Bearer ", f"Basic {TOKEN}", TOKEN, "Bearer é"):
+    for wrong in (f"Bearer {TOKEN}x", "Bearer ", f"Basic {TOKEN}", TOKEN, "Bearer é", "bearer", ""):
         headers = {b"Authorization": wrong.encode()}
         assert guarded.get("/v1/gallery", headers=headers).status_code == 401
-
-
-def test_the_address_with_the_token_becomes_a_cookie(served: Path) -> None:
-    with serve(served, access=Access(token=TOKEN, loopback=False)) as client:
-        url = f"/?view=map&token={TOKEN}&f=label%20%3D%20%27a%27"
-        response = client.get(url, follow_redirects=False)
-        assert response.status_code == 303
-        assert response.headers["location"] == "./?view=map&f=label+%3D+%27a%27"
-        cookie = response.headers["set-cookie"]
-        assert "HttpOnly" in cookie
-        assert "SameSite=lax" in cookie
-        assert TOKEN not in cookie
-        assert client.get("/v1/gallery").status_code == 200  # the client keeps the cookie
-    with serve(served, access=Access(token=f"{TOKEN}2", loopback=False)) as other:
-        other.cookies.update(client.cookies)
-        assert other.get("/v1/gallery").status_code == 401
-
-
-@pytest.mark.parametrize("query", ["token=wrong-token", "token=", "token=%ff", "token"])
-def test_a_wrong_token_in_the_address_opens_nothing(guarded: TestClient, query: str) -> None:
-    response = guarded.get(f"/?{query}", follow_redirects=False)
-    assert response.status_code == 401
-    assert "set-cookie" not in response.headers

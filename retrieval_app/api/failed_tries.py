@@ -1,0 +1,76 @@
+"""Wrong tokens: whoever brings one waits for the answer, longer each time, and the log tells of it.
+
+Only wrong ones wait: a right token is answered at once, from whatever address, so nobody can lock others out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+
+logger = logging.getLogger(__name__)
+
+FIRST_WAIT_S, LONGEST_WAIT_S = 0.1, 2.0
+FORGOTTEN_S = 600.0  # since the last wrong try of an address
+WAITING_OF_ONE, WAITING_OF_ALL = 8, 128  # one more is sent away at once
+LOG_S = 10.0  # between two lines
+_MAX_ADDRESSES = 10_000
+_MAX_NAMED = 3
+
+
+class FailedTries:
+    """Counts wrong tries by address; used by the event loop alone."""
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._tries: OrderedDict[str, tuple[int, float]] = OrderedDict()
+        self._waiting = Counter[str]()
+        self._untold = Counter[str]()
+        self._line_due: asyncio.TimerHandle | None = None
+
+    async def hold_back(self, address: str) -> bool:
+        """Let a wrong try from an address wait; False where too many do, and it is to be sent away at once."""
+        seconds = self._count(address)
+        self._tell(address)
+        if self._waiting[address] >= WAITING_OF_ONE or self._waiting.total() >= WAITING_OF_ALL:
+            return False
+        self._waiting[address] += 1
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            self._waiting[address] -= 1
+            if not self._waiting[address]:
+                del self._waiting[address]
+        return True
+
+    def _count(self, address: str) -> float:
+        """The seconds that this try has to wait."""
+        now = self._clock()
+        count, last = self._tries.pop(address, (0, now))
+        count = 1 if now - last > FORGOTTEN_S else count + 1
+        self._tries[address] = count, now
+        while len(self._tries) > _MAX_ADDRESSES:
+            self._tries.popitem(last=False)
+        return float(min(LONGEST_WAIT_S, FIRST_WAIT_S * 2 ** min(count - 1, 10)))
+
+    def _tell(self, address: str) -> None:
+        """Log the first try at once, and the others of the next seconds in one line."""
+        if self._line_due is None:
+            logger.warning("a wrong token from %s", address)
+            self._line_due = asyncio.get_running_loop().call_later(LOG_S, self._tell_rest)
+        elif address in self._untold or len(self._untold) < _MAX_ADDRESSES:
+            self._untold[address] += 1
+
+    def _tell_rest(self) -> None:
+        self._line_due = None
+        if not self._untold:
+            return
+        named = ", ".join(f"{count:,} from {address}" for address, count in self._untold.most_common(_MAX_NAMED))
+        others = max(0, len(self._untold) - _MAX_NAMED)
+        more = f", the rest from {others:,} other addresses" if others else ""
+        logger.warning("%s more wrong tokens in %g s: %s%s", f"{self._untold.total():,}", LOG_S, named, more)
+        self._untold.clear()
+        self._line_due = asyncio.get_running_loop().call_later(LOG_S, self._tell_rest)

@@ -1,0 +1,61 @@
+"""How the place of an image is told: with the folders of the machine, or to strangers without them.
+
+The path of an image is that within its source, but absolute where a table names a file elsewhere.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+from index.catalog import CatalogRow
+from index.gallery import Gallery
+from index.images import valid_text
+
+_FOLDERS = re.compile(r"(?<![\w.:/])/(?!v1/)[^:'\"\n]*/")
+
+
+def name_source(gallery: Gallery, number: int, *, folders: bool) -> str:
+    """The root of a source, or only its last part."""
+    root = gallery.roots[number]
+    return root if folders else os.path.basename(root.rstrip("/"))
+
+
+def locate_image(gallery: Gallery, row: CatalogRow, *, folders: bool) -> str:
+    """The path of an image, absolute or within its source; undecodable bytes are surrogates."""
+    return os.path.join(gallery.sources[row.source].root, row.path) if folders else hide_folder(row.path)
+
+
+def shorten_path(gallery: Gallery, path: str) -> str:
+    """An absolute path that was kept, as it is within a source of the gallery; its name alone where it is in none."""
+    for source in gallery.sources.values():
+        root = os.path.join(source.root, "")
+        if path.startswith(root):
+            return path.removeprefix(root)
+    return os.path.basename(path)
+
+
+def hide_folder(path: str) -> str:
+    """The path of an image, without its folder where it is absolute."""
+    return os.path.basename(path) if os.path.isabs(path) else path
+
+
+def hide_folders(values: Any) -> Any:
+    """A JSON document whose every `path` is without the folders of the machine."""
+    if isinstance(values, dict):
+        return {
+            name: hide_folder(value) if name == "path" and isinstance(value, str) else hide_folders(value)
+            for name, value in values.items()
+        }
+    return [hide_folders(value) for value in values] if isinstance(values, list | tuple) else values
+
+
+def strip_folders(message: str) -> str:
+    """A message without the folders of absolute paths; addresses of the API stay."""
+    return _FOLDERS.sub("", message)
+
+
+def show_path(gallery: Gallery, path: str, *, folders: bool) -> str:
+    """An absolute path that was kept as text that every encoder takes."""
+    return valid_text(path if folders else shorten_path(gallery, path))

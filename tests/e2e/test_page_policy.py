@@ -1,0 +1,115 @@
+"""The page's Content-Security-Policy: it names the scripts of the page, and in a real browser nothing else runs."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+if "CI" not in os.environ:
+    pytest.importorskip("gradio", reason="needs the extra `ui`")
+
+from tests.page_browser import OpenVisit, Visit, skip_without_browser
+from tests.serving_server import Server, serve
+
+NAME = "<script>alert(1)<!--\" ' & {{7*7}}"
+VANISHED = r"404 .*/thumbnail"  # one image of the gallery has no file any more
+SCRIPT = re.compile(r"<script\b([^>]*)>(.*?)</script>", re.DOTALL)
+INJECTED = """() => {
+  const script = document.createElement('script');
+  script.textContent = 'window.injected = true';
+  document.head.append(script);
+  const box = document.createElement('div');
+  box.innerHTML = '<img src="data:," onerror="injected = true"><a href="javascript:injected = true">x</a>';
+  document.body.append(box);
+  box.querySelector('a').click();
+}"""
+
+
+@pytest.fixture(scope="module")
+def odd(gallery: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server of a gallery with a hostile name."""
+    folder = tmp_path_factory.mktemp("policy")
+    shutil.copytree(gallery, folder / NAME)
+    with serve(folder / NAME, log=folder / "log") as server:
+        yield server
+
+
+def _read_policy(server: Server, path: str = "/") -> dict[str, str]:
+    policy = server.get(path).headers["content-security-policy"]
+    return dict(part.strip().split(" ", 1) for part in policy.split(";"))
+
+
+def test_the_policy_names_every_script_that_stands_in_the_page_and_no_other(odd: Server) -> None:
+    page = odd.get("/").body.decode()
+    inline = [text for attributes, text in SCRIPT.findall(page) if "src=" not in attributes]
+    hashes = {f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in inline}
+    assert len(inline) >= 4
+    scripts = _read_policy(odd)["script-src"].split()
+    assert set(scripts) == hashes | {"'self'", "'unsafe-eval'"}
+    assert "<script>alert" not in page
+
+
+def test_no_answer_lets_scripts_run_that_it_does_not_name(odd: Server) -> None:
+    for path in ("/page/nav.js", "/config", "/theme.css", "/favicon.ico", "/nothing"):
+        policy = _read_policy(odd, path)
+        assert "unsafe-inline" not in policy.get("script-src", policy["default-src"])
+    assert _read_policy(odd, "/v1/gallery")["default-src"] == "'none'"
+
+
+def test_no_element_of_the_page_has_a_handler_in_its_markup(odd: Server) -> None:
+    outside = SCRIPT.sub("", odd.get("/").body.decode())
+    assert re.findall(r"<[^>]*\son\w+\s*=", outside) == []
+    assert "javascript:" not in outside
+
+
+def test_the_page_repeats_nothing_of_what_it_is_asked_with(odd: Server) -> None:
+    plain = odd.get("/").body
+    for headers in (
+        {"Host": f"localhost:{odd.port}"},
+        {"X-Forwarded-Host": "evil.example"},
+        {"X-Gradio-Server": "http://evil.example"},
+        {"X-Forwarded-Proto": "https"},
+    ):
+        assert odd.get("/", **headers).body == plain
+        assert b"evil.example" not in odd.get("/config", **headers).body
+    for query in ("?page=none", "?deep_link=../../etc/passwd", "?__theme=dark", "?view=map&%00"):
+        assert odd.get(f"/{query}").body == plain
+    assert odd.ask("HEAD", "/").status == 200
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("name", ["127.0.0.1", "localhost"])
+def test_the_page_runs_without_a_violation_of_its_policy_by_any_of_its_names(
+    odd: Server, open_visit: OpenVisit, name: str
+) -> None:
+    skip_without_browser()
+    visit: Visit = open_visit(server=odd)
+    visit.forgive(VANISHED)
+    page = visit.page
+    page.goto(f"http://{name}:{odd.port}/")
+    page.locator("nav a[aria-current=page]").wait_for()
+    page.locator("h1").wait_for()
+    assert page.locator("h1").inner_text() == NAME
+    page.wait_for_load_state("networkidle")
+    assert [text for text in visit.complaints if "Content Security Policy" in text] == []
+    visit.requests[:] = [url.replace(f"//{name}:", "//127.0.0.1:") for url in visit.requests]
+
+
+@pytest.mark.browser
+def test_a_script_that_is_put_into_the_page_does_not_run(odd: Server, open_visit: OpenVisit) -> None:
+    skip_without_browser()
+    visit = open_visit(server=odd)
+    visit.forgive(VANISHED)
+    page = visit.open()
+    page.evaluate(INJECTED)
+    page.wait_for_timeout(300)
+    assert page.evaluate("window.injected") is None
+    assert sum("Content Security Policy" in text for text in visit.complaints) >= 3
+    visit.forgive("Content Security Policy")
