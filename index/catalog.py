@@ -122,9 +122,11 @@ def opened(path: Path, *, query: str, limit_s: float | None = None) -> Iterator[
     shown, begun = printable_path(str(path)), time.monotonic()
     try:
         uri = f"{path.absolute().as_uri()}?{query}"
-        with closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection:
-            with nullcontext() if limit_s is None else interrupted_after(connection, limit_s):
-                yield connection
+        with (
+            closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection,
+            nullcontext() if limit_s is None else interrupted_after(connection, limit_s),
+        ):
+            yield connection
     except sqlite3.Error as error:
         if limit_s is not None and time.monotonic() >= begun + limit_s:
             raise InputError(
@@ -139,7 +141,7 @@ def opened(path: Path, *, query: str, limit_s: float | None = None) -> Iterator[
 
 @contextmanager
 def interrupted_after(connection: sqlite3.Connection, limit_s: float) -> Iterator[None]:
-    """Let what the connection runs fail from then on, row by row: a handler of SQLite's own would want Python's lock."""
+    """Let what the connection runs fail from then on, from one row to the next; SQLite asks nobody for that."""
     over = threading.Event()
 
     def interrupt() -> None:
