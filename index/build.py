@@ -21,6 +21,7 @@ from index.embedder import Embedder
 from index.errors import GalleryError, GalleryMismatchError, InputError
 from index.images import printable_path
 from index.index_config import INDEX_SETTING, IndexConfig
+from index.limits import LOCK_WAIT_S
 from index.progress import BeginStep, Progress, no_progress, no_steps
 from index.scanning import find_parts, scan_parts, scan_sources
 from index.selection import Selection
@@ -42,6 +43,7 @@ def build_gallery(
     config: BuildConfig | None = None,
     progress: Progress = no_progress,
     begin_step: BeginStep = no_steps,
+    wait_s: float = LOCK_WAIT_S,
 ) -> BuildReport:
     """Make the gallery `out` of every image of the sources, continue what was stopped, or update what is finished.
 
@@ -59,6 +61,7 @@ def build_gallery(
         config: see `BuildConfig`.
         progress: called with (done, total) items to embed.
         begin_step: called when any other step begins that may take long.
+        wait_s: seconds to wait for another process that writes the gallery.
 
     Raises:
         InputError: the sources or labels cannot be used, or no image is usable.
@@ -100,7 +103,7 @@ def build_gallery(
         if labels is not None:
             labels.check_used()
 
-    with open_workspace(gallery, embedder=embedder) as work:
+    with open_workspace(gallery, embedder=embedder, wait_s=wait_s, begin_step=begin_step) as work:
         _check_sources(work, given)
         return run_change(work, change, config=config, progress=progress, begin_step=begin_step, start=start)
 
@@ -112,6 +115,7 @@ def add_to_gallery(
     config: BuildConfig | None = None,
     progress: Progress = no_progress,
     begin_step: BeginStep = no_steps,
+    wait_s: float = LOCK_WAIT_S,
 ) -> BuildReport:
     """Add the images of some sources; none of the others is looked at.
 
@@ -134,7 +138,7 @@ def add_to_gallery(
         )
         catalog.record_scan(found, scanned=numbers, restore=True)
 
-    with open_workspace(gallery) as work:
+    with open_workspace(gallery, wait_s=wait_s, begin_step=begin_step) as work:
         return run_change(work, change, config=config, progress=progress, begin_step=begin_step, start=start)
 
 
@@ -145,6 +149,7 @@ def update_gallery(
     config: BuildConfig | None = None,
     progress: Progress = no_progress,
     begin_step: BeginStep = no_steps,
+    wait_s: float = LOCK_WAIT_S,
 ) -> BuildReport:
     """Bring a gallery in line with its sources as they are now, and finish what was stopped.
 
@@ -158,6 +163,7 @@ def update_gallery(
         config: see `BuildConfig`.
         progress: called with (done, total) items to embed.
         begin_step: called when any other step begins that may take long.
+        wait_s: seconds to wait for another process that writes the gallery.
 
     Raises:
         InputError, ModelFileError, GalleryError: as `build_gallery`.
@@ -175,7 +181,7 @@ def update_gallery(
         catalog.record_scan(found, scanned=numbers, restore=False)
         check_emptied(catalog)
 
-    with open_workspace(gallery) as work:
+    with open_workspace(gallery, wait_s=wait_s, begin_step=begin_step) as work:
         return run_change(work, change, config=config, progress=progress, begin_step=begin_step, start=start)
 
 
@@ -187,10 +193,11 @@ def remove_from_gallery(
     config: BuildConfig | None = None,
     progress: Progress = no_progress,
     begin_step: BeginStep = no_steps,
+    wait_s: float = LOCK_WAIT_S,
 ) -> BuildReport:
     """Take items out of a gallery, or whole sources; the files themselves are not touched.
 
-    Items taken out stay out in later updates, until they are added again by name.
+    Items taken out stay out in later updates, until they are added again by name. Where it fails, nothing is taken out.
 
     Raises:
         InputError: nothing is selected, or nothing would be left.
@@ -211,8 +218,10 @@ def remove_from_gallery(
             )
         return removed
 
-    with open_workspace(gallery) as work:
-        return run_change(work, change, config=config, progress=progress, begin_step=begin_step, start=start)
+    with open_workspace(gallery, wait_s=wait_s, begin_step=begin_step) as work:
+        return run_change(
+            work, change, config=config, progress=progress, begin_step=begin_step, start=start, undo=True
+        )
 
 
 def _check_out(out: Path, *, sources: Sequence[Source]) -> Path:

@@ -20,11 +20,13 @@ from index.gallery_lock import lock_gallery
 from index.images import printable_path
 from index.index_choice import choose_index
 from index.index_config import INDEX_SETTING, IndexConfig
+from index.limits import LOCK_WAIT_S
 from index.people_moves import move_people
 from index.progress import BeginStep, Progress, no_progress, no_steps
 from index.publishing import Publication
 from index.settling import settle
 from index.source_places import describe_move
+from index.undoing import undone_where_called_off
 from index.versions import remove_old_versions
 from index.workspace import Workspace, find_model
 
@@ -64,14 +66,23 @@ class BuildReport:
 
 
 @contextmanager
-def open_workspace(gallery: Path, *, embedder: Embedder | None = None) -> Iterator[Workspace]:
-    """The gallery's workspace, opened under its lock; trouble with the disk becomes a GalleryError."""
+def open_workspace(
+    gallery: Path,
+    *,
+    embedder: Embedder | None = None,
+    wait_s: float = LOCK_WAIT_S,
+    begin_step: BeginStep = no_steps,
+) -> Iterator[Workspace]:
+    """The gallery's workspace, opened under its lock; trouble with the disk becomes a GalleryError.
+
+    Another process that holds the lock is waited for, which is a step.
+    """
     shown = printable_path(str(gallery))
     import_faiss()
     _warn_of_rivals()
     if not gallery.is_dir():
         raise GalleryError(shown, "no such gallery; make one with `retrieval index build MODEL SOURCE --out`")
-    with lock_gallery(gallery):
+    with lock_gallery(gallery, wait_s=wait_s, begin_step=begin_step):
         try:
             move_people(gallery)
             work = Workspace(gallery.resolve(), embedder=embedder or Embedder(find_model(gallery), threads=1))
@@ -91,13 +102,16 @@ def run_change(
     progress: Progress = no_progress,
     begin_step: BeginStep = no_steps,
     how: Publication | None = None,
+    undo: bool = False,
 ) -> BuildReport:
     """Change the catalogue in one step, settle what is pending, and publish; a change may tell what it removed.
 
-    Without a change, or where it changed nothing, there is a new version only where `how` asks for one.
+    Without a change, or where it changed nothing, there is a new version only where `how` asks for one. Of a change
+    that fails, what was embedded is kept, and the next command goes on with it; nothing of one that is called off,
+    nor, with `undo`, of any that fails. What fails behind the publication is a warning: the change is done.
     """
     removed = None
-    with write_catalog(work.catalog_path) as catalog:
+    with undone_where_called_off(work, undo=undo), write_catalog(work.catalog_path) as catalog:
         if change is not None:
             try:
                 with catalog.transaction():
@@ -115,17 +129,17 @@ def run_change(
         if not indexed:
             _refuse_empty(work, reasons)
         previous = work.base
+        counts = {"indexed": indexed, "duplicate": catalog.count("duplicate"), "skipped": sum(reasons.values())}
         changed = how is not None or work.has_changed(catalog)
         if changed or previous is None:
             writing = begin_step("Writing")
             writing(0, 0)
-            version = work.publish(catalog, how=how or Publication(), begin_step=begin_step).name
-            writing(1, 1)
+            work.write(catalog, how=how or Publication(), begin_step=begin_step)
+            writing(1, 1)  # whoever calls the work off can do so here at the latest
+            version = work.publish().name
         else:
             version = previous.name
-        counts = {"indexed": indexed, "duplicate": catalog.count("duplicate"), "skipped": sum(reasons.values())}
-    work.remove()
-    remove_old_versions(work.gallery, current=version, previous=previous.name if previous and changed else None)
+    _clean_up(work, version=version, previous=previous.name if previous and changed else None)
     seconds = time.perf_counter() - start
     return BuildReport(
         gallery=str(work.gallery),
@@ -141,6 +155,16 @@ def run_change(
         seconds=seconds,
         images_per_second=settled.embedded / seconds,
     )
+
+
+def _clean_up(work: Workspace, *, version: str, previous: str | None) -> None:
+    """Remove what nobody needs any more; what cannot be removed is left to the next writer."""
+    try:
+        work.remove()
+        remove_old_versions(work.gallery, current=version, previous=previous)
+    except OSError as error:
+        shown = printable_path(str(work.gallery))
+        logger.warning("%s: version %s is in use, but what is left over stays: %s", shown, version, error)
 
 
 def _check_index(catalog: CatalogWriter, *, width: int) -> None:

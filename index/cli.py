@@ -21,6 +21,7 @@ from index.console import (
     is_given,
     output_options,
     refuse_unused,
+    wait_option,
     where_option,
 )
 from index.duplicate_config import DuplicateConfig
@@ -73,6 +74,7 @@ def _strict_option(command: Any) -> Any:
     help="Set images aside that repeat another one: the same bytes, or nearly the same picture too.",
 )
 @_strict_option
+@wait_option
 @config_options(BuildConfig, IndexConfig, DuplicateConfig)
 @output_options
 @click.pass_context
@@ -86,6 +88,7 @@ def build(
     labels_file: Path | None,
     dedup: str,
     strict: bool,
+    wait_s: float,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -124,6 +127,7 @@ def build(
             config=config,
             progress=progress,
             begin_step=begin_step,
+            wait_s=wait_s,
         )
     _finish(context, report, out, as_json=as_json, strict=strict)
 
@@ -132,6 +136,7 @@ def build(
 @click.argument("gallery", type=_PATH)
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
 @_strict_option
+@wait_option
 @config_options(BuildConfig)
 @output_options
 @click.pass_context
@@ -142,6 +147,7 @@ def add(
     gallery: Path,
     sources: tuple[str, ...],
     strict: bool,
+    wait_s: float,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -160,7 +166,9 @@ def add(
 
     config = build_config(BuildConfig, options)
     with indexing_bars() as (progress, begin_step):
-        report = add_to_gallery(gallery, sources, config=config, progress=progress, begin_step=begin_step)
+        report = add_to_gallery(
+            gallery, sources, config=config, progress=progress, begin_step=begin_step, wait_s=wait_s
+        )
     _finish(context, report, gallery, as_json=as_json, strict=strict)
 
 
@@ -174,6 +182,7 @@ def add(
     help="A source was moved to NEW; OLD says which one, where there are several. Can be repeated.",
 )
 @_strict_option
+@wait_option
 @config_options(BuildConfig)
 @output_options
 @click.pass_context
@@ -184,6 +193,7 @@ def update(
     gallery: Path,
     roots: tuple[str, ...],
     strict: bool,
+    wait_s: float,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -203,7 +213,12 @@ def update(
     config = build_config(BuildConfig, options)
     with indexing_bars() as (progress, begin_step):
         report = update_gallery(
-            gallery, roots=_split_roots(roots), config=config, progress=progress, begin_step=begin_step
+            gallery,
+            roots=_split_roots(roots),
+            config=config,
+            progress=progress,
+            begin_step=begin_step,
+            wait_s=wait_s,
         )
     _finish(context, report, gallery, as_json=as_json, strict=strict)
 
@@ -236,6 +251,7 @@ def _split_roots(texts: tuple[str, ...]) -> dict[str | None, Path]:
     "--source", "sources", multiple=True, metavar="SOURCE", help="A whole source, which is then forgotten."
 )
 @click.option("--dry-run", is_flag=True, help="List what would be removed, and change nothing.")
+@wait_option
 @output_options
 def remove(
     *,
@@ -247,6 +263,7 @@ def remove(
     where: Filter | None,
     sources: tuple[str, ...],
     dry_run: bool,
+    wait_s: float,
     as_json: bool,
 ) -> None:
     """Take images out of GALLERY; the files themselves are not touched.
@@ -277,7 +294,12 @@ def remove(
         return
     with indexing_bars() as (progress, begin_step):
         report = remove_from_gallery(
-            gallery, selection=selection, sources=sources, progress=progress, begin_step=begin_step
+            gallery,
+            selection=selection,
+            sources=sources,
+            progress=progress,
+            begin_step=begin_step,
+            wait_s=wait_s,
         )
     emit(report.to_json(), as_json=as_json, text=describe_build(report, out=gallery))
 

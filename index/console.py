@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, get_args, get_origin, 
 import click
 
 from index.errors import InputError
+from index.limits import LOCK_WAIT_S
 from index.progress import Progress
 
 if TYPE_CHECKING:
@@ -34,6 +35,14 @@ def _note_debug(context: click.Context, _: click.Parameter, value: bool) -> bool
     if value:
         context.find_root().ensure_object(dict)["debug"] = True
     return value
+
+
+def wait_option(command: Command) -> Command:
+    """Add `--wait`, passed on as `wait_s`."""
+    return click.option(
+        "--wait", "wait_s", type=click.FloatRange(min=0), default=LOCK_WAIT_S, show_default=True, metavar="SECONDS",
+        help="How long to wait for another process that writes the gallery; 0 is not at all.",
+    )(command)  # fmt: skip
 
 
 def where_option(use: str) -> Callable[[Command], Command]:

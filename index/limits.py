@@ -12,3 +12,6 @@ MAX_FILE_BYTES = 512 * 1024 * 1024
 MAX_DECODE_BYTES = 1 << 30
 MAX_DECODE_CPU_S = 5
 MAX_DECODE_WALL_S = 300
+
+LOCK_WAIT_S = 3600.0
+"""Seconds that a command or a server's change waits for another process that writes the same gallery."""

@@ -17,6 +17,7 @@ from index.durable import replacing, sync_path
 from index.errors import GalleryError, InputError
 from index.gallery_lock import lock_gallery
 from index.images import printable_path
+from index.limits import LOCK_WAIT_S
 from index.manifest import CATALOG_NAME
 from index.people import (
     ADDED,
@@ -28,6 +29,7 @@ from index.people import (
     former_decisions_file,
     people_folder,
 )
+from index.progress import BeginStep, no_steps
 from index.versions import read_current
 
 logger = logging.getLogger(__name__)
@@ -36,22 +38,24 @@ _WAIT_SECONDS = 10.0
 _SENT_NAME = re.compile(r"[0-9a-f]{64}\.[a-z0-9]{1,8}(\.tmp)?")  # of an image that was sent: its SHA-256
 
 
-def bring_people(gallery: Path) -> None:
+def bring_people(gallery: Path, *, wait_s: float = LOCK_WAIT_S, begin_step: BeginStep = no_steps) -> None:
     """Move what people made to its place, under the gallery's lock; nothing is done where it is there already.
+
+    Another process that writes the gallery is waited for, which is a step.
 
     Raises:
         GalleryError: another process is writing the gallery, or it is damaged.
         InputError: the gallery may not be written.
     """
     if _is_to_move(gallery):
-        with lock_gallery(gallery):
+        with lock_gallery(gallery, wait_s=wait_s, begin_step=begin_step):
             move_people(gallery)
 
 
 def try_bring_people(gallery: Path) -> None:
     """As `bring_people`; where it cannot be done now, what people made goes on to be used where it is."""
     try:
-        bring_people(gallery)
+        bring_people(gallery, wait_s=0)
     except (GalleryError, InputError) as error:
         logger.info("what people made is not moved now: %s", error)
 

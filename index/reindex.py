@@ -17,6 +17,7 @@ from index.errors import InputError
 from index.gallery import Gallery
 from index.index_choice import find_reason_for_flat
 from index.index_config import INDEX_SETTING, IndexConfig
+from index.limits import LOCK_WAIT_S
 from index.progress import BeginStep, no_steps
 from index.publishing import Publication
 from index.queries import read_queries
@@ -24,14 +25,16 @@ from index.queries import read_queries
 _FEW_QUERIES = 100
 
 
-def compact_gallery(gallery: Path, *, begin_step: BeginStep = no_steps) -> BuildReport:
+def compact_gallery(
+    gallery: Path, *, begin_step: BeginStep = no_steps, wait_s: float = LOCK_WAIT_S
+) -> BuildReport:
     """Write the current version anew: one index over all members, and no room for what is none any more.
 
     Raises:
         GalleryError: as `build_gallery`.
     """
     start = time.perf_counter()
-    with open_workspace(gallery) as work:
+    with open_workspace(gallery, wait_s=wait_s, begin_step=begin_step) as work:
         return run_change(work, None, begin_step=begin_step, start=start, how=Publication(compact=True))
 
 
@@ -41,6 +44,7 @@ def tune_gallery(
     changes: Mapping[str, Any] | None = None,
     queries: Sequence[str] = (),
     begin_step: BeginStep = no_steps,
+    wait_s: float = LOCK_WAIT_S,
 ) -> BuildReport:
     """Measure the index of a gallery again, and build it again where other wishes call for another one.
 
@@ -50,6 +54,7 @@ def tune_gallery(
         queries: images or vectors, as `index.queries.read_queries` takes them, that ask in place of those vectors
             that the index has not seen. They are to be such as are asked later, and no members.
         begin_step: called when a step begins that may take long.
+        wait_s: seconds to wait for another process that writes the gallery.
 
     Raises:
         InputError: a field is out of range, no index fits, or fewer than 100 queries can be used.
@@ -65,7 +70,7 @@ def tune_gallery(
         if queries and find_reason_for_flat(catalog.count("indexed"), config) is not None:
             raise InputError("the index is flat and finds everything, so there is nothing to measure with queries")
 
-    with open_workspace(gallery) as work:
+    with open_workspace(gallery, wait_s=wait_s, begin_step=begin_step) as work:
         how = Publication(tune=True, queries=asking)
         return run_change(work, change, begin_step=begin_step, start=start, how=how)
 

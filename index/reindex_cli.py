@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from index.build_text import describe_build, indexing_bars
-from index.console import emit, output_options
+from index.console import emit, output_options, wait_option
 from index.index_config import INDEX_TYPES
 
 _PATH = click.Path(path_type=Path, readable=False)  # what cannot be read gets our own message
@@ -15,8 +15,9 @@ _PATH = click.Path(path_type=Path, readable=False)  # what cannot be read gets o
 
 @click.command(name="compact")
 @click.argument("gallery", type=_PATH)
+@wait_option
 @output_options
-def compact(*, gallery: Path, as_json: bool) -> None:
+def compact(*, gallery: Path, wait_s: float, as_json: bool) -> None:
     """Write GALLERY anew without the room of removed images: one index over all that is left.
 
     Small additions and removals are kept beside the index, and are folded in by themselves when they are many; this
@@ -29,7 +30,7 @@ def compact(*, gallery: Path, as_json: bool) -> None:
     from index.reindex import compact_gallery
 
     with indexing_bars() as (_, begin_step):
-        report = compact_gallery(gallery, begin_step=begin_step)
+        report = compact_gallery(gallery, begin_step=begin_step, wait_s=wait_s)
     emit(report.to_json(), as_json=as_json, text=describe_build(report, out=gallery))
 
 
@@ -43,6 +44,7 @@ def compact(*, gallery: Path, as_json: bool) -> None:
     metavar="SIZE",
     help="Memory that the index may take, such as 500MB or 4GB; '' is half of the machine's.",
 )
+@wait_option
 @output_options
 def tune(
     *,
@@ -51,6 +53,7 @@ def tune(
     recall_target: float | None,
     index_type: str | None,
     memory_limit: str | None,
+    wait_s: float,
     as_json: bool,
 ) -> None:
     """Set how hard the index of GALLERY looks so that it meets the recall target.
@@ -76,7 +79,7 @@ def tune(
     changes = {name: value for name, value in given.items() if value is not None}
     find_version(gallery)
     with indexing_bars() as (_, begin_step):
-        report = tune_gallery(gallery, changes=changes, queries=queries, begin_step=begin_step)
+        report = tune_gallery(gallery, changes=changes, queries=queries, begin_step=begin_step, wait_s=wait_s)
     described = read_info(gallery)
     text = "\n".join([describe_build(report, out=gallery), *describe_index(described, gallery=gallery)])
     emit({**report.to_json(), "index": described.index}, as_json=as_json, text=text)

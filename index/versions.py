@@ -92,7 +92,13 @@ def publish_version(gallery: Path, finished: Path, *, name: str) -> Path:
     target.parent.mkdir(exist_ok=True)
     finished.rename(target)
     sync_path(target.parent)
-    set_current(gallery, target)
+    try:
+        set_current(gallery, target)
+    except OSError:
+        if read_current(gallery) != Version(target, hash_file(target / MANIFEST_NAME)):
+            target.rename(finished)  # else the next writer would take what was told to have failed for the newest
+            raise
+        logger.warning("%s: the version is in use, but may be the one before after a crash now", target)
     return target
 
 

@@ -31,6 +31,7 @@ from index.versions import (
 )
 
 PLAN_NAME = "plan.json"
+_VERSION = "version"
 _REMOVAL_ATTEMPTS = 3
 
 
@@ -159,13 +160,13 @@ class Workspace:
         """Whether the rows differ from those of the current version."""
         return self.base is None or not catalog.same_as(self.base.folder / CATALOG_NAME)
 
-    def publish(self, catalog: CatalogWriter, *, how: Publication, begin_step: BeginStep = no_steps) -> Path:
-        """Make a complete version of the settled rows and let it be the current one; its folder.
+    def write(self, catalog: CatalogWriter, *, how: Publication, begin_step: BeginStep = no_steps) -> None:
+        """Make a complete version of the settled rows, to be published.
 
         Raises:
             GalleryError: the model file was changed meanwhile, or is damaged.
         """
-        name, version = next_version(self.gallery), self.folder / "version"
+        version = self.folder / _VERSION
         if version.exists():
             shutil.rmtree(version)
         version.mkdir()
@@ -181,7 +182,10 @@ class Workspace:
         )
         if manifest.model_sha256 != self.embedder.sha256:
             raise GalleryError(printable_path(str(self.embedder.path)), "the model file changed during the build")
-        return publish_version(self.gallery, version, name=name)
+
+    def publish(self) -> Path:
+        """Let the version that was written be the current one; its folder."""
+        return publish_version(self.gallery, self.folder / _VERSION, name=next_version(self.gallery))
 
     def _check_model(self, model_sha256: str) -> None:
         if model_sha256 != self.embedder.sha256:

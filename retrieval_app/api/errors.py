@@ -27,7 +27,7 @@ from retrieval_app.api.headers import SECURITY_HEADERS
 from retrieval_app.api.schemas import GROUP_CHOICES, Answer
 from retrieval_app.api.visitors import read_visitor
 from retrieval_app.review.database import DecidedSinceError, ReviewError
-from retrieval_app.review.job_list import UnknownJobError
+from retrieval_app.review.job_list import JobOverError, UnknownJobError
 from retrieval_app.review.places import strip_folders
 from retrieval_app.serving.errors import BusyError, NotReadyError, TimedOutError, UnknownPhotoError
 
@@ -177,6 +177,8 @@ async def _answer_expected(request: Request, error: Exception) -> Response:
             status, code, field = 404, "not_found", "photo"
         case UnknownJobError():
             status, code, field = 404, "not_found", "job"
+        case JobOverError():
+            status, field = 409, "job"
         case DecidedSinceError():
             status, field = 409, "step"
         case ReviewError():

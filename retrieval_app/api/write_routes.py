@@ -14,6 +14,7 @@ from retrieval_app.api.answers import IMAGE_BODY, send_json
 from retrieval_app.api.conditions import read_condition
 from retrieval_app.api.errors import BODY_ERRORS, describe_errors
 from retrieval_app.api.schemas import Answer, EvaluateRequest, ImageId, NewImage, NoParameters
+from retrieval_app.review.changes import EVALUATE
 from retrieval_app.review.job_list import FAILED, Job
 from retrieval_app.review.jobs import Jobs
 from retrieval_app.serving.engine import Engine
@@ -29,7 +30,7 @@ class JobAnswer(Answer):
 
     job: str
     kind: Literal["add", "remove", "update", "evaluate"]
-    state: Literal["waiting", "running", "done", "failed"]
+    state: Literal["waiting", "running", "done", "failed", "cancelled"]
     message: str
     result: dict[str, Any] | None
 
@@ -79,7 +80,7 @@ async def remove_image(request: Request, image_id: ImageId, _: Annotated[NoParam
     summary="Bring the gallery in line with its sources",
 )
 async def update_gallery(request: Request, _: Annotated[NoParameters, Query()]) -> Response:
-    """New, changed and vanished files become one new version."""
+    """New, changed and vanished files become one new version; an update that waits already is answered."""
     return await _begin(request, _jobs(request).update)
 
 
@@ -104,6 +105,22 @@ async def show_job(request: Request, job: JobId, _: Annotated[NoParameters, Quer
     if told["state"] == FAILED and not sees_folders(request):
         told["message"] = _FAILED
     return send_json(told)
+
+
+@router.delete(
+    "/jobs/{job}",
+    response_model=JobAnswer,
+    responses=describe_errors(404, 409, *BODY_ERRORS),
+    dependencies=[Depends(require_review)],
+    summary="Cancel a job",
+)
+async def cancel_job(request: Request, job: JobId, _: Annotated[NoParameters, Query()]) -> Response:
+    """One that waits is cancelled at once; one that runs at its next step, the gallery as it was, or is done before."""
+    engine: Engine = request.app.state.engine
+    jobs = _jobs(request)
+    if jobs.get(job).kind != EVALUATE:
+        require_writing(request)
+    return send_json((await engine.run(jobs.cancel, job)).to_json())
 
 
 def _jobs(request: Request) -> Jobs:

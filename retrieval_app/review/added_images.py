@@ -187,3 +187,11 @@ def find_forgotten(gallery: Path) -> list[AddedImage]:
     return [
         AddedImage(name, name.partition("/")[0] if "/" in name else None) for name in names if name not in known
     ]
+
+
+def forget_images(gallery: Path, images: Iterable[AddedImage]) -> None:
+    """Remove files that were taken for a gallery and have not become images of it."""
+    forgotten = set(find_forgotten(gallery))
+    for image in images:
+        if image in forgotten:
+            (added_folder(gallery) / image.name).unlink(missing_ok=True)

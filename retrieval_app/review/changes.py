@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 from index.build import BuildReport, add_to_gallery, remove_from_gallery, update_gallery
 from index.build_config import BuildConfig
 from index.catalog import CatalogRow
+from index.errors import RetrievalError
 from index.evaluate import evaluate_gallery
 from index.filters import Filter
 from index.gallery import Gallery
@@ -18,6 +20,8 @@ from index.people_moves import bring_people
 from index.progress import Progress
 from index.selection import Selection
 from retrieval_app.review.added_images import AddedImage, name_sources, read_added_rows
+
+logger = logging.getLogger(__name__)
 
 ADD, REMOVE, UPDATE, EVALUATE = KINDS = ("add", "remove", "update", "evaluate")
 TOGETHER = (ADD, REMOVE, UPDATE)
@@ -74,10 +78,16 @@ class Changes:
 
     def _add(self, works: Sequence[Work], tell: Callable[[str], None]) -> list[Outcome]:
         images = [work.image for work in works if work.image is not None]
-        bring_people(self._path)  # what is named next stays where it is
-        report = add_to_gallery(self._path, name_sources(self._path, images), **self._options(tell))
+        options = self._options(tell)
+        bring_people(self._path, begin_step=options["begin_step"])  # what is named next stays where it is
+        report = add_to_gallery(self._path, name_sources(self._path, images), **options)
         self._show(report)
-        rows = read_added_rows(self._path)
+        try:
+            rows = read_added_rows(self._path)
+        except (RetrievalError, OSError) as error:  # it is done all the same
+            logger.error("what was added cannot be looked up", exc_info=error)
+            result = {"image_id": None, "label": None, "copy_of": None, "version": report.version}
+            return [Outcome(f"added, but its id cannot be looked up: {error}", result) for _ in images]
         return [_describe_added(image, rows.get(image.name), version=report.version) for image in images]
 
     def _remove(self, works: Sequence[Work], tell: Callable[[str], None]) -> list[Outcome]:
@@ -124,8 +134,12 @@ class Changes:
         return {"config": self._config, "progress": _count_aloud("embedding", tell), "begin_step": begin_step}
 
     def _show(self, report: BuildReport) -> None:
+        """Let a new version be served; where that fails, the change is done all the same."""
         if report.changed:
-            self._on_change()
+            try:
+                self._on_change()
+            except Exception as error:  # whatever it is, a job that is done must not be told to have failed
+                logger.error("version %s cannot be served yet", report.version, exc_info=error)
 
 
 def _describe_added(image: AddedImage, row: CatalogRow | None, *, version: str) -> Outcome:

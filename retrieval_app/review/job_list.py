@@ -12,7 +12,8 @@ from typing import Any, Generic, TypeVar
 from index.errors import InputError
 from retrieval_app.serving.errors import BusyError
 
-WAITING, RUNNING, DONE, FAILED = ("waiting", "running", "done", "failed")
+WAITING, RUNNING, DONE, FAILED, CANCELLED = ("waiting", "running", "done", "failed", "cancelled")
+_OVER = (DONE, FAILED, CANCELLED)
 _RETRY_AFTER_S = 10
 
 Work = TypeVar("Work")
@@ -23,6 +24,13 @@ class UnknownJobError(InputError):
 
     def __init__(self) -> None:
         super().__init__("no such job; only the last jobs are kept, until the server stops")
+
+
+class JobOverError(InputError):
+    """A job that is to be cancelled and is over already."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(f"the job is over already, so it cannot be cancelled; its state: {job.state}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +60,30 @@ class JobList(Generic[Work]):
     Args:
         max_waiting: one more is refused.
         max_kept: of those that are over; the oldest go first.
+        max_of_kind: of some kinds, how many may wait, and how many that are over are kept.
     """
 
-    def __init__(self, *, max_waiting: int, max_kept: int) -> None:
-        self._max_waiting, self._max_kept = max_waiting, max_kept
+    def __init__(
+        self, *, max_waiting: int, max_kept: int, max_of_kind: Mapping[str, tuple[int, int]] | None = None
+    ) -> None:
+        self._max_waiting, self._max_kept, self._max_of_kind = max_waiting, max_kept, max_of_kind or {}
         self._jobs: OrderedDict[str, Job] = OrderedDict()
         self._waiting: deque[tuple[str, Work]] = deque()
+        self._running: list[tuple[str, Work]] = []
+        self._called_off: set[str] = set()
         self._lock = threading.Lock()
 
-    def check_room(self) -> None:
-        """Raise BusyError where no job more may wait."""
+    def check_room(self, kind: str) -> None:
+        """Raise BusyError where no job more of this kind may wait."""
         if len(self._waiting) >= self._max_waiting:
             raise BusyError(
                 f"{self._max_waiting:,} changes of the gallery are waiting already; send it again later",
+                retry_after_s=_RETRY_AFTER_S,
+            )
+        most, _ = self._max_of_kind.get(kind, (self._max_waiting, 0))
+        if sum(self._jobs[job_id].kind == kind for job_id, _ in tuple(self._waiting)) >= most:
+            raise BusyError(
+                f"{most:,} jobs of the kind {kind} are waiting already; send it again later",
                 retry_after_s=_RETRY_AFTER_S,
             )
 
@@ -75,12 +94,52 @@ class JobList(Generic[Work]):
             BusyError: too many do.
         """
         with self._lock:
-            self.check_room()
+            self.check_room(kind)
             job = Job(secrets.token_hex(8), kind)
             self._jobs[job.id] = job
             self._waiting.append((job.id, work))
             self._drop_old()
         return job
+
+    def find_waiting(self, kind: str) -> Job | None:
+        """The last job of a kind that waits."""
+        with self._lock:
+            waiting = (self._jobs[job_id] for job_id, _ in reversed(self._waiting))
+            return next((job for job in waiting if job.kind == kind), None)
+
+    def cancel(self, job_id: str) -> tuple[Job, Work | None]:
+        """Take a job that waits out, with its work; one that runs is called off, and ends when it asks for that.
+
+        Raises:
+            UnknownJobError: there is none.
+            JobOverError: it is done or has failed.
+        """
+        with self._lock:
+            job = self._jobs.get(job_id)
+            if job is None:
+                raise UnknownJobError
+            if job.state in (DONE, FAILED):
+                raise JobOverError(job)
+            work = next((work for waiting, work in self._waiting if waiting == job_id), None)
+            if work is not None:
+                self._waiting.remove((job_id, work))
+                job = replace(job, state=CANCELLED, message="cancelled before its turn")
+            elif job.state == RUNNING:
+                self._called_off.add(job_id)
+                job = replace(job, message="is cancelled at its next step, unless it is done by then")
+            self._jobs[job_id] = job
+        return job, work
+
+    def called_off(self, jobs: Sequence[Job]) -> list[Job]:
+        """Those of running jobs that somebody has cancelled."""
+        with self._lock:
+            return [job for job in jobs if job.id in self._called_off]
+
+    def works(self) -> list[Work]:
+        """What jobs that wait or run are to do."""
+        with self._lock:
+            left = {job.id for job in self._jobs.values() if job.state not in _OVER}
+            return [work for job_id, work in (*self._running, *self._waiting) if job_id in left]
 
     def get(self, job_id: str) -> Job:
         """What is known of a job.
@@ -107,6 +166,7 @@ class JobList(Generic[Work]):
                 job = replace(self._jobs[job_id], state=RUNNING, message="running")
                 self._jobs[job_id] = job
                 taken.append((job, work))
+            self._running = [(job.id, work) for job, work in taken]
             return taken
 
     def tell(self, jobs: Sequence[Job], message: str) -> None:
@@ -121,10 +181,15 @@ class JobList(Generic[Work]):
         """Say why jobs failed."""
         self._update(jobs, state=FAILED, message=message, result=None)
 
+    def end_called_off(self, jobs: Sequence[Job], message: str) -> None:
+        """Say that running jobs were cancelled."""
+        self._update(jobs, state=CANCELLED, message=message, result=None)
+
     def fail_running(self, message: str) -> None:
         """Say of jobs that still count as running, though nothing runs, why they failed."""
         with self._lock:
             running = [job for job in self._jobs.values() if job.state == RUNNING]
+            self._running = []
         self.fail(running, message)
 
     def drop_waiting(self, explain: Callable[[str], str]) -> None:
@@ -138,9 +203,17 @@ class JobList(Generic[Work]):
     def _update(self, jobs: Sequence[Job], *, state: str, message: str, result: Mapping[str, Any] | None) -> None:
         with self._lock:
             for job in jobs:
+                if state == RUNNING and job.id in self._called_off:
+                    continue  # what was told of its end stays
                 self._jobs[job.id] = replace(job, state=state, message=message, result=result)
+                if state in _OVER:
+                    self._called_off.discard(job.id)
 
     def _drop_old(self) -> None:
-        over = [job.id for job in self._jobs.values() if job.state in (DONE, FAILED)]
-        for job_id in over[: max(0, len(over) - self._max_kept)]:
-            del self._jobs[job_id]
+        over = [job for job in self._jobs.values() if job.state in _OVER]
+        dropped = over[: max(0, len(over) - self._max_kept)]
+        for kind, (_, kept) in self._max_of_kind.items():
+            of_kind = [job for job in over if job.kind == kind]
+            dropped += of_kind[: max(0, len(of_kind) - kept)]
+        for job in dropped:
+            self._jobs.pop(job.id, None)

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import logging
 import math
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from index.build_config import BuildConfig
-from index.errors import InputError, RetrievalError
+from index.errors import CancelledError, InputError, RetrievalError
 from index.filters import Filter
 from index.gallery import Gallery
 from index.images import printable_path
-from retrieval_app.review.added_images import clear_incoming, find_forgotten, find_label_file, store_image
+from retrieval_app.review.added_images import (
+    clear_incoming,
+    find_forgotten,
+    find_label_file,
+    forget_images,
+    store_image,
+)
 from retrieval_app.review.changes import ADD, EVALUATE, REMOVE, TOGETHER, UPDATE, Changes, Work
 from retrieval_app.review.job_list import Job, JobList
+from retrieval_app.review.job_list import JobOverError as JobOverError
 from retrieval_app.review.job_list import UnknownJobError as UnknownJobError
 from retrieval_app.review.subjects import find_subjects
 from retrieval_app.serving.config import ServingConfig
@@ -27,17 +36,20 @@ logger = logging.getLogger(__name__)
 _MAX_TOGETHER = 1000
 _MAX_WAITING = 1000
 _MAX_KEPT = 1000
+_MAX_OF_KIND = {EVALUATE: (10, 50)}  # that wait, and that are kept: their results may be long
 _MAX_REMOVED = 10_000
 _GRACE_S = 5.0  # that a running job may still take when the server stops
 _STOPPED = "the server was stopped before its turn; do it again"
 _STOPPED_ADDING = "the server was stopped before its turn; the image is kept and is added at the next start"
+_KEPT = "; the image is kept, and is added by the next update or at the next start"
 _STOPPED_RUNNING = "the server was stopped while it ran; what it has embedded is kept, do it again"
 
 
 class Jobs:
     """The changes of one gallery; any number of threads may ask.
 
-    A job that fails leaves the gallery as it was, but for the image that an add keeps.
+    A job that fails or is cancelled leaves the gallery as it was, but for the image that an add which failed keeps, and
+    what an update has embedded. A change waits for another process that writes the gallery.
 
     Args:
         gallery_path: the gallery's folder.
@@ -59,10 +71,11 @@ class Jobs:
         self._path = gallery_path.resolve()
         self._open_gallery, self._limits = open_gallery, limits or ServingConfig()
         self._changes = Changes(self._path, on_change=on_change, open_gallery=open_gallery, config=config)
-        self._list: JobList[Work] = JobList(max_waiting=_MAX_WAITING, max_kept=_MAX_KEPT)
+        self._list: JobList[Work] = JobList(max_waiting=_MAX_WAITING, max_kept=_MAX_KEPT, max_of_kind=_MAX_OF_KIND)
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="gallery-writer")
         self._closed = False
         self._end_at = math.inf
+        self._updating = threading.Lock()
 
     def add(self, data: bytes, *, name: str, label: str | None = None) -> Job:
         """Keep an image's bytes, then add it; when this is answered, a kill loses nothing (see `resume`).
@@ -73,7 +86,7 @@ class Jobs:
                 from a file, or the gallery's folder cannot be written.
             BusyError: too many jobs wait, or the server stops.
         """
-        self._check_open()
+        self._check_open(ADD)
         if label is not None and (labels_file := find_label_file(self._path)) is not None:
             raise InputError(
                 f"{printable_path(name)}: this gallery takes all its labels from {printable_path(labels_file.name)}; "
@@ -102,19 +115,20 @@ class Jobs:
         return self._append(REMOVE, Work(ids=tuple(ids)))
 
     def update(self) -> Job:
-        """Bring the gallery in line with its sources.
+        """Bring the gallery in line with its sources; an update that waits already is the one.
 
         Raises:
             BusyError: as `add`.
         """
-        return self._append(UPDATE, Work())
+        with self._updating:
+            return self._list.find_waiting(UPDATE) or self._append(UPDATE, Work())
 
     def evaluate(self, *, ks: Sequence[int], where: Filter | None = None) -> Job:
         """Score the gallery on its own labels; with a filter, only the members that it keeps ask.
 
         Raises:
             InputError: a K below 1.
-            BusyError: as `add`.
+            BusyError: as `add`, or ten of them wait.
         """
         if not ks or min(ks) < 1:
             raise InputError(f"k must be whole numbers of at least 1, got {list(ks)}")
@@ -137,6 +151,20 @@ class Jobs:
         """
         return self._list.get(job_id)
 
+    def cancel(self, job_id: str) -> Job:
+        """Take a job that waits out; call one that runs off, which then ends at its next step, or is done before.
+
+        What a cancelled job was to add is not kept.
+
+        Raises:
+            UnknownJobError: there is none.
+            JobOverError: it is done or has failed.
+        """
+        job, work = self._list.cancel(job_id)
+        if work is not None:
+            self._forget([work])
+        return job
+
     def close(self) -> None:
         """Let the running job end within a few seconds or fail, and those that wait fail; may be called twice."""
         self._closed = True
@@ -144,13 +172,13 @@ class Jobs:
         self._drop_waiting()
         self._writer.shutdown(wait=True)
 
-    def _check_open(self) -> None:
+    def _check_open(self, kind: str) -> None:
         if self._closed:
             raise BusyError("the server is stopping; send it again when it is back", retry_after_s=10)
-        self._list.check_room()
+        self._list.check_room(kind)
 
     def _append(self, kind: str, work: Work) -> Job:
-        self._check_open()
+        self._check_open(kind)
         job = self._list.append(kind, work)
         try:
             self._writer.submit(self._run_next).add_done_callback(self._note_failure)
@@ -169,34 +197,66 @@ class Jobs:
         """Do the next jobs; nothing where those before have taken them along."""
         batch = self._list.take(together=TOGETHER, most=_MAX_TOGETHER)
         try:
-            if batch and not self._run(batch, is_last_try=len(batch) == 1):
-                for one in batch:  # what cannot be done does not stop the others
-                    self._run([one], is_last_try=True)
+            for one in self._run(
+                batch, is_last_try=len(batch) == 1
+            ):  # what cannot be done does not stop the others
+                self._run([one], is_last_try=True)
         finally:
             self._list.fail_running("an unforeseen failure; the server's log tells more")
 
-    def _run(self, batch: list[tuple[Job, Work]], *, is_last_try: bool) -> bool:
-        """Do jobs of one kind at once; False where nothing was done because of what one of them asks for."""
-        jobs = [job for job, _ in batch]
+    def _run(self, batch: list[tuple[Job, Work]], *, is_last_try: bool) -> list[tuple[Job, Work]]:
+        """Do jobs of one kind at once; those of which nothing was done because of what one of them asks for."""
+        while batch:
+            jobs = [job for job, _ in batch]
+            try:
+                outcomes = self._changes.run(
+                    jobs[0].kind, [work for _, work in batch], tell=partial(self._tell, jobs)
+                )
+            except CancelledError:
+                batch = self._leave_out_called_off(batch)
+                continue
+            except RetrievalError as error:
+                if isinstance(error, InputError) and not is_last_try:
+                    return batch
+                kept = _KEPT if jobs[0].kind == ADD and not isinstance(error, _StoppedError) else ""
+                self._list.fail(jobs, f"{error}{kept}")
+                break
+            for job, outcome in zip(jobs, outcomes, strict=True):
+                if outcome.result is None:
+                    self._list.fail([job], outcome.message)
+                else:
+                    self._list.finish(job, message=outcome.message, result=outcome.result)
+            break
+        return []
 
-        def tell(words: str) -> None:
-            if time.monotonic() > self._end_at:
-                raise _StoppedError(_STOPPED_ADDING if jobs[0].kind == ADD else _STOPPED_RUNNING)
-            self._list.tell(jobs, words)
+    def _tell(self, jobs: Sequence[Job], words: str) -> None:
+        """Say how far running jobs are.
 
-        try:
-            outcomes = self._changes.run(jobs[0].kind, [work for _, work in batch], tell=tell)
-        except RetrievalError as error:
-            if isinstance(error, InputError) and not is_last_try:
-                return False
-            self._list.fail(jobs, str(error))
-            return True
-        for job, outcome in zip(jobs, outcomes, strict=True):
-            if outcome.result is None:
-                self._list.fail([job], outcome.message)
-            else:
-                self._list.finish(job, message=outcome.message, result=outcome.result)
-        return True
+        Raises:
+            CancelledError: one of them was called off.
+            RetrievalError: the server ends.
+        """
+        if time.monotonic() > self._end_at:
+            raise _StoppedError(_STOPPED_ADDING if jobs[0].kind == ADD else _STOPPED_RUNNING)
+        if self._list.called_off(jobs):
+            raise CancelledError("the job was cancelled")
+        self._list.tell(jobs, words)
+
+    def _leave_out_called_off(self, batch: list[tuple[Job, Work]]) -> list[tuple[Job, Work]]:
+        """End the cancelled ones of running jobs; the others, which begin again."""
+        gone = {job.id for job in self._list.called_off([job for job, _ in batch])}
+        self._list.end_called_off(
+            [job for job, _ in batch if job.id in gone], "cancelled; the gallery is as it was"
+        )
+        self._forget([work for job, work in batch if job.id in gone])
+        return [(job, work) for job, work in batch if job.id not in gone]
+
+    def _forget(self, works: Sequence[Work]) -> None:
+        """Remove the images of cancelled jobs that no other job adds, and that are none of the gallery."""
+        wanted = {work.image for work in self._list.works()}
+        images = [work.image for work in works if work.image is not None and work.image not in wanted]
+        if images:
+            forget_images(self._path, images)
 
 
 class _StoppedError(RetrievalError):

@@ -304,10 +304,10 @@ def test_the_lock_of_another_process_is_told_and_ends_with_it(
         assert holder.stdout is not None
         assert holder.stdout.readline() == "working\n"
         for command in (
-            lambda: build(image_folder, out, tiny_model),
-            lambda: add_to_gallery(out, [image_folder]),
-            lambda: update_gallery(out),
-            lambda: compact_gallery(out),
+            lambda: build(image_folder, out, tiny_model, wait_s=0),
+            lambda: add_to_gallery(out, [image_folder], wait_s=0),
+            lambda: update_gallery(out, wait_s=0),
+            lambda: compact_gallery(out, wait_s=0),
         ):
             with pytest.raises(
                 GalleryError, match="another process is writing this gallery; wait for it or stop it"

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+from index.gallery_lock import lock_gallery
 from retrieval_app.api.access import Access
 from tests.conftest import draw_image
 from tests.retrieval_app.api.conftest import TOKEN, serve
@@ -26,7 +27,7 @@ def finish(client: TestClient, job: dict[str, Any]) -> dict[str, Any]:
     """The job once it is over."""
     for _ in range(600):
         job = client.get(f"/v1/jobs/{job['job']}").json()
-        if job["state"] in ("done", "failed"):
+        if job["state"] in ("done", "failed", "cancelled"):
             break
         time.sleep(0.05)
     return job
@@ -84,6 +85,32 @@ def test_evaluations_that_cannot_be_are_refused_or_fail(writer: TestClient) -> N
 def test_jobs_that_are_unknown_are_told_so(writer: TestClient) -> None:
     assert writer.get("/v1/jobs/0123456789abcdef").status_code == 404
     assert writer.get("/v1/jobs/..%2f..").status_code in (404, 422)
+
+
+def test_a_job_is_cancelled_while_it_waits_or_is_over(writer: TestClient, served: Path) -> None:
+    with lock_gallery(served):
+        update, added = writer.post("/v1/update").json(), writer.post("/v1/images", content=draw_jpeg(7)).json()
+        assert writer.delete(f"/v1/jobs/{added['job']}").json()["state"] == "cancelled"
+        assert writer.delete(f"/v1/jobs/{update['job']}").status_code == 200
+        assert finish(writer, update)["state"] == "cancelled"
+    assert writer.get(f"/v1/jobs/{added['job']}").json()["message"] == "cancelled before its turn"
+    done = finish(writer, writer.post("/v1/update").json())
+    refused = writer.delete(f"/v1/jobs/{done['job']}")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "conflict")
+    assert writer.delete("/v1/jobs/0123456789abcdef").status_code == 404
+
+
+def test_jobs_beyond_the_bound_are_refused_with_a_time_to_try_again(writer: TestClient, served: Path) -> None:
+    with lock_gallery(served):
+        jobs = [writer.post("/v1/update").json()]
+        answers = [writer.post("/v1/evaluate", json={}) for _ in range(12)]
+        jobs += [answer.json() for answer in answers if answer.status_code == 202]
+        for job in jobs:
+            writer.delete(f"/v1/jobs/{job['job']}")
+    refused = [answer for answer in answers if answer.status_code == 503]
+    assert refused
+    assert refused[0].json()["error"]["code"] == "busy"
+    assert int(refused[0].headers["Retry-After"]) > 0
 
 
 @pytest.mark.parametrize(

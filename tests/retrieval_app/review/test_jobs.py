@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import errno
 import io
 import itertools
+import os
 import subprocess
 import sys
 import threading
@@ -13,13 +15,13 @@ from pathlib import Path
 import pytest
 
 from index.build import build_gallery, update_gallery
-from index.errors import ImageError, InputError, UnknownImageError
+from index.errors import GalleryError, ImageError, InputError, UnknownImageError
 from index.evaluate import evaluate_gallery
 from index.filters import parse_filter
 from index.gallery import Gallery
 from index.gallery_lock import lock_gallery
 from retrieval_app.review.job_list import Job, JobList
-from retrieval_app.review.jobs import Jobs, UnknownJobError
+from retrieval_app.review.jobs import JobOverError, Jobs, UnknownJobError
 from retrieval_app.serving.errors import BusyError
 from tests.conftest import draw_folder, draw_image
 from tests.retrieval_app.review.conftest import build, ids_by_path
@@ -40,6 +42,18 @@ for number, name in enumerate(sys.argv[2:]):
     jobs.add(Path(name).read_bytes(), name="x", label=f"label {number}")
     busy.wait()
     print(number, flush=True)
+"""
+
+
+UPDATE_AGAIN_AND_AGAIN = """
+import io, sys
+from pathlib import Path
+from index.build import update_gallery
+from tests.conftest import draw_image
+path, rounds = Path(sys.argv[1]), int(sys.argv[2])
+for number in range(rounds):
+    draw_image((9, 9, 9), seed=7000 + number).save(path.parent / "images" / "red" / f"more {number}.png")
+    update_gallery(path, begin_step=lambda name: print(name, flush=True) or (lambda done, total: None))
 """
 
 
@@ -100,6 +114,17 @@ def picture(seed: int) -> bytes:
     file = io.BytesIO()
     draw_image((70, 30 + seed % 200, 150), seed=seed).save(file, format="PNG")
     return file.getvalue()
+
+
+def full_disk(*_: object, **__: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def await_message(shop: Shop, job: Job, words: str) -> None:
+    until = time.monotonic() + WAIT_SECONDS
+    while words not in shop.jobs.get(job.id).message:
+        assert time.monotonic() < until, shop.jobs.get(job.id).message
+        time.sleep(0.01)
 
 
 def label_of(gallery: Gallery, job: Job) -> str | None:
@@ -200,11 +225,14 @@ def test_what_nobody_can_do_is_refused_at_once(shop: Shop) -> None:
     assert shop.announced == []
 
 
-def test_a_job_that_fails_says_why_and_the_next_one_is_done(shop: Shop) -> None:
-    with lock_gallery(shop.path):
-        [failed] = shop.wait(shop.jobs.add(picture(1), name="x"))
+def test_a_job_that_fails_says_why_and_the_next_one_is_done(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("index.versions.set_current", full_disk)
+    [failed] = shop.wait(shop.jobs.add(picture(1), name="x"))
+    monkeypatch.undo()
     assert (failed.state, failed.result) == ("failed", None)
-    assert "another process is writing this gallery" in failed.message
+    assert "No space left on device" in failed.message
+    assert "the image is kept, and is added by the next update" in failed.message
+    assert shop.open().version == "000001"
     [done] = shop.wait(shop.jobs.add(picture(1), name="x"))
     assert done.state == "done"
 
@@ -212,7 +240,7 @@ def test_a_job_that_fails_says_why_and_the_next_one_is_done(shop: Shop) -> None:
 def test_an_unforeseen_failure_is_logged_and_the_next_job_is_done(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(shop.jobs._changes, "_on_change", lambda: 1 // 0)
+    monkeypatch.setattr(shop.jobs._changes, "_options", lambda tell: 1 // 0)
     [failed] = shop.wait(shop.jobs.add(picture(1), name="x"))
     assert (failed.state, failed.message) == ("failed", "an unforeseen failure; the server's log tells more")
     assert "ZeroDivisionError" in caplog.text
@@ -327,6 +355,178 @@ def test_threads_that_add_at_once_lose_nothing(shop: Shop) -> None:
     done = shop.wait(*added)
     assert {job.state for job in done} == {"done"}
     assert shop.open().count == 6 + 20
+
+
+def test_jobs_wait_for_another_process_and_all_are_done_exactly_once(shop: Shop) -> None:
+    rounds = 15
+    command = [sys.executable, "-c", UPDATE_AGAIN_AND_AGAIN, str(shop.path), str(rounds)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as writer:
+        assert writer.stdout is not None
+        writer.stdout.readline()  # it has begun to write
+        asked = [shop.jobs.add(picture(n), name="x", label=f"label {n % 7}") for n in range(70)]
+        jobs = shop.wait(*asked)
+        assert writer.wait(4 * WAIT_SECONDS) == 0
+    assert {job.state for job in jobs} == {"done"}, [job.message for job in jobs if job.state != "done"]
+    assert len({job.result["image_id"] for job in jobs if job.result is not None}) == 70
+    gallery = shop.open()
+    assert gallery.count == 6 + 70 + rounds
+    assert len({row.sha256 for row in gallery.rows(gallery.ids.tolist())}) == gallery.count
+
+
+def test_a_job_that_waits_for_another_process_says_so_and_can_be_cancelled(shop: Shop) -> None:
+    with lock_gallery(shop.path):
+        job = shop.jobs.add(picture(1), name="x")
+        await_message(shop, job, "waiting for another process that writes this gallery")
+        assert shop.jobs.cancel(job.id).message == "is cancelled at its next step, unless it is done by then"
+        [job] = shop.wait(job)
+    assert (job.state, job.message) == ("cancelled", "cancelled; the gallery is as it was")
+    assert Shop(shop.path).jobs.resume() == []  # nothing of it is kept
+    assert (shop.open().version, shop.open().count) == ("000001", 6)
+
+
+def test_a_job_that_waits_for_another_process_ends_with_the_server(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("retrieval_app.review.jobs._GRACE_S", 0.05)
+    with lock_gallery(shop.path):
+        job = shop.jobs.add(picture(1), name="x")
+        await_message(shop, job, "waiting for another process that writes this gallery")
+        shop.jobs.close()
+    assert shop.jobs.get(job.id).state == "failed"
+    assert "is added at the next start" in shop.jobs.get(job.id).message
+
+
+def test_a_job_that_waits_is_cancelled_at_once_and_the_others_are_done(
+    shop: Shop, block: Callable[[], None]
+) -> None:
+    block()
+    one, two, same = (shop.jobs.add(picture(number), name="x") for number in (1, 2, 2))
+    removal = shop.jobs.remove([1])
+    for job in (one, two, removal):
+        assert shop.jobs.cancel(job.id).state == "cancelled"
+    shop.gate.set()
+    states = [job.state for job in shop.wait(one, two, same, removal)]
+    assert states == ["cancelled", "cancelled", "done", "cancelled"]
+    assert shop.open().count == 6 + 1 + 1
+    assert Shop(shop.path).jobs.resume() == []
+    with pytest.raises(JobOverError, match="over already"):
+        shop.jobs.cancel(same.id)
+    assert shop.jobs.cancel(one.id).state == "cancelled"
+    with pytest.raises(UnknownJobError):
+        shop.jobs.cancel("0")
+
+
+@pytest.mark.parametrize("began", ["nothing", "a stopped update"])
+def test_a_running_job_is_cancelled_at_a_step_and_leaves_the_gallery_as_it_was(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, began: str
+) -> None:
+    if began == "a stopped update":
+        (shop.path.parent / "images" / "red" / "new.png").write_bytes(picture(5))
+        with monkeypatch.context() as patched:
+            patched.setattr("index.workspace.write_version", full_disk)
+            with pytest.raises(GalleryError, match="No space"):
+                update_gallery(shop.path)
+    at_work, go_on = threading.Event(), threading.Event()
+    begin_step = shop.jobs._changes._options(lambda _: None)["begin_step"]
+
+    def stop_at_writing(tell: Callable[[str], None]) -> dict[str, object]:
+        def begin(name: str) -> object:
+            if name == "Writing":
+                at_work.set()
+                assert go_on.wait(WAIT_SECONDS)
+            tell(name)
+            return begin_step(name)
+
+        return {"config": None, "progress": lambda done, total: None, "begin_step": begin}
+
+    monkeypatch.setattr(shop.jobs._changes, "_options", stop_at_writing)
+    removal = shop.jobs.remove([1, 2])
+    assert at_work.wait(WAIT_SECONDS)
+    shop.jobs.cancel(removal.id)
+    go_on.set()
+    [removal] = shop.wait(removal)
+    assert removal.state == "cancelled"
+    monkeypatch.undo()
+    [added] = shop.wait(shop.jobs.add(picture(1), name="x"))
+    assert added.state == "done"
+    assert {1, 2} < set(shop.open().ids.tolist())
+    assert shop.open().count == 6 + 1 + (began != "nothing")
+
+
+def test_of_jobs_done_together_only_the_cancelled_ones_are_not(
+    shop: Shop, block: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    block()
+    jobs = [shop.jobs.add(picture(number), name="x") for number in range(3)]
+    real, asked = shop.jobs._changes._options, []
+
+    def cancel_one(tell: Callable[[str], None]) -> dict[str, object]:
+        asked.append(tell)
+        if len(asked) == 1:
+            shop.jobs.cancel(jobs[1].id)
+        return real(tell)
+
+    monkeypatch.setattr(shop.jobs._changes, "_options", cancel_one)
+    shop.gate.set()
+    assert [job.state for job in shop.wait(*jobs)] == ["done", "cancelled", "done"]
+    assert shop.open().count == 6 + 1 + 2
+
+
+def test_a_removal_that_fails_removes_nothing_later_either(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr("index.workspace.write_version", full_disk)
+        [failed] = shop.wait(shop.jobs.remove([1, 2]))
+    assert failed.state == "failed"
+    [added] = shop.wait(shop.jobs.add(picture(1), name="x"))
+    assert added.state == "done"
+    assert shop.open().count == 6 + 1
+
+
+def test_what_fails_behind_the_publication_does_not_fail_the_job(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr("index.changes.remove_old_versions", full_disk)
+        [removed] = shop.wait(shop.jobs.remove([1]))
+    assert (removed.state, shop.open().count) == ("done", 5)
+    assert "is in use, but what is left over stays" in caplog.text
+
+
+def test_a_version_that_cannot_be_served_yet_does_not_fail_the_job(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(shop.jobs._changes, "_on_change", lambda: 1 // 0)
+    monkeypatch.setattr("retrieval_app.review.changes.read_added_rows", full_disk)
+    [job] = shop.wait(shop.jobs.add(picture(1), name="x"))
+    assert job.state == "done"
+    assert "added, but its id cannot be looked up" in job.message
+    assert "ZeroDivisionError" in caplog.text
+    assert shop.open().count == 7
+
+
+def test_updates_that_wait_are_one_and_evaluations_are_bounded(shop: Shop, block: Callable[[], None]) -> None:
+    block()
+    assert len({shop.jobs.update().id for _ in range(50)}) == 1
+    for _ in range(10):
+        shop.jobs.evaluate(ks=[1])
+    with pytest.raises(BusyError, match="10 jobs of the kind evaluate are waiting") as refused:
+        shop.jobs.evaluate(ks=[1])
+    assert refused.value.retry_after_s > 0
+    shop.jobs.add(picture(1), name="x")
+
+
+def test_only_the_last_results_of_a_kind_are_kept() -> None:
+    jobs: JobList[int] = JobList(max_waiting=9, max_kept=9, max_of_kind={"evaluate": (9, 2)})
+    over = []
+    for number in range(4):
+        over.append(jobs.append("evaluate", number))
+        [(job, _)] = jobs.take(together=(), most=1)
+        jobs.finish(job, message="done", result={})
+    jobs.append("evaluate", 5)
+    for job in over[:2]:
+        with pytest.raises(UnknownJobError):
+            jobs.get(job.id)
+    assert [jobs.get(job.id).state for job in over[2:]] == ["done", "done"]
 
 
 def test_only_so_many_jobs_wait_and_only_the_last_ones_are_kept() -> None:
