@@ -204,7 +204,7 @@ def test_what_another_process_writes_is_not_moved_under_it(gallery: Path) -> Non
         assert holder.stdout is not None
         holder.stdout.readline()
         with pytest.raises(GalleryError, match="another process"):
-            bring_people(gallery)
+            bring_people(gallery, wait_s=0)
         try_bring_people(gallery)
         assert (gallery / "added").exists()
         holder.kill()
