@@ -33,6 +33,7 @@ from benchmarks.record import print_machine, run_retrieval, write_record
 from index.build_config import BuildConfig
 from index.catalog import STATUSES, Catalog, read_catalog
 from index.catalog_writer import CatalogWriter, Checkpoint, write_catalog
+from index.gallery_parts import make_mark
 from index.index_config import INDEX_SETTING, IndexConfig
 from index.manifest import CATALOG_NAME
 from index.model_file import ModelContract
@@ -148,6 +149,7 @@ def publish(catalog: CatalogWriter, gallery: Path, work: Path) -> None:
         model=work / "model.onnx", contract=ModelContract("none", "raw", EMBEDDING_DIM, PreprocessConfig()),
         how=Publication(),
     )  # fmt: skip
+    make_mark(gallery)
     publish_version(gallery, version, name="000001")
 
 

@@ -20,6 +20,7 @@ from benchmarks.record import run_retrieval, shared_folder, write_atomically
 from index.catalog_writer import write_catalog
 from index.embedder import Embedder, Vectors
 from index.gallery import Gallery
+from index.gallery_parts import make_mark
 from index.manifest import CATALOG_NAME
 from index.model_file import ModelContract
 from index.publishing import Publication, write_version
@@ -128,6 +129,7 @@ def publish_vectors(vectors: Vectors, gallery: Path, work: Path, *, model: Path,
     """A gallery of one version with these (N, D) float32 unit rows, its index chosen as for every gallery."""
     shutil.rmtree(work, ignore_errors=True)
     (work / "gallery").mkdir(parents=True)
+    make_mark(work / "gallery")
     seconds: dict[str, float] = {}
     with write_catalog(work / CATALOG_NAME) as catalog:
         catalog.prepare()

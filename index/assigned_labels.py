@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
+from index.catalog import Catalog
 from index.errors import InputError
 from index.images import printable_path
 from index.items import FoundItem
@@ -52,3 +53,20 @@ def _real(path: str) -> str:
 @lru_cache(maxsize=4096)
 def _real_folder(folder: str) -> str:
     return os.path.realpath(folder)
+
+
+def find_assigned(catalog: Catalog) -> AssignedLabels | None:
+    """The labels that a gallery was built with, as they are now.
+
+    Raises:
+        InputError: their file is gone or damaged.
+    """
+    labels_file = catalog.labels_file()
+    if labels_file is None:
+        return None
+    if not labels_file.is_file():
+        raise InputError(
+            f"{printable_path(str(labels_file))}: the label file that the gallery was built with is gone; put it "
+            "back, or run `retrieval index build` with another one, or without --labels"
+        )
+    return AssignedLabels(labels_file)

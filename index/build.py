@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from index.assigned_labels import AssignedLabels
+from index.assigned_labels import AssignedLabels, find_assigned
 from index.build_config import BuildConfig as BuildConfig
 from index.catalog_writer import CatalogWriter, write_catalog
 from index.changes import BuildReport as BuildReport
@@ -19,6 +19,8 @@ from index.changes import open_workspace, run_change
 from index.duplicate_config import DuplicateConfig
 from index.embedder import Embedder
 from index.errors import GalleryError, GalleryMismatchError, InputError
+from index.gallery_identity import Standing, find_damage, recognise
+from index.gallery_parts import make_mark
 from index.images import printable_path
 from index.index_config import INDEX_SETTING, IndexConfig
 from index.limits import LOCK_WAIT_S
@@ -27,7 +29,6 @@ from index.scanning import find_parts, scan_parts, scan_sources
 from index.selection import Selection
 from index.source_moves import check_emptied, check_folders, forget_source, list_locations, move_sources
 from index.sources import Source, find_source
-from index.versions import looks_like_gallery
 from index.workspace import Workspace
 
 
@@ -84,6 +85,8 @@ def build_gallery(
     }
     try:
         gallery.mkdir(parents=True, exist_ok=True)
+        if recognise(gallery) is Standing.VACANT:
+            make_mark(gallery)
     except OSError as error:
         raise InputError(f"{printable_path(str(out))}: the gallery cannot be made: {error.strerror}") from error
 
@@ -131,7 +134,7 @@ def add_to_gallery(
     def change(catalog: CatalogWriter) -> None:
         parts = find_parts(catalog, given)
         numbers = catalog.add_sources(source for source in given if source.location not in parts)
-        labels, scanning = _read_labels(catalog), begin_step("Scanning")
+        labels, scanning = find_assigned(catalog), begin_step("Scanning")
         found = chain(
             scan_parts(catalog, parts, labels=labels, progress=scanning),
             scan_sources(catalog, numbers, labels=labels, restore=True, progress=scanning),
@@ -176,7 +179,7 @@ def update_gallery(
         check_folders(catalog)
         scanning = begin_step("Scanning")
         found = scan_sources(
-            catalog, numbers, labels=_read_labels(catalog), trust_archives=True, progress=scanning
+            catalog, numbers, labels=find_assigned(catalog), trust_archives=True, progress=scanning
         )
         catalog.record_scan(found, scanned=numbers, restore=False)
         check_emptied(catalog)
@@ -214,7 +217,8 @@ def remove_from_gallery(
         if not catalog.count("indexed") + catalog.count("pending"):
             shown = printable_path(str(gallery))
             raise InputError(
-                f"{shown}: nothing would be left of it, so nothing was removed; delete the folder instead"
+                f"{shown}: nothing would be left of it, so nothing was removed; a gallery holds at least one image: "
+                "add others first (`retrieval index add`), or build another gallery into a folder of its own"
             )
         return removed
 
@@ -241,8 +245,11 @@ def _check_out(out: Path, *, sources: Sequence[Source]) -> Path:
         raise InputError(f"{shown}: expected a folder for the gallery, found a file; give another --out")
     if not os.access(gallery, os.R_OK | os.W_OK | os.X_OK):
         raise InputError(f"{shown}: permission denied; the gallery cannot be written there")
-    if not looks_like_gallery(gallery):
+    standing = recognise(gallery)
+    if standing is Standing.FOREIGN:
         raise GalleryError(shown, "the folder has other files in it and is no gallery; give a new or empty --out")
+    if standing is Standing.DAMAGED:
+        raise find_damage(gallery)
     return gallery
 
 
@@ -265,16 +272,3 @@ def _check_sources(work: Workspace, given: Sequence[Source]) -> None:
         advice="add to it with `retrieval index add`, say where they are now with `retrieval index update --root`, "
         "or build into another folder with --out",
     )
-
-
-def _read_labels(catalog: CatalogWriter) -> AssignedLabels | None:
-    """The labels that the gallery was built with, as they are now."""
-    labels_file = catalog.labels_file()
-    if labels_file is None:
-        return None
-    if not labels_file.is_file():
-        raise InputError(
-            f"{printable_path(str(labels_file))}: the label file that the gallery was built with is gone; put it "
-            "back, or run `retrieval index build` with another one, or without --labels"
-        )
-    return AssignedLabels(labels_file)

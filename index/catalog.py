@@ -358,6 +358,15 @@ class Catalog:
         row = self._connection.execute("SELECT value FROM settings WHERE name = ?", (name,)).fetchone()
         return None if row is None else str(row[0])
 
+    def remembered(self) -> dict[str, Any]:
+        """The sources and settings as plain values, for a copy that outlives the catalogue."""
+        sources = self._connection.execute("SELECT kind, location FROM sources ORDER BY id")
+        settings = self._connection.execute("SELECT name, value FROM settings ORDER BY name")
+        return {
+            "sources": [[kind, os.fsdecode(location)] for kind, location in sources],
+            "settings": dict(settings.fetchall()),
+        }
+
     def check(self) -> None:
         """Let SQLite look for damage.
 

@@ -30,6 +30,13 @@ class CatalogEditor(Catalog):
             raise
         self._connection.execute("COMMIT")
 
+    def raise_next_id(self, least: int) -> None:
+        """Let no new item get an id below `least`."""
+        if self.next_id() < least:
+            with self.transaction() as execute:
+                if not execute("UPDATE sqlite_sequence SET seq = ? WHERE name = 'images'", (least - 1,)).rowcount:
+                    execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('images', ?)", (least - 1,))
+
     def select(self, condition: str) -> Iterator[CatalogRow]:
         """Rows in id order; they may be changed meanwhile."""
         after = -1

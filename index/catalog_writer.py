@@ -132,6 +132,11 @@ class CatalogWriter(CatalogScan):
                 )
             self.release_duplicates()
 
+    def forget(self, row: CatalogRow) -> None:
+        """Remove an item of which nothing is left; its id is not given again."""
+        with self.transaction() as execute:
+            execute("DELETE FROM images WHERE id = ?", (row.id,))
+
     def keepers(self) -> list[int]:
         """Ids of the images that have duplicates."""
         return [

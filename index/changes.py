@@ -16,6 +16,7 @@ from index.catalog_writer import CatalogWriter, write_catalog
 from index.embedder import Embedder
 from index.errors import GalleryError, InputError, RetrievalError
 from index.faiss_library import import_faiss
+from index.gallery_identity import claim_gallery, require_gallery
 from index.gallery_lock import lock_gallery
 from index.images import printable_path
 from index.index_choice import choose_index
@@ -80,10 +81,10 @@ def open_workspace(
     shown = printable_path(str(gallery))
     import_faiss()
     _warn_of_rivals()
-    if not gallery.is_dir():
-        raise GalleryError(shown, "no such gallery; make one with `retrieval index build MODEL SOURCE --out`")
+    require_gallery(gallery)
     with lock_gallery(gallery, wait_s=wait_s, begin_step=begin_step):
         try:
+            claim_gallery(gallery.resolve())
             move_people(gallery)
             work = Workspace(gallery.resolve(), embedder=embedder or Embedder(find_model(gallery), threads=1))
             work.open()

@@ -28,6 +28,7 @@ from index.duplicate_config import DuplicateConfig
 from index.index_config import IndexConfig
 from index.inspect_cli import export_vectors, info, list_items, verify
 from index.reindex_cli import compact, tune
+from index.repair_cli import repair, rollback
 from index.text_table import align
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def index_group() -> None:
     """
 
 
-for _command in (compact, tune, info, list_items, verify, export_vectors):
+for _command in (compact, tune, info, list_items, verify, repair, rollback, export_vectors):
     index_group.add_command(_command)
 
 

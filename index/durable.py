@@ -1,19 +1,65 @@
-"""Files that a crash leaves whole: the only write, sync and rename, and links in the place of copies."""
+"""Files that a crash leaves whole: the only write, sync and rename, and links in the place of copies.
+
+What is not finished has a name of its own, `.retrieval-0123456789abcdef.tmp`, so that it never hits anybody's file.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
+import re
+import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+_TEMPORARY = re.compile(r"\.retrieval-[0-9a-f]{16}\.tmp")
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
+
+
+def is_temporary(name: str) -> bool:
+    """Whether a file is called as one that a killed program had not finished."""
+    return _TEMPORARY.fullmatch(name) is not None
+
+
+def make_temporary(folder: Path) -> Path:
+    """A new empty file of a name that nobody has; what fills it renames or removes it.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    path = folder / f".retrieval-{secrets.token_hex(8)}.tmp"
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
+    return path
 
 
 def write_durably(path: Path, content: bytes) -> None:
     """Write a small file so that a crash leaves the old content or the new, never a part."""
     with replacing(path) as temporary:
         temporary.write_bytes(content)
+
+
+def create_durably(path: Path, content: bytes) -> bool:
+    """As `write_durably`, but only where nothing has the name; whether it was written."""
+    temporary = make_temporary(path.parent)
+    try:
+        temporary.write_bytes(content)
+        sync_path(temporary)
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            if os.path.lexists(path):
+                return False
+            temporary.rename(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    sync_path(path.parent)
+    return True
 
 
 def remove_durably(path: Path) -> None:
@@ -29,7 +75,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
     After an error nothing is left of it.
     """
-    temporary = path.with_name(path.name + ".tmp")
+    temporary = make_temporary(path.parent)
     try:
         yield temporary
         sync_path(temporary)
@@ -53,6 +99,6 @@ def link_file(source: Path, target: Path) -> None:
     try:
         os.link(source, target)
     except OSError as error:
-        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV):
+        if error.errno not in _NO_LINKS:
             raise
         shutil.copyfile(source, target)

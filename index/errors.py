@@ -84,9 +84,8 @@ class GalleryDamagedError(GalleryError):
     """A gallery whose files are not what they were when it was built."""
 
     def __init__(self, path: str, problem: str) -> None:
-        super().__init__(
-            path, f"{problem}; delete the gallery folder and build it again, the images are untouched"
-        )
+        advice = "mend it with `retrieval index repair`, or go back a version with `retrieval index rollback`"
+        super().__init__(path, f"{problem}; {advice}: images, uploads and decisions are kept")
 
 
 class GalleryMismatchError(GalleryError):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from index.errors import ImageError, InputError
 from index.images import modified_ns, printable_path, reason_of
+from index.marks import leave_out_own
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,7 @@ class _Walk:
             return
         self.entered.setdefault(identity, relative)
         try:
-            names = sorted(os.listdir(path), key=os.fsencode)
+            names = sorted(leave_out_own(path, os.listdir(path)), key=os.fsencode)
         except OSError as error:
             yield _unusable(relative, reason=reason_of(error), detail=str(error.strerror))
             return

@@ -13,6 +13,7 @@ from pathlib import Path
 from index.errors import GalleryError, InputError
 from index.images import printable_path
 from index.limits import LOCK_WAIT_S
+from index.marks import LOCK_NAME
 from index.progress import BeginStep, no_steps
 
 logger = logging.getLogger(__name__)
@@ -48,7 +49,7 @@ def lock_gallery(
 
 def _open(gallery: Path, shown: str) -> int:
     try:
-        return os.open(gallery / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        return os.open(gallery / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     except OSError as error:
         raise InputError(f"{shown}: the gallery cannot be written: {error.strerror}") from error
 

@@ -79,22 +79,29 @@ class Manifest:
         try:
             content = path.read_bytes()
             if hashlib.sha256(content).hexdigest() != version.manifest_sha256:
-                raise ValueError("its SHA-256 is not the one that CURRENT names")
-            return cls._parse(json.loads(content))
+                raise ValueError("its SHA-256 is not the one recorded")
+            return cls.parse(content)
         except OSError as error:
             raise GalleryDamagedError(printable_path(str(path)), f"cannot be read: {error.strerror}") from error
-        except _OtherFormatError as error:
+        except OtherFormatError as error:
             raise GalleryError(printable_path(str(path)), str(error)) from error
         except (ValueError, InputError) as error:
             raise GalleryDamagedError(printable_path(str(path)), f"damaged: {error}") from error
 
     @classmethod
-    def _parse(cls, values: Any) -> Manifest:
+    def parse(cls, content: bytes) -> Manifest:
+        """A manifest from the bytes of its file.
+
+        Raises:
+            ValueError, InputError: it is damaged or none.
+            OtherFormatError: another version of the program made it.
+        """
+        values = json.loads(content)
         if not isinstance(values, dict):
             raise ValueError(f"expected a JSON object, got {type(values).__name__}")
         found = values.get("format_version")
         if found != FORMAT_VERSION:
-            raise _OtherFormatError(
+            raise OtherFormatError(
                 f"format version {found!r}, this program reads {FORMAT_VERSION}; build the gallery again into another "
                 "folder, or use the program that made it"
             )
@@ -109,7 +116,7 @@ class Manifest:
         return cls(**{**values, "preprocessing": PreprocessConfig.from_json(values["preprocessing"])})
 
 
-class _OtherFormatError(Exception):
+class OtherFormatError(Exception):
     """A manifest of another version of this program."""
 
 

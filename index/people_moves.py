@@ -15,6 +15,7 @@ from pathlib import Path
 from index.catalog import read_catalog
 from index.durable import replacing, sync_path
 from index.errors import GalleryError, InputError
+from index.gallery_identity import require_gallery
 from index.gallery_lock import lock_gallery
 from index.images import printable_path
 from index.limits import LOCK_WAIT_S
@@ -48,6 +49,7 @@ def bring_people(gallery: Path, *, wait_s: float = LOCK_WAIT_S, begin_step: Begi
         InputError: the gallery may not be written.
     """
     if _is_to_move(gallery):
+        require_gallery(gallery)
         with lock_gallery(gallery, wait_s=wait_s, begin_step=begin_step):
             move_people(gallery)
 

@@ -48,10 +48,11 @@ def settle(
     catalog: CatalogWriter,
     *,
     config: BuildConfig,
+    keep_vanished: bool = False,
     progress: Progress = no_progress,
     begin_step: BeginStep = no_steps,
 ) -> Settled:
-    """Settle every pending row, and remove those that a scan did not meet."""
+    """Settle every pending row, and remove those that a scan did not meet unless they are to be kept."""
     roots = {number: source.root for number, source in catalog.sources().items()}
     comparing, compared = begin_step("Comparing"), 0
     for hashed in _hash_rows(catalog.changed(), roots, config=config):
@@ -63,6 +64,8 @@ def settle(
         moved += catalog.confirm_moved(hashed)
         compared += len(hashed)
         comparing(compared, 0)
+    if keep_vanished:
+        catalog.forget_scan()
     vanished = catalog.drop_vanished()
     embedded = _embed_pending(work, catalog, roots, config=config, progress=progress)
     set_duplicates_aside(work, catalog, progress=begin_step("Finding duplicates"))
@@ -139,6 +142,8 @@ def set_duplicates_aside(work: Workspace, catalog: CatalogWriter, *, progress: P
 
 def _kept_ids(work: Workspace, catalog: CatalogWriter) -> Ids:
     """(n,) int64 ids that the base holds, where its duplicates were set aside by the same settings."""
+    if work.kept_ids is not None:
+        return work.kept_ids
     if work.base is not None:
         with read_catalog(work.base.folder / CATALOG_NAME) as base:
             names = ("dedup", *(field.name for field in fields(DuplicateConfig)))
@@ -167,7 +172,7 @@ def _near_keepers(
     config = DuplicateConfig(
         **{field.name: json.loads(catalog.setting(field.name) or "null") for field in fields(DuplicateConfig)}
     )
-    files = [*(() if work.base is None else find_shards(work.base.folder)), *work.checkpoint_files(catalog)]
+    files = [*(() if work.base is None else find_shards(work.base.folder)), *work.vector_files(catalog)]
     dim = work.embedder.contract.embedding_dim
     keepers = Keepers(lambda ids: gather_files(ids, files, embedding_dim=dim), config)
     kept, stream = order[0], np.concatenate(order[1:])

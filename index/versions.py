@@ -1,8 +1,10 @@
 """The versions of a gallery: immutable folders, and the CURRENT pointer to the one in use.
 
+GALLERY/gallery.json       the gallery's identity, see `index.marks`
 GALLERY/CURRENT            name of the version in use and SHA-256 of its manifest; replaced in one step
 GALLERY/versions/000001/   manifest.json, model.onnx, catalog.sqlite, vectors/, ids/, deleted.npy,
-                           and of an index that is no plain scan index.faiss and held_out.npy
+                           and of an index that is no plain scan index.faiss and held_out.npy; part.json says whose
+                           version it is, and has the manifest's text once more
 GALLERY/building/          work in progress, from which a stopped command continues
 GALLERY/people/            what people made: see `index.people`; nothing here touches it
 GALLERY/.lock              held by the one process that writes
@@ -14,17 +16,22 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import logging
 import os
 import re
-import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from index.durable import sync_path, write_durably
 from index.errors import GalleryDamagedError, GalleryError
+from index.gallery_parts import identify, mark_part, remove_part
 from index.images import printable_path
 from index.manifest import MANIFEST_NAME, Version
+from index.marks import is_part, read_part
 from index.model_file import hash_file
+from index.work_plan import read_plan
 
 logger = logging.getLogger(__name__)
 
@@ -32,9 +39,6 @@ _HOLD_ATTEMPTS = 5
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
 _VERSION_NAME = re.compile(r"\d{6,12}")
 _CURRENT = re.compile(r"(\d{6,12}) ([0-9a-f]{64})\n")
-_OWN_NAMES = {"CURRENT", "CURRENT.tmp", "versions", "building", ".lock"} | {
-    "people", "insights", "added", "incoming", "review.sqlite", "review.sqlite-journal",  # a server's
-}  # fmt: skip
 
 
 def versions_folder(gallery: Path) -> Path:
@@ -61,17 +65,16 @@ def read_current(gallery: Path) -> Version | None:
     return Version(versions_folder(gallery) / found[1], found[2])
 
 
-def looks_like_gallery(folder: Path) -> bool:
-    """Whether a folder is a gallery, finished or not; an empty folder counts as one to be."""
-    names = set(os.listdir(folder))
-    return "CURRENT" in names or names <= _OWN_NAMES
+def list_versions(gallery: Path) -> list[Path]:
+    """Every folder that is called as a version, the newest first, sound or not."""
+    folder = versions_folder(gallery)
+    names = os.listdir(folder) if folder.is_dir() else []
+    return [folder / name for name in sorted(filter(_VERSION_NAME.fullmatch, names), key=int, reverse=True)]
 
 
 def latest_version(gallery: Path) -> str | None:
-    """The newest complete version folder, which a build stopped at its last step may have left unpublished."""
-    folder = versions_folder(gallery)
-    names = os.listdir(folder) if folder.is_dir() else []
-    return max((name for name in names if _VERSION_NAME.fullmatch(name)), key=int, default=None)
+    """The newest version folder, which a build stopped at its last step may have left unpublished."""
+    return next((folder.name for folder in list_versions(gallery)), None)
 
 
 def next_version(gallery: Path) -> str:
@@ -79,11 +82,15 @@ def next_version(gallery: Path) -> str:
     return f"{int(latest_version(gallery) or 0) + 1:06d}"
 
 
-def publish_version(gallery: Path, finished: Path, *, name: str) -> Path:
+def publish_version(
+    gallery: Path, finished: Path, *, name: str, remembered: Mapping[str, Any] | None = None
+) -> Path:
     """Make a complete folder the version in use, durably, and say where it is now.
 
-    A crash leaves the old version or the new one.
+    A crash leaves the old version or the new one. What is `remembered` stands in its mark, beside the manifest's text,
+    so that it outlives the catalogue.
     """
+    mark_version(finished, of=identify(gallery), remembered=remembered)
     for folder, _, files in os.walk(finished):
         for file in files:
             sync_path(Path(folder, file))
@@ -100,6 +107,21 @@ def publish_version(gallery: Path, finished: Path, *, name: str) -> Path:
             raise
         logger.warning("%s: the version is in use, but may be the one before after a crash now", target)
     return target
+
+
+def mark_version(version: Path, *, of: str, remembered: Mapping[str, Any] | None = None) -> None:
+    """Let a version say whose it is, and keep a copy of its manifest."""
+    manifest = (version / MANIFEST_NAME).read_bytes()
+    digest, text = hashlib.sha256(manifest).hexdigest(), manifest.decode("utf-8")
+    mark_part(version, of=of, manifest_sha256=digest, manifest=text, **(remembered or {}))
+
+
+def mark_left(version: Path, *, left: bool) -> None:
+    """Note in a version's mark whether the gallery went back from it to an earlier one."""
+    part = read_part(version)
+    if part is not None and bool(part.get("left")) != left:
+        details = {name: value for name, value in part.items() if name not in ("kind", "gallery", "left")}
+        mark_part(version, of=part["gallery"], **details, **({"left": True} if left else {}))
 
 
 def set_current(gallery: Path, version: Path) -> None:
@@ -155,10 +177,12 @@ def find_version(path: Path) -> Version:
         raise GalleryError(shown, "no such gallery; make one with `retrieval index build MODEL SOURCE --out`")
     version = read_current(path)
     if version is None:
-        if (path / "building").exists():
+        if read_plan(path) is not None:
             raise GalleryError(
                 shown, "its build has not finished; run the same build again, or `retrieval index update`"
             )
+        if any((folder / MANIFEST_NAME).is_file() for folder in list_versions(path)):
+            raise GalleryDamagedError(shown, "CURRENT, which names the version in use, is missing")
         raise GalleryError(shown, "the folder is no gallery; make one with `retrieval index build`")
     return version
 
@@ -166,22 +190,27 @@ def find_version(path: Path) -> Version:
 def remove_old_versions(gallery: Path, *, current: str, previous: str | None) -> None:
     """Remove every version older than the current one, but the previous and those that readers hold.
 
-    Where `previous` is None it is the next older one. A version that cannot be removed is left to the next writer.
+    Where `previous` is None it is the next older one. A version that cannot be removed is left to the next writer, and
+    a folder that is no version of this gallery is left alone.
     """
-    names = [name for name in os.listdir(versions_folder(gallery)) if _VERSION_NAME.fullmatch(name)]
-    older = sorted((name for name in names if int(name) < int(current)), key=int)
-    kept = previous or next(reversed(older), None)
-    for name in older:
-        if name == kept:
+    identity = identify(gallery)
+    older = [folder for folder in list_versions(gallery) if int(folder.name) < int(current)]
+    own = [folder for folder in older if is_part(folder, of=identity)]
+    kept = previous or next((folder.name for folder in own), None)
+    for folder in older:
+        if folder.name == kept:
             continue
         try:
-            _remove_unless_held(versions_folder(gallery) / name)
+            if folder in own:
+                _remove_unless_held(folder, of=identity)
+            elif not os.listdir(folder):  # what a removal leaves that was killed at its end
+                folder.rmdir()
         except OSError as error:
-            shown = printable_path(str(versions_folder(gallery) / name))
+            shown = printable_path(str(folder))
             logger.warning("%s: the old version cannot be removed: %s", shown, error.strerror)
 
 
-def _remove_unless_held(version: Path) -> None:
+def _remove_unless_held(version: Path, *, of: str) -> None:
     manifest = version / MANIFEST_NAME
     if manifest.exists():  # a removal that was stopped may have left the folder without it
         with manifest.open("rb") as file:
@@ -190,4 +219,4 @@ def _remove_unless_held(version: Path) -> None:
             except BlockingIOError:
                 return
             manifest.unlink()  # first, and under the lock: nobody opens the rest of it
-    shutil.rmtree(version)
+    remove_part(version, of=of)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 import json
+import logging
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,16 @@ from index.catalog_writer import CatalogWriter, Checkpoint, Outcome, write_catal
 from index.durable import link_file, remove_durably, write_durably
 from index.embedder import Embedder
 from index.errors import GalleryDamagedError, GalleryError, GalleryMismatchError
+from index.exact import Ids
+from index.gallery_identity import NO_GALLERY
+from index.gallery_parts import identify, make_part, remove_part
 from index.images import printable_path
 from index.manifest import CATALOG_NAME, FORMAT_VERSION, MODEL_NAME, Manifest, Version, check_file
+from index.marks import is_part
 from index.pipeline import EmbeddedItem
 from index.progress import BeginStep, no_steps
 from index.publishing import Publication, write_version
+from index.salvage import highest_next_id
 from index.vectors import VectorFile, VectorRows, find_checkpoint, write_checkpoint
 from index.versions import (
     latest_version,
@@ -29,10 +34,11 @@ from index.versions import (
     set_current,
     versions_folder,
 )
+from index.work_plan import BUILDING, PLAN_NAME, announce, find_announced, read_plan
 
-PLAN_NAME = "plan.json"
 _VERSION = "version"
-_REMOVAL_ATTEMPTS = 3
+
+logger = logging.getLogger(__name__)
 
 
 class Workspace:
@@ -42,14 +48,19 @@ class Workspace:
         base: the current version, which the next one starts from; None for the first.
         catalog_path: the rows of the work in progress.
         is_new: whether nothing had been begun before it was opened.
+        kept_files: vectors to publish beside those made since, where versions are damaged and none is the base.
+        kept_ids: (n,) int64 ids that no repetition sets aside then; None: what the base says.
     """
 
     def __init__(self, gallery: Path, *, embedder: Embedder) -> None:
         self.gallery, self.embedder = gallery, embedder
-        self.folder = gallery / "building"
+        self.folder = gallery / BUILDING
         self.catalog_path = self.folder / CATALOG_NAME
         self.base: Version | None = None
         self.is_new = False
+        self.kept_files: Sequence[VectorFile] = ()
+        self.kept_ids: Ids | None = None
+        self._remembered: dict[str, Any] = {}
 
     def open(self) -> None:
         """Continue the work in progress, or start it from the current version where there is one.
@@ -69,7 +80,7 @@ class Workspace:
             "base": None if self.base is None else self.base.name,
             "model_sha256": self.embedder.sha256,
         }
-        found = _read_json(self.folder / PLAN_NAME)
+        found = read_plan(self.gallery)
         if found == plan:
             self._check_unfinished()
             return
@@ -87,7 +98,7 @@ class Workspace:
     def _damaged(self, error: GalleryDamagedError) -> GalleryError:
         """What is damaged is the work in progress, not a gallery."""
         problem = f"the unfinished work is {error.problem.partition(';')[0]}"
-        advice = f"delete {printable_path(str(self.folder))} and run the command again, nothing published is lost"
+        advice = "`retrieval index repair` throws it away, nothing published is lost; then run the command again"
         return GalleryError(error.path, f"{problem}; {advice}")
 
     def _start(self, plan: dict[str, Any]) -> None:
@@ -96,7 +107,8 @@ class Workspace:
             raise GalleryError(printable_path(str(self.gallery)), detail)
         self.is_new = True
         self.remove()
-        (self.folder / "checkpoints").mkdir(parents=True)
+        make_part(self.gallery, BUILDING)
+        (self.folder / "checkpoints").mkdir()
         if self.base is None:
             shutil.copyfile(self.embedder.path, self.folder / MODEL_NAME)
         else:
@@ -108,6 +120,31 @@ class Workspace:
             shutil.copyfile(self.base.folder / CATALOG_NAME, self.catalog_path)
         with write_catalog(self.catalog_path) as catalog:
             catalog.prepare()
+            catalog.raise_next_id(highest_next_id(self.gallery))  # also above what a version gave that was left
+        write_durably(self.folder / PLAN_NAME, json.dumps(plan, indent=2).encode())
+
+    def open_repair(self, plan: Mapping[str, Any], *, model: Path, fill: Callable[[CatalogWriter], None]) -> None:
+        """Continue a repair of this plan, or begin it with a catalogue that `fill` writes."""
+        if read_plan(self.gallery) == plan:
+            try:
+                with write_catalog(self.catalog_path) as catalog:
+                    catalog.check()
+                    self.checkpoint_files(catalog)
+                return
+            except GalleryError as error:
+                logger.warning("the repair that was stopped begins anew: %s", error)
+        kept = model.read_bytes() if model.is_relative_to(self.folder) else None
+        self.remove()
+        make_part(self.gallery, BUILDING)
+        (self.folder / "checkpoints").mkdir()
+        if kept is None:
+            shutil.copyfile(model, self.folder / MODEL_NAME)
+        else:
+            (self.folder / MODEL_NAME).write_bytes(kept)
+        with write_catalog(self.catalog_path) as catalog:
+            catalog.prepare()
+            with catalog.transaction():
+                fill(catalog)
         write_durably(self.folder / PLAN_NAME, json.dumps(plan, indent=2).encode())
 
     def restart(self) -> None:
@@ -117,15 +154,10 @@ class Workspace:
 
     def remove(self) -> None:
         """Remove the work in progress; finished versions stay."""
-        remove_durably(self.folder / PLAN_NAME)  # first: without it, whatever is left is not gone on with
-        for attempt in range(_REMOVAL_ATTEMPTS):
-            try:
-                shutil.rmtree(self.folder)
-            except FileNotFoundError:
-                return
-            except OSError as error:  # a reader of the catalogue may put a file of its own beside it meanwhile
-                if error.errno != errno.ENOTEMPTY or attempt + 1 == _REMOVAL_ATTEMPTS:
-                    raise
+        identity = identify(self.gallery)
+        if is_part(self.folder, of=identity):
+            remove_durably(self.folder / PLAN_NAME)  # first: without it, whatever is left is not gone on with
+            remove_part(self.folder, of=identity)
 
     def has_vectors(self) -> bool:
         """Whether something was embedded that a new start would lose."""
@@ -156,6 +188,14 @@ class Workspace:
         except GalleryDamagedError as error:
             raise self._damaged(error) from error
 
+    def vector_files(self, catalog: CatalogWriter) -> list[VectorFile]:
+        """The vectors that are published beside the base's; of an id the last one counts.
+
+        Raises:
+            GalleryError: as `checkpoint_files`.
+        """
+        return [*self.kept_files, *self.checkpoint_files(catalog)]
+
     def has_changed(self, catalog: CatalogWriter) -> bool:
         """Whether the rows differ from those of the current version."""
         return self.base is None or not catalog.same_as(self.base.folder / CATALOG_NAME)
@@ -174,7 +214,7 @@ class Workspace:
             version,
             catalog,
             base=self.base,
-            checkpoints=self.checkpoint_files(catalog),
+            checkpoints=self.vector_files(catalog),
             model=self.folder / MODEL_NAME,
             contract=self.embedder.contract,
             how=how,
@@ -182,10 +222,13 @@ class Workspace:
         )
         if manifest.model_sha256 != self.embedder.sha256:
             raise GalleryError(printable_path(str(self.embedder.path)), "the model file changed during the build")
+        self._remembered = catalog.remembered()
 
     def publish(self) -> Path:
         """Let the version that was written be the current one; its folder."""
-        return publish_version(self.gallery, self.folder / _VERSION, name=next_version(self.gallery))
+        name = next_version(self.gallery)
+        announce(self.gallery, name)
+        return publish_version(self.gallery, self.folder / _VERSION, name=name, remembered=self._remembered)
 
     def _check_model(self, model_sha256: str) -> None:
         if model_sha256 != self.embedder.sha256:
@@ -199,25 +242,19 @@ class Workspace:
 
 
 def adopt_unpublished(gallery: Path) -> Version | None:
-    """The current version; a complete newer one, left by a writer killed at its very last step, becomes it."""
-    current, latest = read_current(gallery), latest_version(gallery)
-    if (
-        latest is not None
-        and (gallery / "building").exists()
-        and int(latest) > int(current.name if current else 0)
-    ):
-        set_current(gallery, versions_folder(gallery) / latest)
+    """The current version; one that was announced, by a writer killed at its very last step, becomes it.
+
+    Raises:
+        GalleryDamagedError: CURRENT is damaged or missing.
+    """
+    current, announced = read_current(gallery), find_announced(gallery, identity=identify(gallery))
+    if announced is not None and int(announced) > int(current.name if current else 0):
+        set_current(gallery, versions_folder(gallery) / announced)
         return read_current(gallery)
+    if current is None and latest_version(gallery) is not None:
+        shown = printable_path(str(gallery))
+        raise GalleryDamagedError(shown, "CURRENT, which names the version in use, is missing")
     return current
-
-
-def _read_json(path: Path) -> Mapping[str, Any] | None:
-    """A JSON object from a file; None where the file is missing or no JSON object."""
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return values if isinstance(values, dict) else None
 
 
 def find_model(gallery: Path) -> Path:
@@ -227,11 +264,10 @@ def find_model(gallery: Path) -> Path:
         GalleryError: there is none.
     """
     current = read_current(gallery)
-    folder = gallery / "building" if current is None else current.folder
+    folder = gallery / BUILDING if current is None else current.folder
     model = folder / MODEL_NAME
-    if not model.is_file() or (current is None and not (folder / PLAN_NAME).exists()):
-        detail = "there is no gallery, nor one in the making; make one with `retrieval index build`"
-        raise GalleryError(printable_path(str(gallery)), detail)
+    if not model.is_file() or (current is None and read_plan(gallery) is None):
+        raise GalleryError(printable_path(str(gallery)), NO_GALLERY)
     return model
 
 

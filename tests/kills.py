@@ -43,6 +43,7 @@ from index.build import (
     update_gallery,
 )
 from index.catalog import CatalogRow, read_catalog
+from index.durable import is_temporary
 from index.errors import RetrievalError
 from index.faiss_library import import_faiss
 from index.gallery import Gallery
@@ -279,7 +280,8 @@ class _Steps:
         sys.addaudithook(self._hear)
 
     def step(self, event: str, path: str) -> None:
-        kind = f"{event} {re.sub('[0-9]+', '#', os.path.basename(path))}"
+        name = os.path.basename(path)
+        kind = f"{event} {'a temporary' if is_temporary(name) else re.sub('[0-9]+', '#', name)}"
         self.counts[kind] += 1
         if (kind, self.counts[kind]) == self._fatal:
             os.kill(os.getpid(), signal.SIGKILL)

@@ -31,7 +31,7 @@ from retrieval_app.review.decisions import check_label
 _EXTENSIONS = {"JPEG": "jpg", "TIFF": "tif"}  # of others, their own name
 _MAX_NAME_BYTES = 255
 _STALE_SECONDS = 3600
-_WRITTEN_NAME = re.compile(r"[0-9a-f]{32}(\.tmp)?")
+_WRITTEN_NAME = re.compile(r"[0-9a-f]{32}(\.tmp)?|\.retrieval-[0-9a-f]{16}\.tmp")
 
 
 @dataclass(frozen=True, slots=True)

@@ -273,7 +273,8 @@ def test_a_damaged_checkpoint_is_found_and_never_published(
     content[-1] ^= 1
     checkpoint.write_bytes(content)
     with pytest.raises(
-        GalleryError, match=rf"{checkpoint.name}: the unfinished work is damaged: its SHA-256.*building"
+        GalleryError,
+        match=rf"{checkpoint.name}: the unfinished work is damaged: its SHA-256.*`retrieval index repair`",
     ):
         build(image_folder, tmp_path / "g", tiny_model)
 
@@ -415,7 +416,7 @@ def test_a_killed_build_continues_to_the_same_gallery_bit_for_bit(
     assert report.version == "000001"
     assert rows(tmp_path / "g") == rows(tmp_path / "whole")
     assert vectors(tmp_path / "g") == vectors(tmp_path / "whole")
-    assert sorted(os.listdir(tmp_path / "g")) == [".lock", "CURRENT", "versions"]
+    assert sorted(os.listdir(tmp_path / "g")) == [".lock", "CURRENT", "gallery.json", "versions"]
 
 
 def test_work_in_progress_of_another_model_is_refused(

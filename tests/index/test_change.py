@@ -18,6 +18,7 @@ from index.errors import GalleryError, InputError
 from index.folder_walk import walk_folder
 from index.gallery import Gallery
 from index.reindex import compact_gallery
+from index.repair import repair_gallery
 from index.selection import Selection
 from index.verify import verify_gallery
 from index.versions import find_version
@@ -276,10 +277,12 @@ def test_damaged_unfinished_work_is_told_from_a_damaged_gallery(
         with pytest.raises(KeyboardInterrupt):
             update_gallery(tmp_path / "g")
     (tmp_path / "g" / "building" / "catalog.sqlite").write_bytes(b"no database" * 1000)
-    with pytest.raises(GalleryError, match=r"the unfinished work is .*; delete .*building and run") as caught:
+    with pytest.raises(
+        GalleryError, match=r"the unfinished work is .*; `retrieval index repair` throws it"
+    ) as caught:
         update_gallery(tmp_path / "g")
-    assert "delete the gallery" not in str(caught.value)
-    shutil.rmtree(tmp_path / "g" / "building")
+    assert "rollback" not in str(caught.value)
+    repair_gallery(tmp_path / "g")
     assert not update_gallery(tmp_path / "g").changed
 
 

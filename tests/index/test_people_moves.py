@@ -97,7 +97,7 @@ def decided(path: Path) -> list[tuple[int, str]]:
 def check_moved(gallery: Path) -> None:
     assert sent_files(gallery) == {name_of(name): data for name, data in SENT.items()}
     assert decided(decisions_file(gallery)) == [(number, f"label {number} " * 20) for number in range(DECIDED)]
-    assert sorted(os.listdir(gallery)) == [".lock", "CURRENT", "people", "versions"]
+    assert sorted(os.listdir(gallery)) == [".lock", "CURRENT", "gallery.json", "people", "versions"]
     assert sorted(os.listdir(gallery / "people")) == ["added", "review.sqlite"]
 
 
@@ -137,7 +137,7 @@ def test_a_write_ahead_log_goes_into_its_database_before_that_is_moved(gallery: 
     bring_people(killed)
     assert decided(decisions_file(killed))[0] == (-1, "in the log")
     assert sorted(os.listdir(killed / "people")) == ["added", "review.sqlite"]
-    assert sorted(os.listdir(killed)) == [".lock", "CURRENT", "people", "versions"]
+    assert sorted(os.listdir(killed)) == [".lock", "CURRENT", "gallery.json", "people", "versions"]
 
 
 @pytest.mark.parametrize("relative", [True, False])

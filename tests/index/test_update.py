@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -123,6 +124,7 @@ def test_only_the_current_and_the_previous_version_are_kept(
     leftover = tmp_path / "g" / "versions" / "000001"  # as a removal that was killed leaves it
     leftover.mkdir()
     (leftover / "model.onnx").write_bytes(b"x")
+    shutil.copy(tmp_path / "g" / "versions" / "000002" / "part.json", leftover)
     assert not build(image_folder, tmp_path / "g", tiny_model).changed
     assert sorted(os.listdir(tmp_path / "g" / "versions")) == ["000002", "000003"]
 
@@ -204,5 +206,7 @@ def test_a_damaged_gallery_is_never_called_up_to_date(tmp_path: Path, tiny_model
     build_ann(folder, tmp_path / "g", tiny_model)
     (tmp_path / "g" / "versions" / "000001" / name).write_bytes(b"cut")
     for _ in range(2):
-        with pytest.raises(GalleryError, match="delete the gallery folder and build it again"):
+        with pytest.raises(
+            GalleryError, match=r"`retrieval index repair`, or go back a version with `retrieval index rollback`"
+        ):
             build_ann(folder, tmp_path / "g", tiny_model)

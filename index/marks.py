@@ -1,0 +1,95 @@
+"""The marks by which a gallery is told from any other folder, and its parts from what somebody put beside them.
+
+GALLERY/gallery.json        {"kind": "retrieval gallery", "id": 32 hexadecimal digits}, made before anything else
+GALLERY/PART/part.json      {"kind": "part of a retrieval gallery", "gallery": the id, ...}, in every folder that may
+                            ever be removed: `building`, a version, `incoming`
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from index.durable import is_temporary
+
+GALLERY_MARK = "gallery.json"
+PART_MARK = "part.json"
+GALLERY_KIND = "retrieval gallery"
+PART_KIND = "part of a retrieval gallery"
+LOCK_NAME = ".lock"
+# A gallery that lies among photos is none of them; only what was sent to it is a source, of itself.
+_GALLERYS_OWN = {GALLERY_MARK, LOCK_NAME, "CURRENT", "versions", "building", "insights"} | {
+    "people", "added", "incoming", "review.sqlite", "review.sqlite-journal",
+}  # fmt: skip
+_IDENTITY = re.compile(r"[0-9a-f]{32}")
+_MOST_BYTES = 1 << 24
+
+
+def read_mark(gallery: Path) -> str | None:
+    """The identity of a gallery; None where the folder does not say that it is one."""
+    values = read_object(gallery / GALLERY_MARK)
+    identity = None if values is None or values.get("kind") != GALLERY_KIND else values.get("id")
+    return identity if isinstance(identity, str) and _IDENTITY.fullmatch(identity) else None
+
+
+def read_part(folder: Path) -> Mapping[str, Any] | None:
+    """What a part of a gallery says of itself, the identity as `gallery`; None where a folder is no part of any."""
+    values = read_object(folder / PART_MARK)
+    if values is None or values.get("kind") != PART_KIND:
+        return None
+    identity = values.get("gallery")
+    return values if isinstance(identity, str) and _IDENTITY.fullmatch(identity) else None
+
+
+def is_part(folder: Path, *, of: str | None) -> bool:
+    """Whether a folder, and no link to one, is a part of the gallery of this identity."""
+    if of is None or folder.is_symlink():
+        return False
+    part = read_part(folder)
+    return part is not None and part["gallery"] == of
+
+
+def is_vacant(folder: Path) -> bool:
+    """Whether nothing is in a folder but what a program killed at its very start leaves: an empty lock, a half mark."""
+    return all(is_temporary(name) or is_empty_lock(folder, name) for name in os.listdir(folder))
+
+
+def is_empty_lock(folder: Path, name: str) -> bool:
+    """Whether a name in a folder is that of a lock: a file of no bytes, which also earlier programs left."""
+    if name != LOCK_NAME:
+        return False
+    try:
+        status = os.lstat(os.path.join(folder, name))
+    except OSError:
+        return False
+    return stat.S_ISREG(status.st_mode) and status.st_size == 0
+
+
+def leave_out_own(folder: str, names: Sequence[str]) -> list[str]:
+    """The names in a folder that may be those of images: no lock, and nothing that a gallery made."""
+    if GALLERY_MARK in names and read_mark(Path(folder)) is not None:
+        return [name for name in names if name not in _GALLERYS_OWN]
+    return [name for name in names if not is_empty_lock(Path(folder), name)]
+
+
+def read_object(path: Path) -> Mapping[str, Any] | None:
+    """A JSON object from a regular file, never through a link; None where there is none."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return None
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            values = json.loads(file.read(_MOST_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return None
+    finally:
+        os.close(descriptor)
+    return values if isinstance(values, dict) else None

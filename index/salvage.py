@@ -1,0 +1,218 @@
+"""What of a gallery's versions is still as it was written, by the checksums that any of their manifests has."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from index.catalog import read_catalog
+from index.embedder import unit_rows
+from index.errors import GalleryError, InputError
+from index.exact import Ids
+from index.images import printable_path
+from index.manifest import CATALOG_NAME, DELETED_NAME, MANIFEST_NAME, MODEL_NAME, Manifest, OtherFormatError
+from index.marks import PART_MARK, is_part, read_part
+from index.model_file import hash_file
+from index.progress import Progress, no_progress
+from index.vectors import VectorFile, read_ids
+from index.versions import list_versions, read_current
+
+_SHA256 = re.compile(rb"[0-9a-f]{64}")
+_NEXT_ID = re.compile(rb'"next_id": (\d{1,18})[,\s}]')
+_ROWS_AT_ONCE = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class SalvagedVersion:
+    """A version, and which of its files are as they were written.
+
+    Attributes:
+        folder: the version's.
+        manifest: its manifest, where the file, or the copy in its mark, is what was written.
+        manifest_text: the bytes of it.
+        is_current: whether CURRENT names it.
+        is_left: whether a rollback went from it to an earlier one.
+        sound: names of files whose SHA-256 a manifest has.
+        problems: what is wrong with it, in words.
+        remembered: sources and settings, as its mark has them.
+    """
+
+    folder: Path
+    manifest: Manifest | None
+    manifest_text: bytes
+    is_current: bool
+    is_left: bool
+    sound: frozenset[str]
+    problems: tuple[str, ...]
+    remembered: dict[str, Any]
+
+
+def survey_versions(gallery: Path, *, identity: str, progress: Progress = no_progress) -> list[SalvagedVersion]:
+    """Every version of a gallery with what is sound of it, the newest first; all its bytes are read."""
+    try:
+        current = read_current(gallery)
+    except GalleryError:
+        current = None
+    folders = [folder for folder in list_versions(gallery) if _is_own(folder, identity=identity)]
+    texts = {folder: _read_texts(folder) for folder in folders}
+    known = {match for some in texts.values() for text in some for match in _SHA256.findall(text)}
+    hashes = _Hashes()
+    versions = []
+    for done, folder in enumerate(folders, start=1):
+        named = current.manifest_sha256 if current is not None and current.folder.name == folder.name else None
+        versions.append(_survey(folder, texts[folder], identity=identity, named=named, known=known, hashes=hashes))
+        progress(done, len(folders))
+    return versions
+
+
+def highest_next_id(gallery: Path) -> int:
+    """The first id that no version has given or will give to a new item, as far as manifests tell."""
+    texts = (text for folder in list_versions(gallery) for text in _read_texts(folder))
+    return max((int(number) for text in texts for number in _NEXT_ID.findall(text)), default=1)
+
+
+def first_free_id(gallery: Path, versions: Sequence[SalvagedVersion]) -> int:
+    """As `highest_next_id`, by catalogues and stored ids too."""
+    return max([highest_next_id(gallery), *(number for version in versions for number in _next_ids(version))])
+
+
+def sound_vectors(versions: Sequence[SalvagedVersion]) -> list[VectorFile]:
+    """The shards of which vectors and ids are sound and unit, those of the newest version last."""
+    files, seen = [], set[tuple[int, int]]()
+    for version in versions:
+        for name in sorted(name for name in version.sound if name.startswith("vectors/")):
+            path = version.folder / name
+            status = path.stat()
+            if (status.st_dev, status.st_ino) in seen or name.replace("vectors/", "ids/") not in version.sound:
+                continue
+            seen.add((status.st_dev, status.st_ino))
+            file = VectorFile(read_ids(version.folder / name.replace("vectors/", "ids/")), path)
+            if len(file.ids) == len(file.read()) and _are_unit(file):
+                files.append(file)
+    return files[::-1]
+
+
+def find_members(version: SalvagedVersion) -> Ids | None:
+    """(n,) int64 rising ids of a version's members by its stored ids; None where these are not all sound."""
+    if version.manifest is None:
+        return None
+    names = [name for name in version.manifest.files if name.startswith("ids/") or name == DELETED_NAME]
+    if not version.sound.issuperset(names):
+        return None
+    stored = [read_ids(version.folder / name) for name in names if name != DELETED_NAME]
+    deleted = read_ids(version.folder / DELETED_NAME) if DELETED_NAME in names else np.empty(0, np.int64)
+    return np.setdiff1d(np.concatenate([np.empty(0, np.int64), *stored]), deleted)
+
+
+def _are_unit(file: VectorFile) -> bool:
+    vectors = file.read()
+    blocks = range(0, len(vectors), _ROWS_AT_ONCE)
+    return all(unit_rows(np.asarray(vectors[at : at + _ROWS_AT_ONCE])).all() for at in blocks)
+
+
+def _is_own(folder: Path, *, identity: str) -> bool:
+    return is_part(folder, of=identity) or _parse((folder / MANIFEST_NAME), None) is not None
+
+
+def is_mark_sound(folder: Path, *, of: str) -> bool:
+    """Whether a version's mark is its gallery's, and the copy of the manifest in it is as it was written."""
+    part = read_part(folder)
+    if part is None or part["gallery"] != of:
+        return False
+    copy, digest = part.get("manifest"), part.get("manifest_sha256")
+    if not isinstance(copy, str):
+        return copy is None
+    return hashlib.sha256(copy.encode("utf-8", "surrogatepass")).hexdigest() == digest
+
+
+def _read_texts(folder: Path) -> list[bytes]:
+    """The manifest of a version as the file and as its mark have it, sound or not."""
+    texts = []
+    try:
+        texts.append((folder / MANIFEST_NAME).read_bytes())
+    except OSError:
+        texts.append(b"")
+    part = read_part(folder)
+    copy = None if part is None else part.get("manifest")
+    return [*texts, *([copy.encode("utf-8", "surrogatepass")] if isinstance(copy, str) else [])]
+
+
+def _parse(path: Path, text: bytes | None) -> Manifest | None:
+    try:
+        return Manifest.parse(path.read_bytes() if text is None else text)
+    except (OSError, ValueError, InputError, OtherFormatError):
+        return None
+
+
+def _survey(
+    folder: Path, texts: Sequence[bytes], *, identity: str, named: str | None, known: set[bytes], hashes: _Hashes
+) -> SalvagedVersion:
+    shown, part = printable_path(str(folder)), read_part(folder) or {}
+    recorded = {named, part.get("manifest_sha256")} - {None}
+    manifest, chosen, problems = None, b"", []
+    for text in texts:
+        digest = hashlib.sha256(text).hexdigest()
+        if digest in recorded and (manifest := _parse(folder, text)) is not None:
+            chosen = text
+            break
+    if chosen != texts[0] or manifest is None:
+        problems.append(f"{shown}/{MANIFEST_NAME}: damaged or missing")
+    if not is_mark_sound(folder, of=identity):
+        problems.append(f"{shown}/{PART_MARK}: damaged or missing")
+    sound = set()
+    names = manifest.files if manifest is not None else _find_names(folder)
+    for name in names:
+        seen = hashes.read(folder / name)
+        expected = manifest.files[name].get("sha256") if manifest is not None else None
+        if seen is not None and (seen == expected if expected else seen.encode() in known):
+            sound.add(name)
+        else:
+            problems.append(f"{shown}/{printable_path(name)}: {'damaged' if seen else 'missing'}")
+    remembered = {name: part[name] for name in ("sources", "settings") if name in part}
+    return SalvagedVersion(
+        folder, manifest, chosen, named is not None, bool(part.get("left")), frozenset(sound), tuple(problems),
+        remembered,
+    )  # fmt: skip
+
+
+def _find_names(folder: Path) -> list[str]:
+    """The files that a version without a manifest has."""
+    names = [CATALOG_NAME, MODEL_NAME]
+    for part in ("vectors", "ids"):
+        names += [f"{part}/{path.name}" for path in sorted((folder / part).glob("*.npy"))]
+    return names
+
+
+def _next_ids(version: SalvagedVersion) -> Iterator[int]:
+    try:
+        with read_catalog(version.folder / CATALOG_NAME) as catalog:
+            yield catalog.next_id()
+    except GalleryError:
+        pass  # what it gave is in the ids and manifests, as far as anything tells
+    for name in version.sound:
+        if name.startswith("ids/") and len(ids := read_ids(version.folder / name)):
+            yield int(ids[-1]) + 1
+
+
+class _Hashes:
+    """The SHA-256 of files, each read once although versions share it."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, int], str] = {}
+
+    def read(self, path: Path) -> str | None:
+        """That of a file; None where it cannot be read."""
+        try:
+            status = path.stat()
+            key = status.st_dev, status.st_ino
+            if key not in self._known:
+                self._known[key] = hash_file(path)
+            return self._known[key]
+        except OSError:
+            return None
