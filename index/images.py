@@ -43,6 +43,7 @@ REASONS = {
     "unreadable": "reading failed or the file vanished",
     "corrupt-archive": "a tar or zip file that is truncated, damaged or none; the members before the damage are used",
     "compressed-archive": "members of a compressed tar cannot be read in place: decompress it once",
+    "oversized-row": "a row of a table with far more text than a description has",
     "encrypted": "a member of a zip file that needs a password",
     "bad-embedding": "the model gave no finite unit vector",
     "removed": "taken out with `retrieval index remove`; `index add` brings it back",

@@ -40,6 +40,8 @@ def read_labels(path: Path) -> dict[str, str]:
     labels: dict[str, str] = {}
     root = str(path.resolve().parent)
     for row in read_table_rows(path, required=("path", "label"), metadata=False):
+        if row.problem is not None:
+            raise InputError(f"{printable_path(str(path))}: {row.problem}")
         image = os.path.normpath(os.path.join(root, row.path))
         label = row.label or ""
         if labels.setdefault(image, label) != label:

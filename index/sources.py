@@ -5,11 +5,11 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from index.archives import ARCHIVE_SUFFIXES, COMPRESSED_SUFFIXES, is_archive, scan_archive
 from index.errors import ImageError, InputError
@@ -17,7 +17,7 @@ from index.folder_walk import FoundFile, check_folder, find_file, walk_folder
 from index.images import printable_path
 from index.items import FoundItem
 from index.labels import folder_label
-from index.tables import label_conflict, read_table_rows
+from index.tables import TableRow, label_conflict, read_table_rows
 
 KINDS = ("folder", "archive", "glob", "list", "table", "file")
 _TABLE_SUFFIXES = (".csv", ".parquet")
@@ -313,18 +313,20 @@ def _scan_table(source: Source) -> Iterator[FoundItem]:
         path = _absolute(root, row.path)
         if path not in labels:
             labels[path] = same.setdefault(row.label, row.label)
-            yield _row_item(find_file(path, relative=_below(root, path)), row.label, row.metadata)
+            yield _row_item(find_file(path, relative=_below(root, path)), row)
         elif labels[path] != row.label:
             raise label_conflict(table, row, above=labels[path])
 
 
-def _row_item(found: FoundFile, label: str | None, metadata: Mapping[str, Any]) -> FoundItem:
-    key = found.relative_path
+def _row_item(found: FoundFile, row: TableRow) -> FoundItem:
+    key, problem = found.relative_path, found.problem
+    if row.problem is not None:
+        problem = ImageError(path=printable_path(key), reason="oversized-row", detail=row.problem)
     return FoundItem(
         key,
         found.size_bytes,
         found.mtime_ns,
-        label=_label_below_root(key) if label is None else label or None,
-        metadata=metadata or None,
-        problem=found.problem,
+        label=_label_below_root(key) if row.label is None else row.label or None,
+        metadata=row.metadata or None,
+        problem=problem,
     )

@@ -22,7 +22,7 @@ def draw_sign_in(address: str, problem: str | None) -> str:
     """The page as HTML; its form is sent to `address`, and `problem` is one of the known ones."""
     shown = None if problem is None else _PROBLEMS[problem]
     told = "" if shown is None else f'<p class="problem" id="problem" role="alert">{escape(shown)}</p>'
-    marked = "" if shown is None else ' aria-invalid="true"'
+    marked = ' aria-invalid="true"' if problem == "wrong token" else ""
     described = "hint" if shown is None else "problem hint"
     title = "Sign in" if shown is None else "Error: sign in"
     return (
@@ -31,7 +31,9 @@ def draw_sign_in(address: str, problem: str | None) -> str:
         '<meta name="color-scheme" content="light dark">'
         f'<title>{title} · image search</title><link rel="icon" href="{_icon()}"><style>{_style()}</style></head>'
         '<body><main class="app sign-in"><h1>Image search</h1>'
-        f'{told}<form method="post" action="{escape(address)}"><div class="field">'
+        f'{told}<form method="post" action="{escape(address)}">'
+        '<input name="username" value="image search" autocomplete="username" hidden>'  # as password managers ask
+        '<div class="field">'
         '<label for="token">Token</label><input class="input" id="token" name="token" type="password" required '
         f'autofocus autocomplete="current-password" spellcheck="false" aria-describedby="{described}"{marked}></div>'
         '<p class="soft small" id="hint">Whoever started the server has it.</p>'

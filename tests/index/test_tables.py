@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import csv
 import json
 import math
 import os
@@ -209,3 +210,49 @@ def test_a_parquet_table_of_several_batches_is_numbered_through(tmp_path: Path) 
     rows = list(read_table_rows(file))
     assert [row.where for row in rows] == [f"row {i + 1}" for i in range(9001)]
     assert os.path.splitext(rows[-1].path)[0] == str(rows[-1].metadata["x"]) == "9000"
+
+
+@pytest.mark.parametrize("kind", ["text", "repeated", "list"])
+def test_a_huge_cell_of_parquet_is_a_problem_of_its_row_and_never_a_value(tmp_path: Path, kind: str) -> None:
+    huge = "x" * 40_000_000
+    cells: list[Any] = [huge, "short", "short"] if kind == "text" else [huge] * 2000 + ["short"]
+    if kind == "list":
+        cells = [["x" * 2_000_000] * 3, ["short"], None]
+    file = tmp_path / "t.parquet"
+    paths = [f"{n}.jpg" for n in range(len(cells))]
+    column = pyarrow.DictionaryArray.from_arrays(
+        pyarrow.array([0] * (len(cells) - 1) + [1], pyarrow.int32()), pyarrow.array([huge, "short"])
+    )
+    columns = {"path": paths, "label": ["cat"] * len(cells), "note": column if kind == "repeated" else cells}
+    parquet.write_table(pyarrow.table(columns), file, compression="zstd")
+    assert file.stat().st_size < 1_000_000
+    rows = list(read_table_rows(file))
+    assert [row.problem is None for row in rows] == [len(str(cell)) < 100 for cell in cells]
+    assert all(row.metadata == {} for row in rows if row.problem is not None)
+    assert rows[0].problem == "row 1 of the table has more than 1048576 characters beside the path"
+    assert rows[-1].label == "cat"
+
+
+def test_a_huge_cell_of_a_csv_is_a_problem_of_its_row(tmp_path: Path) -> None:
+    usual = csv.field_size_limit()
+    file = write_csv(tmp_path / "t.csv", f"path,note\na.jpg,{'x' * 2_000_000}\nb.jpg,{'y' * 900_000}\nc.jpg,z\n")
+    first, second, third = read_table_rows(file)
+    assert (first.problem, dict(first.metadata)) == (
+        "line 2 of the table has more than 1048576 characters beside the path",
+        {},
+    )
+    assert (second.problem, third.problem) == (None, None)
+    assert len(second.metadata["note"]) == 900_000
+    assert csv.field_size_limit() == usual
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
+def test_a_path_that_is_far_too_long_is_refused(tmp_path: Path, name: str) -> None:
+    path = "x" * 2_000_000
+    file = (
+        write_csv(tmp_path / name, f"path\n{path}\n")
+        if name == "t.csv"
+        else write_parquet(tmp_path / name, path=[path])
+    )
+    with pytest.raises(InputError, match="the path is far too long"):
+        list(read_table_rows(file))
