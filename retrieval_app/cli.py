@@ -30,6 +30,8 @@ COMMANDS = {
         "Find the images of a gallery that repeat others.",
     ),
     "serve": ("retrieval_app.serve_command", "serve", "Browse and search a gallery in the browser."),
+    "backup": ("retrieval_app.backup_command", "backup", "Write what people made of a gallery to one file."),
+    "restore": ("retrieval_app.backup_command", "restore", "Bring a backup of what people made into a gallery."),
     "demo": (
         "retrieval_app.demo_command",
         "demo",

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from index.catalog import Catalog, CatalogRow, read_catalog
-from index.durable import sync_path, write_durably
+from index.durable import replacing, sync_path
 from index.errors import InputError
 from index.folder_walk import walk_folder
 from index.image_decoding import find_format
@@ -80,7 +80,7 @@ def store_image(
     path = added_folder(gallery) / image.name
     if not path.is_file() or path.stat().st_size != len(data):
         try:
-            keep_file(gallery, data, name=image.name)
+            keep_file(gallery, [data], name=image.name)
         except OSError as error:
             raise InputError(
                 f"{shown}: it cannot be kept in the gallery's folder {PEOPLE}: {error.strerror or error}; mend the "
@@ -95,8 +95,8 @@ def _find_extension(data: bytes) -> str:
     return _EXTENSIONS.get(kind, kind.lower())
 
 
-def keep_file(gallery: Path, data: bytes, *, name: str) -> Path:
-    """Write a file below the folder of what was sent, durably; its path.
+def keep_file(gallery: Path, blocks: Iterable[bytes], *, name: str) -> Path:
+    """Write a file of these blocks below the folder of what was sent, durably; its path.
 
     It goes through a folder that no scan meets, so that a killed server leaves no half image among the others.
 
@@ -106,7 +106,9 @@ def keep_file(gallery: Path, data: bytes, *, name: str) -> Path:
     incoming = incoming_folder(gallery)
     incoming.mkdir(parents=True, exist_ok=True)
     whole = incoming / secrets.token_hex(16)
-    write_durably(whole, data)
+    with replacing(whole) as temporary, temporary.open("wb") as file:
+        for block in blocks:
+            file.write(block)
     for attempt in (1, 2):
         folder = added_folder(gallery)
         target = folder / name

@@ -9,7 +9,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 HEAVY = ("torch", "torchvision", "safetensors", "onnx", "faiss", "onnxruntime", "gradio", "fastapi")
-COMMANDS = ("", "search", "index", "index build", "evaluate", "serve", "train", "export", "demo")
+COMMANDS = (
+    "",
+    "search",
+    "index",
+    "index build",
+    "evaluate",
+    "serve",
+    "train",
+    "export",
+    "demo",
+    "backup",
+    "restore",
+)
 
 
 def _loaded_by(*steps: str) -> dict[str, set[str]]:

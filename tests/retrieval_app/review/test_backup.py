@@ -1,0 +1,303 @@
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from index.build import build_gallery
+from index.errors import GalleryError, InputError
+from index.gallery import Gallery
+from index.people import added_folder, decisions_file
+from index.versions import find_version
+from retrieval_app.review.backup import back_up
+from retrieval_app.review.decisions import DuplicateDecision, LabelDecision
+from retrieval_app.review.restore import restore
+from retrieval_app.review.store import ReviewStore
+from retrieval_app.review.subjects import Subject, find_decided_ids, read_all_subjects
+from tests.conftest import draw_folder
+from tests.index.galleries import ROOT
+from tests.old_galleries import age_gallery
+from tests.retrieval_app.review.test_jobs import picture
+from tests.retrieval_app.review.test_moved_galleries import rows_of, send, served, state_of
+
+RESTORE_AND_DIE = """
+import os, sys
+from pathlib import Path
+from retrieval_app.review.restore import restore
+left = int(sys.argv[3])
+def count(event, arguments):
+    global left
+    if event in ("os.rename", "os.mkdir", "os.link", "sqlite3.connect", "os.utime"):
+        left -= 1
+        if left < 0:
+            os._exit(9)
+sys.addaudithook(count)
+restore(Path(sys.argv[1]), Path(sys.argv[2]))
+"""
+
+
+@dataclass(frozen=True)
+class Made:
+    """A gallery with what people made of it, its backup, and what was so then."""
+
+    gallery: Path
+    photos: Path
+    backup: Path
+
+
+def subjects_of(gallery: Path) -> dict[str, Subject]:
+    return {os.path.basename(os.path.dirname(s.path)) + "/" + os.path.basename(s.path): s
+            for s in read_all_subjects(Gallery.open(gallery))}  # fmt: skip
+
+
+def decided_about(gallery: Path) -> dict[str, str]:
+    """What is decided about labels, by the names of the images as they are now."""
+    store, opened = ReviewStore.of_gallery(gallery), Gallery.open(gallery)
+    decisions = store.label_decisions()
+    ids = find_decided_ids(opened, decisions.values())
+    names = {subject.image_id: name for name, subject in subjects_of(gallery).items()}
+    return {names[number]: decisions[key].new_label or decisions[key].decision for key, number in ids.items()}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Made:
+    folder = tmp_path_factory.mktemp("made")
+    photos = draw_folder(folder / "photos", per_class=3)
+    shutil.copy(photos / "red" / "0.jpg", photos / "red" / "copy.jpg")
+    gallery = folder / "shop"
+    build_gallery(model_path=tiny_model, sources=[photos], out=gallery)
+    with served(gallery) as jobs:
+        send(jobs, 1)
+        send(jobs, 2, "boot")
+        send(jobs, 3, "taken out")
+        jobs.remove([row.id for row in rows_of(gallery) if row.label == "taken out"])
+    store, now = ReviewStore.of_gallery(gallery), subjects_of(gallery)
+    boot = next(subject for subject in now.values() if subject.label == "boot")
+    store.decide([now["red/1.png"].decide("change", new_label="blue"), now["green/0.jpg"].decide("drop")])
+    store.decide([boot.decide("keep")])
+    pair = (now["red/0.jpg"].as_group_image(), now["red/copy.jpg"].as_group_image())
+    store.decide_duplicates([DuplicateDecision(pair, "copies", (pair[1].image_id,))])
+    store.close()
+    report = back_up(gallery, folder / "made.zip")
+    assert (report.label_decisions, report.duplicate_decisions, report.steps) == (3, 1, 3)
+    assert (report.images, report.removed, report.notes) == (3, 1, [])
+    return Made(gallery, photos, folder / "made.zip")
+
+
+@pytest.fixture
+def fresh(made: Made, tmp_path: Path, tiny_model: Path) -> Path:
+    """A gallery built from nothing of the same photos elsewhere, in which ids are others."""
+    photos = shutil.copytree(made.photos, tmp_path / "elsewhere" / "photos")
+    (tmp_path / "elsewhere" / "before" / "hat").mkdir(parents=True)
+    for number in range(4):
+        (tmp_path / "elsewhere" / "before" / "hat" / f"{number}.png").write_bytes(picture(700 + number))
+    gallery = tmp_path / "elsewhere" / "new shop"
+    build_gallery(model_path=tiny_model, sources=[tmp_path / "elsewhere" / "before", photos], out=gallery)
+    return gallery
+
+
+def check_restored(gallery: Path, made: Made) -> None:
+    assert decided_about(gallery) == decided_about(made.gallery)
+    assert len(decided_about(gallery)) == 3
+    [group] = ReviewStore.of_gallery(gallery).duplicate_decisions().values()
+    now = subjects_of(gallery)
+    pair = [now["red/0.jpg"].as_group_image(), now["red/copy.jpg"].as_group_image()]
+    assert group.find_kept(pair) == (pair[1].image_id,)
+    assert {image.image_id for image in group.images} == {image.image_id for image in pair}
+    with served(gallery) as jobs:
+        assert jobs.resume() == []
+    sent = {(row.path, row.sha256, row.label) for row in rows_of(made.gallery)
+            if row.status == "indexed" and len(os.path.basename(row.path)) > 60}  # fmt: skip
+    here = {(row.path, row.sha256, row.label) for row in rows_of(gallery)
+            if row.status == "indexed" and len(os.path.basename(row.path)) > 60}  # fmt: skip
+    assert here == sent
+    assert len(sent) == 2
+
+
+def test_a_gallery_built_from_nothing_gets_decisions_and_images_back(made: Made, fresh: Path) -> None:
+    report = restore(made.backup, fresh)
+    assert report.images == {"restored": 2, "present": 0, "removed": 1, "in_the_way": 0}
+    assert (report.indexed, report.not_attached) == (2, [])
+    assert report.decisions == {"restored": 4, "present": 0, "older": 0}
+    check_restored(fresh, made)
+
+
+def test_restoring_again_changes_nothing(made: Made, fresh: Path) -> None:
+    restore(made.backup, fresh)
+    before, version = state_of(fresh), find_version(fresh)
+    report = restore(made.backup, fresh)
+    assert report.images == {"restored": 0, "present": 2, "removed": 1, "in_the_way": 0}
+    assert report.decisions == {"restored": 0, "present": 4, "older": 0}
+    assert (report.indexed, state_of(fresh), find_version(fresh)) == (0, before, version)
+    check_restored(fresh, made)
+
+
+def test_the_same_gallery_gets_nothing_twice_and_nothing_that_was_taken_out(made: Made, tmp_path: Path) -> None:
+    gallery = shutil.copytree(made.gallery, tmp_path / "shop")
+    before = state_of(gallery)
+    report = restore(made.backup, gallery)
+    assert report.images == {"restored": 0, "present": 3, "removed": 0, "in_the_way": 0}
+    assert report.indexed == 0
+    assert state_of(gallery) == before
+    with served(gallery) as jobs:
+        assert jobs.resume() == []
+
+
+def test_images_of_a_gallery_whose_versions_were_lost_stay_taken_out(
+    made: Made, tmp_path: Path, tiny_model: Path
+) -> None:
+    gallery = tmp_path / "shop"
+    shutil.copytree(made.gallery / "people", gallery / "people")
+    (gallery / "people" / "review.sqlite").unlink()
+    build_gallery(model_path=tiny_model, sources=[made.photos], out=gallery)
+    report = restore(made.backup, gallery)
+    assert (report.images["present"], report.indexed) == (3, 2)
+    check_restored(gallery, made)
+
+
+def test_a_newer_decision_in_the_gallery_stays(made: Made, fresh: Path) -> None:
+    now = subjects_of(fresh)
+    store = ReviewStore.of_gallery(fresh)
+    store.decide([now["red/1.png"].decide("keep"), now["blue/0.jpg"].decide("drop")])
+    report = restore(made.backup, fresh)
+    assert report.decisions["restored"] + report.decisions["older"] == 4
+    decided = decided_about(fresh)
+    assert (decided["red/1.png"], decided["blue/0.jpg"], decided["green/0.jpg"]) == ("keep", "drop", "drop")
+
+
+def test_decisions_about_images_that_are_not_there_are_listed_and_kept(
+    made: Made, tmp_path: Path, tiny_model: Path
+) -> None:
+    photos = shutil.copytree(made.photos, tmp_path / "photos")
+    (photos / "green" / "0.jpg").unlink()
+    (photos / "red" / "copy.jpg").unlink()
+    gallery = tmp_path / "shop"
+    build_gallery(model_path=tiny_model, sources=[photos], out=gallery)
+    report = restore(made.backup, gallery)
+    assert [lost["kind"] for lost in report.not_attached] == ["label", "duplicates"]
+    assert report.not_attached[0]["path"] == str(made.photos / "green" / "0.jpg")
+    assert len(ReviewStore.of_gallery(gallery).label_decisions()) == 3
+    assert len(ReviewStore.of_gallery(gallery).duplicate_decisions()) == 1
+    again = tmp_path / "again.zip"
+    assert back_up(gallery, again).label_decisions == 3
+
+
+def test_a_damaged_gallery_can_be_backed_up(made: Made, tmp_path: Path, fresh: Path) -> None:
+    gallery = shutil.copytree(made.gallery, tmp_path / "shop")
+    shutil.rmtree(gallery / "versions")
+    report = back_up(gallery, tmp_path / "saved.zip")
+    assert (report.label_decisions, report.images) == (3, 3)
+    assert "nobody knows which images were taken out" in report.notes[0]
+    assert restore(tmp_path / "saved.zip", fresh).decisions["restored"] == 4
+
+
+def test_a_gallery_of_an_earlier_program_is_backed_up_as_it_is(made: Made, tmp_path: Path, fresh: Path) -> None:
+    gallery = age_gallery(shutil.copytree(made.gallery, tmp_path / "shop"))
+    report = back_up(gallery, tmp_path / "old.zip")
+    assert (report.label_decisions, report.images, report.removed) == (3, 3, 1)
+    assert (gallery / "added").is_dir()
+    restore(tmp_path / "old.zip", fresh)
+    check_restored(fresh, made)
+
+
+def test_decisions_that_are_made_meanwhile_are_whole_steps(made: Made, tmp_path: Path) -> None:
+    gallery = shutil.copytree(made.gallery, tmp_path / "shop")
+    store, over = ReviewStore.of_gallery(gallery), threading.Event()
+
+    def decide() -> None:
+        number = 0
+        while not over.wait(0.02):
+            number += 1
+            pair = [LabelDecision(f"{2 * number + side:064x}", "x", "keep") for side in (0, 1)]
+            store.decide(pair)
+
+    thread = threading.Thread(target=decide)
+    thread.start()
+    try:
+        counts = [back_up(gallery, tmp_path / f"{turn}.zip").label_decisions for turn in range(8)]
+    finally:
+        over.set()
+        thread.join()
+    assert all((count - 3) % 2 == 0 for count in counts)
+    assert counts == sorted(counts)
+
+
+def test_a_restore_killed_anywhere_ends_when_it_is_done_again(made: Made, fresh: Path, tmp_path: Path) -> None:
+    killed = 0
+    for steps in (0, 1, 2, 3, 5, 8, 13, 21, 34, 55):
+        twin = shutil.copytree(fresh, fresh.parent / f"twin {steps}")
+        command = [sys.executable, "-c", RESTORE_AND_DIE, str(made.backup), str(twin), str(steps)]
+        killed += subprocess.run(command, cwd=ROOT, check=False).returncode == 9
+        restore(made.backup, twin)
+        check_restored(twin, made)
+    assert killed >= 6
+
+
+def test_a_server_that_runs_sees_what_is_restored(made: Made, fresh: Path) -> None:
+    store = ReviewStore.of_gallery(fresh)
+    assert store.label_decisions() == {}
+    with served(fresh) as jobs:
+        send(jobs, 50)
+        restore(made.backup, fresh)
+        send(jobs, 51)
+        send(jobs, 1)
+    assert len(store.label_decisions()) == 3
+    assert len(list(added_folder(fresh).rglob("*.png"))) == 4
+    assert len([row for row in rows_of(fresh) if len(os.path.basename(row.path)) > 60]) == 4
+
+
+def test_a_file_is_not_overwritten_without_being_told(made: Made, tmp_path: Path) -> None:
+    (tmp_path / "letter.zip").write_bytes(b"mine")
+    with pytest.raises(InputError, match="give --overwrite"):
+        back_up(made.gallery, tmp_path / "letter.zip")
+    assert (tmp_path / "letter.zip").read_bytes() == b"mine"
+    back_up(made.gallery, tmp_path / "letter.zip", overwrite=True)
+    assert os.listdir(tmp_path) == ["letter.zip"]
+    assert restore(tmp_path / "letter.zip", made.gallery).decisions["present"] == 4
+
+
+@pytest.mark.parametrize("place", ["shop/saved.zip", "shop/people/added/saved.zip", "photos/saved.zip", "photos"])
+def test_a_backup_is_not_written_where_the_gallery_would_find_it(made: Made, place: str) -> None:
+    out = made.gallery.parent / place
+    with pytest.raises(InputError, match=r"lies inside|a folder has this name"):
+        back_up(made.gallery, out)
+    assert not out.is_file()
+
+
+def test_what_is_no_gallery_is_neither_backed_up_nor_restored_into(made: Made, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(GalleryError, match="no gallery"):
+        back_up(tmp_path / "folder", tmp_path / "out.zip")
+    with pytest.raises(GalleryError, match="no gallery"):
+        restore(made.backup, tmp_path / "folder")
+    assert os.listdir(tmp_path / "folder") == []
+    assert not (tmp_path / "out.zip").exists()
+
+
+def test_an_image_that_cannot_be_read_is_left_out_and_named(made: Made, tmp_path: Path) -> None:
+    gallery = shutil.copytree(made.gallery, tmp_path / "shop")
+    (added_folder(gallery) / f"{'0' * 64}.jpg").symlink_to("nowhere")
+    report = back_up(gallery, tmp_path / "out.zip")
+    assert report.images == 3
+    assert "left out: 000" in report.notes[0]
+
+
+def test_a_damaged_sent_image_is_mended_and_a_file_of_another_kind_stays(made: Made, tmp_path: Path) -> None:
+    gallery = shutil.copytree(made.gallery, tmp_path / "shop")
+    (added_folder(gallery) / "by hand.png").write_bytes(picture(9))
+    back_up(gallery, tmp_path / "out.zip")
+    sent = next(path for path in added_folder(gallery).rglob("*.png") if len(path.name) > 60)
+    sound = sent.read_bytes()
+    sent.write_bytes(sound[:-1] + b"x")
+    (added_folder(gallery) / "by hand.png").write_bytes(b"changed since")
+    report = restore(tmp_path / "out.zip", gallery)
+    assert report.images == {"restored": 1, "present": 2, "removed": 0, "in_the_way": 1}
+    assert sent.read_bytes() == sound
+    assert (added_folder(gallery) / "by hand.png").read_bytes() == b"changed since"
+    assert decisions_file(gallery).exists()

@@ -1,0 +1,249 @@
+"""A file that is no backup, or a damaged or hostile one, is refused by name, and nothing is changed."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import random
+import shutil
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from retrieval_app.review.backup import back_up
+from retrieval_app.review.backup_file import BackupError, is_plain_path, name_member
+from retrieval_app.review.decisions import LabelDecision
+from retrieval_app.review.restore import restore
+from retrieval_app.review.store import ReviewStore
+from tests.conftest import draw_folder
+from tests.retrieval_app.review.conftest import build
+from tests.retrieval_app.review.test_jobs import picture
+from tests.retrieval_app.review.test_moved_galleries import send, served
+
+Members = dict[str, bytes]
+Manifest = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
+    folder = tmp_path_factory.mktemp("made")
+    draw_folder(folder / "images", per_class=2)
+    gallery = build(folder, model=tiny_model)
+    with served(gallery) as jobs:
+        send(jobs, 1)
+        send(jobs, 2, "boot")
+    ReviewStore.of_gallery(gallery).decide([LabelDecision("a" * 64, "x", "keep", None, 1, "/x.jpg")])
+    back_up(gallery, folder / "made.zip")
+    return folder / "made.zip"
+
+
+@pytest.fixture
+def gallery(made: Path, tmp_path: Path) -> Path:
+    """The gallery without what people made of it."""
+    gallery = shutil.copytree(made.parent / "shop", tmp_path / "home" / "shop")
+    shutil.rmtree(gallery / "people")
+    return gallery
+
+
+def files_below(folder: Path) -> dict[str, bytes]:
+    found = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != ".lock"}
+    return {str(path.relative_to(folder)): data for path, data in found.items()}
+
+
+def check_refused(backup: Path, gallery: Path, *, match: str | None = None) -> None:
+    before = files_below(gallery.parent.parent)
+    with pytest.raises(BackupError, match=match) as caught:
+        restore(backup, gallery)
+    assert backup.name in str(caught.value)
+    assert "nothing was changed" in str(caught.value)
+    assert files_below(gallery.parent.parent) == before
+
+
+def read_parts(made: Path) -> tuple[Members, Manifest]:
+    with zipfile.ZipFile(made) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    return members, json.loads(members.pop("manifest.json"))
+
+
+def write_parts(path: Path, members: Members, manifest: object, *, kind: int = zipfile.ZIP_STORED) -> Path:
+    with zipfile.ZipFile(path, "w", kind) as archive:
+        for name, data in members.items():
+            archive.writestr(zipfile.ZipInfo(name), data, compress_type=kind)
+        archive.writestr(zipfile.ZipInfo("manifest.json"), json.dumps(manifest))
+    return path
+
+
+def name_again(manifest: Manifest, members: Members) -> None:
+    manifest["members"] = {
+        name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()} for name, data in members.items()
+    }
+
+
+def test_the_parts_of_a_backup_written_again_are_a_backup(made: Path, gallery: Path, tmp_path: Path) -> None:
+    members, manifest = read_parts(made)
+    name_again(manifest, members)
+    assert restore(write_parts(tmp_path / "again.zip", members, manifest), gallery).images["restored"] == 2
+
+
+@pytest.mark.parametrize("data", [b"", b"PK", b"PK\x05\x06" + bytes(18), b"no backup " * 100, picture(1)])
+def test_another_file_is_no_backup(gallery: Path, tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "other.zip").write_bytes(data)
+    check_refused(tmp_path / "other.zip", gallery, match="no backup")
+
+
+def test_a_folder_a_pipe_and_nothing_are_no_backup(gallery: Path, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("folder", "pipe", "nothing"):
+        with pytest.raises(BackupError, match=r"no such file|a folder"):
+            restore(tmp_path / name, gallery)
+
+
+def test_a_backup_that_is_cut_off_anywhere_is_refused(made: Path, gallery: Path, tmp_path: Path) -> None:
+    data = made.read_bytes()
+    for share in (0.05, 0.3, 0.6, 0.9, 0.99):
+        (tmp_path / "cut.zip").write_bytes(data[: int(len(data) * share)])
+        check_refused(tmp_path / "cut.zip", gallery)
+    (tmp_path / "cut.zip").write_bytes(data[:-1])
+    check_refused(tmp_path / "cut.zip", gallery)
+
+
+def test_a_bit_that_turned_is_noticed_wherever_it_counts(made: Path, gallery: Path, tmp_path: Path) -> None:
+    data, chance = made.read_bytes(), random.Random(0)
+    with zipfile.ZipFile(made) as archive:
+        places = [info.header_offset + 30 + len(info.filename) + 40 for info in archive.infolist()]
+    for place in places + [chance.randrange(len(data) * 3 // 4) for _ in range(10)]:
+        turned = bytearray(data)
+        turned[place] ^= 1 << chance.randrange(8)
+        (tmp_path / "turned.zip").write_bytes(turned)
+        before = files_below(gallery)
+        try:
+            restore(tmp_path / "turned.zip", shutil.copytree(gallery, tmp_path / f"twin{place}"))
+        except BackupError:
+            assert files_below(tmp_path / f"twin{place}") == before
+        else:  # it was in what is not read, such as a time
+            assert len(list((tmp_path / f"twin{place}" / "people" / "added").rglob("*.png"))) == 2
+
+
+def swap_checksums(members: Members, manifest: Manifest) -> None:
+    first, second = [name for name in members if name.startswith("added/")]
+    manifest["members"][first], manifest["members"][second] = (
+        manifest["members"][second],
+        manifest["members"][first],
+    )
+
+
+def add_unnamed(members: Members, manifest: Manifest) -> None:
+    members["added/more.png"] = b"x"
+
+
+def leave_out(members: Members, manifest: Manifest) -> None:
+    del members["decisions.jsonl"]
+    name_again(manifest, members)
+
+
+def climb(path: object) -> Callable[[Members, Manifest], None]:
+    def change(members: Members, manifest: Manifest) -> None:
+        manifest["sent"][0]["path"] = path
+
+    change.__name__ = f"climb {path!r}"[:40]
+    return change
+
+
+def spoil_decisions(members: Members, manifest: Manifest) -> None:
+    members["decisions.jsonl"] += b'{"decided_at": "now"}\n'
+    name_again(manifest, members)
+
+
+def nest_deeply(members: Members, manifest: Manifest) -> None:
+    members["decisions.jsonl"] = b"[" * 200_000 + b"\n"
+    name_again(manifest, members)
+
+
+def claim_another_version(members: Members, manifest: Manifest) -> None:
+    manifest["format_version"] = 99
+
+
+def claim_another_format(members: Members, manifest: Manifest) -> None:
+    manifest["format"] = "something else"
+
+
+def point_to_nothing(members: Members, manifest: Manifest) -> None:
+    manifest["sent"][0]["member"] = "added/nothing.png"
+
+
+def name_one_place_twice(members: Members, manifest: Manifest) -> None:
+    manifest["sent"][1]["path"] = manifest["sent"][0]["path"]
+
+
+def empty_lists(members: Members, manifest: Manifest) -> None:
+    manifest["members"] = []
+
+
+def wrong_kinds(members: Members, manifest: Manifest) -> None:
+    manifest["sent"][0].update(mtime_ns="yesterday")
+
+
+def huge_time(members: Members, manifest: Manifest) -> None:
+    manifest["sent"][0].update(mtime_ns=1 << 80)
+
+
+CLIMBS = ("../../evil.png", "/etc/evil.png", "a/../../evil.png", "", ".", "a//b.png", "a\0b.png", "x" * 300, None, 5,
+          "a/" * 20 + "b.png", "../people/review.sqlite")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "change",
+    [swap_checksums, add_unnamed, leave_out, spoil_decisions, nest_deeply, claim_another_version,
+     claim_another_format, point_to_nothing, name_one_place_twice, empty_lists, wrong_kinds, huge_time,
+     *map(climb, CLIMBS)],
+    ids=lambda change: change.__name__,
+)  # fmt: skip
+def test_a_hostile_backup_is_refused_and_changes_nothing(
+    made: Path, gallery: Path, tmp_path: Path, change: Callable[[Members, Manifest], None]
+) -> None:
+    members, manifest = read_parts(made)
+    change(members, manifest)
+    check_refused(write_parts(tmp_path / "hostile.zip", members, manifest), gallery)
+
+
+def test_packed_members_are_refused_before_they_are_unpacked(made: Path, gallery: Path, tmp_path: Path) -> None:
+    members, manifest = read_parts(made)
+    members["added/huge.png"] = bytes(50 << 20)
+    name_again(manifest, members)
+    packed = write_parts(tmp_path / "packed.zip", members, manifest, kind=zipfile.ZIP_DEFLATED)
+    assert packed.stat().st_size < 1 << 20
+    check_refused(packed, gallery, match="more than the file")
+
+
+def test_members_that_lie_over_each_other_are_refused(gallery: Path, tmp_path: Path) -> None:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        archive.writestr("manifest.json", "{}" + " " * 100_000)
+        info = archive.infolist()[0]
+        for number in range(50):
+            again = zipfile.ZipInfo(f"added/{number}.png")
+            again.header_offset, again.file_size, again.compress_size = 0, info.file_size, info.compress_size
+            again.CRC = info.CRC
+            archive.filelist.append(again)
+            archive.NameToInfo[again.filename] = again
+    (tmp_path / "over.zip").write_bytes(stream.getvalue())
+    check_refused(tmp_path / "over.zip", gallery, match="more than the file")
+
+
+@pytest.mark.parametrize("document", [None, [], {}, 5, {"format": "retrieval-backup"}])
+def test_a_manifest_of_another_kind_is_refused(gallery: Path, tmp_path: Path, document: object) -> None:
+    check_refused(write_parts(tmp_path / "other.zip", {}, document), gallery)
+
+
+def test_names_that_an_archive_cannot_take_are_numbered() -> None:
+    assert name_member("boot/a.jpg", 1) == "added/boot/a.jpg"
+    assert name_member("漢字/a.jpg", 1) == "added/漢字/a.jpg"
+    for odd in ("caf\udce9.jpg", "a\nb.jpg", "a\\b.jpg", "x/" * 600):
+        assert name_member(odd, 7) == "other/000007"
+    assert is_plain_path("caf\udce9/..a.jpg")
