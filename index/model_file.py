@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from index.errors import InputError, ModelFileError
+from index.model_graph import UnsafeModelError, check_graph
 from index.model_seal import SEAL_KEY, UNSEALED, SealedModel
 from index.preprocess import PreprocessConfig
 from index.telemetry import import_onnxruntime
@@ -96,9 +97,14 @@ def open_session(model: SealedModel, *, threads: int | None = None) -> onnxrunti
     """An ONNX Runtime session: the GPU where the installed runtime has one, else the CPU.
 
     Raises:
-        ModelFileError: the content is no ONNX model.
+        ModelFileError: the content is no ONNX model, or one that does more than compute (see `index.model_graph`).
         MissingDependencyError: onnxruntime is not installed.
     """
+    try:
+        check_graph(model.data)
+    except UnsafeModelError as error:
+        problem = f"not a usable ONNX model: {error}; export the model with `retrieval export`"
+        raise ModelFileError(str(model.path), problem) from error
     onnxruntime = import_onnxruntime()
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
