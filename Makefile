@@ -1,14 +1,17 @@
 # make demo   set up, then the whole story offline on pictures it draws itself
 # make test   set up, then ruff, mypy, import-linter and the tests
 # make test-slow, make test-kills   what takes longer: whole demos, and 200 kills of a writer at random moments
+# make test-shuffled SEED=7 WORKERS=4   the tests in another order
 PYTHON ?= python3
 BIN := .venv/bin
 ACCELERATOR := $(shell nvidia-smi >/dev/null 2>&1 && echo gpu || echo cpu)
 STAMP := .venv/installed-$(ACCELERATOR)
 # Spinning OpenMP threads starve small machines; set before any library is imported.
 export OMP_WAIT_POLICY := PASSIVE
+SEED ?= $(shell date +%s)
+WORKERS ?= 2
 
-.PHONY: demo test test-slow test-kills lint setup clean
+.PHONY: demo test test-slow test-kills test-shuffled lint setup clean
 
 demo: $(STAMP)
 	$(BIN)/retrieval demo --out demo-out --no-serve
@@ -21,6 +24,9 @@ test-slow: $(STAMP)
 
 test-kills: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.kills --kills 200 --seed 0
+
+test-shuffled: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --shuffle $(SEED) -m "not slow and not gpu"
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

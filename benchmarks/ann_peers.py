@@ -15,6 +15,7 @@ import numpy as np
 from benchmarks.ann_truth import NEIGHBOURS, Mask
 from index.embedder import Vectors
 from index.exact import NO_ID, Ids
+from index.faiss_library import faiss_threads
 from index.index_config import IndexConfig
 from index.vectors import SHARD_ROWS, VectorRows
 
@@ -131,9 +132,7 @@ class Faiss:
     def __init__(self, base: Path, folder: Path, settings: Parameters) -> None:
         import faiss
 
-        path = folder / "index.faiss"
-        faiss.set_deserialization_vector_byte_limit(path.stat().st_size)  # ours has set another one, for all
-        self._faiss, self._index = faiss, faiss.read_index(str(path))
+        self._faiss, self._index = faiss, faiss.read_index(str(folder / "index.faiss"))
         factory = settings["factory"]
         self._is_graph = factory.startswith("HNSW")
         self.filtered_points: Sequence[Parameters] = []
@@ -153,24 +152,30 @@ class Faiss:
             index.hnsw.efConstruction = EF_CONSTRUCTION
 
         def build() -> None:
-            faiss.omp_set_num_threads(threads)
-            index.train(rows)
-            index.add(rows)
+            with faiss_threads(threads):
+                index.train(rows)
+                index.add(rows)
             faiss.write_index(index, str(folder / "index.faiss"))
 
         return build
 
     def prepare(self, point: Parameters, *, threads: int, allowed: Mask | None = None) -> Find:
-        faiss, index = self._faiss, self._index
-        faiss.omp_set_num_threads(threads)
-        if not point:
-            return lambda queries: index.search(queries, NEIGHBOURS)[1]
+        index = self._index
+        parameters = None if not point else self._parameters(point, allowed)
+
+        def find(queries: Vectors) -> Any:
+            with faiss_threads(threads):
+                return index.search(queries, NEIGHBOURS, params=parameters)[1]
+
+        return find
+
+    def _parameters(self, point: Parameters, allowed: Mask | None) -> Any:
+        faiss = self._faiss
         selected = (
             {} if allowed is None else {"sel": faiss.IDSelectorBitmap(np.packbits(allowed, bitorder="little"))}
         )
         kind = faiss.SearchParametersHNSW if self._is_graph else faiss.SearchParametersIVF
-        parameters = kind(**point, **selected)
-        return lambda queries: index.search(queries, NEIGHBOURS, params=parameters)[1]
+        return kind(**point, **selected)
 
 
 class Hnswlib:

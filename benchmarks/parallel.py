@@ -7,14 +7,16 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from multiprocessing.connection import wait
 from typing import Any
 
 import torch
 
 from index.console import progress_bar
+from index.progress import Progress
 
 
 def run_parallel(
@@ -33,32 +35,68 @@ def run_parallel(
         return
     with progress_bar(what, unit="cells") as progress:
         if workers == 1:
-            torch.set_num_threads(threads)
-            for done, each in enumerate(arguments, start=1):
-                task(*each)
-                progress(done, len(arguments))
-                _log(what, done, len(arguments))
+            with _torch_threads(threads):
+                for done, each in enumerate(arguments, start=1):
+                    task(*each)
+                    progress(done, len(arguments))
+                    _log(what, done, len(arguments))
             return
         # Read when a worker imports its libraries; without it every process would start a thread for every core.
-        os.environ.update(OMP_NUM_THREADS=str(threads), OMP_WAIT_POLICY="PASSIVE")
-        pool = ProcessPoolExecutor(
-            min(workers, len(arguments)),
-            mp_context=multiprocessing.get_context("spawn"),
-            initializer=_start_worker,
-            initargs=(threads,),
-        )
-        try:
-            futures = [pool.submit(task, *each) for each in arguments]
-            for done, future in enumerate(as_completed(futures), start=1):
-                future.result()
-                progress(done, len(futures))
-                _log(what, done, len(futures))
-        except BaseException:
-            for worker in multiprocessing.active_children():
-                worker.terminate()
-            raise
-        finally:
-            pool.shutdown(cancel_futures=True)
+        with _environment(OMP_NUM_THREADS=str(threads), OMP_WAIT_POLICY="PASSIVE"):
+            _run_in_processes(task, arguments, what, workers=workers, threads=threads, progress=progress)
+
+
+def _run_in_processes(
+    task: Callable[..., None],
+    arguments: Sequence[tuple[Any, ...]],
+    what: str,
+    *,
+    workers: int,
+    threads: int,
+    progress: Progress,
+) -> None:
+    pool = ProcessPoolExecutor(
+        min(workers, len(arguments)),
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=_start_worker,
+        initargs=(threads,),
+    )
+    try:
+        futures = [pool.submit(task, *each) for each in arguments]
+        for done, future in enumerate(as_completed(futures), start=1):
+            future.result()
+            progress(done, len(futures))
+            _log(what, done, len(futures))
+    except BaseException:
+        for worker in multiprocessing.active_children():
+            worker.terminate()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _environment(**values: str) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def _torch_threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _log(what: str, done: int, total: int) -> None:

@@ -17,7 +17,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -237,8 +238,22 @@ async def measure(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The load that settings describe, as `run_load` says."""
     host, port = find_address(settings["url"])
     load = Load(settings["url"], mix(settings["asking"], Material.load(f"{host}:{port}", settings)))
+    with _no_collection():
+        return await _measure(load, settings)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Collect no garbage meanwhile: a pause here would look like one of the server."""
     gc.collect()
-    gc.disable()  # a pause here would look like one of the server
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+async def _measure(load: Load, settings: Mapping[str, Any]) -> dict[str, Any]:
     await load.start(settings["clients"])
     pid, samples = settings["pid"], list[MemorySample]()
     await asyncio.sleep(settings.get("warm_up", 0))

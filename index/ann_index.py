@@ -6,7 +6,6 @@ the index, which many threads may share.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -19,7 +18,7 @@ import numpy.typing as npt
 from index.embedder import Vectors
 from index.errors import GalleryDamagedError
 from index.exact import NO_ID, Floats, Ids
-from index.faiss_library import import_faiss
+from index.faiss_library import import_faiss, reading_at_most
 from index.images import printable_path
 from index.index_choice import IndexPlan, count_lists
 from index.progress import Progress, no_progress
@@ -31,7 +30,6 @@ _TRAINING_PER_LIST = 64  # faiss's k-means wants 39 to 256
 _ROWS_AT_ONCE = 16_384
 _WRITTEN_AT_ONCE = 1 << 20  # bytes
 _CONSTRUCTION_EFFORT = 200
-_reading = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,15 +196,11 @@ def map_ann(path: Path, *, described: Mapping[str, Any], width: int, rows: Ids) 
     # faiss's own mapping (IO_FLAG_MMAP copies graphs, IO_FLAG_MMAP_IFC does not) crashes on some files that were cut;
     # the tables that are skipped are of L2 distances.
     flags = faiss.IO_FLAG_MMAP_IFC | faiss.IO_FLAG_SKIP_PRECOMPUTE_TABLE
-    with _reading:  # the limit is one for the process
-        limit = faiss.get_deserialization_vector_byte_limit()
-        try:
-            faiss.set_deserialization_vector_byte_limit(len(mapped))  # nothing in it can be larger than itself
+    try:
+        with reading_at_most(len(mapped)):  # nothing in it can be larger than itself
             index = faiss.read_index(faiss.ZeroCopyIOReader(faiss.swig_ptr(mapped), len(mapped)), flags)
-        except RuntimeError as error:
-            raise GalleryDamagedError(shown, f"faiss cannot read it: {error}") from error
-        finally:
-            faiss.set_deserialization_vector_byte_limit(limit)
+    except RuntimeError as error:
+        raise GalleryDamagedError(shown, f"faiss cannot read it: {error}") from error
     inner = faiss.downcast_index(index.index) if isinstance(index, faiss.IndexPreTransform) else index
     kinds = {"hnsw": faiss.IndexHNSW, "ivf": faiss.IndexIVFScalarQuantizer, "pq": faiss.IndexIVFPQ}
     if not isinstance(inner, kinds[described["type"]]) or (index.ntotal, index.d) != (len(rows), width):

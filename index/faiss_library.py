@@ -1,14 +1,18 @@
-"""The faiss module: loaded when it is needed, and how many threads each of its calls may take."""
+"""The faiss module: loaded when it is needed, and its settings, which are one for the process, set for a while."""
 
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from index.errors import MissingDependencyError
 
 _LEAST_QUERIES = 8  # of a part: fewer are not worth a thread
 _MOST_QUERIES = 1024
+_reading = threading.Lock()
 
 
 def let_threads_sleep() -> None:
@@ -19,8 +23,8 @@ def let_threads_sleep() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
-def import_faiss(*, threads: int | None = None) -> Any:
-    """The faiss module, whose next calls from the calling thread run on so many threads (None: as they would).
+def import_faiss() -> Any:
+    """The faiss module.
 
     Raises:
         MissingDependencyError: it is not installed.
@@ -29,9 +33,38 @@ def import_faiss(*, threads: int | None = None) -> Any:
         import faiss
     except ImportError as error:
         raise MissingDependencyError(package="faiss", extra="cpu", purpose="searching a gallery") from error
-    if threads is not None:
-        faiss.omp_set_num_threads(threads)  # OpenMP keeps the number for each calling thread
     return faiss
+
+
+@contextmanager
+def faiss_threads(count: int) -> Iterator[Any]:
+    """The faiss module, whose calls from the calling thread run on so many threads meanwhile.
+
+    OpenMP keeps the number for each calling thread. Raises as `import_faiss`.
+    """
+    faiss = import_faiss()
+    before = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(count)
+    try:
+        yield faiss
+    finally:
+        faiss.omp_set_num_threads(before)
+
+
+@contextmanager
+def reading_at_most(size_bytes: int) -> Iterator[Any]:
+    """The faiss module, which meanwhile refuses to read any part of an index that announces more bytes.
+
+    The limit is one for the process, so that one index is read at a time. Raises as `import_faiss`.
+    """
+    faiss = import_faiss()
+    with _reading:
+        before = faiss.get_deserialization_vector_byte_limit()
+        faiss.set_deserialization_vector_byte_limit(size_bytes)
+        try:
+            yield faiss
+        finally:
+            faiss.set_deserialization_vector_byte_limit(before)
 
 
 def split_queries(count: int, *, threads: int) -> list[slice]:

@@ -13,7 +13,7 @@ from index.ahead import usable_cores
 from index.ann_index import EFFORTS, AnnIndex
 from index.embedder import Vectors
 from index.exact import Floats, Ids
-from index.faiss_library import import_faiss
+from index.faiss_library import faiss_threads
 from index.progress import Progress, no_progress
 from index.stored_rows import RowSet, StoredRows
 from index.vector_search import MEASURED_K, VectorSearch
@@ -267,9 +267,9 @@ def _compare_costs(
     generator = np.random.default_rng(_SEED)
     rows = np.sort(generator.choice(index.rows, size=min(_SCANNED_ROWS, len(index.rows)), replace=False))
     among, effort = RowSet(_mark(rows, len(stored)), rows), parameters[EFFORTS[index.type]]
-    import_faiss(threads=1)
-    scan = trial.time_ms(lambda query: stored.scan(query, k=MEASURED_K, among=among)) / len(rows)
-    probe = trial.time_ms(lambda query: index.search(query, k=MEASURED_K, effort=effort)) / effort
+    with faiss_threads(1):
+        scan = trial.time_ms(lambda query: stored.scan(query, k=MEASURED_K, among=among)) / len(rows)
+        probe = trial.time_ms(lambda query: index.search(query, k=MEASURED_K, effort=effort)) / effort
     search, candidates = VectorSearch(stored), generator.permutation(rows)[:_RANKED_ROWS]
     rank = trial.time_ms(lambda query: search.rank(query[0], candidates)) / len(candidates)
     return {"rows_per_effort": probe / scan, "rows_per_candidate": rank / scan}

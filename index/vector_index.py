@@ -13,7 +13,7 @@ from index.ahead import usable_cores
 from index.ann_index import build_ann, extend_ann, write_ann
 from index.embedder import Vectors
 from index.exact import Ids
-from index.faiss_library import import_faiss
+from index.faiss_library import faiss_threads
 from index.index_choice import IndexPlan, choose_index, find_reason_for_flat
 from index.index_config import IndexConfig
 from index.index_tuning import choose_again, describe_flat, tune_index
@@ -57,7 +57,18 @@ def build_index(
         InputError: no index fits into the memory that it may take.
         OSError: the disk is full or fails.
     """
-    import_faiss(threads=usable_cores())
+    with faiss_threads(usable_cores()):
+        return _build(shards, config=config, folder=folder, queries=queries, begin_step=begin_step)
+
+
+def _build(
+    shards: Sequence[VectorRows],
+    *,
+    config: IndexConfig,
+    folder: Path,
+    queries: Vectors | None,
+    begin_step: BeginStep,
+) -> dict[str, Any]:
     stored = StoredRows.of(shards)
     is_reducible = config.index_type != "pq" and find_reason_for_flat(len(stored), config) is None
     axes = find_reduced_axes(stored) if is_reducible else None

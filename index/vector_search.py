@@ -19,7 +19,7 @@ import numpy.typing as npt
 from index.ann_index import EFFORTS, AnnIndex, map_ann
 from index.embedder import Vectors
 from index.exact import NO_ID, Floats, Ids
-from index.faiss_library import import_faiss, split_queries
+from index.faiss_library import faiss_threads, import_faiss, split_queries
 from index.manifest import HELD_OUT_NAME, INDEX_NAME
 from index.stored_rows import Mask, RowSet, StoredRows, best_of, fill_up
 from index.vectors import VectorRows, read_ids
@@ -171,9 +171,9 @@ class VectorSearch:
         parameters: Mapping[str, int] | None,
     ) -> tuple[Floats, Ids]:
         """(Q, k) scores and positions, by the calling thread alone."""
-        import_faiss(threads=1)
         count = k + (excluded is not None)
-        groups = list(self._find(queries, count=count, among=among, parameters=parameters))
+        with faiss_threads(1):
+            groups = list(self._find(queries, count=count, among=among, parameters=parameters))
         if len(groups) == 1 and len(groups[0][0]) == len(queries):
             scores, found = self._rank(queries, groups[0][1], k=k, excluded=excluded)
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import resource
 import signal
 import socket
@@ -36,7 +37,8 @@ def run_server(app: FastAPI, *, listener: socket.socket, on_ready: Callable[[], 
     config = uvicorn.Config(
         app,
         http=cast("type[asyncio.Protocol]", partial(BoundedProtocol, room=room)),
-        log_level="error",
+        log_config=None,
+        log_level=None,
         access_log=False,
         ws="none",
         proxy_headers=False,  # anybody on this machine could say who and what he is
@@ -44,7 +46,8 @@ def run_server(app: FastAPI, *, listener: socket.socket, on_ready: Callable[[], 
         server_header=False,
     )
     server = _Server(config, on_ready=on_ready)
-    with _terminating_as_interrupted(), asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
+    runner = asyncio.Runner(loop_factory=config.get_loop_factory())
+    with _leaving_as_found(), _terminating_as_interrupted(), runner:
         runner.run(server.serve(sockets=[listener]))
 
 
@@ -101,6 +104,19 @@ def _allow_connections() -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (files, most))
         return max(min(CONNECTIONS_AT_ONCE, files - wanted + CONNECTIONS_AT_ONCE), 1)
     return CONNECTIONS_AT_ONCE
+
+
+@contextmanager
+def _leaving_as_found() -> Iterator[None]:
+    """Log uvicorn's errors only, and put back what a server sets for its whole process."""
+    logger = logging.getLogger("uvicorn.error")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        gc.unfreeze()
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 from PIL import Image
 
 from index.telemetry import switch_off_telemetry
+from tests.leftovers import find_changes, find_living, find_stragglers, take_stock
 from tests.models import write_tiny_model
 from tests.shared import shared
 
@@ -18,11 +21,58 @@ CLASSES = {"blue": (40, 60, 220), "green": (30, 190, 60), "red": (220, 40, 40)}
 IMAGES_PER_CLASS = 5
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--shuffle SEED`."""
+    parser.addoption(
+        "--shuffle", type=int, metavar="SEED", help="run modules, and the tests of each, in another order"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Another order for every seed, in which a module stays together, for the sake of its fixtures."""
+    seed = config.getoption("--shuffle")
+    if seed is None:
+        return
+    chance = random.Random(seed)
+    modules: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        modules.setdefault(item.nodeid.partition("::")[0], []).append(item)
+    names = sorted(modules)
+    chance.shuffle(names)
+    for name in names:
+        chance.shuffle(modules[name])
+    items[:] = [item for name in names for item in modules[name]]
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Report to nobody; let Pillow warn of damaged files, as the commands do; every other warning stays an error."""
     switch_off_telemetry()
     for module in ("Image", "ImageFile", "GifImagePlugin", "JpegImagePlugin", "PngImagePlugin", "TiffImagePlugin"):
         config.addinivalue_line("filterwarnings", f"ignore:::PIL.{module}")
+
+
+@pytest.fixture(autouse=True)
+def leaves_no_trace(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test that changes anything which others of its process share, and does not put it back."""
+    before = take_stock()
+    yield
+    report_leftovers(request.node.nodeid, find_changes(before))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def module_leaves_no_trace(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The same of a module's fixtures, whose threads and processes have to end with them."""
+    before, living = take_stock(), find_living()
+    yield
+    report_leftovers(
+        f"a fixture or test of {request.node.nodeid}", [*find_changes(before), *find_stragglers(living)]
+    )
+
+
+def report_leftovers(who: str, left: list[str]) -> None:
+    """Name the culprit and what it left."""
+    if left:
+        pytest.fail(f"{who} leaves behind\n  " + "\n  ".join(left), pytrace=False)
 
 
 def draw_image(colour: tuple[int, int, int], *, seed: int, size: tuple[int, int] = (64, 48)) -> Image.Image:

@@ -72,6 +72,7 @@ def pack_shop(folder: Path) -> None:
     (folder / "products.csv").write_text("\n".join(["path,price,shop", *rows]))
 
 
+@torch.random.fork_rng(devices=[])
 def make_backbone(photos: list[Path]) -> torch.nn.Module:
     """A ResNet-50 of random weights whose features tell pictures apart: its batch norms have seen the photos.
 

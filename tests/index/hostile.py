@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import pickle
@@ -233,11 +234,8 @@ def _write_special_files(folder: Path) -> dict[bytes, str | None]:
     (folder / "far_future.png").write_bytes(encode(PHOTO, "PNG"))
     os.utime(folder / "far_future.png", (10**10, 10**10))  # nanoseconds that no 64 signed bits hold
     os.mkfifo(folder / "pipe.jpg")
-    here = os.getcwd()
-    os.chdir(folder)  # the path of a socket may have only 108 bytes
-    with socket.socket(socket.AF_UNIX) as server:
+    with contextlib.chdir(folder), socket.socket(socket.AF_UNIX) as server:  # its path may have only 108 bytes
         server.bind("socket.jpg")
-    os.chdir(here)
     (folder / "secret.png").write_bytes(encode(PHOTO, "PNG"))
     (folder / "secret.png").chmod(0)
     (folder / "locked").mkdir()

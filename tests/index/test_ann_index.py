@@ -12,6 +12,7 @@ import pytest
 
 from index.ann_index import AnnIndex, build_ann, extend_ann, map_ann, write_ann
 from index.errors import GalleryDamagedError
+from index.faiss_library import faiss_threads
 from index.index_choice import IndexPlan
 from index.stored_rows import StoredRows, pack
 from index.vector_index import find_reduced_axes
@@ -41,8 +42,8 @@ def queries() -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
+@faiss_threads(1)
 def indexes(stored: StoredRows) -> dict[str, AnnIndex]:
-    faiss.omp_set_num_threads(1)
     rows, axes = np.flatnonzero(np.arange(ROWS) % 20 != 7), find_reduced_axes(stored)
     return {
         name: build_ann(
@@ -199,9 +200,9 @@ def test_progress_counts_every_row(stored: StoredRows, monkeypatch: pytest.Monke
     assert calls == [(0, 1500), (600, 1500), (1200, 1500), (1500, 1500)]
 
 
+@faiss_threads(1)
 def test_one_thread_and_one_seed_make_the_same_bytes(stored: StoredRows, tmp_path: Path) -> None:
     """Several threads do not, where the index is a graph: they link vectors in the order in which they come."""
-    faiss.omp_set_num_threads(1)
     rows = np.arange(1500)
     for name in ("hnsw", "ivf", "pq"):
         files = []
@@ -235,9 +236,9 @@ print(json.dumps(1024 * (anonymous() - before)))
 
 @pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="only Linux tells how memory is used")
 @pytest.mark.parametrize("name", ["ivf", "hnsw"])
+@faiss_threads(1)
 def test_opening_maps_what_is_large(name: str, tmp_path: Path) -> None:
     """20 MB of codes; what a graph counts by the row and the pages of the reader are far less."""
-    faiss.omp_set_num_threads(1)
     count, width = 20_000, 1024
     vectors = np.zeros((count, width), dtype=np.float32)
     vectors[np.arange(count), np.arange(count) % width] = 1

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-import faiss
 import numpy as np
 import pytest
 
 from index.ann_index import EFFORTS, AnnIndex, build_ann, extend_ann
+from index.faiss_library import faiss_threads
 from index.index_choice import IndexPlan
 from index.index_tuning import KEPT_SHARES, choose_again, describe_flat, tune_index
 from index.stored_rows import StoredRows
@@ -43,8 +43,8 @@ def one_core() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
+@faiss_threads(1)
 def tuned_indexes(one_core: None) -> dict[str, Tuned]:
-    faiss.omp_set_num_threads(1)
     vectors, _ = VectorSource(width=WIDTH, decay=0.3).draw_gallery(ROWS, seed=5)
     stored = StoredRows.of(split_rows(vectors, spread_ids(ROWS), ends=[999]))
     asking = np.sort(np.random.default_rng(1).choice(ROWS, size=ASKING, replace=False))

@@ -68,7 +68,7 @@ def _serve(*connections: Any) -> _Server:
     async def app(*_: object) -> None:
         raise AssertionError("nothing is asked")
 
-    server = _Server(uvicorn.Config(app), on_ready=lambda: None)
+    server = _Server(uvicorn.Config(app, log_config=None, log_level=None), on_ready=lambda: None)
     server.server_state.connections = set(connections)
     return server
 

@@ -203,8 +203,10 @@ def test_view_zero_is_the_serving_view_and_others_depend_on_the_content_alone(pi
     assert views.dtype == np.uint8
     assert np.array_equal(views[0], preprocess_image(loaded.image, SMALL))
     assert len({view.tobytes() for view in views}) > 3
-    np.random.seed(1)
+    before = np.random.get_state()
+    np.random.seed(1)  # which must not matter
     assert np.array_equal(views, fixed_views(loaded.image, SMALL, count=6, sha256=loaded.sha256))
+    np.random.set_state(before)
     assert np.array_equal(views[:3], fixed_views(loaded.image, SMALL, count=3, sha256=loaded.sha256))
     other = fixed_views(loaded.image, SMALL, count=6, sha256="0" * 64)
     assert not np.array_equal(views[1:], other[1:])

@@ -308,8 +308,9 @@ def test_a_metrics_line_leaves_out_what_a_phase_does_not_have() -> None:
 
 def test_a_checkpoint_restores_the_optimizer_exactly(tmp_path: Path) -> None:
     def fresh() -> tuple[nn.Linear, torch.optim.Optimizer]:
-        torch.manual_seed(0)
-        module = nn.Linear(3, 2)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            module = nn.Linear(3, 2)
         return module, torch.optim.AdamW(module.parameters(), lr=0.1, fused=True)
 
     def step(module: nn.Linear, optimizer: torch.optim.Optimizer, number: int) -> None:

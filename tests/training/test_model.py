@@ -91,6 +91,7 @@ def test_a_backbone_is_frozen_and_extraction_leaves_its_batch_norm_alone() -> No
     assert all(torch.equal(tensor, after[name]) for name, tensor in before.items())
 
 
+@torch.random.fork_rng(devices=[])
 def test_random_weights_depend_on_the_seed_and_leave_the_global_generator_alone() -> None:
     torch.manual_seed(7)
     expected = torch.rand(3)
