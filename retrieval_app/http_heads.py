@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from http import HTTPStatus
+from operator import itemgetter
 from typing import Any
 
 import httptools
@@ -25,7 +26,9 @@ from retrieval_app.http_room import Room, Stage
 MAX_HEAD_BYTES = 64 * 1024
 MAX_HEADERS = 100
 MAX_PIPELINED = 8  # requests that wait on a connection for the answers to those before them
-_STEP = 16 * 1024
+_STEP, _BODY_STEP = 16 * 1024, 64 * 1024
+_TRANSFER_ENCODING = b"transfer-encoding"
+_read_name = itemgetter(0)
 
 
 class _RefusedError(Exception):
@@ -43,6 +46,9 @@ class BoundedProtocol(HttpToolsProtocol):
         super().__init__(*args, **options)
         self._room = room
         self._counted, self._is_counting, self._in_chunks = 0, True, False
+        self._taken = 0  # bytes that are being parsed
+        self._has_whole = False  # whether a head or a request ended in them
+        self._stage = self._noted = Stage.HEAD
         self._reason: tuple[int, str] | None = None
         self._running: RequestResponseCycle | None = None  # `cycle` is the newest, which may wait for this one
 
@@ -73,12 +79,13 @@ class BoundedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Some bytes have come."""
         self._unset_keepalive_if_required()
-        for start in range(0, len(data), _STEP):
-            if self.transport.is_closing():
-                return
-            self._take(data[start : start + _STEP])
+        step = _STEP if self._is_counting else _BODY_STEP
+        for start in range(0, len(data), step):
+            if not self.transport.is_closing():
+                self._take(data[start : start + step])
 
     def _take(self, data: bytes) -> None:
+        self._taken, self._has_whole = len(data), False
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -86,10 +93,12 @@ class BoundedProtocol(HttpToolsProtocol):
         except httptools.HttpParserError:
             self._refuse(*(self._reason or (400, "this is no request that HTTP/1.1 knows")))
             return
-        if self._is_counting:
+        if self._is_counting and not self._has_whole:
             self._counted += len(data)
             if self._counted > MAX_HEAD_BYTES:
                 self._refuse(*self._say_too_large())
+        if self._stage is not self._noted:
+            self._note(self._stage)
 
     def on_message_begin(self) -> None:
         """A request begins."""
@@ -107,25 +116,23 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """A head is whole."""
-        if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > MAX_HEAD_BYTES:
+        if self._counted + self._taken > MAX_HEAD_BYTES and self._is_head_too_large():
             self._reason = self._say_too_large()
             raise _RefusedError
         if len(self.pipeline) >= MAX_PIPELINED:
             self._reason = 400, f"more than {MAX_PIPELINED} requests wait for the answer to the one before them"
             raise _RefusedError
-        self._in_chunks = any(name == b"transfer-encoding" for name, _ in self.headers)
-        self._is_counting = self._in_chunks
+        self._in_chunks = self._is_counting = _TRANSFER_ENCODING in map(_read_name, self.headers)
         super().on_headers_complete()
-        self._room.move(self, Stage.BODY)
-        if not self.pipeline:
-            self._counted = 0
+        self._stage, self._has_whole, self._counted = Stage.BODY, True, 0
 
     def on_message_complete(self) -> None:
         """A request is whole."""
         super().on_message_complete()
         self._is_counting, self._in_chunks = True, False
+        self._has_whole, self._counted = True, 0
         if not self.cycle.response_complete:  # as it is where a body was refused before its end
-            self._room.move(self, Stage.ANSWER)
+            self._stage = Stage.ANSWER
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running = cycle
@@ -135,7 +142,16 @@ class BoundedProtocol(HttpToolsProtocol):
         """An answer was given."""
         super().on_response_complete()
         if not self.pipeline and not self.transport.is_closing():
-            self._room.move(self, Stage.HEAD)
+            self._stage = Stage.HEAD
+            self._note(Stage.HEAD)
+
+    def _note(self, stage: Stage) -> None:
+        self._noted = stage
+        self._room.move(self, stage)
+
+    def _is_head_too_large(self) -> bool:
+        """Of bytes that came together, some may be those of a body."""
+        return len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > MAX_HEAD_BYTES
 
     def _say_too_large(self) -> tuple[int, str]:
         is_address = 2 * len(getattr(self, "url", b"")) > MAX_HEAD_BYTES

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ipaddress
 from enum import IntEnum
+from functools import lru_cache
 from typing import Protocol
 
 _IPV6_PREFIX = 64  # the least that one subscriber has
@@ -107,6 +108,7 @@ class Room:
         return None
 
 
+@lru_cache(maxsize=4096)
 def group_address(address: str) -> str:
     """What counts as one address: an IPv4 one, or the 64 bits of an IPv6 one that a single subscriber has at least."""
     try:
