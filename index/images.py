@@ -186,6 +186,7 @@ def decode_image(data: bytes, *, name: str, target_side: int, max_pixels: int = 
     much. `name` is used in messages only. Other arguments and errors as in `read_image`.
     """
     raise_if_abandoned()
+    if is_cheap(data):
+        return decode_here(data, name=name, target_side=target_side, max_pixels=max_pixels)
     check_content(data, name=name)
-    decode = decode_here if is_cheap(data) else shared_pool().decode
-    return decode(data, name=name, target_side=target_side, max_pixels=max_pixels)
+    return shared_pool().decode(data, name=name, target_side=target_side, max_pixels=max_pixels)

@@ -45,16 +45,18 @@ def run_server(app: FastAPI, *, listener: socket.socket, on_ready: Callable[[], 
         timeout_graceful_shutdown=SHUTDOWN_S,
         server_header=False,
     )
-    server = _Server(config, on_ready=on_ready)
+    server = _Server(config, on_ready=on_ready, on_end=app.state.engine.refuse_costly)
     runner = asyncio.Runner(loop_factory=config.get_loop_factory())
     with _leaving_as_found(), _terminating_as_interrupted(), runner:
         runner.run(server.serve(sockets=[listener]))
 
 
 class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, *, on_ready: Callable[[], None]) -> None:
+    def __init__(
+        self, config: uvicorn.Config, *, on_ready: Callable[[], None], on_end: Callable[[], None] = lambda: None
+    ) -> None:
         super().__init__(config)
-        self._on_ready = on_ready
+        self._on_ready, self._on_end = on_ready, on_end
         self._waiting_since: dict[tuple[Any, ...], float] = {}
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -87,6 +89,7 @@ class _Server(uvicorn.Server):
         self._waiting_since = since
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._on_end()
         asyncio.get_running_loop().call_later(SHUTDOWN_S - _LAST_S, self._hang_up)
         await super().shutdown(sockets)
 

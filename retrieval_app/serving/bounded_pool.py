@@ -25,6 +25,7 @@ class BoundedPool:
     def __init__(self, threads: int, *, name: str, capacity: int) -> None:
         self._abandoned = threading.Event()
         self._threads = ThreadPoolExecutor(threads, name, heed_abandonment, (self._abandoned,))
+        self._refuses = False
         self._capacity, self._count, self._lock = capacity, 0, threading.Lock()
 
     @property
@@ -36,15 +37,25 @@ class BoundedPool:
         """What a thread will give.
 
         Raises:
-            BusyError: too many calls wait.
+            BusyError: too many calls wait, or nothing more is begun; the latter is also told by the future.
         """
+
+        def begin() -> Value:
+            if self._refuses:
+                raise BusyError("the server ends; try again when it is back")
+            return function()
+
         with self._lock:
             if self._count >= self._capacity:
                 raise BusyError("the server is busy; try again in a moment")
             self._count += 1
-        future = self._threads.submit(function)
+        future = self._threads.submit(begin)
         future.add_done_callback(self._end)
         return future
+
+    def refuse(self) -> None:
+        """Begin nothing more, and tell those that wait."""
+        self._refuses = True
 
     def close(self) -> None:
         """Begin nothing more; what runs is not waited for, and a decode is given up."""

@@ -138,6 +138,10 @@ class Engine:
         """Serve new versions from now on."""
         self.live.watch(poll_s=self.config.poll_s)
 
+    def refuse_costly(self) -> None:
+        """Begin no picture more that may cost much: the server ends, and is not to wait for them."""
+        self._costly.refuse()
+
     def close(self) -> None:
         """Let go of all threads; what waits is refused."""
         self._workers.close()
