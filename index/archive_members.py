@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import struct
@@ -26,6 +27,9 @@ from index.items import Place
 
 LOCAL_HEADER = struct.Struct("<6xHH4xL8xHH")
 """What a zip has before each member: flags, method, CRC, length of the name, length of the extra field."""
+
+CHANGED = "changed"
+"""The reason why bytes are not given that are others than were indexed."""
 
 _MAX_LZMA_MEMORY = 1 << 28
 _CHUNK_BYTES = 1 << 18
@@ -58,6 +62,19 @@ def read_place(place: Place, *, check: CheckContent = check_content) -> bytes:
             raise ImageError(path=place.name, reason="unreadable", detail=detail)
         member = Member(place.name, place.offset, place.size_bytes)
         return read_member(file.fileno(), member, is_zip=is_zip_name(place.file), check=check)
+
+
+def read_indexed(place: Place) -> bytes:
+    """As `read_place`, of bytes that are still those that were indexed.
+
+    Raises:
+        ImageError: as `read_place`, or they are others, of which nothing is known.
+    """
+    data = read_place(place)
+    if place.sha256 is not None and hashlib.sha256(data).hexdigest() != place.sha256:
+        detail = "the file is not the one that was indexed; bring the gallery up to date: retrieval index update"
+        raise ImageError(path=place.name, reason=CHANGED, detail=detail)
+    return data
 
 
 def is_zip_name(file: Path) -> bool:

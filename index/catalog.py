@@ -26,6 +26,7 @@ from index.filters import Filter
 from index.glob_match import allow_long_texts
 from index.images import printable_path
 from index.items import Place, locate
+from index.row_metadata import hide_spoiled, read_metadata
 from index.source_places import PLACES_SETTING, Move, Places, Sample, find_file_beside, find_places
 from index.sources import Source
 
@@ -66,7 +67,7 @@ class CatalogRow:
     @property
     def metadata(self) -> Mapping[str, Any]:
         """The item's metadata, JSON values by name; empty without."""
-        return json.loads(self.metadata_json) if self.metadata_json else {}
+        return read_metadata(self.metadata_json)
 
     def locate(self, root: Path) -> Place:
         """Where its bytes are, in a source of this root."""
@@ -86,8 +87,8 @@ class Fingerprints:
 
 
 @contextmanager
-def read_catalog(path: Path, *, limit_s: float | None = None) -> Iterator[Catalog]:
-    """Open the catalogue of a finished version, read-only.
+def read_catalog(path: Path, *, limit_s: float | None = None, spoiled: bool = False) -> Iterator[Catalog]:
+    """Open the catalogue of a finished version, read-only; of one that is `spoiled`, without what is wrong in it.
 
     Raises:
         GalleryError: SQLite cannot read it.
@@ -99,6 +100,9 @@ def read_catalog(path: Path, *, limit_s: float | None = None) -> Iterator[Catalo
                 printable_path(str(path)), "an earlier program made it: run `retrieval index update`"
             )
         until = math.inf if limit_s is None else time.monotonic() + limit_s
+        connection.text_factory = _read_text
+        if spoiled:
+            hide_spoiled(connection)
         yield Catalog(connection, gallery=find_gallery(path), until=until)
 
 
@@ -376,6 +380,11 @@ class Catalog:
         found = self._connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         if found != "ok":
             raise sqlite3.DatabaseError(found)
+
+
+def _read_text(data: bytes) -> str:
+    """A text of the catalogue, which somebody else may have written."""
+    return data.decode("utf-8", "replace")
 
 
 def make_row(values: tuple[Any, ...]) -> CatalogRow:

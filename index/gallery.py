@@ -8,6 +8,7 @@ import threading
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -27,11 +28,12 @@ from index.exact import NO_ID, Floats, Ids
 from index.filters import Filter
 from index.hits import GalleryImage, Hit
 from index.images import printable_path, valid_text
-from index.items import Place
+from index.items import Place, is_below
 from index.manifest import CATALOG_NAME, DELETED_NAME, INDEX_NAME, MODEL_NAME, Manifest, Version, check_file
 from index.metrics import UNLABELLED, Labels
 from index.model_file import hash_file
 from index.recent import RecentlyUsed
+from index.row_metadata import is_spoiled
 from index.source_places import describe_move
 from index.sources import Source
 from index.stored_rows import RowSet
@@ -73,11 +75,15 @@ class Gallery:
         stored = np.concatenate([rows.ids for rows in self.shards])
         self.ids: Ids = np.setdiff1d(stored, self._deleted, assume_unique=True)
         self.count = len(self.ids)
+        self._is_spoiled = False
         with self.catalog() as catalog:
+            self._is_spoiled = is_spoiled(catalog.connection)
             self.sources: dict[int, Source] = catalog.sources()
             for move in catalog.moved_sources():
                 logger.warning("%s", describe_move(move))
         self.roots = {number: valid_text(str(source.root)) for number, source in self.sources.items()}
+        if self._is_spoiled:
+            logger.warning("%s: some images have labels or metadata that are none; they are left out", self.name)
         self._lock = threading.Lock()
         self._embedder: Embedder | None = None
         self._search: VectorSearch | None = None
@@ -137,7 +143,8 @@ class Gallery:
         path = self._root / CATALOG_NAME
         if identify_file(path) != self._catalog_file:  # the vectors are still those of before
             raise GalleryError(printable_path(str(path)), "it was replaced while it was open; open it again")
-        with read_catalog(path, limit_s=self._filter_s if limited else None) as catalog:
+        limit_s = self._filter_s if limited else None
+        with read_catalog(path, limit_s=limit_s, spoiled=self._is_spoiled) as catalog:
             yield catalog
 
     @property
@@ -252,16 +259,22 @@ class Gallery:
         """Where the bytes of a member, or of a duplicate set aside, are, or were when it was indexed.
 
         Raises:
-            InputError: none has this id, or its file or archive is gone.
+            InputError: none has this id, its file or archive is gone, or the catalogue says that it lies outside of
+                its source.
         """
         with self.catalog() as catalog:
             row = next(catalog.rows_of([image_id]), None)
         if row is None or row.status not in ("indexed", "duplicate"):
             raise UnknownImageError(image_id, gallery=printable_path(self.name))
-        source = self.sources[row.source]
-        place = row.locate(source.root)
+        source = self.sources.get(row.source)
+        if source is None or not is_below(row.archive or row.path, kind=source.kind):
+            raise InputError(
+                f"image {image_id}: the catalogue names a file outside of its source, which is not read; bring the "
+                "gallery up to date: retrieval index update GALLERY"
+            )
+        place = replace(row.locate(source.root), sha256=row.sha256)
         if not place.file.is_file() and (now := self._find_again(row.source)) is not None:
-            place = row.locate(now.root)
+            place = replace(row.locate(now.root), sha256=row.sha256)
         if not place.file.is_file():
             raise InputError(
                 f"{printable_path(row.path)}: the image is no longer in the gallery's source "

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from index.images import valid_text
+from index.row_metadata import read_metadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Hit:
     @property
     def metadata(self) -> Mapping[str, Any]:
         """The member's metadata, JSON values by name; empty without."""
-        return json.loads(self.metadata_json) if self.metadata_json else {}
+        return read_metadata(self.metadata_json)
 
     @property
     def location(self) -> str:

@@ -22,6 +22,7 @@ class Place:
         offset: as in `FoundItem`; None for a file.
         size_bytes: of the member; None for a file.
         mtime_ns: of the archive when it was scanned: its members may be elsewhere in a newer one.
+        sha256: of the bytes that are expected; None for any.
     """
 
     file: Path
@@ -29,6 +30,7 @@ class Place:
     offset: int | None = None
     size_bytes: int | None = None
     mtime_ns: int | None = None
+    sha256: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,16 @@ class FoundItem:
             root, self.path, archive=self.archive, offset=self.offset, size_bytes=self.size_bytes,
             mtime_ns=self.mtime_ns,
         )  # fmt: skip
+
+
+def is_below(path: str, *, kind: str) -> bool:
+    """Whether the path of a file, as a row has it, stays in a source of this kind as it is written.
+
+    Lists and tables may name files anywhere. Links are followed, as the scan followed them.
+    """
+    if not path or "\0" in path or ".." in path.split("/"):
+        return False
+    return kind in ("list", "table") or not path.startswith("/")
 
 
 def locate(

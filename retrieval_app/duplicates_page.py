@@ -15,7 +15,7 @@ from html import escape
 from pathlib import Path
 
 from index.ahead import map_ahead, usable_cores
-from index.archive_members import read_place
+from index.archive_members import read_indexed
 from index.duplicate_config import HASH_BITS
 from index.durable import replacing
 from index.errors import ImageError, InputError
@@ -93,7 +93,7 @@ def _gather_contents(group: DuplicateGroup) -> list[list[GroupedImage]]:
 def _draw_picture(image: GroupedImage) -> str:
     """A picture as HTML, or why there is none."""
     try:
-        data = read_place(image.place)
+        data = read_indexed(image.place)
         if hashlib.sha256(data).hexdigest() != image.sha256:
             return _placeholder("the file has changed since it was indexed")
         picture = decode_image(data, name=image.place.name, target_side=SIDE)

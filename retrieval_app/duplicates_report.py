@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +142,7 @@ def _grouped_image(gallery: Gallery, row: CatalogRow, found: Repetition | None) 
         id=row.id,
         path=row.path,
         source=str(root),
-        place=row.locate(root),
+        place=replace(row.locate(root), sha256=row.sha256),
         label=row.label,
         sha256=row.sha256 or "",
         size_bytes=row.size_bytes,

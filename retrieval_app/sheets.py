@@ -9,7 +9,7 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont
 
-from index.archive_members import read_place
+from index.archive_members import read_indexed
 from index.durable import replacing
 from index.errors import InputError
 from index.gallery import Gallery
@@ -112,7 +112,7 @@ def draw_sheet(tiles: Sequence[Tile], out: Path, *, columns: int, title: str) ->
     for number, tile in enumerate(tiles):
         left = GAP + (number % columns) * step[0]
         top = 2 * GAP + 24 + (number // columns) * step[1]
-        image = decode_image(read_place(tile.place), name=tile.place.name, target_side=TILE)
+        image = decode_image(read_indexed(tile.place), name=tile.place.name, target_side=TILE)
         image.thumbnail((TILE - 8, TILE - 8))
         if max(image.size) < TILE - 8:
             scale = (TILE - 8) / max(image.size)

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import numpy as np
 from fastapi import APIRouter, Query, Request, Response
 
+from index.archive_members import CHANGED
 from index.catalog import CatalogRow
 from index.errors import ImageError, InputError, UnknownImageError
 from index.filters import Filter
@@ -84,7 +85,7 @@ async def show_image(request: Request, image_id: ImageId, _: Annotated[NoParamet
 @router.get(
     "/images/{image_id}/thumbnail",
     response_class=Response,
-    responses={**_WEBP, **describe_errors(404)},
+    responses={**_WEBP, **describe_errors(404, 409)},
     summary="An image, small",
 )
 async def send_thumbnail(request: Request, image_id: ImageId, size: Annotated[ThumbnailSize, Query()]) -> Response:
@@ -100,7 +101,7 @@ async def send_thumbnail(request: Request, image_id: ImageId, size: Annotated[Th
 @router.get(
     "/images/{image_id}/picture",
     response_class=Response,
-    responses={**_WEBP, **describe_errors(404)},
+    responses={**_WEBP, **describe_errors(404, 409)},
     summary="An image, large",
 )
 async def send_picture(request: Request, image_id: ImageId, _: Annotated[NoParameters, Query()]) -> Response:
@@ -171,7 +172,9 @@ def _describe_images(
 
 
 def _refuse_picture(error: InputError | ImageError, *, folders: bool) -> ApiError:
-    """Whatever stands between an id and its picture: there is none."""
+    """Whatever stands between an id and its picture: there is none, or another one than was indexed."""
+    if isinstance(error, ImageError) and error.reason == CHANGED:
+        return ApiError(explain(error), status=409, code=CHANGED)
     code = "bad_image" if isinstance(error, ImageError) else "not_found"
     unknown = isinstance(error, UnknownImageError)
     message = explain(error) if folders else strip_folders(explain(error))

@@ -9,7 +9,7 @@ from functools import partial
 
 from PIL import Image
 
-from index.archive_members import read_place
+from index.archive_members import read_indexed
 from index.errors import ImageError
 from index.gallery import Gallery
 from index.image_headers import is_cheap
@@ -123,7 +123,7 @@ def read_original(gallery: Gallery, image_id: int) -> tuple[str, bytes]:
 
     Raises:
         InputError: no such image, or its file is gone.
-        ImageError: it cannot be read.
+        ImageError: it cannot be read, or is not the one that was indexed.
     """
     place = gallery.place(image_id)
-    return place.name, read_place(place)
+    return place.name, read_indexed(place)
