@@ -14,6 +14,7 @@ import onnx
 import torch
 
 from export.parity import check_parity
+from index.durable import make_temporary
 from index.errors import InputError
 from index.model_file import INPUT_NAME, METADATA_KEY, OUTPUT_NAME, ModelContract, hash_file
 from index.model_seal import seal_model
@@ -62,10 +63,9 @@ def export_model(
             f"{contract.backbone}: {weight_bytes / 1e9:.1f} GB of weights do not fit into one ONNX file "
             f"(at most {MAX_WEIGHT_BYTES / 1e9:.1f} GB); choose a smaller --backbone"
         )
-    temporary = out.with_name(f".{out.stem}.partial.onnx")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        temporary.touch()
+        temporary = make_temporary(out.parent)
     except OSError as error:
         raise InputError(f"{out}: cannot be written: {error}") from error
     try:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Protocol
 
+from index.durable import make_temporary
 from index.errors import InputError
 from index.hits import Hit
 from index.images import printable_path, valid_text
@@ -66,13 +67,13 @@ def open_results(path: Path) -> Iterator[Callable[[Sequence[ResultRow]], None]]:
         MissingDependencyError: Parquet without pyarrow.
     """
     check_results_path(path)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
 
     def write(rows: Sequence[ResultRow]) -> None:
         with _errors_named(path):
             writer.write(rows)
 
     with _errors_named(path):
+        temporary = make_temporary(path.parent)
         file = temporary.open("wb")
     try:
         with _errors_named(path):

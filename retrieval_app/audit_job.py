@@ -9,7 +9,7 @@ from typing import Any
 
 from retrieval_app.audit_page import write_audit_page
 from training.audit import StepProgress, audit_labels, read_images
-from training.audit_files import write_audit_tables
+from training.audit_files import check_audit_folder, write_audit_tables
 from training.audit_report import AuditReport
 from training.cleaned_labels import CleanedLabels, check_label_target, write_cleaned_labels
 from training.datasets import require_outside
@@ -72,6 +72,7 @@ def run_audit(job: AuditJob, *, machine: Machine, progress: StepProgress = lambd
     document = run.read_json("config.json")
     for path, flag in ((job.out, "--out"), (machine.cache, "--cache")):
         require_outside(path, data=Path(document["data"]), flag=flag)
+    check_audit_folder(job.out)
     if job.apply_to is not None:
         check_label_target(job.apply_to, run=run)
     source, decisions = _find_decisions(job, run)

@@ -17,10 +17,12 @@ from export.commands import export_run
 from index.build import build_gallery
 from index.build_config import BuildConfig
 from index.console import build_config
+from index.durable import create_durably
 from index.errors import InputError
 from index.evaluate import evaluate_gallery
 from index.gallery import Gallery
 from index.images import read_image
+from index.marks import is_vacant
 from index.metrics import DEFAULT_KS
 from index.preprocess import PreprocessConfig, resize_image
 from retrieval_app.audit_job import AuditJob, run_audit
@@ -96,14 +98,12 @@ class DemoFolder:
         stamp, marker = f"{config}\n", self.path / "demo.txt"
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            if not marker.exists() and not any(self.path.iterdir()):
-                marker.write_text(stamp)
+            if not marker.exists() and is_vacant(self.path):
+                create_durably(marker, stamp.encode())
         except OSError as error:
             raise InputError(f"{self.path}: cannot be written: {error}") from error
         if not marker.exists() or marker.read_text() != stamp:
-            raise InputError(
-                f"{self.path}: holds something else than this demo; choose another --out or remove it"
-            )
+            raise InputError(f"{self.path}: holds something else than this demo; choose another --out")
 
 
 def run_demo(out: Path, *, config: DemoConfig, say: Say, progress: Progress) -> dict[str, Any]:

@@ -47,6 +47,9 @@ def duplicates(gallery: Path, out: Path, kind: str, limit: int, as_json: bool, *
     from index.gallery import Gallery
     from retrieval_app.duplicates_page import write_duplicates_page
     from retrieval_app.duplicates_report import (
+        PAGE_NAME,
+        TABLE_NAME,
+        check_duplicates_folder,
         describe_report,
         format_report,
         read_report,
@@ -57,9 +60,10 @@ def duplicates(gallery: Path, out: Path, kind: str, limit: int, as_json: bool, *
     config = build_config(DuplicateConfig, options) if kind == "near" else None
     opened = Gallery.open(gallery)
     require_outside(out, gallery=opened)
+    check_duplicates_folder(out)
     with progress_bars() as begin:
         report = read_report(opened, config=config, progress=begin("comparing", unit="images"))
-        table, page = out / "duplicates.csv", out / "duplicates.html"
+        table, page = out / TABLE_NAME, out / PAGE_NAME
         out.mkdir(parents=True, exist_ok=True)
         write_table(report, table)
         shown = write_duplicates_page(report, page, limit=limit, progress=begin("page", unit="groups"))

@@ -14,6 +14,7 @@ from index.errors import InputError
 from index.gallery import Gallery
 from index.images import printable_path
 from index.items import Place
+from index.output_files import check_own_files
 from index.progress import Progress
 from index.repetitions import Fingerprint, Repetition, find_repetitions
 from training.audit_files import write_csv
@@ -22,6 +23,7 @@ _COLUMNS = (
     "group", "role", "id", "path", "source", "label", "similarity", "hash_distance", "same_bytes", "size_bytes",
     "indexed",
 )  # fmt: skip
+TABLE_NAME, PAGE_NAME = "duplicates.csv", "duplicates.html"
 _FORMULA_STARTS = tuple("=+-@\t\r\n")
 
 
@@ -150,6 +152,15 @@ def _grouped_image(gallery: Gallery, row: CatalogRow, found: Repetition | None) 
         similarity=None if found is None else found.similarity,
         hash_distance=None if found is None else found.hash_distance,
     )
+
+
+def check_duplicates_folder(out: Path) -> None:
+    """See that the table and the page replace nothing but those of an earlier call.
+
+    Raises:
+        InputError: a file of somebody else has one of their names.
+    """
+    check_own_files(out, (TABLE_NAME, PAGE_NAME), header=_COLUMNS[:3])
 
 
 def write_table(report: DuplicateReport, path: Path) -> None:

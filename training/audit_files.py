@@ -13,6 +13,7 @@ from typing import Any
 
 from index.durable import replacing
 from index.images import valid_text
+from index.output_files import check_own_files
 from training.audit_report import VERDICTS, AuditedImage, AuditReport, Neighbour, suspicion_order
 
 _RANKS = (1, 2, 3)
@@ -37,7 +38,11 @@ def write_audit_tables(report: AuditReport, out: Path) -> list[Path]:
 
     Returns:
         The files written.
+
+    Raises:
+        InputError: a file of somebody else has one of the names.
     """
+    check_audit_folder(out)
     out.mkdir(parents=True, exist_ok=True)
     parquet = out / "audit.parquet"
     written = [out / "audit.csv", out / "noise.csv", out / "summary.json"]
@@ -50,6 +55,16 @@ def write_audit_tables(report: AuditReport, out: Path) -> list[Path]:
     else:
         parquet.unlink(missing_ok=True)
     return written
+
+
+def check_audit_folder(out: Path) -> None:
+    """See that an audit's files replace nothing but an audit's.
+
+    Raises:
+        InputError: a file of somebody else has one of the names.
+    """
+    names = ("audit.csv", "audit.parquet", "noise.csv", "summary.json", "audit.html")
+    check_own_files(out, names, header=list(_COLUMNS)[:3])
 
 
 def rank_images(report: AuditReport) -> list[int]:

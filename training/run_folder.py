@@ -8,6 +8,7 @@ import os
 import platform
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,10 @@ from training.datasets import SkippedImage
 from training.model import Backbone, EmbeddingHead, Head, ProjectionHead, RawHead, load_backbone
 
 PARITY_IMAGES = 16
+_FILES = (
+    "config.json", "features.json", "labels.csv", "skipped.csv", "environment.json", "metrics.jsonl",
+    "backbone.safetensors", "head.safetensors", "confidences.csv", "trial.json", "report.json",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +125,18 @@ class RunFolder:
                 f"{self.path}: cannot resume with other options: {'; '.join(changed)}; "
                 "repeat those the run began with, or start another with a new --out"
             )
+
+    def discard(self) -> None:
+        """Remove a run that has come to nothing; what somebody else put into its folder stays there."""
+        folders = {"checkpoints": "*.safetensors", "parity": "*.png", ".": ""}
+        for name in _FILES:
+            (self.path / name).unlink(missing_ok=True)
+        for name, pattern in folders.items():
+            folder = self.path / name
+            for file in folder.glob(pattern) if pattern else ():
+                file.unlink()
+            with suppress(OSError):  # it is not empty, or was never made
+                folder.resolve().rmdir()
 
     @property
     def run_id(self) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -182,7 +181,7 @@ def _discarding(run: RunFolder, *, when_new: bool) -> Iterator[None]:
         yield
     except InputError:
         if when_new:
-            shutil.rmtree(run.path)
+            run.discard()
         raise
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import shutil
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, get_args
 
 from index.blas_threads import multiplying_workers
 from index.errors import RetrievalError
@@ -248,8 +248,9 @@ class Insights:
         try:
             write_result(path, value, of=self._of)
             for other in path.parent.parent.iterdir():
-                if other.name.isdigit() and int(other.name) < int(self._gallery.version) - 1:
-                    shutil.rmtree(other)
+                is_older = other.name.isdigit() and int(other.name) < int(self._gallery.version) - 1
+                if is_older and other.is_dir() and not other.is_symlink():
+                    _remove_results(other)
         except OSError as error:
             shown = printable_path(str(path))
             logger.warning("%s: not kept for the next start: %s", shown, error.strerror or error)
@@ -268,6 +269,14 @@ class Insights:
             sooner := self._next(before=name)
         ) is not None:  # nobody shall wait for a map who wants something short
             self._settle(sooner)
+
+
+def _remove_results(folder: Path) -> None:
+    """Remove what an earlier version's results were kept in; what somebody else put there stays."""
+    for name in get_args(Name):
+        (folder / f"{name}.json").unlink(missing_ok=True)
+    if not os.listdir(folder):
+        folder.rmdir()
 
 
 class _ClosedError(Exception):

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,14 +14,17 @@ from index.build import update_gallery
 from index.catalog import CatalogRow
 from index.cli import index_group
 from index.errors import GalleryError, GalleryMismatchError, InputError
+from index.faiss_library import import_faiss
 from index.gallery import Gallery
 from index.reindex import compact_gallery
 from index.repair import RepairReport, repair_gallery
+from index.rollback import rollback_gallery
 from index.verify import verify_gallery
 from index.versions import find_version
 from tests.conftest import draw_folder, draw_image
 from tests.index.commands import invoke
-from tests.index.galleries import SMALL, build, build_ann, few_for_an_index, rows, vectors
+from tests.index.galleries import ROOT, SMALL, build, build_ann, few_for_an_index, rows, vectors
+from tests.kills import Command, Moment, read_state_apart, run_command
 from tests.models import write_tiny_model
 
 FILES = (
@@ -325,6 +331,55 @@ def test_what_a_stopped_repair_has_embedded_is_not_embedded_again(
     embedded: list[int] = []
     report = mend(gallery, progress=lambda done, total: embedded.append(total))
     assert (report.embedded, embedded) == (32, [])
+
+
+KILLED_AT = 14  # steps, of all that there are
+
+
+def kill_while_mending(place: Path) -> None:
+    """Kill repairs and rollbacks of copies of a gallery at many steps; run again, they end as undisturbed ones."""
+    import_faiss()
+    damaged = place / "damaged"
+    for path in damaged.glob("versions/*/vectors/0000*.npy"):
+        flip(path)
+    commands = {
+        "repair": (damaged, Command("repair", "repair", lambda gallery: repair_gallery(gallery, config=SMALL))),
+        "rollback": (place / "g", Command("rollback", "rollback", rollback_gallery)),
+    }
+    for name, (origin, command) in commands.items():
+        shutil.copytree(origin, place / name / "g")
+        ended = run_command(command, place / name / "g")
+        assert ended is not None
+        assert ended.error is None, ended.error
+        whole = read_state_apart(place / name / "g")
+        assert whole is not None
+        chosen = random.Random(0).sample(sorted(ended.steps), k=min(KILLED_AT, len(ended.steps)))
+        for number, kind in enumerate(chosen):
+            gallery = place / name / str(number) / "g"
+            shutil.copytree(origin, gallery)
+            if run_command(command, gallery, Moment(step=(kind, ended.steps[kind]))) is None:
+                version = find_version(gallery).name
+                if name == "repair" or version == "000002":
+                    again = run_command(command, gallery)
+                    assert again is not None
+                    assert again.error is None, (kind, again.error)
+            state = read_state_apart(gallery)
+            assert state is not None
+            assert state.differences(whole) == [], kind
+
+
+def test_repairs_and_rollbacks_killed_at_any_step_end_when_they_are_run_again(built: Path, tmp_path: Path) -> None:
+    for name in ("g", "damaged"):
+        shutil.copytree(built, tmp_path / name)
+    code = (
+        "import sys; from pathlib import Path; from tests.index.test_repair import kill_while_mending; "
+        "kill_while_mending(Path(sys.argv[1]))"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code, tmp_path], cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False,
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
 
 
 def test_no_folder_that_is_no_gallery_is_mended(tmp_path: Path, image_folder: Path) -> None:

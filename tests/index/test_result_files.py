@@ -125,7 +125,12 @@ def test_errors_of_the_work_itself_are_not_taken_for_those_of_the_file(tmp_path:
 def test_writing_to_a_device_that_is_full_is_an_error_too(
     tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / f"r{suffix}.{os.getpid()}.tmp").symlink_to("/dev/full")
+    def make_full(folder: Path) -> Path:
+        path = folder / "full"
+        path.symlink_to("/dev/full")
+        return path
+
+    monkeypatch.setattr("index.result_files.make_temporary", make_full)
     with pytest.raises(InputError, match="No space left"), open_results(tmp_path / f"r{suffix}") as write:
         write(ROWS * 1000)
     assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from index.durable import replacing
+from index.errors import InputError
+from index.output_files import check_own_files
+
+NAMES = ("table.csv", "page.html")
+HEADER = ("rank", "path")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_file_of_somebody_else_is_in_the_way(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(InputError, match=rf"{name}: exists already, and is not what this command writes there"):
+        check_own_files(tmp_path, NAMES, header=HEADER)
+
+
+def test_what_the_command_wrote_before_may_be_replaced(tmp_path: Path) -> None:
+    check_own_files(tmp_path / "none", NAMES, header=HEADER)
+    check_own_files(tmp_path, NAMES, header=HEADER)
+    (tmp_path / "table.csv").write_text("rank,path,more\n1,a,b\n")
+    (tmp_path / "page.html").write_text("page")
+    check_own_files(tmp_path, NAMES, header=HEADER)
+
+
+def test_a_link_or_folder_of_the_tables_name_is_somebody_elses(tmp_path: Path) -> None:
+    (tmp_path / "table.csv").symlink_to("nowhere")
+    with pytest.raises(InputError):
+        check_own_files(tmp_path, NAMES, header=HEADER)
+    (tmp_path / "table.csv").unlink()
+    (tmp_path / "table.csv").mkdir()
+    with pytest.raises(InputError):
+        check_own_files(tmp_path, NAMES, header=HEADER)
+
+
+def test_what_is_not_finished_hits_nobodys_file(tmp_path: Path) -> None:
+    for name in ("out.csv.tmp", ".out.csv.tmp", "out.csv.1.tmp"):
+        (tmp_path / name).write_text("mine")
+    with suppress(KeyboardInterrupt), replacing(tmp_path / "out.csv") as temporary:
+        temporary.write_text("a part")
+        raise KeyboardInterrupt
+    assert not (tmp_path / "out.csv").exists()
+    with replacing(tmp_path / "out.csv") as temporary:
+        temporary.write_text("whole")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        ".out.csv.tmp", "out.csv", "out.csv.1.tmp", "out.csv.tmp"
+    ]  # fmt: skip
+    assert (tmp_path / "out.csv.tmp").read_text() == "mine"
