@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 from starlette.datastructures import Headers
 from starlette.types import Scope
@@ -51,6 +52,7 @@ def came_by_tls(scope: Scope, headers: Headers) -> bool:
     return peer is not None and peer.is_loopback and headers.get("x-forwarded-proto", "").lower() == "https"
 
 
+@lru_cache(maxsize=1024)
 def _read_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
         address = ipaddress.ip_address(text)

@@ -7,6 +7,7 @@ import re
 import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from index.errors import InputError
@@ -102,6 +103,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+@lru_cache(maxsize=1024)
 def _read_with_port(text: str) -> str | None:
     found = _WITH_PORT.fullmatch(text)
     return None if found is None else read_host(found[1] or found[2])

@@ -58,13 +58,12 @@ class SignIn:
 
     async def admit(self, scope: Scope, headers: Headers) -> Response | None:
         """Find out who asks; the answer where that is all there is to it."""
-        visitor = Visitor(
-            is_trusted=self._access.trusts(headers),
-            address=name_client(scope, headers),
-            by_tls=came_by_tls(scope, headers),
-        )
+        if not self.asks:
+            keep_visitor(scope, Visitor(is_trusted=self._access.trusts(headers)))
+            return None
+        visitor = Visitor(address=name_client(scope, headers), by_tls=came_by_tls(scope, headers))
         keep_visitor(scope, visitor)
-        if not self.asks or (scope["path"] == FORM_PATH and scope["method"] == "POST"):
+        if scope["path"] == FORM_PATH and scope["method"] == "POST":
             return None
         asked = _read_parameters(scope["query_string"]) if scope["path"] == "/" else {}
         if _CODE in asked and scope["method"] == "GET":
