@@ -2,8 +2,8 @@
 
 # Pillow warns above this and raises at twice as much. An image of that size, whose file may be small, takes at the
 # peak, beside its file: 0.4 GB for most PNG and TIFF (0.2 grey), 0.3 for a progressive JPEG, 0.8 where it is so
-# narrow that it cannot be reduced, 0.8 for AVIF and 1.4 for WebP, whose decoders hold several copies. Each thread
-# that decodes may meet one.
+# narrow that it cannot be reduced, 0.8 for AVIF and 1.4 for WebP, whose decoders hold several copies: beyond the limit
+# below, so that a WebP may have some 60 million. Each thread that decodes may meet one.
 MAX_PIXELS = 89_478_485
 MAX_FILE_BYTES = 512 * 1024 * 1024
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from itertools import islice
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from index.ahead import map_ahead
 from index.archive_members import read_place
+from index.byte_budget import ByteBudget
 from index.embedder import Embedder, Vectors, unit_rows
 from index.errors import ImageError
 from index.images import MAX_PIXELS
@@ -21,6 +23,8 @@ from index.preprocess import Pixels
 
 BATCHES_AHEAD = 3
 ITEMS_AHEAD = 4  # of every worker
+_SMALL_BYTES = 1 << 23  # of a file that is read without asking for room
+_files_held = ByteBudget(1 << 30)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +91,24 @@ def embed_items(
 
 def _decode(key: int, place: Place, *, embedder: Embedder, max_pixels: int) -> _DecodedItem:
     sha256 = None
+    size_bytes = _announced_bytes(place)
     try:
-        data = read_place(place)
-        sha256 = hashlib.sha256(data).hexdigest()
-        pixels = embedder.preprocess(data, name=place.name, max_pixels=max_pixels)
+        with nullcontext() if size_bytes < _SMALL_BYTES else _files_held.hold(size_bytes):
+            data = read_place(place)
+            sha256 = hashlib.sha256(data).hexdigest()
+            pixels = embedder.preprocess(data, name=place.name, max_pixels=max_pixels)
+            del data
     except ImageError as error:
         return _DecodedItem(key, place.name, sha256=sha256, problem=error.apart())
     return _DecodedItem(key, place.name, pixels, sha256, perceptual_hash(pixels))
+
+
+def _announced_bytes(place: Place) -> int:
+    """How large the item is said to be; 0 for a file that is not there, which reading will tell of."""
+    try:
+        return os.stat(place.file).st_size if place.size_bytes is None else place.size_bytes
+    except OSError:
+        return 0
 
 
 def _embed(batch: list[_DecodedItem], embedder: Embedder, *, batch_size: int) -> list[EmbeddedItem]:

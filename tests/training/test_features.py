@@ -15,6 +15,7 @@ from PIL import Image
 from index.errors import InputError
 from index.images import read_image
 from index.preprocess import PreprocessConfig, preprocess_image
+from tests.index.costly import png_of_exif_tags
 from tests.training.conftest import BACKBONE
 from training.feature_store import FeatureStore
 from training.features import (
@@ -171,12 +172,13 @@ def test_files_that_are_no_images_are_recorded_and_passed_over(pictures, tmp_pat
     for name, content in (("empty.jpg", b""), ("text.jpg", b"hello"), ("torn.jpg", good[0].read_bytes()[:300])):
         (tmp_path / name).write_bytes(content)
     paths = [good[0], tmp_path / "empty.jpg", tmp_path / "text.jpg", good[1], tmp_path / "torn.jpg"]
-    paths.append(tmp_path / "gone.jpg")
+    (tmp_path / "costly.png").write_bytes(png_of_exif_tags(25_000, 1_000_000))
+    paths += [tmp_path / "gone.jpg", tmp_path / "costly.png"]
     extracted = _extract(paths, tmp_path / "cache", extractor)
     assert extracted.rows.tolist() == [0, 3]
     assert [(skipped.path.name, skipped.reason) for skipped in extracted.skipped] == [
         ("empty.jpg", "empty-file"), ("text.jpg", "not-an-image"), ("torn.jpg", "corrupt"),
-        ("gone.jpg", "unreadable"),
+        ("gone.jpg", "unreadable"), ("costly.png", "too-costly"),
     ]  # fmt: skip
 
 
