@@ -2,6 +2,7 @@
 # make test   set up, then ruff, mypy, import-linter and the tests
 # make test-slow, make test-kills   what takes longer: whole demos, and 200 kills of a writer at random moments
 # make test-shuffled SEED=7 WORKERS=4   the tests in another order
+# make fuzz SECONDS=300   damaged images, archives and requests, and random folders, for so long; two minutes by default
 PYTHON ?= python3
 BIN := .venv/bin
 ACCELERATOR := $(shell nvidia-smi >/dev/null 2>&1 && echo gpu || echo cpu)
@@ -10,8 +11,9 @@ STAMP := .venv/installed-$(ACCELERATOR)
 export OMP_WAIT_POLICY := PASSIVE
 SEED ?= $(shell date +%s)
 WORKERS ?= 2
+SECONDS ?= 120
 
-.PHONY: demo test test-slow test-kills test-shuffled lint setup clean
+.PHONY: demo test test-slow test-kills test-shuffled fuzz lint setup clean
 
 demo: $(STAMP)
 	$(BIN)/retrieval demo --out demo-out --no-serve
@@ -27,6 +29,9 @@ test-kills: $(STAMP)
 
 test-shuffled: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --shuffle $(SEED) -m "not slow and not gpu"
+
+fuzz: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz --seconds $(SECONDS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

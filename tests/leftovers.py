@@ -45,6 +45,7 @@ _SET_BY_IMPORTS = {
 
 _OF_TOOLS = (".hypothesis", ".pytest_cache", "__pycache__", ".mypy_cache", ".ruff_cache", ".import_linter_cache")
 _GRACE_S = 5.0  # for threads and processes that are on their way out
+_MODULES = "modules"
 State = dict[str, Any]
 
 
@@ -66,6 +67,7 @@ def take_stock() -> State:
         "garbage collector": (gc.isenabled(), gc.get_threshold(), gc.get_freeze_count()),
         "socket timeout": socket.getdefaulttimeout(),
         "names in the checkout": set(os.listdir(ROOT)) - set(_OF_TOOLS),
+        _MODULES: len(sys.modules),
         **_stock_of_logging(),
         **_stock_of_chance(),
         **{
@@ -79,6 +81,9 @@ def take_stock() -> State:
 def find_changes(before: State) -> list[str]:
     """What is not as it was; libraries and loggers that came in between are as they like."""
     after = take_stock()
+    if before[_MODULES] != after[_MODULES]:  # some draw a random number when they are imported
+        after["random"] = before.get("random")
+    after[_MODULES] = before[_MODULES]
     return [f"{name}: {_show(before[name], after[name])}" for name in before if before[name] != after.get(name)]
 
 

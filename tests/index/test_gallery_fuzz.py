@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +21,7 @@ from index.gallery import Gallery
 from index.selection import Selection
 from index.versions import find_version
 from tests.conftest import draw_folder
+from tests.fuzz.mutations import MUTATORS
 from tests.index.galleries import ROOT, build_ann, change_manifest
 
 MUTATIONS = 400  # of every file
@@ -68,40 +68,6 @@ def answer(gallery: Path) -> list[object]:
     return [opened.manifest.to_json(), hits, embedded.tobytes(), opened.labelled_vectors()[0].tobytes()]
 
 
-def overwrite(content: bytes, chance: random.Random) -> bytes:
-    place = chance.randrange(len(content))
-    return content[:place] + chance.randbytes(chance.randint(1, 8)) + content[place + chance.randint(1, 8) :]
-
-
-def flip_bit(content: bytes, chance: random.Random) -> bytes:
-    place = chance.randrange(len(content))
-    return content[:place] + bytes([content[place] ^ 1 << chance.randrange(8)]) + content[place + 1 :]
-
-
-def cut(content: bytes, chance: random.Random) -> bytes:
-    return content[: chance.randrange(len(content))]
-
-
-def extend(content: bytes, chance: random.Random) -> bytes:
-    return content + chance.randbytes(chance.randint(1, 64))
-
-
-def swap(content: bytes, chance: random.Random) -> bytes:
-    size = chance.randint(1, max(1, len(content) // 4))
-    first, second = (chance.randrange(len(content)) for _ in range(2))
-    part = content[first : first + size]
-    return content[:second] + part + content[second + len(part) :]
-
-
-def blank(content: bytes, chance: random.Random) -> bytes:
-    start = chance.randrange(len(content))
-    size = chance.randint(1, len(content) - start)
-    return content[:start] + bytes(size) + content[start + size :]
-
-
-MUTATORS: tuple[Callable[[bytes, random.Random], bytes], ...] = (overwrite, flip_bit, cut, extend, swap, blank)
-
-
 @pytest.mark.parametrize("name", FILES)
 def test_a_damaged_file_is_named_and_never_answered_from(gallery: Path, name: str) -> None:
     path, chance = locate(gallery, name), random.Random(name)
@@ -128,7 +94,8 @@ FORGER = """
     from index.errors import RetrievalError
     from index.manifest import describe_file
     from index.versions import set_current
-    from tests.index.test_gallery_fuzz import MUTATORS, answer, locate
+    from tests.fuzz.mutations import MUTATORS
+    from tests.index.test_gallery_fuzz import answer, locate
 
     resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
     gallery, name, count = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])

@@ -88,14 +88,18 @@ def plant(tree: dict[str, object], folder: Path, *, outside: Path) -> None:
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
     """Images, a model, somebody's folder, and a gallery of two versions."""
-    folder = tmp_path_factory.mktemp("identity")
+    return furnish(tmp_path_factory.mktemp("identity"), tiny_model)
+
+
+def furnish(folder: Path, model: Path) -> Path:
+    """The folder, with what the properties need."""
     images = draw_folder(folder / "images", per_class=2)
-    build(images, folder / "gallery", tiny_model)
+    build(images, folder / "gallery", model)
     draw_image((9, 9, 9), seed=1).save(images / "late.png")
     update_gallery(folder / "gallery", config=SMALL)
     (folder / "outside").mkdir()
     (folder / "outside" / "photo.jpg").write_bytes(b"photo")
-    shutil.copy(tiny_model, folder / "model.onnx")
+    shutil.copy(model, folder / "model.onnx")
     return folder
 
 
