@@ -27,6 +27,7 @@ from retrieval_app.api.headers import SECURITY_HEADERS
 from retrieval_app.api.schemas import GROUP_CHOICES, Answer
 from retrieval_app.api.visitors import read_visitor
 from retrieval_app.review.database import DecidedSinceError, ReviewError
+from retrieval_app.review.full_disks import is_disk_full
 from retrieval_app.review.job_list import JobOverError, UnknownJobError
 from retrieval_app.review.places import strip_folders
 from retrieval_app.serving.errors import BusyError, NotReadyError, TimedOutError, UnknownPhotoError
@@ -49,6 +50,7 @@ CODES = {
     431: "head_too_large",
     500: "internal",
     503: "unavailable",
+    507: "storage_full",
 }
 _MEANINGS = {
     400: "The request cannot be read, or names another host.",
@@ -64,14 +66,16 @@ _MEANINGS = {
     500: "A failure of the server, which its log tells of.",
     503: "Busy, or not ready: try again after the seconds that Retry-After names. `timeout`, which has none: it was "
     "begun and took too long, and may still be done.",
+    507: "The disk of the server is full: nothing of the request was kept.",
 }
 _FAILED = "the server failed; its log has the details under this request's id"
+_DISK_FULL = "the server's disk is full, nothing of this was kept; make room on it and send it again"
 _PRIVATE = {
     "gallery_unusable": "the gallery cannot be used at the moment; the server's log says why under this request's id",
     "review_unusable": "decisions cannot be read or kept; the server's log says why under this request's id",
 }
 _ALWAYS = (400, 401, 422, 500, 503)
-BODY_ERRORS = (403, 408, 411, 413, 415)
+BODY_ERRORS = (403, 408, 411, 413, 415, 507)
 _CHOICES = ("queries", "decisions")  # lists whose elements are of several kinds
 _MAX_MESSAGE_CHARACTERS = 1000
 _MAX_FIELD_CHARACTERS = 200
@@ -144,6 +148,7 @@ def add_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(RetrievalError, _answer_expected)
     app.add_exception_handler(RequestValidationError, _answer_invalid)
     app.add_exception_handler(HTTPException, _answer_http)
+    app.add_exception_handler(OSError, _answer_system)
     app.add_exception_handler(Exception, _answer_unforeseen)
 
 
@@ -191,6 +196,8 @@ async def _answer_expected(request: Request, error: Exception) -> Response:
             status = 422
         case GalleryError():
             status, code, headers = 503, "gallery_unusable", {"Retry-After": "5"}
+    if is_disk_full(error):
+        return _answer_full_disk(request, error)
     message, request_id, visitor = explain(error), read_request_id(request), read_visitor(request)
     if status == 500 or isinstance(error, GalleryError | ReviewError):
         logger.error("request %s: %s", request_id, error)
@@ -199,6 +206,19 @@ async def _answer_expected(request: Request, error: Exception) -> Response:
     if not visitor.is_trusted:
         message = strip_folders(message)
     return make_error(status, message, request_id=request_id, code=code, field=field, headers=headers)
+
+
+async def _answer_system(request: Request, error: Exception) -> Response:
+    """A full disk is told as such wherever it was met; everything else was not foreseen."""
+    if not is_disk_full(error):
+        raise error
+    return _answer_full_disk(request, error)
+
+
+def _answer_full_disk(request: Request, error: Exception) -> Response:
+    request_id = read_request_id(request)
+    logger.error("request %s: %s", request_id, error)
+    return make_error(507, _DISK_FULL, request_id=request_id)
 
 
 async def _answer_invalid(request: Request, error: Exception) -> Response:

@@ -205,7 +205,7 @@ async def send_duplicate_file(request: Request, _: Annotated[NoParameters, Query
     decisions = await engine.run(review.duplicate_decisions)
     folders = sees_folders(request)
     blocks = stream_duplicate_file(engine.snapshot().gallery, decisions.values(), folders=folders)
-    return await send_table(engine, blocks, name="duplicates.csv")
+    return await send_table(engine, blocks, name="duplicate-decisions.csv")
 
 
 @router.post(

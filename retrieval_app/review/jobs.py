@@ -24,6 +24,7 @@ from retrieval_app.review.added_images import (
     store_image,
 )
 from retrieval_app.review.changes import ADD, EVALUATE, REMOVE, TOGETHER, UPDATE, Changes, Work
+from retrieval_app.review.full_disks import is_disk_full
 from retrieval_app.review.job_list import Job, JobList
 from retrieval_app.review.job_list import JobOverError as JobOverError
 from retrieval_app.review.job_list import UnknownJobError as UnknownJobError
@@ -219,7 +220,8 @@ class Jobs:
                 if isinstance(error, InputError) and not is_last_try:
                     return batch
                 kept = _KEPT if jobs[0].kind == ADD and not isinstance(error, _StoppedError) else ""
-                self._list.fail(jobs, f"{error}{kept}")
+                cause = "the disk is full: " if is_disk_full(error) else ""
+                self._list.fail(jobs, f"{cause}{error}{kept}")
                 break
             for job, outcome in zip(jobs, outcomes, strict=True):
                 if outcome.result is None:

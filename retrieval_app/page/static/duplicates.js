@@ -70,7 +70,7 @@ function drawList(body, first, canReview) {
     file: {
       path: 'duplicates/file',
       text: 'Download list',
-      after: () => 'Saved: duplicates.csv says for every file of the decided groups whether to keep or drop it',
+      after: () => 'Saved: duplicate-decisions.csv says for every file of the decided groups whether to keep or drop it',
     },
     on: {
       state: name => writeState({extra: {...readState().extra, state: name === 'open' ? null : name}}),
