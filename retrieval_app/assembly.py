@@ -11,6 +11,7 @@ from retrieval_app.api.access import Access
 from retrieval_app.api.hosts import choose_hosts
 from retrieval_app.application import create_app
 from retrieval_app.review.jobs import Jobs
+from retrieval_app.review.joining import join_decisions
 from retrieval_app.review.store import ReviewStore
 from retrieval_app.serving.engine import Engine
 
@@ -36,6 +37,7 @@ def assemble(options: ServeOptions) -> Iterator[FastAPI]:
     access = Access(token=options.token, loopback=options.is_loopback, writable=options.writable, hosts=hosts)
     if access.takes_decisions:
         try_bring_people(options.gallery)
+        join_decisions(options.gallery)
     engine = Engine(options.gallery, config=options.limits, audit=options.audit)
     try:
         review = ReviewStore.of_gallery(engine.gallery_path)
