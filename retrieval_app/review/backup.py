@@ -18,6 +18,7 @@ from index.errors import GalleryError, ImageError, InputError
 from index.folder_walk import FoundFile, walk_folder
 from index.images import printable_path, valid_text
 from index.manifest import CATALOG_NAME, Manifest
+from index.marks import read_mark
 from index.people import PEOPLE, added_folder, decisions_file, former_decisions_file
 from index.progress import Progress, no_progress
 from index.versions import find_version, hold_current
@@ -106,7 +107,7 @@ def back_up(
         writer.add(DECISIONS_NAME, write_lines(steps))
         writer.add(IMAGES_NAME, (json.dumps(image).encode() + b"\n" for image in known.decided))
         sent = list(_write_sent(writer, gallery, known.sent, notes, progress))
-        head = {"name": valid_text(gallery.resolve().name), **known.facts}
+        head = {"name": valid_text(gallery.resolve().name), "id": read_mark(gallery), **known.facts}
         made_at = datetime.now(UTC).isoformat(timespec="seconds")
         writer.finish({"made_at": made_at, "gallery": head, "sent": [asdict(image) for image in sent]})
     holding = {subject: decision for step in steps for subject, decision in step.by_subject().items()}

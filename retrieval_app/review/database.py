@@ -72,7 +72,7 @@ class Database:
 
     def __init__(self, path: Path, *, formerly: Path | None = None) -> None:
         self._path, self._formerly = path, formerly
-        self._opened: tuple[int, int] | None = None
+        self._opened: tuple[Path, int, int] | None = None
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         self._writes = 0
@@ -197,13 +197,13 @@ class Database:
             raise ReviewError(self.path, f"{problem}: {error}; {advice}") from error
 
 
-def _identify(path: Path) -> tuple[int, int] | None:
-    """What tells a file from one that takes its place; None where there is none."""
+def _identify(path: Path) -> tuple[Path, int, int] | None:
+    """What tells a file in its place from one that takes it, and from itself elsewhere; None where there is none."""
     try:
         status = path.stat()
     except FileNotFoundError:
         return None
-    return status.st_dev, status.st_ino
+    return path, status.st_dev, status.st_ino
 
 
 def _code(error: sqlite3.Error) -> str:

@@ -76,7 +76,8 @@ def test_the_file_is_an_archive_that_any_program_opens(gallery: Path, tmp_path: 
         assert archive.testzip() is None
         [image] = [name for name in archive.namelist() if name.startswith("added/boot/")]
         assert archive.read(image) == picture(1)
-        assert json.loads(archive.read("manifest.json"))["gallery"]["name"] == "shop"
+        told = json.loads(archive.read("manifest.json"))["gallery"]
+    assert (told["name"], told["id"]) == ("shop", json.loads((gallery / "gallery.json").read_text())["id"])
 
 
 def test_what_is_left_out_of_a_backup_makes_it_exit_with_1(

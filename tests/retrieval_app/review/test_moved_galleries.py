@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,8 +23,19 @@ from index.verify import verify_gallery
 from index.versions import find_version
 from retrieval_app.review.jobs import Jobs
 from tests.conftest import draw_folder
+from tests.index.galleries import ROOT
 from tests.old_galleries import age_gallery
 from tests.retrieval_app.review.test_jobs import WAIT_SECONDS, picture
+
+START_AND_END = """
+import os, sys
+from pathlib import Path
+from retrieval_app.assembly import assemble
+from retrieval_app.server import ServeOptions
+gallery = Path(sys.argv[1])
+with assemble(ServeOptions(gallery, token="please-choose-your-own-one", writable=True)):
+    print(*(name for name in os.listdir(gallery) if name in ("people", "added")))
+"""
 
 
 @dataclass(frozen=True)
@@ -87,6 +100,11 @@ def home(request: pytest.FixtureRequest, first: Home, tmp_path: Path) -> Home:
     if request.param == "old":
         age_gallery(home.gallery)
     return home
+
+
+def make_old(gallery: Path) -> None:
+    if not (gallery / "added").exists():
+        age_gallery(gallery)
 
 
 def check_known_again(gallery: Path, before: dict[int, tuple[str | None, str, str | None, str]]) -> None:
@@ -232,6 +250,49 @@ def test_a_build_beside_sent_images_keeps_them(home: Home, tiny_model: Path) -> 
     report = build_gallery(model_path=tiny_model, sources=[home.folder / "photos"], out=home.gallery)
     assert (report.new_images, report.vanished) == (0, 0)
     assert state_of(home.gallery) == before
+
+
+def test_builds_while_images_are_sent_lose_none_and_double_none(home: Home, tiny_model: Path) -> None:
+    before = state_of(home.gallery)
+    with served(home.gallery) as jobs:
+        sent = [jobs.add(picture(300 + number), name="x", label=f"label {number % 2}") for number in range(12)]
+        for _ in range(4):
+            build_gallery(model_path=tiny_model, sources=[home.folder / "photos"], out=home.gallery)
+        update_gallery(home.gallery)
+        jobs._writer.submit(lambda: None).result(WAIT_SECONDS)
+        assert {jobs.get(job.id).state for job in sent} == {"done"}
+    assert len(state_of(home.gallery)) == len(before) + 12
+    assert state_of(home.gallery).items() >= before.items()
+    with served(home.gallery) as jobs:
+        assert jobs.resume() == []
+
+
+def test_a_reader_finds_images_that_were_moved_while_it_was_open(home: Home) -> None:
+    make_old(home.gallery)
+    opened = Gallery.open(home.gallery)
+    bring_people(home.gallery)
+    assert not (home.gallery / "added").exists()
+    assert all(opened.place(int(image_id)).file.is_file() for image_id in opened.ids)
+
+
+def test_a_reader_leaves_a_gallery_of_an_earlier_program_as_it_is(home: Home) -> None:
+    make_old(home.gallery)
+    before = sorted(os.listdir(home.gallery))
+    opened = Gallery.open(home.gallery)
+    assert all(opened.place(int(image_id)).file.is_file() for image_id in opened.ids)
+    assert verify_gallery(home.gallery).notes == []
+    assert sorted(os.listdir(home.gallery)) == before
+
+
+def test_a_server_that_takes_decisions_moves_what_people_made_when_it_starts(home: Home) -> None:
+    make_old(home.gallery)
+    before = state_of(home.gallery)
+    for gallery in (home.gallery, home.folder / "shop" / ".." / "shop"):
+        ran = subprocess.run([sys.executable, "-c", START_AND_END, str(gallery)], cwd=ROOT, check=True, text=True,
+                             capture_output=True)  # fmt: skip
+        assert ran.stdout.splitlines()[-1] == "people"
+        assert os.listdir(home.gallery / "people") == ["added"]
+        assert state_of(home.gallery) == before
 
 
 def test_labels_from_a_file_are_found_where_the_gallery_was_moved_with_it(
