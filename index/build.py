@@ -149,6 +149,7 @@ def update_gallery(
     gallery: Path,
     *,
     roots: Mapping[str | None, Path] | None = None,
+    thorough: bool = False,
     config: BuildConfig | None = None,
     progress: Progress = no_progress,
     begin_step: BeginStep = no_steps,
@@ -163,6 +164,7 @@ def update_gallery(
         gallery: the gallery folder.
         roots: the new place of sources that were moved, by their old one; None as the old one stands for the only
             source.
+        thorough: look at the bytes of every item, also where size and time are those of before.
         config: see `BuildConfig`.
         progress: called with (done, total) items to embed.
         begin_step: called when any other step begins that may take long.
@@ -179,9 +181,9 @@ def update_gallery(
         check_folders(catalog)
         scanning = begin_step("Scanning")
         found = scan_sources(
-            catalog, numbers, labels=find_assigned(catalog), trust_archives=True, progress=scanning
+            catalog, numbers, labels=find_assigned(catalog), trust_archives=not thorough, progress=scanning
         )
-        catalog.record_scan(found, scanned=numbers, restore=False)
+        catalog.record_scan(found, scanned=numbers, restore=False, thorough=thorough)
         check_emptied(catalog)
 
     with open_workspace(gallery, wait_s=wait_s, begin_step=begin_step) as work:

@@ -59,13 +59,19 @@ class CatalogScan(CatalogEditor):
         return bool(self._connection.execute(query, (source, os.fsencode(path))).fetchone()[0])
 
     def record_scan(
-        self, found: Iterable[tuple[int, FoundItem]], *, scanned: Sequence[int], restore: bool
+        self,
+        found: Iterable[tuple[int, FoundItem]],
+        *,
+        scanned: Sequence[int],
+        restore: bool,
+        thorough: bool = False,
     ) -> None:
         """Bring the rows in line with a scan of some sources, given as (source, item); all or nothing.
 
         Items of unchanged size and time keep their row; changed ones are pending with their old hash, to be confirmed;
         new ones are pending, and so are, once, those that were skipped, for what was in their way may have gone. Rows
-        that the scan did not meet stay until `drop_vanished`. With `restore`, items that were taken out come back.
+        that the scan did not meet stay until `drop_vanished`. With `restore`, items that were taken out come back;
+        with `thorough`, all that were read are to be confirmed, whatever their size and time.
         """
         with self.transaction() as execute:
             for table in ("found", "rescanned", "gone"):
@@ -78,6 +84,12 @@ class CatalogScan(CatalogEditor):
                 (_found_values(source, item) for source, item in found),
             )
             self._merge_found(restore=restore)
+            if thorough:
+                execute(
+                    "UPDATE images AS i SET status = 'pending' FROM found f "
+                    f"WHERE {_SAME_FILE} AND f.reason IS NULL AND i.sha256 IS NOT NULL "
+                    "AND i.status IN ('indexed', 'duplicate')"
+                )
         self._has_scan, self._restores = True, restore
 
     def _merge_found(self, *, restore: bool) -> None:

@@ -182,6 +182,9 @@ def add(
     metavar="[OLD=]NEW",
     help="A source was moved to NEW; OLD says which one, where there are several. Can be repeated.",
 )
+@click.option(
+    "--thorough", is_flag=True, help="Read every file again, also where size and time are those of before."
+)
 @_strict_option
 @wait_option
 @config_options(BuildConfig)
@@ -193,6 +196,7 @@ def update(
     *,
     gallery: Path,
     roots: tuple[str, ...],
+    thorough: bool,
     strict: bool,
     wait_s: float,
     as_json: bool,
@@ -206,6 +210,7 @@ def update(
     \b
     Examples:
       retrieval index update gallery
+      retrieval index update gallery --thorough
       retrieval index update gallery --root /new/place/photos
       retrieval index update gallery --root /old/photos=/new/photos --root /old/shards=/new/shards
     """
@@ -216,6 +221,7 @@ def update(
         report = update_gallery(
             gallery,
             roots=_split_roots(roots),
+            thorough=thorough,
             config=config,
             progress=progress,
             begin_step=begin_step,

@@ -130,9 +130,14 @@ def list_items(
     show_default=True,
     help="Images, taken at random, to embed again and compare with what is stored.",
 )
+@click.option(
+    "--read-images",
+    is_flag=True,
+    help="Read every image again, and compare its bytes with those that were indexed.",
+)
 @output_options
 @click.pass_context
-def verify(context: click.Context, /, *, gallery: Path, sample: int, as_json: bool) -> None:
+def verify(context: click.Context, /, *, gallery: Path, sample: int, read_images: bool, as_json: bool) -> None:
     """Check every byte of GALLERY against its manifest, its parts against each other, and some images again.
 
     Exits with 1, and lists every problem, where something is damaged. Images that were changed or removed since they
@@ -141,6 +146,7 @@ def verify(context: click.Context, /, *, gallery: Path, sample: int, as_json: bo
     \b
     Examples:
       retrieval index verify gallery
+      retrieval index verify gallery --read-images
       retrieval index verify gallery --sample 1000 --json
     """
     from index.images import printable_path
@@ -148,12 +154,21 @@ def verify(context: click.Context, /, *, gallery: Path, sample: int, as_json: bo
 
     with progress_bars() as begin:
         checking, embedding = begin("Checking", unit="files"), begin("Embedding", unit="images")
-        report = verify_gallery(gallery, sample=sample, progress=checking, embedding=embedding)
+        report = verify_gallery(
+            gallery,
+            sample=sample,
+            read_images=read_images,
+            progress=checking,
+            embedding=embedding,
+            reading=begin("Reading", unit="images"),
+        )
     again = f", {report.compared:,} images embed as stored" if report.compared else ""
-    found = report.problems or [f"{printable_path(str(gallery))}: {report.files} files match{again}"]
+    read = f", {report.read:,} images were read again" if report.read else ""
+    found = report.problems or [f"{printable_path(str(gallery))}: {report.files} files match{again}{read}"]
     lines = [*found, *(f"note: {note}" for note in report.notes)]
     if report.notes:
-        lines.append(f"this is no damage; take it over with: {command_line('update', gallery)}")
+        thorough = " --thorough" if read_images else ""
+        lines.append(f"this is no damage; take it over with: {command_line('update', gallery)}{thorough}")
     emit(report.to_json(), as_json=as_json, text="\n".join(lines))
     if report.problems:
         context.exit(1)

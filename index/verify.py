@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from index.ahead import usable_cores
+from index.ahead import map_ahead, usable_cores
+from index.archive_members import read_place
 from index.catalog import Catalog, CatalogRow
 from index.embedder import UNIT_TOLERANCE, Vectors, unit_rows
-from index.errors import GalleryError
+from index.errors import GalleryError, ImageError
 from index.exact import Ids
 from index.gallery import Gallery
 from index.images import valid_text
@@ -28,6 +32,7 @@ MIN_COSINE = 0.9999  # of the stored vector and the one made again, maybe on ano
 _SEARCHED = 200  # members that an index which is no scan is asked for
 _MISSED_SHARE = 0.01  # of them, that the best of such indexes may miss
 _SURE = 4  # standard errors
+_READ_AHEAD = 16  # images
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +44,7 @@ class VerifyReport:
         compared: images that were embedded again and whose bytes are still the indexed ones.
         problems: what is damaged; none where all is well.
         notes: images of the sample that changed or are gone since, which is no damage.
+        read: images whose bytes were read again, where that was asked for; the changed ones are in the notes.
     """
 
     gallery: str
@@ -47,6 +53,7 @@ class VerifyReport:
     compared: int = 0
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    read: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """The document that the command prints with `--json`."""
@@ -58,8 +65,10 @@ def verify_gallery(
     *,
     sample: int = 16,
     seed: int | None = None,
+    read_images: bool = False,
     progress: Progress = no_progress,
     embedding: Progress = no_progress,
+    reading: Progress = no_progress,
 ) -> VerifyReport:
     """Check the current version of a gallery.
 
@@ -67,8 +76,10 @@ def verify_gallery(
         path: the gallery.
         sample: members to embed again from their images.
         seed: of the sample; without it, each call takes another one.
+        read_images: compare the bytes of every image, duplicates included, with what was indexed.
         progress: called with (done, total) files.
         embedding: called with (done, total) images of the sample.
+        reading: called with (done, total) images that are read.
 
     Raises:
         GalleryError: there is no finished gallery to check.
@@ -85,7 +96,8 @@ def verify_gallery(
         problems = list(_check_files(version, manifest, progress))
     finally:
         os.close(held)
-    notes, compared = [], 0
+    notes: list[str] = []
+    compared = read = 0
     try:
         if not problems:
             gallery = Gallery.open(path, threads=usable_cores())
@@ -99,9 +111,13 @@ def verify_gallery(
                 compared += 1
                 if difference := _find_difference(item, gallery.vector(item.id)):
                     problems.append(f"{place.name}: {difference}")
+            if read_images:
+                looks = list(_read_again(gallery, reading))
+                read, known = len(looks), set(notes)
+                notes += [note for note in looks if note and note not in known]
     except GalleryError as error:
         problems.append(str(error))
-    return VerifyReport(shown, version.name, len(manifest.files), compared, problems, notes)
+    return VerifyReport(shown, version.name, len(manifest.files), compared, problems, notes, read)
 
 
 def _check_files(version: Version, manifest: Manifest, progress: Progress) -> Iterator[str]:
@@ -183,6 +199,28 @@ def _embed_again(
         yield from ((item, rows[item.id], places[item.id]) for item in batch)
         done += len(batch)
         progress(done, len(places))
+
+
+def _read_again(gallery: Gallery, progress: Progress) -> Iterator[str]:
+    """Of every image, what happened to its bytes since it was indexed; an empty text where they are the same."""
+
+    def look_at(row: CatalogRow) -> str:
+        place = row.locate(gallery.sources[row.source].root)
+        try:
+            data = read_place(place)
+        except ImageError as error:
+            return f"{place.name}: cannot be read any more: {error.detail}"
+        is_same = hashlib.sha256(data).hexdigest() == row.sha256
+        return "" if is_same else f"{place.name}: was changed since it was indexed"
+
+    with gallery.catalog() as catalog:
+        statuses = ("indexed", "duplicate")
+        total = sum(map(catalog.count, statuses))
+        rows = chain.from_iterable(catalog.rows(status=status) for status in statuses)
+        with closing(map_ahead(look_at, rows, workers=usable_cores(), ahead=_READ_AHEAD)) as looks:
+            for done, note in enumerate(looks, start=1):
+                yield note
+                progress(done, total)
 
 
 def _find_change(item: EmbeddedItem, row: CatalogRow) -> str | None:

@@ -217,6 +217,7 @@ def test_verify_exits_with_1_for_damage_and_not_for_changed_images(
         "compared": 14,
         "problems": [],
         "notes": [f"{image_folder}/red/1.png: cannot be read any more: No such file or directory"],
+        "read": 0,
     }
     for name in ("vectors/00000.npy", "model.onnx"):
         (find_version(tmp_path / "g").folder / name).write_bytes(b"")
