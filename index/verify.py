@@ -20,7 +20,7 @@ from index.embedder import UNIT_TOLERANCE, Vectors, unit_rows
 from index.errors import GalleryError, ImageError
 from index.exact import Ids
 from index.gallery import Gallery
-from index.images import valid_text
+from index.images import take_any_content, valid_text
 from index.items import Place
 from index.manifest import MODEL_NAME, Manifest, Version, check_file
 from index.pipeline import EmbeddedItem, embed_items
@@ -33,6 +33,7 @@ _SEARCHED = 200  # members that an index which is no scan is asked for
 _MISSED_SHARE = 0.01  # of them, that the best of such indexes may miss
 _SURE = 4  # standard errors
 _READ_AHEAD = 16  # images
+_CHANGED = "was changed since it was indexed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ def verify_gallery(
             problems += _compare_parts(gallery)
             problems += _search_members(gallery, chosen, seed=seed)
             for item, row, place in _embed_again(gallery, chosen, embedding):
-                if change := _find_change(item, row):
+                if change := _find_change(item, row, place):
                     notes.append(f"{place.name}: {change}")
                     continue
                 compared += 1
@@ -206,12 +207,8 @@ def _read_again(gallery: Gallery, progress: Progress) -> Iterator[str]:
 
     def look_at(row: CatalogRow) -> str:
         place = row.locate(gallery.sources[row.source].root)
-        try:
-            data = read_place(place)
-        except ImageError as error:
-            return f"{place.name}: cannot be read any more: {error.detail}"
-        is_same = hashlib.sha256(data).hexdigest() == row.sha256
-        return "" if is_same else f"{place.name}: was changed since it was indexed"
+        change = _compare_bytes(place, row)
+        return f"{place.name}: {change}" if change else ""
 
     with gallery.catalog() as catalog:
         statuses = ("indexed", "duplicate")
@@ -223,11 +220,19 @@ def _read_again(gallery: Gallery, progress: Progress) -> Iterator[str]:
                 progress(done, total)
 
 
-def _find_change(item: EmbeddedItem, row: CatalogRow) -> str | None:
+def _find_change(item: EmbeddedItem, row: CatalogRow, place: Place) -> str | None:
     """What happened to an image since it was indexed; None where its bytes are the same."""
-    if item.sha256 is None and item.problem is not None:
-        return f"cannot be read any more: {item.problem.detail}"
-    return None if item.sha256 == row.sha256 else "was changed since it was indexed"
+    if item.sha256 is None:  # it was refused by its first bytes, or cannot be read
+        return _compare_bytes(place, row)
+    return None if item.sha256 == row.sha256 else _CHANGED
+
+
+def _compare_bytes(place: Place, row: CatalogRow) -> str | None:
+    try:
+        data = read_place(place, check=take_any_content)
+    except ImageError as error:
+        return f"cannot be read any more: {error.detail}"
+    return None if hashlib.sha256(data).hexdigest() == row.sha256 else _CHANGED
 
 
 def _find_difference(item: EmbeddedItem, stored: Vectors) -> str | None:
