@@ -64,6 +64,11 @@ class BoundedProtocol(HttpToolsProtocol):
         self._tell_lost()
         super().connection_lost(exc)
 
+    @property
+    def waits_for_client(self) -> bool:
+        """Whether nothing goes on before the client sends or takes more."""
+        return self._stage is not Stage.ANSWER or self.transport.get_write_buffer_size() > 0
+
     def drop(self) -> None:
         """End the connection at once, whatever is under way on it."""
         self._tell_lost()

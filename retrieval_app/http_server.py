@@ -27,7 +27,7 @@ HEAD_S = 30.0  # for the head of a request to arrive
 ANSWER_S = 60.0  # for a client to take any more of an answer
 SHUTDOWN_S = 15  # for requests that are under way
 _TICKS_A_SECOND = 10
-_LAST_S = 2.0  # of the shutdown's: what is not done by then is hung up on, and not torn down in the middle
+_CLIENT_S, _LAST_S = 8.0, 2.0  # before the shutdown's end those who do not take or send are hung up on, and all
 _OTHER_FILES = 256  # of the gallery, of libraries, of processes
 
 
@@ -90,12 +90,16 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._on_end()
-        asyncio.get_running_loop().call_later(SHUTDOWN_S - _LAST_S, self._hang_up)
+        # A task that is cancelled at the end leaves a traceback in the log; one whose client is gone ends by itself.
+        loop = asyncio.get_running_loop()
+        loop.call_later(SHUTDOWN_S - _CLIENT_S, lambda: self._hang_up(only_waiting=True))
+        loop.call_later(SHUTDOWN_S - _LAST_S, lambda: self._hang_up(only_waiting=False))
         await super().shutdown(sockets)
 
-    def _hang_up(self) -> None:
+    def _hang_up(self, *, only_waiting: bool) -> None:
         for connection in list(cast("set[BoundedProtocol]", self.server_state.connections)):
-            connection.drop()
+            if connection.waits_for_client or not only_waiting:
+                connection.drop()
 
 
 def _allow_connections() -> int:
