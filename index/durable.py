@@ -48,7 +48,9 @@ def create_durably(path: Path, content: bytes) -> bool:
         sync_path(temporary)
         try:
             os.link(temporary, path)
-        except FileExistsError:
+        except (FileExistsError, FileNotFoundError):  # the second: who was sooner has swept this one up
+            if not os.path.lexists(path):
+                raise
             return False
         except OSError as error:
             if error.errno not in _NO_LINKS:

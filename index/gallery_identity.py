@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from enum import Enum, auto
 from pathlib import Path
 
+from index.durable import is_temporary
 from index.errors import GalleryDamagedError, GalleryError, InputError
 from index.gallery_parts import make_mark, mark_part
 from index.images import printable_path
@@ -135,6 +136,7 @@ def claim_gallery(folder: Path) -> str:
     """
     identity = read_mark(folder)
     if identity is not None:
+        _sweep(folder)
         return identity
     identity = next(_known_identities(folder), None) or secrets.token_hex(16)
     for version in list_versions(folder):
@@ -146,6 +148,13 @@ def claim_gallery(folder: Path) -> str:
         _announce_unpublished(folder)
     _move_aside(folder / GALLERY_MARK)
     return make_mark(folder, identity=identity)
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what a killed program had not finished in a gallery's own folder: nobody else gives such names."""
+    for entry in list(os.scandir(folder)):
+        if is_temporary(entry.name) and entry.is_file(follow_symlinks=False):
+            Path(entry.path).unlink(missing_ok=True)
 
 
 def restore_identity(folder: Path) -> tuple[str, bool]:
