@@ -16,7 +16,8 @@ _MAX_SEGMENTS = 256  # of a JPEG, before its first scan
 _MAX_CHUNKS = 64  # of a PNG or WebP, without those that hold pixels
 _MAX_PIXEL_CHUNKS = 1 << 14
 _MAX_BLOCKS = 256  # of up to 255 bytes, before the first picture of a GIF
-_MAX_TAGS = 256
+_MAX_TAGS = 256  # of a directory of metadata
+_MAX_TAG_VALUES = 1 << 16  # in all its tags, each of which Pillow may make an object of Python
 
 _SEQUENTIAL, _PROGRESSIVE, _START_OF_SCAN = (0xC0, 0xC1), 0xC2, 0xDA
 _OTHER_FRAMES = (
@@ -33,7 +34,10 @@ _OTHER_FRAMES = (
 )  # lossless, layered, arithmetic coding
 _WITHOUT_LENGTH = (0x00, 0x01, *range(0xD0, 0xDA), 0xFF)
 _GIF_COMMENT = 0xFE
-_EXIF = b"Exif\0\0"
+_EXIF, _MPF = (
+    b"Exif\0\0",
+    b"MPF\0",
+)  # what a directory begins with: of a camera, and of several pictures in one file
 
 
 def is_cheap(data: bytes) -> bool:
@@ -53,8 +57,8 @@ def is_cheap(data: bytes) -> bool:
 
 
 def _is_cheap_jpeg(data: bytes) -> bool:
-    """One pass over the pixels, or few enough; little metadata, without padding, and its EXIF in one piece."""
-    at, layers, pixels, is_sequential, has_exif = 2, 0, 0, False, False
+    """One pass over the pixels, or few enough; little metadata, without padding, and each directory in one piece."""
+    at, layers, pixels, is_sequential, known = 2, 0, 0, False, set[bytes]()
     for number in count():
         marker = data[at + 1]
         if data[at] != 0xFF or marker in _WITHOUT_LENGTH or marker in _OTHER_FRAMES or number > _MAX_SEGMENTS:
@@ -67,10 +71,11 @@ def _is_cheap_jpeg(data: bytes) -> bool:
                 return False
             height, width, layers = struct.unpack_from(">HHB", data, at + 5)
             pixels, is_sequential = width * height, marker in _SEQUENTIAL
-        elif marker == 0xE1 and data.startswith(_EXIF, at + 4):
-            if has_exif or not _is_plain_exif(data[at + 4 : at + 2 + length]):
-                return False
-            has_exif = True
+        for start in (_EXIF, _MPF):
+            if marker in (0xE1, 0xE2) and data.startswith(start, at + 4):
+                if start in known or not _is_plain_directory(data[at + 4 + len(start) : at + 2 + length]):
+                    return False
+                known.add(start)
         at += 2 + length
     if at > _MAX_METADATA_BYTES or not layers:
         return False
@@ -99,7 +104,7 @@ def _is_cheap_png(data: bytes) -> bool:
             return False
         if name in (b"tEXt", b"zTXt", b"iTXt") and data.startswith(b"Raw profile", at + 8):
             return False
-        if name == b"eXIf" and not _is_plain_exif(data[at + 8 : at + 8 + length]):
+        if name == b"eXIf" and not _is_plain_directory(data[at + 8 : at + 8 + length].removeprefix(_EXIF)):
             return False
         if name == b"IEND":
             return True
@@ -149,15 +154,14 @@ def _is_cheap_webp(data: bytes) -> bool:
             pixels = max(pixels, width * height)
         elif name in (b"ICCP", b"XMP "):
             metadata += length
-        elif name != b"EXIF" or not _is_plain_exif(data[at + 8 : at + 8 + length]):
+        elif name != b"EXIF" or not _is_plain_directory(data[at + 8 : at + 8 + length].removeprefix(_EXIF)):
             return False
         at += 8 + length + length % 2
     return 0 < pixels <= _MAX_PIXELS and metadata <= _MAX_METADATA_BYTES and at >= len(data)
 
 
-def _is_plain_exif(exif: bytes) -> bool:
-    """Whether its directory has few tags that announce few bytes in all; each may point at the same ones again."""
-    body = exif.removeprefix(_EXIF)
+def _is_plain_directory(body: bytes) -> bool:
+    """Whether a directory has few tags of few values in all; each may point at the same bytes again."""
     order = {b"II*\0": "<", b"MM\0*": ">"}.get(body[:4])
     if order is None:
         return False
@@ -165,5 +169,5 @@ def _is_plain_exif(exif: bytes) -> bool:
     (tags,) = struct.unpack_from(order + "H", body, start)
     if tags > _MAX_TAGS:
         return False
-    announced = sum(int(struct.unpack_from(order + "L", body, start + 6 + 12 * tag)[0]) for tag in range(tags))
-    return announced <= _MAX_METADATA_BYTES
+    values = sum(int(struct.unpack_from(order + "L", body, start + 6 + 12 * tag)[0]) for tag in range(tags))
+    return values <= _MAX_TAG_VALUES

@@ -63,6 +63,7 @@ _MEANINGS = {
     413: "The body is too large.",
     415: "The body is of a type that is not read.",
     422: "A value is wrong: the message says which.",
+    429: "Too many wrong tokens came from this address: wait before the next.",
     500: "A failure of the server, which its log tells of.",
     503: "Busy, or not ready: try again after the seconds that Retry-After names. `timeout`, which has none: it was "
     "begun and took too long, and may still be done.",
@@ -74,8 +75,8 @@ _PRIVATE = {
     "gallery_unusable": "the gallery cannot be used at the moment; the server's log says why under this request's id",
     "review_unusable": "decisions cannot be read or kept; the server's log says why under this request's id",
 }
-_ALWAYS = (400, 401, 422, 500, 503)
-BODY_ERRORS = (403, 408, 411, 413, 415, 507)
+_ALWAYS = (400, 401, 403, 422, 429, 500, 503)
+BODY_ERRORS = (408, 411, 413, 415, 507)
 _CHOICES = ("queries", "decisions")  # lists whose elements are of several kinds
 _MAX_MESSAGE_CHARACTERS = 1000
 _MAX_FIELD_CHARACTERS = 200

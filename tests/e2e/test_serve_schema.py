@@ -33,8 +33,8 @@ from tests.index.hostile import PHOTO, encode
 from tests.serving_server import TOKEN, Server, serve
 
 METHODS = ("get", "post", "put", "patch", "delete")
-ALWAYS_DOCUMENTED = {"400", "401", "422", "500", "503"}
-BODY_STATUSES = {"403", "408", "411", "413", "415"}
+ALWAYS_DOCUMENTED = {"400", "401", "403", "422", "429", "500", "503"}
+BODY_STATUSES = {"408", "411", "413", "415"}
 MAKE_A_VERSION = ("POST /v1/images", "DELETE /v1/images/{image_id}", "POST /v1/update")
 """Asked last: of a new version nothing is computed, and what was asked for may be gone."""
 VALID_BUT_REFUSED = ["2xx", "404", "409", "422", "503"]
@@ -134,15 +134,26 @@ def find_names(server: Server) -> dict[str, list[Any]]:
     while server.get("/v1/duplicates").status == 202:
         time.sleep(0.1)
     photo = server.ask("POST", "/v1/photos", body=encode(PHOTO, "PNG")).json()["photo"]
-    job = server.post("/v1/evaluate", {}).json()["job"]
+    jobs = [server.post("/v1/evaluate", {}).json()["job"], cancel_job(server)]
     group = server.get("/v1/duplicates").json()["items"][0]
     ids = [image["id"] for image in server.get("/v1/images?limit=500").json()["images"]]
     vectors = [server.get(f"/v1/images/{image_id}/vector").json()["vector"] for image_id in ids[:3]]
     return {
-        "photo": [photo], "token": [photo], "job": [job], "group": [group["group"]], "image_id": ids, "vector": vectors,
+        "photo": [photo], "token": [photo], "job": jobs, "group": [group["group"]], "image_id": ids, "vector": vectors,
         "ids": ids, "keep": [image["id"] for image in group["images"]],
         "where": ["label = 'red'", "label IS NULL"], "text": ["red", ""],
     }  # fmt: skip
+
+
+def cancel_job(server: Server) -> str:
+    """A job that was cancelled before its turn; asked for again, it is so still."""
+    for _ in range(20):
+        server.ask("POST", "/v1/update")  # which the other waits for
+        job = str(server.post("/v1/evaluate", {}).json()["job"])
+        answer = server.ask("DELETE", f"/v1/jobs/{job}")
+        if answer.status == 200 and answer.json()["state"] == "cancelled":
+            return job
+    raise AssertionError("every job is done before it can be cancelled")
 
 
 def narrow(document: dict[str, Any], names: dict[str, list[Any]]) -> dict[str, Any]:
@@ -197,7 +208,7 @@ def test_what_is_answered_is_what_the_schema_says(server: Server) -> None:
 @pytest.mark.slow
 def test_what_is_answered_to_thousands_of_requests_is_what_the_schema_says(server: Server) -> None:
     interview = Interview(server)
-    interview.ask_at_random(examples=150, derandomize=False)
+    interview.ask_at_random(examples=50, derandomize=False)
     assert not interview.complaints, "\n".join(map(str, interview.complaints.values()))
 
 

@@ -11,7 +11,7 @@ from PIL import Image
 
 from tests.index.hostile import PHOTO, encode, png, with_orientation
 
-_SHORT, _LONG = 3, 4
+_SHORT, _LONG, _RATIONAL = 3, 4, 5
 _TIFF_TAGS = (  # of 100 x 100 pixels, three bytes each, packed by PackBits; what is added comes after, by number
     (0x100, _SHORT, 1, 100),
     (0x101, _SHORT, 1, 100),
@@ -105,6 +105,31 @@ def jpeg_of_exif_tags() -> bytes:
     return b"\xff\xd8\xff\xe1" + struct.pack(">H", len(exif) + 2) + exif + with_orientation(PHOTO, 6)[2:]
 
 
+def jpeg_of_pictures(count: int, size_bytes: int) -> bytes:
+    """A JPEG whose directory of further pictures has tags that all have the same numbers for their value."""
+    directory = b"MPF\0" + directory_of_numbers(count, size_bytes, kind=_SHORT)
+    return b"\xff\xd8\xff\xe2" + struct.pack(">H", len(directory) + 2) + directory + encode(PHOTO, "JPEG")[2:]
+
+
+def directory_of_numbers(count: int, size_bytes: int, *, kind: int) -> bytes:
+    """A directory whose tags all have the same bytes for their value; its first is the orientation."""
+    start = 8 + 2 + 12 * count + 4
+    values = size_bytes // {_SHORT: 2, _RATIONAL: 8}[kind]
+    entries = (
+        struct.pack("<HHLL", number, kind, values, start) for number in (0x112, *range(0x9000, 0x8FFF + count))
+    )
+    return b"II*\0" + struct.pack("<LH", 8, count) + b"".join(entries) + bytes(4) + b"\3\0\0\0" * (size_bytes // 4)
+
+
+def webp_of_an_orientation(size_bytes: int) -> bytes:
+    """A WebP whose EXIF has one tag of very many fractions."""
+    exif = directory_of_numbers(1, size_bytes, kind=_RATIONAL)
+    size = bytes(4) + b"".join((side - 1).to_bytes(3, "little") for side in PHOTO.size)
+    body = b"WEBPVP8X" + struct.pack("<L", 10) + b"\x08" + size[1:] + encode(PHOTO, "WEBP")[12:]
+    body += b"EXIF" + struct.pack("<L", len(exif)) + exif
+    return b"RIFF" + struct.pack("<L", len(body)) + body
+
+
 COSTLY: dict[str, Callable[[], bytes]] = {
     "one_tile.tif": partial(tiff_of_one_tile, 26_000),
     "large_tile.tif": partial(tiff_of_one_tile, 9_400),
@@ -120,5 +145,7 @@ COSTLY: dict[str, Callable[[], bytes]] = {
     "prefixes.png": partial(png_of_prefixes, 1_000_000),
     "tags.png": partial(png_of_exif_tags, 25_000, 8_000_000),
     "tags.jpg": jpeg_of_exif_tags,
+    "pictures.jpg": partial(jpeg_of_pictures, 2600, 30_000),
+    "fractions.webp": partial(webp_of_an_orientation, 16_000_000),
 }
 """File name to what gives its content, at most 16 MB each."""
