@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import errno
 import json
+import logging
 import os
+import re
 import secrets
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,16 @@ from index.marks import (
     read_mark,
 )
 
+logger = logging.getLogger(__name__)
+
 _REMOVAL_ATTEMPTS = 3
+_OWN_FILE = re.compile(  # of work in progress or a version, those of earlier programs included
+    r"(version/)?(part\.json|manifest\.json|model\.onnx|index\.faiss|(held_out|deleted)\.npy)"
+    r"|(version/)?(vectors|ids)/\d{5,9}\.npy|checkpoints/\d{9}\.npy(\.tmp)?"
+    r"|((version/)?catalog\.sqlite|before\.sqlite(\.tmp)?)(-wal|-shm|-journal)?"
+    r"|plan\.json(\.tmp)?|publishing|([^/]+/){0,3}\.retrieval-[0-9a-f]{16}\.tmp"
+)
+_OWN_FOLDERS = ("checkpoints", "vectors", "ids", "version", "version/vectors", "version/ids")
 
 
 def make_mark(gallery: Path, *, identity: str | None = None) -> str:
@@ -80,9 +90,10 @@ def make_part(gallery: Path, name: str) -> Path:
 
 
 def remove_part(folder: Path, *, of: str) -> bool:
-    """Remove a part of a gallery with all that is in it; whether it was one.
+    """Remove a part of a gallery with what the program wrote into it; whether it was one.
 
-    Its mark goes last, so that what a kill leaves is a part still, or empty.
+    What somebody else put there stays, in a folder that is no part any more. The mark goes last, so that what a kill
+    leaves is a part still, or empty.
 
     Raises:
         OSError: something in it cannot be removed.
@@ -90,19 +101,16 @@ def remove_part(folder: Path, *, of: str) -> bool:
     if not is_part(folder, of=of):
         return False
     for attempt in range(_REMOVAL_ATTEMPTS):
+        others = remove_own(folder)
         try:
-            for entry in list(os.scandir(folder)):
-                if entry.name == PART_MARK:
-                    continue
-                if entry.is_dir(follow_symlinks=False):
-                    shutil.rmtree(entry.path)
-                else:
-                    os.unlink(entry.path)
             (folder / PART_MARK).unlink(missing_ok=True)
-            folder.rmdir()
-        except FileNotFoundError:  # another reader's own file, gone meanwhile
-            if not folder.exists():
+            if others:
+                shown = printable_path(str(folder))
+                logger.warning("%s: not removed, for somebody put %s there", shown, printable_path(others[0]))
                 return True
+            folder.rmdir()
+        except FileNotFoundError:
+            return True
         except OSError as error:  # a reader of the catalogue may put a file of its own beside it meanwhile
             mark_part(folder, of=of)
             if error.errno != errno.ENOTEMPTY or attempt + 1 == _REMOVAL_ATTEMPTS:
@@ -110,6 +118,33 @@ def remove_part(folder: Path, *, of: str) -> bool:
         else:
             return True
     return True
+
+
+def remove_own(folder: Path) -> list[str]:
+    """Remove the files and folders that the program gives a part, but for its mark; the paths of all others below it.
+
+    Raises:
+        OSError: something in it cannot be removed.
+    """
+    others = []
+    for above, folders, files in os.walk(folder, topdown=False, onerror=_raise_unless_gone):
+        for path in (Path(above, name) for name in (*files, *folders)):
+            below = path.relative_to(folder).as_posix()
+            is_folder = path.is_dir() and not path.is_symlink()
+            if below == PART_MARK:
+                continue
+            if not is_folder and _OWN_FILE.fullmatch(below):
+                path.unlink(missing_ok=True)
+            elif is_folder and below in _OWN_FOLDERS and not any(path.iterdir()):
+                path.rmdir()
+            else:
+                others.append(below)
+    return others
+
+
+def _raise_unless_gone(error: OSError) -> None:
+    if error.errno != errno.ENOENT:
+        raise error
 
 
 def _to_bytes(document: dict[str, Any]) -> bytes:

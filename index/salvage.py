@@ -16,8 +16,8 @@ from index.embedder import unit_rows
 from index.errors import GalleryError, InputError
 from index.exact import Ids
 from index.images import printable_path
-from index.manifest import CATALOG_NAME, DELETED_NAME, MANIFEST_NAME, MODEL_NAME, Manifest, OtherFormatError
-from index.marks import PART_MARK, is_part, read_part
+from index.manifest import CATALOG_NAME, DELETED_NAME, MANIFEST_NAME, MODEL_NAME, Manifest, OtherFormatError, Version
+from index.marks import PART_MARK, read_part
 from index.model_file import hash_file
 from index.progress import Progress, no_progress
 from index.vectors import VectorFile, read_ids
@@ -59,7 +59,7 @@ def survey_versions(gallery: Path, *, identity: str, progress: Progress = no_pro
         current = read_current(gallery)
     except GalleryError:
         current = None
-    folders = [folder for folder in list_versions(gallery) if _is_own(folder, identity=identity)]
+    folders = [folder for folder in list_versions(gallery) if _is_own(folder, identity=identity, current=current)]
     texts = {folder: _read_texts(folder) for folder in folders}
     known = {match for some in texts.values() for text in some for match in _SHA256.findall(text)}
     hashes = _Hashes()
@@ -116,8 +116,13 @@ def _are_unit(file: VectorFile) -> bool:
     return all(unit_rows(np.asarray(vectors[at : at + _ROWS_AT_ONCE])).all() for at in blocks)
 
 
-def _is_own(folder: Path, *, identity: str) -> bool:
-    return is_part(folder, of=identity) or _parse((folder / MANIFEST_NAME), None) is not None
+def _is_own(folder: Path, *, identity: str, current: Version | None) -> bool:
+    """Whether a version is the gallery's: by its mark; where that is damaged by CURRENT or, without any, its manifest."""
+    part, manifest = read_part(folder), folder / MANIFEST_NAME
+    named = current.manifest_sha256 if current is not None and current.folder.name == folder.name else None
+    if part is None:
+        return named is not None or _parse(manifest, None) is not None
+    return part["gallery"] == identity or (manifest.is_file() and hash_file(manifest) == named)
 
 
 def is_mark_sound(folder: Path, *, of: str) -> bool:

@@ -165,8 +165,8 @@ def _anchor_of(source: Source) -> str:
 def _holds_items(source: Source, sample: Iterable[Sample]) -> bool:
     if not os.path.exists(_anchor_of(source)):
         return False
-    sampled = list(sample)
-    return not sampled or any(item.is_below(source.root) for item in sampled)
+    sampled = list(sample)  # some may be changed or gone since; another folder may share a few
+    return sum(item.is_below(source.root) for item in sampled) * 2 >= len(sampled)
 
 
 def _find_added(

@@ -17,10 +17,10 @@ from index.embedder import Embedder
 from index.errors import GalleryDamagedError, GalleryError, GalleryMismatchError
 from index.exact import Ids
 from index.gallery_identity import NO_GALLERY
-from index.gallery_parts import identify, make_part, remove_part
+from index.gallery_parts import identify, make_part, remove_own, remove_part
 from index.images import printable_path
 from index.manifest import CATALOG_NAME, FORMAT_VERSION, MODEL_NAME, Manifest, Version, check_file
-from index.marks import is_part
+from index.marks import PART_MARK, is_part
 from index.pipeline import EmbeddedItem
 from index.progress import BeginStep, no_steps
 from index.publishing import Publication, write_version
@@ -207,9 +207,11 @@ class Workspace:
             GalleryError: the model file was changed meanwhile, or is damaged.
         """
         version = self.folder / _VERSION
-        if version.exists():
-            shutil.rmtree(version)
-        version.mkdir()
+        version.mkdir(exist_ok=True)
+        if others := remove_own(version):
+            shown = printable_path(str(version / others[0]))
+            raise GalleryError(shown, "not this gallery's, and in the way; move it elsewhere and run this again")
+        (version / PART_MARK).unlink(missing_ok=True)  # of one that was about to be published
         manifest = write_version(
             version,
             catalog,

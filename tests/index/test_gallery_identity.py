@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -23,15 +24,16 @@ from index.errors import GalleryError
 from index.faiss_library import import_faiss
 from index.gallery import Gallery
 from index.gallery_parts import make_mark, make_part, remove_part
-from index.marks import read_mark, read_part
+from index.marks import is_part, read_mark, read_part
 from index.sources import find_source, scan_source
+from index.verify import verify_gallery
 from index.versions import find_version, read_current, versions_folder
 from tests.conftest import draw_folder, draw_image
 from tests.index.commands import invoke
 from tests.index.galleries import ROOT, SMALL, build, rows
 from tests.kills import Command, Moment, run_command
 
-EXAMPLES = int(os.environ.get("OUT_FOLDER_EXAMPLES", "20"))  # more of them: `make fuzz`
+EXAMPLES = int(os.environ.get("OUT_FOLDER_EXAMPLES", "8"))  # more of them: `make fuzz`
 Shot = dict[str, tuple[object, ...]]
 OWN = (
     "CURRENT", ".lock", "gallery.json", "part.json", "building", "versions", "000001", "000002", "added", "incoming",
@@ -310,7 +312,7 @@ def test_what_an_earlier_program_left_before_it_had_a_plan_goes(
 
 
 def kill_while_marking(place: Path, model: Path, images: Path) -> None:
-    """Kill a build at every step of its first marks; run again, it ends. In a process of one thread."""
+    """Kill a build at some steps of its first marks; run again, it ends. In a process of one thread."""
     import_faiss()
     command = Command("build", "build", lambda gallery: build(images, gallery, model))
     ended = run_command(command, place / "g")
@@ -318,7 +320,7 @@ def kill_while_marking(place: Path, model: Path, images: Path) -> None:
     assert ended.error is None, ended.error
     early = [kind for kind in ended.steps if "temporary" in kind or ".json" in kind or "os.mkdir" in kind]
     assert len(early) >= 6, early
-    for number, kind in enumerate(early):
+    for number, kind in enumerate(random.Random(0).sample(early, k=4)):
         gallery = place / str(number) / "g"
         gallery.parent.mkdir()
         assert run_command(command, gallery, Moment(step=(kind, 1))) is None, kind
@@ -352,11 +354,37 @@ def test_only_a_part_of_the_same_gallery_is_removed(tmp_path: Path) -> None:
     (tmp_path / "g").mkdir()
     identity = make_mark(tmp_path / "g")
     assert make_mark(tmp_path / "g") == identity
-    part = make_part(tmp_path / "g", "incoming")
-    (part / "half").write_bytes(b"half")
+    part = make_part(tmp_path / "g", "building")
+    (part / "model.onnx").write_bytes(b"half")
     (tmp_path / "link").symlink_to(part)
     assert not remove_part(part, of="0" * 32)
     assert not remove_part(tmp_path / "link", of=identity)
-    assert (part / "half").exists()
+    assert (part / "model.onnx").exists()
     assert remove_part(part, of=identity)
     assert not part.exists()
+
+
+def test_what_somebody_put_into_a_version_or_unfinished_work_outlives_it(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    gallery = tmp_path / "g"
+    build(image_folder, gallery, tiny_model)
+    version, building = gallery / "versions" / "000001", make_part(gallery, "building")
+    mine = [version / "photos", version / "vectors" / "photos", building / "photos", building / "checkpoints" / "mine"]
+    for folder in mine:
+        shutil.copytree(image_folder, folder)
+    (version / "notes.txt").write_text("mine")
+    (building / "plan.json").write_text("{}")
+    before = [shoot(folder) for folder in mine]
+    for number in range(3):
+        draw_image((9, 9, 9), seed=number).save(image_folder / f"late{number}.png")
+        with suppress(GalleryError):
+            update_gallery(gallery, config=SMALL)
+        if number == 0:
+            assert not is_part(building, of=read_mark(gallery))
+            building.rename(tmp_path / "building")
+    mine[2:] = [tmp_path / "building" / folder.relative_to(building) for folder in mine[2:]]
+    assert [shoot(folder) for folder in mine] == before
+    assert (version / "notes.txt").read_text() == "mine"
+    assert not (version / "catalog.sqlite").exists()
+    assert verify_gallery(gallery).problems == []

@@ -321,3 +321,22 @@ def test_a_source_through_a_link_is_the_source_itself(tmp_path: Path, tiny_model
         assert len(state_of(tmp_path / "shop")) == count
     with read_catalog(find_version(tmp_path / "shop").folder / "catalog.sqlite") as catalog:
         assert len(catalog.sources()) == 1
+
+
+def test_another_folder_in_the_place_of_the_photos_that_shares_a_few_files_is_not_them(
+    first: Home, tmp_path: Path
+) -> None:
+    home = Home(tmp_path / "home")
+    shutil.copytree(first.folder, home.folder)
+    update_gallery(home.gallery, roots={str(first.folder / "photos"): home.folder / "photos"})
+    home.folder.rename(tmp_path / "away")
+    moved = Home(tmp_path / "away")
+    (moved.folder / "photos").rename(tmp_path / "photos")
+    shared = sorted(path for path in (tmp_path / "photos").rglob("*") if path.is_file())[0]
+    place = moved.folder / "photos" / shared.relative_to(tmp_path / "photos")
+    place.parent.mkdir(parents=True)
+    shutil.copy2(shared, place)
+    before = state_of(moved.gallery)
+    with pytest.raises(InputError, match="no such folder; if it was moved"):
+        update_gallery(moved.gallery)
+    assert state_of(moved.gallery) == before
