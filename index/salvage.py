@@ -16,7 +16,15 @@ from index.embedder import unit_rows
 from index.errors import GalleryError, InputError
 from index.exact import Ids
 from index.images import printable_path
-from index.manifest import CATALOG_NAME, DELETED_NAME, MANIFEST_NAME, MODEL_NAME, Manifest, OtherFormatError, Version
+from index.manifest import (
+    CATALOG_NAME,
+    DELETED_NAME,
+    MANIFEST_NAME,
+    MODEL_NAME,
+    Manifest,
+    OtherFormatError,
+    Version,
+)
 from index.marks import PART_MARK, read_part
 from index.model_file import hash_file
 from index.progress import Progress, no_progress
@@ -117,7 +125,7 @@ def _are_unit(file: VectorFile) -> bool:
 
 
 def _is_own(folder: Path, *, identity: str, current: Version | None) -> bool:
-    """Whether a version is the gallery's: by its mark; where that is damaged by CURRENT or, without any, its manifest."""
+    """Whether a version is the gallery's: by its mark, or else by CURRENT or, unmarked, its manifest."""
     part, manifest = read_part(folder), folder / MANIFEST_NAME
     named = current.manifest_sha256 if current is not None and current.folder.name == folder.name else None
     if part is None:

@@ -121,13 +121,12 @@ def commands(place: Path, target: Path) -> Iterator[tuple[object, ...]]:
 
 def start_server(target: Path) -> None:
     """Open it as `retrieval serve --writable` does, and let go of it again."""
-    from index.errors import RetrievalError
     from retrieval_app.assembly import assemble
     from retrieval_app.server import ServeOptions
 
     with (
-        suppress(RetrievalError),
-        assemble(ServeOptions(target, token="long enough for this test", writable=True)),
+        suppress(GalleryError),
+        assemble(ServeOptions(target, token="0123456789abcdef", writable=True)),
     ):
         pass
 
@@ -370,7 +369,12 @@ def test_what_somebody_put_into_a_version_or_unfinished_work_outlives_it(
     gallery = tmp_path / "g"
     build(image_folder, gallery, tiny_model)
     version, building = gallery / "versions" / "000001", make_part(gallery, "building")
-    mine = [version / "photos", version / "vectors" / "photos", building / "photos", building / "checkpoints" / "mine"]
+    mine = [
+        version / "photos",
+        version / "vectors" / "photos",
+        building / "photos",
+        building / "checkpoints" / "mine",
+    ]
     for folder in mine:
         shutil.copytree(image_folder, folder)
     (version / "notes.txt").write_text("mine")
