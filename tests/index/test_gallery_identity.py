@@ -25,6 +25,7 @@ from index.faiss_library import import_faiss
 from index.gallery import Gallery
 from index.gallery_parts import make_mark, make_part, remove_part
 from index.marks import is_part, read_mark, read_part
+from index.people_moves import try_bring_people
 from index.sources import find_source, scan_source
 from index.verify import verify_gallery
 from index.versions import find_version, read_current, versions_folder
@@ -120,15 +121,19 @@ def commands(place: Path, target: Path) -> Iterator[tuple[object, ...]]:
 
 
 def start_server(target: Path) -> None:
-    """Open it as `retrieval serve --writable` does, and let go of it again."""
-    from retrieval_app.assembly import assemble
-    from retrieval_app.server import ServeOptions
+    """Do to a folder what `retrieval serve --writable` does when it starts and ends."""
+    from retrieval_app.review.database import ReviewError
+    from retrieval_app.review.jobs import Jobs
+    from retrieval_app.review.joining import join_decisions
 
-    with (
-        suppress(GalleryError),
-        assemble(ServeOptions(target, token="0123456789abcdef", writable=True)),
-    ):
-        pass
+    with suppress(GalleryError, ReviewError):
+        try_bring_people(target)
+        join_decisions(target)
+        jobs = Jobs(target, on_change=lambda: None, open_gallery=lambda: Gallery.open(target), config=SMALL)
+        try:
+            jobs.resume()
+        finally:
+            jobs.close()
 
 
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
