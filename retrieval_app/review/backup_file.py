@@ -226,6 +226,8 @@ class BackupReader:
             said = self._members.get(info.filename)
             if said is not None and (not isinstance(said, dict) or said.get("bytes") != info.file_size):
                 raise self.fail(f"{printable_path(info.filename)} has another size than its manifest says")
+            if said is not None and not isinstance(said.get("sha256"), str):
+                raise self.fail(f"{printable_path(info.filename)} has no checksum in its manifest")
 
     def _read_sent(self) -> Iterator[SentImage]:
         paths: set[str] = set()
@@ -299,9 +301,12 @@ def _open_archive(path: Path, file: IO[bytes]) -> zipfile.ZipFile:
 
 def is_plain_path(path: str) -> bool:
     """Whether a path leads to a file below where it starts, on any system."""
-    parts = path.split("/")
+    try:
+        parts = os.fsencode(path).split(b"/")
+    except UnicodeEncodeError:  # half a surrogate pair, which stands for no byte
+        return False
     return len(parts) <= 16 and all(
-        part not in ("", ".", "..") and "\0" not in part and len(os.fsencode(part)) <= 255 for part in parts
+        part not in (b"", b".", b"..") and b"\0" not in part and len(part) <= 255 for part in parts
     )
 
 

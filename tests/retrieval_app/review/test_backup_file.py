@@ -189,18 +189,22 @@ def wrong_kinds(members: Members, manifest: Manifest) -> None:
     manifest["sent"][0].update(mtime_ns="yesterday")
 
 
+def no_checksum(members: Members, manifest: Manifest) -> None:
+    del manifest["members"]["decisions.jsonl"]["sha256"]
+
+
 def huge_time(members: Members, manifest: Manifest) -> None:
     manifest["sent"][0].update(mtime_ns=1 << 80)
 
 
 CLIMBS = ("../../evil.png", "/etc/evil.png", "a/../../evil.png", "", ".", "a//b.png", "a\0b.png", "x" * 300, None, 5,
-          "a/" * 20 + "b.png", "../people/review.sqlite")  # fmt: skip
+          "a/" * 20 + "b.png", "../people/review.sqlite", "\ud800.png")  # fmt: skip
 
 
 @pytest.mark.parametrize(
     "change",
     [swap_checksums, add_unnamed, leave_out, spoil_decisions, nest_deeply, claim_another_version,
-     claim_another_format, point_to_nothing, name_one_place_twice, empty_lists, wrong_kinds, huge_time,
+     claim_another_format, point_to_nothing, name_one_place_twice, empty_lists, wrong_kinds, no_checksum, huge_time,
      *map(climb, CLIMBS)],
     ids=lambda change: change.__name__,
 )  # fmt: skip
