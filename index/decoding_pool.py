@@ -21,7 +21,7 @@ from PIL import Image
 from index.ahead import raise_if_abandoned, usable_cores
 from index.decoding_worker import ANSWER, READY, REQUEST, TOO_COSTLY
 from index.errors import ImageError, InputError
-from index.limits import MAX_DECODE_CPU_S, MAX_DECODE_WALL_S
+from index.limits import DECODED_BYTES_A_S, MAX_DECODE_CPU_S, MAX_DECODE_WALL_S
 
 _LOOK_MS = 100  # between two looks whether anybody still waits
 _PART_BYTES = 1 << 20
@@ -39,7 +39,7 @@ class DecodingPool:
 
     Args:
         size: workers at most.
-        cpu_s: seconds of processor time that one image may take.
+        cpu_s: seconds of processor time that one image may take, beside those for the bytes of a large file.
     """
 
     def __init__(self, size: int, *, cpu_s: float = MAX_DECODE_CPU_S) -> None:
@@ -56,14 +56,13 @@ class DecodingPool:
             InputError: no worker can be started.
             AbandonedError: nobody waits for it any more.
         """
+        cpu_s = self._cpu_s + len(data) // DECODED_BYTES_A_S
         while not self._room.acquire(timeout=_LOOK_MS / 1000):
             raise_if_abandoned()
         try:
             worker = self._take()
             try:
-                image = worker.decode(
-                    data, name=name, target_side=target_side, max_pixels=max_pixels, cpu_s=self._cpu_s
-                )
+                image = worker.decode(data, name=name, target_side=target_side, max_pixels=max_pixels, cpu_s=cpu_s)
             except BaseException as error:
                 if not isinstance(error, ImageError) or error.reason == TOO_COSTLY:
                     worker.kill()

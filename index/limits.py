@@ -11,6 +11,7 @@ MAX_FILE_BYTES = 512 * 1024 * 1024
 # few seconds of processor time, so that waiting is bounded generously.
 MAX_DECODE_BYTES = 1 << 30
 MAX_DECODE_CPU_S = 5
+DECODED_BYTES_A_S = 1 << 24  # of its file, each so many of which give it a second more: noise at the cap on pixels
 MAX_DECODE_WALL_S = 300
 
 LOCK_WAIT_S = 3600.0

@@ -33,6 +33,7 @@ from retrieval_app.serving.photos import (
     Photo,
     check_upload,
     crop_pixels,
+    encode_kept,
     make_photo,
     read_pixels,
     refuse_vector,
@@ -217,10 +218,17 @@ class Engine:
             ImageError, InputError, BusyError: as `embed`.
         """
         snapshot, name = self.snapshot(), printable_path(name)
-        vector = await self.embed(snapshot, data, name=name)
-        sha256 = snapshot.gallery.embedder.sha256
-        make = partial(make_photo, data, vector, name=name, model_sha256=sha256)
-        photo = await self._read_picture(make, max_pixels=self.config.max_upload_pixels)
+        check_upload(data, name=name, config=self.config)
+        embedder, most = snapshot.gallery.embedder, self.config.max_upload_pixels
+        read = partial(read_pixels, data, name=name, preprocess=embedder.contract.preprocess, max_pixels=most)
+        encode = partial(encode_kept, data, name=name, max_pixels=most)
+        try:
+            vector = await self._embed_read(snapshot, partial(read, cheap_only=True), name=name)
+            kept = await self.run(encode, cheap_only=True)
+        except OutOfTurnError:  # both in one turn: who waited for the first is not refused the second
+            pixels, kept = await self.run_costly(lambda: (read(), encode()))
+            vector = await self._embed_read(snapshot, lambda: pixels, name=name)
+        photo = make_photo(kept, vector, name=name, model_sha256=embedder.sha256)
         self._photos.put(photo.token, photo)
         return photo
 

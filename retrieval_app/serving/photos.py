@@ -10,7 +10,6 @@ from PIL import Image
 
 from index.embedder import Vectors
 from index.errors import ImageError, InputError
-from index.images import printable_path
 from index.preprocess import Pixels, PreprocessConfig, preprocess_image
 from retrieval_app.serving.config import ServingConfig
 from retrieval_app.serving.pictures import decode_in_turn
@@ -131,17 +130,10 @@ def encode_kept(
     return file.getvalue(), image.size
 
 
-def make_photo(
-    data: bytes, vector: Vectors, *, name: str, model_sha256: str, max_pixels: int, cheap_only: bool = False
-) -> Photo:
-    """A photo to keep.
-
-    Raises:
-        ImageError: it cannot be decoded.
-        OutOfTurnError: as `decode_in_turn`.
-    """
-    picture, (width, height) = encode_kept(data, name=name, max_pixels=max_pixels, cheap_only=cheap_only)
-    return Photo(secrets.token_hex(16), printable_path(name), width, height, picture, vector, model_sha256)
+def make_photo(kept: tuple[bytes, tuple[int, int]], vector: Vectors, *, name: str, model_sha256: str) -> Photo:
+    """A photo to keep, of what `encode_kept` gave."""
+    picture, (width, height) = kept
+    return Photo(secrets.token_hex(16), name, width, height, picture, vector, model_sha256)
 
 
 def crop_pixels(

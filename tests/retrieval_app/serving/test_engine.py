@@ -323,3 +323,19 @@ def test_a_photo_of_many_pixels_is_decoded_apart_and_found_all_the_same(
     photo = _run(engine.keep_photo(large, name="large"))
     assert np.array_equal(photo.vector, expected)
     assert {name.rpartition("_")[0] for name in threads} == {"costly-pictures"}
+
+
+def test_a_photo_that_may_cost_much_takes_one_turn(engine: Engine) -> None:
+    photo, go_on = _encode(draw_image((90, 20, 30), seed=1), "TIFF"), threading.Event()
+
+    async def ask() -> str:
+        kept = asyncio.create_task(engine.keep_photo(photo, name="a.tif"))
+        while not (engine.reading or kept.done()):
+            await asyncio.sleep(0.01)
+        behind = asyncio.create_task(engine.run_costly(lambda: go_on.wait(20)))
+        name = (await kept).name
+        go_on.set()
+        assert await behind, "the photo waited for what came after it"
+        return name
+
+    assert _run(ask()) == "a.tif"
