@@ -2,7 +2,7 @@
 
 GALLERY/gallery.json        {"kind": "retrieval gallery", "id": 32 hexadecimal digits}, made before anything else
 GALLERY/PART/part.json      {"kind": "part of a retrieval gallery", "gallery": the id, ...}, in every folder that may
-                            ever be removed: `building`, a version, `incoming`
+                            ever be removed: `building`, a version; only files that the program writes go
 """
 
 from __future__ import annotations
