@@ -22,6 +22,8 @@ from retrieval_app.api.headers import add_missing, list_headers
 from retrieval_app.api.metrics import Metrics
 from retrieval_app.api.refusals import refuse_with
 from retrieval_app.api.sign_in import FORM_PATH, FORM_TYPE, MAX_FORM_BYTES, SignIn
+from retrieval_app.api.visitors import find_visitor
+from retrieval_app.serving.bounded_pool import asking
 from retrieval_app.serving.engine import Engine
 from retrieval_app.serving.errors import BusyError
 
@@ -91,6 +93,7 @@ class Security:
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send, *, announced: int) -> None:
         """Give the request to the app, with its body read."""
         scope["headers"] = drop_forwarding(scope["headers"])
+        asking.set(find_visitor(scope).address)
         if scope["method"] in ("GET", "HEAD"):
             await self._app(scope, receive, send)
             return

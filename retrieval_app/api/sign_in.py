@@ -58,10 +58,11 @@ class SignIn:
 
     async def admit(self, scope: Scope, headers: Headers) -> Response | None:
         """Find out who asks; the answer where that is all there is to it."""
+        address = name_client(scope, headers)
         if not self.asks:
-            keep_visitor(scope, Visitor(is_trusted=self._access.trusts(headers)))
+            keep_visitor(scope, Visitor(is_trusted=self._access.trusts(headers), address=address))
             return None
-        visitor = Visitor(address=name_client(scope, headers), by_tls=came_by_tls(scope, headers))
+        visitor = Visitor(address=address, by_tls=came_by_tls(scope, headers))
         keep_visitor(scope, visitor)
         if scope["path"] == FORM_PATH and scope["method"] == "POST":
             return None

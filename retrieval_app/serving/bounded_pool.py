@@ -1,20 +1,24 @@
-"""A few threads for one kind of work, and room for so much of it to wait."""
+"""A few threads for one kind of work, and room for so much of it to wait; those who ask for it take turns."""
 
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 from index.ahead import heed_abandonment
 from retrieval_app.serving.errors import BusyError
 
 Value = TypeVar("Value")
+asking: ContextVar[str] = ContextVar("asking", default="")
+"""The address that the present request comes from."""
 
 
 class BoundedPool:
-    """Threads that call functions one after the other.
+    """Threads that call functions one after the other; of those that wait, one of each address and then the next.
 
     Args:
         threads: as many as work at once.
@@ -26,6 +30,7 @@ class BoundedPool:
         self._abandoned = threading.Event()
         self._threads = ThreadPoolExecutor(threads, name, heed_abandonment, (self._abandoned,))
         self._refuses = False
+        self._waiting: OrderedDict[str, deque[tuple[Future[Any], Callable[[], Any]]]] = OrderedDict()
         self._capacity, self._count, self._lock = capacity, 0, threading.Lock()
 
     @property
@@ -40,17 +45,14 @@ class BoundedPool:
             BusyError: too many calls wait, or nothing more is begun; the latter is also told by the future.
         """
 
-        def begin() -> Value:
-            if self._refuses:
-                raise BusyError("the server ends; try again when it is back")
-            return function()
-
+        future: Future[Value] = Future()
         with self._lock:
             if self._count >= self._capacity:
                 raise BusyError("the server is busy; try again in a moment")
             self._count += 1
-        future = self._threads.submit(begin)
+            self._waiting.setdefault(asking.get(), deque()).append((future, function))
         future.add_done_callback(self._end)
+        self._threads.submit(self._call_next)
         return future
 
     def refuse(self) -> None:
@@ -61,6 +63,28 @@ class BoundedPool:
         """Begin nothing more; what runs is not waited for, and a decode is given up."""
         self._abandoned.set()
         self._threads.shutdown(wait=False, cancel_futures=True)
+        with self._lock:
+            left = [future for waiting in self._waiting.values() for future, _ in waiting]
+        for future in left:
+            future.cancel()
+
+    def _call_next(self) -> None:
+        """Call what has waited longest for the address whose turn it is."""
+        with self._lock:
+            address, waiting = self._waiting.popitem(last=False)
+            future, function = waiting.popleft()
+            if waiting:
+                self._waiting[address] = waiting
+        if not future.set_running_or_notify_cancel():
+            return
+        try:
+            if self._refuses:
+                raise BusyError("the server ends; try again when it is back")
+            value = function()
+        except BaseException as error:  # noqa: BLE001 - as every executor does
+            future.set_exception(error)
+        else:
+            future.set_result(value)
 
     def _end(self, _: Future[Any]) -> None:
         with self._lock:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from contextlib import closing
+from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,7 @@ if "CI" not in os.environ:
 from tests.index.costly import jpeg_of_scans, png_of_exif_tags, tiff_of_one_tile
 from tests.index.decoding_workers import wait_for_busy_workers, wait_for_the_end_of
 from tests.index.hostile import PHOTO, encode
-from tests.serving_server import TOKEN, Answer, Server, serve
+from tests.serving_server import TOKEN, Answer, Server, ask_on, serve
 
 ROUTES = ("/v1/photos", "/v1/search/image", "/v1/embed", "/v1/images")
 SCANS = jpeg_of_scans(4000, 5000)
@@ -41,6 +43,8 @@ def test_searches_and_photos_go_on_while_costly_pictures_are_decoded(server: Ser
     for sender in senders:
         sender.start()
     wait_for_busy_workers(server.process.pid)
+    assert _ask_from_elsewhere(server, encode(PHOTO, "TIFF")) == 201
+    assert any(sender.is_alive() for sender in senders)  # it waited for one of them, and not for all
     photo, count = encode(PHOTO, "JPEG"), 0
     while any(sender.is_alive() for sender in senders):
         assert server.ask("POST", "/v1/search/image", body=photo).status == 200
@@ -67,6 +71,12 @@ def test_a_server_that_is_told_to_end_waits_for_no_costly_picture(gallery: Path,
             sender.join()
         wait_for_the_end_of(workers)
         assert "Traceback" not in running.log.read_text()  # as there is where the grace for requests runs out
+
+
+def _ask_from_elsewhere(server: Server, body: bytes) -> int:
+    connection = HTTPConnection("127.0.0.1", server.port, timeout=60, source_address=("127.0.0.2", 0))
+    with closing(connection):
+        return ask_on(connection, "POST", "/v1/photos", body=body, headers=server.headers()).status
 
 
 def _send_and_forget(server: Server) -> None:
