@@ -57,6 +57,19 @@ class _Field:
     value: int | memoryview
 
 
+class _Budget:
+    """How many fields and numbers are still read of a file: what is made of each takes far more bytes than it has."""
+
+    def __init__(self) -> None:
+        self._left = _MAX_FIELDS
+
+    def take(self) -> None:
+        """Read one more."""
+        self._left -= 1
+        if self._left < 0:
+            raise UnsafeModelError(f"it has more than {_MAX_FIELDS:,} parts")
+
+
 def check_graph(data: bytes) -> None:
     """See that a model's file is all there is to it, and that its graph is a plain one.
 
@@ -64,28 +77,27 @@ def check_graph(data: bytes) -> None:
         UnsafeModelError: there is external data, control flow, a local function, an operation of another domain, or a
             tensor or shape that asks for more than there is; or the content is no such message.
     """
-    for field in _read_fields(memoryview(data)):
+    budget = _Budget()
+    for field in _read_fields(memoryview(data), budget):
         if field.number == _MODEL_GRAPH:
-            _check_nodes(_part(field))
+            _check_nodes(_part(field), budget)
         elif field.number == _MODEL_FUNCTIONS:
             raise UnsafeModelError("it has functions of its own, in which anything may be hidden")
         elif field.number == _MODEL_TRAINING:
             raise UnsafeModelError("it has graphs for training")
 
 
-def _check_nodes(graph: memoryview) -> None:
+def _check_nodes(graph: memoryview, budget: _Budget) -> None:
     small: dict[bytes, list[int]] = {}  # constants that may be shapes, by name
     makers: list[tuple[bytes, list[bytes]]] = []  # operations that make as much as a shape says, with their inputs
-    for count, field in enumerate(_read_fields(graph)):
-        if count > _MAX_FIELDS:
-            raise UnsafeModelError(f"its graph has more than {_MAX_FIELDS:,} parts")
+    for field in _read_fields(graph, budget):
         if field.number == _GRAPH_NODE:
-            node = _read_node(_part(field))
+            node = _read_node(_part(field), budget)
             if node.operation in _MAKERS:
                 makers.append((node.operation, node.inputs))
             small |= {name: node.values for name in node.outputs if node.values}
         elif field.number == _GRAPH_INITIALIZER:
-            name, values = _check_tensor(_part(field))
+            name, values = _check_tensor(_part(field), budget)
             if values:
                 small[name] = values
         elif field.number == _GRAPH_SPARSE:
@@ -95,12 +107,12 @@ def _check_nodes(graph: memoryview) -> None:
             _check_shape(small.get(name, []), operation)
 
 
-def _read_node(message: memoryview) -> _Node:
+def _read_node(message: memoryview, budget: _Budget) -> _Node:
     operation, domain = b"", b""
     inputs: list[bytes] = []
     outputs: list[bytes] = []
     values: list[int] = []
-    for field in _read_fields(message):
+    for field in _read_fields(message, budget):
         if field.number == _NODE_INPUT:
             inputs.append(bytes(_part(field)))
         elif field.number == _NODE_OUTPUT:
@@ -110,7 +122,7 @@ def _read_node(message: memoryview) -> _Node:
         elif field.number == _NODE_DOMAIN:
             domain = bytes(_part(field))
         elif field.number == _NODE_ATTRIBUTE:
-            values += _check_attribute(_part(field))
+            values += _check_attribute(_part(field), budget)
     if operation in _CONTROL:
         raise UnsafeModelError(f"it has control flow: the operation {operation.decode()}")
     if domain not in _DOMAINS:
@@ -120,30 +132,30 @@ def _read_node(message: memoryview) -> _Node:
     return _Node(operation, inputs, outputs, values if operation == b"Constant" else [])
 
 
-def _check_attribute(attribute: memoryview) -> list[int]:
+def _check_attribute(attribute: memoryview, budget: _Budget) -> list[int]:
     """The numbers of an attribute that may be a shape."""
     values: list[int] = []
-    for field in _read_fields(attribute):
+    for field in _read_fields(attribute, budget):
         if field.number in _ATTRIBUTE_GRAPHS:
             raise UnsafeModelError("it has control flow: an operation holds a graph")
         if field.number in _ATTRIBUTE_SPARSE:
             raise UnsafeModelError("it has sparse weights")
         if field.number in (_ATTRIBUTE_TENSOR, _ATTRIBUTE_TENSORS):
-            values += _check_tensor(_part(field))[1]
+            values += _check_tensor(_part(field), budget)[1]
         elif field.number in _ATTRIBUTE_INTS:
-            values += map(_sign, _read_numbers(field))
+            values += map(_sign, _read_numbers(field, budget))
     return values
 
 
-def _check_tensor(tensor: memoryview) -> tuple[bytes, list[int]]:
+def _check_tensor(tensor: memoryview, budget: _Budget) -> tuple[bytes, list[int]]:
     """The name of a tensor, and its values where it may be a shape."""
     dims: list[int] = []
     listed: list[int] = []
     kind, held, name = 0, 0, b""
     raw: memoryview | None = None
-    for field in _read_fields(tensor):
+    for field in _read_fields(tensor, budget):
         if field.number == _TENSOR_DIMS:
-            dims += map(_sign, _read_numbers(field))
+            dims += map(_sign, _read_numbers(field, budget))
         elif field.number == _TENSOR_TYPE:
             kind = _number(field)
         elif field.number == _TENSOR_NAME:
@@ -155,7 +167,7 @@ def _check_tensor(tensor: memoryview) -> tuple[bytes, list[int]]:
         elif field.number in _TENSOR_VALUES:  # an element takes a byte or more
             held += len(field.value) + 1 if isinstance(field.value, memoryview) else 8
             if field.number == _TENSOR_INT64 and held <= 8 * _MAX_SHAPE_VALUES:
-                listed += map(_sign, _read_numbers(field))
+                listed += map(_sign, _read_numbers(field, budget))
     if len(dims) > _MAX_DIMS or min(dims, default=0) < 0:
         raise UnsafeModelError(f"the tensor {_show(name)} has sizes that none can have")
     count = math.prod(dims)
@@ -177,9 +189,10 @@ def _check_shape(values: list[int], operation: bytes) -> None:
         raise UnsafeModelError(f"its operation {_show(operation)} is asked for {asked:,} elements")
 
 
-def _read_fields(message: memoryview) -> Iterator[_Field]:
+def _read_fields(message: memoryview, budget: _Budget) -> Iterator[_Field]:
     at, end = 0, len(message)
     while at < end:
+        budget.take()
         key, at = _read_varint(message, at)
         number, kind = key >> 3, key & 7
         if key >= _MAX_KEY:  # of which the runtime would read the lower bits
@@ -212,12 +225,13 @@ def _read_varint(message: memoryview, at: int) -> tuple[int, int]:
     raise UnsafeModelError("it is no ONNX file: a number has no end")
 
 
-def _read_numbers(field: _Field) -> list[int]:
+def _read_numbers(field: _Field, budget: _Budget) -> list[int]:
     """The numbers of a field that may be packed."""
     if isinstance(field.value, int):
         return [field.value]
     numbers, at = [], 0
     while at < len(field.value):
+        budget.take()
         value, at = _read_varint(field.value, at)
         numbers.append(value)
     return numbers

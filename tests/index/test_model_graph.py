@@ -195,3 +195,20 @@ def test_a_field_whose_number_only_the_runtime_would_understand_is_refused() -> 
     graph = bytes([0x80 | 0x3A, 0x80, 0x80, 0x80, 0x80, 0x01, 0x00])  # 7, and a bit above the 32 that count
     with pytest.raises(UnsafeModelError, match="a number that none can have"):
         check_graph(graph)
+
+
+@pytest.mark.parametrize("part", ["inputs of a node", "numbers of an attribute"])
+def test_a_model_of_very_many_tiny_parts_is_refused_before_they_fill_the_memory(part: str) -> None:
+    node = (
+        b"\x0a\x00" * 1_500_000 if part == "inputs of a node" else _write_part(5, _write_part(8, bytes(1_500_000)))
+    )
+    with pytest.raises(UnsafeModelError, match="more than 1,000,000 parts"):
+        check_graph(_write_part(7, _write_part(1, node)))
+
+
+def _write_part(number: int, content: bytes) -> bytes:
+    size, written = len(content), bytearray([number << 3 | 2])
+    while size > 0x7F:
+        written.append(size & 0x7F | 0x80)
+        size >>= 7
+    return bytes(written) + bytes([size]) + content
