@@ -9,10 +9,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
-from index.ahead import heed_abandonment
+from index.ahead import AbandonedError, heed_abandonment
 from retrieval_app.serving.errors import BusyError
 
 Value = TypeVar("Value")
+_ENDS = "the server ends; try again when it is back"
 asking: ContextVar[str] = ContextVar("asking", default="")
 """The address that the present request comes from."""
 
@@ -56,8 +57,9 @@ class BoundedPool:
         return future
 
     def refuse(self) -> None:
-        """Begin nothing more, and tell those that wait."""
+        """Begin nothing more, give up a decode that is under way, and tell those that wait."""
         self._refuses = True
+        self._abandoned.set()
 
     def close(self) -> None:
         """Begin nothing more; what runs is not waited for, and a decode is given up."""
@@ -79,8 +81,10 @@ class BoundedPool:
             return
         try:
             if self._refuses:
-                raise BusyError("the server ends; try again when it is back")
+                raise BusyError(_ENDS)
             value = function()
+        except AbandonedError:
+            future.set_exception(BusyError(_ENDS))
         except BaseException as error:  # noqa: BLE001 - as every executor does
             future.set_exception(error)
         else:

@@ -264,7 +264,7 @@ def test_copies_are_compared_large(visit: Visit) -> None:
 def test_where_nobody_may_decide_the_page_says_so(
     open_visit: OpenVisit, page_gallery: PageGallery, tmp_path: Path
 ) -> None:
-    with serve(page_gallery.path, "--host", "0.0.0.0", log=tmp_path / "log") as server:
+    with serve(page_gallery.path, "--host", "0.0.0.0", "--no-token", log=tmp_path / "log") as server:
         visit = open_visit(server=server)
         for view in ("labels", "duplicates"):
             panel = visit.open_view(view)

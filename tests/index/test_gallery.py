@@ -17,7 +17,7 @@ from index.build import build_gallery
 from index.errors import GalleryError, GalleryMismatchError, InputError
 from index.exact import search as exact_search
 from index.gallery import Gallery
-from index.manifest import describe_file
+from index.manifest import FORMAT_VERSION, describe_file
 from index.metrics import UNLABELLED
 from index.verify import verify_gallery
 from index.versions import find_version, set_current
@@ -319,6 +319,10 @@ def test_folders_that_are_no_gallery_are_told_apart(tmp_path: Path, copied: Path
     with pytest.raises(GalleryError, match="is no gallery"):
         Gallery.open(tmp_path / "plain")
     (tmp_path / "plain" / "building").mkdir()
+    with pytest.raises(GalleryError, match="is no gallery"):
+        Gallery.open(tmp_path / "plain")
+    plan = {"format_version": FORMAT_VERSION, "base": None, "model_sha256": "0" * 64}
+    (tmp_path / "plain" / "building" / "plan.json").write_text(json.dumps(plan))
     with pytest.raises(GalleryError, match="has not finished"):
         Gallery.open(tmp_path / "plain")
     for content in ("../../etc", "000001/..", "", "one"):

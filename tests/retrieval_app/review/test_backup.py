@@ -13,6 +13,7 @@ import pytest
 from index.build import build_gallery
 from index.errors import GalleryError, InputError
 from index.gallery import Gallery
+from index.marks import GALLERY_MARK
 from index.people import added_folder, decisions_file
 from index.versions import find_version
 from retrieval_app.review.backup import back_up
@@ -154,6 +155,7 @@ def test_images_of_a_gallery_whose_versions_were_lost_stay_taken_out(
 ) -> None:
     gallery = tmp_path / "shop"
     shutil.copytree(made.gallery / "people", gallery / "people")
+    shutil.copyfile(made.gallery / GALLERY_MARK, gallery / GALLERY_MARK)
     (gallery / "people" / "review.sqlite").unlink()
     build_gallery(model_path=tiny_model, sources=[made.photos], out=gallery)
     report = restore(made.backup, gallery)
