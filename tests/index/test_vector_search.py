@@ -385,7 +385,8 @@ def test_harder_looks_find_more_and_leave_no_trace(approximate: Built) -> None:
         )
         for point in (least, most)
     ]
-    assert recalls[1] >= max(recalls[0] - 0.001, 0.99)  # the curve is in the order of time, which a busy machine blurs
+    # the curve is in the order of time, which a busy machine blurs: one neighbour of a thousand may be missed
+    assert recalls[1] >= max(recalls[0] - 0.001, 0.99)
     assert np.array_equal(search.search(approximate.queries, k=10)[1], before[1])
 
 
