@@ -25,7 +25,8 @@ _SHOWN = 5
 @output_options
 @click.pass_context
 def backup(context: click.Context, /, *, gallery: Path, out: Path, overwrite: bool, as_json: bool) -> None:
-    """Write what people made of GALLERY to one file: decisions on labels and duplicates, and the images they sent.
+    """Write what people made of GALLERY to one file: decisions on labels and duplicates, the images
+    they sent, and which images they took out of it.
 
     All else can be built again from the images and the model. A server may run, and people may decide, meanwhile; a
     damaged gallery can be backed up too. Exits with 1 where something could not be read and is left out.
@@ -53,10 +54,12 @@ def backup(context: click.Context, /, *, gallery: Path, out: Path, overwrite: bo
 def restore(*, file: Path, gallery: Path, as_json: bool) -> None:
     """Bring what `retrieval backup` wrote to FILE into GALLERY: the same one, or one built anew from the same images.
 
-    It merges, and loses nothing: of two decisions about the same the later one holds, and images that are there stay.
+    It merges: of two decisions about the same the later one holds, no file is lost, and images that are there stay, but
+    for those that people had taken out before the backup.
     Images are known by their bytes, so ids and places may differ; decisions about images that GALLERY does not have
-    are kept and listed. Images that had been taken out again before the backup are not brought back. A server may run
-    meanwhile. FILE is checked wholly before anything is changed; a restore that was stopped is done again.
+    are kept and listed. Images that had been taken out, sent ones and others, stay out or are taken out, unless they
+    were added to the same gallery again since; `index add` brings them back by name. A server may run meanwhile. FILE
+    is checked wholly before anything is changed; a restore that was stopped is done again.
 
     \b
     Examples:
@@ -80,14 +83,14 @@ def _describe_backup(report: BackupReport) -> str:
     return (
         f"{printable_path(report.file)}: {report.label_decisions:,} decisions on labels, "
         f"{report.duplicate_decisions:,} on duplicates, {report.images:,} images sent{removed}, "
-        f"{show_bytes(report.bytes)}"
+        f"{report.taken_out:,} other images taken out, {show_bytes(report.bytes)}"
     )
 
 
 def _describe_restore(report: RestoreReport) -> str:
     from index.images import printable_path
 
-    decisions, images = report.decisions, report.images
+    decisions, images, removals = report.decisions, report.images, report.removals
     lines = [
         f"{printable_path(report.gallery)}: {decisions['restored']:,} decisions restored, "
         f"{decisions['present']:,} were there, {decisions['older']:,} are older than those there; "
@@ -97,6 +100,15 @@ def _describe_restore(report: RestoreReport) -> str:
         lines.append(f"{images['removed']:,} images had been taken out before the backup, and stay out")
     if images["in_the_way"]:
         lines.append(f"{images['in_the_way']:,} images have other files in their places, which stay")
+    if removals["taken_out"]:
+        lines.append(
+            f"{removals['taken_out']:,} other images had been taken out before the backup, and were taken out again; "
+            "`retrieval index add` brings one back by its path"
+        )
+    if removals["added_again"]:
+        lines.append(f"{removals['added_again']:,} images were added again since the backup, and stay")
+    if removals["last"]:
+        lines.append(f"{removals['last']:,} images had been taken out, but are all that the gallery has, and stay")
     if report.not_attached:
         lines.append(f"{len(report.not_attached):,} decisions are kept, but are about images that are not there:")
         lines += [f"  {_name_lost(lost)}" for lost in report.not_attached[:_SHOWN]]

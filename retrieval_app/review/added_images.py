@@ -132,7 +132,7 @@ def name_sources(gallery: Path, images: Iterable[AddedImage]) -> list[Path]:
         GalleryError: the gallery is damaged.
     """
     folder = added_folder(gallery)
-    with _current_catalog(gallery) as catalog:
+    with read_current_catalog(gallery) as catalog:
         is_source = catalog.added_source() is not None
     return sorted({folder / image.name for image in images}) if is_source else [folder]
 
@@ -143,7 +143,7 @@ def find_label_file(gallery: Path) -> Path | None:
     Raises:
         GalleryError: the gallery is damaged.
     """
-    with _current_catalog(gallery) as catalog:
+    with read_current_catalog(gallery) as catalog:
         return catalog.labels_file()
 
 
@@ -153,15 +153,19 @@ def read_added_rows(gallery: Path) -> dict[str, CatalogRow]:
     Raises:
         GalleryError: the gallery is damaged.
     """
-    with _current_catalog(gallery) as catalog:
+    with read_current_catalog(gallery) as catalog:
         number = catalog.added_source()
         ids = [] if number is None else [image_id for image_id, _ in catalog.paths(number)]
         return {row.path: row for row in catalog.rows_of(ids)}
 
 
 @contextmanager
-def _current_catalog(gallery: Path) -> Iterator[Catalog]:
-    """The catalogue of the version that is on the disk now, which may be newer than the one that is served."""
+def read_current_catalog(gallery: Path) -> Iterator[Catalog]:
+    """The catalogue of the version that is on the disk now, which may be newer than the one that is served.
+
+    Raises:
+        GalleryError: the gallery is damaged.
+    """
     version, hold = hold_current(gallery)
     try:
         with read_catalog(version.folder / CATALOG_NAME) as catalog:

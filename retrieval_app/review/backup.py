@@ -1,4 +1,4 @@
-"""Backing up what people made of a gallery: their decisions, and the images that they sent; a server may go on."""
+"""Backing up what people made of a gallery: their decisions, the images that they sent, and what they took out."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from index.versions import find_version, hold_current
 from retrieval_app.review.backup_file import (
     DECISIONS_NAME,
     IMAGES_NAME,
+    REMOVED_NAME,
     BackupWriter,
     SentImage,
     name_member,
@@ -33,6 +34,7 @@ from retrieval_app.review.backup_file import (
 from retrieval_app.review.database import Database
 from retrieval_app.review.decision_lines import write_lines
 from retrieval_app.review.history import DecidedStep, read_history
+from retrieval_app.review.removals import Removal, list_removals
 
 _BLOCK_BYTES = 1 << 20
 
@@ -47,6 +49,7 @@ class BackupReport:
         duplicate_decisions: that hold.
         images: that were sent, those taken out again included.
         removed: of them, those taken out again.
+        taken_out: photos of other sources that were taken out.
         bytes: of the file.
         notes: what could not be told, or was left out because it cannot be read.
     """
@@ -58,6 +61,7 @@ class BackupReport:
     duplicate_decisions: int
     images: int
     removed: int
+    taken_out: int
     bytes: int
     notes: list[str]
 
@@ -73,6 +77,7 @@ class _Known:
     facts: dict[str, Any]
     sent: dict[str, CatalogRow]
     decided: list[dict[str, Any]]
+    removals: list[Removal]
 
 
 def back_up(
@@ -102,10 +107,12 @@ def back_up(
         known = _read_known(gallery, _decided_ids(steps))
     except GalleryError as error:
         notes.append(f"the gallery cannot be read, so nobody knows which images were taken out of it: {error}")
-        known = _Known({}, {}, [])
+        known = _Known({}, {}, [], [])
     with write_backup(out, overwrite=overwrite) as writer:
         writer.add(DECISIONS_NAME, write_lines(steps))
         writer.add(IMAGES_NAME, (json.dumps(image).encode() + b"\n" for image in known.decided))
+        removals = (json.dumps(asdict(removal)).encode() + b"\n" for removal in known.removals)
+        writer.add(REMOVED_NAME, removals)
         sent = list(_write_sent(writer, gallery, known.sent, notes, progress))
         head = {"name": valid_text(gallery.resolve().name), "id": read_mark(gallery), **known.facts}
         made_at = datetime.now(UTC).isoformat(timespec="seconds")
@@ -120,6 +127,7 @@ def back_up(
         duplicate_decisions=len(holding) - labels,
         images=len(sent),
         removed=sum(image.removed for image in sent),
+        taken_out=len(known.removals),
         bytes=out.stat().st_size,
         notes=notes,
     )
@@ -175,9 +183,11 @@ def _read_known(gallery: Path, ids: set[int]) -> _Known:
                  "source": sources[row.source].location}
                 for row in catalog.rows_of(ids)
             ]  # fmt: skip
+            facts = {"version": version.name, "model_sha256": manifest.model_sha256, "next_id": catalog.next_id()}
+            removals = list_removals(catalog)
     finally:
         os.close(hold)
-    return _Known({"version": version.name, "model_sha256": manifest.model_sha256}, sent, decided)
+    return _Known(facts, sent, decided, removals)
 
 
 def _write_sent(

@@ -2,6 +2,7 @@
 
 decisions.jsonl    a line for every step of decisions, in their order
 images.jsonl       a line for every image that is decided about: by what it is known in another gallery
+removed.jsonl      a line for every other photo that was taken out; earlier programs wrote none
 added/...          the images that were sent, under their own names; other/N those with names no archive takes
 manifest.json      what the file is, what it was made from, size and SHA-256 of every other member
 
@@ -29,6 +30,7 @@ from index.progress import Progress, no_progress
 
 DECISIONS_NAME = "decisions.jsonl"
 IMAGES_NAME = "images.jsonl"
+REMOVED_NAME = "removed.jsonl"
 MANIFEST_NAME = "manifest.json"
 FORMAT, FORMAT_VERSION = "retrieval-backup", 1
 _BLOCK_BYTES = 1 << 20
@@ -183,6 +185,10 @@ class BackupReader:
         with self._errors_named(), self._archive.open(name) as member:
             while line := member.readline(_MAX_LINE_BYTES):
                 yield self._parse(line, name)
+
+    def has(self, name: str) -> bool:
+        """Whether it has a member of this name."""
+        return name in self._members
 
     def sha256_of(self, name: str) -> str:
         """The SHA-256 of a member."""

@@ -15,17 +15,33 @@ from index.build_config import BuildConfig
 from index.errors import InputError
 from index.gallery import Gallery
 from index.images import printable_path, valid_text
+from index.marks import read_mark
 from index.people import added_folder, decisions_file, former_decisions_file
 from index.people_moves import bring_people
 from index.progress import BeginStep, Progress, no_progress, no_steps
 from index.selection import Selection
 from index.versions import find_version
-from retrieval_app.review.added_images import AddedImage, keep_file, name_sources, read_added_rows
+from retrieval_app.review.added_images import (
+    AddedImage,
+    keep_file,
+    name_sources,
+    read_added_rows,
+    read_current_catalog,
+)
 from retrieval_app.review.attaching import attach_steps, describe_lost
-from retrieval_app.review.backup_file import DECISIONS_NAME, IMAGES_NAME, BackupReader, SentImage, open_backup
+from retrieval_app.review.backup_file import (
+    DECISIONS_NAME,
+    IMAGES_NAME,
+    REMOVED_NAME,
+    BackupError,
+    BackupReader,
+    SentImage,
+    open_backup,
+)
 from retrieval_app.review.database import Database
 from retrieval_app.review.decision_lines import read_step
 from retrieval_app.review.history import DecidedStep, merge_history
+from retrieval_app.review.removals import Removal, find_removed, read_removal
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +53,9 @@ class RestoreReport:
             were taken out before the backup and are left out, and files `in_the_way`, other ones of the same name.
         indexed: images that the gallery has now and had not before.
         decisions: by what became of them: `restored`, `present` already, or `older` than what holds.
+        removals: photos of other sources that were taken out, by what became of them: `taken_out` again, `out` already
+            or not there, `added_again` to this very gallery since the backup, which stay, or `last`, all that the
+            gallery has, which stay too.
         not_attached: decisions about images that the gallery does not have; they are kept.
     """
 
@@ -45,6 +64,7 @@ class RestoreReport:
     images: dict[str, int]
     indexed: int
     decisions: dict[str, int]
+    removals: dict[str, int]
     not_attached: list[dict[str, object]] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
@@ -64,7 +84,7 @@ def restore(
     """Bring a backup into a gallery with a finished version; done again it goes on where it was stopped.
 
     Nothing that is in the gallery is lost: of two decisions about the same the later holds, files are never replaced
-    but by the bytes that their own name tells, and what was taken out of the gallery stays out.
+    but by the bytes that their own name tells. What was taken out stays out, and is taken out of a gallery built anew.
 
     Args:
         file: of the backup.
@@ -83,12 +103,15 @@ def restore(
     with open_backup(file, progress=checking) as backup:
         steps = [_read_step(backup, line) for line in backup.lines(DECISIONS_NAME)]
         paths = dict(_read_path(backup, line) for line in backup.lines(IMAGES_NAME))
+        removals = _read_removals(backup)
+        first_new = _first_new_id(backup, gallery)
         bring_people(gallery, begin_step=begin_step)
         outcomes = {image.path: _restore_file(backup, image, gallery) for image in backup.sent}
         taken_out = {image.path for image in backup.sent if image.removed and outcomes[image.path] == "present"}
     there = [path for path, outcome in outcomes.items() if outcome in ("restored", "present")]
     options: dict[str, Any] = {"config": config, "progress": progress, "begin_step": begin_step}
     indexed = _index(gallery, there, taken_out=taken_out, options=options)
+    removed = _take_out(gallery, removals, first_new=first_new, options=options)
     attached = attach_steps(Gallery.open(gallery), steps, paths=paths)
     with closing(Database(decisions_file(gallery), formerly=former_decisions_file(gallery))) as database:
         merged = merge_history(database, attached.steps)
@@ -101,6 +124,7 @@ def restore(
         images=counts,
         indexed=indexed,
         decisions=asdict(merged),
+        removals=removed,
         not_attached=[describe_lost(decision) for decision in attached.lost],
     )
 
@@ -117,6 +141,42 @@ def _read_path(backup: BackupReader, line: dict[str, Any]) -> tuple[int, str]:
     if not isinstance(image_id, int) or not isinstance(path, str):
         raise backup.fail("an image that is decided about has no id and path")
     return image_id, path
+
+
+def _read_removals(backup: BackupReader) -> list[Removal]:
+    try:
+        return [read_removal(line) for line in backup.lines(REMOVED_NAME)] if backup.has(REMOVED_NAME) else []
+    except InputError as error:
+        raise error if isinstance(error, BackupError) else backup.fail(str(error)) from error
+
+
+def _first_new_id(backup: BackupReader, gallery: Path) -> int | None:
+    """From which id on the images of the very gallery were added after the backup; None in another gallery."""
+    head = backup.manifest.get("gallery")
+    facts, identity = head if isinstance(head, dict) else {}, read_mark(gallery)
+    first = facts.get("next_id")
+    return first if identity is not None and facts.get("id") == identity and isinstance(first, int) else None
+
+
+def _take_out(
+    gallery: Path, removals: Sequence[Removal], *, first_new: int | None, options: dict[str, Any]
+) -> dict[str, int]:
+    """Take photos out that had been taken out before the backup; how many, by what became of them."""
+    counts = dict.fromkeys(("taken_out", "out", "added_again", "last"), 0)
+    if not removals:
+        return counts
+    with read_current_catalog(gallery) as catalog:
+        found = find_removed(catalog, removals)
+        usable = catalog.count("indexed") + catalog.count("duplicate")
+    # An image that was taken out has come back to the same gallery only where somebody added it by name.
+    there = {number for number in found.there if first_new is None or number < first_new}
+    counts.update(out=found.out, added_again=len(found.there) - len(there))
+    if there and len(there) == usable:
+        counts["last"] = len(there)  # a gallery holds at least one image
+    elif there:
+        remove_from_gallery(gallery, selection=Selection(ids=tuple(there)), **options)
+        counts["taken_out"] = len(there)
+    return counts
 
 
 def _restore_file(backup: BackupReader, image: SentImage, gallery: Path) -> str:

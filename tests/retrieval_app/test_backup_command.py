@@ -70,6 +70,22 @@ def test_a_backup_is_told_and_restored_in_json(
     assert [lost["sha256"] for lost in told["not_attached"]] == ["f" * 64]
 
 
+def test_photos_that_were_taken_out_are_told_and_taken_out_again(
+    gallery: Path, tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["index", "remove", str(gallery), "red/0.jpg"]) == 0
+    capsys.readouterr()
+    assert main(["backup", str(gallery), "--out", str(tmp_path / "shop.zip")]) == 0
+    assert "1 images sent, 1 other images taken out, " in capsys.readouterr().out
+    build(tmp_path / "photos", tmp_path / "new", tiny_model)
+    assert main(["restore", str(tmp_path / "shop.zip"), "--gallery", str(tmp_path / "new")]) == 0
+    assert (
+        "1 other images had been taken out before the backup, and were taken out again" in capsys.readouterr().out
+    )
+    assert main(["restore", str(tmp_path / "shop.zip"), "--gallery", str(tmp_path / "new"), "--json"]) == 0
+    assert document(capsys)["removals"] == {"taken_out": 0, "out": 1, "added_again": 0, "last": 0}
+
+
 def test_the_file_is_an_archive_that_any_program_opens(gallery: Path, tmp_path: Path) -> None:
     assert main(["backup", str(gallery), "--out", str(tmp_path / "shop.zip")]) == 0
     with zipfile.ZipFile(tmp_path / "shop.zip") as archive:
