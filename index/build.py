@@ -178,13 +178,13 @@ def update_gallery(
     def change(catalog: CatalogWriter) -> None:
         move_sources(catalog, {old: find_source(os.fspath(new)).location for old, new in (roots or {}).items()})
         numbers = list(catalog.sources())
-        check_folders(catalog)
+        check_folders(catalog, gallery=gallery)
         scanning = begin_step("Scanning")
         found = scan_sources(
             catalog, numbers, labels=find_assigned(catalog), trust_archives=not thorough, progress=scanning
         )
         catalog.record_scan(found, scanned=numbers, restore=False, thorough=thorough)
-        check_emptied(catalog)
+        check_emptied(catalog, gallery=gallery)
 
     with open_workspace(gallery, wait_s=wait_s, begin_step=begin_step) as work:
         return run_change(work, change, config=config, progress=progress, begin_step=begin_step, start=start)

@@ -12,6 +12,7 @@ from index.images import printable_path
 
 _MOST_SHOWN = 12
 _MOST_COMPARED = 1000
+_ALIKE = 0.6  # of 1, from where on a name is taken for the one that was meant
 _MOST_CHARACTERS = 100  # of two names that are compared, which takes the product
 
 
@@ -37,14 +38,14 @@ def _explain(names: tuple[str, ...], connection: sqlite3.Connection) -> str:
     missing = f"no item of the gallery has the metadata {printable_path(write_column(names))}"
     inside = names[:-1]
     columns = _list_columns(inside, connection)
-    if not columns:
-        where = f" within {printable_path(write_column(inside))}" if inside else ""
-        return f"{missing}; there is none{where}" + ("" if inside else ", and the others are " + _own())
+    if not columns and inside:
+        return f"{missing}; there is none within {printable_path(write_column(inside))}"
     own = [] if inside else list(OWN_COLUMNS)
     known = sorted([*own, *map(write_column, columns)], key=lambda name: (-_likeness(name, names), name))
     listed = ", ".join(map(printable_path, known[:_MOST_SHOWN]))
     more = f" and {len(known) - _MOST_SHOWN:,} more" if len(known) > _MOST_SHOWN else ""
-    return f"{missing}; there are {listed}{more}"
+    alike = f"; did you mean {printable_path(known[0])}?" if _likeness(known[0], names) >= _ALIKE else ""
+    return f"{missing}; there are {listed}{more}{alike}"
 
 
 def _list_columns(inside: tuple[str, ...], connection: sqlite3.Connection) -> list[tuple[str, ...]]:
@@ -57,10 +58,6 @@ def _list_columns(inside: tuple[str, ...], connection: sqlite3.Connection) -> li
     )
     rows = connection.execute(query, (*inside, _MOST_COMPARED)).fetchall()
     return [(*inside, str(name)) for (name,) in rows]
-
-
-def _own() -> str:
-    return ", ".join(sorted(OWN_COLUMNS))
 
 
 def _likeness(name: str, names: tuple[str, ...]) -> float:

@@ -7,7 +7,7 @@ import os
 import threading
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,7 +39,7 @@ from index.sources import Source
 from index.stored_rows import RowSet
 from index.vector_search import VectorSearch
 from index.vectors import VectorRows, gather_rows, read_ids, read_shards
-from index.versions import hold_current
+from index.versions import find_version, hold_current
 
 logger = logging.getLogger(__name__)
 
@@ -142,10 +142,18 @@ class Gallery:
         """
         path = self._root / CATALOG_NAME
         if identify_file(path) != self._catalog_file:  # the vectors are still those of before
-            raise GalleryError(printable_path(str(path)), "it was replaced while it was open; open it again")
+            raise self._explain_other_catalog(printable_path(str(path)))
         limit_s = self._filter_s if limited else None
         with read_catalog(path, limit_s=limit_s, spoiled=self._is_spoiled) as catalog:
             yield catalog
+
+    def _explain_other_catalog(self, shown: str) -> GalleryError:
+        """Why the catalogue is not the file that was opened: another gallery took its place, or the file is changed."""
+        with suppress(GalleryError):
+            if find_version(self.path).manifest_sha256 == self.digest:  # nothing that writes galleries does that
+                sound = "open it again where `retrieval index verify` finds it sound"
+                return GalleryDamagedError(shown, f"it was changed while it was open; {sound}, else")
+        return GalleryError(shown, "it was replaced while it was open; open it again")
 
     @property
     def embedder(self) -> Embedder:

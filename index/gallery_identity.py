@@ -28,7 +28,10 @@ from index.model_file import hash_file
 from index.versions import list_versions, mark_version, read_current
 from index.work_plan import BUILDING, PLAN_NAME, announce, read_plan
 
-NO_GALLERY = "there is no gallery, nor one in the making; make one with `retrieval index build`"
+NO_GALLERY = (
+    "there is no gallery, nor one in the making; GALLERY, which comes first, is the folder that "
+    "`retrieval index build --out` made"
+)
 _SQLITE_NAMES = {CATALOG_NAME + end for end in ("", "-wal", "-shm", "-journal")}
 _VERSION_NAMES = {
     "ids",

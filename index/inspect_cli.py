@@ -140,8 +140,8 @@ def list_items(
 def verify(context: click.Context, /, *, gallery: Path, sample: int, read_images: bool, as_json: bool) -> None:
     """Check every byte of GALLERY against its manifest, its parts against each other, and some images again.
 
-    Exits with 1, and lists every problem, where something is damaged. Images that were changed or removed since they
-    were indexed are only noted.
+    Exits with 1, and lists every problem, where something is damaged: the gallery, or an image file that was indexed
+    and is no usable image any more. Images that were changed or removed since are only noted.
 
     \b
     Examples:
@@ -165,12 +165,15 @@ def verify(context: click.Context, /, *, gallery: Path, sample: int, read_images
     again = f", {report.compared:,} images embed as stored" if report.compared else ""
     read = f", {report.read:,} images were read again" if report.read else ""
     found = report.problems or [f"{printable_path(str(gallery))}: {report.files} files match{again}{read}"]
-    lines = [*found, *(f"note: {note}" for note in report.notes)]
+    update = command_line("update", gallery) + (" --thorough" if read_images else "")
+    lines = [*found, *report.spoilt]
+    if report.spoilt:
+        lines.append(f"the gallery still has them: restore these files from a copy; {update} would take them out")
+    lines += [f"note: {note}" for note in report.notes]
     if report.notes:
-        thorough = " --thorough" if read_images else ""
-        lines.append(f"this is no damage; take it over with: {command_line('update', gallery)}{thorough}")
+        lines.append(f"this is no damage of the gallery; where it was meant, take it over with: {update}")
     emit(report.to_json(), as_json=as_json, text="\n".join(lines))
-    if report.problems:
+    if report.problems or report.spoilt:
         context.exit(1)
 
 

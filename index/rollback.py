@@ -70,8 +70,8 @@ def rollback_gallery(gallery: Path, *, to: str | None = None, progress: Progress
                 continue
             return _go_back(gallery, version, versions, left=left, passed=passed, identity=identity, start=start)
     wanted = "no version before the current one is sound" if to is None else f"version {to} is not sound"
-    listed = "".join(f"\n  {problem}" for problem in passed)
-    raise GalleryError(shown, f"{wanted}; mend the gallery with `retrieval index repair`{listed}")
+    listed = f" ({'; '.join(passed)})" if passed else ""
+    raise GalleryError(shown, f"{wanted}{listed}; mend the gallery with `retrieval index repair`")
 
 
 def _find_current(gallery: Path) -> str | None:

@@ -5,23 +5,20 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from index.catalog_writer import CatalogWriter
 from index.errors import InputError
 from index.images import printable_path
 from index.sources import FolderResolver, Source
-
-GONE = (
-    "if it was moved, say where it is now with --root; if its disk is not mounted, mount it; if it is gone for "
-    "good, forget it: retrieval index remove GALLERY --source"
-)
+from index.text_table import command_line
 
 
-def check_folders(catalog: CatalogWriter) -> None:
+def check_folders(catalog: CatalogWriter, *, gallery: Path) -> None:
     """Raise InputError where a source's folder is not there."""
     for source in catalog.sources().values():
         if source.kind == "folder" and not source.root.is_dir():
-            raise InputError(f"{printable_path(source.location)}: no such folder; {GONE}")
+            raise InputError(f"{printable_path(source.location)}: no such folder; {_advise(source, gallery)}")
 
 
 def move_sources(catalog: CatalogWriter, roots: Mapping[str | None, str]) -> None:
@@ -88,8 +85,18 @@ def list_locations(locations: Iterable[str]) -> str:
     return ", ".join(printable_path(location) for location in sorted(locations))
 
 
-def check_emptied(catalog: CatalogWriter) -> None:
+def check_emptied(catalog: CatalogWriter, *, gallery: Path) -> None:
     """Raise InputError where a scan met nothing at all in a source that had images: its disk may not be there."""
     for source in catalog.emptied_sources():
         if source.kind != "file":
-            raise InputError(f"{printable_path(source.location)}: nothing is left in it; {GONE}")
+            raise InputError(
+                f"{printable_path(source.location)}: nothing is left in it; {_advise(source, gallery)}"
+            )
+
+
+def _advise(source: Source, gallery: Path) -> str:
+    forget = command_line("remove", gallery, {"--source": source.location})
+    return (
+        "if it was moved, say where it is now with --root; if its disk is not mounted, mount it; "
+        f"if it is gone for good, forget it: {forget}"
+    )

@@ -9,14 +9,14 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from index.ahead import map_ahead, usable_cores
 from index.archive_members import read_place
 from index.catalog import Catalog, CatalogRow
-from index.embedder import UNIT_TOLERANCE, Vectors, unit_rows
+from index.embedder import UNIT_TOLERANCE, Embedder, Vectors, unit_rows
 from index.errors import GalleryError, ImageError
 from index.exact import Ids
 from index.gallery import Gallery
@@ -44,8 +44,10 @@ class VerifyReport:
         files: of the version, each compared with the manifest.
         compared: images that were embedded again and whose bytes are still the indexed ones.
         problems: what is damaged; none where all is well.
-        notes: images of the sample that changed or are gone since, which is no damage.
-        read: images whose bytes were read again, where that was asked for; the changed ones are in the notes.
+        spoilt: image files that changed and cannot be used any more: an update would take them out.
+        notes: images that changed or are gone since, which is no damage of the gallery.
+        read: images whose bytes were read again, where that was asked for; the changed ones are in the notes, or
+            among the spoilt.
     """
 
     gallery: str
@@ -53,12 +55,18 @@ class VerifyReport:
     files: int = 0
     compared: int = 0
     problems: list[str] = field(default_factory=list)
+    spoilt: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     read: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """The document that the command prints with `--json`."""
         return asdict(self)
+
+
+class _Change(NamedTuple):
+    text: str
+    spoils: bool = False
 
 
 def verify_gallery(
@@ -97,7 +105,7 @@ def verify_gallery(
         problems = list(_check_files(version, manifest, progress))
     finally:
         os.close(held)
-    notes: list[str] = []
+    changes: dict[_Change, None] = {}  # in their order, and once
     compared = read = 0
     try:
         if not problems:
@@ -106,19 +114,21 @@ def verify_gallery(
             problems += _compare_parts(gallery)
             problems += _search_members(gallery, chosen, seed=seed)
             for item, row, place in _embed_again(gallery, chosen, embedding):
-                if change := _find_change(item, row, place):
-                    notes.append(f"{place.name}: {change}")
+                change = _compare_bytes(place, row, gallery.embedder) if item.sha256 != row.sha256 else None
+                if change is not None:  # not where it was refused by its first bytes, and these are those indexed
+                    changes[change] = None
                     continue
                 compared += 1
                 if difference := _find_difference(item, gallery.vector(item.id)):
                     problems.append(f"{place.name}: {difference}")
             if read_images:
                 looks = list(_read_again(gallery, reading))
-                read, known = len(looks), set(notes)
-                notes += [note for note in looks if note and note not in known]
+                read = len(looks)
+                changes |= {change: None for change in looks if change is not None}
     except GalleryError as error:
         problems.append(str(error))
-    return VerifyReport(shown, version.name, len(manifest.files), compared, problems, notes, read)
+    spoilt, notes = ([c.text for c in changes if c.spoils is spoils] for spoils in (True, False))
+    return VerifyReport(shown, version.name, len(manifest.files), compared, problems, spoilt, notes, read)
 
 
 def _check_files(version: Version, manifest: Manifest, progress: Progress) -> Iterator[str]:
@@ -202,37 +212,37 @@ def _embed_again(
         progress(done, len(places))
 
 
-def _read_again(gallery: Gallery, progress: Progress) -> Iterator[str]:
-    """Of every image, what happened to its bytes since it was indexed; an empty text where they are the same."""
+def _read_again(gallery: Gallery, progress: Progress) -> Iterator[_Change | None]:
+    """Of every image, what happened to its bytes since it was indexed; None where they are the same."""
+    embedder = gallery.embedder
 
-    def look_at(row: CatalogRow) -> str:
+    def look_at(row: CatalogRow) -> _Change | None:
         place = row.locate(gallery.sources[row.source].root)
-        change = _compare_bytes(place, row)
-        return f"{place.name}: {change}" if change else ""
+        return _compare_bytes(place, row, embedder)
 
     with gallery.catalog() as catalog:
         statuses = ("indexed", "duplicate")
         total = sum(map(catalog.count, statuses))
         rows = chain.from_iterable(catalog.rows(status=status) for status in statuses)
         with closing(map_ahead(look_at, rows, workers=usable_cores(), ahead=_READ_AHEAD)) as looks:
-            for done, note in enumerate(looks, start=1):
-                yield note
+            for done, look in enumerate(looks, start=1):
+                yield look
                 progress(done, total)
 
 
-def _find_change(item: EmbeddedItem, row: CatalogRow, place: Place) -> str | None:
+def _compare_bytes(place: Place, row: CatalogRow, embedder: Embedder) -> _Change | None:
     """What happened to an image since it was indexed; None where its bytes are the same."""
-    if item.sha256 is None:  # it was refused by its first bytes, or cannot be read
-        return _compare_bytes(place, row)
-    return None if item.sha256 == row.sha256 else _CHANGED
-
-
-def _compare_bytes(place: Place, row: CatalogRow) -> str | None:
     try:
         data = read_place(place, check=take_any_content)
     except ImageError as error:
-        return f"cannot be read any more: {error.detail}"
-    return None if hashlib.sha256(data).hexdigest() == row.sha256 else _CHANGED
+        return _Change(f"{place.name}: cannot be read any more: {error.detail}", spoils=error.reason == "corrupt")
+    if hashlib.sha256(data).hexdigest() == row.sha256:
+        return None
+    try:
+        embedder.preprocess(data, name=place.name)
+    except ImageError as error:
+        return _Change(f"{place.name}: {_CHANGED}, and is no usable image any more: {error.detail}", spoils=True)
+    return _Change(f"{place.name}: {_CHANGED}")
 
 
 def _find_difference(item: EmbeddedItem, stored: Vectors) -> str | None:

@@ -183,7 +183,7 @@ def find_version(path: Path) -> Version:
             )
         if any((folder / MANIFEST_NAME).is_file() for folder in list_versions(path)):
             raise GalleryDamagedError(shown, "CURRENT, which names the version in use, is missing")
-        raise GalleryError(shown, "the folder is no gallery; make one with `retrieval index build`")
+        raise GalleryError(shown, "the folder is no gallery; name the one that `retrieval index build --out` made")
     return version
 
 

@@ -91,14 +91,16 @@ def serve(
     """
     from retrieval_app.api.hosts import is_loopback
     from retrieval_app.serve_token import choose_token
-    from retrieval_app.server import ServeOptions, serve_gallery
+    from retrieval_app.server import ServeOptions, find_address, serve_gallery
     from retrieval_app.serving.config import ServingConfig
 
+    find_address(host, port)  # before a token is asked for
     token = choose_token(
         click.get_current_context(),
         file=token_file,
         no_token=no_token,
         needed=writable or not is_loopback(host),
+        writable=writable,
     )
     options = ServeOptions(
         gallery=gallery, host=host, port=port, token=token, allowed_hosts=allowed_hosts, writable=writable,

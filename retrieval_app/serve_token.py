@@ -14,7 +14,9 @@ from index.images import printable_path
 from retrieval_app.api.tokens import is_open_to_others, make_token, read_token_file
 
 
-def choose_token(context: click.Context, *, file: Path | None, no_token: bool, needed: bool) -> str | None:
+def choose_token(
+    context: click.Context, *, file: Path | None, no_token: bool, needed: bool, writable: bool = False
+) -> str | None:
     """The token of a server, by the command's options.
 
     Args:
@@ -22,6 +24,7 @@ def choose_token(context: click.Context, *, file: Path | None, no_token: bool, n
         file: that holds it, or shall hold a new one.
         no_token: whether to ask for none, where that is possible.
         needed: whether the server can be had with a token only, unless `no_token` says otherwise.
+        writable: whether it cannot be had without one at all.
 
     Raises:
         InputError: the file is of no use; or a new token is needed, and there is no terminal to tell it on.
@@ -39,7 +42,7 @@ def choose_token(context: click.Context, *, file: Path | None, no_token: bool, n
         click.echo(
             "Lists of processes show --token: RETRIEVAL_TOKEN or --token-file keep it to yourself.", err=True
         )
-    return _tell_new() if given is None and needed else given
+    return _tell_new(writable=writable) if given is None and needed else given
 
 
 def _read_file(path: Path) -> str:
@@ -52,13 +55,13 @@ def _read_file(path: Path) -> str:
     return token
 
 
-def _tell_new() -> str:
+def _tell_new(*, writable: bool = False) -> str:
     """A new token, told where nothing keeps it: logs are read by others."""
     if not sys.stderr.isatty():
+        otherwise = "" if writable else "; or --no-token, by which everybody may search and nobody decide"
         raise InputError(
             "a token is needed where others reach the server or may change the gallery, and there is no terminal to "
-            "tell you a new one: set RETRIEVAL_TOKEN, or give --token-file FILE, which is made; "
-            "or --no-token, by which everybody may search and nobody decide"
+            f"tell you a new one: give --token-file FILE, which is made, or set RETRIEVAL_TOKEN{otherwise}"
         )
     token = make_token()
     click.echo(f"The token of this run, told only here: {token}", err=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 from index.errors import InputError, MissingDependencyError
 from index.images import printable_path
 from index.telemetry import switch_off_telemetry
+from index.versions import find_version
 from retrieval_app.api.hosts import check_host, is_loopback
 from retrieval_app.api.tokens import check_token
 from retrieval_app.serving.config import ServingConfig
@@ -47,7 +48,9 @@ class ServeOptions:
         if not 0 <= self.port <= 65535:
             raise InputError(f"--port {self.port}: a port is a number in 0..65535 (0: any free one)")
         if self.writable and self.token is None:
-            raise InputError("--writable needs a token: set --token, or the variable RETRIEVAL_TOKEN")
+            raise InputError(
+                "--writable needs a token: give --token-file FILE, or set the variable RETRIEVAL_TOKEN"
+            )
         if self.token is not None:
             check_token(self.token)
         for name in self.allowed_hosts:
@@ -84,6 +87,7 @@ def serve_gallery(options: ServeOptions, *, on_ready: Callable[[Served], None] |
         raise InputError(
             f"--audit {printable_path(str(options.audit))}: expected the folder that `retrieval audit` wrote"
         )
+    find_version(options.gallery)  # says more than that the port is taken
     switch_off_telemetry()
     with listen(options.host, options.port) as listener:
         try:
@@ -111,14 +115,26 @@ def listen(host: str, port: int) -> socket.socket:
     Raises:
         InputError: the port is taken or not allowed, or the host is no address of this machine.
     """
+    family, address = find_address(host, port)
     try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        return socket.create_server(address[:2], family=family, backlog=_BACKLOG)
-    except socket.gaierror as error:
-        raise InputError(f"--host {host}: not a known address: {error.strerror}") from error
+        return socket.create_server(address, family=family, backlog=_BACKLOG)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise InputError(
                 f"--port {port}: already in use on {host}; choose another (0: any free one)"
             ) from error
         raise InputError(f"--host {host} --port {port}: cannot listen there: {error.strerror}") from error
+
+
+def find_address(host: str, port: int) -> tuple[socket.AddressFamily, tuple[str, int]]:
+    """What to listen on for a host: its family and its address.
+
+    Raises:
+        InputError: it is no known address.
+    """
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except (socket.gaierror, UnicodeError) as error:
+        problem = error.strerror if isinstance(error, socket.gaierror) else "no name of a host"
+        raise InputError(f"--host {printable_path(host)}: not a known address: {problem}") from error
+    return family, (str(address[0]), int(address[1]))

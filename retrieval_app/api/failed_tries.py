@@ -1,4 +1,4 @@
-"""Wrong tokens: whoever brings one waits for the answer, longer each time, and the log tells of it.
+"""Wrong tokens and codes: whoever brings one waits for the answer, longer each time, and the log tells of it.
 
 Only wrong ones wait: a right token is answered at once, from whatever address, so nobody can lock others out.
 """
@@ -31,10 +31,13 @@ class FailedTries:
         self._untold = Counter[str]()
         self._line_due: asyncio.TimerHandle | None = None
 
-    async def hold_back(self, address: str) -> bool:
-        """Let a wrong try from an address wait; False where too many do, and it is to be sent away at once."""
+    async def hold_back(self, address: str, *, what: str = "a wrong token") -> bool:
+        """Let a wrong try from an address wait; False where too many do, and it is to be sent away at once.
+
+        The log names `what` it was.
+        """
         seconds = self._count(address)
-        self._tell(address)
+        self._tell(address, what)
         if self._waiting[address] >= WAITING_OF_ONE or self._waiting.total() >= WAITING_OF_ALL:
             return False
         self._waiting[address] += 1
@@ -56,10 +59,10 @@ class FailedTries:
             self._tries.popitem(last=False)
         return float(min(LONGEST_WAIT_S, FIRST_WAIT_S * 2 ** min(count - 1, 10)))
 
-    def _tell(self, address: str) -> None:
+    def _tell(self, address: str, what: str) -> None:
         """Log the first try at once, and the others of the next seconds in one line."""
         if self._line_due is None:
-            logger.warning("a wrong token from %s", address)
+            logger.warning("%s from %s", what, address)
             self._line_due = asyncio.get_running_loop().call_later(LOG_S, self._tell_rest)
         elif address in self._untold or len(self._untold) < _MAX_ADDRESSES:
             self._untold[address] += 1
@@ -70,7 +73,9 @@ class FailedTries:
             return
         named = ", ".join(f"{count:,} from {address}" for address, count in self._untold.most_common(_MAX_NAMED))
         others = max(0, len(self._untold) - _MAX_NAMED)
-        more = f", the rest from {others:,} other addresses" if others else ""
-        logger.warning("%s more wrong tokens in %g s: %s%s", f"{self._untold.total():,}", LOG_S, named, more)
+        more = f", the rest from {others:,} other address{'' if others == 1 else 'es'}" if others else ""
+        total = self._untold.total()
+        tries = "1 more wrong try" if total == 1 else f"{total:,} more wrong tries"
+        logger.warning("%s in %g s: %s%s", tries, LOG_S, named, more)
         self._untold.clear()
         self._line_due = asyncio.get_running_loop().call_later(LOG_S, self._tell_rest)

@@ -112,7 +112,8 @@ class SignIn:
         return response
 
     async def _refuse_wrong(self, scope: Scope, problem: Problem) -> Response:
-        if await self._tries.hold_back(find_visitor(scope).address):
+        what = "a used or wrong address code" if problem == "wrong code" else "a wrong token"
+        if await self._tries.hold_back(find_visitor(scope).address, what=what):
             return self._ask(scope, problem)
         if scope["path"].startswith("/v1"):
             message = "too many wrong tokens; wait before the next"

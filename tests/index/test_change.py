@@ -143,10 +143,14 @@ def test_a_source_whose_disk_is_not_there_loses_nothing(
     other = draw_folder(tmp_path / "other", per_class=2)
     build_gallery(model_path=tiny_model, sources=[image_folder, other], out=tmp_path / "g", config=SMALL)
     other.rename(tmp_path / "elsewhere")
-    with pytest.raises(InputError, match=r"other: no such folder; .*--root.*mount.*--source"):
+    with pytest.raises(
+        InputError, match=r"other: no such folder; .*--root.*mount.*remove /.* --source /.*/other$"
+    ):
         update_gallery(tmp_path / "g")
     other.mkdir()
-    with pytest.raises(InputError, match=r"other: nothing is left in it; .*--root.*mount.*--source"):
+    with pytest.raises(
+        InputError, match=r"other: nothing is left in it; .*--root.*mount.*remove /.* --source /.*/other$"
+    ):
         update_gallery(tmp_path / "g")
     assert not (tmp_path / "g" / "building").exists()
     assert Gallery.open(tmp_path / "g").count == 21

@@ -149,7 +149,8 @@ def test_a_filter_that_cannot_be_read_is_a_usage_error_and_a_misspelt_column_an_
     assert (twice.exit_code, "join conditions with AND" in twice.stderr) == (2, True)
     misspelt = invoke(cli.list_items, gallery, "--where", "lable = 'red'").exception
     assert isinstance(misspelt, InputError)
-    assert "metadata lable; there is none, and the others are id, label, path, source" in str(misspelt)
+    assert "metadata lable; there are label, " in str(misspelt)
+    assert str(misspelt).endswith("; did you mean label?")
     assert "--where \"label IN ('shoes', 'hats') AND" in " ".join(invoke(cli.list_items, "--help").stdout.split())
 
 
@@ -208,7 +209,7 @@ def test_verify_exits_with_1_for_damage_and_not_for_changed_images(
     (image_folder / "red" / "1.png").unlink()
     assert run(cli.verify, tmp_path / "g")[1:] == [
         f"note: {image_folder}/red/1.png: cannot be read any more: No such file or directory",
-        f"this is no damage; take it over with: retrieval index update {tmp_path}/g",
+        f"this is no damage of the gallery; where it was meant, take it over with: retrieval index update {tmp_path}/g",
     ]
     assert run_json(cli.verify, tmp_path / "g") == {
         "gallery": f"{tmp_path}/g",
@@ -216,6 +217,7 @@ def test_verify_exits_with_1_for_damage_and_not_for_changed_images(
         "files": 4,
         "compared": 14,
         "problems": [],
+        "spoilt": [],
         "notes": [f"{image_folder}/red/1.png: cannot be read any more: No such file or directory"],
         "read": 0,
     }

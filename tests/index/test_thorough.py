@@ -15,7 +15,7 @@ from index.gallery import Gallery
 from index.inspect_cli import verify
 from index.verify import verify_gallery
 from tests.conftest import draw_image
-from tests.index.commands import run
+from tests.index.commands import invoke, run
 from tests.index.galleries import SMALL, build, rows
 
 MEMBERS = ("a.bmp", "b.bmp", "c.bmp")
@@ -82,6 +82,32 @@ def test_a_thorough_update_of_what_did_not_change_changes_nothing(
     report = update_gallery(tmp_path / "gallery", thorough=True, config=SMALL)
     assert (report.changed, report.new_images) == (False, 0)
     assert rows(tmp_path / "gallery") == before
+
+
+def test_a_file_that_was_spoilt_in_place_is_damage_that_an_update_would_take_out(
+    folder: Path, tmp_path: Path, tiny_model: Path
+) -> None:
+    gallery, spoilt = tmp_path / "gallery", folder / "x" / "b.bmp"
+    build(folder, gallery, tiny_model)
+    status = spoilt.stat()
+    spoilt.write_bytes(b"\0" * status.st_size)
+    os.utime(spoilt, ns=(status.st_atime_ns, status.st_mtime_ns))
+    swapped = folder / "x" / "a.bmp"
+    write(swapped, 5)
+    for options in (("--sample", 0, "--read-images"), ("--sample", 3)):
+        told = invoke(verify, gallery, *options)
+        assert told.exit_code == 1
+        _, of_spoilt, advice, *notes = told.stdout.splitlines()
+        assert of_spoilt.startswith(
+            f"{spoilt}: was changed since it was indexed, and is no usable image any more: "
+        )
+        assert "restore these files from a copy; retrieval index update" in advice
+        assert "would take them out" in advice
+        assert notes[0] == f"note: {swapped}: was changed since it was indexed"
+        assert len(notes) == 2
+    report = verify_gallery(gallery, read_images=True)
+    assert (report.problems, len(report.spoilt), len(report.notes)) == ([], 1, 1)
+    assert update_gallery(gallery, thorough=True, config=SMALL).indexed == 2
 
 
 def test_an_archive_of_equal_time_is_read_again(folder: Path, tmp_path: Path, tiny_model: Path) -> None:

@@ -91,6 +91,9 @@ def test_no_new_token_is_told_to_what_is_no_terminal() -> None:
         refused = CliRunner(env={"RETRIEVAL_TOKEN": None}).invoke(serve, ["gallery", *arguments])
         assert isinstance(refused.exception, InputError)
         assert "a token is needed" in str(refused.exception)
+        assert ("--no-token" in str(refused.exception)) is (arguments[0] == "--host")  # as it would be refused
+    unknown = CliRunner(env={"RETRIEVAL_TOKEN": None}).invoke(serve, ["gallery", "--host", "300.1.1.1"])
+    assert "--host 300.1.1.1: not a known address" in str(unknown.exception)
 
 
 def test_a_new_token_is_told_once_to_a_terminal(

@@ -51,7 +51,9 @@ def test_a_host_that_is_no_name_is_refused_before_anything_is_opened() -> None:
 
 
 def test_writing_needs_a_token() -> None:
-    with pytest.raises(InputError, match="--writable needs a token"):
+    with pytest.raises(
+        InputError, match="--writable needs a token: give --token-file FILE, or set the variable RETRIEVAL_TOKEN"
+    ):
         ServeOptions(Path("gallery"), writable=True)
 
 
@@ -65,6 +67,8 @@ def test_a_folder_that_is_no_audit_is_refused_before_anything_is_opened(
 def test_a_folder_that_is_no_gallery_is_refused(tmp_path: Path) -> None:
     with pytest.raises(GalleryError, match="no gallery"):
         serve_gallery(ServeOptions(tmp_path, port=0))
+    with listen("127.0.0.1", 0) as taken, pytest.raises(GalleryError, match="no gallery"):
+        serve_gallery(ServeOptions(tmp_path, port=taken.getsockname()[1]))
 
 
 def test_without_gradio_the_extra_is_named(small_gallery: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,13 +102,16 @@ def test_the_log_tells_of_the_first_try_at_once_and_of_the_others_together(
         assert caplog.messages == ["a wrong token from 192.0.2.1"]
         tries._tell_rest()
         tries._tell_rest()
+        await tries.hold_back("192.0.2.9", what="a used or wrong address code")
         await tries.hold_back("192.0.2.9")
+        tries._tell_rest()
 
     with caplog.at_level(logging.WARNING):
         asyncio.run(run())
     assert caplog.messages == [
         "a wrong token from 192.0.2.1",
-        "7 more wrong tokens in 10 s: 2 from 192.0.2.1, 2 from 192.0.2.5, 1 from 192.0.2.2, "
+        "7 more wrong tries in 10 s: 2 from 192.0.2.1, 2 from 192.0.2.5, 1 from 192.0.2.2, "
         "the rest from 2 other addresses",
-        "a wrong token from 192.0.2.9",
+        "a used or wrong address code from 192.0.2.9",
+        "1 more wrong try in 10 s: 1 from 192.0.2.9",
     ]

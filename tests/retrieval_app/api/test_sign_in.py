@@ -83,7 +83,7 @@ def test_the_token_in_the_address_opens_nothing_and_the_page_says_why(guarded: T
     assert TOKEN not in response.text
 
 
-def test_the_printed_address_opens_the_page_once(guarded: TestClient) -> None:
+def test_the_printed_address_opens_the_page_once(guarded: TestClient, caplog: pytest.LogCaptureFixture) -> None:
     code = _sign_in(guarded).make_code()
     response = guarded.get(f"/?view=map&code={code}&f=label%20%3D%20%27a%27")
     assert response.status_code == 303
@@ -106,6 +106,7 @@ def test_the_printed_address_opens_the_page_once(guarded: TestClient) -> None:
     refused = guarded.get(f"/?code={code}")
     assert refused.status_code == 401
     assert "has been used" in refused.text
+    assert caplog.messages == ["a used or wrong address code from unknown"]
     assert code not in refused.text
 
 

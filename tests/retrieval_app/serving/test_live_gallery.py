@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from index.build import build_gallery, update_gallery
-from index.errors import GalleryError
+from index.errors import GalleryDamagedError, GalleryError
 from index.versions import find_version, read_current, versions_folder
 from retrieval_app.serving.live_gallery import LiveGallery
 from tests.conftest import draw_folder, draw_image
@@ -118,6 +118,15 @@ def test_a_gallery_built_anew_in_the_same_place_is_another_one(growing: Path, ti
         before.gallery.image(1)
     assert live.refresh() is True
     assert live.current.gallery.image(1).label == "apple"
+    live.close()
+
+
+def test_a_catalogue_that_changes_while_it_is_served_is_told_of_as_damage(growing: Path) -> None:
+    live = LiveGallery(growing)
+    catalog = find_version(growing).folder / "catalog.sqlite"
+    catalog.write_bytes(catalog.read_bytes()[:-4096] + bytes(4096))
+    with pytest.raises(GalleryDamagedError, match=r"changed while it was open.*index repair.*index rollback"):
+        live.current.gallery.image(1)
     live.close()
 
 
