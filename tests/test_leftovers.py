@@ -77,7 +77,7 @@ def test_what_is_not_put_back_is_told(
         if named == "random" and "random" not in before:
             pytest.skip("a browser draws from the same generator")
         change()
-        [told] = find_changes(before)
+        told = find_changes(before)  # libraries that share one OpenMP tell of its threads, too
         restore()
     finally:
         random.setstate(drawn)
@@ -86,7 +86,7 @@ def test_what_is_not_put_back_is_told(
         os.umask(mask)
         faiss.omp_set_num_threads(threads)
         faiss.set_deserialization_vector_byte_limit(limit)
-    assert re.match(named, told), told
+    assert any(re.match(named, line) for line in told), told
 
 
 LEFT = logging.NullHandler()

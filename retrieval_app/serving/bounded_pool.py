@@ -89,6 +89,8 @@ class BoundedPool:
             future.set_exception(error)
         else:
             future.set_result(value)
+        finally:
+            del future, function  # an error holds this frame, and must not hold itself by it
 
     def _end(self, _: Future[Any]) -> None:
         with self._lock:
