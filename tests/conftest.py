@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from index.faiss_library import let_threads_sleep
 from index.telemetry import switch_off_telemetry
 from tests.leftovers import find_changes, find_living, find_stragglers, take_stock
 from tests.models import write_tiny_model
@@ -47,6 +48,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_configure(config: pytest.Config) -> None:
     """Report to nobody; let Pillow warn of damaged files, as the commands do; every other warning stays an error."""
     switch_off_telemetry()
+    let_threads_sleep()  # as the commands do, of which some run in this process
     for module in ("Image", "ImageFile", "GifImagePlugin", "JpegImagePlugin", "PngImagePlugin", "TiffImagePlugin"):
         config.addinivalue_line("filterwarnings", f"ignore:::PIL.{module}")
 
