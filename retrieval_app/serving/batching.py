@@ -126,18 +126,8 @@ class Workers:
 
     def _work(self) -> None:
         while (found := self._next_batch()) is not None:
-            lane, batch = found
-            now = time.monotonic()
-            alive = []
-            for waiting in batch:
-                if not waiting.future.set_running_or_notify_cancel():
-                    continue
-                if waiting.deadline < now:
-                    waiting.future.set_exception(BusyError("the server is busy: this took too long to begin"))
-                    continue
-                alive.append(waiting)
-            if alive:
-                _answer(lane, alive)
+            _begin(*found)
+            del found  # a thread that has nothing to do keeps no version of the gallery open
 
     def _next_batch(self) -> tuple[Lane[Any, Any], list[_Waiting[Any, Any]]] | None:
         with self._changed:
@@ -158,6 +148,21 @@ class Workers:
                     if any(other.waiting for other in self._lanes):
                         self._changed.notify()  # a worker that saw one task is not to leave the others lying
                     return lane, batch
+
+
+def _begin(lane: Lane[Any, Any], batch: Sequence[_Waiting[Any, Any]]) -> None:
+    """Answer those of a batch that somebody still waits for and that are not too late."""
+    now = time.monotonic()
+    alive = []
+    for waiting in batch:
+        if not waiting.future.set_running_or_notify_cancel():
+            continue
+        if waiting.deadline < now:
+            waiting.future.set_exception(BusyError("the server is busy: this took too long to begin"))
+            continue
+        alive.append(waiting)
+    if alive:
+        _answer(lane, alive)
 
 
 def _answer(lane: Lane[Any, Any], batch: Sequence[_Waiting[Any, Any]]) -> None:

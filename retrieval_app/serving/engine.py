@@ -187,7 +187,7 @@ class Engine:
         try:
             return await self.run(read, cheap_only=True)
         except OutOfTurnError:
-            return await self._run_in(self._costly, read)
+            return await self.run_costly(read)
 
     async def _wait(self, future: Future[Value]) -> Value:
         try:
@@ -198,6 +198,8 @@ class Engine:
             if future.cancel():  # nothing of it was begun
                 raise BusyError(f"this waited for {seconds} and was not begun; try again in a moment") from error
             raise TimedOutError(f"this takes more than {seconds}; nobody waits for it any more") from error
+        finally:
+            del future  # which holds the error, whose traceback holds this frame
 
     async def embed(self, snapshot: Snapshot, data: bytes, *, name: str) -> Vectors:
         """The (D,) float32 unit vector of the bytes of a photo.
@@ -329,7 +331,7 @@ class Engine:
         try:
             return await self._embed_read(snapshot, partial(read, cheap_only=True), name=name)
         except OutOfTurnError:
-            pixels = await self._run_in(self._costly, read)
+            pixels = await self.run_costly(read)
         return await self._embed_read(snapshot, lambda: pixels, name=name)
 
     def _embed_pictures(self, tasks: Sequence[_Embedding]) -> list[Vectors | Exception]:
