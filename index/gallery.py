@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +34,7 @@ from index.manifest import CATALOG_NAME, DELETED_NAME, INDEX_NAME, MODEL_NAME, M
 from index.metrics import UNLABELLED, Labels
 from index.model_file import hash_file
 from index.recent import RecentlyUsed
-from index.row_metadata import is_spoiled
+from index.row_metadata import has_spoiled_labels, has_spoiled_metadata
 from index.source_places import describe_move
 from index.sources import Source
 from index.stored_rows import RowSet
@@ -75,15 +76,15 @@ class Gallery:
         stored = np.concatenate([rows.ids for rows in self.shards])
         self.ids: Ids = np.setdiff1d(stored, self._deleted, assume_unique=True)
         self.count = len(self.ids)
-        self._is_spoiled = False
+        self._has_spoiled_labels = False
         with self.catalog() as catalog:
-            self._is_spoiled = is_spoiled(catalog.connection)
+            self._has_spoiled_labels = has_spoiled_labels(catalog.connection)
             self.sources: dict[int, Source] = catalog.sources()
             for move in catalog.moved_sources():
                 logger.warning("%s", describe_move(move))
         self.roots = {number: valid_text(str(source.root)) for number, source in self.sources.items()}
-        if self._is_spoiled:
-            logger.warning("%s: some images have labels or metadata that are none; they are left out", self.name)
+        if self._has_spoiled_labels:
+            logger.warning("%s: some images have labels that are none; they are left out", self.name)
         self._lock = threading.Lock()
         self._embedder: Embedder | None = None
         self._search: VectorSearch | None = None
@@ -133,8 +134,12 @@ class Gallery:
         return gallery
 
     @contextmanager
-    def catalog(self, *, limited: bool = False) -> Iterator[Catalog]:
-        """The version's catalogue, for the calling thread; `limited` to the time that a filter may take.
+    def catalog(self, *, limited: bool = False, asks_metadata: bool = False) -> Iterator[Catalog]:
+        """The version's catalogue, for the calling thread.
+
+        Args:
+            limited: to the time that a filter may take; filters ask for metadata.
+            asks_metadata: whether SQL is to look into the metadata.
 
         Raises:
             GalleryError: it is damaged, or not the one that was opened any more.
@@ -144,8 +149,18 @@ class Gallery:
         if identify_file(path) != self._catalog_file:  # the vectors are still those of before
             raise self._explain_other_catalog(printable_path(str(path)))
         limit_s = self._filter_s if limited else None
-        with read_catalog(path, limit_s=limit_s, spoiled=self._is_spoiled) as catalog:
+        spoiled = self._has_spoiled_labels or ((limited or asks_metadata) and self._has_spoiled_metadata)
+        with read_catalog(path, limit_s=limit_s, spoiled=spoiled) as catalog:
             yield catalog
+
+    @cached_property
+    def _has_spoiled_metadata(self) -> bool:
+        """Looked for where SQL needs to know: among a million rows it takes half a second."""
+        with read_catalog(self._root / CATALOG_NAME) as catalog:
+            spoiled = has_spoiled_metadata(catalog.connection)
+        if spoiled:
+            logger.warning("%s: some images have metadata that is none; it is left out", self.name)
+        return spoiled
 
     def _explain_other_catalog(self, shown: str) -> GalleryError:
         """Why the catalogue is not the file that was opened: another gallery took its place, or the file is changed."""

@@ -29,11 +29,15 @@ def read_metadata(text: str | None) -> Mapping[str, Any]:
     return values if isinstance(values, dict) and not _is_deep(values) else {}
 
 
-def is_spoiled(connection: sqlite3.Connection) -> bool:
-    """Whether some row of a catalogue has metadata, or a label, that is none."""
-    query = (
-        f"SELECT 1 FROM images WHERE metadata IS NOT ({_SOUND}) OR typeof(label) NOT IN ('text', 'null') LIMIT 1"
-    )
+def has_spoiled_labels(connection: sqlite3.Connection) -> bool:
+    """Whether some row of a catalogue has a label that is none: SQLite orders numbers before texts, and bytes behind."""
+    query = "SELECT typeof((SELECT min(label) FROM images)), typeof((SELECT max(label) FROM images))"
+    return not set(connection.execute(query).fetchone()) <= {"text", "null"}
+
+
+def has_spoiled_metadata(connection: sqlite3.Connection) -> bool:
+    """Whether some row of a catalogue has metadata that is none; all rows are read for that."""
+    query = f"SELECT 1 FROM images WHERE metadata IS NOT ({_SOUND}) LIMIT 1"
     return connection.execute(query).fetchone() is not None
 
 

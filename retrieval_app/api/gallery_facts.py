@@ -66,7 +66,7 @@ def _list_columns(gallery: Gallery) -> list[str]:
         "SELECT j.key FROM images NOT INDEXED, json_each(images.metadata) AS j WHERE status = 'indexed' "
         "GROUP BY j.key ORDER BY count(*) DESC, j.key LIMIT ?"
     )
-    with gallery.catalog() as catalog:
+    with gallery.catalog(asks_metadata=True) as catalog:
         return [write_column((name,)) for (name,) in catalog.connection.execute(query, (_MAX_COLUMNS,))]
 
 

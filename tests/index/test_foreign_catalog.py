@@ -102,6 +102,9 @@ def test_spoiled_metadata_spoils_one_row_and_no_list(gallery: Path, metadata: ob
     assert opened.matching_ids(find_words("a")).tolist() != []
     facets = {facet.name: facet for facet in count_facets(opened, None).facets}
     assert "shop" in facets
+    with opened.catalog(asks_metadata=True) as catalog:
+        told = catalog.connection.execute("SELECT count(*) FROM images, json_each(images.metadata)")
+        assert told.fetchone() == (2 * 5,)
     assert [hit.metadata for hit in opened.search(opened.vector(1), k=1)] == [{}]
 
 
