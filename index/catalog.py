@@ -364,10 +364,9 @@ class Catalog:
 
     def remembered(self) -> dict[str, Any]:
         """The sources and settings as plain values, for a copy that outlives the catalogue."""
-        sources = self._connection.execute("SELECT kind, location FROM sources ORDER BY id")
         settings = self._connection.execute("SELECT name, value FROM settings ORDER BY name")
         return {
-            "sources": [[kind, os.fsdecode(location)] for kind, location in sources],
+            "sources": [[source.kind, source.location] for source in self.recorded_sources().values()],
             "settings": dict(settings.fetchall()),
         }
 

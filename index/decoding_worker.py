@@ -9,7 +9,6 @@ answered as `too-costly`; the parent then starts another. Nothing heavier than P
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import resource
@@ -23,7 +22,7 @@ import warnings
 from PIL import AvifImagePlugin, Image
 
 from index.errors import ImageError
-from index.image_decoding import decode_here
+from index.image_decoding import decode_here, return_memory
 from index.limits import MAX_DECODE_BYTES
 
 REQUEST = struct.Struct("<QQQd")
@@ -55,7 +54,7 @@ def main() -> None:
         _answer(parent, data, target_side=target_side, max_pixels=max_pixels)
         signal.setitimer(signal.ITIMER_PROF, 0)
         del data
-        _return_memory()
+        return_memory()  # so that every image has the same room
 
 
 def _answer(parent: socket.socket, data: bytes, *, target_side: int, max_pixels: int) -> None:
@@ -106,10 +105,3 @@ def _limit_memory() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     limit = base + MAX_DECODE_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
-
-
-def _return_memory() -> None:
-    """Give freed blocks back, so that every image has the same room."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)

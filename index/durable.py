@@ -47,20 +47,30 @@ def create_durably(path: Path, content: bytes) -> bool:
         temporary.write_bytes(content)
         sync_path(temporary)
         try:
-            os.link(temporary, path)
-        except (FileExistsError, FileNotFoundError):  # the second: who was sooner has swept this one up
+            is_new = take_free_name(temporary, path)
+        except FileNotFoundError:  # who was sooner has swept this one up
             if not os.path.lexists(path):
                 raise
             return False
-        except OSError as error:
-            if error.errno not in _NO_LINKS:
-                raise
-            if os.path.lexists(path):
-                return False
-            temporary.rename(path)
     finally:
         temporary.unlink(missing_ok=True)
-    sync_path(path.parent)
+    if is_new:
+        sync_path(path.parent)
+    return is_new
+
+
+def take_free_name(temporary: Path, path: Path) -> bool:
+    """Give a finished file its name where nothing else has it, which a renaming would replace; whether it was free."""
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        if os.path.lexists(path):
+            return False
+        temporary.rename(path)
     return True
 
 

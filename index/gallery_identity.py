@@ -21,7 +21,7 @@ from index.manifest import (
     MANIFEST_NAME,
     MODEL_NAME,
     Manifest,
-    OtherFormatError,
+    find_manifest,
 )
 from index.marks import GALLERY_MARK, is_vacant, read_mark, read_part
 from index.model_file import hash_file
@@ -204,10 +204,9 @@ def _is_version(folder: Path) -> bool:
     if folder.is_symlink():
         return False
     try:
-        Manifest.parse((folder / MANIFEST_NAME).read_bytes())
-    except (OSError, ValueError, InputError, OtherFormatError):
+        return find_manifest((folder / MANIFEST_NAME).read_bytes()) is not None
+    except OSError:
         return False
-    return True
 
 
 def _has_traces(folder: Path) -> bool:

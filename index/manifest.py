@@ -116,6 +116,14 @@ class Manifest:
         return cls(**{**values, "preprocessing": PreprocessConfig.from_json(values["preprocessing"])})
 
 
+def find_manifest(content: bytes) -> Manifest | None:
+    """The manifest that some bytes are; None where they are none that this program reads."""
+    try:
+        return Manifest.parse(content)
+    except (ValueError, InputError, OtherFormatError):
+        return None
+
+
 class OtherFormatError(Exception):
     """A manifest of another version of this program."""
 

@@ -19,7 +19,7 @@ from index.embedder import Embedder
 from index.errors import GalleryError, GalleryMismatchError, InputError, ModelFileError
 from index.exact import Ids
 from index.faiss_library import import_faiss
-from index.gallery_identity import require_own_folder, restore_identity
+from index.gallery_identity import Standing, require_own_folder, restore_identity
 from index.gallery_lock import lock_gallery
 from index.gallery_parts import remove_part
 from index.images import printable_path, valid_text
@@ -143,8 +143,7 @@ class _Repair:
         self.notes: list[str] = []
 
     def run(self, *, config: BuildConfig, progress: Progress, begin_step: BeginStep, start: float) -> RepairReport:
-        standing = require_own_folder(self.gallery).name
-        if standing == "DAMAGED":
+        if require_own_folder(self.gallery) is Standing.DAMAGED:
             self.damaged.append(f"{printable_path(str(self.gallery))}: its mark or CURRENT is damaged or missing")
         self.identity, changed = restore_identity(self.gallery)
         if changed:
@@ -182,9 +181,9 @@ class _Repair:
         """Bring back small files that have a copy; whether the version is sound then."""
         self.damaged += target.problems
         path = target.folder / MANIFEST_NAME
-        if target.manifest is None or not _has_bytes(path, target.manifest_text):
-            if target.manifest is None:
-                return False
+        if target.manifest is None:
+            return False
+        if not _has_bytes(path, target.manifest_text):
             write_durably(path, target.manifest_text)
         if target.sound != set(target.manifest.files):
             return False

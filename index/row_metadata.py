@@ -30,7 +30,7 @@ def read_metadata(text: str | None) -> Mapping[str, Any]:
 
 
 def has_spoiled_labels(connection: sqlite3.Connection) -> bool:
-    """Whether some row of a catalogue has a label that is none: SQLite orders numbers before texts, and bytes behind."""
+    """Whether some row of a catalogue has a label that is none: numbers sort before texts, bytes behind."""
     query = "SELECT typeof((SELECT min(label) FROM images)), typeof((SELECT max(label) FROM images))"
     return not set(connection.execute(query).fetchone()) <= {"text", "null"}
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from index.catalog import read_catalog
 from index.embedder import unit_rows
-from index.errors import GalleryError, InputError
+from index.errors import GalleryError
 from index.exact import Ids
 from index.images import printable_path
 from index.manifest import (
@@ -22,8 +22,8 @@ from index.manifest import (
     MANIFEST_NAME,
     MODEL_NAME,
     Manifest,
-    OtherFormatError,
     Version,
+    find_manifest,
 )
 from index.marks import PART_MARK, read_part
 from index.model_file import hash_file
@@ -129,7 +129,7 @@ def _is_own(folder: Path, *, identity: str, current: Version | None) -> bool:
     part, manifest = read_part(folder), folder / MANIFEST_NAME
     named = current.manifest_sha256 if current is not None and current.folder.name == folder.name else None
     if part is None:
-        return named is not None or _parse(manifest, None) is not None
+        return named is not None or find_manifest(_read_texts(folder)[0]) is not None
     return part["gallery"] == identity or (manifest.is_file() and hash_file(manifest) == named)
 
 
@@ -156,13 +156,6 @@ def _read_texts(folder: Path) -> list[bytes]:
     return [*texts, *([copy.encode("utf-8", "surrogatepass")] if isinstance(copy, str) else [])]
 
 
-def _parse(path: Path, text: bytes | None) -> Manifest | None:
-    try:
-        return Manifest.parse(path.read_bytes() if text is None else text)
-    except (OSError, ValueError, InputError, OtherFormatError):
-        return None
-
-
 def _survey(
     folder: Path, texts: Sequence[bytes], *, identity: str, named: str | None, known: set[bytes], hashes: _Hashes
 ) -> SalvagedVersion:
@@ -171,7 +164,7 @@ def _survey(
     manifest, chosen, problems = None, b"", []
     for text in texts:
         digest = hashlib.sha256(text).hexdigest()
-        if digest in recorded and (manifest := _parse(folder, text)) is not None:
+        if digest in recorded and (manifest := find_manifest(text)) is not None:
             chosen = text
             break
     if chosen != texts[0] or manifest is None:

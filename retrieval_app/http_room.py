@@ -11,12 +11,10 @@ what each of its own clients may hold.
 
 from __future__ import annotations
 
-import ipaddress
 from enum import IntEnum
-from functools import lru_cache
 from typing import Protocol
 
-_IPV6_PREFIX = 64  # the least that one subscriber has
+from retrieval_app.addresses import group_address
 
 
 class Stage(IntEnum):
@@ -106,17 +104,3 @@ class Room:
             if connections:
                 return next(iter(connections))
         return None
-
-
-@lru_cache(maxsize=4096)
-def group_address(address: str) -> str:
-    """What counts as one address: an IPv4 one, or the 64 bits of an IPv6 one that a single subscriber has at least."""
-    try:
-        parsed = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    if parsed.version == 4:
-        return str(parsed)
-    if parsed.ipv4_mapped is not None:
-        return str(parsed.ipv4_mapped)
-    return str(ipaddress.ip_network((parsed, _IPV6_PREFIX), strict=False))

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Iterable
-from functools import lru_cache
 
 from starlette.datastructures import Headers
 from starlette.types import Scope
+
+from retrieval_app.addresses import group_address, read_address
 
 _ADDED = re.compile(
     rb"forwarded|via|x-forwarded(-.*)?|x-original-.*|x-real-ip|x-client-ip|true-client-ip|cf-connecting-ip"
     rb"|x-gradio-server",
     re.DOTALL,
 )
-_NETWORK_BITS = 64  # of an IPv6 address; the rest is its owner's choice
 
 
 def is_forwarded(headers: Headers) -> bool:
@@ -33,30 +32,18 @@ def name_client(scope: Scope, headers: Headers) -> str:
 
     That of a proxy on this machine is replaced by the last one that it tells, which it has seen itself.
     """
-    peer = _read_address(str((scope.get("client") or ("",))[0]))
+    peer = read_address(str((scope.get("client") or ("",))[0]))
     if peer is None:
         return "unknown"
     if peer.is_loopback:
-        told = _read_address(headers.get("x-forwarded-for", "").rpartition(",")[2].strip())
+        told = read_address(headers.get("x-forwarded-for", "").rpartition(",")[2].strip())
         peer = told or peer
-    if isinstance(peer, ipaddress.IPv6Address):
-        return str(ipaddress.ip_network((peer, _NETWORK_BITS), strict=False))
-    return str(peer)
+    return group_address(str(peer))
 
 
 def came_by_tls(scope: Scope, headers: Headers) -> bool:
     """Whether the browser spoke TLS, if only with a proxy on this machine, as no other is believed."""
     if scope.get("scheme") == "https":
         return True
-    peer = _read_address(str((scope.get("client") or ("",))[0]))
+    peer = read_address(str((scope.get("client") or ("",))[0]))
     return peer is not None and peer.is_loopback and headers.get("x-forwarded-proto", "").lower() == "https"
-
-
-@lru_cache(maxsize=1024)
-def _read_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    try:
-        address = ipaddress.ip_address(text)
-    except ValueError:
-        return None
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return mapped or address

@@ -11,7 +11,6 @@ A reader takes nothing from it before all of it is checked; then nothing but the
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
@@ -23,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from index.durable import sync_path
+from index.durable import sync_path, take_free_name
 from index.errors import InputError
 from index.images import printable_path
 from index.progress import Progress, no_progress
@@ -109,29 +108,15 @@ def write_backup(out: Path, *, overwrite: bool) -> Iterator[BackupWriter]:
             os.fsync(file.fileno())
         if overwrite:
             temporary.replace(out)
-        else:
-            _move_to_free(temporary, out)
+        elif not take_free_name(temporary, out):
+            raise InputError(f"{shown}: there is such a file already; name another, or give --overwrite")
         sync_path(out.absolute().parent)
-    except FileExistsError as error:
-        raise InputError(f"{shown}: there is such a file already; name another, or give --overwrite") from error
     except OSError as error:
         advice = "nothing was left there, mend the cause and run it again"
         raise InputError(f"{shown}: the backup cannot be written: {error}; {advice}") from error
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
-
-
-def _move_to_free(temporary: Path, out: Path) -> None:
-    """Give a file its name where no other has it."""
-    try:
-        os.link(temporary, out)  # unlike a renaming, it never takes the place of a file
-    except FileExistsError:
-        raise
-    except OSError:  # a file system without links
-        if os.path.lexists(out):
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(out)) from None
-        temporary.rename(out)
 
 
 class BackupReader:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Sequence
 from contextlib import closing
@@ -16,6 +15,7 @@ from index.errors import InputError
 from index.gallery import Gallery
 from index.images import printable_path, valid_text
 from index.marks import read_mark
+from index.model_file import hash_file
 from index.people import added_folder, decisions_file, former_decisions_file
 from index.people_moves import bring_people
 from index.progress import BeginStep, Progress, no_progress, no_steps
@@ -203,8 +203,7 @@ def _restore_file(backup: BackupReader, image: SentImage, gallery: Path) -> str:
 def _hash(path: Path) -> str | None:
     """The SHA-256 of a file; None where it cannot be read."""
     try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return hash_file(path)
     except OSError:
         return None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import io
 import threading
 from functools import partial
@@ -12,6 +11,7 @@ from PIL import Image
 from index.archive_members import read_indexed
 from index.errors import ImageError
 from index.gallery import Gallery
+from index.image_decoding import return_memory
 from index.image_headers import is_cheap
 from index.images import MAX_PIXELS, decode_image
 from index.recent import RecentlyUsed
@@ -107,15 +107,8 @@ def decode_in_turn(
         raise OutOfTurnError(name)
     with _one_large:
         image = decode(max_pixels=max_pixels)
-        _return_memory()
+        return_memory()
         return image
-
-
-def _return_memory() -> None:
-    """Give back what the C library keeps of freed blocks below 32 MB, which are Pillow's: hundreds of megabytes."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
 
 
 def read_original(gallery: Gallery, image_id: int) -> tuple[str, bytes]:

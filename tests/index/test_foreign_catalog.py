@@ -103,7 +103,9 @@ def test_spoiled_metadata_spoils_one_row_and_no_list(gallery: Path, metadata: ob
     facets = {facet.name: facet for facet in count_facets(opened, None).facets}
     assert "shop" in facets
     with opened.catalog(asks_metadata=True) as catalog:
-        told = catalog.connection.execute("SELECT count(*) FROM images, json_each(images.metadata)")
+        told = catalog.connection.execute(
+            "SELECT count(*) FROM images, json_each(images.metadata) WHERE images.id > 1"
+        )
         assert told.fetchone() == (2 * 5,)
     assert [hit.metadata for hit in opened.search(opened.vector(1), k=1)] == [{}]
 

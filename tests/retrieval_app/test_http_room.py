@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from retrieval_app.http_room import Room, Stage, group_address
+from retrieval_app.http_room import Room, Stage
 
 
 class _Connection:
@@ -92,18 +92,3 @@ def test_what_left_or_was_displaced_may_leave_again() -> None:
         room.move(connection, Stage.ANSWER)
         room.leave(connection)
     assert len(room) == 1
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "are_same"),
-    [
-        ("10.0.0.1", "10.0.0.2", False),
-        ("10.0.0.1", "::ffff:10.0.0.1", True),
-        ("2001:db8::1", "2001:db8::ffff:1", True),
-        ("2001:db8::1", "2001:db8:0:1::1", False),
-        ("fe80::1%eth0", "fe80::2%eth1", True),
-        ("", "a name", False),
-    ],
-)
-def test_an_address_is_what_one_subscriber_has(one: str, other: str, are_same: bool) -> None:
-    assert (group_address(one) == group_address(other)) == are_same
