@@ -1,6 +1,7 @@
 # make demo   set up, then the whole story offline on pictures it draws itself
-# make test   set up, then ruff, mypy, import-linter and the tests
-# make test-slow, make test-kills   what takes longer: whole demos, and 200 kills of a writer at random moments
+# make test   set up, then ruff, mypy, import-linter, eslint and the tests
+# make docs   set up, then the pages of docs/ as a site in site/, with search and no network
+# make test-slow, make test-kills   what takes longer: whole demos, many more draws and damages, and 200 kills of a writer at random moments
 # make test-shuffled SEED=7 WORKERS=4   the tests in another order
 # make fuzz SECONDS=300   damaged images, archives and requests, and random folders, for so long; two minutes by default
 PYTHON ?= python3
@@ -9,20 +10,26 @@ ACCELERATOR := $(shell nvidia-smi >/dev/null 2>&1 && echo gpu || echo cpu)
 STAMP := .venv/installed-$(ACCELERATOR)
 # Spinning OpenMP threads starve small machines; set before any library is imported.
 export OMP_WAIT_POLICY := PASSIVE
+# What is compiled is kept, or each of the tests' many processes would compile it again.
+unexport PYTHONDONTWRITEBYTECODE
 SEED ?= $(shell date +%s)
 WORKERS ?= 2
 SECONDS ?= 120
 
-.PHONY: demo test test-slow test-kills test-shuffled fuzz lint setup clean
+.PHONY: demo test docs test-slow test-kills test-shuffled fuzz lint setup clean
 
 demo: $(STAMP)
 	$(BIN)/retrieval demo --out demo-out --no-serve
 
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow and not gpu"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow and not gpu"
+
+docs: $(STAMP)
+	$(BIN)/python -m sphinx -q -W --keep-going -d .sphinx docs site
+	@echo "open site/index.html"
 
 test-slow: $(STAMP)
-	$(BIN)/python -m pytest -m slow
+	DEEP=1 $(BIN)/python -m pytest -m "slow or deep"
 
 test-kills: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.kills --kills 200 --seed 0
@@ -38,6 +45,7 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.page_scripts
 
 setup: $(STAMP)
 
@@ -45,8 +53,8 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Python 3.11 or newer is needed; point to one: make PYTHON=/path/to/python3.12 $(MAKECMDGOALS)"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[$(ACCELERATOR),train,ui,test]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[$(ACCELERATOR),train,ui,test,docs]'
 	touch $@
 
 clean:
-	rm -rf .venv demo-out build *.egg-info
+	rm -rf .venv demo-out site .sphinx build *.egg-info

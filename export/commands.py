@@ -1,78 +1,86 @@
-"""The two exports: a trained run, and a backbone without training."""
+"""`retrieval export`."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
+import click
 
-from export.to_onnx import ExportReport, export_model
-from export.untrained import check_images, make_raw, make_whitened
-from index.model_file import ModelContract
-from index.preprocess import PreprocessConfig
-from index.progress import Progress
-from training.features import Extractor
-from training.model import EmbeddingModel, load_backbone, require_input_size
-from training.run_folder import RunFolder
+from export.public import export as write_model
+from index.commands.console import emit, output_options, progress_bar, refuse_unused
+from training.public import default_cache
+
+if TYPE_CHECKING:
+    from export.to_onnx import ExportReport
 
 
-def export_run(run_path: Path, out: Path) -> ExportReport:
-    """Export the last weights of a finished training run, checked on the run's own images.
+@click.command(short_help="Write one ONNX file.")
+@click.argument("run", required=False, type=click.Path(path_type=Path))
+@click.option("--out", required=True, type=click.Path(path_type=Path), metavar="MODEL.onnx", help="File to write.")
+@click.option("--backbone", help="Without RUN: any torchvision classification model.")
+@click.option("--weights", metavar="imagenet|none|FILE", help="Without RUN: the backbone's weights.")
+@click.option(
+    "--whiten", type=click.Path(path_type=Path), metavar="FOLDER", help="Without RUN: PCA-whiten on these images."
+)
+@click.option(
+    "--embedding-dim",
+    type=click.IntRange(min=1),
+    default=64,
+    show_default=True,
+    help="With --whiten: width of the embedding.",
+)
+@click.option(
+    "--resize",
+    type=click.IntRange(min=1),
+    show_default="the backbone's own",
+    metavar="PIXELS",
+    help="Without RUN: stretch images to this.",
+)
+@click.option(
+    "--crop", type=click.IntRange(min=1), show_default="the backbone's own", metavar="PIXELS",
+    help="Without RUN: centre crop to this.",
+)  # fmt: skip
+@click.option(
+    "--cache", type=click.Path(path_type=Path), default=default_cache, show_default="your cache folder",
+    help="With --whiten: folder of backbone features.",
+)  # fmt: skip
+@output_options
+@click.pass_context
+def export(
+    context: click.Context, run: Path | None, out: Path, backbone: str | None, weights: str | None, whiten: Path | None,
+    embedding_dim: int, resize: int | None, crop: int | None, cache: Path, as_json: bool,
+) -> None:  # fmt: skip
+    """Write a trained RUN, or a backbone without any training, to one portable ONNX file.
 
-    Raises:
-        RunError: no run, or one that is not finished.
-        InputError: the file cannot be written.
-        ParityError: ONNX Runtime disagrees with torch.
+    The file takes uint8 images, normalises them itself, gives unit vectors, and carries a JSON contract. It is written
+    only if ONNX Runtime agrees with torch on real images.
+
+    \b
+    Examples:
+      retrieval export run --out model.onnx
+      retrieval export --backbone resnet50 --weights imagenet --out raw.onnx
+      retrieval export --backbone resnet50 --weights imagenet --whiten photos/ --embedding-dim 128 --out white.onnx
     """
-    run = RunFolder.open(run_path)
-    backbone, head, state = run.load_trained()
-    preprocess = run.preprocess()
-    contract = ModelContract(
-        backbone=backbone.name,
-        method=state["method"],
-        embedding_dim=head.embedding_dim,
-        preprocess=preprocess,
-        run_id=run.run_id,
-        class_count=state["class_count"],
-    )
-    images = check_images(run.parity_paths(), preprocess)
-    return export_model(
-        EmbeddingModel(backbone, head, preprocess), contract=contract, out=out, check_images=images
-    )
+    if (run is None) == (backbone is None):
+        raise click.UsageError("give either a RUN folder, or --backbone NAME with --weights")
+    if run is not None:
+        refuse_unused(context, "weights", "whiten", "embedding_dim", "resize", "crop", "cache", needs="--backbone")
+    elif weights is None:
+        raise click.UsageError("--backbone needs --weights imagenet, none or a FILE")
+    elif whiten is None:
+        refuse_unused(context, "embedding_dim", "cache", needs="--whiten")
+    with progress_bar("features") as progress:
+        report = write_model(
+            run, out, backbone=backbone, weights=weights, whiten=whiten, embedding_dim=embedding_dim, resize=resize,
+            crop=crop, cache=cache, progress=progress,
+        )  # fmt: skip
+    emit(report.to_json(), as_json=as_json, text=_format(report))
 
 
-def export_untrained(
-    out: Path,
-    *,
-    backbone: str,
-    weights: str,
-    whiten: Path | None,
-    embedding_dim: int,
-    resize: int,
-    crop: int,
-    cache: Path,
-    workers: int,
-    progress: Progress | None = None,
-) -> ExportReport:
-    """Export a backbone's raw features, or their PCA whitening on a folder (`embedding_dim` wide).
-
-    Raises:
-        InputError: weights, folder, width or output that cannot be used.
-        ParityError: ONNX Runtime disagrees with torch.
-    """
-    loaded = load_backbone(backbone, weights)
-    preprocess = PreprocessConfig(resize=resize, crop=crop)
-    require_input_size(loaded, crop)
-    if whiten is None:
-        made = make_raw(loaded, preprocess)
-    else:
-        extractor = Extractor(loaded, preprocess, device=torch.device("cpu"))
-        made = make_whitened(
-            extractor, whiten, embedding_dim=embedding_dim, cache=cache, workers=workers, progress=progress
-        )
-    contract = ModelContract(
-        backbone=backbone, method=made.method, embedding_dim=made.embedding_dim, preprocess=preprocess
-    )
-    return export_model(
-        EmbeddingModel(loaded, made.head, preprocess), contract=contract, out=out, check_images=made.check_images
+def _format(report: ExportReport) -> str:
+    return (
+        f"{report.model}: {report.embedding_dim}-d, {report.bytes / 1e6:.1f} MB, sha256 {report.sha256[:16]}…\n"
+        f"ONNX Runtime agrees with torch on the check images, one by one and in a batch: "
+        f"lowest cosine {report.min_cosine:.8f}"
     )

@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from index.embedder import Embedder, unit_rows
+from export.embedding_model import EmbeddingModel
+from index.arrays import unit_rows
 from index.errors import ParityError
-from index.preprocess import Pixels
-from training.model import EmbeddingModel
+from index.images.preprocess import Pixels
+from index.model.embedder import Embedder
 
 MIN_COSINE = 0.99999
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,13 +12,15 @@ from pathlib import Path
 import onnx
 import torch
 
+from export.embedding_model import EmbeddingModel
 from export.parity import check_parity
-from index.durable import make_temporary
+from index.durable import replacing
 from index.errors import InputError
-from index.model_file import INPUT_NAME, METADATA_KEY, OUTPUT_NAME, ModelContract, hash_file
-from index.model_seal import seal_model
-from index.preprocess import Pixels
-from training.model import EmbeddingModel
+from index.file_hash import hash_file
+from index.images.preprocess import Pixels
+from index.model.backends.backend import INPUT_NAME, OUTPUT_NAME
+from index.model.contract import METADATA_KEY, ModelContract
+from index.model.seal import seal_model
 
 OPSET = 20
 MAX_WEIGHT_BYTES = 2_000_000_000  # protobuf refuses messages of 2 GiB
@@ -65,17 +66,11 @@ def export_model(
         )
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        temporary = make_temporary(out.parent)
+        with replacing(out) as temporary:
+            _write(model.eval().float().cpu(), temporary, contract=contract)
+            min_cosine = check_parity(model, temporary, check_images, name=str(out))
     except OSError as error:
         raise InputError(f"{out}: cannot be written: {error}") from error
-    try:
-        _write(model.eval().float().cpu(), temporary, contract=contract)
-        min_cosine = check_parity(model, temporary, check_images, name=str(out))
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        temporary.replace(out)
-    finally:
-        temporary.unlink(missing_ok=True)
     return ExportReport(str(out), hash_file(out), contract.embedding_dim, min_cosine, out.stat().st_size)
 
 

@@ -42,21 +42,16 @@ def write_durably(path: Path, content: bytes) -> None:
 
 def create_durably(path: Path, content: bytes) -> bool:
     """As `write_durably`, but only where nothing has the name; whether it was written."""
-    temporary = make_temporary(path.parent)
     try:
-        temporary.write_bytes(content)
-        sync_path(temporary)
-        try:
-            is_new = take_free_name(temporary, path)
-        except FileNotFoundError:  # who was sooner has swept this one up
-            if not os.path.lexists(path):
-                raise
-            return False
-    finally:
-        temporary.unlink(missing_ok=True)
-    if is_new:
-        sync_path(path.parent)
-    return is_new
+        with replacing(path, only_new=True) as temporary:
+            temporary.write_bytes(content)
+    except FileExistsError:
+        return False
+    except FileNotFoundError:  # who was sooner has swept this one up
+        if not os.path.lexists(path):
+            raise
+        return False
+    return True
 
 
 def take_free_name(temporary: Path, path: Path) -> bool:
@@ -82,18 +77,29 @@ def remove_durably(path: Path) -> None:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replacing(path: Path, *, only_new: bool = False) -> Iterator[Path]:
     """A temporary path to write; at the end it is synced and takes the place of `path` in one step.
 
     After an error nothing is left of it.
+
+    Raises:
+        FileExistsError: it is to be `only_new`, and something has the name.
     """
     temporary = make_temporary(path.parent)
     try:
         yield temporary
-        sync_path(temporary)
-        temporary.replace(path)
+        put_in_place(temporary, path, only_new=only_new)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def put_in_place(temporary: Path, path: Path, *, only_new: bool = False) -> None:
+    """Let a finished file take the place of `path` durably; else as `replacing`."""
+    sync_path(temporary)
+    if not only_new:
+        temporary.replace(path)
+    elif not take_free_name(temporary, path):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
     sync_path(path.parent)
 
 

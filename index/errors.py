@@ -48,7 +48,7 @@ class UnknownImageError(InputError):
 class ImageError(RetrievalError):
     """One image that cannot be used.
 
-    `reason` is a short stable code (see `index.images.REASONS`), `detail` what was seen.
+    `reason` is a short stable code (see `index.images.image_files.REASONS`), `detail` what was seen.
     """
 
     def __init__(self, *, path: str, reason: str, detail: str) -> None:

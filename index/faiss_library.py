@@ -36,6 +36,12 @@ def import_faiss() -> Any:
     return faiss
 
 
+def find_inner(index: Any) -> Any:
+    """An index of faiss without the rotation before it, if there is one."""
+    faiss = import_faiss()
+    return faiss.downcast_index(index.index) if isinstance(index, faiss.IndexPreTransform) else index
+
+
 @contextmanager
 def faiss_threads(count: int) -> Iterator[Any]:
     """The faiss module, whose calls from the calling thread run on so many threads meanwhile.

@@ -1,4 +1,4 @@
-"""Caps on what is read from the web's files, apart from the code that needs NumPy and Pillow."""
+"""Limits on the size and cost of images; in a module of its own, which loads nothing heavy."""
 
 # Pillow warns above this and raises at twice as much. An image of that size, whose file may be small, takes at the
 # peak, beside its file: 0.4 GB for most PNG and TIFF (0.2 grey), 0.3 for a progressive JPEG, 0.8 where it is so

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from index.durable import replacing
 from index.errors import InputError
-from index.images import printable_path
+from index.text import printable_path
 
 
 def check_own_files(folder: Path, names: Sequence[str], *, header: Sequence[str]) -> None:
@@ -34,3 +36,14 @@ def _begins_with(path: Path, start: bytes) -> bool:
             return file.read(len(start)) == start
     except OSError:
         return False
+
+
+def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Replace a CSV file atomically; undecodable bytes of paths stay what they are."""
+    with (
+        replacing(path) as temporary,
+        temporary.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file,
+    ):
+        writer = csv.writer(file)
+        writer.writerow(header)
+        writer.writerows(rows)

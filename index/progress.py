@@ -1,4 +1,4 @@
-"""How long work tells its caller how far it is."""
+"""The callbacks by which long work reports its progress."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""What dependencies would report to their makers: switched off before they load.
+"""Switching off what dependencies would report to their makers, before they load.
 
-Everybody who needs ONNX Runtime gets it here, so that no way into the program is left open: the command line, the
-Python API in somebody's notebook, training, export and the benchmarks.
+Nobody needs to call this for ONNX Runtime, which is imported in one place only: `index.model.backends.onnxruntime`.
 """
 
 from __future__ import annotations
@@ -9,12 +8,6 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from typing import TYPE_CHECKING
-
-from index.errors import MissingDependencyError
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 SWITCHES = (
     ("ORT_DISABLE_TELEMETRY", "1", "ONNX Runtime uploads events to its maker, and keeps a device id and a database in"
@@ -45,18 +38,3 @@ def switch_off_telemetry() -> None:
             " of its uploader are not; set ORT_DISABLE_TELEMETRY=1 before the import"
         )
         sys.modules["onnxruntime"].disable_telemetry_events()
-
-
-def import_onnxruntime() -> ModuleType:
-    """The onnxruntime module, which reports nothing.
-
-    Raises:
-        MissingDependencyError: it is not installed.
-    """
-    switch_off_telemetry()
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise MissingDependencyError(package="onnxruntime", extra="cpu", purpose="running a model") from error
-    module: ModuleType = onnxruntime
-    return module

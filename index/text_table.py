@@ -30,7 +30,7 @@ def show_bytes(count: int) -> str:
 
 def command_line(name: str, gallery: object, options: Mapping[str, str | None] | None = None) -> str:
     """A command of `retrieval index` to copy."""
-    from index.images import printable_path
+    from index.text import printable_path
 
     words = [word for flag, value in (options or {}).items() if value is not None for word in (flag, value)]
     return printable_path(shlex.join(["retrieval", "index", name, str(gallery), *words]))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -47,6 +49,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_configure(config: pytest.Config) -> None:
     """Report to nobody; let Pillow warn of damaged files, as the commands do; every other warning stays an error."""
+    # In the background of a shell SIGINT is ignored, which all that tests start would inherit.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    # The power stays on meanwhile: only commands in processes of their own wait for disks.
+    os.fsync = lambda descriptor: None
     switch_off_telemetry()
     let_threads_sleep()  # as the commands do, of which some run in this process
     for module in ("Image", "ImageFile", "GifImagePlugin", "JpegImagePlugin", "PngImagePlugin", "TiffImagePlugin"):

@@ -34,27 +34,23 @@ from pathlib import Path
 
 import click
 
-from index import index_choice
-from index.build import (
-    BuildConfig,
-    add_to_gallery,
-    build_gallery,
-    remove_from_gallery,
-    update_gallery,
-)
-from index.catalog import CatalogRow, read_catalog
+from index.catalog.reader import read_catalog
+from index.catalog.rows import CatalogRow
 from index.durable import is_temporary
 from index.errors import RetrievalError
 from index.faiss_library import import_faiss
-from index.gallery import Gallery
-from index.gallery_lock import lock_gallery
-from index.index_config import INDEX_SETTING
-from index.manifest import CATALOG_NAME
-from index.reindex import compact_gallery, tune_gallery
-from index.selection import Selection
-from index.sources import Source
-from index.verify import verify_gallery
-from index.versions import find_version, latest_version, read_current
+from index.gallery.gallery import Gallery
+from index.gallery.selection import Selection
+from index.gallery.verify import verify_gallery
+from index.sources.source import ImageSource
+from index.vectors import ann_choice as index_choice
+from index.vectors.ann_config import INDEX_SETTING
+from index.versions.gallery_lock import lock_gallery
+from index.versions.manifest import CATALOG_NAME
+from index.versions.versions import find_version, latest_version, read_current
+from index.writing.build import add_to_gallery, build_gallery, remove_from_gallery, update_gallery
+from index.writing.build_config import BuildConfig
+from index.writing.reindex import compact_gallery, tune_gallery
 from tests.conftest import draw_image
 from tests.models import write_tiny_model
 
@@ -73,7 +69,7 @@ _SCANNED = ("INSERT INTO found", "INSERT INTO rescanned")  # as many as there ar
 
 
 class ChangingSources:
-    """A folder, a tar and a zip of drawn images, junk and repetitions, that change at random."""
+    """A folder, a tar and a zip of drawn images, junk and duplicates, that change at random."""
 
     def __init__(self, place: Path, *, random: random.Random) -> None:
         self.place, self.random, self.drawn = place, random, 0
@@ -210,7 +206,7 @@ class State:
 
     rows: list[CatalogRow]
     vectors: dict[int, bytes]
-    sources: list[Source]
+    sources: list[ImageSource]
     settings: dict[str, str | None]
     index: dict[str, object]
     problems: list[str]
@@ -229,7 +225,7 @@ class State:
 
 def _shorten(row: CatalogRow) -> str:
     sha256 = None if row.sha256 is None else row.sha256[:8]
-    return f"{row.id} {row.source} {row.path} {row.size_bytes} {sha256} {row.status} {row.reason} {row.keeper}"
+    return f"{row.id} {row.source} {row.path} {row.size_bytes} {sha256} {row.status} {row.reason} {row.kept_id}"
 
 
 def read_state(gallery: Path) -> State | None:

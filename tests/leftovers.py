@@ -39,6 +39,7 @@ _SET_BY_IMPORTS = {
     "PYTEST_CURRENT_TEST": "pytest",
     "KMP_INIT_AT_FORK": "scikit-learn, when it is imported",
     "KMP_DUPLICATE_LIB_OK": "scikit-learn, when it is imported",
+    "TORCHINDUCTOR_CACHE_DIR": "torch, when its compiler is imported",
     "HF_HUB_DISABLE_TELEMETRY": "Gradio, when it makes a page without analytics",
 }
 """Variables of the environment that others than tests set, and who."""
@@ -89,13 +90,29 @@ def find_changes(before: State) -> list[str]:
 
 def find_living() -> tuple[set[threading.Thread], set[int]]:
     """The threads and child processes of this process."""
+    children = _find_children("self")
+    for number in list(children):
+        if _FORKS in _read_command(number):  # what it forks is as much ours
+            children |= _find_children(str(number))
+    return set(threading.enumerate()), children
+
+
+def _find_children(process: str) -> set[int]:
     children = set[int]()
-    for task in Path("/proc/self/task").glob("*/children"):
+    for task in Path(f"/proc/{process}/task").glob("*/children"):
         try:
             children.update(map(int, task.read_text().split()))
         except OSError:
             continue  # a thread that has just ended
-    return set(threading.enumerate()), children
+    return children
+
+
+def _read_command(number: int) -> str:
+    """The words of a process; none where it has ended."""
+    try:
+        return Path(f"/proc/{number}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    except OSError:
+        return ""
 
 
 def find_stragglers(before: tuple[set[threading.Thread], set[int]]) -> list[str]:
@@ -162,7 +179,8 @@ _LIBRARIES: dict[str, tuple[str, Callable[[Any], object]]] = {
 }  # fmt: skip
 """What is shown of it, the module, which is never loaded for this, and what of it is compared."""
 
-_LIVE_AS_LONG = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "index.decoding_worker")
+_LIVE_AS_LONG = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "index.images.decoding_worker")
+_FORKS = "tests.forked"  # lives as long, too; what it forks has to end
 _IS_SHARED = re.compile(
     r"(tqdm_monitor|pytest_timeout|execnet|AnyIO worker thread"
     r"|asyncio_\d+"  # of a loop's own pool, which end with the loop's last reference
@@ -172,13 +190,13 @@ _IS_SHARED = re.compile(
 
 def _describe_process(number: int) -> str:
     """Its command; nothing where it has ended, or is one that lives as long as this process, whoever needs it first."""
+    words = _read_command(number)
     try:
-        words = Path(f"/proc/{number}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-        stat = Path(f"/proc/{number}/stat").read_text()
+        state, parent, *_ = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return ""
-    is_dead = stat.rpartition(")")[2].split()[0] == "Z"
-    return "" if is_dead or any(name in words for name in _LIVE_AS_LONG) else words
+    lives_on = any(name in words for name in _LIVE_AS_LONG) or (_FORKS in words and int(parent) == os.getpid())
+    return "" if state == "Z" or lives_on else words
 
 
 def _read_status(name: str) -> str:

@@ -8,9 +8,11 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from index.model_file import INPUT_NAME, METADATA_KEY, OUTPUT_NAME, ModelContract
-from index.model_seal import SEAL_KEY, seal_model
-from index.preprocess import PreprocessConfig
+from index.images.preprocess import Pixels, PreprocessConfig
+from index.model.backends.backend import INPUT_NAME, OUTPUT_NAME
+from index.model.contract import METADATA_KEY, ModelContract
+from index.model.embedder import Embedder
+from index.model.seal import SEAL_KEY, seal_model
 
 PREPROCESS = PreprocessConfig(resize=40, crop=32)
 EMBEDDING_DIM = 16
@@ -107,3 +109,8 @@ def write_model(model: onnx.ModelProto, path: Path) -> Path:
     data = model.SerializeToString()
     path.write_bytes(seal_model(data) if f'"{SEAL_KEY}"'.encode() in data else data)
     return path
+
+
+def read_pixels(embedder: Embedder, path: Path) -> Pixels:
+    """An image file as the model's input."""
+    return embedder.preprocess(path.read_bytes(), name=path.name)

@@ -7,8 +7,8 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from index.people import ADDED, DECISIONS, INCOMING, PEOPLE
-from index.versions import find_version
+from index.versions.people import ADDED, DECISIONS, INCOMING, PEOPLE
+from index.versions.versions import find_version
 from tests.index.galleries import change_manifest
 
 

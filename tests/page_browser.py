@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -14,13 +15,16 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+import retrieval_app.page
 from tests.page_gallery import PageGallery, build_page_gallery
 from tests.serving_server import Server, serve
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Locator, Page
 
-VIEWS = ("search", "map", "quality", "labels", "duplicates")
+VIEWS = [
+    view["name"] for view in json.loads(Path(retrieval_app.page.__file__).with_name("views.json").read_text())
+]
 DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",

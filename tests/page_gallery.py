@@ -14,10 +14,11 @@ from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 from safetensors.numpy import load_file
 
-from index.build import build_gallery
-from index.gallery import Gallery
-from index.model_file import INPUT_NAME, METADATA_KEY, OUTPUT_NAME, ModelContract
-from index.preprocess import PreprocessConfig
+from index.gallery.gallery import Gallery
+from index.images.preprocess import PreprocessConfig
+from index.model.backends.backend import INPUT_NAME, OUTPUT_NAME
+from index.model.contract import METADATA_KEY, ModelContract
+from index.writing.build import build_gallery
 from tests.models import write_model
 
 LABELS = ("dress", "hat", "longsleeve", "outwear", "pants", "shirt", "shoes", "t-shirt")

@@ -1,4 +1,4 @@
-"""The real server in a process of its own: `python -m retrieval_app serve`, on a free port, over a small gallery."""
+"""The real server in a process of its own, on a free port, over a small gallery."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,11 +17,12 @@ from typing import Any
 
 import pytest
 
+from tests.forked import ForkedCommand
 from tests.retrieval_app.conftest import build_small_gallery
 
 ROOT = Path(__file__).parents[1]
 TOKEN = "a-secret-of-the-tests"
-_START_S, _END_S, _ANSWER_S = 60, 40, 60
+_END_S, _ANSWER_S = 40, 60
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Server:
         output: what it wrote to its standard output to announce itself.
     """
 
-    process: subprocess.Popen[str]
+    process: ForkedCommand | subprocess.Popen[str]
     port: int
     token: str | None
     log: Path
@@ -143,38 +143,26 @@ def _write_json(values: Any) -> bytes:
 def serve(gallery: Path, *options: str, log: Path, token: str | None = None, port: int = 0) -> Iterator[Server]:
     """A server that is ready, ended in the end in whatever way; `options` are those of the command."""
     environment = {name: value for name, value in os.environ.items() if name != "RETRIEVAL_TOKEN"}
-    environment |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "PYTHONUNBUFFERED": "1"}
     if token is not None:
         environment["RETRIEVAL_TOKEN"] = token
-    command = [
-        sys.executable,
-        "-m",
-        "retrieval_app",
-        "serve",
-        str(gallery),
-        "--port",
-        str(port),
-        "--json",
-        *options,
-    ]
-    with log.open("a") as errors:
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=ROOT, env=environment
-        )
-    assert process.stdout is not None
-    try:
-        line = process.stdout.readline()
-        assert line, f"the server did not start: {log.read_text()}"
-        yield Server(process, int(json.loads(line)["url"].rstrip("/").rpartition(":")[2]), token, log, line)
-    finally:
-        if process.poll() is None:
-            process.terminate()
+    output, written = os.pipe()
+    with log.open("a") as errors, open(output) as announced:
+        process = ForkedCommand(
+            ["serve", str(gallery), "--port", str(port), "--json", *options],
+            env=environment, stdout=written, stderr=errors.fileno(),
+        )  # fmt: skip
+        os.close(written)
         try:
-            process.wait(_END_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait(_END_S)
-        process.stdout.close()
+            line = announced.readline()
+            assert line, f"the server did not start: {log.read_text()}"
+            yield Server(process, int(json.loads(line)["url"].rstrip("/").rpartition(":")[2]), token, log, line)
+        finally:
+            process.terminate()
+            try:
+                process.wait(_END_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(_END_S)
 
 
 def send_raw(port: int, request: bytes, *, seconds: float = 10) -> bytes:

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +22,7 @@ import torch
 from PIL import ImageFile
 
 from tests import leftovers
+from tests.forked import ForkedCommand, run
 from tests.leftovers import ROOT, find_changes, find_living, find_stragglers, take_stock
 
 
@@ -32,7 +34,7 @@ from tests.leftovers import ROOT, find_changes, find_living, find_stragglers, ta
         (lambda: os.umask(0o077), lambda: os.umask(0o022), "umask"),
         (
             lambda: signal.signal(signal.SIGHUP, print),
-            lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
+            lambda: None,
             "signal",
         ),
         (gc.disable, gc.enable, "garbage collector"),
@@ -43,7 +45,11 @@ from tests.leftovers import ROOT, find_changes, find_living, find_stragglers, ta
             lambda: torch.set_default_dtype(torch.float32),
             "torch: default type",
         ),
-        (lambda: faiss.omp_set_num_threads(7), lambda: faiss.omp_set_num_threads(1), "faiss"),
+        (
+            lambda: faiss.omp_set_num_threads(7),  # torch shares its OpenMP where it was loaded first
+            lambda: faiss.omp_set_num_threads(1),
+            "faiss|torch: threads",
+        ),
         (
             lambda: faiss.set_deserialization_vector_byte_limit(9),
             lambda: faiss.set_deserialization_vector_byte_limit(1 << 40),
@@ -71,22 +77,25 @@ def test_what_is_not_put_back_is_told(
     logging.getLogger("index")
     drawn, legacy, here, mask = random.getstate(), np.random.get_state(), os.getcwd(), os.umask(0o022)
     threads, limit = faiss.omp_get_max_threads(), faiss.get_deserialization_vector_byte_limit()
+    hang_up = signal.getsignal(signal.SIGHUP)  # ignored below `nohup`
     try:
         before = take_stock()
         assert find_changes(before) == []
         if named == "random" and "random" not in before:
             pytest.skip("a browser draws from the same generator")
         change()
-        told = find_changes(before)  # libraries that share one OpenMP tell of its threads, too
+        told = find_changes(before)
         restore()
     finally:
         random.setstate(drawn)
         np.random.set_state(legacy)
         os.chdir(here)
         os.umask(mask)
+        signal.signal(signal.SIGHUP, hang_up)
         faiss.omp_set_num_threads(threads)
         faiss.set_deserialization_vector_byte_limit(limit)
-    assert any(re.match(named, line) for line in told), told
+    assert told
+    assert all(re.match(named, line) for line in told), told
 
 
 LEFT = logging.NullHandler()
@@ -119,3 +128,28 @@ def test_the_culprit_is_named_and_its_neighbour_is_not(tmp_path: Path) -> None:
     assert "test_two.py::test_culprit leaves behind" in ran.stdout
     assert "environment: LEFT None → 'behind'" in ran.stdout
     assert "test_innocent leaves" not in ran.stdout
+
+
+def test_forked_processes_tell_their_output_and_end_and_are_told_where_they_stay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(leftovers, "_GRACE_S", 0.2)
+    ran = run(["a", 2], function=tell_words)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (3, "a 2\n", "")
+    before = find_living()
+    with open(os.devnull, "w") as nothing:
+        process = ForkedCommand([60], function=sleep, stdout=nothing.fileno(), stderr=nothing.fileno())
+    told = find_stragglers(before)
+    process.kill()
+    assert process.wait(20) == -signal.SIGKILL
+    assert [line.partition(" -m ")[2].split()[0] for line in told] == ["tests.forked"]
+    assert find_stragglers(before) == []
+
+
+def tell_words() -> None:
+    sys.stdout.write(" ".join(sys.argv[1:]) + "\n")
+    sys.exit(3)
+
+
+def sleep() -> None:
+    time.sleep(float(sys.argv[1]))

@@ -1,4 +1,4 @@
-"""How answers are written, and how a body that is a photo is described."""
+"""JSON answers, and how the description of the API tells of a body that is a photo."""
 
 from __future__ import annotations
 

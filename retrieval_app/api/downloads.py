@@ -8,7 +8,7 @@ from tempfile import SpooledTemporaryFile
 from fastapi import Response
 from fastapi.responses import StreamingResponse
 
-from retrieval_app.serving.engine import Engine
+from retrieval_app.serving.search_engine import Engine
 
 _BYTES_IN_MEMORY = 4 * 1024 * 1024  # of a table; more lies in a temporary file
 _CHUNK_BYTES = 64 * 1024

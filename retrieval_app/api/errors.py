@@ -22,10 +22,11 @@ from starlette.routing import compile_path
 from starlette.types import Receive, Scope, Send
 
 from index.errors import GalleryError, ImageError, InputError, RetrievalError, UnknownImageError
-from index.images import REASONS, printable_path
+from index.images.image_files import REASONS
+from index.text import printable_path
 from retrieval_app.api.headers import SECURITY_HEADERS
 from retrieval_app.api.schemas import GROUP_CHOICES, Answer
-from retrieval_app.api.visitors import read_visitor
+from retrieval_app.api.visitors import find_visitor
 from retrieval_app.review.database import DecidedSinceError, ReviewError
 from retrieval_app.review.full_disks import is_disk_full
 from retrieval_app.review.job_list import JobOverError, UnknownJobError
@@ -134,6 +135,16 @@ def make_error(
     return JSONResponse({"error": error, "request_id": request_id}, status_code=status, headers=headers)
 
 
+def refuse_with(
+    scope: Scope, status: int, message: str, *, code: str | None = None, retry_after_s: int | None = None
+) -> Response:
+    """The answer to a request that is refused before it reaches a route."""
+    headers = {} if retry_after_s is None else {"Retry-After": str(retry_after_s)}
+    if status in (408, 413):
+        headers["Connection"] = "close"  # the rest of the body is not waited for
+    return make_error(status, message, request_id=scope["state"]["request_id"], code=code, headers=headers)
+
+
 def explain(error: RetrievalError) -> str:
     """The error's message for somebody who looks at a page: reasons in words, no codes."""
     if not isinstance(error, ImageError):
@@ -199,7 +210,7 @@ async def _answer_expected(request: Request, error: Exception) -> Response:
             status, code, headers = 503, "gallery_unusable", {"Retry-After": "5"}
     if is_disk_full(error):
         return _answer_full_disk(request, error)
-    message, request_id, visitor = explain(error), read_request_id(request), read_visitor(request)
+    message, request_id, visitor = explain(error), read_request_id(request), find_visitor(request.scope)
     if status == 500 or isinstance(error, GalleryError | ReviewError):
         logger.error("request %s: %s", request_id, error)
         if not visitor.has_token:

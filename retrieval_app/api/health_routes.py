@@ -10,9 +10,9 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from retrieval_app.api.answers import send_json
 from retrieval_app.api.errors import describe_errors
 from retrieval_app.api.schemas import Answer, NoParameters
-from retrieval_app.api.visitors import read_visitor
-from retrieval_app.serving.engine import Engine
+from retrieval_app.api.visitors import find_visitor
 from retrieval_app.serving.errors import NotReadyError
+from retrieval_app.serving.search_engine import Engine
 
 _PROBLEM = "the newest version cannot be served, the one before goes on; the server's log says why"
 _FAILS = "the gallery cannot be searched at the moment; the server's log says why"
@@ -47,7 +47,7 @@ async def show_health(_: Annotated[NoParameters, Query()]) -> Response:
 async def show_readiness(request: Request, _: Annotated[NoParameters, Query()]) -> Response:
     """503 with the reason where no sound gallery with images is served, or where searching it fails."""
     engine: Engine = request.app.state.engine
-    snapshot, knows = engine.snapshot(), read_visitor(request).has_token
+    snapshot, knows = engine.snapshot(), find_visitor(request.scope).has_token
     try:
         await engine.try_search(snapshot)
     except NotReadyError:

@@ -81,7 +81,7 @@ class DoubtEntry(Answer):
 
 
 class ImageDetails(Answer):
-    """All that is known of an image; copies and doubts are empty until they are computed."""
+    """All that is known of an image; duplicates and doubts are empty until they are computed."""
 
     id: int
     path: str

@@ -1,13 +1,13 @@
-"""What is told of an image besides its id, as the catalogue has it and a request names it."""
+"""The fields that `include` asks for of an image: label, path, source and metadata, from its row of the catalogue."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from index.catalog import CatalogRow
-from index.gallery import Gallery
-from index.images import valid_text
+from index.catalog.rows import CatalogRow
+from index.gallery.gallery import Gallery
+from index.text import valid_text
 from retrieval_app.review.places import name_source
 
 _FIELDS: dict[str, Callable[[Gallery, CatalogRow, bool], Any]] = {

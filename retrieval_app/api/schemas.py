@@ -295,7 +295,7 @@ GroupName = Annotated[str, StringConstraints(min_length=1, max_length=64, patter
 
 
 class CopiesDecision(Body):
-    """The images of a group are copies, of which those in `keep` stay."""
+    """The images of a group are duplicates, of which those in `keep` stay."""
 
     group: GroupName
     decision: Literal["copies"]

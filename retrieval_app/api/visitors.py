@@ -1,11 +1,10 @@
-"""Who asks, as far as the server knows; found out once for each request, before its route."""
+"""Who sent a request (with the token or without, from which address): found out once, and kept with the request."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import cast
 
-from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
 
@@ -38,8 +37,3 @@ def keep_visitor(scope: Scope, visitor: Visitor) -> None:
 def find_visitor(scope: Scope) -> Visitor:
     """Who asks; a stranger where nobody has looked."""
     return cast("Visitor", scope.get("state", {}).get("visitor", STRANGER))
-
-
-def read_visitor(request: HTTPConnection) -> Visitor:
-    """As `find_visitor`."""
-    return find_visitor(request.scope)

@@ -12,24 +12,30 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, get_args
 
-from index.blas_threads import multiplying_workers
 from index.errors import RetrievalError
-from index.gallery import Gallery
-from index.images import printable_path
+from index.gallery.gallery import Gallery
 from index.progress import Progress
-from retrieval_app.insights.result_files import read_result, write_result
+from index.text import printable_path
+from index.threads import multiplying_workers
+from retrieval_app.insights.computed_files import read_result, write_result
 
 if TYPE_CHECKING:
+    from index.labels.doubts import Doubts
     from retrieval_app.insights.calibration import Calibration
-    from retrieval_app.insights.copies import CopyGroups
-    from retrieval_app.insights.doubts import Doubts
+    from retrieval_app.insights.duplicate_groups import DuplicateGroups
     from retrieval_app.insights.map_layout import MapLayout
     from retrieval_app.insights.quality import Quality
 
 logger = logging.getLogger(__name__)
 
-Name = Literal["calibration", "copies", "doubts", "quality", "map"]
-NAMES: tuple[Name, ...] = ("calibration", "copies", "doubts", "quality", "map")  # what takes longer comes later
+Name = Literal["calibration", "duplicates", "doubts", "quality", "map"]
+NAMES: tuple[Name, ...] = (
+    "calibration",
+    "duplicates",
+    "doubts",
+    "quality",
+    "map",
+)  # what takes longer comes later
 Value = TypeVar("Value")
 RETRY_S = 10.0  # before what failed is tried again
 _RETRY_TIMES = 4  # as long as the attempt took, at least: what fails late shall not keep a core busy
@@ -113,9 +119,9 @@ class Insights:
         return self.get("calibration")
 
     @property
-    def copies(self) -> Computed[CopyGroups]:
+    def duplicates(self) -> Computed[DuplicateGroups]:
         """Which images repeat another."""
-        return self.get("copies")
+        return self.get("duplicates")
 
     @property
     def doubts(self) -> Computed[Doubts]:
@@ -221,28 +227,30 @@ class Insights:
             from retrieval_app.insights.calibration import calibrate
 
             return lambda progress: calibrate(gallery, progress), None
-        if name == "copies":
-            from retrieval_app.insights.copies import CopyGroups, find_copies
+        if name == "duplicates":
+            from retrieval_app.insights.duplicate_groups import DuplicateGroups, find_duplicate_groups
 
-            return lambda progress: find_copies(gallery, progress), CopyGroups
+            return lambda progress: find_duplicate_groups(gallery, progress), DuplicateGroups
         if name == "doubts":
             return self._doubts_task()
         if name == "quality":
             from retrieval_app.insights.quality import Quality, assess_quality
 
-            return lambda progress: assess_quality(gallery, progress, copies=self._settle("copies")), Quality
+            return lambda progress: assess_quality(
+                gallery, progress, duplicates=self._settle("duplicates")
+            ), Quality
         from retrieval_app.insights.map_layout import MapLayout, lay_out
 
         return lambda progress: lay_out(gallery, progress), MapLayout
 
     def _doubts_task(self) -> tuple[Callable[[Progress], Any], type | None]:
-        from retrieval_app.insights.audited_doubts import read_audit
-        from retrieval_app.insights.doubts import Doubts, find_doubts
+        from index.labels.doubts import Doubts
+        from retrieval_app.insights.gallery_doubts import find_doubts, read_audit
 
         audit = self._audit
         if audit is not None:  # read each time, for it is soon read and may be made anew
             return lambda progress: read_audit(audit, self._gallery), None
-        return lambda progress: find_doubts(self._gallery, progress, copies=self._settle("copies")), Doubts
+        return lambda progress: find_doubts(self._gallery, progress, duplicates=self._settle("duplicates")), Doubts
 
     def _keep(self, path: Path, value: Any) -> None:
         try:
@@ -273,7 +281,7 @@ class Insights:
 
 def _remove_results(folder: Path) -> None:
     """Remove what an earlier version's results were kept in; what somebody else put there stays."""
-    for name in get_args(Name):
+    for name in (*get_args(Name), "copies"):  # as earlier programs call the duplicates
         (folder / f"{name}.json").unlink(missing_ok=True)
     if not os.listdir(folder):
         folder.rmdir()

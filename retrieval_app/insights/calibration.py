@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from index.embedder import Vectors
-from index.exact import NO_ID, Floats, Ids
-from index.gallery import Gallery
-from index.metrics import UNLABELLED, Labels, Relevance
+from index.arrays import NO_ID, UNLABELLED, Floats, Ids, Labels, Vectors
+from index.evaluation.metrics import Relevance
+from index.gallery.gallery import Gallery
 from index.progress import Progress, no_progress
-from retrieval_app.insights.nearest import find_nearest
+from index.threads import multiplying_workers
+from index.vectors.exact import search
 
 DEPTH = 24  # hits that a search shows at first
 _SAMPLE = 2000
@@ -117,11 +117,12 @@ def learn_shares(
     if len(can_ask) < _LEAST_ASKING or np.count_nonzero(counts) < 2:
         return None
     asking = np.random.default_rng(seed).permutation(can_ask)[:_SAMPLE]
-    scores, found = find_nearest(vectors, asking, k=min(DEPTH, len(rows) - 1), progress=progress)
-    same = labels[found] == labels[asking][:, None]
-    queries = np.broadcast_to(np.arange(len(asking))[:, None], found.shape)
-    there = found != NO_ID
-    return Calibration(_fit(scores[there], same[there], queries[there]), asked=len(asking))
+    with multiplying_workers():  # in the background: one thread
+        found = search(vectors[asking], vectors, k=min(DEPTH, len(rows) - 1), own=asking, progress=progress)
+    same = labels[found.rows] == labels[asking][:, None]
+    queries = np.broadcast_to(np.arange(len(asking))[:, None], found.rows.shape)
+    there = found.rows != NO_ID
+    return Calibration(_fit(found.cosines[there], same[there], queries[there]), asked=len(asking))
 
 
 def _fit(scores: Floats, same: Relevance, queries: Ids) -> tuple[tuple[float, float, float, float], ...]:

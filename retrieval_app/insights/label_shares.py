@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from index.embedder import Vectors
-from index.gallery import Gallery
+from index.arrays import Vectors
+from index.gallery.gallery import Gallery
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import TypeAdapter
 
-from index.embedder import Vectors
+from index.arrays import Floats, Ids, Vectors
 from index.errors import MissingDependencyError
-from index.exact import Floats, Ids
-from index.gallery import Gallery
+from index.gallery.gallery import Gallery
 from index.progress import Progress, no_progress
-from retrieval_app.insights.nearest import find_nearest
+from index.threads import multiplying_workers
+from index.vectors.exact import search
+from retrieval_app.insights.computed_files import Listed
 
 MOST_SHOWN = 10_000
 _FEWEST = 10  # for t-SNE; fewer are laid out by their principal components
@@ -41,10 +43,10 @@ class MapLayout:
 
     method: Literal["t-sne", "pca"]
     total: int
-    ids: Ids
-    x: Floats
-    y: Floats
-    label: Ids
+    ids: Annotated[Ids, Listed(int, np.int64)]
+    x: Annotated[Floats, Listed(float, np.float32)]
+    y: Annotated[Floats, Listed(float, np.float32)]
+    label: Annotated[Ids, Listed(int, np.int64)]
     labels: tuple[str, ...]
 
     @property
@@ -54,16 +56,8 @@ class MapLayout:
 
     def to_json(self) -> dict[str, Any]:
         """As in the API without the version; arrays as lists."""
-        return {
-            "method": self.method,
-            "total": self.total,
-            "sampled": self.sampled,
-            "ids": self.ids.tolist(),
-            "x": self.x.tolist(),
-            "y": self.y.tolist(),
-            "label": self.label.tolist(),
-            "labels": list(self.labels),
-        }
+        values: dict[str, Any] = TypeAdapter(MapLayout).dump_python(self, mode="json")
+        return {**values, "sampled": self.sampled}
 
 
 def lay_out(gallery: Gallery, progress: Progress = no_progress, *, seed: int = 0) -> MapLayout:
@@ -105,11 +99,12 @@ def _fit_axes(vectors: Vectors) -> Doubles:
 def _embed(vectors: Vectors, *, progress: Progress) -> Doubles:
     library = _import_tsne()
     perplexity = min(_PERPLEXITY, (len(vectors) - 1) / 3)
-    cosines, near = find_nearest(vectors, np.arange(len(vectors)), k=int(3 * perplexity))
-    distances = np.sqrt((2 - 2 * cosines.astype(np.float64)).clip(min=0))
+    with multiplying_workers():  # in the background: one thread
+        found = search(vectors, vectors, k=int(3 * perplexity), own=np.arange(len(vectors)))
+    distances = np.sqrt((2 - 2 * found.cosines.astype(np.float64)).clip(min=0))
     affinities = library.affinity.PerplexityBasedNN(
         perplexity=perplexity,
-        knn_index=library.nearest_neighbors.PrecomputedNeighbors(near, distances),
+        knn_index=library.nearest_neighbors.PrecomputedNeighbors(found.rows, distances),
         n_jobs=1,
     )
     start = _fit_axes(vectors)

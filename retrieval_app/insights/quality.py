@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
+from pydantic import TypeAdapter
 
+from index.arrays import NO_ID, UNLABELLED, Ids, Labels
 from index.errors import InputError
-from index.exact import Ids
-from index.gallery import Gallery
-from index.metrics import UNLABELLED, Labels, RetrievalScores, bootstrap_interval, score_retrieval
+from index.evaluation.metrics import RetrievalScores, bootstrap_interval, score_retrieval
+from index.gallery.gallery import Gallery
 from index.progress import Progress, no_progress
-from retrieval_app.insights.copies import CopyGroups, find_copies
+from index.vectors.kinds.registry import KINDS
+from retrieval_app.insights.duplicate_groups import DuplicateGroups, find_duplicate_groups
 from retrieval_app.insights.nearest_by_label import NearestByLabel, find_nearest_by_label
 
 KS = (1, 2, 4, 8, 16, 32)
@@ -91,8 +93,9 @@ class Retrieval:
         queries: such members.
         lone: labelled members that are alone with their label, and so have nothing to find.
         sampled: whether some members did not ask.
-        recall_at: for each of `KS`; a copy of a member may be what it finds.
-        recall_without_copies: Recall@1 where no member finds a copy of itself; None where none has another to find.
+        recall_at: for each of `KS`; a duplicate of a member may be what it finds.
+        recall_without_copies: Recall@1 where no member finds a duplicate of itself; None where none has another
+            to find.
         map_at_r, map_interval: mean average precision at R, and its 95 % interval.
         classes: the lowest Recall@1 first.
         worst: those that search longest in vain first, of equals the one whose first hit is nearest.
@@ -120,7 +123,7 @@ class Quality:
     Attributes:
         retrieval: None where labels are too few to tell.
         problem: why, for people.
-        index: as the manifest has it.
+        index: what the manifest says of it, and how it searches.
     """
 
     retrieval: Retrieval | None
@@ -139,7 +142,7 @@ class Quality:
 
 
 def assess_quality(
-    gallery: Gallery, progress: Progress = no_progress, *, copies: CopyGroups | None = None
+    gallery: Gallery, progress: Progress = no_progress, *, duplicates: DuplicateGroups | None = None
 ) -> Quality:
     """Search with every labelled member, itself removed, exactly; of more than 20,000 with a random sample.
 
@@ -150,7 +153,7 @@ def assess_quality(
     Args:
         gallery: that is assessed.
         progress: told (done, total) of both comparisons.
-        copies: of the gallery; None finds them first.
+        duplicates: of the gallery; None finds them first.
 
     Raises:
         GalleryError: the gallery is damaged.
@@ -181,7 +184,7 @@ def assess_quality(
         vectors,
         labels,
         asked,
-        groups=(copies or find_copies(gallery)).groups_of(ids),
+        groups=(duplicates or find_duplicate_groups(gallery)).groups_of(ids),
         progress=lambda done, total: progress(total + done, 2 * total),
     )
     members = _Members(labels, ids, names, asked)
@@ -240,6 +243,7 @@ def _find_worst(hits: Mapping[int, Any], nearest: NearestByLabel, members: _Memb
     misses = np.zeros(len(queries), dtype=np.int64)
     for k in KS:
         misses[hits[k] == 0] = k
+    misses[nearest.different_row[queries] == NO_ID] = 0  # it met none but images without a label
     order = np.lexsort((-nearest.different[queries], -misses))[:_WORST]
     found = []
     for place in order[misses[order] > 0].tolist():
@@ -285,6 +289,7 @@ def _describe_index(gallery: Gallery) -> dict[str, Any]:
     manifest, index = gallery.manifest, gallery.manifest.index
     return {
         "type": index.get("type"),
+        "explanation": KINDS[index["type"]].explanation,
         "factory": index.get("factory"),
         "reason": index.get("reason"),
         "parameters": index.get("parameters"),
@@ -298,40 +303,16 @@ def _describe_index(gallery: Gallery) -> dict[str, Any]:
     }
 
 
-def _describe_recall(found: RecallAt | None) -> dict[str, Any] | None:
-    return None if found is None else {"k": found.k, "value": found.value, "interval": list(found.interval)}
-
-
 def _describe_retrieval(found: Retrieval) -> dict[str, Any]:
-    return {
-        "recall_without_copies": _describe_recall(found.recall_without_copies),
-        "recall_at": [_describe_recall(one) for one in found.recall_at],
-        "map_at_r": {"value": found.map_at_r, "interval": list(found.map_interval)},
-        "queries": found.queries,
-        "lone": found.lone,
-        "sampled": found.sampled,
-        "classes": [
-            {
-                "label": one.label,
-                "images": one.images,
-                "recall_at_1": one.recall_at_1,
-                "interval": list(one.interval),
-            }
-            for one in found.classes
-        ],
-        "worst": [
-            {
-                "id": one.id,
-                "label": one.label,
-                "hit": {"id": one.hit_id, "label": one.hit_label, "score": one.hit_score},
-                "misses": one.misses,
-            }
-            for one in found.worst
-        ],
-        "histogram": {
-            "edges": list(found.histogram.edges),
-            "same": list(found.histogram.same),
-            "different": list(found.histogram.different),
-        },
-        "confusion": [asdict(pair) for pair in found.confusion],
-    }
+    values = TypeAdapter(Retrieval).dump_python(found, mode="json")
+    mean = {"value": values.pop("map_at_r"), "interval": values.pop("map_interval")}
+    worst = [
+        {
+            "id": one.id,
+            "label": one.label,
+            "hit": {"id": one.hit_id, "label": one.hit_label, "score": one.hit_score},
+            "misses": one.misses,
+        }
+        for one in found.worst
+    ]
+    return {**values, "map_at_r": mean, "worst": worst}

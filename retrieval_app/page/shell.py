@@ -5,14 +5,20 @@ What fills the places are the modules in `static`, which talk to the API; no eve
 
 from __future__ import annotations
 
+import json
 from html import escape
+from importlib.resources import files
 
 import gradio as gr
 
-from index.images import printable_path
+from index.text import printable_path
 
-VIEWS = {"search": "Search", "map": "Map", "quality": "Quality", "labels": "Labels", "duplicates": "Duplicates"}
-STYLES = ("base.css", "frame.css", "search.css", "details.css", "map.css", "quality.css", "review.css")
+VIEWS = json.loads(files("retrieval_app.page").joinpath("views.json").read_text(encoding="utf-8"))
+"""The views in their order: `name` in addresses, `title`, `icon`, `module` and `styles` below `static`.
+
+The first is shown where an address names none. A module has `start(panel)`, as `static/nav.js` says.
+"""
+STYLES = ("core/base.css", "core/frame.css", *dict.fromkeys(style for view in VIEWS for style in view["styles"]))
 HEAD = "".join(
     (
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
@@ -39,10 +45,14 @@ def build_page(name: str) -> gr.Blocks:
 
 def draw_frame(name: str) -> str:
     """The frame as HTML, with the name escaped; it is right before any script runs."""
-    links = "".join(f'<a href="?view={view}" data-view="{view}">{title}</a>' for view, title in VIEWS.items())
+    links = "".join(
+        f'<a href="?view={view["name"]}" data-view="{view["name"]}" data-icon="{view["icon"]}"'
+        f' data-module="{view["module"]}">{view["title"]}</a>'
+        for view in VIEWS
+    )
     panels = "".join(
-        f'<section class="view" id="view-{view}" aria-label="{title}" tabindex="-1" hidden></section>'
-        for view, title in VIEWS.items()
+        f'<section class="view" id="view-{view["name"]}" aria-label="{view["title"]}" tabindex="-1" hidden></section>'
+        for view in VIEWS
     )
     return (
         '<div class="app app-frame"><a class="button skip" href="#view-search">Skip to the content</a>'

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from functools import cache
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import PlainTextResponse
@@ -15,14 +17,18 @@ _TYPES = {"js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
 
 @cache
 def read_files() -> dict[str, tuple[bytes, str, str]]:
-    """Content, media type and ETag of every file, by name."""
-    found = {}
-    for file in files("retrieval_app.page").joinpath("static").iterdir():
-        kind = _TYPES.get(file.name.rpartition(".")[2])
-        if kind is not None:
-            content = file.read_bytes()
-            found[file.name] = content, kind, f'"{hashlib.sha256(content).hexdigest()[:32]}"'
-    return found
+    """Content, media type and ETag of every file, by its path below `static`."""
+    return dict(_read_below(files("retrieval_app.page").joinpath("static"), ""))
+
+
+def _read_below(folder: Traversable, path: str) -> Iterator[tuple[str, tuple[bytes, str, str]]]:
+    for entry in folder.iterdir():
+        kind = _TYPES.get(entry.name.rpartition(".")[2])
+        if entry.is_dir():
+            yield from _read_below(entry, f"{path}{entry.name}/")
+        elif kind is not None:
+            content = entry.read_bytes()
+            yield path + entry.name, (content, kind, f'"{hashlib.sha256(content).hexdigest()[:32]}"')
 
 
 @router.get("/favicon.ico")
@@ -31,13 +37,13 @@ async def send_icon(request: Request) -> Response:
     return await send_file("icon.svg", request)
 
 
-@router.get("/page/{name}")
+@router.get("/page/{name:path}")
 async def send_file(name: str, request: Request) -> Response:
     """One file; a browser keeps it, and asks whether it is still the same."""
     if name not in read_files():
         return PlainTextResponse("no such file", status_code=404)
     content, kind, tag = read_files()[name]
     headers = {"ETag": tag, "Cache-Control": "no-cache"}
-    if request.headers.get("if-none-match") == tag:
+    if tag in request.headers.get("if-none-match", ""):  # as it is, or as the weak one of compressed files
         return Response(status_code=304, headers=headers)
     return Response(content, media_type=kind, headers=headers)

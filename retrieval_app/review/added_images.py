@@ -17,16 +17,18 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from index.catalog import Catalog, CatalogRow, read_catalog
+from index.catalog.reader import Catalog, read_catalog
+from index.catalog.rows import CatalogRow
 from index.durable import replacing, sync_path
 from index.errors import InputError
-from index.folder_walk import walk_folder
-from index.image_decoding import find_format
-from index.images import decode_image, printable_path
-from index.manifest import CATALOG_NAME
-from index.people import INCOMING, PEOPLE, added_folder, incoming_folder
-from index.versions import hold_current
-from retrieval_app.review.decisions import check_label
+from index.images.decode import find_format
+from index.images.image_files import decode_image
+from index.labels.decisions import check_label
+from index.sources.folder_walk import walk_folder
+from index.text import printable_path
+from index.versions.manifest import CATALOG_NAME
+from index.versions.people import INCOMING, PEOPLE, added_folder, incoming_folder
+from index.versions.versions import hold_current
 
 _EXTENSIONS = {"JPEG": "jpg", "TIFF": "tif"}  # of others, their own name
 _MAX_NAME_BYTES = 255
@@ -189,7 +191,7 @@ def find_forgotten(gallery: Path) -> list[AddedImage]:
     if not folder.is_dir():
         return []
     known = read_added_rows(gallery)
-    names = [found.relative_path for found in walk_folder(folder) if found.problem is None]
+    names = [found.path for found in walk_folder(folder) if found.problem is None]
     return [
         AddedImage(name, name.partition("/")[0] if "/" in name else None) for name in names if name not in known
     ]

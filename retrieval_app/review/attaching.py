@@ -1,4 +1,4 @@
-"""Which images of a gallery decisions of another one, or of itself before it was built again, are about."""
+"""Finding the images that restored decisions are about: by their bytes, for ids and paths may differ by now."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 
-from index.gallery import Gallery
-from retrieval_app.review.decisions import DuplicateDecision, GroupImage, LabelDecision
+from index.gallery.gallery import Gallery
+from index.labels.decisions import LabelDecision
+from retrieval_app.review.duplicate_decisions import DuplicateDecision, GroupImage
 from retrieval_app.review.history import DecidedStep
 from retrieval_app.review.subjects import Subject, read_all_subjects
 

@@ -12,16 +12,19 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from index.catalog import CatalogRow, read_catalog
-from index.catalog_scan import REMOVED
+from index.catalog.catalog_scan import REMOVED
+from index.catalog.reader import read_catalog
+from index.catalog.rows import CatalogRow
 from index.errors import GalleryError, ImageError, InputError
-from index.folder_walk import FoundFile, walk_folder
-from index.images import printable_path, valid_text
-from index.manifest import CATALOG_NAME, Manifest
 from index.marks import read_mark
-from index.people import PEOPLE, added_folder, decisions_file, former_decisions_file
 from index.progress import Progress, no_progress
-from index.versions import find_version, hold_current
+from index.sources.folder import FolderSource
+from index.sources.folder_walk import walk_folder
+from index.sources.items import FoundItem
+from index.text import printable_path, valid_text
+from index.versions.manifest import CATALOG_NAME, Manifest
+from index.versions.people import PEOPLE, added_folder, decisions_file, former_decisions_file
+from index.versions.versions import find_version, hold_current
 from retrieval_app.review.backup_file import (
     DECISIONS_NAME,
     IMAGES_NAME,
@@ -160,7 +163,11 @@ def _check_out(out: Path, *, gallery: Path, overwrite: bool) -> None:
 def _source_folders(gallery: Path) -> list[Path]:
     try:
         with read_catalog(find_version(gallery).folder / CATALOG_NAME) as catalog:
-            return [source.root.resolve() for source in catalog.sources().values() if source.kind == "folder"]
+            return [
+                Path(source.root).resolve()
+                for source in catalog.sources().values()
+                if isinstance(source, FolderSource)
+            ]
     except GalleryError:  # it is damaged, which `back_up` notes
         return []
 
@@ -196,7 +203,7 @@ def _write_sent(
     folder = added_folder(gallery)
     found = list(walk_folder(folder)) if folder.is_dir() else []
     for done, file in enumerate(found, start=1):
-        path, row = file.relative_path, known.get(file.relative_path)
+        path, row = file.path, known.get(file.path)
         member, is_removed = name_member(path, done), row is not None and row.reason == REMOVED
         try:
             content = _open_sent(folder, file)
@@ -209,12 +216,12 @@ def _write_sent(
         progress(done, len(found))
 
 
-def _open_sent(folder: Path, file: FoundFile) -> IO[bytes]:
+def _open_sent(folder: Path, file: FoundItem) -> IO[bytes]:
     if file.problem is not None:
         raise file.problem
     try:
-        return (folder / file.relative_path).open("rb")
+        return (folder / file.path).open("rb")
     except OSError as error:
         raise ImageError(
-            path=printable_path(file.relative_path), reason="unreadable", detail=str(error.strerror)
+            path=printable_path(file.path), reason="unreadable", detail=str(error.strerror)
         ) from error

@@ -14,18 +14,17 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import secrets
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from index.durable import sync_path, take_free_name
+from index.durable import replacing
 from index.errors import InputError
-from index.images import printable_path
 from index.progress import Progress, no_progress
+from index.text import printable_path
 
 DECISIONS_NAME = "decisions.jsonl"
 IMAGES_NAME = "images.jsonl"
@@ -99,24 +98,17 @@ def write_backup(out: Path, *, overwrite: bool) -> Iterator[BackupWriter]:
         InputError: there is a file already and it is not to be overwritten, or it cannot be written.
     """
     shown = printable_path(str(out))
-    temporary = out.with_name(f".{out.name[:100]}.{secrets.token_hex(8)}.tmp")
     try:
-        with temporary.open("xb") as file:
-            with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-                yield BackupWriter(archive)
-            file.flush()
-            os.fsync(file.fileno())
-        if overwrite:
-            temporary.replace(out)
-        elif not take_free_name(temporary, out):
-            raise InputError(f"{shown}: there is such a file already; name another, or give --overwrite")
-        sync_path(out.absolute().parent)
+        with (
+            replacing(out.absolute(), only_new=not overwrite) as temporary,
+            zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive,
+        ):
+            yield BackupWriter(archive)
+    except FileExistsError as error:
+        raise InputError(f"{shown}: there is such a file already; name another, or give --overwrite") from error
     except OSError as error:
         advice = "nothing was left there, mend the cause and run it again"
         raise InputError(f"{shown}: the backup cannot be written: {error}; {advice}") from error
-    finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
 
 
 class BackupReader:

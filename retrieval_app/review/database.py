@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from index.errors import RetrievalError
-from index.images import printable_path
+from index.text import printable_path
 
 _SCHEMA = """
 CREATE TABLE steps (

@@ -9,13 +9,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from index.errors import InputError
-from retrieval_app.review.decisions import (
-    DuplicateDecision,
-    GroupImage,
-    LabelDecision,
-    check_duplicate_decision,
-    check_label_decision,
-)
+from index.labels.decisions import LabelDecision, check_label_decision
+from retrieval_app.review.duplicate_decisions import DuplicateDecision, GroupImage, check_duplicate_decision
 from retrieval_app.review.history import DecidedStep
 
 

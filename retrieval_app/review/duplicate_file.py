@@ -9,8 +9,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
-from index.gallery import Gallery
-from retrieval_app.review.decisions import COPIES, DuplicateDecision, GroupImage, name_group
+from index.gallery.gallery import Gallery
+from retrieval_app.review.duplicate_decisions import DUPLICATES, DuplicateDecision, GroupImage, name_group
 from retrieval_app.review.places import shorten_path
 from retrieval_app.review.subjects import read_all_subjects, read_known_subjects
 
@@ -22,8 +22,8 @@ def stream_duplicate_file(
 ) -> Iterator[bytes]:
     """The file, a block for each group that was decided; an image is `keep` or `drop`.
 
-    Of copies those that are not kept are dropped; different pictures are all kept. A group is left out where not all
-    of its images are the gallery's any more, as then nobody knows whether a copy would be left. Paths are absolute,
+    Of duplicates those that are not kept are dropped; different pictures are all kept. A group is left out where not
+    all of its images are the gallery's any more, as then nobody knows whether one would be left. Paths are absolute,
     without folders those within the sources; their undecodable bytes stay what they are.
     """
     yield _write_rows([_HEADER])
@@ -59,7 +59,7 @@ def _write_group(
     decision: DuplicateDecision, images: Sequence[GroupImage], *, shorten: Callable[[str], str] | None
 ) -> bytes:
     kept = {image.image_id for image in images}
-    if decision.decision == COPIES:
+    if decision.decision == DUPLICATES:
         kept = set(decision.find_kept(images))
     return _write_rows(
         (

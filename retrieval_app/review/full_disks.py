@@ -1,4 +1,4 @@
-"""Telling a full disk from all else that stops a write, whatever error it has become on its way."""
+"""Whether an error comes of a full disk: it may have been raised from others, and be Python's or SQLite's."""
 
 from __future__ import annotations
 

@@ -10,8 +10,9 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 
+from index.labels.decisions import LabelDecision
 from retrieval_app.review.database import Database
-from retrieval_app.review.decisions import DuplicateDecision, GroupImage, LabelDecision
+from retrieval_app.review.duplicate_decisions import DuplicateDecision, GroupImage
 
 LABELS, DUPLICATES = "labels", "duplicates"
 _WHAT_HOLDS = {

@@ -11,11 +11,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from index.build_config import BuildConfig
 from index.errors import CancelledError, InputError, RetrievalError
-from index.filters import Filter
-from index.gallery import Gallery
-from index.images import printable_path
+from index.filters.condition import Condition
+from index.gallery.gallery import Gallery
+from index.text import printable_path
+from index.writing.build_config import BuildConfig
 from retrieval_app.review.added_images import (
     clear_incoming,
     find_forgotten,
@@ -23,14 +23,12 @@ from retrieval_app.review.added_images import (
     forget_images,
     store_image,
 )
-from retrieval_app.review.changes import ADD, EVALUATE, REMOVE, TOGETHER, UPDATE, Changes, Work
 from retrieval_app.review.full_disks import is_disk_full
 from retrieval_app.review.job_list import Job, JobList
-from retrieval_app.review.job_list import JobOverError as JobOverError
-from retrieval_app.review.job_list import UnknownJobError as UnknownJobError
+from retrieval_app.review.job_work import ADD, EVALUATE, REMOVE, TOGETHER, UPDATE, Changes, Work
 from retrieval_app.review.subjects import find_subjects
-from retrieval_app.serving.config import ServingConfig
 from retrieval_app.serving.errors import BusyError
+from retrieval_app.serving.serving_config import ServingConfig
 
 logger = logging.getLogger(__name__)
 
@@ -124,7 +122,7 @@ class Jobs:
         with self._updating:
             return self._list.find_waiting(UPDATE) or self._append(UPDATE, Work())
 
-    def evaluate(self, *, ks: Sequence[int], where: Filter | None = None) -> Job:
+    def evaluate(self, *, ks: Sequence[int], where: Condition | None = None) -> Job:
         """Score the gallery on its own labels; with a filter, only the members that it keeps ask.
 
         Raises:

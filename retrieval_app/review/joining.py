@@ -1,4 +1,4 @@
-"""Decisions in two places brought together: an earlier program went on where this one does not look any more."""
+"""Merging decisions that an earlier program kept elsewhere in the gallery's folder into those of today's place."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 from index.durable import remove_durably
 from index.errors import GalleryError, InputError
-from index.gallery_lock import lock_gallery
-from index.images import printable_path
-from index.people import decisions_file, former_decisions_file
+from index.text import printable_path
+from index.versions.gallery_lock import lock_gallery
+from index.versions.people import decisions_file, former_decisions_file
 from retrieval_app.review.database import Database, ReviewError
 from retrieval_app.review.history import merge_history, read_history
 

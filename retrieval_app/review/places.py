@@ -9,9 +9,9 @@ import os
 import re
 from typing import Any
 
-from index.catalog import CatalogRow
-from index.gallery import Gallery
-from index.images import valid_text
+from index.catalog.rows import CatalogRow
+from index.gallery.gallery import Gallery
+from index.text import valid_text
 
 _FOLDERS = re.compile(r"(?<![\w.:/])/(?!v1/)[^:'\"\n]*/")
 

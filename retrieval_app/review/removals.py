@@ -1,4 +1,4 @@
-"""Which photos people took out of a gallery, and which ones of another gallery, or of itself built again, these are."""
+"""The photos that people took out of a gallery, for a backup, and finding them again in the gallery of a restore."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from index.catalog import Catalog, CatalogRow
-from index.catalog_scan import REMOVED
+from index.catalog.catalog_scan import REMOVED
+from index.catalog.reader import Catalog
+from index.catalog.rows import CatalogRow
 from index.errors import InputError
-from retrieval_app.review.decisions import LabelKey
+from index.labels.decisions import LabelKey
 
 _USABLE = ("indexed", "duplicate")
 

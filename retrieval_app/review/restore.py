@@ -9,18 +9,18 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from index.build import add_to_gallery, remove_from_gallery
-from index.build_config import BuildConfig
 from index.errors import InputError
-from index.gallery import Gallery
-from index.images import printable_path, valid_text
+from index.file_hash import hash_file
+from index.gallery.gallery import Gallery
+from index.gallery.selection import Selection
 from index.marks import read_mark
-from index.model_file import hash_file
-from index.people import added_folder, decisions_file, former_decisions_file
-from index.people_moves import bring_people
 from index.progress import BeginStep, Progress, no_progress, no_steps
-from index.selection import Selection
-from index.versions import find_version
+from index.text import printable_path, valid_text
+from index.versions.people import added_folder, decisions_file, former_decisions_file
+from index.versions.versions import find_version
+from index.writing.build import add_to_gallery, remove_from_gallery
+from index.writing.build_config import BuildConfig
+from index.writing.people_moves import bring_people
 from retrieval_app.review.added_images import (
     AddedImage,
     keep_file,

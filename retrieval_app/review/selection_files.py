@@ -9,10 +9,10 @@ import re
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from index.catalog import CatalogRow
+from index.catalog.rows import CatalogRow
 from index.errors import ImageError, InputError, UnknownImageError
-from index.gallery import Gallery
-from index.images import printable_path, valid_text
+from index.gallery.gallery import Gallery
+from index.text import printable_path, valid_text
 from retrieval_app.review.places import hide_folder, name_source, strip_folders
 
 Render = Callable[[int], bytes]

@@ -1,4 +1,4 @@
-"""What images of a gallery are known by in decisions: the SHA-256 of their bytes, their given label, their path."""
+"""The images that decisions are about: known by the SHA-256 of their bytes and their given label, not by id."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from index.catalog import CatalogRow
+from index.catalog.rows import CatalogRow
 from index.errors import UnknownImageError
-from index.gallery import Gallery
-from index.images import printable_path
-from retrieval_app.review.decisions import GroupImage, LabelDecision, LabelKey
+from index.gallery.gallery import Gallery
+from index.labels.decisions import LabelDecision, LabelKey
+from index.text import printable_path
+from retrieval_app.review.duplicate_decisions import GroupImage
 
 _SHOWN_STATUSES = ("indexed", "duplicate")
 

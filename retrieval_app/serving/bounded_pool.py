@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
-from index.ahead import AbandonedError, heed_abandonment
+from index.threads import AbandonedError, heed_abandonment
 from retrieval_app.serving.errors import BusyError
 
 Value = TypeVar("Value")

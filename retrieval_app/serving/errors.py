@@ -1,4 +1,4 @@
-"""What a server may answer instead of a result, through no fault of the one who asks."""
+"""The errors of a server that is busy, too slow or not ready, and of photos that it no longer keeps."""
 
 from __future__ import annotations
 

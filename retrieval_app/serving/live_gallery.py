@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from index.embedder import Embedder
 from index.errors import RetrievalError
-from index.gallery import Gallery
-from index.versions import find_version
+from index.gallery.gallery import Gallery
+from index.model.embedder import Embedder
+from index.versions.versions import find_version
 from retrieval_app.insights.background import Insights
 from retrieval_app.serving.errors import NotReadyError
 

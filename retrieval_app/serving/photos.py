@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from PIL import Image
 
-from index.embedder import Vectors
+from index.arrays import Vectors
 from index.errors import ImageError, InputError
-from index.preprocess import Pixels, PreprocessConfig, preprocess_image
-from retrieval_app.serving.config import ServingConfig
+from index.images.preprocess import Pixels, PreprocessConfig, preprocess_image
 from retrieval_app.serving.pictures import decode_in_turn
+from retrieval_app.serving.serving_config import ServingConfig
 
 KEPT_SIDE = 1024  # pixels, enough for a crop of a quarter at the usual model inputs
 _JPEG_QUALITY = 92

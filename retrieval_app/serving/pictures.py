@@ -8,13 +8,14 @@ from functools import partial
 
 from PIL import Image
 
-from index.archive_members import read_indexed
 from index.errors import ImageError
-from index.gallery import Gallery
-from index.image_decoding import return_memory
-from index.image_headers import is_cheap
-from index.images import MAX_PIXELS, decode_image
+from index.gallery.gallery import Gallery
+from index.images.decode import return_memory
+from index.images.image_files import decode_image
+from index.images.image_headers import is_cheap
+from index.limits import MAX_PIXELS
 from index.recent import RecentlyUsed
+from index.sources.reading import read_indexed
 from retrieval_app.serving.errors import OutOfTurnError
 
 SIDES = (64, 128, 256, 512)
@@ -87,7 +88,7 @@ def encode_picture(
 def decode_in_turn(
     data: bytes, *, name: str, target_side: int, max_pixels: int = MAX_PIXELS, cheap_only: bool = False
 ) -> Image.Image:
-    """As `index.images.decode_image`; of images that take much memory one at a time.
+    """As `index.images.image_files.decode_image`; of images that take much memory one at a time.
 
     Raises:
         ImageError: as there.

@@ -1,4 +1,4 @@
-"""Whether a search can be answered: one is tried, beside the queue of the others, and its outcome kept for a moment."""
+"""The check behind /v1/ready: one search is tried, beside the queue of the others; its outcome is kept for a moment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked of a gallery, and what is answered: ids and scores first, rows of the catalogue where wanted."""
+"""The queries and rankings of the server: what a search asks with, and the ids, scores and rows that it answers."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from index.catalog import CatalogRow
-from index.embedder import Vectors
+from index.arrays import Vectors
+from index.catalog.rows import CatalogRow
 from index.errors import InputError
-from index.filters import Filter
+from index.filters.condition import Condition
 from retrieval_app.serving.photos import Crop
 
 MAX_K = 1000
 MAX_OFFSET = 9000
-MAX_COPIES = 100  # named under one result
+MAX_DUPLICATES = 100  # named under one result
 _LEAST_NORM = 1e-6
 
 
@@ -56,7 +56,7 @@ class SearchQuery:
     k: int = 24
     offset: int = 0
     min_score: float | None = None
-    where: Filter | None = None
+    where: Condition | None = None
     exclude_ids: frozenset[int] = frozenset()
     group_copies: bool = False
     describe: bool = False
@@ -75,7 +75,7 @@ class RankedHit:
         rank: from 1.
         id: of the member.
         score: cosine similarity.
-        copies: (id, score) of the near-duplicates put under it, best first, at most `MAX_COPIES`.
+        copies: (id, score) of the near-duplicates put under it, best first, at most `MAX_DUPLICATES`.
         copies_count: of all of them.
     """
 

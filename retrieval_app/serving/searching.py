@@ -8,13 +8,13 @@ from typing import TypeAlias
 
 import numpy as np
 
-from index.embedder import Vectors
+from index.arrays import Floats, Ids, Vectors
 from index.errors import InputError, RetrievalError
-from index.exact import Floats, Ids
-from retrieval_app.insights.copies import CopyGroups
+from index.vectors.products import measure_cosines
+from retrieval_app.insights.duplicate_groups import DuplicateGroups
 from retrieval_app.serving.live_gallery import Snapshot
 from retrieval_app.serving.query import (
-    MAX_COPIES,
+    MAX_DUPLICATES,
     MAX_K,
     MAX_OFFSET,
     RankedHit,
@@ -30,13 +30,13 @@ Ranked: TypeAlias = tuple[Floats, Ids]
 class SearchTask:
     """A query with the vectors of its parts; None for those of the gallery's images, which are read when it is run.
 
-    `copies` are the groups that near-duplicates are put together by; None leaves every image by itself.
+    `duplicates` are the groups that near-duplicates are put together by; None leaves every image by itself.
     """
 
     snapshot: Snapshot
     query: SearchQuery
     vectors: tuple[Vectors | None, ...]
-    copies: CopyGroups | None = None
+    duplicates: DuplicateGroups | None = None
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -109,17 +109,17 @@ def _make_ranking(task: SearchTask, vector: Vectors, found: Ranked) -> Ranking:
 def _choose(task: SearchTask, found: Ranked) -> list[tuple[int, float]]:
     """(id, score) of the candidates that count, of near-duplicates the best alone."""
     least, excluded = task.query.min_score, task.excluded
-    keepers = {} if task.copies is None else task.copies.keeper_of
+    kept_for = {} if task.duplicates is None else task.duplicates.kept_for
     chosen: dict[int, tuple[int, float]] = {}
     for image_id, score in zip(found[1].tolist(), found[0].tolist(), strict=True):
         if image_id not in excluded and (least is None or score >= least):
-            chosen.setdefault(keepers.get(image_id, image_id), (image_id, score))
+            chosen.setdefault(kept_for.get(image_id, image_id), (image_id, score))
     return list(chosen.values())
 
 
 def _make_hit(task: SearchTask, vector: Vectors, *, rank: int, image_id: int, score: float) -> RankedHit:
     """A result with the other members that show the same picture and that the query would find."""
-    group = None if task.copies is None else task.copies.find(image_id)
+    group = None if task.duplicates is None else task.duplicates.find(image_id)
     if group is None:
         return RankedHit(rank, image_id, score)
     gallery, query = task.snapshot.gallery, task.query
@@ -127,13 +127,13 @@ def _make_hit(task: SearchTask, vector: Vectors, *, rank: int, image_id: int, sc
     ids = np.array(sorted(one.id for one in group.images if one.indexed and one.id not in out), dtype=np.int64)
     if query.where is not None:
         ids = ids[gallery.fulfil(ids, query.where)]
-    scores = gallery.vectors(ids) @ vector
+    scores = measure_cosines(gallery.vectors(ids), vector)
     order = np.argsort(-scores, kind="stable")
     if query.min_score is not None:
         order = order[scores[order] >= query.min_score]
-    named = order[:MAX_COPIES]
-    copies = tuple(zip(ids[named].tolist(), scores[named].tolist(), strict=True))
-    return RankedHit(rank, image_id, score, copies, len(order))
+    named = order[:MAX_DUPLICATES]
+    duplicates = tuple(zip(ids[named].tolist(), scores[named].tolist(), strict=True))
+    return RankedHit(rank, image_id, score, duplicates, len(order))
 
 
 def _add_rows(tasks: Sequence[SearchTask], answers: Sequence[Ranking | Exception | None]) -> None:

@@ -37,20 +37,28 @@ def _loaded_by(*steps: str) -> dict[str, set[str]]:
 
 def test_the_help_of_every_command_loads_nothing_heavy() -> None:
     helps = [f"assert main({[*command.split(), '--help']}) == 0" for command in COMMANDS]
-    loaded = _loaded_by("from retrieval_app.cli import main", *helps)
+    loaded = _loaded_by("from retrieval_app.commands.cli import main", *helps)
     assert {step: names for step, names in loaded.items() if names} == {}
 
 
 def test_options_and_listings_load_nothing_heavy() -> None:
-    modules = ("training.config", "training.cli", "training.datasets", "training.noise", "export.cli")
+    modules = (
+        "training.options.config",
+        "training.commands",
+        "training.data.datasets",
+        "training.label_noise.noise",
+        "export.commands",
+    )
     loaded = _loaded_by(*(f"import {module}" for module in modules))
     assert {step: names for step, names in loaded.items() if names} == {}
 
 
-def test_indexing_searching_and_serving_never_load_torch() -> None:
-    modules = ("index.gallery", "index.build", "index.embedder", "index.evaluate", "index.metrics", "index.cli",
-               "retrieval_app.assembly", "retrieval_app.insights.doubts", "retrieval_app.insights.map_layout",
-               "retrieval_app.insights.quality", "retrieval_app.cli")  # fmt: skip
+def test_indexing_searching_and_insights_never_load_torch() -> None:  # of the server, its own test tells
+    modules = ("index.gallery.gallery", "index.writing.build", "index.model.embedder", "index.evaluation.evaluate",
+               "index.evaluation.metrics", "index.commands.index_group",
+               "retrieval_app.insights.gallery_doubts",
+               "retrieval_app.insights.map_layout", "retrieval_app.insights.quality",
+               "retrieval_app.commands.cli")  # fmt: skip
     loaded = _loaded_by(*(f"import {module}" for module in modules))
     assert {step: names & {"torch", "torchvision", "safetensors", "onnx"} for step, names in loaded.items()} == {
         step: set() for step in loaded
@@ -58,7 +66,7 @@ def test_indexing_searching_and_serving_never_load_torch() -> None:
 
 
 def test_training_and_export_never_load_faiss_or_the_page() -> None:
-    loaded = _loaded_by("import training.train", "import training.pretrain", "import export.commands")
+    loaded = _loaded_by("import training.run.train", "import training.backbone.pretrain", "import export.exports")
     for step, names in loaded.items():
         assert "torch" in names, step
         assert names.isdisjoint({"faiss", "gradio", "fastapi"}), step
@@ -85,6 +93,7 @@ def test_only_one_module_imports_onnxruntime_after_its_telemetry_is_off() -> Non
         str(path.relative_to(ROOT))
         for package in PACKAGES
         for path in (ROOT / package).rglob("*.py")
-        if any(name.partition(".")[0] == "onnxruntime" for name in _imports(ast.parse(path.read_text()).body))
+        if "node_modules" not in path.parts
+        and any(name.partition(".")[0] == "onnxruntime" for name in _imports(ast.parse(path.read_text()).body))
     }
-    assert importers == {"index/telemetry.py"}
+    assert importers == {"index/model/backends/onnxruntime.py"}

@@ -72,12 +72,12 @@ def test_details_tell_what_an_image_is_and_why(visit: Visit, page_gallery: PageG
     expect(panel).to_contain_text(f"{round(100 * why['own_share'])}\u00a0% of its 20 nearest are “shoes” too")
     neighbours = panel.get_by_role("button", name=re.compile("^Details of photos.*score"))
     expect(neighbours).to_have_count(12)
-    expect(panel.get_by_role("button", name=f"Details of the copy {copy}, same file")).to_be_visible()
+    expect(panel.get_by_role("button", name=f"Details of the duplicate {copy}, same file")).to_be_visible()
     expect(panel.get_by_role("link", name="Open the picture")).to_have_attribute(
         "href", re.compile(f"/v1/images/{image}/picture$")
     )
 
-    panel.get_by_role("button", name=f"Details of the copy {copy}, same file").click()
+    panel.get_by_role("button", name=f"Details of the duplicate {copy}, same file").click()
     expect(panel.get_by_role("heading", name=Path(copy).name)).to_be_visible()
     assert visit.address["details"] == [str(page_gallery.ids[copy])]
     panel.get_by_role("button", name="Close").click()

@@ -13,7 +13,7 @@ import pytest
 from tests.page_browser import OpenVisit, Visit, skip_without_browser
 from tests.page_gallery import PageGallery
 from tests.serving_server import serve
-from training.datasets import list_dataset
+from training.data.datasets import list_dataset
 
 pytestmark = [pytest.mark.browser, pytest.mark.shared_data]
 skip_without_browser()
@@ -101,7 +101,8 @@ def test_decided_labels_are_found_again_and_others_can_be_written(visit: Visit) 
     expect(row_of(panel, first).get_by_role("button", name="→ cape & <i>hood</i>")).to_be_visible()
     assert visit.address["state"] == ["decided"]
     press_show(panel, "All")
-    expect(panel.get_by_role("button", name="All 38")).to_have_attribute("aria-pressed", "true")
+    total = visit.ask("labels/doubts?state=all&limit=1")["total"]
+    expect(panel.get_by_role("button", name=f"All {total}")).to_have_attribute("aria-pressed", "true")
 
 
 @pytest.mark.usefixtures("decisions")
@@ -112,14 +113,15 @@ def test_labels_are_filtered_by_pair_and_accepted_at_once(visit: Visit) -> None:
     pair = next(pair for pair in everything["pairs"] if (pair["label"], pair["suggested"]) == ("hat", "shoes"))
     panel.get_by_role("combobox", name="Given and suggested label").select_option(f"hat → shoes ({pair['count']})")
     rows = panel.get_by_role("article")
-    expect(rows).to_have_count(pair["count"])
-    expect(panel.get_by_text(f"{pair['count']} images, hat → shoes")).to_be_visible()
     wanted = [item for item in everything["items"] if (item["label"], item["suggested"]) == ("hat", "shoes")]
+    assert len(wanted) >= pair["count"]  # which counts those that are likely wrong
+    expect(rows).to_have_count(len(wanted))
+    expect(panel.get_by_text(f"{len(wanted)} images, hat → shoes")).to_be_visible()
     for item in wanted:
         expect(row_of(panel, item)).to_be_visible()
     panel.get_by_role("button", name="Accept all shown…").click()
     page.get_by_role("dialog").get_by_role("button", name="Accept", exact=True).click()
-    wait_until_decided(visit, panel, pair["count"])
+    wait_until_decided(visit, panel, len(wanted))
     assert {decided(visit, item)["decision"] for item in wanted} == {"change"}
     page.keyboard.press("u")
     wait_until_decided(visit, panel, 0)
@@ -219,12 +221,12 @@ def test_duplicates_are_decided_remembered_and_listed(visit: Visit, page_gallery
     first, second, third = (row_of(panel, group) for group in groups)
     first.get_by_role("checkbox").nth(0).uncheck()
     first.get_by_role("checkbox").nth(1).check()
-    first.get_by_role("button", name="Copies: keep 1, drop 1").click()
+    first.get_by_role("button", name="Duplicates: keep 1, drop 1").click()
     second.get_by_role("button", name="Different pictures, keep all").click()
     expect(panel.get_by_text("2 of 3 decided")).to_be_visible()
     third.focus()
     page.keyboard.press("2")  # keep both
-    expect(third.get_by_role("button", name="Copies, keep all")).to_be_visible()
+    expect(third.get_by_role("button", name="Duplicates, keep all")).to_be_visible()
     page.keyboard.press("a")
     expect(panel.get_by_text("3 of 3 decided")).to_be_visible()
     page.keyboard.press("u")
@@ -247,7 +249,7 @@ def test_duplicates_are_decided_remembered_and_listed(visit: Visit, page_gallery
     }  # fmt: skip
 
 
-def test_copies_are_compared_large(visit: Visit) -> None:
+def test_duplicates_are_compared_large(visit: Visit) -> None:
     page = visit.page
     panel = visit.open_view("duplicates")
     group = visit.ask("duplicates")["items"][1]
@@ -271,7 +273,7 @@ def test_where_nobody_may_decide_the_page_says_so(
             expect(panel.get_by_role("note")).to_contain_text("Looking only")
             expect(panel.get_by_role("article").first).to_be_visible()
             expect(
-                panel.get_by_role("button", name=re.compile("^(Undo|Keep|Drop|Copies|Different)"))
+                panel.get_by_role("button", name=re.compile("^(Undo|Keep|Drop|Duplicates|Different)"))
             ).to_have_count(0)
             visit.page.keyboard.press("a")
             visit.page.keyboard.press("x")

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from retrieval_app.drawing.catalogue import KINDS, draw_catalogue
+from retrieval_app.demo.drawing.catalogue import KINDS, draw_catalogue
 from tests.conftest import draw_folder
 from tests.training.conftest import FLAGS
 from tests.watched import Watched, read_log, require_strace, strace_command

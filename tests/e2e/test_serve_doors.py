@@ -15,8 +15,10 @@ from tests.serving_server import ROOT, TOKEN, Answer, Server, check_refused, get
 
 OUTSIDE = [
     "/page/../shell.py", "/page/%2e%2e/shell.py", "/page/..%2fshell.py", "/page/..%5cshell.py", "/page/%2fetc%2fpasswd",
-    "/page/....//shell.py", "/page//etc/passwd", "/page/dom.js%00.css", "/page/dom.js/../../shell.py", "/page/",
-    "/page/%c0%ae%c0%ae/shell.py", "/page/dom.js%0d%0aSet-Cookie:%20a=b", "/page/__init__.py", "/page/.",
+    "/page/....//shell.py", "/page//etc/passwd", "/page/core/dom.js%00.css",
+    "/page/core/dom.js/../../shell.py", "/page/", "/page/core/../nav.js/../../shell.py",
+    "/page/core/..%2f..%2fshell.py",
+    "/page/%c0%ae%c0%ae/shell.py", "/page/core/dom.js%0d%0aSet-Cookie:%20a=b", "/page/__init__.py", "/page/.",
     "/static/../routes.py", "/static/%2e%2e/%2e%2e/%2e%2e/%2e%2e/%2e%2e/etc/passwd", "/static//etc/passwd",
     "/static/..%2f..%2f..%2f..%2fetc%2fpasswd", "/assets/../../../../../../etc/passwd", "/assets/%2e%2e/index.html",
     "/assets//etc/passwd", "/assets/..%252f..%252fetc%252fpasswd", "/svelte/../../routes.py", "/svelte/%2e%2e/x.py",
@@ -131,7 +133,7 @@ def test_another_name_for_this_machine_opens_nothing(server: Server) -> None:
         "127.0.0.1:x",
         "0",
     ):
-        for path in ("/", "/config", "/v1/gallery", "/v1/health", "/page/dom.js"):
+        for path in ("/", "/config", "/v1/gallery", "/v1/health", "/page/core/dom.js"):
             check_refused(server.get(path, Host=host), 400)
     answer = send_raw(server.port, b"GET /v1/health HTTP/1.0\r\n\r\n", seconds=2)
     assert answer.startswith(b"HTTP/1.1 400")
@@ -156,7 +158,7 @@ def test_other_sites_can_neither_write_nor_read(server: Server) -> None:
             "Access-Control-Request-Method": "POST",
             "Access-Control-Request-Headers": "authorization",
         }
-        for path in ("/v1/search", "/v1/images/1", "/", "/config", "/page/dom.js"):
+        for path in ("/v1/search", "/v1/images/1", "/", "/config", "/page/core/dom.js"):
             answer = server.ask("OPTIONS", path, headers=preflight)
             assert answer.status in (403, 404, 405)
             assert not [name for name in answer.headers if name.startswith("access-control-")]
@@ -196,7 +198,7 @@ def test_without_the_token_nothing_is_told_but_health(server: Server) -> None:
         "/",
         "/config",
         "/theme.css",
-        "/page/dom.js",
+        "/page/core/dom.js",
         "/favicon.ico",
         "/v1/openapi.json",
         "/v1/nothing",

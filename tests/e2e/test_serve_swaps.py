@@ -23,9 +23,9 @@ import pytest
 if "CI" not in os.environ:
     pytest.importorskip("gradio", reason="needs the extra `ui`")
 
-from index.build import update_gallery
-from index.verify import verify_gallery
-from index.versions import find_version
+from index.gallery.verify import verify_gallery
+from index.versions.versions import find_version
+from index.writing.build import update_gallery
 from tests.conftest import draw_image
 from tests.index.galleries import SMALL, build
 from tests.serving_server import TOKEN, Answer, Server, ask_on, serve

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from export.commands import export_run
+from export.exports import export_run
 from export.to_onnx import ExportReport
 from tests.training.conftest import FinishedRun, cache, finished_run, other_pictures, pictures
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.fuzz.campaign import FaultError
-from tests.index.test_gallery_identity import (
+from tests.index.versions.test_gallery_identity import (
     CONTENTS,
     OWN,
     furnish,

@@ -14,11 +14,12 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
-from index.archive_members import read_place
-from index.archives import scan_archive
 from index.errors import ImageError
-from index.images import MAX_PIXELS, REASONS, decode_image, read_bytes
-from index.items import Place
+from index.images.image_files import REASONS, decode_image, read_bytes
+from index.limits import MAX_PIXELS
+from index.sources.archive_scan import scan_archive
+from index.sources.items import Place
+from index.sources.reading import read_place
 
 _TARGET_SIDE = 256
 _MEMBERS_READ = 100
@@ -40,7 +41,7 @@ def try_archive(path: Path) -> str:
     """List an archive and read its members: all that is told of them fits a catalogue, no name leads elsewhere."""
     outcomes = Counter[str]()
     for number, item in enumerate(scan_archive(path, archive=path.name)):
-        numbers = (item.size_bytes, item.mtime_ns, item.offset or 0)
+        numbers = (item.size_bytes, item.mtime_ns, item.starts_at or 0)
         assert all(-(2**63) <= number < 2**63 for number in numbers), numbers
         assert ".." not in PurePosixPath(item.path).parts, item.path
         assert item.path == path.name or item.path.startswith(f"{path.name}/"), item.path
@@ -49,7 +50,7 @@ def try_archive(path: Path) -> str:
             outcomes[_known(item.problem)] += 1
         elif number < _MEMBERS_READ:
             place = Place(
-                path, name=item.path, offset=item.offset, size_bytes=item.size_bytes, mtime_ns=item.mtime_ns
+                path, name=item.path, offset=item.starts_at, size_bytes=item.size_bytes, mtime_ns=item.mtime_ns
             )
             try:
                 outcomes["read"] += len(read_place(place)) == item.size_bytes

@@ -36,7 +36,7 @@ def wait_for_the_end_of(pids: set[int]) -> None:
 
 
 def _is_worker(pid: int) -> bool:
-    return "index.decoding_worker" in _read(pid, "cmdline")
+    return "index.images.decoding_worker" in _read(pid, "cmdline")
 
 
 def _cpu_ticks(pid: int) -> int:

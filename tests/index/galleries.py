@@ -9,12 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from index.build import BuildConfig, BuildReport, build_gallery
-from index.catalog import CatalogRow, read_catalog
-from index.gallery import Gallery
-from index.manifest import describe_file
-from index.verify import verify_gallery
-from index.versions import find_version, set_current
+from index.catalog.reader import read_catalog
+from index.catalog.rows import CatalogRow
+from index.gallery.gallery import Gallery
+from index.gallery.verify import verify_gallery
+from index.versions.manifest import describe_file
+from index.versions.versions import find_version, set_current
+from index.writing.build import build_gallery
+from index.writing.build_config import BuildConfig
+from index.writing.publish_change import BuildReport
 from tests.conftest import draw_folder
 
 ROOT = Path(__file__).parents[2]
@@ -31,9 +34,9 @@ def build(folder: Path, out: Path, model: Path, **options: object) -> BuildRepor
 def few_for_an_index(least: int = 20) -> Iterator[None]:
     """So few images are enough for an index that is no scan; one that is built meanwhile is never passed over."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("index.index_choice.MIN_ROWS", least)
+        patched.setattr("index.vectors.ann_choice.MIN_ROWS", least)
         patched.setattr(
-            "index.index_tuning._compare_costs", lambda *_: {"rows_per_effort": 0.0, "rows_per_candidate": 0.0}
+            "index.vectors.tuning._compare_costs", lambda *_: {"rows_per_effort": 0.0, "rows_per_candidate": 0.0}
         )
         yield
 

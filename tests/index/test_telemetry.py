@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from index.telemetry import SWITCHES, import_onnxruntime, switch_off_telemetry
+from index.model.backends.onnxruntime import import_onnxruntime
+from index.telemetry import SWITCHES, switch_off_telemetry
 
 ROOT = Path(__file__).parents[2]
 NAMES = [variable for variable, _, _ in SWITCHES]
@@ -58,9 +59,9 @@ def test_the_installed_packages_obey_the_variables() -> None:
 @pytest.mark.parametrize(
     "use",
     [
-        "from index.embedder import Embedder; Embedder(Path(sys.argv[1]))",
-        "from index.telemetry import import_onnxruntime; import_onnxruntime()",
-        "from retrieval_app.cli import main; main(['--help'])",
+        "from index.model.embedder import Embedder; Embedder(Path(sys.argv[1]))",
+        "from index.model.backends.onnxruntime import import_onnxruntime; import_onnxruntime()",
+        "from retrieval_app.commands.cli import main; main(['--help'])",
     ],
 )
 def test_every_way_to_the_runtime_sets_them_first(use: str, tiny_model: Path) -> None:
@@ -85,7 +86,7 @@ def test_a_process_that_loaded_the_runtime_before_is_told() -> None:
     code = (
         "import logging, onnxruntime\n"
         "logging.basicConfig(level=logging.DEBUG)\n"
-        "from index.telemetry import import_onnxruntime\n"
+        "from index.model.backends.onnxruntime import import_onnxruntime\n"
         "assert import_onnxruntime() is onnxruntime\n"
         "import_onnxruntime()"
     )

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from index.build import build_gallery
-from index.gallery import Gallery
+from index.gallery.gallery import Gallery
+from index.writing.build import build_gallery
 from tests.conftest import draw_folder, draw_image
 
 HOSTILE_NAMES = ("<img src=x onerror=alert(1)>.jpg", "${alert(1)}.jpg", "{{alert}} & 'co'.jpg")

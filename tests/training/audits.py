@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from index.labels.decisions import KEEP
 from tests.training.conftest import make_config, make_machine
-from training.audit_report import KEEP, AuditedImage
-from training.train import train
+from training.audit.report import AuditedImage
+from training.run.train import train
 
 COLOURS = {"blue": (10, 30, 250), "green": (10, 240, 20), "red": (250, 20, 10)}
 PER_CLASS = 20

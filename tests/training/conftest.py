@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -11,43 +10,40 @@ import numpy as np
 import pytest
 import torch
 
-from index.console import build_config
-from retrieval_app.drawing.catalogue import KINDS, draw_catalogue, draw_picture
-from training.config import TrainConfig
-from training.machine import Machine
-from training.train import train
+from retrieval_app.demo.drawing.catalogue import KINDS, draw_catalogue, draw_picture
+from training.options.config import TrainConfig
+from training.options.losses import option_groups
+from training.options.machine import Machine
+from training.options.resolve import resolve, unused_options
+from training.run.train import train
 
 BACKBONE = "squeezenet1_1"
-FLAGS = (
+IMAGES = (
     *("--backbone", BACKBONE, "--weights", "none", "--resize", "40", "--crop", "32"),
-    *("--confidence-epochs", "3", "--confidence-hidden", "16", "--confidence-lr", "0.01"),
-    *("--embedding-dim", "8", "--epochs", "4", "--batch-size", "16", "--precision", "float32", "--workers", "1"),
-    *("--recipe", "paper", "--no-trial"),
+    *("--precision", "float32", "--workers", "1"),
 )
-"""The command line of `make_config` and `make_machine`."""
+EVERY_METHOD = (*IMAGES, "--embedding-dim", "8", "--recipe", "paper", "--no-trial")
+FLAGS = (*EVERY_METHOD, "--epochs", "4", "--batch-size", "16")
+"""The command line of `make_config` and `make_machine`; with `OF_MODULE` where the confidence module trains."""
+OF_MODULE = ("--confidence-epochs", "3", "--confidence-hidden", "16", "--confidence-lr", "0.01")
 
 
 def make_config(**changes: Any) -> TrainConfig:
     """A quick run's options; any field of any concern can be changed by name."""
     quick = {
         "resize": 40, "crop": 32, "confidence_epochs": 3, "confidence_hidden": 16, "confidence_lr": 0.01,
-        "embedding_dim": 8, "epochs": 4, "batch_size": 16, "trial": False,
+        "embedding_dim": 8, "epochs": 4, "batch_size": 16, "trial": False, "validate_every": 2,
     }  # fmt: skip
-    top = {"backbone": BACKBONE, "weights": "none", "seed": 0, "recipe": "paper", "validate_every": 2}
-    known = {field.name for field in config_fields(TrainConfig)}
-    assert changes.keys() <= known, f"no such option: {changes.keys() - known}"
-    return build_config(TrainConfig, top | quick | changes)
+    top = {"backbone": BACKBONE, "weights": "none", "recipe": "paper"} | changes
+    idle = {name for name, _ in unused_options(resolve(**top))} | ({"epochs"} if "steps" in top else set())
+    return resolve(**{name: value for name, value in quick.items() if name not in idle} | top)
 
 
-def config_fields(config: type) -> Iterator[dataclasses.Field[Any]]:
-    """The fields of a config class and of the configs in it, down to those that hold values."""
-    hints = get_type_hints(config)
-    for field in dataclasses.fields(config):
-        hint = hints[field.name]
-        if dataclasses.is_dataclass(hint):
-            yield from config_fields(hint)
-        else:
-            yield field
+def all_options() -> dict[str, dataclasses.Field[Any]]:
+    """The options of training, those of every loss among them, by field name."""
+    kinds = [kind for kind in get_type_hints(TrainConfig).values() if dataclasses.is_dataclass(kind)]
+    fields = [field for kind in (TrainConfig, *kinds, *option_groups()) for field in dataclasses.fields(kind)]
+    return {field.name: field for field in fields if "help" in field.metadata}
 
 
 def make_machine(cache: Path, **changes: Any) -> Machine:

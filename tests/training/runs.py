@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from training.phases import EpochReport, Watcher
+from training.run.phases import EpochReport, Watcher
 
 
 class InterruptionError(Exception):

@@ -8,10 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from index.errors import InputError
-from training.loss_config import LossConfig
 from training.losses.anchor import anchor_loss, cosine_to_proxies
 from training.losses.interface import Batch, ProxyLoss
+from training.options.losses import AdaptiveOptions
 
 
 def adaptive_proxy_anchor_loss(
@@ -72,21 +71,12 @@ class AdaptiveProxyAnchor(ProxyLoss):
 
     A margin is the softplus of a free parameter, so that no step of the optimizer takes it to 0 or below. It
     starts at `delta`.
-
-    Raises:
-        InputError: a `delta` of 0, where no softplus can start.
     """
 
-    def __init__(
-        self, config: LossConfig, *, class_count: int, embedding_dim: int, generator: torch.Generator
-    ) -> None:
-        super().__init__(config, class_count=class_count, embedding_dim=embedding_dim, generator=generator)
-        if config.delta <= 0:
-            raise InputError(
-                f"--delta is where Adaptive Proxy-Anchor's margin starts: it must be greater than 0, got {config.delta}"
-            )
-        shape = (class_count,) if config.adaptive.margins == "per-class" else ()
-        start = config.delta + math.log(-math.expm1(-config.delta))  # the inverse of softplus, for any size
+    def __init__(self, options: AdaptiveOptions, *, class_count: int, **others: Any) -> None:
+        super().__init__(options, class_count=class_count, **others)
+        shape = (class_count,) if options.margins == "per-class" else ()
+        start = options.delta + math.log(-math.expm1(-options.delta))  # the inverse of softplus, for any size
         self.free_margins = nn.Parameter(torch.full(shape, start))
 
     @property
@@ -101,10 +91,10 @@ class AdaptiveProxyAnchor(ProxyLoss):
             self.proxies,
             batch.labels,
             self.margins,
-            alpha=self.config.alpha,
-            kappa=self.config.adaptive.kappa,
-            margin_of=self.config.adaptive.margin_of,
-            negative_normalisation=self.config.negative_normalisation,
+            alpha=self.options.alpha,
+            kappa=self.options.kappa,
+            margin_of=self.options.margin_of,
+            negative_normalisation=self.options.negative_normalisation,
         )
 
     def parameter_groups(self, *, proxy_lr: float, weight_decay: float) -> list[dict[str, Any]]:

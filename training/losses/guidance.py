@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from index.errors import InputError
-from index.images import printable_path
+from index.text import printable_path
 from training.losses.anchor import cosine_to_proxies
 from training.losses.interface import Batch
 
@@ -61,14 +61,10 @@ class Guidance(nn.Module):
         self.by = by
         self.register_buffer("matrix", matrix, persistent=False)
 
-    def similarities(self, batch: Batch) -> Tensor:
+    def forward(self, batch: Batch) -> Tensor:
         """(B, B) similarities of the images of a batch, or of the classes they are labelled with."""
         places = batch.labels if self.by == "classes" else batch.rows
         return self.matrix[places[:, None], places[None, :]]
-
-    def forward(self, batch: Batch) -> Tensor:
-        """`similarities`, so that this is a callable as any other source of them."""
-        return self.similarities(batch)
 
 
 def load_guidance(path: str | Path, *, classes: Sequence[str], sha256: Sequence[str]) -> Guidance:

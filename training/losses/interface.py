@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from training.loss_config import LossConfig
 from training.losses.anchor import initial_proxies
 
 
@@ -38,11 +38,40 @@ def average_losses(losses: Tensor, weights: Tensor | None) -> Tensor:
 
 
 class MetricLoss(nn.Module):
-    """A loss over a batch of embeddings; proxies are parameters, running statistics are buffers."""
+    """A loss over a batch of embeddings; proxies are parameters, running statistics are buffers.
+
+    Every loss is made with these arguments.
+
+    Args:
+        options: of the class that the loss's entry in `training.options.losses` names.
+        class_count, embedding_dim: C and D.
+        generator: of initial proxies and other weights.
+        guidance: (B, B) language similarities of a batch, for losses that ask for them.
+    """
+
+    def __init__(
+        self,
+        options: Any,
+        *,
+        class_count: int,
+        embedding_dim: int,
+        generator: torch.Generator,
+        guidance: Callable[[Batch], Tensor] | None = None,
+    ) -> None:
+        super().__init__()
+        self.options, self.guidance = options, guidance
+
+    @classmethod
+    def require_package(cls, method: str) -> None:
+        """Refuse to go on where a package is missing that the loss needs; `method` is what asked for it."""
 
     def forward(self, embeddings: Tensor, batch: Batch) -> Tensor:
         """() loss of (B, D) embeddings of any norm, float32 (float64 for float64 input)."""
         raise NotImplementedError
+
+    def positives(self, batch: Batch) -> Tensor | None:
+        """(B, C) bool: the classes that each sample counts as positive for; None where labels alone say so."""
+        return None
 
     def parameter_groups(self, *, proxy_lr: float, weight_decay: float) -> list[dict[str, Any]]:
         """AdamW's groups for the loss's own parameters: one at the rate of proxies, where it has any."""
@@ -51,19 +80,14 @@ class MetricLoss(nn.Module):
 
 
 class ProxyLoss(MetricLoss):
-    """A loss with proxies (C, D) of its own, one a training class.
-
-    Args:
-        config: its hyper-parameters.
-        class_count, embedding_dim: C and D.
-        generator: of the initial proxies.
-    """
+    """A loss with proxies (C, D) of its own, one a training class."""
 
     def __init__(
-        self, config: LossConfig, *, class_count: int, embedding_dim: int, generator: torch.Generator
+        self, options: Any, *, class_count: int, embedding_dim: int, generator: torch.Generator, **others: Any
     ) -> None:
-        super().__init__()
-        self.config = config
+        super().__init__(
+            options, class_count=class_count, embedding_dim=embedding_dim, generator=generator, **others
+        )
         self.proxies = initial_proxies(class_count, embedding_dim, generator=generator)
 
     def start_at(self, means: Tensor) -> None:

@@ -20,7 +20,8 @@ With few classes a large batch is slow: lifted-structure's memory and time grow 
 
 from __future__ import annotations
 
-from typing import Any
+from importlib.util import find_spec
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -28,69 +29,34 @@ from torch import Tensor, nn
 from index.errors import InputError, MissingDependencyError
 from training.losses.interface import Batch, MetricLoss
 
-_WITHOUT_WEIGHTS = {
-    "triplet": "TripletMarginLoss",
-    "contrastive": "ContrastiveLoss",
-    "lifted-structure": "LiftedStructureLoss",
-    "circle": "CircleLoss",
-    "fast-ap": "FastAPLoss",
-}
-_WITH_WEIGHTS = {"soft-triple": "SoftTripleLoss", "norm-softmax": "NormalizedSoftmaxLoss"}
-
-
-def import_library(method: str) -> Any:
-    """The library's module of losses, which a method asks for.
-
-    Raises:
-        MissingDependencyError: it is not installed.
-    """
-    try:
-        from pytorch_metric_learning import losses
-    except ImportError as error:
-        raise MissingDependencyError(
-            package="pytorch-metric-learning", extra="losses", purpose=f"--method {method}"
-        ) from error
-    return losses
-
-
-def build_library_loss(
-    method: str, *, class_count: int, embedding_dim: int, generator: torch.Generator
-) -> LibraryLoss:
-    """The loss that a method of `LIBRARY_METHODS` names, new.
-
-    Args:
-        method: its command-line name.
-        class_count, embedding_dim: C and D.
-        generator: of initial weights.
-
-    Raises:
-        MissingDependencyError: the library is not installed.
-    """
-    library = import_library(method)
-    if method == "cross-batch-memory":
-        return MemoryLoss(library.CrossBatchMemory(library.ContrastiveLoss(), embedding_size=embedding_dim))
-    if method in _WITHOUT_WEIGHTS:
-        return LibraryLoss(getattr(library, _WITHOUT_WEIGHTS[method])())
-    # The library draws weights from torch's global generator: lend it one, and leave the global one as it was.
-    seed = int(torch.randint(2**63 - 1, (), generator=generator))
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        kind = getattr(library, _WITH_WEIGHTS[method])
-        return LibraryLoss(kind(num_classes=class_count, embedding_size=embedding_dim))
-
 
 class LibraryLoss(MetricLoss):
-    """A loss of the library behind the interface of the project's own.
+    """A loss of the library behind the interface of the project's own; its parameters and buffers are this module's."""
 
-    Args:
-        inner: called with (embeddings, labels); its parameters and buffers are this module's.
-    """
+    kind: ClassVar[str]
+    """The library's class."""
+    inner: Any  # a module with attributes of its own
 
-    inner: Any  # attributes of its own, beside a module's
+    def __init__(self, options: Any, *, embedding_dim: int, **others: Any) -> None:
+        super().__init__(options, embedding_dim=embedding_dim, **others)
+        from pytorch_metric_learning import losses
 
-    def __init__(self, inner: nn.Module) -> None:
-        super().__init__()
-        self.inner = inner
+        self.inner = self._make(losses, embedding_dim=embedding_dim, **others)
+
+    @classmethod
+    def require_package(cls, method: str) -> None:
+        """Refuse to go on without the library.
+
+        Raises:
+            MissingDependencyError: it is not installed.
+        """
+        if find_spec("pytorch_metric_learning") is None:
+            raise MissingDependencyError(
+                package="pytorch-metric-learning", extra="losses", purpose=f"--method {method}"
+            )
+
+    def _make(self, library: Any, **sizes: Any) -> nn.Module:
+        return getattr(library, self.kind)()
 
     def forward(self, embeddings: Tensor, batch: Batch) -> Tensor:
         """() loss of (B, D) embeddings in at least float32; exactly 0 for a batch of none or without a pair."""
@@ -101,12 +67,53 @@ class LibraryLoss(MetricLoss):
             return self.inner(embeddings, batch.labels)
 
 
-class MemoryLoss(LibraryLoss):
+class Triplet(LibraryLoss):
+    kind = "TripletMarginLoss"
+
+
+class Contrastive(LibraryLoss):
+    kind = "ContrastiveLoss"
+
+
+class LiftedStructure(LibraryLoss):
+    kind = "LiftedStructureLoss"
+
+
+class Circle(LibraryLoss):
+    kind = "CircleLoss"
+
+
+class FastAP(LibraryLoss):
+    kind = "FastAPLoss"
+
+
+class SoftTriple(LibraryLoss):
+    """A loss with weights: the library draws them from torch's global generator."""
+
+    kind = "SoftTripleLoss"
+
+    def _make(self, library: Any, **sizes: Any) -> nn.Module:
+        seed = int(torch.randint(2**63 - 1, (), generator=sizes["generator"]))
+        with torch.random.fork_rng(devices=[]):  # lend it a global generator, and leave that as it was
+            torch.default_generator.manual_seed(seed)
+            return getattr(library, self.kind)(
+                num_classes=sizes["class_count"], embedding_size=sizes["embedding_dim"]
+            )
+
+
+class NormSoftmax(SoftTriple):
+    kind = "NormalizedSoftmaxLoss"
+
+
+class CrossBatchMemory(LibraryLoss):
     """The library's loss over the batch and a memory of the last embeddings.
 
     The library has the memory in buffers, but how far it is filled in attributes that no state dict has: without them
     a resumed run would begin with an empty memory.
     """
+
+    def _make(self, library: Any, **sizes: Any) -> nn.Module:
+        return library.CrossBatchMemory(library.ContrastiveLoss(), embedding_size=sizes["embedding_dim"])
 
     def forward(self, embeddings: Tensor, batch: Batch) -> Tensor:
         """() loss; the embeddings then stay in the memory.

@@ -7,9 +7,9 @@ import math
 import torch
 from torch import Tensor
 
-from training.loss_config import LossConfig
 from training.losses.anchor import cosine_to_proxies, log1p_sum_exp
 from training.losses.interface import Batch, MetricLoss, average_losses
+from training.options.losses import PairMining
 
 
 def multi_similarity_losses(
@@ -72,40 +72,24 @@ def _largest(values: Tensor, members: Tensor) -> Tensor:
     return torch.cat([nothing, values.masked_fill(~members, -math.inf)], dim=1).amax(dim=1, keepdim=True)
 
 
-def multi_similarity_loss(
-    embeddings: Tensor,
-    labels: Tensor,
-    *,
-    alpha: float = 2.0,
-    beta: float = 50.0,
-    base: float = 0.5,
-    epsilon: float = 0.1,
-    weights: Tensor | None = None,
-) -> Tensor:
-    """() mean of `multi_similarity_losses` over the whole batch, samples without pairs too; 0 for an empty one.
-
-    (B,) weights weigh the samples whose pairs are summed, not their partners.
-    """
-    losses = multi_similarity_losses(embeddings, labels, alpha=alpha, beta=beta, base=base, epsilon=epsilon)
-    return average_losses(losses, weights)
-
-
 class MultiSimilarity(MetricLoss):
     """Multi-Similarity over the pairs of a batch; it has no parameters."""
 
-    def __init__(self, config: LossConfig) -> None:
-        super().__init__()
-        self.config = config
-
     def forward(self, embeddings: Tensor, batch: Batch) -> Tensor:
-        """() loss of (B, D) embeddings from the batch's labels and weights."""
-        options = self.config.multi_similarity
-        return multi_similarity_loss(
-            embeddings,
-            batch.labels,
-            alpha=options.ms_alpha,
-            beta=options.ms_beta,
-            base=options.ms_base,
-            epsilon=options.ms_epsilon,
-            weights=batch.weights,
-        )
+        """() mean of `multi_similarity_losses` over the whole batch, samples without pairs too; 0 for an empty one.
+
+        (B,) weights weigh the samples whose pairs are summed, not their partners.
+        """
+        return average_losses(mined_losses(embeddings, batch.labels, options=self.options), batch.weights)
+
+
+def mined_losses(embeddings: Tensor, labels: Tensor, *, options: PairMining) -> Tensor:
+    """`multi_similarity_losses` with the options of the command line."""
+    return multi_similarity_losses(
+        embeddings,
+        labels,
+        alpha=options.ms_alpha,
+        beta=options.ms_beta,
+        base=options.ms_base,
+        epsilon=options.ms_epsilon,
+    )

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from training.loss_config import LossConfig
 from training.losses.anchor import initial_proxies
 from training.losses.guidance import language_guidance_loss
 from training.losses.interface import Batch, ProxyLoss
 from training.losses.lambert import lambert_w
-from training.losses.multi_similarity import multi_similarity_losses
+from training.losses.multi_similarity import mined_losses
 from training.losses.proxy_nca import proxy_nca_losses, scale_for
 from training.losses.thresholds import MIN_BATCH, RunningAverage, mixture_threshold, otsu_threshold
+from training.options.losses import ProcSimOptions
 
 
 @torch.no_grad()
@@ -48,44 +47,40 @@ class ProcSim(ProxyLoss):
     embeddings that get no gradient from them. Their loss is part of the graph, not of the value, which is Eq. 4.
     With Proxy-NCA for l^DML, that has proxies of its own: those that find noise must stay independent of the weights.
     A batch of fewer than four is believed, where the threshold is one of the batch (`otsu`, `mixture`).
-
-    Args:
-        config: its `procsim`, and `multi_similarity` or `nca` for l^DML.
-        class_count, embedding_dim: C and D.
-        generator: of the initial proxies.
-        guidance: (B, B) language similarities of a batch; called only where omega is above 0.
+    Without guidance (omega 0, the default) the second term, a main part of the paper's method, is missing.
     """
 
     def __init__(
         self,
-        config: LossConfig,
+        options: ProcSimOptions,
         *,
         class_count: int,
         embedding_dim: int,
         generator: torch.Generator,
-        guidance: Callable[[Batch], Tensor] | None = None,
+        **others: Any,
     ) -> None:
-        super().__init__(config, class_count=class_count, embedding_dim=embedding_dim, generator=generator)
-        if config.procsim.omega > 0 and guidance is None:
+        super().__init__(
+            options, class_count=class_count, embedding_dim=embedding_dim, generator=generator, **others
+        )
+        if options.omega > 0 and self.guidance is None:
             raise ValueError("omega weighs the language-guidance term, which needs similarities: pass guidance")
-        self.guidance = guidance
-        if config.procsim.procsim_base == "proxy-nca":
+        if options.procsim_base == "proxy-nca":
             self.base_proxies = initial_proxies(class_count, embedding_dim, generator=generator)
-        if config.procsim.procsim_threshold == "global-average":
+        if options.procsim_threshold == "global-average":
             self.average = RunningAverage()
 
     def forward(self, embeddings: Tensor, batch: Batch) -> Tensor:
         """() loss of (B, D) embeddings, from labels alone."""
-        config = self.config.procsim
+        options = self.options
         count = max(len(embeddings), 1)
         proxy_losses = proxy_nca_losses(
-            embeddings.detach(), self.proxies, batch.labels, scale=config.procsim_scale
+            embeddings.detach(), self.proxies, batch.labels, scale=options.procsim_scale
         )
         threshold = self._find_threshold(proxy_losses.detach())
-        confidences = procsim_confidences(proxy_losses, threshold, lambda_=config.procsim_lambda)
+        confidences = procsim_confidences(proxy_losses, threshold, lambda_=options.procsim_lambda)
         loss = (confidences * self._base_losses(embeddings, batch.labels)).sum() / count
-        if config.omega > 0 and self.guidance is not None:
-            loss = loss + config.omega * language_guidance_loss(embeddings, self.guidance(batch))
+        if options.omega > 0 and self.guidance is not None:
+            loss = loss + options.omega * language_guidance_loss(embeddings, self.guidance(batch))
         own = proxy_losses.sum() / count
         return loss + (own - own.detach())  # trains the proxies, adds 0
 
@@ -95,13 +90,13 @@ class ProcSim(ProxyLoss):
         Adam is separate for every parameter, and AdamW without weight decay is Adam: a group of its own is the
         "independently optimised" Adam of the paper (A.3).
         """
-        own = [{"params": [self.proxies], "lr": self.config.procsim.procsim_proxy_lr, "weight_decay": 0.0}]
-        if self.config.procsim.procsim_base == "proxy-nca":
+        own = [{"params": [self.proxies], "lr": self.options.procsim_proxy_lr, "weight_decay": 0.0}]
+        if self.options.procsim_base == "proxy-nca":
             own.append({"params": [self.base_proxies], "lr": proxy_lr, "weight_decay": weight_decay})
         return own
 
     def _find_threshold(self, losses: Tensor) -> Tensor:
-        name = self.config.procsim.procsim_threshold
+        name = self.options.procsim_threshold
         if name == "global-average":
             return self.average(losses)
         if len(losses) < MIN_BATCH:
@@ -110,10 +105,7 @@ class ProcSim(ProxyLoss):
 
     def _base_losses(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         """(B,) l^DML."""
-        if self.config.procsim.procsim_base == "proxy-nca":
-            scale = self.config.nca.nca_scale or scale_for(len(self.base_proxies))
+        if self.options.procsim_base == "proxy-nca":
+            scale = self.options.nca_scale or scale_for(len(self.base_proxies))
             return proxy_nca_losses(embeddings, self.base_proxies, labels, scale=scale)
-        ms = self.config.multi_similarity
-        return multi_similarity_losses(
-            embeddings, labels, alpha=ms.ms_alpha, beta=ms.ms_beta, base=ms.ms_base, epsilon=ms.ms_epsilon
-        )
+        return mined_losses(embeddings, labels, options=self.options)

@@ -52,7 +52,7 @@ class ProxyAnchor(ProxyLoss):
             embeddings,
             self.proxies,
             batch.labels,
-            alpha=self.config.alpha,
-            delta=self.config.delta,
-            negative_normalisation=self.config.negative_normalisation,
+            alpha=self.options.alpha,
+            delta=self.options.delta,
+            negative_normalisation=self.options.negative_normalisation,
         )

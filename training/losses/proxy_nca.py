@@ -34,13 +34,6 @@ def proxy_nca_losses(embeddings: Tensor, proxies: Tensor, labels: Tensor, *, sca
     return nn.functional.cross_entropy(logits, labels, reduction="none")
 
 
-def proxy_nca_loss(
-    embeddings: Tensor, proxies: Tensor, labels: Tensor, *, scale: float = 8.0, weights: Tensor | None = None
-) -> Tensor:
-    """() mean of `proxy_nca_losses` over the batch, weighed by (B,) weights; 0 for an empty one."""
-    return average_losses(proxy_nca_losses(embeddings, proxies, labels, scale=scale), weights)
-
-
 def scale_for(class_count: int) -> float:
     """0.8 sqrt(C), at most 32: more classes need a sharper softmax (docs/recipe.md; tried with 9 to 100 classes)."""
     return min(32.0, 0.8 * math.sqrt(class_count))
@@ -50,6 +43,6 @@ class ProxyNca(ProxyLoss):
     """Proxy-NCA with (C, D) proxies of its own."""
 
     def forward(self, embeddings: Tensor, batch: Batch) -> Tensor:
-        """() loss of (B, D) embeddings from the batch's labels and weights."""
-        scale = self.config.nca.nca_scale or scale_for(len(self.proxies))
-        return proxy_nca_loss(embeddings, self.proxies, batch.labels, scale=scale, weights=batch.weights)
+        """() mean of `proxy_nca_losses` over the batch, weighed by its weights; 0 for an empty one."""
+        scale = self.options.nca_scale or scale_for(len(self.proxies))
+        return average_losses(proxy_nca_losses(embeddings, self.proxies, batch.labels, scale=scale), batch.weights)

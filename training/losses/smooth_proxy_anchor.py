@@ -70,9 +70,16 @@ class SmoothProxyAnchor(ProxyLoss):
             embeddings,
             self.proxies,
             batch.confidences,
-            alpha=self.config.alpha,
-            delta=self.config.delta,
-            lambda_=self.config.lambda_,
-            beta=self.config.beta,
-            negative_normalisation=self.config.negative_normalisation,
+            alpha=self.options.alpha,
+            delta=self.options.delta,
+            lambda_=self.options.lambda_,
+            beta=self.options.beta,
+            negative_normalisation=self.options.negative_normalisation,
+        )
+
+    def positives(self, batch: Batch) -> Tensor | None:
+        return (
+            None
+            if batch.confidences is None
+            else positive_proxies(batch.confidences, lambda_=self.options.lambda_)
         )

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from training.loss_config import LossConfig
 from training.losses.interface import Batch, MetricLoss
 from training.losses.lambert import lambert_w
 from training.losses.thresholds import RunningAverage
+from training.options.losses import SuperLossOptions
 
 
 @torch.no_grad()
@@ -41,14 +42,10 @@ class SuperLoss(MetricLoss):
     in it. The weighted losses are averaged over the pairs that cost something, each kind by itself, and added, as
     pytorch-metric-learning reduces its contrastive loss (ProcSim's comparison uses that). lambda (log sigma)² does not
     depend on the embeddings and is left out of the value.
-
-    Args:
-        config: its `superloss` is what is used.
     """
 
-    def __init__(self, config: LossConfig) -> None:
-        super().__init__()
-        self.config = config.superloss
+    def __init__(self, options: SuperLossOptions, **others: Any) -> None:
+        super().__init__(options, **others)
         self.positive_average = RunningAverage()
         self.negative_average = RunningAverage()
 
@@ -57,14 +54,14 @@ class SuperLoss(MetricLoss):
         distances = pair_distances(embeddings)
         same = batch.labels[:, None] == batch.labels
         others = ~torch.eye(len(same), dtype=torch.bool, device=same.device)
-        pull = (distances[same & others] - self.config.positive_margin).relu()
-        push = (self.config.negative_margin - distances[~same]).relu()
+        pull = (distances[same & others] - self.options.positive_margin).relu()
+        push = (self.options.negative_margin - distances[~same]).relu()
         return self._weighted_mean(pull, self.positive_average) + self._weighted_mean(push, self.negative_average)
 
     def _weighted_mean(self, losses: Tensor, average: RunningAverage) -> Tensor:
         """() from the (P,) losses of all pairs of one kind."""
         threshold = average(losses)
-        weights = superloss_confidences(losses, threshold, lambda_=self.config.superloss_lambda)
+        weights = superloss_confidences(losses, threshold, lambda_=self.options.superloss_lambda)
         return (weights * losses).sum() / (losses > 0).sum().clamp(min=1)
 
 

@@ -1,22 +1,15 @@
 // The frame: which view is shown, the header's facts, the theme.
 //
-// A view is a module with `start(panel)`, called once, when it is first shown; it may also export `show(state)` and
-// `hide()`, called whenever it is shown (after `start` too) and left. Changes of state while it is shown: `onState`.
+// A view is an entry of `views.json`, which the server writes into the frame's links, and a module with `start(panel)`,
+// called once, when it is first shown. It may also export `show(state)` and `hide()`, called whenever it is shown (after
+// `start` too) and left. Changes of state while it is shown: `onState`.
 
-import {button, count, icon, make, refill} from './dom.js';
-import {gallery} from './api.js';
-import {showKeys} from './keys.js';
-import {toastError} from './toast.js';
-import {followLink, onState, readState} from './url_state.js';
+import {button, count, icon, make, refill} from './core/dom.js';
+import {gallery} from './core/api.js';
+import {showKeys} from './core/keys.js';
+import {toastError} from './core/toast.js';
+import {followLink, onState, readState} from './core/url_state.js';
 
-const MODULES = {
-  search: () => import('./search.js'),
-  map: () => import('./map.js'),
-  quality: () => import('./quality.js'),
-  labels: () => import('./labels.js'),
-  duplicates: () => import('./duplicates.js'),
-};
-const DRAWINGS = {search: 'search', map: 'map', quality: 'chart', labels: 'label', duplicates: 'copy'};
 const THEME = 'theme';
 
 let frame = null;
@@ -31,7 +24,7 @@ export function start(element) {
   if (!frame || frame.dataset.started) return;
   frame.dataset.started = 'true';
   applyTheme(savedTheme());
-  for (const link of frame.querySelectorAll('nav a')) link.prepend(icon(DRAWINGS[link.dataset.view], 19));
+  for (const link of frame.querySelectorAll('nav a')) link.prepend(icon(link.dataset.icon, 19));
   frame
     .querySelector('.tools')
     .append(
@@ -57,8 +50,8 @@ function showFacts(facts) {
   const words = [count(facts.images, 'image'), facts.labels.count > 0 && count(facts.labels.count, 'label')];
   frame.querySelector('.facts').textContent = words.filter(Boolean).join(' · ');
   frame.querySelector('.facts').title =
-    `Model: ${facts.model.backbone}, ${facts.model.method}, ${facts.embedding_dim} numbers an image.` +
-    ` Version ${facts.version}.`;
+    `Model: ${facts.model.backbone}, ${facts.model.method}, ${facts.embedding_dim} numbers an image.`
+    + ` Version ${facts.version}.`;
 }
 
 async function showView(state) {
@@ -95,14 +88,10 @@ function startView(view) {
 }
 
 async function loadView(view, panel) {
-  const waiting = make(
-    'div',
-    {class: 'waiting'},
-    make('span', {class: 'spin', role: 'status', 'aria-label': 'Loading'}),
-  );
+  const waiting = make('div.waiting', make('span', {class: 'spin', role: 'status', 'aria-label': 'Loading'}));
   panel.append(waiting);
   try {
-    const module = await MODULES[view]();
+    const module = await import(`./${linkOf(view).dataset.module}`);
     waiting.remove();
     await module.start(panel);
     return module;
@@ -115,13 +104,17 @@ async function loadView(view, panel) {
         'div',
         {class: 'notice error', role: 'alert'},
         icon('warning', 40),
-        make('h2', {}, 'This view could not be opened'),
-        make('p', {}, error instanceof TypeError ? 'The server gave no answer. Is it still running?' : error.message),
+        make('h2', 'This view could not be opened'),
+        make('p', error instanceof TypeError ? 'The server gave no answer. Is it still running?' : error.message),
         button('Retry', {class: 'primary'}, () => location.reload()),
       ),
     );
     return null;
   }
+}
+
+function linkOf(view) {
+  return frame.querySelector(`nav a[data-view="${view}"]`);
 }
 
 function panelOf(view) {

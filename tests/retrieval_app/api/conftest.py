@@ -11,30 +11,22 @@ from fastapi import FastAPI
 from fastapi.responses import PlainTextResponse
 from fastapi.testclient import TestClient
 
-from retrieval_app.api import (
-    gallery_routes,
-    health_routes,
-    image_routes,
-    review_routes,
-    search_routes,
-    sign_in_routes,
-    write_routes,
-)
-from retrieval_app.api.access import Access, describe_token
+from retrieval_app.api.counters import Metrics
 from retrieval_app.api.errors import add_error_handlers, add_last_routes
-from retrieval_app.api.metrics import Metrics
-from retrieval_app.api.security import Security
-from retrieval_app.api.sign_in import SignIn
+from retrieval_app.api.routes import OPEN_ROUTES, ROUTES
+from retrieval_app.api.security.access import Access, describe_token
+from retrieval_app.api.security.guard import Security
+from retrieval_app.api.security.sign_in import SignIn
+from retrieval_app.api.security.sign_in import router as sign_in_router
 from retrieval_app.page.sign_in_page import draw_sign_in
 from retrieval_app.review.jobs import Jobs
-from retrieval_app.review.store import ReviewStore
-from retrieval_app.serving.config import ServingConfig
-from retrieval_app.serving.engine import Engine
+from retrieval_app.review.review_store import ReviewStore
+from retrieval_app.serving.search_engine import Engine
+from retrieval_app.serving.serving_config import ServingConfig
 from tests.retrieval_app.conftest import build_small_gallery
 
 TOKEN = "a-secret-of-the-tests"
 BASE_URL = "http://127.0.0.1:7860"
-ROUTES = (search_routes, image_routes, gallery_routes, review_routes, write_routes, health_routes)
 
 
 def make_app(engine: Engine, *, access: Access, review: ReviewStore, jobs: Jobs) -> FastAPI:
@@ -44,9 +36,9 @@ def make_app(engine: Engine, *, access: Access, review: ReviewStore, jobs: Jobs)
     app.state.metrics, app.state.sign_in = Metrics(engine), SignIn(access, draw=draw_sign_in)
     add_error_handlers(app)
     for routes in ROUTES:
-        app.include_router(routes.router, dependencies=[] if routes is health_routes else describe_token(access))
+        app.include_router(routes.router, dependencies=[] if routes in OPEN_ROUTES else describe_token(access))
     add_last_routes(app)
-    app.include_router(sign_in_routes.router)
+    app.include_router(sign_in_router)
     app.mount("/", PlainTextResponse("as Gradio's page"))
     app.add_middleware(
         Security, engine=engine, access=access, sign_in=app.state.sign_in, metrics=app.state.metrics

@@ -16,7 +16,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from index.errors import InputError
-from retrieval_app.api.access import Access
+from retrieval_app.api.security.access import Access
 from retrieval_app.review.full_disks import is_disk_full
 from tests.conftest import draw_folder, draw_image
 from tests.index.galleries import build

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fastapi.testclient import TestClient
 
-from retrieval_app.api.access import Access
+from retrieval_app.api.security.access import Access
 from tests.retrieval_app.api.conftest import TOKEN, serve
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from index.build import build_gallery
-from retrieval_app.api.access import Access
+from index.writing.build import build_gallery
+from retrieval_app.api.security.access import Access
 from tests.conftest import draw_folder
 from tests.retrieval_app.api.conftest import serve
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from index.build import build_gallery
-from index.gallery import Gallery
+from index.gallery.gallery import Gallery
+from index.writing.build import build_gallery
 from tests.conftest import CLASSES, draw_folder, draw_image
 
 MISLABELLED = {"red/wrong_0.png": "blue", "green/wrong_1.png": "red"}  # path -> what it shows
@@ -57,6 +57,8 @@ def build(tmp_path: Path, tiny_model: Path) -> Callable[[dict[str, str]], Galler
 
 UNUSUAL = {
     "one class": {f"red/{i}.png": "red" for i in range(4)},
+    "one class beside loose images": {f"red/{i}.png": "red" for i in range(3)}
+    | {f"{i}.png": "red" for i in range(3)},
     "no labels": {f"{i}.png": "red" for i in range(4)},
     "three images": {"a/1.png": "red", "b/2.png": "blue", "b/3.png": "blue"},
     "classes of one image": {f"{i}/x.png": "green" for i in range(6)},

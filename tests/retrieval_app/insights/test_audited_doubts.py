@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from index.errors import InputError
-from index.gallery import Gallery
-from retrieval_app.insights.audited_doubts import read_audit
+from index.gallery.gallery import Gallery
 from retrieval_app.insights.background import Insights
-from training.audit_files import write_audit_tables
-from training.audit_report import AuditedImage, AuditReport, Neighbour
+from retrieval_app.insights.gallery_doubts import read_audit
+from training.audit.audit_files import write_audit_tables
+from training.audit.report import AuditedImage, AuditReport, Neighbour
 
 
 def write_audit(gallery: Gallery, out: Path) -> Path:
     """An audit of five members, of an image that is none, and of one whose label has changed since."""
-    source = gallery.sources[1].root
+    source = Path(gallery.sources[1].root)
     names = ["red/wrong_0.png", "blue/3.png", "blue/5.png", "red/1.png", "green/3.png"]
     contents = [(source / name, (source / name).read_bytes(), name.partition("/")[0]) for name in names]
     contents += [
@@ -32,7 +32,7 @@ def write_audit(gallery: Gallery, out: Path) -> Path:
             wrong=0.9 if number == 0 else 0.2 if number == 1 else 0.01,
             confidence=0.1,
             suggestions=(("blue", 0.8), ("red", 0.1), ("green", 0.1)),
-            verdict="relabel",
+            verdict="change",
             new_label="blue",
             agreeing=(Neighbour(5, 0.95), Neighbour(3, 0.5)),
             disagreeing=(Neighbour(1, 0.99), Neighbour(2, 0.98)),
@@ -77,7 +77,7 @@ def test_the_audit_takes_the_place_of_the_gallerys_own_doubts(labelled: Gallery,
 )
 def test_what_is_no_audit_is_told(labelled: Gallery, tmp_path: Path, content: str | None, problem: str) -> None:
     if content is not None:
-        data = (labelled.sources[1].root / "red/1.png").read_bytes()
+        data = (Path(labelled.sources[1].root) / "red/1.png").read_bytes()
         filled = content.format(path="a.png", sha256=hashlib.sha256(data).hexdigest())
         (tmp_path / "audit.csv").write_text(filled)
     with pytest.raises(InputError, match=problem):

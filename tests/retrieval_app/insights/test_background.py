@@ -11,17 +11,18 @@ from typing import Any
 import pytest
 
 from index.errors import InputError
-from index.gallery import Gallery
+from index.gallery.gallery import Gallery
+from index.labels.doubts import Doubts
 from index.progress import Progress
 from retrieval_app.insights import background as background_module
 from retrieval_app.insights import calibration as calibration_module
-from retrieval_app.insights import copies as copies_module
-from retrieval_app.insights import doubts as doubts_module
+from retrieval_app.insights import duplicate_groups as groups_module
+from retrieval_app.insights import gallery_doubts as doubts_module
 from retrieval_app.insights import map_layout as map_module
 from retrieval_app.insights import quality as quality_module
 from retrieval_app.insights.background import NAMES, RETRY_S, Insights
-from retrieval_app.insights.copies import CopyGroups, find_copies
-from retrieval_app.insights.doubts import Doubts, find_doubts
+from retrieval_app.insights.duplicate_groups import DuplicateGroups, find_duplicate_groups
+from retrieval_app.insights.gallery_doubts import find_doubts
 from retrieval_app.insights.quality import assess_quality
 
 _PATIENCE = 60.0  # seconds
@@ -60,18 +61,18 @@ def test_everything_is_computed_once_and_found_again(
 ) -> None:
     found = {name: insights.wait(name, timeout=_PATIENCE) for name in NAMES}
     assert {name: computed.state for name, computed in found.items()} == dict.fromkeys(NAMES, "ready")
-    assert found["copies"].value == find_copies(labelled)
+    assert found["duplicates"].value == find_duplicate_groups(labelled)
     kept = {path.name for path in (tmp_path / labelled.version).iterdir()}
-    assert kept == {"copies.json", "doubts.json", "map.json", "quality.json"}
+    assert kept == {"duplicates.json", "doubts.json", "map.json", "quality.json"}
     again = Insights(labelled, cache=tmp_path)
     for module, name in (
-        (copies_module, "find_copies"),
+        (groups_module, "find_duplicate_groups"),
         (doubts_module, "find_doubts"),
         (quality_module, "assess_quality"),
         (map_module, "lay_out"),
     ):
         monkeypatch.setattr(module, name, fail_expectedly)
-    for name in ("copies", "doubts", "quality"):
+    for name in ("duplicates", "doubts", "quality"):
         assert again.wait(name, timeout=_PATIENCE).value == found[name].value
     first, second = found["map"].value, again.wait("map", timeout=_PATIENCE).value
     assert first.to_json() == second.to_json()
@@ -84,18 +85,18 @@ def test_what_is_kept_is_not_computed_again_unless_it_is_damaged_or_another_gall
 ) -> None:
     runs = []
 
-    def count(gallery: Gallery, progress: Progress) -> CopyGroups:
+    def count(gallery: Gallery, progress: Progress) -> DuplicateGroups:
         runs.append(gallery)
-        return find_copies(gallery, progress)
+        return find_duplicate_groups(gallery, progress)
 
-    monkeypatch.setattr(copies_module, "find_copies", count)
+    monkeypatch.setattr(groups_module, "find_duplicate_groups", count)
 
     def ask() -> None:
         asked = Insights(labelled, cache=tmp_path)
-        assert asked.wait("copies", timeout=_PATIENCE).state == "ready"
+        assert asked.wait("duplicates", timeout=_PATIENCE).state == "ready"
         asked.close()
 
-    path = tmp_path / labelled.version / "copies.json"
+    path = tmp_path / labelled.version / "duplicates.json"
     ask()
     ask()
     assert len(runs) == 1
@@ -110,16 +111,16 @@ def test_what_is_kept_is_not_computed_again_unless_it_is_damaged_or_another_gall
 def test_the_first_call_begins_and_no_call_waits(
     labelled: Gallery, insights: Insights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held = Held(find_copies(labelled))
-    monkeypatch.setattr(copies_module, "find_copies", held)
-    assert insights.copies.state == "computing"
+    held = Held(find_duplicate_groups(labelled))
+    monkeypatch.setattr(groups_module, "find_duplicate_groups", held)
+    assert insights.duplicates.state == "computing"
     assert held.begun.wait(_PATIENCE)
-    assert insights.copies.to_json() == {"state": "computing", "done": 1, "total": 4}
+    assert insights.duplicates.to_json() == {"state": "computing", "done": 1, "total": 4}
     assert insights.quality.to_json() == {"state": "computing", "done": 0, "total": 0}  # waits for its turn
     held.go_on.set()
     assert insights.wait("quality", timeout=_PATIENCE).state == "ready"
-    assert insights.copies.to_json() == {"state": "ready"}
-    assert insights.copies.value is not None
+    assert insights.duplicates.to_json() == {"state": "ready"}
+    assert insights.duplicates.value is not None
     assert held.runs == 1
 
 
@@ -142,17 +143,17 @@ def test_what_is_soon_done_does_not_wait_for_what_takes_long(
     held.go_on.set()
     for name in NAMES:
         assert insights.wait(name, timeout=_PATIENCE).state == "ready"
-    assert ended == ["calibration", "doubts", "quality", "map"]  # the quality had asked for the copies
+    assert ended == ["calibration", "doubts", "quality", "map"]  # the quality had asked for the duplicates
 
 
-def test_doubts_use_the_copies_that_were_found(
+def test_doubts_use_the_duplicates_that_were_found(
     labelled: Gallery, insights: Insights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held = Held(find_copies(labelled))
+    held = Held(find_duplicate_groups(labelled))
     held.go_on.set()
-    monkeypatch.setattr(copies_module, "find_copies", held)
+    monkeypatch.setattr(groups_module, "find_duplicate_groups", held)
     assert insights.wait("doubts", timeout=_PATIENCE).state == "ready"
-    assert insights.wait("copies", timeout=_PATIENCE).state == "ready"
+    assert insights.wait("duplicates", timeout=_PATIENCE).state == "ready"
     assert held.runs == 1
 
 
@@ -169,7 +170,7 @@ def test_a_failure_is_told_and_the_rest_goes_on(insights: Insights, monkeypatch:
     assert insights.wait("quality", timeout=_PATIENCE).to_json() == {
         "state": "failed", "message": "there is nothing to see; look elsewhere"
     }  # fmt: skip
-    assert insights.wait("copies", timeout=_PATIENCE).state == "ready"
+    assert insights.wait("duplicates", timeout=_PATIENCE).state == "ready"
 
 
 class Clock:
@@ -245,25 +246,25 @@ def test_a_mistake_of_the_program_leaves_nobody_waiting(
     monkeypatch.setattr(threading, "excepthook", lambda given: told.put(given.exc_type))
     monkeypatch.setattr(quality_module, "assess_quality", fail_unexpectedly)
     insights.get("quality")
-    insights.get("copies")
+    insights.get("duplicates")
     failed = insights.wait("quality", timeout=_PATIENCE)
     assert (failed.state, failed.message is not None and "mistake" in failed.message) == ("failed", True)
     assert told.get(timeout=_PATIENCE) is ZeroDivisionError  # in the log, with where it happened
-    assert insights.wait("copies", timeout=_PATIENCE).state == "ready"
+    assert insights.wait("duplicates", timeout=_PATIENCE).state == "ready"
 
 
 def test_closing_stops_the_work_and_begins_nothing(
     labelled: Gallery, insights: Insights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held = Held(find_copies(labelled))
-    monkeypatch.setattr(copies_module, "find_copies", held)
-    insights.get("copies")
+    held = Held(find_duplicate_groups(labelled))
+    monkeypatch.setattr(groups_module, "find_duplicate_groups", held)
+    insights.get("duplicates")
     insights.get("quality")
     assert held.begun.wait(_PATIENCE)
     insights.close()
     held.go_on.set()
     assert held.ended.wait(_PATIENCE)
-    for name in ("copies", "quality", "map"):
+    for name in ("duplicates", "quality", "map"):
         assert insights.wait(name, timeout=_PATIENCE).state == "failed"
 
 
@@ -273,14 +274,14 @@ def test_closing_stops_the_judging_of_labels(
     reported: queue.Queue[tuple[int, int]] = queue.Queue()
     go_on, ended = threading.Event(), threading.Event()
 
-    def watch(gallery: Gallery, progress: Progress, *, copies: CopyGroups) -> Doubts:
+    def watch(gallery: Gallery, progress: Progress, *, duplicates: DuplicateGroups) -> Doubts:
         def tell(done: int, total: int) -> None:
             reported.put((done, total))
             assert go_on.wait(_PATIENCE)
             progress(done, total)
 
         try:
-            return find_doubts(gallery, tell, copies=copies)
+            return find_doubts(gallery, tell, duplicates=duplicates)
         finally:
             ended.set()
 
@@ -300,7 +301,7 @@ def test_without_a_cache_or_where_it_cannot_be_written_results_are_given_all_the
     (tmp_path / "file").write_text("no folder")
     for cache in (None, tmp_path / "file"):
         asked = Insights(labelled, cache=cache)
-        assert asked.wait("copies", timeout=_PATIENCE).state == "ready"
+        assert asked.wait("duplicates", timeout=_PATIENCE).state == "ready"
         asked.close()
     assert "not kept" in caplog.text
 

@@ -5,20 +5,21 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from index.gallery import Gallery
-from index.metrics import UNLABELLED
+from index.arrays import UNLABELLED
+from index.gallery.gallery import Gallery
+from index.vectors.exact import search
 from retrieval_app.insights.calibration import DEPTH, Calibration, calibrate, learn_shares
-from retrieval_app.insights.nearest import find_nearest
-from tests.index.vectors import VectorSource
+from tests.index.vector_sources import VectorSource
 
 
 def test_the_share_said_is_the_share_found_for_members_that_did_not_ask() -> None:
     vectors, labels = VectorSource(width=16).draw(4000, seed=1)
     calibration = learn_shares(vectors[:2500], labels[:2500], seed=0)
     assert calibration is not None
-    scores, found = find_nearest(vectors, np.arange(2500, 4000), k=DEPTH)
-    said = np.array([calibration.band(score).share for score in scores.ravel()])
-    same = (labels[found] == labels[2500:, None]).ravel()
+    asked = np.arange(2500, 4000)
+    found = search(vectors[asked], vectors, k=DEPTH, own=asked)
+    said = np.array([calibration.band(score).share for score in found.cosines.ravel()])
+    same = (labels[found.rows] == labels[2500:, None]).ravel()
     assert abs(said.mean() - same.mean()) < 0.02
     tenths = (said * 10).astype(int)
     gaps = np.bincount(tenths, weights=said) - np.bincount(tenths, weights=same)
@@ -68,14 +69,3 @@ def test_unlabelled_members_change_nothing() -> None:
     assert learn_shares(np.concatenate([vectors, vectors]), hidden, seed=0) == learn_shares(
         vectors, labels, seed=0
     )
-
-
-def test_the_nearest_others_are_those_of_a_sort() -> None:
-    vectors, _ = VectorSource(width=16).draw_gallery(900, seed=1)
-    asked = np.arange(0, 900, 7)
-    cosines, found = find_nearest(vectors, asked, k=5)
-    products = vectors[asked] @ vectors.T
-    products[np.arange(len(asked)), asked] = -np.inf
-    np.testing.assert_allclose(cosines, -np.sort(-products, axis=1)[:, :5], atol=1e-5)
-    np.testing.assert_allclose(np.take_along_axis(products, found, axis=1), cosines, atol=1e-5)
-    assert find_nearest(vectors[:2], np.arange(2), k=3)[1].tolist() == [[1, -1, -1], [0, -1, -1]]

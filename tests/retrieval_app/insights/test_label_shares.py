@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from index.errors import InputError
-from index.gallery import Gallery
+from index.gallery.gallery import Gallery
 from retrieval_app.insights.label_shares import share_labels
 
 

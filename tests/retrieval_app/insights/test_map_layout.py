@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from index.build import update_gallery
 from index.errors import MissingDependencyError
-from index.gallery import Gallery
+from index.gallery.gallery import Gallery
+from index.writing.build import update_gallery
 from retrieval_app.insights import map_layout
 from retrieval_app.insights.map_layout import lay_out
 
@@ -53,7 +54,7 @@ def test_of_many_members_a_sample_is_shown(labelled: Gallery, monkeypatch: pytes
 
 def test_members_that_are_all_alike_lie_in_the_middle(build: Callable[[dict[str, str]], Gallery]) -> None:
     gallery = build({"a/0.png": "red"})
-    source = gallery.sources[1].root
+    source = Path(gallery.sources[1].root)
     for number in range(1, 12):
         (source / f"a/{number}.png").write_bytes((source / "a/0.png").read_bytes())
     update_gallery(gallery.path)

@@ -35,11 +35,11 @@ def refuse(status: int, code: str, **headers: str) -> list[Any]:
     return [status, body, {name.replace("_", "-"): text for name, text in headers.items()}]
 
 
-@pytest.mark.parametrize("ask", ["get('x')", "post('x', {a: 1})", "remove('x')"])
+@pytest.mark.parametrize("ask", ["get('x')", "post('x', {a: 1})"])
 @pytest.mark.parametrize(
     ("refusal", "repeats"),
     [
-        (refuse(503, "busy", Retry_After="0.01"), {"get", "post", "remove"}),
+        (refuse(503, "busy", Retry_After="0.01"), {"get", "post"}),
         (refuse(503, "not_ready", Retry_After="0.01"), {"get"}),
         (refuse(503, "timeout"), set()),
         (refuse(409, "conflict"), set()),
@@ -50,7 +50,7 @@ def test_what_may_have_been_done_is_not_sent_again(
     page: Any, ask: str, refusal: list[Any], repeats: set[str]
 ) -> None:
     code = f"""
-      const {{get, post, remove}} = await import('/page/api.js');
+      const {{get, post}} = await import('/page/core/api.js');
       const error = await {ask}.then(() => null, error => error.code);
       return [asked.length, error];
     """
@@ -62,7 +62,7 @@ def test_what_may_have_been_done_is_not_sent_again(
 def test_a_label_is_decided_as_it_was_seen_and_undone_by_its_step(page: Any) -> None:
     decided = [200, {"decided": 1, "step": 7, "can_undo": True}]
     code = """
-      const {drawLabelForm} = await import('/page/fix_label.js');
+      const {drawLabelForm} = await import('/page/details/fix_label.js');
       const facts = {can: {review: true}, labels: {names: []}};
       let times = 0;
       const image = {id: 5, label: 'polo', decision: null, doubt: null};
@@ -91,7 +91,7 @@ def test_a_list_undoes_its_own_steps_and_asks_anew_where_others_decided(page: An
         [200, {"undone": [4], "can_undo": False}],
     ]
     code = """
-      const {makeReviewList} = await import('/page/review_list.js');
+      const {makeReviewList} = await import('/page/review/review_list.js');
       const [place, more] = ['ul', 'p'].map(name => document.createElement(name));
       document.body.replaceChildren(place, more);
       const drawItem = () => ({node: document.createElement('li'), redraw() {}});
@@ -120,8 +120,8 @@ def test_a_list_undoes_its_own_steps_and_asks_anew_where_others_decided(page: An
 
 def test_who_saves_a_label_file_is_told_what_it_leaves_out(page: Any) -> None:
     code = """
-      const {describeFile} = await import('/page/label_file.js');
-      const told = counts => describeFile(new Headers(counts));
+      const {FILE} = await import('/page/review/surroundings.js');
+      const told = counts => FILE.after(new Headers(counts));
       return [
         told({'x-labels-kept': '1'}),
         told({'x-labels-kept': '1200', 'x-labels-changed': '3', 'x-labels-dropped': '2', 'x-labels-in-archives': '40'}),

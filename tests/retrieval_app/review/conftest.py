@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from index.build import build_gallery
-from index.gallery import Gallery
+from index.gallery.gallery import Gallery
+from index.writing.build import build_gallery
 from tests.conftest import draw_folder, draw_image
 
 HOSTILE = (

@@ -14,7 +14,7 @@ from PIL import Image
 from index.errors import ImageError, InputError
 from retrieval_app.review.added_images import AddedImage, check_folder_label, clear_incoming, store_image
 from tests.conftest import draw_image
-from tests.index.test_hostile_files import minding_permissions
+from tests.index.images.test_hostile_files import minding_permissions
 
 ROOT = Path(__file__).parents[3]
 STORE = """

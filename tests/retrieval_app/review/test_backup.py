@@ -10,16 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from index.build import build_gallery
 from index.errors import GalleryError, InputError
-from index.gallery import Gallery
+from index.gallery.gallery import Gallery
+from index.labels.decisions import LabelDecision
 from index.marks import GALLERY_MARK
-from index.people import added_folder, decisions_file
-from index.versions import find_version
+from index.versions.people import added_folder, decisions_file
+from index.versions.versions import find_version
+from index.writing.build import build_gallery
 from retrieval_app.review.backup import back_up
-from retrieval_app.review.decisions import DuplicateDecision, LabelDecision
+from retrieval_app.review.duplicate_decisions import DuplicateDecision
 from retrieval_app.review.restore import restore
-from retrieval_app.review.store import ReviewStore
+from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.review.subjects import Subject, find_decided_ids, read_all_subjects
 from tests.conftest import draw_folder
 from tests.index.galleries import ROOT

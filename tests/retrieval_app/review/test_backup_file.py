@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
+from index.labels.decisions import LabelDecision
 from retrieval_app.review.backup import back_up
 from retrieval_app.review.backup_file import BackupError, is_plain_path, name_member
-from retrieval_app.review.decisions import LabelDecision
 from retrieval_app.review.restore import restore
-from retrieval_app.review.store import ReviewStore
+from retrieval_app.review.review_store import ReviewStore
 from tests.conftest import draw_folder
 from tests.retrieval_app.review.conftest import build
 from tests.retrieval_app.review.test_jobs import picture

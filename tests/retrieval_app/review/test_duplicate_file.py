@@ -7,8 +7,8 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from index.gallery import Gallery
-from retrieval_app.review.decisions import DuplicateDecision, GroupImage
+from index.gallery.gallery import Gallery
+from retrieval_app.review.duplicate_decisions import DuplicateDecision, GroupImage
 from retrieval_app.review.duplicate_file import stream_duplicate_file
 from retrieval_app.review.subjects import find_subjects
 from tests.conftest import draw_folder

@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 
 from index.errors import InputError
+from index.labels.decisions import LabelDecision
 from retrieval_app.review.database import Database
 from retrieval_app.review.decision_lines import read_step, write_lines
-from retrieval_app.review.decisions import DuplicateDecision, GroupImage, LabelDecision
+from retrieval_app.review.duplicate_decisions import DuplicateDecision, GroupImage
 from retrieval_app.review.history import DecidedStep, Merged, merge_history, read_history
-from retrieval_app.review.store import ReviewStore
+from retrieval_app.review.review_store import ReviewStore
 
 A, B, C = "a" * 64, "b" * 64, "c" * 64
 GROUP = (GroupImage(A, 1, "/x/1\udce9.jpg"), GroupImage(B, 2, "/x/2.jpg"))

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from index.people import decisions_file, former_decisions_file
-from retrieval_app.review.decisions import LabelDecision
+from index.labels.decisions import LabelDecision
+from index.versions.people import decisions_file, former_decisions_file
 from retrieval_app.review.joining import join_decisions
-from retrieval_app.review.store import ReviewStore
+from retrieval_app.review.review_store import ReviewStore
 
 A, B = "a" * 64, "b" * 64
 

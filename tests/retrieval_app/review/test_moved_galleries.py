@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,29 +12,30 @@ from pathlib import Path
 
 import pytest
 
-from index.build import add_to_gallery, build_gallery, update_gallery
-from index.catalog import CatalogRow, read_catalog
+from index.catalog.reader import read_catalog
+from index.catalog.rows import CatalogRow
 from index.errors import InputError
-from index.gallery import Gallery
-from index.people import added_folder
-from index.people_moves import bring_people
-from index.verify import verify_gallery
-from index.versions import find_version
+from index.gallery.gallery import Gallery
+from index.gallery.verify import verify_gallery
+from index.versions.people import added_folder
+from index.versions.versions import find_version
+from index.writing.build import add_to_gallery, build_gallery, update_gallery
+from index.writing.people_moves import bring_people
 from retrieval_app.review.jobs import Jobs
 from tests.conftest import draw_folder
-from tests.index.galleries import ROOT
+from tests.forked import run
 from tests.old_galleries import age_gallery
 from tests.retrieval_app.review.test_jobs import WAIT_SECONDS, picture
 
-START_AND_END = """
-import os, sys
-from pathlib import Path
-from retrieval_app.assembly import assemble
-from retrieval_app.server import ServeOptions
-gallery = Path(sys.argv[1])
-with assemble(ServeOptions(gallery, token="please-choose-your-own-one", writable=True)):
-    print(*(name for name in os.listdir(gallery) if name in ("people", "added")))
-"""
+
+def start_and_end() -> None:
+    """Start a server of the gallery that `sys.argv` tells, and end it; the folders of what people made are told."""
+    from retrieval_app.server.assembly import assemble
+    from retrieval_app.server.options import ServeOptions
+
+    gallery = Path(sys.argv[1])
+    with assemble(ServeOptions(gallery, token="please-choose-your-own-one", writable=True)):
+        sys.stdout.write(" ".join(name for name in os.listdir(gallery) if name in ("people", "added")) + "\n")
 
 
 @dataclass(frozen=True)
@@ -288,8 +288,8 @@ def test_a_server_that_takes_decisions_moves_what_people_made_when_it_starts(hom
     make_old(home.gallery)
     before = state_of(home.gallery)
     for gallery in (home.gallery, home.folder / "shop" / ".." / "shop"):
-        ran = subprocess.run([sys.executable, "-c", START_AND_END, str(gallery)], cwd=ROOT, check=True, text=True,
-                             capture_output=True)  # fmt: skip
+        ran = run([gallery], function=start_and_end)
+        assert ran.returncode == 0, ran.stderr
         assert ran.stdout.splitlines()[-1] == "people"
         assert os.listdir(home.gallery / "people") == ["added"]
         assert state_of(home.gallery) == before
@@ -337,6 +337,6 @@ def test_another_folder_in_the_place_of_the_photos_that_shares_a_few_files_is_no
     place.parent.mkdir(parents=True)
     shutil.copy2(shared, place)
     before = state_of(moved.gallery)
-    with pytest.raises(InputError, match="no such folder; if it was moved"):
+    with pytest.raises(InputError, match="no such folder or file; if it was moved"):
         update_gallery(moved.gallery)
     assert state_of(moved.gallery) == before

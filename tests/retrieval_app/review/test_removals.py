@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from index.build import add_to_gallery, build_gallery, remove_from_gallery, update_gallery
-from index.selection import Selection
+from index.gallery.selection import Selection
+from index.writing.build import add_to_gallery, build_gallery, remove_from_gallery, update_gallery
 from retrieval_app.review.backup import back_up
 from retrieval_app.review.backup_file import BackupError, write_backup
 from retrieval_app.review.restore import restore

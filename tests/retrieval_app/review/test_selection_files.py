@@ -10,10 +10,11 @@ from collections.abc import Iterable
 import pytest
 from PIL import Image
 
-from index.archive_members import read_place
 from index.errors import InputError, UnknownImageError
-from index.gallery import Gallery
-from index.images import decode_image, valid_text
+from index.gallery.gallery import Gallery
+from index.images.image_files import decode_image
+from index.sources.reading import read_place
+from index.text import valid_text
 from retrieval_app.review import selection_files
 from retrieval_app.review.selection_files import name_attachment, stream_table, stream_zip
 from tests.retrieval_app.review.conftest import HOSTILE, UNDECODABLE, ids_by_path

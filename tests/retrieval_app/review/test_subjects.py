@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from index.errors import UnknownImageError
-from index.gallery import Gallery
-from retrieval_app.review.decisions import LabelDecision
+from index.gallery.gallery import Gallery
+from index.labels.decisions import LabelDecision
 from retrieval_app.review.subjects import find_decided_ids, find_subjects
 from tests.conftest import draw_folder
 from tests.retrieval_app.review.conftest import build, ids_by_path

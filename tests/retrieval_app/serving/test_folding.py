@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from index.build import build_gallery
-from index.filters import parse_filter
-from retrieval_app.serving.config import ServingConfig
-from retrieval_app.serving.engine import Engine
+from index.filters.parser import parse_filter
+from index.writing.build import build_gallery
 from retrieval_app.serving.query import QueryPart, Ranking, SearchQuery
+from retrieval_app.serving.search_engine import Engine
+from retrieval_app.serving.serving_config import ServingConfig
 from tests.conftest import draw_folder
 
 COPIES = 4

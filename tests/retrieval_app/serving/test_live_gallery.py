@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from index.build import build_gallery, update_gallery
 from index.errors import GalleryDamagedError, GalleryError
-from index.versions import find_version, read_current, versions_folder
+from index.versions.versions import find_version, read_current, versions_folder
+from index.writing.build import build_gallery, update_gallery
 from retrieval_app.serving.live_gallery import LiveGallery
 from tests.conftest import draw_folder, draw_image
 

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from index.errors import ImageError
-from index.gallery import Gallery
+from index.gallery.gallery import Gallery
 from retrieval_app.serving import pictures
 from retrieval_app.serving.pictures import SIDES, Pictures, choose_side, decode_in_turn
 from tests.conftest import draw_image

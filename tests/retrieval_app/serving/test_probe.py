@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import pytest
 
-from retrieval_app.serving.config import ServingConfig
-from retrieval_app.serving.engine import Engine
 from retrieval_app.serving.errors import NotReadyError
 from retrieval_app.serving.live_gallery import Snapshot
 from retrieval_app.serving.probe import SearchProbe
+from retrieval_app.serving.search_engine import Engine
+from retrieval_app.serving.serving_config import ServingConfig
 
 
 @pytest.fixture

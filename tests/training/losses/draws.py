@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
 from training.losses.interface import Batch
+from training.losses.make_loss import build_loss
+from training.options.losses import LossConfig, options_of
 
 NORMALISATIONS = ("all", "present")
 SIZES = st.fixed_dictionaries(
@@ -66,3 +69,21 @@ def assert_is_the_equation(
     assert abs(float(found[0]) - value) <= within
     for got, wanted in zip(found[1:], gradients, strict=True):
         torch.testing.assert_close(got, wanted, rtol=within, atol=within)
+
+
+def loss_config(method: str, **options: Any) -> LossConfig:
+    """A loss with some of its own options."""
+    return LossConfig(method, options_of(method)(**options))
+
+
+def make_loss(
+    method: str, *, classes: int = 3, width: int = 4, seed: int = 0, guidance: Any = None, **options: Any
+) -> Any:
+    """A loss as a run makes it, for (B, width) embeddings of so many classes."""
+    if options.get("omega"):
+        options["guidance"] = "similarities.npz"
+    generator = torch.Generator().manual_seed(seed)
+    return build_loss(
+        loss_config(method, **options),
+        class_count=classes, embedding_dim=width, generator=generator, guidance=guidance,
+    )  # fmt: skip

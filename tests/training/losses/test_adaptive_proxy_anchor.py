@@ -9,17 +9,18 @@ from hypothesis import strategies as st
 
 from index.errors import InputError
 from tests.oracles import losses as oracle
-from tests.training.losses.draws import NORMALISATIONS, SIZES, assert_is_the_equation, draw, value_and_gradients
-from training.loss_config import AdaptiveConfig, LossConfig
-from training.losses.adaptive_proxy_anchor import AdaptiveProxyAnchor, adaptive_proxy_anchor_loss
+from tests.training.losses.draws import (
+    NORMALISATIONS,
+    SIZES,
+    assert_is_the_equation,
+    draw,
+    make_loss,
+    value_and_gradients,
+)
+from training.losses.adaptive_proxy_anchor import adaptive_proxy_anchor_loss
 from training.losses.proxy_anchor import proxy_anchor_loss
 
 OWNERS = ("proxy", "sample")
-
-
-def build(config: LossConfig, *, class_count: int = 3, embedding_dim: int = 4) -> AdaptiveProxyAnchor:
-    generator = torch.Generator().manual_seed(1)
-    return AdaptiveProxyAnchor(config, class_count=class_count, embedding_dim=embedding_dim, generator=generator)
 
 
 @given(
@@ -137,18 +138,18 @@ def test_an_unknown_owner_of_the_margin_is_refused() -> None:
 @pytest.mark.parametrize("delta", [1e-4, 0.1, 1.0, 200.0])
 @pytest.mark.parametrize(("margins", "shape"), [("single", ()), ("per-class", (3,))])
 def test_the_margins_start_at_delta(margins: str, shape: tuple[int, ...], delta: float) -> None:
-    loss = build(LossConfig(delta=delta, adaptive=AdaptiveConfig(margins=margins)))
+    loss = make_loss("adaptive-proxy-anchor", delta=delta, margins=margins)
     torch.testing.assert_close(loss.margins.detach(), torch.full(shape, delta), rtol=1e-5, atol=0)
 
 
 def test_a_delta_of_zero_is_refused_by_the_name_of_its_flag() -> None:
-    with pytest.raises(InputError, match=r"--delta .* greater than 0, got 0\.0"):
-        build(LossConfig(delta=0.0))
+    with pytest.raises(InputError, match=r"--delta must be greater than 0, .*, got 0\.0"):
+        make_loss("adaptive-proxy-anchor", delta=0.0)
 
 
 @pytest.mark.parametrize("margins", ["single", "per-class"])
 def test_margins_stay_positive_however_large_the_steps(margins: str) -> None:
-    loss = build(LossConfig(adaptive=AdaptiveConfig(margins=margins, kappa=0.0)))  # nothing keeps them from 0
+    loss = make_loss("adaptive-proxy-anchor", margins=margins, kappa=0.0)  # nothing keeps them from 0
     optimizer = torch.optim.AdamW(loss.parameter_groups(proxy_lr=1.0, weight_decay=0.0))
     drawn = draw(16, batch=9, classes=3, width=4)
     for _ in range(30):
@@ -160,7 +161,7 @@ def test_margins_stay_positive_however_large_the_steps(margins: str) -> None:
 
 
 def test_weight_decay_does_not_reach_the_margins() -> None:
-    loss = build(LossConfig(adaptive=AdaptiveConfig(margins="per-class")))
+    loss = make_loss("adaptive-proxy-anchor", margins="per-class")
     optimizer = torch.optim.AdamW(loss.parameter_groups(proxy_lr=0.1, weight_decay=0.5))
     margins, proxies = loss.margins.detach(), loss.proxies.detach().clone()
     for parameter in loss.parameters():
@@ -174,11 +175,10 @@ def test_weight_decay_does_not_reach_the_margins() -> None:
 @pytest.mark.parametrize("margin_of", OWNERS)
 def test_the_module_passes_every_option_on(margin_of: str, normalisation: str) -> None:
     drawn = draw(14, batch=6, classes=3, width=4)
-    config = LossConfig(
-        method="adaptive-proxy-anchor", alpha=7.0, delta=0.3, negative_normalisation=normalisation,
-        adaptive=AdaptiveConfig(margins="per-class", margin_of=margin_of, kappa=0.2),
-    )  # fmt: skip
-    loss = build(config).double()
+    loss = make_loss(
+        "adaptive-proxy-anchor", alpha=7.0, delta=0.3, negative_normalisation=normalisation,
+        margins="per-class", margin_of=margin_of, kappa=0.2,
+    ).double()  # fmt: skip
     with torch.no_grad():
         loss.free_margins.copy_(drawn.margins.expm1().log())
     expected = adaptive_proxy_anchor_loss(

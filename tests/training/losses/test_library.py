@@ -13,8 +13,10 @@ from pytorch_metric_learning import losses as library
 from torch import Tensor, nn
 
 from index.errors import InputError, MissingDependencyError
-from tests.training.losses.draws import draw
-from training.checkpoint import (
+from tests.training.losses.draws import draw, make_loss
+from training.losses.interface import Batch
+from training.options.losses import LIBRARY_METHODS
+from training.run.checkpoint import (
     load_checkpoint,
     pack_modules,
     pack_optimizer,
@@ -22,9 +24,6 @@ from training.checkpoint import (
     unpack_module,
     unpack_optimizer,
 )
-from training.loss_config import LIBRARY_METHODS
-from training.losses.interface import Batch
-from training.losses.library import LibraryLoss, build_library_loss
 
 CLASSES, WIDTH, MEMORY = 3, 4, 1024
 WITH_WEIGHTS = ("soft-triple", "norm-softmax")
@@ -41,11 +40,6 @@ THEIRS: dict[str, Callable[[], nn.Module]] = {
 }  # fmt: skip
 
 
-def build(method: str, *, seed: int = 0) -> LibraryLoss:
-    generator = torch.Generator().manual_seed(seed)
-    return build_library_loss(method, class_count=CLASSES, embedding_dim=WIDTH, generator=generator)
-
-
 def draw_batch(seed: int, *, size: int = 12) -> tuple[Tensor, Batch]:
     drawn = draw(seed, batch=size, classes=CLASSES, width=WIDTH)
     return drawn.embeddings.float(), drawn.batch
@@ -59,7 +53,7 @@ class Training:
         self.head = nn.Linear(6, WIDTH)
         for weights in self.head.parameters():
             weights.data = 0.3 * torch.randn(weights.shape, generator=generator)
-        self.loss = build(method, seed=seed)
+        self.loss = make_loss(method, seed=seed)
         groups = [
             {"params": list(self.head.parameters()), "lr": 0.03},
             *self.loss.parameter_groups(proxy_lr=0.03, weight_decay=1e-4),
@@ -90,7 +84,7 @@ class Training:
 
 @pytest.mark.parametrize("method", LIBRARY_METHODS)
 def test_a_loss_is_the_librarys_own_in_value_and_gradient_batch_after_batch(method: str) -> None:
-    ours, theirs = build(method), THEIRS[method]()
+    ours, theirs = make_loss(method), THEIRS[method]()
     weights = {f"inner.{name}": weight for name, weight in theirs.named_parameters()}
     ours.load_state_dict({**ours.state_dict(), **weights})
     for seed in range(3):
@@ -137,57 +131,18 @@ def _assert_resumes(method: str, path: Path, *, stop: int, steps: int, size: int
 
 
 def test_the_memory_forms_pairs_with_earlier_batches() -> None:
-    loss = build("cross-batch-memory")
+    loss = make_loss("cross-batch-memory")
     (first, batch), (second, _) = draw_batch(1), draw_batch(2)
-    alone = build("cross-batch-memory")(second, batch)
+    alone = make_loss("cross-batch-memory")(second, batch)
     loss(first, batch)
     assert not torch.equal(loss(second, batch), alone)
 
 
 def test_a_batch_larger_than_the_memory_is_refused() -> None:
-    loss = build("cross-batch-memory")
+    loss = make_loss("cross-batch-memory")
     assert loss(*draw_batch(1, size=MEMORY)).isfinite()
     with pytest.raises(InputError, match="remembers 1024 embeddings, but a batch has 1025: lower --batch-size"):
         loss(*draw_batch(1, size=MEMORY + 1))
-
-
-@pytest.mark.parametrize("method", WITH_WEIGHTS)
-def test_weights_come_from_the_generator_and_leave_the_global_one_as_it_was(method: str) -> None:
-    before = torch.random.get_rng_state()
-    (first,), (again,), (other,) = (list(build(method, seed=seed).parameters()) for seed in (0, 0, 1))
-    assert torch.equal(torch.random.get_rng_state(), before)
-    assert torch.equal(first, again)
-    assert not torch.equal(first, other)
-
-
-@pytest.mark.parametrize("method", LIBRARY_METHODS)
-def test_weights_train_at_the_rate_of_proxies(method: str) -> None:
-    loss = build(method)
-    groups = loss.parameter_groups(proxy_lr=0.02, weight_decay=1e-4)
-    listed = [parameter for group in groups for parameter in group["params"]]
-    assert len(listed) == (method in WITH_WEIGHTS)
-    assert sorted(map(id, listed)) == sorted(map(id, loss.parameters()))
-    assert all((group["lr"], group["weight_decay"]) == (0.02, 1e-4) for group in groups)
-
-
-@pytest.mark.parametrize("method", LIBRARY_METHODS)
-def test_under_bfloat16_autocast_the_loss_is_the_float32_loss_of_the_same_numbers(method: str) -> None:
-    embeddings, batch = draw_batch(3)
-    rounded = embeddings.bfloat16().requires_grad_()
-    loss = build(method)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        inside = loss(rounded, batch)
-    inside.backward()
-    assert inside.dtype == torch.float32
-    assert torch.equal(inside, build(method)(rounded.float(), batch))
-    assert rounded.grad.isfinite().all()
-    assert all(parameter.grad.dtype == torch.float32 for parameter in loss.parameters())
-
-
-@pytest.mark.parametrize("method", LIBRARY_METHODS)
-def test_float64_embeddings_have_a_float64_loss(method: str) -> None:
-    embeddings, batch = draw_batch(4)
-    assert build(method)(embeddings.double(), batch).dtype == torch.float64
 
 
 @pytest.mark.parametrize(
@@ -202,7 +157,7 @@ def test_float64_embeddings_have_a_float64_loss(method: str) -> None:
     ],
 )
 def test_a_batch_without_the_pairs_that_a_loss_needs_costs_exactly_nothing(method: str, labels: list[int]) -> None:
-    loss = build(method)
+    loss = make_loss(method)
     embeddings = draw_batch(5, size=len(labels))[0].requires_grad_()
     batch = Batch(labels=torch.tensor(labels, dtype=torch.int64), rows=torch.arange(len(labels)))
     value = loss(embeddings, batch)
@@ -214,19 +169,10 @@ def test_a_batch_without_the_pairs_that_a_loss_needs_costs_exactly_nothing(metho
 
 
 def test_a_batch_of_none_leaves_the_memory_as_it_was() -> None:
-    loss = build("cross-batch-memory")
+    loss = make_loss("cross-batch-memory")
     before = {name: tensor.clone() for name, tensor in loss.state_dict().items()}
     loss(*draw_batch(6, size=0))
     assert all(torch.equal(tensor, before[name]) for name, tensor in loss.state_dict().items())
-
-
-@pytest.mark.parametrize("method", LIBRARY_METHODS)
-def test_embeddings_on_top_of_each_other_have_finite_gradients(method: str) -> None:
-    embeddings = torch.ones(6, WIDTH).requires_grad_()
-    value = build(method)(embeddings, Batch(labels=torch.arange(6) % CLASSES, rows=torch.arange(6)))
-    value.backward()
-    assert value.isfinite()
-    assert embeddings.grad.isfinite().all()
 
 
 @pytest.mark.parametrize("method", LIBRARY_METHODS)
@@ -234,9 +180,9 @@ def test_without_the_library_the_extra_is_named(method: str, monkeypatch: pytest
     monkeypatch.setitem(sys.modules, "pytorch_metric_learning", None)
     told = rf"--method {method} needs the package 'pytorch-metric-learning'.*pip install 'retrieval-app\[losses\]'"
     with pytest.raises(MissingDependencyError, match=told):
-        build(method)
+        make_loss(method)
 
 
 def test_the_library_is_not_imported_before_one_of_its_losses_is_asked_for() -> None:
-    program = "import sys, training.losses.methods; sys.exit('pytorch_metric_learning' in sys.modules)"
+    program = "import sys, training.losses.make_loss; sys.exit('pytorch_metric_learning' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -6,20 +6,22 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
 from tests.oracles import losses as oracle
-from tests.training.losses.draws import SIZES, assert_is_the_equation, draw, value_and_gradients
-from training.loss_config import LossConfig, MultiSimilarityConfig
+from tests.training.losses.draws import SIZES, assert_is_the_equation, draw, make_loss, value_and_gradients
 from training.losses.anchor import cosine_to_proxies
-from training.losses.multi_similarity import (
-    MultiSimilarity,
-    mine_pairs,
-    multi_similarity_loss,
-    multi_similarity_losses,
-)
+from training.losses.interface import average_losses
+from training.losses.multi_similarity import mine_pairs, multi_similarity_losses
 
 OPTIONS = {"alpha": 2.0, "beta": 50.0, "base": 0.5, "epsilon": 0.1}
 EVERY_PAIR = 3.0  # cosines differ by 2 at most
+
+
+def multi_similarity_loss(
+    embeddings: Tensor, labels: Tensor, *, weights: Tensor | None = None, **options: float
+) -> Tensor:
+    return average_losses(multi_similarity_losses(embeddings, labels, **options), weights)
 
 
 @given(
@@ -170,8 +172,7 @@ def test_scales_beyond_the_range_of_exp_neither_overflow_nor_vanish(dtype: torch
 def test_the_module_passes_every_option_on_and_has_no_parameters() -> None:
     drawn = draw(14, batch=8, classes=3, width=4)
     options = {"alpha": 3.0, "beta": 20.0, "base": 0.4, "epsilon": 0.2}
-    config = MultiSimilarityConfig(**{f"ms_{name}": value for name, value in options.items()})
-    loss = MultiSimilarity(LossConfig(method="multi-similarity", multi_similarity=config))
+    loss = make_loss("multi-similarity", **{f"ms_{name}": value for name, value in options.items()})
     expected = multi_similarity_loss(drawn.embeddings, drawn.labels, **options)
     assert torch.equal(loss(drawn.embeddings, drawn.batch), expected)
     assert loss.parameter_groups(proxy_lr=0.01, weight_decay=1e-4) == []

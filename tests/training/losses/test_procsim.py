@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -10,14 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from tests.deep import tries
 from tests.oracles import confidence_losses as oracle
-from training.loss_config import LossConfig, ProcSimConfig
+from tests.training.losses import draws
 from training.losses.guidance import Guidance, language_guidance_loss
 from training.losses.interface import Batch
 from training.losses.multi_similarity import multi_similarity_losses
 from training.losses.procsim import ProcSim, procsim_confidences
 from training.losses.proxy_nca import proxy_nca_losses
 from training.losses.thresholds import mixture_threshold, otsu_threshold
+from training.options.losses import ProcSimOptions
 
 MS = {"alpha": 2.0, "beta": 50.0, "base": 0.5, "epsilon": 0.1}
 BASES = ("multi-similarity", "proxy-nca")
@@ -27,14 +30,8 @@ CLASSES, WIDTH = 3, 4
 losses_of_a_batch = st.lists(st.integers(0, 1024).map(lambda number: number / 64), min_size=4, max_size=12)
 
 
-def make_loss(*, guidance=None, classes: int = CLASSES, **options) -> ProcSim:
-    if options.get("omega"):
-        options["guidance"] = "similarities.npz"
-    config = LossConfig(method="procsim", procsim=ProcSimConfig(**options))
-    generator = torch.Generator().manual_seed(0)
-    return ProcSim(
-        config, class_count=classes, embedding_dim=WIDTH, generator=generator, guidance=guidance
-    ).double()
+def make_loss(**options: Any) -> ProcSim:
+    return draws.make_loss("procsim", **options).double()
 
 
 def draw_batch(seed: int, *, batch: int, classes: int = CLASSES) -> tuple[Tensor, Batch]:
@@ -55,13 +52,15 @@ def is_clean(losses: list[float]) -> Tensor:
 
 
 @given(losses=losses_of_a_batch, shift=st.integers(-6400, 6400).map(lambda number: number / 64))
-@settings(max_examples=100, deadline=None)
+@pytest.mark.deep
+@settings(max_examples=tries(25, deep=100), deadline=None)
 def test_claim_1_confidences_do_not_change_when_all_losses_shift(losses: list[float], shift: float) -> None:
     assert torch.equal(confidences_of(losses), confidences_of([loss + shift for loss in losses]))
 
 
 @given(losses=losses_of_a_batch, lambda_=st.sampled_from([0.01, 0.1, 1.0, 10.0]))
-@settings(max_examples=100, deadline=None)
+@pytest.mark.deep
+@settings(max_examples=tries(25, deep=100), deadline=None)
 def test_claim_2_a_larger_loss_never_has_the_larger_confidence(losses: list[float], lambda_: float) -> None:
     sigma = confidences_of(sorted(losses), lambda_=lambda_)
     assert (sigma.diff() <= 0).all()
@@ -74,7 +73,8 @@ def test_the_converse_of_claim_2_fails_as_all_losses_below_the_threshold_are_bel
 
 
 @given(losses=losses_of_a_batch, lambda_=st.floats(1e-6, 1e6))
-@settings(max_examples=100, deadline=None)
+@pytest.mark.deep
+@settings(max_examples=tries(25, deep=100), deadline=None)
 def test_claim_3_confidences_lie_between_0_and_1(losses: list[float], lambda_: float) -> None:
     sigma = confidences_of(losses, lambda_=lambda_)
     assert (sigma >= 0).all()
@@ -82,7 +82,8 @@ def test_claim_3_confidences_lie_between_0_and_1(losses: list[float], lambda_: f
 
 
 @given(losses=losses_of_a_batch)
-@settings(max_examples=100, deadline=None)
+@pytest.mark.deep
+@settings(max_examples=tries(25, deep=100), deadline=None)
 def test_claim_4_a_tiny_lambda_believes_clean_samples_only(losses: list[float]) -> None:
     for lambda_ in (1e-300, 5e-324):  # the second overflows
         sigma = confidences_of(losses, lambda_=lambda_)
@@ -99,7 +100,8 @@ def test_claim_5_a_huge_lambda_believes_everybody(losses: list[float]) -> None:
 
 
 @given(losses=losses_of_a_batch, lambda_=st.sampled_from([0.01, 0.1, 1.0, 10.0]))
-@settings(max_examples=100, deadline=None)
+@pytest.mark.deep
+@settings(max_examples=tries(25, deep=100), deadline=None)
 def test_confidences_are_equation_3(losses: list[float], lambda_: float) -> None:
     tau = oracle.otsu(losses)
     expected = [oracle.procsim_confidence(loss, tau, lambda_=lambda_) for loss in losses]
@@ -260,7 +262,7 @@ def test_guidance_is_added_with_its_weight_and_not_touched_by_confidences() -> N
     embeddings, batch = draw_batch(7, batch=8)
     source = Guidance(torch.rand(CLASSES, CLASSES), by="classes")
     plain, guided = make_loss(), make_loss(omega=5.5, guidance=source)
-    expected = plain(embeddings, batch) + 5.5 * language_guidance_loss(embeddings, source.similarities(batch))
+    expected = plain(embeddings, batch) + 5.5 * language_guidance_loss(embeddings, source(batch))
     value = guided(embeddings, batch)
     torch.testing.assert_close(value, expected, rtol=1e-12, atol=0)
     torch.testing.assert_close(*(torch.autograd.grad(v, embeddings)[0] for v in (value, expected)))
@@ -293,20 +295,9 @@ def test_an_empty_batch_costs_exactly_nothing(base: str, threshold: str) -> None
     assert not loss.proxies.grad.any()
 
 
-@pytest.mark.parametrize("base", BASES)
-def test_under_bfloat16_autocast_the_loss_is_the_float32_loss_of_the_same_numbers(base: str) -> None:
-    embeddings, batch = draw_batch(11, batch=16)
-    rounded = embeddings.detach().bfloat16()
-    loss = make_loss(procsim_base=base, omega=1.0, guidance=Guidance(torch.eye(CLASSES), by="classes")).float()
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        inside = loss(rounded, batch)
-    assert inside.dtype == torch.float32
-    assert torch.equal(inside, loss(rounded.float(), batch))
-
-
 @pytest.mark.parametrize("name", ["procsim_lambda", "procsim_scale", "procsim_proxy_lr"])
 def test_scales_and_rates_must_be_positive(name: str) -> None:
     from index.errors import InputError
 
     with pytest.raises(InputError, match=f"--{name.replace('_', '-')} must be greater than 0"):
-        ProcSimConfig(**{name: 0.0})
+        ProcSimOptions(**{name: 0.0})

@@ -9,9 +9,15 @@ from hypothesis import strategies as st
 from torch import nn
 
 from tests.oracles import losses as oracle
-from tests.training.losses.draws import NORMALISATIONS, SIZES, assert_is_the_equation, draw, value_and_gradients
-from training.loss_config import LossConfig
-from training.losses.proxy_anchor import ProxyAnchor, proxy_anchor_loss
+from tests.training.losses.draws import (
+    NORMALISATIONS,
+    SIZES,
+    assert_is_the_equation,
+    draw,
+    make_loss,
+    value_and_gradients,
+)
+from training.losses.proxy_anchor import proxy_anchor_loss
 
 OPTIONS = {"alpha": 32.0, "delta": 0.1}
 
@@ -68,11 +74,6 @@ def test_an_empty_batch_costs_exactly_nothing(normalisation: str) -> None:
 def test_the_module_passes_every_option_on(normalisation: str) -> None:
     drawn = draw(14, batch=6, classes=3, width=4)
     options = {"alpha": 7.0, "delta": 0.3, "negative_normalisation": normalisation}
-    loss = ProxyAnchor(
-        LossConfig(method="proxy-anchor", **options),
-        class_count=3,
-        embedding_dim=4,
-        generator=torch.Generator().manual_seed(1),
-    ).double()
+    loss = make_loss("proxy-anchor", **options).double()
     expected = proxy_anchor_loss(drawn.embeddings, loss.proxies, drawn.labels, **options)
     assert torch.equal(loss(drawn.embeddings, drawn.batch), expected)

@@ -8,12 +8,18 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import nn
+from torch import Tensor, nn
 
 from tests.oracles import losses as oracle
-from tests.training.losses.draws import SIZES, assert_is_the_equation, draw, value_and_gradients
-from training.loss_config import LossConfig, NcaConfig
-from training.losses.proxy_nca import ProxyNca, proxy_nca_loss, proxy_nca_losses, scale_for
+from tests.training.losses.draws import SIZES, assert_is_the_equation, draw, make_loss, value_and_gradients
+from training.losses.interface import average_losses
+from training.losses.proxy_nca import proxy_nca_losses, scale_for
+
+
+def proxy_nca_loss(
+    embeddings: Tensor, proxies: Tensor, labels: Tensor, *, scale: float = 8.0, weights: Tensor | None = None
+) -> Tensor:
+    return average_losses(proxy_nca_losses(embeddings, proxies, labels, scale=scale), weights)
 
 
 @given(sizes=SIZES, scale=st.sampled_from([0.5, 1.0, 8.0, 32.0]))
@@ -94,12 +100,7 @@ def test_an_empty_batch_costs_exactly_nothing() -> None:
 
 def test_the_module_passes_its_scale_on() -> None:
     drawn = draw(14, batch=6, classes=3, width=4)
-    loss = ProxyNca(
-        LossConfig(method="proxy-nca", nca=NcaConfig(nca_scale=3.0)),
-        class_count=3,
-        embedding_dim=4,
-        generator=torch.Generator().manual_seed(1),
-    ).double()
+    loss = make_loss("proxy-nca", nca_scale=3.0).double()
     expected = proxy_nca_loss(drawn.embeddings, loss.proxies, drawn.labels, scale=3.0)
     assert torch.equal(loss(drawn.embeddings, drawn.batch), expected)
 
@@ -138,10 +139,7 @@ def test_two_classes_still_have_a_softmax_that_tells_them_apart() -> None:
 def test_a_scale_of_zero_is_that_of_the_number_of_classes() -> None:
     drawn = draw(14, batch=6, classes=3, width=4)
     found, given_ = (
-        ProxyNca(
-            LossConfig(method="proxy-nca", nca=NcaConfig(nca_scale=scale)), class_count=3, embedding_dim=4,
-            generator=torch.Generator().manual_seed(1),
-        )(drawn.embeddings, drawn.batch)
+        make_loss("proxy-nca", nca_scale=scale)(drawn.embeddings, drawn.batch)
         for scale in (0.0, scale_for(3))
     )  # fmt: skip
     assert torch.equal(found, given_)

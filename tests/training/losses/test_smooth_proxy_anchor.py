@@ -11,11 +11,17 @@ from hypothesis import strategies as st
 from torch import nn
 
 from tests.oracles import losses as oracle
-from tests.training.losses.draws import NORMALISATIONS, SIZES, assert_is_the_equation, draw, value_and_gradients
-from training.loss_config import LossConfig
+from tests.training.losses.draws import (
+    NORMALISATIONS,
+    SIZES,
+    assert_is_the_equation,
+    draw,
+    make_loss,
+    value_and_gradients,
+)
 from training.losses.interface import Batch
 from training.losses.proxy_anchor import proxy_anchor_loss
-from training.losses.smooth_proxy_anchor import SmoothProxyAnchor, positive_proxies, smooth_proxy_anchor_loss
+from training.losses.smooth_proxy_anchor import positive_proxies, smooth_proxy_anchor_loss
 
 ANCHOR = {"alpha": 32.0, "delta": 0.1}
 OPTIONS = {**ANCHOR, "lambda_": 0.1, "beta": 100.0}
@@ -140,18 +146,13 @@ def test_no_gradient_reaches_the_confidences() -> None:
 def test_the_module_passes_every_option_on(normalisation: str) -> None:
     drawn = draw(14, batch=6, classes=3, width=4)
     options = {"alpha": 7.0, "delta": 0.3, "lambda_": 0.2, "beta": 11.0, "negative_normalisation": normalisation}
-    loss = SmoothProxyAnchor(
-        LossConfig(method="spa", **options),
-        class_count=3,
-        embedding_dim=4,
-        generator=torch.Generator().manual_seed(1),
-    ).double()
+    loss = make_loss("spa", **options).double()
     expected = smooth_proxy_anchor_loss(drawn.embeddings, loss.proxies, drawn.confidences, **options)
     assert torch.equal(loss(drawn.embeddings, drawn.batch), expected)
 
 
 def test_the_module_refuses_to_run_without_confidences() -> None:
-    loss = SmoothProxyAnchor(LossConfig(), class_count=2, embedding_dim=2, generator=torch.Generator())
+    loss = make_loss("spa", classes=2, width=2)
     zero = torch.zeros(1, dtype=torch.int64)
     with pytest.raises(ValueError, match="trained confidence module"):
         loss(torch.ones(1, 2), Batch(labels=zero, rows=zero))

@@ -11,15 +11,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.oracles import confidence_losses as oracle
-from training.loss_config import LossConfig, SuperLossConfig
+from tests.training.losses.draws import make_loss
 from training.losses.interface import Batch
-from training.losses.superloss import SuperLoss, pair_distances, superloss_confidences
+from training.losses.superloss import pair_distances, superloss_confidences
 
 UNWEIGHTED = 1e300
-
-
-def make_loss(**options: float) -> SuperLoss:
-    return SuperLoss(LossConfig(method="superloss", superloss=SuperLossConfig(**options)))
 
 
 def draw_batch(seed: int, *, batch: int, classes: int, width: int = 3) -> tuple[Tensor, Batch]:
@@ -41,7 +37,7 @@ def test_superloss_is_its_equations_over_iterations_in_value_and_gradient(
     seed, sizes, classes, lambda_, margins
 ) -> None:
     options = {"positive_margin": margins[0], "negative_margin": margins[1]}
-    loss = make_loss(superloss_lambda=lambda_, **options)
+    loss = make_loss("superloss", superloss_lambda=lambda_, **options)
     earlier: dict[bool, list[float]] = {True: [], False: []}
     for step, size in enumerate(sizes):
         embeddings, batch = draw_batch(seed + step, batch=size, classes=classes)
@@ -64,7 +60,9 @@ def test_without_differences_in_confidence_it_is_the_contrastive_loss(seed: int,
     embeddings, batch = draw_batch(seed, batch=20, classes=4, width=6)
     theirs = ContrastiveLoss(pos_margin=margins[0], neg_margin=margins[1])(embeddings, batch.labels)
     (expected,) = torch.autograd.grad(theirs, embeddings)
-    ours = make_loss(superloss_lambda=UNWEIGHTED, positive_margin=margins[0], negative_margin=margins[1])
+    ours = make_loss(
+        "superloss", superloss_lambda=UNWEIGHTED, positive_margin=margins[0], negative_margin=margins[1]
+    )
     value = ours(embeddings, batch)
     (gradient,) = torch.autograd.grad(value, embeddings)
     torch.testing.assert_close(value, theirs, rtol=1e-10, atol=1e-10)
@@ -73,7 +71,7 @@ def test_without_differences_in_confidence_it_is_the_contrastive_loss(seed: int,
 
 def test_gradients_agree_with_finite_differences() -> None:
     embeddings, batch = draw_batch(2, batch=6, classes=2, width=4)
-    loss = make_loss(superloss_lambda=UNWEIGHTED, negative_margin=3.0)  # every pair costs something: no kink
+    loss = make_loss("superloss", superloss_lambda=UNWEIGHTED, negative_margin=3.0)  # every pair costs: no kink
     assert torch.autograd.gradcheck(lambda x: loss(x, batch), (embeddings,))
 
 
@@ -110,7 +108,7 @@ def test_confidences_keep_type_and_shape_and_are_constants() -> None:
 def test_pairs_that_cost_nothing_count_in_the_average_but_not_in_the_mean() -> None:
     angles = torch.tensor([0.0, 0.1, math.pi], dtype=torch.float64)
     embeddings = torch.stack([angles.cos(), angles.sin()], dim=1)
-    loss = make_loss(superloss_lambda=UNWEIGHTED)
+    loss = make_loss("superloss", superloss_lambda=UNWEIGHTED)
     value = loss(embeddings, Batch(labels=torch.arange(3), rows=torch.arange(3)))
     close = 1 - 2 * math.sin(0.05)  # the only pair within the margin, once from either side
     assert value.item() == pytest.approx(close, rel=1e-12)
@@ -121,7 +119,7 @@ def test_pairs_that_cost_nothing_count_in_the_average_but_not_in_the_mean() -> N
 @pytest.mark.parametrize(("labels", "silent"), [([0, 1, 2], "positive"), ([0, 0, 0], "negative"), ([0], "both")])
 def test_a_kind_of_pair_that_the_batch_lacks_adds_exactly_nothing(labels: list[int], silent: str) -> None:
     embeddings, _ = draw_batch(4, batch=len(labels), classes=1)
-    loss = make_loss()
+    loss = make_loss("superloss")
     value = loss(embeddings, Batch(labels=torch.tensor(labels), rows=torch.arange(len(labels))))
     value.backward()
     assert embeddings.grad.isfinite().all()
@@ -137,7 +135,7 @@ def test_a_kind_of_pair_that_the_batch_lacks_adds_exactly_nothing(labels: list[i
 
 def test_an_empty_batch_costs_exactly_nothing() -> None:
     embeddings, batch = draw_batch(4, batch=0, classes=1)
-    value = make_loss()(embeddings, batch)
+    value = make_loss("superloss")(embeddings, batch)
     value.backward()
     assert value.item() == 0.0
 
@@ -145,7 +143,7 @@ def test_an_empty_batch_costs_exactly_nothing() -> None:
 def test_equal_embeddings_have_distance_zero_and_a_finite_gradient() -> None:
     embeddings = torch.ones(4, 3, requires_grad=True)
     assert not pair_distances(embeddings).any()
-    value = make_loss()(embeddings, Batch(labels=torch.tensor([0, 0, 1, 1]), rows=torch.arange(4)))
+    value = make_loss("superloss")(embeddings, Batch(labels=torch.tensor([0, 0, 1, 1]), rows=torch.arange(4)))
     value.backward()
     assert embeddings.grad.isfinite().all()
     assert value.isfinite()
@@ -158,22 +156,22 @@ def test_distances_of_near_duplicates_keep_their_digits_in_float32() -> None:
 
 
 def test_a_resumed_run_goes_on_with_the_same_averages() -> None:
-    loss, resumed = make_loss(), make_loss()
+    loss, resumed = make_loss("superloss"), make_loss("superloss")
     loss(*draw_batch(5, batch=8, classes=2))
     resumed.load_state_dict(loss.state_dict())
     embeddings, batch = draw_batch(6, batch=8, classes=2)
     assert torch.equal(loss(embeddings, batch), resumed(embeddings, batch))
-    assert not torch.equal(loss(embeddings, batch), make_loss()(embeddings, batch))
+    assert not torch.equal(loss(embeddings, batch), make_loss("superloss")(embeddings, batch))
 
 
 def test_superloss_has_nothing_to_train() -> None:
-    assert make_loss().parameter_groups(proxy_lr=0.1, weight_decay=0.1) == []
+    assert make_loss("superloss").parameter_groups(proxy_lr=0.1, weight_decay=0.1) == []
 
 
 def test_under_bfloat16_autocast_the_loss_is_the_float32_loss_of_the_same_numbers() -> None:
     embeddings, batch = draw_batch(7, batch=16, classes=3, width=8)
     rounded = embeddings.detach().bfloat16()
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        inside = make_loss()(rounded, batch)
+        inside = make_loss("superloss")(rounded, batch)
     assert inside.dtype == torch.float32
-    assert torch.equal(inside, make_loss()(rounded.float(), batch))
+    assert torch.equal(inside, make_loss("superloss")(rounded.float(), batch))

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from sklearn.mixture import GaussianMixture
 from torch import Tensor
 
+from tests.deep import tries
 from tests.oracles import confidence_losses as oracle
 from training.losses.thresholds import RunningAverage, find_crossing, mixture_threshold, otsu_threshold
 
@@ -25,13 +26,15 @@ def two_groups(seed: int, *, low: float = 1.0, high: float = 6.0, sizes: tuple[i
 
 
 @given(losses=st.lists(eighths, min_size=4, max_size=12))
-@settings(max_examples=200, deadline=None)
+@pytest.mark.deep
+@settings(max_examples=tries(50, deep=200), deadline=None)
 def test_otsu_is_the_first_minimum_of_algorithm_1_ties_included(losses: list[float]) -> None:
     assert float(otsu_threshold(torch.tensor(losses, dtype=torch.float64))) == oracle.otsu(losses)
 
 
 @given(losses=st.lists(st.sampled_from([0.0, 0.5, 2.0]), min_size=4, max_size=9))
-@settings(max_examples=100, deadline=None)
+@pytest.mark.deep
+@settings(max_examples=tries(25, deep=100), deadline=None)
 def test_otsu_counts_losses_on_a_threshold_on_both_sides(losses: list[float]) -> None:
     assert float(otsu_threshold(torch.tensor(losses))) == oracle.otsu(losses)
 
@@ -108,7 +111,8 @@ positive = st.floats(0.05, 5)
 @given(
     means=st.tuples(st.floats(-3, 3), st.floats(-3, 3)), variances=st.tuples(positive, positive), share=positive
 )
-@settings(max_examples=100, deadline=None)
+@pytest.mark.deep
+@settings(max_examples=tries(25, deep=100), deadline=None)
 def test_where_gaussians_cross_between_their_means_both_are_as_probable(means, variances, share) -> None:
     weights = (share / (1 + share), 1 / (1 + share))
     place = float(
@@ -129,7 +133,8 @@ def test_where_gaussians_cross_between_their_means_both_are_as_probable(means, v
 
 
 @given(losses=st.lists(eighths, min_size=4, max_size=12))
-@settings(max_examples=100, deadline=None)
+@pytest.mark.deep
+@settings(max_examples=tries(25, deep=100), deadline=None)
 def test_the_mixture_lies_among_the_losses(losses: list[float]) -> None:
     threshold = float(mixture_threshold(torch.tensor(losses, dtype=torch.float64)))
     assert min(losses) - 1e-9 <= threshold <= max(losses) + 1e-9

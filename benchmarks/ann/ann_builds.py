@@ -1,0 +1,106 @@
+"""Each contestant of `benchmarks.ann` built, and read again, in a process of its own: seconds, and bytes.
+
+`run_alone(STEP, settings)` runs one of `STEPS`; the process prints one JSON document.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.ann.ann_peers import Contestant, as_ids
+from benchmarks.common.processes import read_memory, sampling
+from index.threads import usable_cores
+
+SAMPLE_SECONDS = 0.1
+Settings = Mapping[str, Any]
+
+
+def run_alone(step: str, settings: Settings) -> dict[str, Any]:
+    """Run one of `STEPS` in a new process; its document.
+
+    Raises:
+        SystemExit: it failed; its message is on stderr.
+    """
+    finished = subprocess.run(
+        [sys.executable, "-m", "benchmarks.ann.ann_builds", step],
+        input=json.dumps(settings, default=str), stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "OMP_WAIT_POLICY": "PASSIVE"},
+    )  # fmt: skip
+    if finished.returncode:
+        sys.exit(f"{step} of {settings['contestant']['name']} exited with {finished.returncode}")
+    document: dict[str, Any] = json.loads(finished.stdout)
+    return document
+
+
+def build(settings: Settings) -> dict[str, Any]:
+    """Build with all cores and write; seconds of both, bytes on disk, and the process's peaks of memory."""
+    contestant, base, folder = _read(settings)
+    folder.mkdir(parents=True)
+    ready = contestant.build(base, folder, threads=usable_cores())
+    peaks = read_memory()
+
+    def look() -> None:
+        for kind, value in read_memory().items():
+            peaks[kind] = max(peaks[kind], value)
+
+    with sampling(look, every_s=SAMPLE_SECONDS):
+        before, started = read_memory(), time.perf_counter()
+        ready()
+        seconds = time.perf_counter() - started
+    usage = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return {
+        "seconds": seconds,
+        "disk_bytes": sum(path.stat().st_size for path in folder.iterdir() if path.suffix != ".json"),
+        "before": before,
+        "peak_anonymous": max(peaks["anonymous"], before["anonymous"]),
+        "peak_resident": max(usage, peaks["resident"]),
+    }
+
+
+def open_and_search(settings: Settings) -> dict[str, Any]:
+    """Read the index and search with its last parameters; the memory that this adds, anonymous and mapped."""
+    contestant, base, folder = _read(settings)
+    queries = np.load(settings["queries"])
+    _warm_up(contestant, base)
+    before = read_memory()
+    opened = contestant.open(base, folder)
+    find = opened.prepare(opened.points[-1], threads=1)
+    for query in queries:
+        as_ids(find(query[None]), count=1)
+    after = read_memory()
+    return {kind: after[kind] - before[kind] for kind in before}
+
+
+def _warm_up(contestant: Contestant, base: Path) -> None:
+    """Load the libraries, which are not memory of the index."""
+    import faiss
+
+    if contestant.library in ("hnswlib", "usearch"):
+        from benchmarks.ann.ann_peers import import_peer
+
+        import_peer(contestant.library)
+    few = np.load(base, mmap_mode="r")[:64].copy()
+    index = faiss.IndexFlatIP(few.shape[1])
+    index.add(few)
+    index.search(few, 1)
+
+
+def _read(settings: Settings) -> tuple[Contestant, Path, Path]:
+    return Contestant(**settings["contestant"]), Path(settings["base"]), Path(settings["folder"])
+
+
+STEPS: dict[str, Callable[[Settings], dict[str, Any]]] = {"build": build, "open": open_and_search}
+
+
+if __name__ == "__main__":
+    print(json.dumps(STEPS[sys.argv[1]](json.load(sys.stdin))))

@@ -1,0 +1,76 @@
+"""Benchmarks of several parts: their options, and one run that writes a record and a table for each part."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common.record import write_record
+
+_ENVIRONMENT = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "MALLOC_ARENA_MAX", "MALLOC_TRIM_THRESHOLD_", "LD_PRELOAD")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One question: what measures it, and what makes a Markdown table of that."""
+
+    measure: Callable[..., dict[str, Any]]
+    table: Callable[[Mapping[str, Any]], str]
+
+
+def make_parser(
+    description: str | None, parts: Mapping[str, Part], *, default: Sequence[str], rounds: int = 3
+) -> argparse.ArgumentParser:
+    """A parser with the options that all have."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="folder for everything made")
+    parser.add_argument(
+        "--part", action="append", choices=list(parts), help=f"may be repeated; default {', '.join(default)}"
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=rounds, help="times that each contestant is measured (default: %(default)s)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of everything random")
+    parser.set_defaults(default_parts=tuple(default))
+    return parser
+
+
+def parse_counts(
+    parser: argparse.ArgumentParser, arguments: Sequence[str] | None, *counts: str
+) -> argparse.Namespace:
+    """The options; every one that counts something must be at least 1."""
+    options = parser.parse_args(arguments)
+    for name in ("rounds", *counts):
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            parser.error(f"--{name.replace('_', '-')} must be at least 1")
+    options.part = options.part or list(options.default_parts)
+    return options
+
+
+def run_parts(
+    parts: Mapping[str, Part], options: argparse.Namespace, *given: object, suffix: str = "", **settings: object
+) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """Measure each part asked for, with `given` before the options; the results by part, and their tables.
+
+    Each part's record and table are written as soon as it is measured.
+    """
+    options.out.mkdir(parents=True, exist_ok=True)
+    environment = {name: os.environ.get(name) for name in _ENVIRONMENT}
+    measured, tables = {}, []
+    for name in options.part:
+        print(f"{name}{suffix}", file=sys.stderr, flush=True)
+        results = measured[name] = parts[name].measure(*given, options)
+        write_record(
+            options.out / f"record-{name}{suffix}.json",
+            settings=vars(options) | {"environment": environment} | settings,
+            results=results,
+        )
+        tables.append(parts[name].table(results))
+        (options.out / f"table-{name}{suffix}.md").write_text(f"{tables[-1]}\n")
+    return measured, tables

@@ -1,0 +1,216 @@
+"""Does `retrieval index build` keep the machine busy, and is its memory bounded?
+
+photos, large      images/s of the whole command on the clothing photos and on 12-megapixel JPEGs made of them, against
+                   (a) the loop that people write: torchvision with the same weights, a DataLoader, faiss, in the best
+                   of the settings tried in a warm-up, and (b) what the machine allows: our decoding alone at d
+                   images/s and our model alone at i images/s share the cores, so 1 / (1/d + 1/i); with a GPU min(d, i)
+hundred-thousand   small images from tar shards: the memory of the process against the images done, and at publication
+decoding           threads against processes
+
+The contestants take turns, `--rounds` times, so that a noisy machine hits all alike; rates are medians (least - most).
+Ours is the command's own figure, from its first check to the published gallery; its start is in the record. What is
+measured is kept below OUT/measured, for these options, this code and this machine: a stopped command goes on, and the
+same command prints the same again. Measure again with another --out.
+
+    python -m benchmarks.indexing --out bench/index
+    python -m benchmarks.indexing --out bench/index --part hundred-thousand
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common.parts import Part, make_parser, parse_counts, run_parts
+from benchmarks.common.record import ending_in_words, print_machine, shared_folder
+from benchmarks.indexing.index_bench import Bench, check_counts, summarize_rates, take_turns
+from benchmarks.indexing.index_images import list_images, make_large_images, read_all, sample_photos, take_evenly
+from benchmarks.indexing.index_memory import measure_hundred_thousand
+from benchmarks.indexing.index_peers import choose_inference, choose_loop, read_pixels, run_peer
+from benchmarks.indexing.index_tables import format_decoding, format_memory, format_speed
+from index.model.embedder import Embedder
+from index.threads import usable_cores
+
+LEAST_COSINE = 0.99
+COMPARED_VECTORS = 128
+INPUTS_IN_MEMORY = 128
+LEAST_INFERRED = 512  # a rate over fewer is mostly noise
+BATCH_SIZES = (4, 8, 16, 32)  # tried beside the command's default
+
+
+def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = make_parser(__doc__, PARTS, default=("photos", "large", "decoding"))
+    add = parser.add_argument
+    add("--photos", type=Path, help="folder of photos (default: the clothing photos of RETRIEVAL_SHARED)")
+    add("--weights", type=Path, help="safetensors of torchvision's mobilenet_v2 (default: of RETRIEVAL_SHARED)")
+    add("--tiny-imagenet", type=Path, help="folder of tar files of small images (default: of RETRIEVAL_SHARED)")
+    add("--limit", type=int, help="use only so many photos")
+    add("--large-count", type=int, default=120, help="12-megapixel images to make")
+    add("--count", type=int, default=100_000, help="small images to make")
+    add("--shard-images", type=int, default=10_000, help="small images in one tar shard")
+    add("--small-in-folders", action="store_true", help="small images in folders, not in tar shards")
+    add(
+        "--warm-up", type=int, default=512,
+        help="images to choose the contestants' settings on (large: an eighth for the loop)",
+    )  # fmt: skip
+    return parse_counts(parser, arguments, "large_count", "count", "shard_images", "warm_up", "limit")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    with ending_in_words("indexing"):
+        options = parse_options(arguments)
+        _, tables = run_parts(PARTS, options, Bench.open(options))
+        print_machine([options.seed])
+        print("", *tables, sep="\n\n")
+
+
+def measure_photos(bench: Bench, options: argparse.Namespace) -> dict[str, Any]:
+    """The photos as they are, and in the warm-up our own command with other batches."""
+    photos = _find_photos(bench, options)
+    by_batch_size = measure_batch_sizes(bench, list_images(photos), options)
+    speed = measure_speed(bench, options, "photos", photos, warm_up=options.warm_up)
+    return {"what": "clothing photos", "by_batch_size": by_batch_size, **speed}
+
+
+def measure_batch_sizes(bench: Bench, photos: Sequence[Path], options: argparse.Namespace) -> dict[str, Any]:
+    """Rates of our command on the warm-up's photos by `--batch-size`, in turns."""
+    some = take_evenly(photos, options.warm_up)
+    read_all(some)
+    listed = bench.folder / "warm-up.txt"
+    listed.write_text("".join(f"{path}\n" for path in some))
+
+    def contestant(size: int) -> Callable[[], dict[str, Any]]:
+        return lambda: bench.build([listed], "--batch-size", size)
+
+    usual = Embedder(bench.model).usual_batch
+    sizes = {str(size): contestant(size) for size in sorted({*BATCH_SIZES, usual})}
+    rounds = take_turns(bench, "photos-batches", sizes, rounds=options.rounds)
+    for documents in rounds.values():
+        check_counts(documents, expected=len(some))
+    rates = {size: summarize_rates(documents) for size, documents in rounds.items()}
+    return {"images": len(some), "default": usual, "rounds": rounds, "rates": rates}
+
+
+def measure_large(bench: Bench, options: argparse.Namespace) -> dict[str, Any]:
+    """12-megapixel JPEGs."""
+    folder = bench.out / "images" / f"large-{options.large_count}-{options.seed}"
+    make_large_images(_photos_folder(options), folder, count=options.large_count, seed=options.seed)
+    warm_up = -(-options.warm_up // 8)
+    return {"what": "12-megapixel JPEGs", **measure_speed(bench, options, "large", folder, warm_up=warm_up)}
+
+
+def measure_speed(
+    bench: Bench, options: argparse.Namespace, part: str, folder: Path, *, warm_up: int
+) -> dict[str, Any]:
+    """All contestants in turns on the images of a folder; medians, and the two ratios."""
+    paths = list_images(folder)
+    size = read_all(paths)
+    cores, index = usable_cores(), bench.folder / f"{part}.faiss"
+    some = _loop_settings(bench, take_evenly(paths, warm_up), index)
+    loop = bench.measure(f"{part}-loop-settings", lambda: choose_loop(some, cores=cores))
+    few = _inference_settings(bench, paths, options.warm_up)
+    alone = bench.measure(
+        f"{part}-inference-settings", lambda: choose_inference(few, cores=cores, on_gpu=bench.on_gpu)
+    )
+    looped = _loop_settings(bench, paths, index) | loop["chosen"]
+    inferred = _inference_settings(bench, paths, max(len(paths), LEAST_INFERRED)) | alone["chosen"]
+    contestants: dict[str, Callable[[], dict[str, Any]]] = {
+        "ours": lambda: bench.build([folder]),
+        "loop": lambda: run_peer("torch-loop", looped),
+        "decoding": lambda: run_peer("decoding", _decoding_settings(bench, paths, "threads")),
+        "inference": lambda: run_peer("inference", inferred),
+    }
+    rounds = take_turns(bench, part, contestants, rounds=options.rounds)
+    for name in ("ours", "loop"):
+        check_counts(rounds[name], expected=len(paths))
+    agreement = bench.measure(f"{part}-agreement", lambda: compare_vectors(bench, paths, part=part))
+    check_agreement(agreement)
+    rates = {name: summarize_rates(documents) for name, documents in rounds.items()}
+    d, i = rates["decoding"]["median"], rates["inference"]["median"]
+    allowed = min(d, i) if bench.on_gpu else 1 / (1 / d + 1 / i)
+    ours = rates["ours"]["median"]
+    return {
+        "images": len(paths), "mib": size / 2**20, "on_gpu": bench.on_gpu, "agreement": agreement,
+        "loop_settings": loop, "inference_settings": alone, "rounds": rounds, "rates": rates, "allowed": allowed,
+        "over_loop": ours / rates["loop"]["median"], "of_bound": ours / allowed,
+    }  # fmt: skip
+
+
+def _loop_settings(bench: Bench, paths: Sequence[Path], index: Path) -> dict[str, Any]:
+    """Those that are not chosen."""
+    return {
+        "paths": list(map(str, paths)), "weights": bench.weights, "preprocess": bench.preprocess.to_json(),
+        "index": index, "on_gpu": bench.on_gpu,
+    }  # fmt: skip
+
+
+def _decoding_settings(bench: Bench, paths: Sequence[Path], pool: str) -> dict[str, Any]:
+    shared = {"paths": list(map(str, paths)), "preprocess": bench.preprocess.to_json()}
+    return {**shared, "pool": pool, "workers": usable_cores()}
+
+
+def _inference_settings(bench: Bench, paths: Sequence[Path], images: int) -> dict[str, Any]:
+    inputs = list(map(str, take_evenly(paths, INPUTS_IN_MEMORY)))
+    return {"paths": inputs, "model": bench.model, "images": images}
+
+
+def compare_vectors(bench: Bench, paths: Sequence[Path], *, part: str) -> dict[str, Any]:
+    """Cosines between our vectors and those in the loop's index, of some images."""
+    import faiss
+
+    flat = faiss.read_index(str(bench.folder / f"{part}.faiss"))
+    embedder = Embedder(bench.model)
+    cosines = []
+    for path in take_evenly(paths, COMPARED_VECTORS):
+        ours = embedder.embed_batch(read_pixels(path, config=bench.preprocess)[None])[0]
+        cosines.append(float(ours @ flat.reconstruct(paths.index(path))))
+    return {"images": len(cosines), "mean_cosine": statistics.fmean(cosines), "least_cosine": min(cosines)}
+
+
+def check_agreement(agreement: Mapping[str, Any]) -> None:
+    """End the benchmark where the contestants do not compute the same."""
+    if not agreement["mean_cosine"] > LEAST_COSINE:
+        mean = agreement["mean_cosine"]
+        sys.exit(f"mean cosine {mean:.4f} between the vectors, {LEAST_COSINE} needed; the comparison is void")
+
+
+def _photos_folder(options: argparse.Namespace) -> Path:
+    folder: Path = options.photos or shared_folder() / "data" / "clothing"
+    return folder.resolve()
+
+
+def _find_photos(bench: Bench, options: argparse.Namespace) -> Path:
+    folder = _photos_folder(options)
+    if options.limit is None:
+        return folder
+    return sample_photos(folder, bench.out / "images" / f"photos-{options.limit}", count=options.limit)
+
+
+def measure_decoding(bench: Bench, options: argparse.Namespace) -> dict[str, Any]:
+    """Photos to model inputs in threads and in processes of the same number."""
+    paths = list_images(_find_photos(bench, options))
+    read_all(paths)
+
+    def contestant(pool: str) -> Callable[[], dict[str, Any]]:
+        return lambda: run_peer("decoding", _decoding_settings(bench, paths, pool))
+
+    pools = ("threads", "processes")
+    rounds = take_turns(bench, "decoding", {pool: contestant(pool) for pool in pools}, rounds=options.rounds)
+    rates = {pool: summarize_rates(documents) for pool, documents in rounds.items()}
+    return {"images": len(paths), "workers": usable_cores(), "rounds": rounds, "rates": rates}
+
+
+PARTS = {
+    "photos": Part(measure_photos, format_speed),
+    "large": Part(measure_large, format_speed),
+    "hundred-thousand": Part(measure_hundred_thousand, format_memory),
+    "decoding": Part(measure_decoding, format_decoding),
+}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""What every part of `benchmarks.indexing` stands on: the model, the measurements that are kept, taking turns."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common.kept import digest, hash_code, keep
+from benchmarks.common.record import describe_machine, run_retrieval, shared_folder
+from benchmarks.common.tables import spread
+from index.images.preprocess import PreprocessConfig
+from index.model.backends.onnxruntime import import_onnxruntime
+from index.model.embedder import Embedder
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """The model that all parts use, and the folder that keeps what was measured.
+
+    Attributes:
+        out: of the command.
+        folder: of measurements made with the same options, code and machine.
+        weights: of torchvision's mobilenet_v2.
+        model: the same weights as `retrieval export` writes them.
+        preprocess: of the model's contract.
+        on_gpu: whether ONNX Runtime has one; the loop gets one only then.
+    """
+
+    out: Path
+    folder: Path
+    weights: Path
+    model: Path
+    preprocess: PreprocessConfig
+    on_gpu: bool
+
+    @classmethod
+    def open(cls, options: argparse.Namespace) -> Bench:
+        """Export the model, once."""
+        weights = (options.weights or shared_folder() / "weights" / "mobilenet_v2_imagenet.safetensors").resolve()
+        chosen = {name: value for name, value in vars(options).items() if name not in ("out", "part", "rounds")}
+        measured_by = {
+            "options": chosen,
+            "machine": describe_machine(),
+            "code": hash_code("index", "benchmarks/indexing"),
+            "weights": str(weights),
+        }
+        folder = options.out.resolve() / "measured" / digest(measured_by)
+        folder.mkdir(parents=True, exist_ok=True)
+        model = folder / "model.onnx"
+        if not model.exists():
+            run_retrieval("export", "--backbone", "mobilenet_v2", "--weights", weights, "--out", model)
+        on_gpu = "CUDAExecutionProvider" in import_onnxruntime().get_available_providers()
+        return cls(options.out.resolve(), folder, weights, model, Embedder(model).contract.preprocess, on_gpu)
+
+    def measure(self, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """What `make` gives, or gave before a stop."""
+        document = keep(self.folder / f"{name}.json", make)
+        rate = document.get("images_per_second")
+        print(f"  {name}" + (f": {rate:.1f} images/s" if rate else ""), file=sys.stderr, flush=True)
+        return document
+
+    def build(self, sources: Iterable[Path], *options: str | int) -> dict[str, Any]:
+        """One `retrieval index build` into a new gallery, which is removed again."""
+        gallery = self.folder / "gallery"
+        shutil.rmtree(gallery, ignore_errors=True)
+        built = run_retrieval("index", "build", self.model, *sources, "--out", gallery, *map(str, options))
+        shutil.rmtree(gallery)
+        return {**built.document, "process_seconds": built.seconds, "peak_mib": built.peak_mib}
+
+
+def take_turns(
+    bench: Bench, part: str, contestants: Mapping[str, Callable[[], dict[str, Any]]], *, rounds: int
+) -> dict[str, list[dict[str, Any]]]:
+    """Each contestant once, then each again."""
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in contestants}
+    for number in range(rounds):
+        for name, make in contestants.items():
+            found[name].append(bench.measure(f"{part}-{number}-{name}", make))
+    return found
+
+
+def summarize_rates(documents: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Median, least and most images/s of some rounds."""
+    return spread([document["images_per_second"] for document in documents])
+
+
+def check_counts(documents: Sequence[Mapping[str, Any]], *, expected: int) -> None:
+    """End the benchmark where a contestant left images out."""
+    for document in documents:
+        if document["new_images"] != expected:
+            sys.exit(f"a contestant indexed {document['new_images']} of {expected} images; the comparison is void")

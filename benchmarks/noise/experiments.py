@@ -1,0 +1,176 @@
+"""Which trainings each table and ablation of the papers is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from benchmarks.noise.cells import CLEAN, FILTERED, RECIPE, Cell, LabelSet
+from training.options.losses import UNTRAINED_METHODS
+from training.options.resolve import recipe_values
+
+Settings = Mapping[str, Mapping[str, Any]]
+LAMBDAS, BETAS = (0.075, 0.1, 0.125, 0.15), (50.0, 100.0, 150.0, 200.0)
+BATCH_SIZES = (30, 60, 90, 120, 150, 180)
+WIDTHS = (32, 64, 128, 256, 512, 1024)
+ALPHAS, DELTAS = (4.0, 8.0, 16.0, 32.0, 64.0), (0.0, 0.1, 0.2, 0.3, 0.4)
+KAPPAS = (1.0, 10.0, 100.0, 1000.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What one table is about: a dataset, its noise, the width, the seeds, and the settings of every method.
+
+    `tuned` maps method names to options that differ from the paper's recipe, and `phase1` to those of phase 1.
+    """
+
+    dataset: str
+    noise: str
+    width: int
+    seeds: tuple[int, ...]
+    tuned: Settings = field(default_factory=dict)
+
+    def cell(self, method: str, seed: int, *, width: int | None = None, **changes: Any) -> Cell:
+        """One training of the table; what trains nothing knows neither noise nor seed."""
+        if method in UNTRAINED_METHODS:
+            return Cell(LabelSet(self.dataset, CLEAN, 0), method, width or self.width)
+        if method == RECIPE:
+            # Its values are in the cell, so that another version of the recipe is another cell.
+            values = {**recipe_values(RECIPE), **changes}
+            return Cell(LabelSet(self.dataset, self.noise, seed), method, width or self.width, values)
+        labels = LabelSet(self.dataset, self.noise, seed, phase1=dict(self.tuned["phase1"] if self.tuned else {}))
+        settings = {**(self.tuned[method] if self.tuned else {}), **changes}
+        return Cell(labels, method, width or self.width, settings)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line or curve: its name in the table, where it stands on the axes, and its cells, one a seed."""
+
+    name: str
+    cells: tuple[Cell, ...]
+    at: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """A table or ablation: rows over one setting, and the names of the axes where rows stand on a grid."""
+
+    name: str
+    title: str
+    setting: Setting
+    rows: tuple[Row, ...]
+    axes: tuple[str, ...] = ()
+
+    @property
+    def cells(self) -> list[Cell]:
+        """All trainings."""
+        return [cell for row in self.rows for cell in row.cells]
+
+
+def table_3(setting: Setting, methods: Sequence[str]) -> Experiment:
+    """Papers/000 Table 3: Recall@K of every method, with the untrained ones that it leaves out."""
+    return Experiment("table-3", "Recall@K by method", setting, tuple(_row(setting, m) for m in methods))
+
+
+def table_1(setting: Setting, methods: Sequence[str] = ("proxy-nca", "proxy-anchor")) -> Experiment:
+    """Table 1: every method with all samples, and without those of low confidence in their label."""
+    rows = [_row(setting, method + suffix) for method in methods for suffix in ("", FILTERED)]
+    return Experiment("table-1", "with and without the samples of low confidence", setting, tuple(rows))
+
+
+def table_2(setting: Setting) -> Experiment:
+    """Table 2: Smooth Proxy-Anchor over lambda and beta."""
+    rows = [
+        _row(setting, "spa", at=(lambda_, beta), lambda_=lambda_, beta=beta)
+        for lambda_ in LAMBDAS
+        for beta in BETAS
+    ]
+    return Experiment(
+        "table-2", "Smooth Proxy-Anchor by lambda and beta", setting, tuple(rows), ("lambda", "beta")
+    )
+
+
+def ablate_batch(setting: Setting, methods: Sequence[str] = ("spa", "proxy-anchor")) -> Experiment:
+    """Proxy-Anchor's Tables 5 and 6: Recall@1 by batch size."""
+    rows = [_row(setting, method, at=(size,), batch_size=size) for method in methods for size in BATCH_SIZES]
+    return Experiment("batch", "Recall@1 by batch size", setting, tuple(rows), ("batch size",))
+
+
+def ablate_width(
+    setting: Setting, methods: Sequence[str] = ("spa", "proxy-anchor", "multi-similarity", "pca-whitened")
+) -> Experiment:
+    """Proxy-Anchor's Figure 5: Recall@1 by embedding width."""
+    rows = [_row(setting, method, at=(width,), width=width) for method in methods for width in WIDTHS]
+    return Experiment("width", "Recall@1 by embedding width", setting, tuple(rows), ("embedding width",))
+
+
+def ablate_alpha_delta(setting: Setting) -> Experiment:
+    """Proxy-Anchor's Figure 6: Recall@1 by alpha and delta."""
+    rows = [
+        _row(setting, "proxy-anchor", at=(alpha, delta), alpha=alpha, delta=delta)
+        for alpha in ALPHAS
+        for delta in DELTAS
+    ]
+    return Experiment("alpha-delta", "Proxy-Anchor by alpha and delta", setting, tuple(rows), ("alpha", "delta"))
+
+
+def ablate_lambda_beta(setting: Setting) -> Experiment:
+    """Table 2, as an ablation."""
+    table = table_2(setting)
+    return Experiment("lambda-beta", table.title, setting, table.rows, table.axes)
+
+
+def ablate_margin(setting: Setting) -> Experiment:
+    """Adaptive Proxy-Anchor's Table 2 and Figure 5: one margin or one a class, by kappa, beside fixed margins."""
+    method = "adaptive-proxy-anchor"
+    rows = [
+        _row(setting, method, name=f"{method}, {margins}", at=(kappa,), margins=margins, kappa=kappa)
+        for margins in ("single", "per-class")
+        for kappa in KAPPAS
+    ]
+    fixed = _row(setting, "proxy-anchor")
+    rows += [Row("proxy-anchor, fixed margin", fixed.cells, (kappa,)) for kappa in KAPPAS]
+    return Experiment("margin", "learnt margins by kappa", setting, tuple(rows), ("kappa",))
+
+
+def ablate_confidence(setting: Setting) -> Experiment:
+    """After ProcSim's Table 1: how the confidence is computed, and no confidence at all.
+
+    Left out are its rows with language guidance, which need a file, and the threshold on Multi-Similarity losses.
+    """
+    scale = {name: value for name, value in setting.tuned.get("proxy-nca", {}).items() if name == "nca_scale"}
+    procsim = {
+        "Otsu": {},
+        "global average": {"procsim_threshold": "global-average"},
+        "Gaussian mixture": {"procsim_threshold": "mixture"},
+        "on Proxy-NCA": {"procsim_base": "proxy-nca", **scale},
+    }
+    rows = [_row(setting, "procsim", name=f"procsim, {name}", **change) for name, change in procsim.items()]
+    rows += [_row(setting, method) for method in ("multi-similarity", "proxy-nca", "superloss")]
+    return Experiment("confidence", "where the confidence comes from", setting, tuple(rows))
+
+
+TABLES = {"1": table_1, "2": table_2}
+BY_METHOD = (table_1, ablate_batch, ablate_width)
+ABLATIONS = {
+    "batch": ablate_batch, "width": ablate_width, "alpha-delta": ablate_alpha_delta,
+    "lambda-beta": ablate_lambda_beta, "margin": ablate_margin, "confidence": ablate_confidence,
+}  # fmt: skip
+
+
+def build(make: Callable[..., Experiment], setting: Setting, *, methods: Sequence[str]) -> Experiment:
+    """A table or ablation, of these methods where it compares methods; untrained ones have no samples to filter."""
+    if make not in BY_METHOD or not methods:
+        return make(setting)
+    if make is table_1:
+        methods = tuple(dict.fromkeys(m.removesuffix(FILTERED) for m in methods if m not in UNTRAINED_METHODS))
+    return make(setting, methods)
+
+
+def _row(
+    setting: Setting, method: str, *, name: str | None = None, at: tuple[float, ...] = (), **changes: Any
+) -> Row:
+    seeds = setting.seeds[:1] if method in UNTRAINED_METHODS else setting.seeds
+    return Row(name or method, tuple(setting.cell(method, seed, **changes) for seed in seeds), at)

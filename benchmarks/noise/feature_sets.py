@@ -1,0 +1,224 @@
+"""Datasets as the grid reads them: backbone features and labels of training and test images, written once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.common.record import shared_folder, unpack, write_atomically
+from index.errors import InputError
+from index.evaluation.metrics import DEFAULT_KS
+from index.images.preprocess import PreprocessConfig
+from training.backbone.backbones import load_backbone
+from training.backbone.extract import Extractor, extract_features, open_store
+from training.data.datasets import Record, list_dataset
+from training.data.protocols.load import load_protocol
+from training.options.machine import resolve_device
+
+NO_CLOTHES = ("not-sure", "other", "skip")  # folders of photos that their owners could not name
+SEEN_TRAINING_SHARE = 0.7
+MANY_CLASSES, FEW_CLASSES_FOLDS = 25, 3
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureSet:
+    """Frozen features of a dataset.
+
+    Attributes:
+        name: of the dataset.
+        train, test: (N, F) and (M, F) float32.
+        train_labels, test_labels: int64; the training labels are numbered 0..C-1 in the order of `classes`.
+        classes: names of the training classes.
+        test_names: labels of the test images as text.
+        test_paths: of the test images.
+        is_gallery: (M,) bool for query/gallery protocols, None for leave-one-out.
+        ks: the K of Recall@K.
+    """
+
+    name: str
+    train: np.ndarray
+    test: np.ndarray
+    train_labels: np.ndarray
+    test_labels: np.ndarray
+    classes: tuple[str, ...]
+    test_names: tuple[str, ...]
+    test_paths: tuple[str, ...]
+    is_gallery: np.ndarray | None
+    ks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SplitRecords:
+    """Labelled images that train, and those that test."""
+
+    train: Sequence[Record]
+    test: Sequence[Record]
+    is_gallery: tuple[bool, ...] | None = None
+    ks: tuple[int, ...] = DEFAULT_KS
+
+
+def list_split(name: str, *, work: Path) -> SplitRecords:
+    """The images of a dataset by name.
+
+    Args:
+        name: `tiny-imagenet`, `clothing-disjoint` (every other folder of real clothes trains, the others test),
+            `clothing-seen` (70 % of every folder train, the others test), `PROTOCOL:FOLDER` for a benchmark's
+            official download, or `folder:TRAIN:TEST`.
+        work: folder for unpacked archives.
+    """
+    if name == "tiny-imagenet":
+        data = shared_folder() / "data" / "tiny-imagenet"
+        folders = (unpack(data / f"{part}.tar", work / "images" / part) for part in ("train", "test"))
+        return SplitRecords(*(list_dataset(folder).records for folder in folders))
+    if name in ("clothing-disjoint", "clothing-seen"):
+        records = list_dataset(shared_folder() / "data" / "clothing").records
+        return _split_clothing([r for r in records if r.label not in NO_CLOTHES], seen=name == "clothing-seen")
+    protocol, _, rest = name.partition(":")
+    if protocol == "folder":
+        train, _, test = rest.partition(":")
+        if not train or not test or Path(train).resolve() == Path(test).resolve():
+            raise InputError(f"{name}: expected folder:TRAIN:TEST, two folders of class folders, not the same")
+        return SplitRecords(list_dataset(Path(train)).records, list_dataset(Path(test)).records)
+    loaded = load_protocol(protocol, Path(rest))
+    return SplitRecords(loaded.train.records, loaded.test.records, loaded.is_gallery, loaded.ks)
+
+
+def _split_clothing(records: Sequence[Record], *, seen: bool) -> SplitRecords:
+    if not seen:
+        train_labels = set(sorted({record.label for record in records})[0::2])
+        chosen = np.array([record.label in train_labels for record in records])
+    else:
+        chosen = np.zeros(len(records), dtype=bool)
+        labels = np.array([record.label for record in records])
+        generator = np.random.default_rng(0)
+        for label in np.unique(labels):
+            rows = generator.permutation(np.flatnonzero(labels == label))
+            chosen[rows[: round(SEEN_TRAINING_SHARE * len(rows))]] = True
+    return SplitRecords(
+        [record for record, taken in zip(records, chosen, strict=True) if taken],
+        [record for record, taken in zip(records, chosen, strict=True) if not taken],
+    )
+
+
+def prepare_features(
+    name: str,
+    folder: Path,
+    *,
+    cache: Path,
+    backbone: str,
+    weights: str,
+    preprocess: PreprocessConfig,
+    workers: int,
+) -> None:
+    """Extract and write a dataset's features, unless they stand already.
+
+    Raises:
+        InputError: those that stand come from another backbone or other weights or preprocessing.
+    """
+    extractor = Extractor(load_backbone(backbone, weights), preprocess, device=resolve_device("auto"))
+    description = extractor.describe(views=1)
+    if (folder / "set.json").exists():
+        stored = json.loads((folder / "set.json").read_text())["features"]
+        changed = [key for key, value in description.items() if stored.get(key) != value]
+        if changed:
+            raise InputError(
+                f"{folder}: the features of {name} were made with another {', '.join(changed)}, and so was all that "
+                "is trained on them; choose another --out"
+            )
+        return
+    split = list_split(name, work=cache)
+    folder.mkdir(parents=True, exist_ok=True)
+    store = open_store(cache, extractor, views=1)
+    rows = {}
+    for part, records in (("train", split.train), ("test", split.test)):
+        paths = [record.path for record in records]
+        extracted = extract_features(paths, store=store, extractor=extractor, views=1, workers=workers)
+        features = store.load(extracted.hashes)[:, 0]
+        write_atomically(folder / f"{part}.npy", lambda file, features=features: np.save(file, features))
+        rows[part] = list(extracted.rows)
+    document = {
+        "name": name,
+        "features": description,
+        "train_labels": [split.train[row].label for row in rows["train"]],
+        "test_labels": [split.test[row].label for row in rows["test"]],
+        "test_paths": [str(split.test[row].path) for row in rows["test"]],
+        "is_gallery": None if split.is_gallery is None else [split.is_gallery[row] for row in rows["test"]],
+        "ks": list(split.ks),
+    }
+    write_atomically(folder / "set.json", lambda file: file.write(json.dumps(document).encode()))
+
+
+def prepare_usual_features(name: str, folder: Path, *, cache: Path, workers: int) -> None:
+    """Features of the frozen MobileNetV2, as the grid makes them unless told otherwise; those that stand are taken."""
+    if not (folder / "set.json").exists():
+        weights = str(shared_folder() / "weights" / "mobilenet_v2_imagenet.safetensors")
+        prepare_features(
+            name, folder, cache=cache, backbone="mobilenet_v2", weights=weights, workers=workers,
+            preprocess=PreprocessConfig(resize=256, crop=224),
+        )  # fmt: skip
+
+
+@lru_cache(maxsize=4)
+def load_features(folder: Path) -> FeatureSet:
+    """What `prepare_features` wrote; kept, as a worker asks for the same set again and again."""
+    document = json.loads((folder / "set.json").read_text())
+    classes, train_labels = np.unique(document["train_labels"], return_inverse=True)
+    return FeatureSet(
+        name=document["name"],
+        train=np.load(folder / "train.npy"),
+        test=np.load(folder / "test.npy"),
+        train_labels=train_labels.astype(np.int64),
+        test_labels=np.unique(document["test_labels"], return_inverse=True)[1].astype(np.int64),
+        classes=tuple(map(str, classes)),
+        test_names=tuple(document["test_labels"]),
+        test_paths=tuple(document["test_paths"]),
+        is_gallery=None if document["is_gallery"] is None else np.array(document["is_gallery"]),
+        ks=tuple(document["ks"]),
+    )
+
+
+def count_folds(features: FeatureSet) -> int:
+    """In how many ways the training data is parted for tuning: few classes must all judge, or chance does."""
+    return 1 if _is_seen(features) or len(features.classes) >= MANY_CLASSES else FEW_CLASSES_FOLDS
+
+
+def hold_out_for_tuning(features: FeatureSet, *, fold: int, folds: int) -> FeatureSet:
+    """The training part alone, parted again: what tunes never sees a test image.
+
+    Where the test classes are other classes, training classes become the test part: every fifth one, or with several
+    folds one class in `folds`, another one in every fold. Where they are the training classes, 30 % of every class's
+    images do.
+    """
+    if _is_seen(features):
+        held = np.zeros(len(features.train), dtype=bool)
+        generator = np.random.default_rng(1)
+        for label in range(len(features.classes)):
+            rows = generator.permutation(np.flatnonzero(features.train_labels == label))
+            held[rows[round(SEEN_TRAINING_SHARE * len(rows)) :]] = True
+    elif folds == 1:
+        chosen = np.linspace(0, len(features.classes) - 1, num=len(features.classes) // 5).round().astype(np.int64)
+        held = np.isin(features.train_labels, chosen)
+    else:
+        held = features.train_labels % folds == fold
+    kept, numbers = np.unique(features.train_labels[~held], return_inverse=True)
+    return FeatureSet(
+        name=f"{features.name}, tuning",
+        train=features.train[~held],
+        test=features.train[held],
+        train_labels=numbers.astype(np.int64),
+        test_labels=features.train_labels[held],
+        classes=tuple(features.classes[number] for number in kept),
+        test_names=tuple(features.classes[number] for number in features.train_labels[held]),
+        test_paths=(),
+        is_gallery=None,
+        ks=(1,),
+    )
+
+
+def _is_seen(features: FeatureSet) -> bool:
+    return set(features.test_names) <= set(features.classes)

@@ -1,0 +1,236 @@
+"""A grid of trainings on shared features: every cell a JSON file, run in parallel processes, continued after a stop.
+
+Phase 1 runs once for every noisy label set; all cells of that set read its confidences.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.common.parallel import run_parallel
+from benchmarks.common.record import write_atomically
+from benchmarks.noise.cells import CLEAN, FILTERED, RECIPE, Cell, GridFolder, LabelSet
+from benchmarks.noise.feature_sets import FeatureSet, hold_out_for_tuning, load_features
+from index.evaluation.clustering import nmi
+from index.evaluation.metrics import ranking_auc
+from index.vectors.exact import search
+from training.backbone.feature_sources import CachedSource
+from training.confidence.confidences import FixedConfidences, compute_confidences, rows_to_trust
+from training.head.embedding_heads import EmbeddingHead, Head
+from training.head.projection import count_directions
+from training.head.untrained import fit_untrained
+from training.label_noise.hierarchy import read_hierarchy
+from training.label_noise.noise import add_label_noise
+from training.options.config import ConfidenceConfig, DataConfig, EmbeddingConfig, LabelNoise, TrainConfig
+from training.options.losses import NEEDS_CONFIDENCES, UNTRAINED_METHODS
+from training.options.machine import resolve_device
+from training.run.fit import fit_confidence, fit_embedding
+from training.run.heads import find_beliefs, train_head
+from training.run.phases import PhaseContext
+from training.run.validate import ValidationSet, embed_features
+
+MIN_CONFIDENCE = 0.1  # of filtered methods, as in the SPA paper
+SHOWN_QUERIES, SHOWN_NEIGHBOURS = 6, 4
+MOST_CLUSTERS = 1000  # of NMI: k-means with more would outlast the training
+
+
+def run_cells(folder: GridFolder, cells: Sequence[Cell], *, workers: int, threads: int) -> None:
+    """Run the cells that have no record yet, phase 1 of their label sets first.
+
+    Args:
+        folder: of features, confidences and records; the features must stand.
+        cells: in the order they are begun.
+        workers: processes; together they use workers x threads cores.
+        threads: of each process.
+    """
+    waiting = {cell.name: cell for cell in cells if not folder.cell(cell).exists()}
+    fit_label_sets(
+        folder,
+        [cell.labels for cell in waiting.values() if cell.needs_confidences],
+        workers=workers,
+        threads=threads,
+    )
+    run_parallel(
+        run_cell, [(folder, cell) for cell in waiting.values()], "trainings", workers=workers, threads=threads
+    )
+
+
+def fit_label_sets(folder: GridFolder, label_sets: Sequence[LabelSet], *, workers: int, threads: int) -> None:
+    """Run phase 1 of the label sets that have no confidences yet."""
+    missing = {one.name: one for one in label_sets if not folder.report(one).exists()}
+    run_parallel(
+        fit_label_set, [(folder, one) for one in missing.values()], "phase 1", workers=workers, threads=threads
+    )
+
+
+def load_label_set(folder: GridFolder, labels: LabelSet) -> tuple[FeatureSet, np.ndarray]:
+    """The features of a label set, and its (N,) noisy training labels."""
+    features = load_features(folder.features(labels.dataset))
+    if labels.fold is not None:
+        features = hold_out_for_tuning(features, fold=labels.fold[0], folds=labels.fold[1])
+    noise = read_noise(labels.noise, hierarchy=folder.hierarchy)
+    if noise is None:
+        return features, features.train_labels
+    hierarchy = None
+    if noise.kind == "semantic" and folder.hierarchy is not None:
+        hierarchy = read_hierarchy(Path(folder.hierarchy), classes=features.classes)
+    noisy = add_label_noise(
+        features.train_labels,
+        noise=noise,
+        classes=features.classes,
+        features=features.train,
+        hierarchy=hierarchy,
+        seed=labels.seed,
+    )
+    return features, noisy
+
+
+def read_noise(noise: str, *, hierarchy: str | None) -> LabelNoise | None:
+    """The noise that `retrieval train` would take by this name; None for clean labels.
+
+    Raises:
+        InputError: no such noise, or semantic noise without a hierarchy.
+    """
+    if noise == CLEAN:
+        return None
+    return DataConfig(label_noise=noise, hierarchy=hierarchy if noise.startswith("semantic") else None).noise
+
+
+def fit_label_set(folder: GridFolder, labels: LabelSet) -> None:
+    """Phase 1 on one noisy labelling: its confidences, and how well they tell wrong labels from right ones."""
+    features, noisy = load_label_set(folder, labels)
+    device, started = resolve_device("auto"), time.perf_counter()
+    source = CachedSource(torch.from_numpy(features.train)[:, None].to(device))
+    held_out: list[float | None] = []
+    embedding = EmbeddingConfig()
+    module = fit_confidence(
+        source,
+        torch.from_numpy(noisy).to(device),
+        class_count=len(features.classes),
+        config=ConfidenceConfig(**labels.phase1),
+        batch_size=embedding.batch_size,
+        weight_decay=embedding.weight_decay,
+        context=PhaseContext(
+            seed=labels.seed, device=device, checkpoint=None,
+            on_epoch=lambda report: held_out.append(report.held_out_loss),
+        ),
+    )  # fmt: skip
+    confidences = compute_confidences(module, source.centre).cpu().numpy()
+    own = confidences[np.arange(len(noisy)), noisy]
+    wrong = noisy != features.train_labels
+    record = {
+        "labels": asdict(labels),
+        "samples": len(noisy),
+        "wrong": int(wrong.sum()),
+        "auc": ranking_auc(-own, wrong),
+        "held_out_losses": held_out,
+        "seconds": time.perf_counter() - started,
+    }
+    _write(folder.confidences(labels), confidences, record)
+
+
+def run_cell(folder: GridFolder, cell: Cell) -> None:
+    """Train one cell and write its record."""
+    features, noisy = load_label_set(folder, cell.labels)
+    validation = ValidationSet(features.test, features.test_labels, features.is_gallery, features.ks)
+    started = time.perf_counter()
+    curve: dict[int, float] = {}
+    head, kept = _train(folder, cell, features=features, noisy=noisy, validation=validation, curve=curve)
+    seconds = time.perf_counter() - started
+    embeddings = embed_features(head, features.test)
+    scores = validation.score(embeddings)
+    is_trial = cell.labels.fold is not None
+    clusters = len(set(features.test_names))
+    record = {
+        "cell": asdict(cell),
+        "samples": len(noisy),
+        "samples_used": kept,
+        "test_images": len(features.test),
+        "seconds": seconds,
+        "curve": {str(epoch): value for epoch, value in curve.items()},
+        "embedding_dim": head.embedding_dim,
+        **scores.to_json(),
+        "mean_class_recall_at_1": scores.mean_class_recall(min(features.ks)),
+        "nmi": None if is_trial or clusters > MOST_CLUSTERS else nmi(embeddings, features.test_labels, seed=0),
+        "neighbours": {} if is_trial else _show_neighbours(embeddings, validation),
+    }
+    _write(folder.cell(cell).with_suffix(".npy"), scores.hits[min(features.ks)].astype(bool), record)
+
+
+def _train(
+    folder: GridFolder,
+    cell: Cell,
+    *,
+    features: FeatureSet,
+    noisy: np.ndarray,
+    validation: ValidationSet,
+    curve: dict[int, float],
+) -> tuple[Head, int]:
+    """The head, and the number of training images that it saw."""
+    if cell.base_method in UNTRAINED_METHODS:
+        width = min(cell.width, count_directions(features.train))
+        return fit_untrained(cell.base_method, features.train, embedding_dim=width), len(features.train)
+    device, confidences, rows = resolve_device("auto"), None, None
+    config = cell.config()
+    labels = torch.from_numpy(noisy).to(device)
+    if cell.method == RECIPE:
+        return train_run(features.train, labels, class_count=len(features.classes), config=config)
+    if cell.needs_confidences:
+        values = np.load(folder.confidences(cell.labels), mmap_mode="r")
+        if cell.method.endswith(FILTERED):
+            own = torch.from_numpy(values[np.arange(len(noisy)), noisy])
+            rows = rows_to_trust(own, min_confidence=MIN_CONFIDENCE)
+        if cell.base_method in NEEDS_CONFIDENCES:
+            confidences = FixedConfidences(torch.from_numpy(np.array(values)).to(device))
+
+    def note(epoch: int, head: EmbeddingHead) -> None:
+        if epoch in cell.curve:
+            curve[epoch] = validation.score(embed_features(head, features.test)).recall[min(features.ks)]
+
+    head = fit_embedding(
+        CachedSource(torch.from_numpy(features.train)[:, None].to(device)),
+        labels,
+        class_count=len(features.classes),
+        loss_config=config.loss,
+        config=config.embedding,
+        confidences=confidences,
+        context=PhaseContext(seed=cell.labels.seed, device=device, checkpoint=None),
+        rows=rows,
+        on_head=note,
+    )
+    return head, len(labels) if rows is None else len(rows)
+
+
+def train_run(
+    features: np.ndarray, labels: torch.Tensor, *, class_count: int, config: TrainConfig
+) -> tuple[Head, int]:
+    """Both phases of a run on (N, F) features at hand, (N,) labels in 0..C-1; the head, and how many images it saw."""
+    source = CachedSource(torch.from_numpy(features)[:, None].to(labels.device))
+    context = PhaseContext(seed=config.seed, device=labels.device, checkpoint=None)
+    parts: dict[str, Any] = {"class_count": class_count, "config": config, "context": context}
+    beliefs = find_beliefs(source, labels, **parts) if config.needs_beliefs else None
+    return train_head(source, labels, **parts, beliefs=beliefs)
+
+
+def _show_neighbours(embeddings: np.ndarray, validation: ValidationSet) -> dict[str, list[int]]:
+    """Nearest test images of a few queries, for pictures: rows of the test set by the query's row."""
+    asked, gallery = validation.parts()
+    queries = asked[np.linspace(0, len(asked) - 1, num=min(SHOWN_QUERIES, len(asked))).round().astype(int)]
+    own = queries if validation.is_gallery is None else None
+    found = search(embeddings[queries], embeddings[gallery], k=SHOWN_NEIGHBOURS, own=own).rows
+    return {str(query): gallery[row].tolist() for query, row in zip(queries, found, strict=True)}
+
+
+def _write(path: Path, array: np.ndarray, record: Mapping[str, Any]) -> None:
+    """An array and the JSON that says it is whole, the latter last."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, lambda file: np.save(file, array))
+    write_atomically(path.with_suffix(".json"), lambda file: file.write(json.dumps(record, indent=1).encode()))

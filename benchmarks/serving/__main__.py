@@ -1,0 +1,97 @@
+"""How fast does `retrieval serve` answer over HTTP, how much memory does it take, how soon is it there?
+
+photos    5,398 clothing photos: searches by id and by upload from 1, 8, 32 and 128 clients that ask again as soon as
+          they are answered; p50, p99, answers/s. Beside it, in turns, the same model and vectors behind a plain FastAPI
+          handler and a plain Gradio function, each as people write it and, at 32 clients, in the fastest of four
+          variants tried in a warm-up; and decoding alone, d, and the model alone, i: the cores allow 1 / (1/d + 1/i)
+vectors   the same with 200,000 vectors, by vector too. Their pictures do not exist; the photos sent to them are of
+          another kind than the vectors, so the index finds fewer of their nearest: how many is told below the table
+memory    resident and anonymous memory of the server through 100,000 requests of all kinds
+start     from the start of the process to /v1/ready, its files in memory and not
+
+The peers search exactly. The clients share the cores with the server and are a process of their own; what they take
+is in the table. A 503 with Retry-After is counted and asked again. The model and the galleries are made once and kept
+in OUT; the vectors are random crops of photos (benchmarks.ann.ann_vectors), found in --vectors if they are there.
+
+    python -m benchmarks.serving --out bench/serve --vectors bench/ann
+    python -m benchmarks.serving --out bench/serve --part photos --rounds 5
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from benchmarks.common.parts import Part, make_parser, parse_counts, run_parts
+from benchmarks.common.record import ending_in_words, print_machine
+from benchmarks.serving.serve_galleries import open_photos, open_vectors
+from benchmarks.serving.serve_memory import measure_memory
+from benchmarks.serving.serve_speed import VARIANTS, measure_speed
+from benchmarks.serving.serve_start import measure_start
+from benchmarks.serving.serve_tables import format_memory, format_speed, format_start
+
+CLIENTS = (1, 8, 32, 128)
+_PACKAGES = ("fastapi", "gradio", "starlette", "uvicorn", "uvloop", "httptools")
+
+
+def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = make_parser(__doc__, PARTS, default=tuple(PARTS))
+    add = parser.add_argument
+    add("--seconds", type=float, default=6.0, help="of each measurement")
+    add("--warm-up", type=float, default=2.0, help="seconds before each that are not counted")
+    add("--clients", action="append", type=int, help="may be repeated; default 1, 8, 32, 128")
+    add("--without", action="append", choices=list(VARIANTS), default=[], help="leave a peer out; may be repeated")
+    add("--requests", type=int, default=100_000, help="of the part memory")
+    add("--starts", type=int, default=7, help="of each kind in the part start")
+    add("--alone-images", type=int, default=1024, help="to measure decoding alone and the model alone with")
+    add("--photos", type=Path, help="folder of photos (default: the clothing photos of RETRIEVAL_SHARED)")
+    add("--weights", type=Path, help="safetensors of torchvision's mobilenet_v2 (default: of RETRIEVAL_SHARED)")
+    add("--model", type=Path, help="an exported model instead of MobileNetV2, PCA-whitened to 64 numbers")
+    add("--count", type=int, default=200_000, help="vectors of the part vectors")
+    add("--vectors", type=Path, help="folder that keeps the vectors of photos (default: --out)")
+    options = parse_counts(parser, arguments, "requests", "starts", "alone_images", "count")
+    options.clients = sorted(set(options.clients or CLIENTS))
+    if options.clients[0] < 1:
+        parser.error("--clients must be at least 1")
+    if options.seconds <= 0 or options.warm_up < 0:
+        parser.error("--seconds must be above 0, and --warm-up at least 0")
+    return options
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    with ending_in_words("serving"):
+        options = parse_options(arguments)
+        _, tables = run_parts(PARTS, options, versions=read_versions())
+        print_machine([options.seed])
+        print(", ".join(f"{name} {number}" for name, number in read_versions().items()))
+        print("", *tables, sep="\n\n")
+
+
+def read_versions() -> dict[str, str]:
+    """Of what serves."""
+    found = {}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+PARTS = {
+    "photos": Part(
+        lambda options: measure_speed(open_photos(options), options, asking=("by id", "by upload")), format_speed
+    ),
+    "vectors": Part(
+        lambda options: measure_speed(open_vectors(options), options, asking=("by id", "by vector", "by upload")),
+        format_speed,
+    ),
+    "memory": Part(lambda options: measure_memory(open_photos(options), options), format_memory),
+    "start": Part(lambda options: measure_start(open_photos(options), options), format_start),
+}
+
+
+if __name__ == "__main__":
+    main()

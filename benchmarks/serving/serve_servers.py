@@ -1,0 +1,161 @@
+"""Servers in processes of their own: started, waited for until they answer, ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.serving.serve_http import Conversation, Reply, converse, find_address
+
+END_SECONDS = 15
+READY_SECONDS = 180
+_POLL_SECONDS = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server that has said where it listens.
+
+    Attributes:
+        url: http://HOST:PORT.
+        pid: of its process.
+        started: `time.perf_counter` before the process was made.
+        announced: seconds from then to its address.
+    """
+
+    url: str
+    pid: int
+    started: float
+    announced: float
+
+    @property
+    def host(self) -> str:
+        """HOST:PORT."""
+        return ":".join(map(str, find_address(self.url)))
+
+
+@contextmanager
+def run_ours(gallery: Path, *, log: Path) -> Iterator[Server]:
+    """`retrieval serve` on a gallery."""
+    command = [sys.executable, "-m", "retrieval_app", "serve", str(gallery), "--port", "0", "--json"]
+    with run_server(command, log=log) as server:
+        yield server
+
+
+@contextmanager
+def run_peer_server(name: str, settings: Mapping[str, Any], *, log: Path) -> Iterator[Server]:
+    """One of serve_peers.PEERS; the setting `wait_policy` is OMP_WAIT_POLICY, `unset` takes it away."""
+    own = {key: value for key, value in settings.items() if key != "wait_policy"}
+    uploads = tempfile.mkdtemp(prefix="peer-uploads-")  # Gradio keeps what it is sent
+    environment = {**os.environ, "GRADIO_TEMP_DIR": uploads}
+    environment.pop("OMP_WAIT_POLICY", None)
+    if settings["wait_policy"] != "unset":
+        environment["OMP_WAIT_POLICY"] = settings["wait_policy"]
+    command = [sys.executable, "-m", "benchmarks.serving.serve_peers", name]
+    try:
+        with run_server(command, log=log, settings=own, environment=environment) as server:
+            wait_until_listening(server)
+            yield server
+    finally:
+        shutil.rmtree(uploads, ignore_errors=True)
+
+
+@contextmanager
+def run_server(
+    command: Sequence[str],
+    *,
+    log: Path,
+    settings: Mapping[str, Any] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[Server]:
+    """A command that prints {"url": …} and then serves; its stderr goes to a log.
+
+    Raises:
+        SystemExit: it ended before it had an address.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as stderr:
+        started = time.perf_counter()
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, env=environment
+        )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with process.stdin, process.stdout:
+        try:
+            if settings is not None:
+                process.stdin.write(json.dumps(settings, default=str).encode())
+            process.stdin.close()
+            url = read_address(process.stdout.readline())
+            if url is None:
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(1)  # it may have something to say
+                sys.exit(f"{' '.join(command)} printed no address; what it said is in {log}")
+            yield Server(url, process.pid, started, time.perf_counter() - started)
+        finally:
+            end(process)
+
+
+def wait_until_listening(server: Server, *, within: float = READY_SECONDS) -> None:
+    """Return once the server takes connections.
+
+    Raises:
+        SystemExit: it did not in time.
+    """
+    while time.perf_counter() - server.started < within:
+        try:
+            socket.create_connection(find_address(server.url)).close()
+            return
+        except ConnectionRefusedError:
+            time.sleep(_POLL_SECONDS)
+    sys.exit(f"{server.url}: it takes no connections after {within:.0f} s")
+
+
+def read_address(line: bytes) -> str | None:
+    """The address in a line of JSON; None where there is none."""
+    try:
+        document = json.loads(line)
+    except ValueError:
+        return None
+    return document.get("url") if isinstance(document, dict) else None
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End a process, at last by force."""
+    process.terminate()
+    try:
+        process.wait(END_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def wait_for(server: Server, ask: Callable[[], Conversation], *, within: float = READY_SECONDS) -> Reply:
+    """Ask until the server answers 200; the reply.
+
+    Raises:
+        SystemExit: it did not in time.
+    """
+    problem = "it never answered"
+    while time.perf_counter() - server.started < within:
+        try:
+            reply = converse(server.url, ask())
+        except OSError as error:
+            problem = str(error)
+        else:
+            if reply.status == 200:
+                return reply
+            problem = f"it answers {reply.status}: {reply.body[:200]!r}"
+        time.sleep(_POLL_SECONDS)
+    sys.exit(f"{server.url}: not ready after {within:.0f} s; {problem}")

@@ -1,0 +1,108 @@
+"""What `benchmarks.serving` measured, as Markdown tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from benchmarks.common.tables import format_spread, format_table
+
+MIB = 2**20
+READ = "read from the disk until ready, MiB"
+
+
+def format_speed(results: Mapping[str, Any]) -> str:
+    """Markdown of `measure_speed`."""
+    gallery, cores = results["gallery"], results["cores"]
+    rows = [
+        (
+            name, clients, format_spread(cell["per_second"]), format_ms(cell["p50_ms"]), format_ms(cell["p99_ms"]),
+            f"{cell['refused']:,}", f"{cell['failed'] + cell['broken']:,}",
+            f"{100 * cell['own_cores'] / cores:.0f} %", f"{100 * cell['server_cores'] / cores:.0f} %",
+        )
+        for name, measured in results["cells"].items()
+        for clients, cell in measured.items()
+    ]  # fmt: skip
+    head = ["", "clients", "answers/s", "p50, ms", "p99, ms", "503", "failed", "cores: clients", "cores: server"]
+    alone = results["alone"]
+    allowed = [
+        ("decoding and resizing alone, d", format_spread(alone["decoding"])),
+        ("model alone, i", format_spread(alone["inference"])),
+        ("what the cores allow, 1 / (1/d + 1/i)", f"{results['bound']:.1f}"),
+    ]
+    title = f"## {gallery['images']:,} {gallery['what']}, {gallery['width']}-d, index {gallery['index']}"
+    parts = [
+        title, format_table(head, rows), format_table(["", "photos/s"], allowed),
+        _format_tried(results["tried"]), _format_agreement(results["agreement"]), format_goals(results["goals"]),
+    ]  # fmt: skip
+    return "\n\n".join(part for part in parts if part)
+
+
+def _format_tried(tried: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+    rows = [
+        (name, ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in each["settings"].items()),
+         f"{each['per_second']:.1f}")
+        for name, variants in tried.items()
+        for each in variants
+    ]  # fmt: skip
+    return format_table(["warm-up", "settings", "answers/s"], rows) if rows else ""
+
+
+def _format_agreement(agreement: Mapping[str, Mapping[str, float]]) -> str:
+    shares = [
+        f"{name} {100 * each['mean']:.1f} % (least {100 * each['least']:.0f} %, {each['photos']} photos)"
+        for name, each in agreement.items()
+    ]
+    return f"Results in common with ours: {'; '.join(shares)}." if shares else ""
+
+
+def format_memory(results: Mapping[str, Any]) -> str:
+    """Markdown of `measure_memory`."""
+    load, line = results["load"], results["bytes_per_request"]
+    mix = ", ".join(f"{100 * share:g} % {name}" for name, share in results["mix"].items())
+    rows = [
+        ("requests", f"{load['answered']:,} ({mix})"),
+        ("clients, seconds, answers/s", f"{load['clients']}, {load['seconds']:.0f}, {load['per_second']:.0f}"),
+        ("503, failed", f"{load['refused']:,}, {load['failed'] + load['broken']:,}"),
+        *((f"{name}: anonymous / resident", _mib(results, name)) for name in results["anonymous"]),
+        ("anonymous memory, second half", f"{line['slope']:+.1f} ± {line['standard_error']:.1f} bytes a request"),
+        ("which adds", f"{results['rise_bytes'] / MIB:+.2f} MiB"),
+    ]
+    gallery = results["gallery"]
+    title = f"## Memory of the server, {gallery['images']:,} {gallery['what']}"
+    return "\n\n".join([title, format_table(["", ""], rows), format_goals(results["goals"])])
+
+
+def _mib(results: Mapping[str, Any], moment: str) -> str:
+    return " / ".join(f"{results[kind][moment] / MIB:.0f}" for kind in ("anonymous", "resident")) + " MiB"
+
+
+def format_start(results: Mapping[str, Any]) -> str:
+    """Markdown of `measure_start`."""
+    medians = results["medians"]
+    rows = [
+        (READ if name == "read_mib" else name, *(format_spread(kind[name], digits=2) for kind in medians.values()))
+        for name in medians["warm"]
+    ]
+    gallery, starts = results["gallery"], len(results["starts"]["warm"])
+    title = f"## Start, {gallery['images']:,} {gallery['what']}"
+    head = [f"seconds from the start of the process, {starts} starts", *medians]
+    return "\n\n".join([title, format_table(head, rows), format_goals(results["goals"])])
+
+
+def format_goals(goals: Iterable[Mapping[str, Any]]) -> str:
+    """Each goal, its figure, and whether it is met."""
+    rows = [
+        (
+            goal["name"], f"{goal['measured']:.2f}{goal['unit']}",
+            f"{'at most' if goal['at_most'] else 'at least'} {goal['limit']:g}{goal['unit']}",
+            "met" if goal["met"] else "not met",
+        )
+        for goal in goals
+    ]  # fmt: skip
+    return format_table(["", "measured", "goal", ""], rows)
+
+
+def format_ms(value: float | None) -> str:
+    """Milliseconds, `-` where nothing was answered."""
+    return "-" if value is None else f"{value:.1f}"

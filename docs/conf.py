@@ -1,0 +1,72 @@
+"""How Sphinx makes the site of these pages; `make docs` runs it. Nothing that a page loads comes from elsewhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from sphinx.application import Sphinx
+from sphinx.errors import ExtensionError
+
+project = "Retrieval"
+html_title = "Retrieval"
+html_theme = "furo"
+html_copy_source = False
+html_show_sphinx = False
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+exclude_patterns = ["pictures"]
+
+myst_heading_anchors = 3  # links to headings, as on GitHub
+suppress_warnings = ["misc.highlighting_failure"]
+
+default_role = "code"  # docstrings set names in single backticks
+autodoc_member_order = "bysource"
+autodoc_typehints = "description"
+autodoc_typehints_description_target = "documented"
+autodoc_default_options = {"members": True, "exclude-members": "model_config"}
+
+# A script, style, font or picture of another host; links that a reader follows are none.
+LOADS = re.compile(
+    r"""<(?:script|img|iframe)[^>]*\ssrc=["']?(?:https?:)?//|<link[^>]*\shref=["']?(?:https?:)?//"""
+)
+STYLE_LOADS = re.compile(r"""(?:url\(|@import\s)["']?(?:https?:)?//""")
+
+
+# What stands outside docs/, and the page that includes it.
+INCLUDED = {"](../README.md": "](index.md", "](../benchmarks/README.md": "](benchmark-scripts.md"}
+
+
+def link_to_included_pages(_: Sphinx, __: str, source: list[str]) -> None:
+    """On GitHub these links lead to the files themselves, on the site to the pages that include them."""
+    for file, page in INCLUDED.items():
+        source[0] = source[0].replace(file, page)
+
+
+def keep_returns_whole(*event: object) -> None:
+    """napoleon takes what stands before a colon under `Returns:` for a type; ours are sentences."""
+    lines = event[-1]
+    assert isinstance(lines, list)
+    inside = False
+    for number, line in enumerate(lines):
+        inside = line == "Returns:" or (inside and (not line or line.startswith(" ")))
+        if inside and line.startswith(" "):
+            lines[number] = line.replace(": ", " – ")
+
+
+def refuse_loads_from_elsewhere(app: Sphinx, exception: Exception | None) -> None:
+    """Fail the build where a page or a style would ask another host for anything."""
+    if exception is not None:
+        return
+    folder = Path(app.outdir)
+    pages = dict.fromkeys(folder.rglob("*.html"), LOADS) | dict.fromkeys(folder.rglob("*.css"), STYLE_LOADS)
+    for path, pattern in pages.items():
+        found = pattern.search(path.read_text(encoding="utf-8"))
+        if found:
+            raise ExtensionError(f"{path.relative_to(folder)} loads from elsewhere: {found.group()}")
+
+
+def setup(app: Sphinx) -> None:
+    """Called by Sphinx when it has read this file."""
+    app.connect("autodoc-process-docstring", keep_returns_whole, priority=100)  # before napoleon
+    app.connect("source-read", link_to_included_pages)
+    app.connect("build-finished", refuse_loads_from_elsewhere)

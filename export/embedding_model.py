@@ -1,0 +1,27 @@
+"""The model that is exported: normalisation, backbone and head in one."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import torch
+from torch import Tensor, nn
+
+from index.images.preprocess import PreprocessConfig
+from training.backbone.backbones import Backbone, normalise_images
+
+
+class EmbeddingModel(nn.Module):
+    """What is exported: (N, H, W, 3) uint8 images to (N, D) float32 unit rows."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, backbone: Backbone, head: nn.Module, preprocess: PreprocessConfig) -> None:
+        super().__init__()
+        self.parts = nn.Sequential(OrderedDict(backbone=backbone.module, head=head))
+        self.register_buffer("mean", 255 * torch.tensor(preprocess.mean).view(1, 3, 1, 1))
+        self.register_buffer("std", 255 * torch.tensor(preprocess.std).view(1, 3, 1, 1))
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.parts(normalise_images(images, self.mean, self.std))

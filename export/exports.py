@@ -1,0 +1,81 @@
+"""The two exports: a trained run, and a backbone without training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from export.embedding_model import EmbeddingModel
+from export.to_onnx import ExportReport, export_model
+from export.untrained_models import check_images, make_raw, make_whitened
+from index.model.contract import ModelContract
+from index.progress import Progress
+from training.backbone.backbones import load_backbone, require_input_size
+from training.backbone.extract import Extractor
+from training.options.backbone_libraries import preprocess_for
+from training.run.run_folder import RunFolder
+
+
+def export_run(run_path: Path, out: Path) -> ExportReport:
+    """Export the last weights of a finished training run, checked on the run's own images.
+
+    Raises:
+        RunError: no run, or one that is not finished.
+        InputError: the file cannot be written.
+        ParityError: ONNX Runtime disagrees with torch.
+    """
+    run = RunFolder.open(run_path)
+    backbone, head, state = run.load_trained()
+    preprocess = run.preprocess()
+    contract = ModelContract(
+        backbone=backbone.name,
+        method=state["method"],
+        embedding_dim=head.embedding_dim,
+        preprocess=preprocess,
+        run_id=run.run_id,
+        class_count=state["class_count"],
+    )
+    images = check_images(run.parity_paths(), preprocess)
+    return export_model(
+        EmbeddingModel(backbone, head, preprocess), contract=contract, out=out, check_images=images
+    )
+
+
+def export_untrained(
+    out: Path,
+    *,
+    backbone: str,
+    weights: str,
+    whiten: Path | None,
+    embedding_dim: int,
+    resize: int | None = None,
+    crop: int | None = None,
+    cache: Path,
+    workers: int,
+    progress: Progress | None = None,
+) -> ExportReport:
+    """Export a backbone's raw features, or their PCA whitening on a folder (`embedding_dim` wide).
+
+    Images have the backbone's own size unless `resize` and `crop` are given.
+
+    Raises:
+        InputError: weights, folder, width or output that cannot be used.
+        ParityError: ONNX Runtime disagrees with torch.
+    """
+    loaded = load_backbone(backbone, weights)
+    preprocess = preprocess_for(backbone, resize=resize, crop=crop)
+    require_input_size(loaded, preprocess.crop)
+    if whiten is None:
+        made = make_raw(loaded, preprocess)
+    else:
+        extractor = Extractor(loaded, preprocess, device=torch.device("cpu"))
+        made = make_whitened(
+            extractor, whiten, embedding_dim=embedding_dim, cache=cache, workers=workers, progress=progress
+        )
+    contract = ModelContract(
+        backbone=backbone, method=made.method, embedding_dim=made.embedding_dim, preprocess=preprocess
+    )
+    return export_model(
+        EmbeddingModel(loaded, made.head, preprocess), contract=contract, out=out, check_images=made.check_images
+    )

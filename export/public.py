@@ -1,0 +1,83 @@
+"""What Python programs call of `export`: one portable ONNX file. Loads nothing heavy before it works."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from index.config_values import as_path
+from index.errors import InputError
+from index.progress import Progress, no_progress
+from index.threads import usable_cores
+from training.public import default_cache
+
+if TYPE_CHECKING:
+    from export.to_onnx import ExportReport
+
+
+def export(
+    run: str | Path | None = None,
+    out: str | Path = "model.onnx",
+    *,
+    backbone: str | None = None,
+    weights: str | None = None,
+    whiten: str | Path | None = None,
+    embedding_dim: int = 64,
+    resize: int | None = None,
+    crop: int | None = None,
+    cache: str | Path | None = None,
+    progress: Progress = no_progress,
+) -> ExportReport:
+    """Write a trained run, or a backbone without any training, to one ONNX file.
+
+    The file takes uint8 images, normalises them itself, gives unit vectors, and carries a JSON contract. It is written
+    only if ONNX Runtime agrees with torch on real images.
+
+    Args:
+        run: folder of a finished training run.
+        out: the file to write.
+        backbone: in place of a run, any torchvision classification model.
+        weights: of that backbone: `imagenet`, `none` or a file.
+        whiten: images to fit a PCA whitening on, `embedding_dim` wide; without it, features stay as they are.
+        embedding_dim: width of the whitened embedding.
+        resize: of a backbone without a run: images are stretched to so many pixels a side,
+        crop: and cut to so many in their middle; None is the backbone's own size.
+        cache: folder of backbone features for `whiten`; None is your cache folder.
+        progress: called with (done, total) images to whiten on.
+
+    Returns:
+        What was written, and how closely both runtimes agree.
+
+    Raises:
+        RunError: no run, or one that is not finished.
+        InputError: neither a run nor a backbone with weights, an option that would do nothing, or something that
+            cannot be used or written.
+        ParityError: ONNX Runtime disagrees with torch.
+    """
+    if (run is None) == (backbone is None):
+        raise InputError("give either a run, or backbone with weights")
+    if run is not None:
+        without = {"weights": weights, "whiten": whiten, "resize": resize, "crop": crop}
+        if unused := [name for name, value in without.items() if value is not None]:
+            raise InputError(f"{unused[0]}: needs backbone, and would do nothing with a run")
+        from export.exports import export_run
+
+        return export_run(as_path(run, "run"), as_path(out, "out"))
+    if backbone is None or weights is None:
+        raise InputError("backbone needs weights: imagenet, none or a file")
+    if not isinstance(embedding_dim, int) or embedding_dim < 1:
+        raise InputError(f"embedding_dim must be a whole number of at least 1, got {embedding_dim!r}")
+    from export.exports import export_untrained
+
+    return export_untrained(
+        as_path(out, "out"),
+        backbone=backbone,
+        weights=str(weights),
+        whiten=None if whiten is None else as_path(whiten, "whiten"),
+        embedding_dim=embedding_dim,
+        resize=resize,
+        crop=crop,
+        cache=default_cache() if cache is None else as_path(cache, "cache"),
+        workers=usable_cores(),
+        progress=progress,
+    )

@@ -1,0 +1,35 @@
+"""The arrays that rooms hand each other: vectors, ids and labels."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float32]
+Vectors = Floats  # rows of unit norm
+Ids = npt.NDArray[np.int64]
+Labels = npt.NDArray[np.int64]
+NO_ID = -1
+UNLABELLED = -1
+UNIT_TOLERANCE = 1e-3
+
+
+def unit_rows(vectors: Vectors) -> npt.NDArray[np.bool_]:
+    """Which rows of (N, D) are finite and of unit norm: (N,) bool."""
+    with np.errstate(over="ignore", invalid="ignore"):  # values that overflow are no unit vector either
+        norms: npt.NDArray[np.float32] = np.linalg.norm(vectors, axis=1)
+        usable: npt.NDArray[np.bool_] = np.abs(norms - 1) <= UNIT_TOLERANCE  # False for NaN
+    return usable
+
+
+def normalise_rows(vectors: Floats) -> Floats:
+    """(N, D) rows scaled to unit norm; zero rows stay zero."""
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    unit: Floats = (vectors / np.maximum(norms, np.finfo(np.float32).tiny)).astype(np.float32, copy=False)
+    return unit
+
+
+def rows_by_value(values: Ids) -> list[Ids]:
+    """The sorted rows of every value in (N,) int64, by value."""
+    order = np.argsort(values, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(values[order])) + 1) if len(order) else []

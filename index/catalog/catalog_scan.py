@@ -1,0 +1,249 @@
+"""A scan of sources brought into a catalogue: what is new, changed, moved, taken out or gone."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from index.catalog.editor import PLACE, CatalogEditor, place_values
+from index.catalog.rows import COLUMNS, CatalogRow, make_row
+from index.sources.items import FoundItem
+from index.sources.source import ImageSource
+
+REMOVED = "removed"
+# Found items lie in a table of the connection's own, so that a scan changes the rows in one transaction.
+_FOUND = """
+CREATE TEMP TABLE found (
+    source INTEGER NOT NULL, path BLOB NOT NULL, archive BLOB, starts_at INTEGER, size_bytes INTEGER NOT NULL,
+    mtime_ns INTEGER NOT NULL, reason TEXT, detail TEXT, label TEXT, metadata TEXT,
+    UNIQUE (source, path)
+)
+"""
+_SAME_FILE = "i.source = f.source AND i.path = f.path"
+_SAME_STATE = (
+    "i.size_bytes = f.size_bytes AND i.mtime_ns = f.mtime_ns "
+    "AND i.archive IS f.archive AND i.starts_at IS f.starts_at"
+)
+_READ_BEFORE = "i.status IN ('pending', 'indexed', 'duplicate') AND i.sha256 IS NOT NULL"
+_GONE = """
+CREATE TEMP TABLE gone AS SELECT id, sha256, size_bytes FROM images v WHERE source IN (SELECT source FROM rescanned)
+AND NOT EXISTS (SELECT 1 FROM found f WHERE f.source = v.source AND f.path = v.path)
+"""
+# Below a folder or archive that cannot be read now, nothing is known to have gone.
+_BELOW_BROKEN = """
+DELETE FROM gone WHERE id IN (
+    SELECT v.id FROM found b JOIN images v ON v.source = b.source
+    AND v.path > CAST(b.path || '/' AS BLOB) AND v.path < CAST(b.path || '0' AS BLOB)
+    WHERE b.reason IN ('unreadable', 'permission-denied', 'corrupt-archive')
+)
+"""
+
+
+class CatalogScan(CatalogEditor):
+    """A catalogue that scans are recorded in, and then the hashes of what the scan alone could not decide."""
+
+    def __init__(self, connection: sqlite3.Connection, *, gallery: Path | None = None) -> None:
+        super().__init__(connection, gallery=gallery)
+        self._has_scan = self._restores = False
+
+    def has_item(self, source: int, path: str) -> bool:
+        """Whether a source has an item of this path, by the scan that is being recorded, or else by its rows."""
+        query = (
+            "SELECT EXISTS (SELECT 1 FROM temp.found WHERE source = ?1 AND path = ?2) "
+            "OR ?1 NOT IN (SELECT source FROM temp.rescanned) "
+            "AND EXISTS (SELECT 1 FROM images WHERE source = ?1 AND path = ?2)"
+        )
+        return bool(self._connection.execute(query, (source, os.fsencode(path))).fetchone()[0])
+
+    def record_scan(
+        self,
+        found: Iterable[tuple[int, FoundItem]],
+        *,
+        scanned: Sequence[int],
+        restore: bool,
+        thorough: bool = False,
+    ) -> None:
+        """Bring the rows in line with a scan of some sources, given as (source, item); all or nothing.
+
+        Items of unchanged size and time keep their row; changed ones are pending with their old hash, to be confirmed;
+        new ones are pending, and so are, once, those that were skipped, for what was in their way may have gone. Rows
+        that the scan did not meet stay until `drop_vanished`. With `restore`, items that were taken out come back;
+        with `thorough`, all that were read are to be confirmed, whatever their size and time.
+        """
+        with self.transaction() as execute:
+            for table in ("found", "rescanned", "gone"):
+                execute(f"DROP TABLE IF EXISTS temp.{table}")
+            execute(_FOUND)
+            execute("CREATE TEMP TABLE rescanned (source INTEGER PRIMARY KEY)")
+            self._connection.executemany("INSERT INTO rescanned VALUES (?)", ((number,) for number in scanned))
+            self._connection.executemany(
+                "INSERT INTO found VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                (_found_values(source, item) for source, item in found),
+            )
+            self._merge_found(restore=restore)
+            if thorough:
+                execute(
+                    "UPDATE images AS i SET status = 'pending' FROM found f "
+                    f"WHERE {_SAME_FILE} AND f.reason IS NULL AND i.sha256 IS NOT NULL "
+                    "AND i.status IN ('indexed', 'duplicate')"
+                )
+        self._has_scan, self._restores = True, restore
+
+    def _merge_found(self, *, restore: bool) -> None:
+        execute = self._connection.execute
+        execute(
+            "UPDATE images AS i SET status = 'pending', sha256 = NULL, reason = NULL, detail = NULL FROM found f "
+            f"WHERE {_SAME_FILE} AND i.status = 'skipped' AND i.reason IS NOT ? AND f.reason IS NULL "
+            "AND i.source NOT IN (SELECT source FROM retried)",
+            (REMOVED,),
+        )
+        execute("INSERT INTO retried SELECT source FROM rescanned WHERE true ON CONFLICT DO NOTHING")
+        if restore:
+            self.renew_where("id IN (SELECT i.id FROM images i, found f "
+                              f"WHERE {_SAME_FILE} AND i.reason = '{REMOVED}')")  # fmt: skip
+        execute(  # what changed keeps its hash, and a duplicate what it repeats, until the bytes were read
+            "UPDATE images AS i SET size_bytes = f.size_bytes, mtime_ns = f.mtime_ns, archive = f.archive, "
+            "starts_at = f.starts_at, status = 'pending', reason = NULL, detail = NULL, "
+            "sha256 = CASE WHEN i.status = 'skipped' THEN NULL ELSE i.sha256 END "
+            f"FROM found f WHERE {_SAME_FILE} AND NOT ({_SAME_STATE}) AND f.reason IS NULL AND i.reason IS NOT ?",
+            (REMOVED,),
+        )
+        execute(
+            "UPDATE images AS i SET label = f.label, metadata = f.metadata FROM found f "
+            f"WHERE {_SAME_FILE} AND (i.label IS NOT f.label OR i.metadata IS NOT f.metadata)"
+        )
+        self.renew_where(
+            "id IN (SELECT i.id FROM images i, found f "
+            f"WHERE {_SAME_FILE} AND f.reason IS NOT NULL AND {_READ_BEFORE})"
+        )
+        execute(
+            "UPDATE images AS i SET status = 'skipped', sha256 = NULL, keeper = NULL, reason = f.reason, "
+            "detail = f.detail, size_bytes = f.size_bytes, mtime_ns = f.mtime_ns, archive = f.archive, "
+            "starts_at = f.starts_at "
+            f"FROM found f WHERE {_SAME_FILE} AND f.reason IS NOT NULL AND i.reason IS NOT ?",
+            (REMOVED,),
+        )
+        execute(
+            "INSERT INTO images (source, path, archive, starts_at, size_bytes, mtime_ns, status, reason, detail, "
+            "label, metadata) SELECT source, path, archive, starts_at, size_bytes, mtime_ns, "
+            "CASE WHEN reason IS NULL THEN 'pending' ELSE 'skipped' END, reason, detail, label, metadata "
+            f"FROM found f WHERE NOT EXISTS (SELECT 1 FROM images i WHERE {_SAME_FILE}) ORDER BY f.rowid"
+        )
+        execute(_GONE)
+        execute(_BELOW_BROKEN)
+        for column in ("sha256", "size_bytes"):
+            execute(f"CREATE INDEX temp.gone_by_{column} ON gone ({column})")
+
+    def archive_items(self, source: int, archive: str, *, mtime_ns: int) -> Iterator[FoundItem] | None:
+        """The items of an unchanged archive from its rows, so that it need not be read; None where it may have changed.
+
+        It may where it is of another time, is not known, or something in it was skipped.
+        """
+        name = os.fsencode(archive)
+        members = "source = ? AND path > ? AND path < ? AND archive = ?"
+        values = (source, name + b"/", name + b"0", name)
+        is_sound = "sum(mtime_ns = ? AND (status != 'skipped' OR reason = ?))"
+        query = f"SELECT count(*), {is_sound} FROM images WHERE {members}"
+        count, sound = self._connection.execute(query, (mtime_ns, REMOVED, *values)).fetchone()
+        if not count or count != sound:
+            return None
+        rows = self._connection.execute(f"SELECT {COLUMNS} FROM images WHERE {members} ORDER BY id", values)
+        return map(_as_found, map(make_row, rows.fetchall()))
+
+    def emptied_sources(self) -> list[ImageSource]:
+        """The sources that have indexed items and of which the scan met none at all."""
+        numbers = self._connection.execute(
+            "SELECT source FROM rescanned r WHERE NOT EXISTS (SELECT 1 FROM found f WHERE f.source = r.source) "
+            "AND EXISTS (SELECT 1 FROM images i WHERE i.source = r.source AND i.status = 'indexed')"
+        ).fetchall()
+        sources = self.sources()
+        return [sources[number] for (number,) in numbers]
+
+    def changed(self) -> Iterator[CatalogRow]:
+        """Pending rows that had been read before: the bytes decide whether they changed."""
+        yield from self.select("status = 'pending' AND sha256 IS NOT NULL")
+
+    def moved_candidates(self) -> Iterator[CatalogRow]:
+        """New rows of the size of one that is not where it was."""
+        if self._has_scan:
+            yield from self.select(
+                "status = 'pending' AND sha256 IS NULL AND size_bytes IN (SELECT size_bytes FROM temp.gone)"
+            )
+
+    def confirm(self, hashed: Iterable[tuple[CatalogRow, str | None]]) -> None:
+        """Settle rows of `changed` by the hash of their bytes; other bytes, or none, make a new item, pending."""
+        with self.transaction() as execute:
+            for row, sha256 in hashed:
+                if sha256 == row.sha256:
+                    status = "indexed" if row.kept_id is None else "duplicate"
+                    execute("UPDATE images SET status = ? WHERE id = ?", (status, row.id))
+                else:
+                    self.renew(row)
+
+    def confirm_moved(self, hashed: Iterable[tuple[CatalogRow, str | None]]) -> int:
+        """Recognise moved files: a vanished item whose bytes a new row has takes that row's place; their number.
+
+        The row of the new place goes, and the item keeps its own.
+        """
+        moved = 0
+        with self.transaction() as execute:
+            for row, sha256 in hashed:
+                vanished = execute(
+                    "SELECT i.id FROM temp.gone v JOIN images i ON i.id = v.id WHERE v.sha256 = ? "
+                    "AND (i.status IN ('indexed', 'duplicate') OR i.reason = ? AND NOT ?) "
+                    "ORDER BY i.status = 'indexed' DESC, i.id LIMIT 1",
+                    (sha256, REMOVED, self._restores),
+                ).fetchone()
+                if vanished is not None:
+                    self._move(row, *vanished)
+                    moved += 1
+        return moved
+
+    def _move(self, row: CatalogRow, vanished: int) -> None:
+        execute = self._connection.execute
+        execute("DELETE FROM temp.gone WHERE id = ?", (vanished,))
+        execute("DELETE FROM images WHERE id = ?", (row.id,))
+        places = ", ".join(f"{column} = ?" for column in PLACE.split(", "))
+        execute(f"UPDATE images SET {places} WHERE id = ?", (*place_values(row), vanished))
+
+    def forget_scan(self) -> None:
+        """Keep the rows that the scan did not meet."""
+        self._has_scan = False
+
+    def drop_vanished(self) -> int:
+        """Remove the rows that the scan did not meet, if there was one; the number of these."""
+        dropped = 0
+        with self.transaction() as execute:
+            if self._has_scan:
+                dropped = execute("DELETE FROM images WHERE id IN (SELECT id FROM temp.gone)").rowcount
+            self.release_duplicates()
+        return dropped
+
+    def restore(self, source: int, path: str, item: FoundItem) -> None:
+        """Let an item of a source that was taken out, and was met in another one, be one like others again."""
+        key = (source, os.fsencode(path))
+        with self.transaction() as execute:
+            removed = execute(f"SELECT 1 FROM images WHERE source = ? AND path = ? AND reason = '{REMOVED}'", key)
+            if removed.fetchone() is not None:
+                self.renew_where("source = ? AND path = ?", key)
+                execute(
+                    "UPDATE images SET size_bytes = ?, mtime_ns = ?, starts_at = ? WHERE source = ? AND path = ?",
+                    (item.size_bytes, item.mtime_ns, item.starts_at, *key),
+                )
+
+
+def _found_values(source: int, item: FoundItem) -> tuple[object, ...]:
+    archive = None if item.archive is None else os.fsencode(item.archive)
+    problem = (None, None) if item.problem is None else (item.problem.reason, item.problem.detail)
+    metadata = json.dumps(dict(item.metadata), sort_keys=True) if item.metadata else None
+    path = os.fsencode(item.path)
+    return (source, path, archive, item.starts_at, item.size_bytes, item.mtime_ns, *problem, item.label, metadata)
+
+
+def _as_found(row: CatalogRow) -> FoundItem:
+    return FoundItem(
+        row.path, row.size_bytes, row.mtime_ns, row.archive, row.starts_at, row.label, row.metadata or None
+    )

@@ -1,0 +1,352 @@
+"""The catalogue of a gallery, for readers: one SQLite row for every item found, and where the items come from."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from index.arrays import Ids
+from index.catalog.row_metadata import hide_spoiled
+from index.catalog.rows import COLUMNS, CatalogRow, make_row
+from index.catalog.schema import MIGRATIONS, read_version
+from index.catalog.source_places import PLACES_SETTING, Move, Places, find_file_beside, find_places
+from index.errors import GalleryDamagedError, GalleryError, InputError
+from index.filters.condition import Condition
+from index.filters.glob_match import allow_long_texts
+from index.filters.known_names import check_names
+from index.filters.to_sql import write_sql
+from index.sources.registry import make_source
+from index.sources.source import ImageSource
+from index.text import printable_path
+
+_PAGE_ROWS = 4096
+_AGAIN_S = 0.05  # between two interrupts of what a thread begins when its time is over
+_DAMAGES = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR", "SQLITE_CONSTRAINT", "SQLITE_FORMAT")
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprints:
+    """(N,) int64 ids, (N,) int64 perceptual hashes, and (N,) bool whether there is a label."""
+
+    ids: Ids
+    hashes: Ids
+    labelled: npt.NDArray[np.bool_]
+
+
+@contextmanager
+def read_catalog(path: Path, *, limit_s: float | None = None, spoiled: bool = False) -> Iterator[Catalog]:
+    """Open the catalogue of a finished version, read-only; of one that is `spoiled`, without what is wrong in it.
+
+    Raises:
+        GalleryError: SQLite cannot read it.
+        InputError: a statement still runs when `limit_s` seconds have passed.
+    """
+    with opened(path, query="mode=ro&immutable=1", limit_s=limit_s) as connection:
+        if read_version(connection) < len(MIGRATIONS):
+            raise GalleryError(
+                printable_path(str(path)), "an earlier program made it: run `retrieval index update`"
+            )
+        until = math.inf if limit_s is None else time.monotonic() + limit_s
+        connection.text_factory = _read_text
+        if spoiled:
+            hide_spoiled(connection)
+        yield Catalog(connection, gallery=find_gallery(path), until=until)
+
+
+def find_gallery(catalog: Path) -> Path | None:
+    """The gallery that a catalogue lies in, finished or in the making; None for one that lies anywhere else."""
+    folder = Path(os.path.abspath(catalog)).parent
+    if folder.name == "building":
+        return folder.parent
+    return folder.parent.parent if folder.parent.name == "versions" else None
+
+
+@contextmanager
+def opened(path: Path, *, query: str, limit_s: float | None = None) -> Iterator[sqlite3.Connection]:
+    """A connection without implicit transactions; SQLite's errors become ours.
+
+    Raises:
+        InputError: a statement still runs when `limit_s` seconds have passed.
+        GalleryError: the disk is full or fails; the rows are as after the last transaction.
+        GalleryDamagedError: the file is no sound catalogue.
+    """
+    shown, begun = printable_path(str(path)), time.monotonic()
+    try:
+        uri = f"{path.absolute().as_uri()}?{query}"
+        with (
+            closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection,
+            nullcontext() if limit_s is None else interrupted_after(connection, limit_s),
+        ):
+            yield connection
+    except sqlite3.Error as error:
+        if limit_s is not None and time.monotonic() >= begun + limit_s:
+            raise InputError(
+                f"this condition takes more than {limit_s:g} seconds among so many images; use fewer comparisons"
+            ) from error
+        if (getattr(error, "sqlite_errorname", None) or _DAMAGES[0]).startswith(_DAMAGES):
+            raise GalleryDamagedError(shown, f"the catalogue cannot be used: {error}") from error
+        where = "or in the system's folder for temporary files (SQLITE_TMPDIR)"
+        advice = f"mend the cause there, {where}, and run the same command again: what is done is kept"
+        raise GalleryError(shown, f"cannot be written or read: {error}; {advice}") from error
+
+
+@contextmanager
+def interrupted_after(connection: sqlite3.Connection, limit_s: float) -> Iterator[None]:
+    """Interrupt what the connection runs after so many seconds, which SQLite does not do by itself."""
+    over = threading.Event()
+
+    def interrupt() -> None:
+        wait_s = limit_s
+        while not over.wait(wait_s):
+            connection.interrupt()  # of what runs now; the next statement needs another one
+            wait_s = _AGAIN_S
+
+    thread = threading.Thread(target=interrupt, name="filter-limit", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+class Catalog:
+    """The rows of one open catalogue; get one from `read_catalog`.
+
+    Attributes:
+        connection: for what is asked nowhere else.
+    """
+
+    def __init__(
+        self, connection: sqlite3.Connection, *, gallery: Path | None = None, until: float = math.inf
+    ) -> None:
+        self.connection = self._connection = connection
+        self._gallery = gallery
+        self._places: Places | None = None
+        allow_long_texts(connection, until=until)
+
+    def rows(
+        self,
+        *,
+        status: str | None = None,
+        label: str | None = None,
+        where: Condition | None = None,
+        after: int = -1,
+        limit: int | None = None,
+    ) -> Iterator[CatalogRow]:
+        """Rows in id order, of one status, label and filter where given, from the first id above `after`.
+
+        They are at most `limit`; rows may be written meanwhile.
+
+        Raises:
+            InputError: the filter names metadata, or a label, that no row has.
+        """
+        wanted, values = ["id > ?"], list[str | bytes]()
+        if status is not None:
+            wanted.append("status = ?")
+            values.append(status)
+        if label is not None:
+            wanted.append("label = ?")
+            values.append(label)
+        if where is not None:
+            check_names(where, self._connection)
+            kept = write_sql(where)
+            wanted.append(kept.text)
+            values += kept.values
+        query = f"SELECT {COLUMNS} FROM images WHERE {' AND '.join(wanted)} ORDER BY id LIMIT ?"
+        left = limit
+        while left is None or left > 0:
+            size = _PAGE_ROWS if left is None else min(left, _PAGE_ROWS)
+            page = self._connection.execute(query, (after, *values, size)).fetchall()
+            yield from map(make_row, page)
+            if len(page) < size:
+                return
+            after, left = page[-1][0], None if left is None else left - size
+
+    def rows_of(self, ids: Iterable[int]) -> Iterator[CatalogRow]:
+        """The rows of these ids, of any status, in id order; unknown ids are left out.
+
+        Rows may be written meanwhile.
+        """
+        left = iter(sorted(set(ids)))
+        query = f"SELECT {COLUMNS} FROM images WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id"
+        while part := list(islice(left, _PAGE_ROWS)):
+            yield from map(make_row, self._connection.execute(query, (json.dumps(part),)).fetchall())
+
+    def paths(self, source: int) -> Iterator[tuple[int, str]]:
+        """Id and path of every row of a source; nothing may be written meanwhile."""
+        for number, path in self._connection.execute("SELECT id, path FROM images WHERE source = ?", (source,)):
+            yield number, os.fsdecode(path)
+
+    def find(self, ids: Iterable[int]) -> dict[int, CatalogRow]:
+        """The indexed rows of these ids, by id; unknown ids are left out."""
+        listed = "[" + ",".join(str(int(i)) for i in ids) + "]"
+        chosen = "status = 'indexed' AND id IN (SELECT value FROM json_each(?))"
+        query = f"SELECT {COLUMNS} FROM images WHERE {chosen}"
+        return {row[0]: make_row(row) for row in self._connection.execute(query, (listed,))}
+
+    def indexed_ids(self) -> list[int]:
+        """Ids of the indexed rows in rising order."""
+        query = "SELECT id FROM images WHERE status = 'indexed' ORDER BY id"
+        return [row[0] for row in self._connection.execute(query)]
+
+    def matching_ids(self, where: Condition, *, status: str | None = "indexed") -> Ids:
+        """(N,) int64 ids of the rows that a filter keeps, of one status or of any, in rising order.
+
+        Raises:
+            InputError: the filter names metadata, or a label, that no row has.
+        """
+        check_names(where, self._connection)
+        # The plus keeps SQLite from the index by status, which nearly all rows are in; one by label helps.
+        wanted, values = ("", ()) if status is None else ("+status = ? AND ", (status,))
+        kept = write_sql(where)
+        query = f"SELECT id FROM images WHERE {wanted}{kept.text} ORDER BY id"
+        rows = self._connection.execute(query, (*values, *kept.values))
+        return np.fromiter(chain.from_iterable(rows), dtype=np.int64)
+
+    def fingerprints(self) -> Fingerprints:
+        """What duplicates are found by, of the indexed rows in rising order of ids."""
+        query = "SELECT id, phash, label IS NOT NULL FROM images WHERE status = 'indexed' ORDER BY id"
+        table: Ids = np.array(self._connection.execute(query).fetchall(), dtype=np.int64).reshape(-1, 3)
+        return Fingerprints(table[:, 0].copy(), table[:, 1].copy(), table[:, 2] == 1)
+
+    def labels(self, *, status: str) -> list[str | None]:
+        """The labels of the rows of one status, in id order."""
+        query = "SELECT label FROM images WHERE status = ? ORDER BY id"
+        return [row[0] for row in self._connection.execute(query, (status,))]
+
+    def count(self, status: str) -> int:
+        """Rows of one status."""
+        query = "SELECT count(*) FROM images WHERE status = ?"
+        return int(self._connection.execute(query, (status,)).fetchone()[0])
+
+    def skipped_by_reason(self) -> dict[str, int]:
+        """Skipped rows by reason, reasons in alphabetical order."""
+        query = "SELECT reason, count(*) FROM images WHERE status = 'skipped' GROUP BY reason ORDER BY reason"
+        return dict(self._connection.execute(query).fetchall())
+
+    def indexed_by_source(self) -> dict[int, int]:
+        """Indexed rows by the number of their source; sources without any are left out."""
+        query = "SELECT source, count(*) FROM images NOT INDEXED WHERE status = 'indexed' GROUP BY source"
+        return dict(self._connection.execute(query).fetchall())
+
+    def indexed_labels(self, *, limit: int) -> tuple[int, int, dict[str, int]]:
+        """Of the indexed rows: the number of labels, of rows that have one, and of rows by each of the largest."""
+        query = (
+            "SELECT label, rows, count(*) OVER (), sum(rows) OVER () FROM (SELECT label, count(*) AS rows "
+            "FROM images NOT INDEXED WHERE status = 'indexed' AND label IS NOT NULL GROUP BY label) "
+            "ORDER BY rows DESC, label LIMIT ?"
+        )
+        largest = self._connection.execute(query, (limit,)).fetchall()
+        labels, labelled = largest[0][2:] if largest else (0, 0)
+        return labels, labelled, {label: rows for label, rows, _, _ in largest}
+
+    def count_orphans(self) -> int:
+        """Duplicates that repeat no indexed row; a sound catalogue has none."""
+        query = (
+            "SELECT count(*) FROM images d LEFT JOIN images k ON k.id = d.keeper AND k.status = 'indexed' "
+            "WHERE d.status = 'duplicate' AND k.id IS NULL"
+        )
+        return int(self._connection.execute(query).fetchone()[0])
+
+    def next_id(self) -> int:
+        """The id that the next new item gets."""
+        row = self._connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'images'").fetchone()
+        return 1 if row is None else int(row[0]) + 1
+
+    def sources(self) -> dict[int, ImageSource]:
+        """The sources by number, in the order they were added, where they are now."""
+        return dict(self._find_places().sources)
+
+    def recorded_sources(self) -> dict[int, ImageSource]:
+        """The sources by number as they were recorded: those in the gallery relative to it."""
+        rows = self._connection.execute("SELECT id, kind, location FROM sources ORDER BY id")
+        return {number: make_source(kind, os.fsdecode(location)) for number, kind, location in rows}
+
+    def added_source(self) -> int | None:
+        """The number of the source that holds the images that were sent to the gallery; None without one."""
+        return self._find_places().added
+
+    def moved_sources(self) -> tuple[Move, ...]:
+        """The sources that are not where they were, and were found in another place."""
+        return self._find_places().moves
+
+    def labels_file(self) -> Path | None:
+        """The file that the labels come from, where it is now; None where the gallery was built without one."""
+        recorded = self.setting("labels")
+        if recorded is None:
+            return None
+        path = str(json.loads(recorded))
+        if self._gallery is not None:
+            path = find_file_beside(path, gallery=self._gallery, places=self._read_places())
+        return Path(path)
+
+    def _find_places(self) -> Places:
+        if self._places is None:
+            recorded = self.recorded_sources()
+            if self._gallery is None:
+                self._places = Places(recorded, None, ())
+            else:
+                self._places = find_places(
+                    recorded, gallery=self._gallery, places=self._read_places(), take_sample=self._take_sample
+                )
+        return self._places
+
+    def _read_places(self) -> dict[str, str]:
+        return dict(json.loads(self.setting(PLACES_SETTING) or "{}"))
+
+    def _take_sample(self, source: int, count: int) -> list[CatalogRow]:
+        wanted = "source = ? AND (status != 'skipped' OR reason = 'removed')"
+        query = f"SELECT {COLUMNS} FROM images WHERE {wanted} LIMIT ?"
+        return [make_row(row) for row in self._connection.execute(query, (source, count))]
+
+    def setting(self, name: str) -> str | None:
+        """A setting that later commands on the gallery go on with; None where it was never given."""
+        row = self._connection.execute("SELECT value FROM settings WHERE name = ?", (name,)).fetchone()
+        return None if row is None else str(row[0])
+
+    def remembered(self) -> dict[str, Any]:
+        """The sources and settings as plain values, for a copy that outlives the catalogue."""
+        settings = self._connection.execute("SELECT name, value FROM settings ORDER BY name")
+        sources = self._connection.execute("SELECT kind, location FROM sources ORDER BY id")
+        return {
+            "sources": [[kind, os.fsdecode(location)] for kind, location in sources],
+            "settings": dict(settings.fetchall()),
+        }
+
+    def check(self) -> None:
+        """Let SQLite look for damage.
+
+        Raises:
+            sqlite3.DatabaseError: it found some.
+        """
+        found = self._connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if found != "ok":
+            raise sqlite3.DatabaseError(found)
+
+
+def _read_text(data: bytes) -> str:
+    """A text of the catalogue, which somebody else may have written."""
+    return data.decode("utf-8", "replace")
+
+
+def identify_file(path: Path) -> tuple[int, int, int] | None:
+    """Device, inode and time of a file, by which a replaced one is noticed; None where there is no file."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_mtime_ns

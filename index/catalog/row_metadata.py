@@ -1,0 +1,67 @@
+"""The metadata of rows, which may come from anybody: what is no sensible JSON object is ignored."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping
+from typing import Any
+
+MAX_CHARACTERS = 1 << 24  # more than a source may say of an item
+_MAX_NESTING = 200  # fewer than any encoder gives up at
+_SOUND = (
+    f"CASE WHEN typeof(metadata) = 'text' AND length(metadata) <= {MAX_CHARACTERS} THEN "
+    "CASE WHEN json_valid(metadata) THEN CASE WHEN json_type(metadata) = 'object' THEN metadata END END END"
+)
+_OTHERS = (
+    "id, source, path, archive, starts_at, size_bytes, mtime_ns, sha256, phash, status, reason, detail, keeper"
+)
+
+
+def read_metadata(text: str | None) -> Mapping[str, Any]:
+    """JSON values by name; empty without, and where the text is no JSON object or one of an absurd size or depth."""
+    if not text or not isinstance(text, str) or len(text) > MAX_CHARACTERS:
+        return {}
+    try:
+        values = json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        return {}
+    return values if isinstance(values, dict) and not _is_deep(values) else {}
+
+
+def has_spoiled_labels(connection: sqlite3.Connection) -> bool:
+    """Whether some row of a catalogue has a label that is none: numbers sort before texts, bytes behind."""
+    query = "SELECT typeof((SELECT min(label) FROM images)), typeof((SELECT max(label) FROM images))"
+    return not set(connection.execute(query).fetchone()) <= {"text", "null"}
+
+
+def has_spoiled_metadata(connection: sqlite3.Connection) -> bool:
+    """Whether some row of a catalogue has metadata that is none; all rows are read for that."""
+    query = f"SELECT 1 FROM images WHERE metadata IS NOT ({_SOUND}) LIMIT 1"
+    return connection.execute(query).fetchone() is not None
+
+
+def hide_spoiled(connection: sqlite3.Connection) -> None:
+    """Let what is asked of `images` on this connection see no metadata, and no label, where a row's is spoiled."""
+    label = "CASE WHEN typeof(label) = 'text' THEN label END"
+    connection.execute(
+        f"CREATE TEMP VIEW images AS SELECT {_OTHERS}, {label} AS label, {_SOUND} AS metadata FROM main.images"
+    )
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _is_deep(values: Mapping[str, Any]) -> bool:
+    level: list[Any] = [values]
+    for _ in range(_MAX_NESTING):
+        level = [
+            inner
+            for value in level
+            for inner in (value.values() if isinstance(value, dict) else value)
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
+            return False
+    return True

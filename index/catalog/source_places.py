@@ -1,0 +1,189 @@
+"""Where the sources of a gallery are now, though it, or they, were moved, copied, restored or linked since.
+
+A catalogue names a source that lies in the gallery by its place there, and any other by its absolute path; where the
+others lay as seen from the gallery is a setting of their numbers. Earlier programs wrote absolute paths alone, those of
+the images that were sent included.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from index.catalog.rows import CatalogRow
+from index.sources.folder import FolderSource
+from index.sources.source import ImageSource
+from index.text import printable_path
+from index.versions.people import ADDED, ADDED_PLACE, added_folder
+
+PLACES_SETTING = "places"
+LABELS_PLACE = "labels"  # in that setting, of the file that labels come from
+_SENT_NAME = re.compile(r"([^/]+/)?(?P<sha256>[0-9a-f]{64})\.[a-z0-9]+")
+_LOOKED_AT = 64  # items of a source, by which it is known again
+
+
+TakeSample = Callable[[int, int], list[CatalogRow]]
+"""Up to so many items of the source of a number, by which it is known again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A source that was found in another place than the catalogue says."""
+
+    recorded: str
+    found: str
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The sources by number, where they are now.
+
+    Attributes:
+        sources: all.
+        added: the number of the one that holds the images that were sent to this gallery; None without.
+        moves: those outside the gallery that are not where they were, and were found.
+    """
+
+    sources: Mapping[int, ImageSource]
+    added: int | None
+    moves: tuple[Move, ...]
+
+
+def find_places(
+    recorded: Mapping[int, ImageSource], *, gallery: Path, places: Mapping[str, str], take_sample: TakeSample
+) -> Places:
+    """Where the recorded sources are.
+
+    Args:
+        recorded: the sources with their locations as the catalogue has them, relative ones included.
+        gallery: its folder.
+        places: what `describe_places` said of them when they were recorded.
+        take_sample: how a source's items are looked up.
+    """
+    home, real = Path(os.path.realpath(gallery)), cache(os.path.realpath)
+    found = {number: source.at(_absolute(source.location, home), real) for number, source in recorded.items()}
+    added = _find_added(recorded, found, home=home, take_sample=take_sample)
+    if added is not None:
+        found[added] = FolderSource(str(added_folder(home)))
+        if (former := _find_former_home(recorded[added], home=home)) is not None:
+            places = {**_look_from(former, found), **places}
+    taken, moves = {source.location for source in found.values()}, []
+    for number, source in recorded.items():
+        beside = places.get(str(number))
+        if beside is None or number == added or found[number].is_there():
+            continue
+        now = source.at(os.path.normpath(home / beside), real)
+        if now.location not in taken and _holds_items(now, take_sample(number, _LOOKED_AT)):
+            moves.append(Move(found[number].location, now.location))
+            found[number] = now
+            taken.add(now.location)
+    return Places(found, added, tuple(moves))
+
+
+def describe_move(move: Move) -> str:
+    """What people are told of a source that was found in another place."""
+    old, new = printable_path(move.recorded), printable_path(move.found)
+    return f"{old}: not there any more; its images were found in {new}, which is used instead"
+
+
+def place_in_gallery(location: str, *, gallery: Path) -> str:
+    """How a catalogue records a location: relative where it lies in the gallery."""
+    home = os.path.realpath(gallery)
+    if location == str(added_folder(Path(home))):
+        return ADDED_PLACE
+    return os.path.relpath(location, home) if location.startswith(home + "/") else location
+
+
+def describe_places(
+    sources: Mapping[int, ImageSource], *, gallery: Path, labels_file: Path | None, before: Mapping[str, str]
+) -> str:
+    """The setting that tells where sources outside a gallery, and its label file, lie as seen from it.
+
+    Of what cannot be found at the moment it goes on to say what it said `before`.
+    """
+    home = os.path.realpath(gallery)
+    recorded = {str(number): (source.is_there(), source.location) for number, source in sources.items()}
+    if labels_file is not None:
+        recorded[LABELS_PLACE] = (labels_file.exists(), os.path.realpath(labels_file))
+    return json.dumps({
+        name: before[name] if name in before and not is_there else os.path.relpath(location, home)
+        for name, (is_there, location) in recorded.items()
+        if os.path.isabs(place_in_gallery(location, gallery=gallery))
+    })  # fmt: skip
+
+
+def find_file_beside(recorded: str, *, gallery: Path, places: Mapping[str, str]) -> str:
+    """Where a label file is now: as it was recorded, or where it lay as seen from the gallery."""
+    beside = places.get(LABELS_PLACE)
+    if beside is None or os.path.exists(recorded):
+        return recorded
+    now = os.path.normpath(os.path.join(os.path.realpath(gallery), beside))
+    return now if os.path.isfile(now) else recorded
+
+
+def _absolute(location: str, home: Path) -> str:
+    """Where a recorded location is, if its gallery is here."""
+    if os.path.isabs(location) or "://" in location:
+        return location
+    return str(added_folder(home)) if location == ADDED_PLACE else os.path.normpath(home / location)
+
+
+def _holds_items(source: ImageSource, sample: Sequence[CatalogRow]) -> bool:
+    """Whether at least half of them are there: some may be changed or gone; another folder may share a few."""
+    return source.is_there() and sum(_has_file(source, item) for item in sample) * 2 >= len(sample)
+
+
+def _has_file(source: ImageSource, item: CatalogRow) -> bool:
+    """Whether an item's file is there, of the size that it had; of an archive, whether that goes so far."""
+    try:
+        size = os.stat(source.locate(item).file).st_size
+    except (OSError, ValueError):
+        return False
+    return size == item.size_bytes if item.archive is None else size > (item.starts_at or 0)
+
+
+def _find_added(
+    recorded: Mapping[int, ImageSource], found: Mapping[int, ImageSource], *, home: Path, take_sample: TakeSample
+) -> int | None:
+    """The source of the images that were sent: by its place, or else, in a gallery that was moved, by what it holds.
+
+    It was called `added`, or its files are named by their bytes; and most of its items are in this gallery's folder.
+    """
+    folder = added_folder(home)
+    for number, source in recorded.items():
+        if source.location == ADDED_PLACE:
+            return number
+    folders = {number: source for number, source in found.items() if isinstance(source, FolderSource)}
+    for number, source in folders.items():
+        if source.location in (str(folder), str(home / ADDED)):
+            return number
+    if not folder.is_dir():
+        return None
+    now, shares = FolderSource(str(folder)), {}
+    for number, source in folders.items():
+        sample = take_sample(number, _LOOKED_AT)
+        if sample and (os.path.basename(source.location) == ADDED or all(map(_is_sent, sample))):
+            shares[number] = sum(_has_file(now, item) for item in sample) / len(sample)
+    best = max(shares, key=lambda number: shares[number], default=None)
+    return best if best is not None and shares[best] > 0.5 else None
+
+
+def _find_former_home(added: ImageSource, *, home: Path) -> str | None:
+    """Where a gallery was when an earlier program recorded the images sent to it; None where it tells nothing new."""
+    former, name = os.path.split(added.location)
+    return former if os.path.isabs(former) and name == ADDED and former != str(home) else None
+
+
+def _look_from(former: str, found: Mapping[int, ImageSource]) -> dict[str, str]:
+    """Where sources lay as seen from the gallery's former place."""
+    return {str(number): os.path.relpath(source.location, former) for number, source in found.items()}
+
+
+def _is_sent(item: CatalogRow) -> bool:
+    named = _SENT_NAME.fullmatch(item.path)
+    return named is not None and item.sha256 in (None, named["sha256"])

@@ -1,0 +1,46 @@
+"""What the commands that write a gallery show: bars while they work, and in the end what they did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from index.commands.console import progress_bars
+from index.text_table import align
+
+if TYPE_CHECKING:
+    from index.progress import BeginStep, Progress
+    from index.writing.publish_change import BuildReport
+
+
+@contextmanager
+def indexing_bars() -> Iterator[tuple[Progress, BeginStep]]:
+    """Bars for a writing command: that of embedding, and one for any other step from its first report on."""
+    with progress_bars() as begin:
+        yield begin("Indexing", unit="images"), lambda name: begin(name, unit="items")
+
+
+def describe_build(report: BuildReport, *, out: Path) -> str:
+    """What a command did, in lines for people."""
+    from index.images.image_files import REASONS
+    from index.text import printable_path
+
+    shown = printable_path(str(out))
+    state = "built" if report.changed else "already up to date:"
+    lines = [f"{shown}: {state} version {report.version}, {report.indexed:,} images"]
+    if report.new_images:
+        lines[0] += f", {report.new_images:,} new at {report.images_per_second:,.0f} images/s"
+    changes = {"found in another place": report.moved, "vanished": report.vanished, "removed": report.removed}
+    lines += [f"  {count:,} {what}" for what, count in changes.items() if count]
+    if report.skipped or report.duplicate:
+        lines.append(
+            f"{report.found:,} found = {report.indexed:,} indexed + {report.duplicate:,} duplicates "
+            f"+ {report.skipped:,} skipped"
+        )
+    if report.skipped:
+        rows = [(f"{count:,}", reason, REASONS[reason]) for reason, count in report.skipped_by_reason.items()]
+        lines += ["  " + line for line in align(rows, right={0})]
+        lines.append(f"list them: retrieval index list {shown} --status skipped")
+    return "\n".join(lines)

@@ -1,0 +1,236 @@
+"""What every command shares: options made from config classes, `--json`, `--debug`, and progress on stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+import types
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import MISSING, fields, is_dataclass
+from inspect import get_annotations
+from typing import TYPE_CHECKING, Any, Protocol, get_args, get_origin, get_type_hints
+
+import click
+
+from index.config_values import Config, make_config
+from index.errors import InputError
+from index.limits import LOCK_WAIT_S
+from index.progress import Progress
+
+if TYPE_CHECKING:
+    from index.filters.condition import Condition
+
+Command = Callable[..., Any]
+
+
+def output_options(command: Command) -> Command:
+    """Add `--json` (passed on as `as_json`) and `--debug` (seen by the root command only)."""
+    command = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")(command)
+    return click.option(
+        "--debug", is_flag=True, expose_value=False, callback=_note_debug, help="Show the traceback of an error."
+    )(command)
+
+
+def _note_debug(context: click.Context, _: click.Parameter, value: bool) -> bool:
+    if value:
+        context.find_root().ensure_object(dict)["debug"] = True
+    return value
+
+
+def wait_option(command: Command) -> Command:
+    """Add `--wait`, passed on as `wait_s`."""
+    return click.option(
+        "--wait", "wait_s", type=click.FloatRange(min=0), default=LOCK_WAIT_S, show_default=True, metavar="SECONDS",
+        help="How long to wait for another process that writes the gallery; 0 is not at all.",
+    )(command)  # fmt: skip
+
+
+def where_option(use: str) -> Callable[[Command], Command]:
+    """Add `--where`, passed on as a `Condition` or None; `use` says in its help what the filter is for."""
+    language = (
+        "Columns are label, path, source, id and any metadata; there are AND, OR, NOT, IN, LIKE, BETWEEN and IS NULL. "
+        "Missing metadata fulfils nothing but IS NULL. For example: --where \"label IN ('shoes', 'hats') "
+        'AND price < 20"'
+    )
+    return click.option(
+        "--where", multiple=True, callback=_parse_where, metavar="FILTER", help=f"{use} {language}"
+    )
+
+
+def _parse_where(context: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> Condition | None:
+    from index.filters.parser import parse_filter
+
+    if len(texts) > 1:
+        raise click.BadParameter("it can be given once; join conditions with AND", ctx=context, param=param)
+    try:
+        return parse_filter(texts[0]) if texts else None
+    except InputError as error:
+        raise click.BadParameter(str(error), ctx=context, param=param) from error
+
+
+def config_options(*classes: type) -> Callable[[Command], Command]:
+    """Options for every field of the config classes, named like the field.
+
+    A field's metadata gives `help`, and optionally `flag` (another name), `choices` or `metavar`.
+    A field without a default is a required option; one that is a config class itself gives its own fields; one without
+    help gives none. Fields that a class inherits are left to the class that declares them.
+    """
+
+    def decorate(command: Command) -> Command:
+        for config in reversed(classes):
+            hints = get_type_hints(config)
+            nested = [field for field in fields(config) if is_dataclass(hints[field.name])]
+            own = [field for field in fields(config) if field not in nested]
+            for field in reversed([*own, *nested]):  # help begins with what is the config's own
+                hint = hints[field.name]
+                if isinstance(hint, type) and is_dataclass(hint):
+                    command = config_options(hint)(command)
+                elif "help" in field.metadata and field.name in get_annotations(config):
+                    command = _option(field, hint, group=config)(command)
+        return command
+
+    return decorate
+
+
+class GroupedCommand(click.Command):
+    """A command whose `--help` lists the options of every config class under the first line of its docstring."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options group by group; those of no config class come first."""
+        groups: dict[str, list[tuple[str, str]]] = {"Options": []}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if isinstance(param, click.Option) and record is not None:
+                groups.setdefault(getattr(param, "group", "Options"), []).append(record)
+        for title, records in groups.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+
+class _ConfigOption(click.Option):
+    group = "Options"
+
+
+def _option(field: Any, hint: Any, *, group: type) -> Callable[[Command], Command]:
+    title = (group.__doc__ or "Options").partition("\n")[0].rstrip(".")
+    kind_of_option = type("_ConfigOption", (_ConfigOption,), {"group": title})
+    meta = field.metadata
+    if get_origin(hint) in (types.UnionType,):
+        hint = next(kind for kind in get_args(hint) if kind is not type(None))
+    kind: Any = click.Choice(list(meta["choices"])) if "choices" in meta else hint
+    required = field.default is MISSING
+    flag = meta.get("flag", "--" + field.name.rstrip("_").replace("_", "-"))
+    if hint is bool:
+        return click.option(
+            f"{flag}/--no-{flag[2:]}", field.name, default=field.default, help=meta["help"], cls=kind_of_option
+        )
+    return click.option(
+        flag,
+        field.name,
+        cls=kind_of_option,
+        type=kind,
+        required=required,
+        default=None if required else field.default,
+        show_default=not required and field.default is not None,
+        metavar=meta.get("metavar"),
+        help=meta["help"],
+    )
+
+
+def build_config(config: type[Config], values: Mapping[str, Any]) -> Config:
+    """The config whose fields, and those of the configs in it, are found in the values; others keep their defaults.
+
+    Raises:
+        click.UsageError: a value is out of range (from the class's own check).
+    """
+    try:
+        return make_config(config, values)
+    except InputError as error:
+        raise click.UsageError(str(error), ctx=click.get_current_context(silent=True)) from error
+
+
+def is_given(context: click.Context, name: str) -> bool:
+    """Whether an option was given."""
+    return context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+
+
+def refuse_unused(context: click.Context, *names: str, needs: str) -> None:
+    """Options that were given and would do nothing are a misunderstanding: the result would not be what was asked for.
+
+    Raises:
+        click.UsageError: one of the names was given.
+    """
+    for name in names:
+        if is_given(context, name):
+            raise click.UsageError(f"--{name.replace('_', '-')} goes with {needs}", ctx=context)
+
+
+class NumberList(click.ParamType[tuple[int, ...]]):
+    """`1,2,4` as a tuple of whole numbers of at least 1, in rising order."""
+
+    name = "numbers"
+    expected = "not a list of whole numbers like 1,2,4,8"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value
+        try:
+            numbers = sorted({int(part) for part in str(value).split(",")})
+        except ValueError:
+            self.fail(f"{value!r} is {self.expected}", param, ctx)
+        if numbers[0] < 1:
+            self.fail(f"{numbers[0]} is below 1", param, ctx)
+        return tuple(numbers)
+
+
+def emit(document: Mapping[str, Any], *, as_json: bool, text: str) -> None:
+    """Print a command's result on stdout: the document as JSON, or the text."""
+    click.echo(json.dumps(document, indent=2) if as_json else text)
+
+
+@contextmanager
+def progress_bar(description: str, *, unit: str = "images") -> Iterator[Progress]:
+    """A progress bar on stderr with rate and time left; silent where stderr is no terminal."""
+    with progress_bars() as begin:
+        yield begin(description, unit=unit, visible=True)
+
+
+class BeginBar(Protocol):
+    """Adds a bar below the others; it is hidden until its first report unless it is to be visible at once."""
+
+    def __call__(self, description: str, *, unit: str, visible: bool = False) -> Progress: ...
+
+
+@contextmanager
+def progress_bars() -> Iterator[BeginBar]:
+    """Progress bars for work of several steps; silent where stderr is no terminal."""
+    from rich import progress as rich_progress
+    from rich.console import Console
+
+    columns = (
+        rich_progress.TextColumn("[bold]{task.description}"),
+        rich_progress.BarColumn(),
+        rich_progress.MofNCompleteColumn(),
+        rich_progress.TextColumn("{task.fields[rate]}"),
+        rich_progress.TimeElapsedColumn(),
+        rich_progress.TimeRemainingColumn(),
+    )
+    console = Console(stderr=True)
+    with rich_progress.Progress(
+        *columns, console=console, disable=not sys.stderr.isatty(), transient=True
+    ) as bars:
+
+        def begin(description: str, *, unit: str, visible: bool = False) -> Progress:
+            task = bars.add_task(description, total=None, rate="", visible=visible, start=visible)
+
+            def update(done: int, total: int) -> None:
+                if not bars.tasks[task].started:
+                    bars.start_task(task)
+                speed = bars.tasks[task].speed
+                rate = f"{speed:,.0f} {unit}/s" if speed else ""
+                bars.update(task, completed=done, total=total or None, rate=rate, visible=True)
+
+            return update
+
+        yield begin

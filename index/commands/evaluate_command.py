@@ -1,0 +1,126 @@
+"""The command `retrieval evaluate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from index.commands.console import NumberList, emit, output_options, progress_bars
+from index.public import evaluate as evaluate_retrieval
+from index.text_table import align
+
+if TYPE_CHECKING:
+    from index.evaluation.evaluate import Evaluation
+
+_PATH = click.Path(path_type=Path, readable=False)  # what cannot be read gets our own message
+_K_SET_NAMES = "webvision, tiny-imagenet, cub-200-2011, cars-196, sop, in-shop"
+_WORST_LABELS = 5
+_MIN_LABELS_TO_RANK = 6  # below it a list of the worst would be nearly all labels
+
+
+class _KList(NumberList):
+    """`1,2,4`, or the K that the literature reports on a dataset, by the dataset's name."""
+
+    expected = f"neither a list of whole numbers like 1,2,4,8 nor one of {_K_SET_NAMES}"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        from index.evaluation.metrics import K_SETS
+
+        named = K_SETS.get(value) if isinstance(value, str) else None
+        return super().convert(value, param, ctx) if named is None else named
+
+
+@click.command(name="evaluate")
+@click.argument("gallery", type=_PATH, required=False)
+@click.option("--model", type=_PATH, help="Score this model on --data instead of a finished gallery.")
+@click.option(
+    "--data",
+    type=_PATH,
+    metavar="SOURCE",
+    help="Labelled images for --model: a folder with one folder for each label, or a file of path,label.",
+)
+@click.option(
+    "--query",
+    type=_PATH,
+    metavar="SOURCE",
+    help="Labelled images that ask, given like --data; without it, every image asks once.",
+)
+@click.option(
+    "--k",
+    "ks",
+    type=_KList(),
+    default="1,2,4,8,16",
+    show_default=True,
+    help=f"The K of Recall@K, to which 1 always belongs, or those of a dataset: {_K_SET_NAMES}.",
+)
+@click.option(
+    "--nmi",
+    "with_nmi",
+    is_flag=True,
+    help="Also cluster the labelled images that ask, by k-means into as many clusters as they have labels, and say "
+    "how well clusters and labels agree (normalised mutual information).",
+)
+@output_options
+def evaluate(
+    *, gallery: Path | None, model: Path | None, data: Path | None, query: Path | None, ks: tuple[int, ...],
+    with_nmi: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Say how good retrieval is: Recall@K, MAP@R and R-precision over labelled images.
+
+    Every labelled image is a query among all the others, by exact search. With --query the images of that source
+    ask instead. Recall@1 and MAP@R come with 95 % intervals over queries. Recall@1 is also averaged over the
+    labels; --json gives that of each.
+
+    \b
+    Examples:
+      retrieval evaluate gallery
+      retrieval evaluate gallery --query held_out --k 1,5,10
+      retrieval evaluate --model model.onnx --data test_images --k sop --nmi --json
+    """
+    if (gallery is None) == (model is None) or (model is None) != (data is None):
+        raise click.UsageError("give either a GALLERY, or both --model and --data")
+    with progress_bars() as begin:
+        evaluation = evaluate_retrieval(
+            gallery, model=model, data=data, query=query, k=ks, nmi=with_nmi,
+            progress=begin("Embedding", unit="images"), scoring=begin("Scoring", unit="queries"),
+        )  # fmt: skip
+    emit(evaluation.to_json(), as_json=as_json, text=_describe_evaluation(evaluation))
+
+
+def _describe_evaluation(evaluation: Evaluation) -> str:
+    scores = evaluation.scores
+    rows = [(f"Recall@{k}", _percent(value), "") for k, value in scores.recall.items()]
+    rows[0] = (*rows[0][:2], _interval(evaluation.recall_interval))
+    rows.append(("MAP@R", _percent(float(scores.average_precision.mean())), _interval(evaluation.map_interval)))
+    rows.append(("R-precision", _percent(float(scores.r_precision.mean())), ""))
+    classes = len(evaluation.per_class)
+    rows.append(("Class mean", _percent(scores.mean_class_recall(1)), f"of Recall@1 over {classes:,} labels"))
+    if evaluation.nmi is not None:
+        rows.append(("NMI", _percent(evaluation.nmi), "of k-means clusters and labels"))
+    lone = f" ({scores.lone_queries:,} more have no other image of their label)" if scores.lone_queries else ""
+    lines = [*align(rows, right={1}), f"over {scores.queries:,} queries{lone}; in brackets 95 % intervals"]
+    if evaluation.skipped:
+        lines.append(f"skipped files: {evaluation.skipped:,}")
+    if classes >= _MIN_LABELS_TO_RANK:
+        lines += [f"lowest Recall@1 of {classes:,} labels:", *_list_worst(evaluation)]
+    return "\n".join(lines)
+
+
+def _list_worst(evaluation: Evaluation) -> list[str]:
+    from index.text import printable_path
+
+    worst = sorted(evaluation.per_class.items(), key=lambda item: (item[1].recall_at_1, item[0]))[:_WORST_LABELS]
+    rows = [
+        (_percent(score.recall_at_1), f"{score.queries:,} queries", printable_path(name)) for name, score in worst
+    ]
+    return ["  " + line for line in align(rows, right={0, 1})]
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2f} %"
+
+
+def _interval(bounds: tuple[float, float]) -> str:
+    return f"[{100 * bounds[0]:.2f}, {100 * bounds[1]:.2f}]"

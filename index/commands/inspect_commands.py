@@ -1,0 +1,341 @@
+"""The commands of `retrieval index` that look at a gallery and change nothing: info, list, verify, export-vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from index.commands.console import emit, output_options, progress_bar, progress_bars, where_option
+from index.text_table import align, command_line, show_bytes
+
+if TYPE_CHECKING:
+    from index.catalog.reader import Catalog
+    from index.catalog.rows import CatalogRow
+    from index.filters.condition import Condition
+    from index.gallery.info import GalleryInfo, Unfinished
+
+_PATH = click.Path(path_type=Path, readable=False)  # what cannot be read gets our own message
+_PAGE_ROWS = 50
+
+
+@click.command(name="info")
+@click.argument("gallery", type=_PATH)
+@output_options
+def info(*, gallery: Path, as_json: bool) -> None:
+    """Say what GALLERY holds, what it was made from, and what it takes.
+
+    \b
+    Examples:
+      retrieval index info gallery
+      retrieval index info gallery --json
+    """
+    from index.gallery.info import find_unfinished, read_info
+    from index.text import printable_path, valid_text
+    from index.versions.versions import read_current
+
+    shown = printable_path(str(gallery))
+    if gallery.is_dir() and read_current(gallery) is None and (unfinished := find_unfinished(gallery)):
+        document = {
+            "gallery": valid_text(str(gallery.resolve())),
+            "version": None,
+            "unfinished": asdict(unfinished),
+        }
+        text = "\n".join([f"{shown}: no version yet", *_describe_unfinished(unfinished, gallery=gallery)])
+        emit(document, as_json=as_json, text=text)
+        return
+    described = read_info(gallery)
+    emit(described.to_json(), as_json=as_json, text=_describe_info(described, gallery=gallery))
+
+
+@click.command(name="list")
+@click.argument("gallery", type=_PATH)
+@click.option(
+    "--status",
+    type=click.Choice(["indexed", "duplicate", "skipped"]),
+    help="Only images that a search can find, that repeat another one, or that could not be used.",
+)
+@click.option("--label", help="Only images of this label.")
+@where_option("Only images that fulfil this.")
+@click.option(
+    "--after",
+    type=click.IntRange(min=0, max=2**63 - 1),
+    default=0,
+    metavar="ID",
+    help="Only items of a greater id: the next page.",
+)
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=_PAGE_ROWS, show_default=True, help="Items on a page."
+)
+@output_options
+def list_items(
+    *,
+    gallery: Path,
+    status: str | None,
+    label: str | None,
+    where: Condition | None,
+    after: int,
+    limit: int,
+    as_json: bool,
+) -> None:
+    """List what was found for GALLERY, by page: images indexed, duplicates, and what was skipped with the reason.
+
+    \b
+    Examples:
+      retrieval index list gallery
+      retrieval index list gallery --status skipped
+      retrieval index list gallery --label cat --after 5000 --json
+      retrieval index list gallery --where "shop = 'a.example' AND price < 20"
+    """
+    from index.catalog.reader import read_catalog
+    from index.filters.condition import LABEL, equals, join
+    from index.filters.to_text import write_condition
+    from index.text import printable_path, valid_text
+    from index.versions.manifest import CATALOG_NAME
+    from index.versions.versions import find_version
+
+    version = find_version(gallery)
+    wanted = [] if label is None else [equals(LABEL, label)]
+    wanted += [] if where is None else [where]
+    with read_catalog(version.folder / CATALOG_NAME) as catalog:
+        rows = list(
+            catalog.rows(status=status, where=join(wanted) if wanted else None, after=after, limit=limit + 1)
+        )
+        page, following = rows[:limit], rows[limit:]
+        items = _describe_rows(page, catalog)
+    next_after = page[-1].id if following else None
+    document = {
+        "gallery": valid_text(str(gallery.resolve())),
+        "version": version.name,
+        "items": items,
+        "next_after": next_after,
+    }
+    lines = _tabulate(items, status=status) if items else [f"{printable_path(str(gallery))}: no such items"]
+    if next_after is not None:
+        options = {
+            "--status": status,
+            "--label": None if label is None else valid_text(label),
+            "--where": None if where is None else valid_text(write_condition(where)),
+            "--limit": None if limit == _PAGE_ROWS else str(limit),
+            "--after": str(next_after),
+        }
+        lines.append(f"more: {command_line('list', gallery, options)}")
+    emit(document, as_json=as_json, text="\n".join(lines))
+
+
+@click.command(name="verify")
+@click.argument("gallery", type=_PATH)
+@click.option(
+    "--sample",
+    type=click.IntRange(min=0),
+    default=16,
+    show_default=True,
+    help="Images, taken at random, to embed again and compare with what is stored.",
+)
+@click.option(
+    "--read-images",
+    is_flag=True,
+    help="Read every image again, and compare its bytes with those that were indexed.",
+)
+@output_options
+@click.pass_context
+def verify(context: click.Context, /, *, gallery: Path, sample: int, read_images: bool, as_json: bool) -> None:
+    """Check every byte of GALLERY against its manifest, its parts against each other, and some images again.
+
+    Exits with 1, and lists every problem, where something is damaged: the gallery, or an image file that was indexed
+    and is no usable image any more. Images that were changed or removed since are only noted.
+
+    \b
+    Examples:
+      retrieval index verify gallery
+      retrieval index verify gallery --read-images
+      retrieval index verify gallery --sample 1000 --json
+    """
+    from index.gallery.verify import verify_gallery
+    from index.text import printable_path
+
+    with progress_bars() as begin:
+        checking, embedding = begin("Checking", unit="files"), begin("Embedding", unit="images")
+        report = verify_gallery(
+            gallery,
+            sample=sample,
+            read_images=read_images,
+            progress=checking,
+            embedding=embedding,
+            reading=begin("Reading", unit="images"),
+        )
+    again = f", {report.compared:,} images embed as stored" if report.compared else ""
+    read = f", {report.read:,} images were read again" if report.read else ""
+    found = report.problems or [f"{printable_path(str(gallery))}: {report.files} files match{again}{read}"]
+    update = command_line("update", gallery) + (" --thorough" if read_images else "")
+    lines = [*found, *report.spoilt]
+    if report.spoilt:
+        lines.append(f"the gallery still has them: restore these files from a copy; {update} would take them out")
+    lines += [f"note: {note}" for note in report.notes]
+    if report.notes:
+        lines.append(f"this is no damage of the gallery; where it was meant, take it over with: {update}")
+    emit(report.to_json(), as_json=as_json, text="\n".join(lines))
+    if report.problems or report.spoilt:
+        context.exit(1)
+
+
+@click.command(name="export-vectors")
+@click.argument("gallery", type=_PATH)
+@click.option(
+    "--out",
+    type=_PATH,
+    required=True,
+    metavar="FILE",
+    help="NAME.npy, with NAME.csv beside it that says what each row is, or NAME.parquet, which has it all.",
+)
+@output_options
+def export_vectors(*, gallery: Path, out: Path, as_json: bool) -> None:
+    """Write the vectors of GALLERY, with paths, labels and metadata, as a file for other programs.
+
+    \b
+    Examples:
+      retrieval index export-vectors gallery --out vectors.npy
+      retrieval index export-vectors gallery --out vectors.parquet
+    """
+    from index.gallery.export_vectors import export_vectors as export
+    from index.text import printable_path
+
+    with progress_bar("Writing") as progress:
+        report = export(gallery, out, progress=progress)
+    files = " and ".join(map(printable_path, report.files))
+    text = f"{files}: {report.images:,} images, {report.embedding_dim} numbers each"
+    emit(report.to_json(), as_json=as_json, text=text)
+
+
+def _describe_rows(rows: Sequence[CatalogRow], catalog: Catalog) -> list[dict[str, Any]]:
+    from index.text import valid_text
+
+    locations = {number: source.location for number, source in catalog.sources().items()}
+    kept_images = catalog.find({row.kept_id for row in rows if row.kept_id is not None})
+    return [
+        {
+            "id": row.id,
+            "status": row.status,
+            "reason": row.reason,
+            "detail": row.detail,
+            "label": row.label,
+            "metadata": row.metadata,
+            "path": valid_text(row.path),
+            "source": valid_text(locations[row.source]),
+            "keeper": row.kept_id,
+            "keeper_path": valid_text(kept_images[row.kept_id].path) if row.kept_id in kept_images else None,
+        }
+        for row in rows
+    ]
+
+
+def _tabulate(items: Sequence[Mapping[str, Any]], *, status: str | None) -> list[str]:
+    from index.text import printable_path
+
+    rows: list[tuple[str, ...]] = [
+        ("id", "reason" if status == "skipped" else "status", "label", "path", "detail")
+    ]
+    for item in items:
+        same = None if item["keeper_path"] is None else f"repeats {item['keeper']}, {item['keeper_path']}"
+        cells = (
+            item["reason"] or item["status"],
+            item["label"] or "-",
+            item["path"],
+            item["detail"] or same or "",
+        )
+        rows.append((str(item["id"]), *map(printable_path, cells)))
+    if not any(row[-1] for row in rows[1:]):
+        rows = [row[:-1] for row in rows]
+    return align(rows, right={0})
+
+
+def _describe_info(described: GalleryInfo, *, gallery: Path) -> str:
+    from index.gallery.info_text import describe_index
+    from index.text import printable_path
+
+    made = datetime.fromisoformat(described.made).astimezone()
+    parts = {
+        "model": _describe_model(described.model),
+        "images": _describe_counts(described.counts, gallery=gallery),
+        "sources": [
+            f"{source['kind']} {printable_path(source['location'])}: {source['images']:,} images"
+            for source in described.sources
+        ],
+        "labels": _describe_labels(described.labels, images=described.counts["indexed"]),
+        "settings": _describe_settings(described.settings),
+        "index": describe_index(described, gallery=gallery),
+        "on disk": _describe_disk(described.disk_bytes),
+    }
+    if described.unfinished is not None:
+        parts["unfinished"] = _describe_unfinished(described.unfinished, gallery=gallery)
+    rows = [("" if line else title, text) for title, lines in parts.items() for line, text in enumerate(lines)]
+    head = f"{printable_path(str(gallery))}: version {described.version}, made {made:%Y-%m-%d %H:%M}"
+    return "\n".join([head, *align(rows, right=set())])
+
+
+def _describe_model(model: Mapping[str, Any]) -> list[str]:
+    from index.text import printable_path
+
+    names = ", ".join(printable_path(model[name]) for name in ("backbone", "method") if name in model)
+    size = model["preprocessing"]
+    shape = f"{model['embedding_dim']} numbers an image, {size['crop']} of {size['resize']} pixels"
+    return [", ".join(filter(None, (names, shape, f"SHA-256 {model['sha256'][:12]}")))]
+
+
+def _describe_counts(counts: Mapping[str, Any], *, gallery: Path) -> list[str]:
+    parts = " + ".join(f"{counts[name]:,} {name}" for name in ("indexed", "duplicate", "skipped"))
+    lines = [f"{counts['found']:,} found = {parts}"]
+    if counts["skipped"]:
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in counts["skipped_by_reason"].items())
+        lines.append(f"skipped: {reasons}; see {command_line('list', gallery, {'--status': 'skipped'})}")
+    return lines
+
+
+def _describe_labels(labels: Mapping[str, Any], *, images: int) -> list[str]:
+    from index.text import printable_path
+
+    if not labels["count"]:
+        return ["none"]
+    listed = ", ".join(f"{printable_path(label)} {count:,}" for label, count in labels["largest"].items())
+    largest = "" if len(labels["largest"]) == labels["count"] else "the largest "
+    without = images - labels["images"]
+    return [f"{labels['count']:,}: {largest}{listed}" + (f"; without one: {without:,} images" if without else "")]
+
+
+def _describe_settings(settings: Mapping[str, Any]) -> list[str]:
+    from index.text import printable_path
+
+    dedup, labels = settings["dedup"], settings["labels"]
+    limits = ""
+    if dedup == "near":
+        limits = f": similarity from {settings['min_similarity']}, hashes differ in at most "
+        limits += f"{settings['max_hash_distance']} bits"
+    lines = [f"duplicates set aside: {'none' if dedup == 'off' else dedup}{limits}"]
+    return lines if labels is None else [*lines, f"labels from {printable_path(labels)}"]
+
+
+def _describe_disk(disk: Mapping[str, int]) -> list[str]:
+    parts = ", ".join(f"{name} {show_bytes(disk[name])}" for name in ("vectors", "index", "catalog", "model"))
+    total, whole = show_bytes(disk["total"]), show_bytes(disk["whole_folder"])
+    lines = [f"{total}: {parts}; {show_bytes(disk['each_image'])} an image, the model apart"]
+    return (
+        lines
+        if whole == total
+        else [*lines, f"{whole} with all else that is in the folder, such as earlier versions"]
+    )
+
+
+def _describe_unfinished(unfinished: Unfinished, *, gallery: Path) -> list[str]:
+    far = (
+        f"{unfinished.settled:,} of {unfinished.found:,} items are done"
+        if unfinished.found
+        else "nothing is listed yet"
+    )
+    return [
+        f"a command was stopped, or is still at work: {far}",
+        f"if none is at work, this finishes it: {command_line('update', gallery)}",
+    ]

@@ -1,0 +1,294 @@
+"""The command `retrieval search`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
+
+import click
+
+from index.commands.console import emit, output_options, progress_bar, where_option
+from index.progress import no_progress
+from index.public import open_gallery
+from index.text_table import align
+
+if TYPE_CHECKING:
+    from index.filters.condition import Condition
+    from index.gallery.gallery import Gallery
+    from index.gallery.hits import Hit
+    from index.gallery.queries import Query
+    from index.progress import Progress
+
+    Answer: TypeAlias = tuple[Query, list[Hit]]
+
+_PATH = click.Path(path_type=Path, readable=False)  # what cannot be read gets our own message
+_DEFAULT_K = 10
+_REPORT_QUERIES = 16
+
+
+class _IdList(click.ParamType[tuple[int, ...]]):
+    """`12,34` as a tuple of whole numbers, in the order given."""
+
+    name = "ids"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value
+        try:
+            return tuple(int(part) for part in str(value).split(","))
+        except ValueError:
+            self.fail(f"{value!r} is not a list of ids like 12,34", param, ctx)
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """What a run is asked; `k` is None where all results of at least `min_score` are wanted.
+
+    `where` is what the results are to fulfil.
+    """
+
+    gallery: Gallery
+    queries: tuple[str, ...]
+    ids: tuple[int, ...]
+    k: int | None
+    min_score: float | None
+    where: Condition | None
+
+    def answers(self, progress: Progress | None = None) -> Iterator[list[Answer]]:
+        """Every query with its results, in blocks."""
+        from index.gallery.queries import answer_queries, read_queries
+
+        queries = read_queries(self.queries, ids=self.ids, gallery=self.gallery)
+        if progress is not None:
+            queries = _count_queries(queries, progress)
+        return answer_queries(queries, self.gallery, k=self.k, min_score=self.min_score, where=self.where)
+
+
+def _count_queries(queries: Iterator[Query], progress: Progress) -> Iterator[Query]:
+    done = 0
+    for query in queries:
+        yield query
+        done += 1
+        if done % _REPORT_QUERIES == 0:
+            progress(done, done)
+    progress(done, done)
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What became of the queries so far."""
+
+    queries: int = 0
+    skipped: int = 0
+    results: int = 0
+
+    def count(self, blocks: Iterable[list[Answer]]) -> Iterator[list[Answer]]:
+        """The same blocks, counted; skipped queries are named on stderr."""
+        for block in blocks:
+            for query, hits in block:
+                self.queries += 1
+                self.results += len(hits)
+                if query.problem is not None:
+                    self.skipped += 1
+                    click.echo(f"skipped: {' '.join(str(query.problem).split())}", err=True)
+            yield block
+
+    def check(self) -> None:
+        """See that there was a query that could be used.
+
+        Raises:
+            InputError: there was none.
+        """
+        from index.errors import InputError
+
+        if not self.queries:
+            raise InputError("there is no query: what was given holds no image")
+        if self.skipped == self.queries:
+            raise InputError("no query could be used")
+
+    def describe(self, out: Path) -> str:
+        """The tally of a run that wrote a file."""
+        from index.text import printable_path
+
+        answered = self.queries - self.skipped
+        return f"{printable_path(str(out))}: {self.results:,} results of {answered:,} queries"
+
+
+@click.command(name="search")
+@click.argument("gallery", type=_PATH)
+@click.argument("queries", nargs=-1, metavar="QUERY...")
+@click.option(
+    "--id",
+    "ids",
+    type=_IdList(),
+    multiple=True,
+    metavar="ID,...",
+    help="Members of the gallery that ask too, by id; they are not among their own results.",
+)
+@click.option(
+    "-k",
+    "--count",
+    "k",
+    type=click.IntRange(min=1),
+    help=f"Results wanted of each query.  [default: {_DEFAULT_K}, or all with --min-score]",
+)
+@click.option(
+    "--min-score",
+    type=click.FloatRange(-1, 1),
+    metavar="COSINE",
+    help="Only results that are at least so similar.",
+)
+@where_option("Only results that fulfil this.")
+@click.option(
+    "--out",
+    type=_PATH,
+    metavar="FILE",
+    help="Write the results to this .csv, .parquet or .jsonl file, one row each.",
+)
+@click.option("--strict", is_flag=True, help="Exit with 1 where any query could not be used, not only where all.")
+@output_options
+@click.pass_context
+def search(
+    context: click.Context,
+    /,
+    *,
+    gallery: Path,
+    queries: tuple[str, ...],
+    ids: tuple[tuple[int, ...], ...],
+    k: int | None,
+    min_score: float | None,
+    where: Condition | None,
+    out: Path | None,
+    strict: bool,
+    as_json: bool,
+) -> None:
+    """Find the images of GALLERY that are most similar to each QUERY.
+
+    A QUERY is an image, or what holds many: a folder, a .tar or .zip archive, a 'pattern*', a .txt list, a .csv or
+    .parquet table with a column path, or a .npy file of vectors, of shape (queries, width) or (width,), that the
+    gallery's model made. Queries that cannot be used are named on stderr, and the others are answered.
+
+    \b
+    Examples:
+      retrieval search gallery query.jpg
+      retrieval search gallery query.jpg -k 50 --json
+      retrieval search gallery new_photos more.tar vectors.npy --out results.csv
+      retrieval search gallery --id 12,34 --min-score 0.9
+      retrieval search gallery query.jpg --where "label = 'shoes' AND price < 20"
+    """
+    if not queries and not ids:
+        raise click.UsageError("give a QUERY or --id")
+    from index.gallery.queries import is_single
+    from index.gallery.result_files import check_results_path
+    from index.text import printable_path
+
+    if out is not None:
+        check_results_path(out)
+    wanted = _DEFAULT_K if k is None and min_score is None else k
+    opened = open_gallery(gallery)
+    request = _Request(opened, queries, tuple(chain(*ids)), k=wanted, min_score=min_score, where=where)
+    if out is None and is_single(queries, ids=request.ids):
+        _answer_one(request, as_json=as_json)
+        return
+    tally = _answer_many(request, out=out, as_json=as_json)
+    if out is not None:
+        emit({"out": printable_path(str(out)), **asdict(tally)}, as_json=as_json, text=tally.describe(out))
+    if strict and tally.skipped:
+        context.exit(1)
+
+
+def _answer_one(request: _Request, *, as_json: bool) -> None:
+    for block in request.answers():
+        for query, hits in block:
+            if query.problem is not None:
+                raise query.problem
+            several = len(request.gallery.sources) > 1
+            rows = [("rank", "score", "label", "path"), *(_describe_hit(hit, several=several) for hit in hits)]
+            text = "\n".join(align(rows, right={0, 1}))
+            emit({"results": [hit.to_json() for hit in hits]}, as_json=as_json, text=text)
+
+
+def _answer_many(request: _Request, *, out: Path | None, as_json: bool) -> _Tally:
+    """Print or write the results of every query, while skipped ones are named on stderr.
+
+    Raises:
+        InputError: none could be used.
+    """
+    stream, tally = sys.stdout, _Tally()  # a bar takes the name `sys.stdout` while it is drawn
+    with _progress(request, visible=out is not None or not stream.isatty()) as progress:
+        blocks = tally.count(request.answers(progress))
+        if out is not None:
+            _write_file(blocks, out, tally=tally)
+        elif as_json:
+            _print_json(blocks, stream)
+        else:
+            _print_groups(blocks, stream, several=len(request.gallery.sources) > 1)
+    tally.check()
+    if tally.skipped:
+        click.echo(f"skipped queries: {tally.skipped:,} of {tally.queries:,}", err=True)
+    return tally
+
+
+@contextmanager
+def _progress(request: _Request, *, visible: bool) -> Iterator[Progress]:
+    """A bar on stderr; where results are printed on a terminal, they show the progress themselves."""
+    from index.gallery.queries import count_queries
+
+    if not visible or not sys.stderr.isatty():
+        yield no_progress
+        return
+    with progress_bar("Searching", unit="queries") as report:
+        expected = count_queries(request.queries, ids=request.ids)
+        yield lambda done, total: report(done, max(expected, total))
+
+
+def _print_json(blocks: Iterable[list[Answer]], stream: TextIO) -> None:
+    """Print one document, a query a line."""
+    from index.text import valid_text
+
+    separator = '{"queries": [\n'
+    for block in blocks:
+        for query, hits in block:
+            entry: dict[str, Any] = {"query": valid_text(query.name), "results": [hit.to_json() for hit in hits]}
+            if query.problem is not None:
+                entry["problem"] = str(query.problem)
+            click.echo(separator + json.dumps(entry), nl=False, file=stream)
+            separator = ",\n"
+    click.echo("\n]}" if separator.startswith(",") else separator + "]}", file=stream)
+
+
+def _print_groups(blocks: Iterable[list[Answer]], stream: TextIO, *, several: bool) -> None:
+    """Print the results of each query below its name."""
+    from index.text import printable_path
+
+    gap = ""
+    for block in blocks:
+        for query, hits in block:
+            if query.problem is None:
+                rows = [_describe_hit(hit, several=several) for hit in hits]
+                lines = align(rows, right={0, 1}) if rows else ["no result"]
+                click.echo("\n  ".join([gap + printable_path(query.name), *lines]), file=stream)
+                gap = "\n"
+
+
+def _write_file(blocks: Iterable[list[Answer]], out: Path, *, tally: _Tally) -> None:
+    from index.gallery.result_files import ResultRow, open_results
+
+    with open_results(out) as write:
+        for block in blocks:
+            write([ResultRow(query.name, hit) for query, hits in block for hit in hits])
+        tally.check()
+
+
+def _describe_hit(hit: Hit, *, several: bool) -> tuple[str, str, str, str]:
+    """Rank, score, label, and the path, in full where the gallery has several sources."""
+    from index.text import printable_path
+
+    label = "-" if hit.label is None else printable_path(hit.label)
+    return str(hit.rank), f"{hit.score:.4f}", label, printable_path(hit.location if several else hit.path)

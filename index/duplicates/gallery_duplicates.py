@@ -1,0 +1,149 @@
+"""The images of a gallery that repeat another one, those set aside by its build included."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from index.duplicates.duplicate_config import DuplicateConfig
+from index.duplicates.near_duplicates import PAIRS_AT_ONCE, KeptImages, ReadVectors, measure_pairs
+from index.errors import GalleryDamagedError
+from index.images.perceptual_hash import hamming_distances
+from index.progress import Progress
+from index.versions.manifest import CATALOG_NAME
+
+_STREAM_ROWS = 4096  # between two reports of progress
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """What tells whether an image of a gallery repeats another.
+
+    Attributes:
+        id: of the image.
+        sha256: of its bytes.
+        phash: its perceptual hash; None where it was never decoded.
+        labelled: whether it has a label.
+        kept image: the indexed image for which it was set aside when the gallery was built; it then has no vector.
+    """
+
+    id: int
+    sha256: str
+    phash: int | None
+    labelled: bool = True
+    kept_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicate:
+    """An image that repeats its `kept_id`, which repeats none itself.
+
+    Attributes:
+        id: of the image.
+        kept image: id of the other.
+        similarity: their cosine; None where one of them has no vector.
+        hash_distance: bits in which their perceptual hashes differ; None where one of them has none.
+        same_bytes: whether the files are equal.
+    """
+
+    id: int
+    kept_id: int
+    similarity: float | None
+    hash_distance: int | None
+    same_bytes: bool
+
+
+def find_gallery_duplicates(
+    images: Sequence[Fingerprint],
+    read: ReadVectors,
+    *,
+    config: DuplicateConfig | None,
+    progress: Progress | None = None,
+) -> list[Duplicate]:
+    """The images of a gallery that repeat another one, in the order of ids.
+
+    The first image keeps those that repeat it, as in a build: an indexed one before those set aside, and a labelled
+    one before those without a label. An image that was set aside goes wherever its kept image goes.
+
+    Args:
+        images: all of the gallery, set aside or not.
+        read: gives the vectors of those that were not.
+        config: what counts as looking alike; None finds equal files only.
+        progress: told (done, total) of the images compared.
+
+    Raises:
+        GalleryDamagedError: an image was set aside for one that is not indexed, or one that is compared has no vector.
+    """
+    _check_kept_images(images)
+    ordered = sorted(images, key=lambda image: (image.kept_id is not None, not image.labelled, image.id))
+    first: dict[str, int] = {}
+    for image in ordered:
+        first.setdefault(image.sha256, image.id)
+    kept = {image.id: first[image.sha256] for image in ordered}
+    if config is not None:
+        compared = [image for image in ordered if image.kept_id is None and kept[image.id] == image.id]
+        alike = _assign_all(compared, read, config=config, progress=progress)
+        for image in ordered:
+            kept[image.id] = alike[kept[image.id]] if image.kept_id is None else kept[image.kept_id]
+    by_id = {image.id: image for image in images}
+    pairs = [
+        (by_id[number], by_id[kept_image]) for number, kept_image in sorted(kept.items()) if number != kept_image
+    ]
+    return _describe_pairs(pairs, read)
+
+
+def _check_kept_images(images: Sequence[Fingerprint]) -> None:
+    indexed = {image.id for image in images if image.kept_id is None}
+    for image in images:
+        if image.kept_id is not None and image.kept_id not in indexed:
+            detail = f"image {image.id} was set aside for image {image.kept_id}, which is not indexed"
+            raise GalleryDamagedError(
+                CATALOG_NAME, f"damaged: {detail} (`retrieval index verify` says what else is)"
+            )
+
+
+def _assign_all(
+    images: Sequence[Fingerprint], read: ReadVectors, *, config: DuplicateConfig, progress: Progress | None
+) -> dict[int, int]:
+    """The kept image of every image by id: its own where it repeats none or was never decoded."""
+    assigned = {image.id: image.id for image in images}
+    hashed = [(image.id, image.phash) for image in images if image.phash is not None]
+    kept = KeptImages(read, config)
+    for start in range(0, len(hashed), _STREAM_ROWS):
+        ids, hashes = np.array(hashed[start : start + _STREAM_ROWS], dtype=np.int64).T
+        found = kept.assign(ids, hashes)
+        assigned.update(zip(ids.tolist(), found.tolist(), strict=True))
+        if progress is not None:
+            progress(start + len(ids), len(hashed))
+    return assigned
+
+
+def _describe_pairs(pairs: Sequence[tuple[Fingerprint, Fingerprint]], read: ReadVectors) -> list[Duplicate]:
+    measured = [
+        (image.id, kept_image.id)
+        for image, kept_image in pairs
+        if image.kept_id is None and kept_image.kept_id is None
+    ]
+    similarities: dict[int, float] = {}
+    for start in range(0, len(measured), PAIRS_AT_ONCE):
+        ids, kept = np.array(measured[start : start + PAIRS_AT_ONCE], dtype=np.int64).T
+        found = measure_pairs(ids, kept, read)
+        similarities.update(zip(ids.tolist(), found.tolist(), strict=True))
+    return [
+        Duplicate(
+            id=image.id,
+            kept_id=kept_image.id,
+            similarity=similarities.get(image.id),
+            hash_distance=_hash_distance(image.phash, kept_image.phash),
+            same_bytes=image.sha256 == kept_image.sha256,
+        )
+        for image, kept_image in pairs
+    ]
+
+
+def _hash_distance(left: int | None, right: int | None) -> int | None:
+    if left is None or right is None:
+        return None
+    return int(hamming_distances(np.array(left, dtype=np.int64), right))

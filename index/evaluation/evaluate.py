@@ -1,0 +1,248 @@
+"""Retrieval quality on labelled images: of a finished gallery, or of a model on a folder, all in memory."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from index.arrays import UNLABELLED, Ids, Labels, Vectors
+from index.embedding.engine import EmbeddedItem
+from index.embedding.registry import open_engine
+from index.errors import InputError
+from index.evaluation.clustering import nmi
+from index.evaluation.metrics import RetrievalScores, bootstrap_interval, score_retrieval
+from index.filters.condition import Condition
+from index.gallery.gallery import Gallery
+from index.model.embedder import Embedder
+from index.progress import Progress
+from index.sources.given_labels import read_labels
+from index.sources.items import Place
+from index.sources.registry import find_source
+from index.sources.table import TableSource
+from index.text import printable_path
+
+logger = logging.getLogger(__name__)
+
+_SEED = 0  # of the resampling and of k-means
+
+
+@dataclass(frozen=True, slots=True)
+class ClassScore:
+    """One label's queries, and the Recall@1 of these alone."""
+
+    queries: int
+    recall_at_1: float
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The scores of labelled images, and what only a report needs.
+
+    `recall_interval` and `map_interval` hold 95 % of the resampled means of Recall@1 and MAP@R; `per_class` goes by
+    label, sorted; `nmi` is None where it was not asked for; `skipped` counts the files that could not be used.
+    """
+
+    scores: RetrievalScores
+    recall_interval: tuple[float, float]
+    map_interval: tuple[float, float]
+    per_class: dict[str, ClassScore]
+    nmi: float | None
+    skipped: int
+
+    def to_json(self) -> dict[str, object]:
+        """The document that `evaluate --json` prints."""
+        return {
+            **self.scores.to_json(),
+            "recall_at_1_interval": list(self.recall_interval),
+            "map_at_r_interval": list(self.map_interval),
+            "mean_class_recall_at_1": self.scores.mean_class_recall(1),
+            "nmi": self.nmi,
+            "skipped": self.skipped,
+            "per_class": {
+                name: {"queries": score.queries, "recall_at_1": score.recall_at_1}
+                for name, score in self.per_class.items()
+            },
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledImages:
+    """The usable images of a folder or label file: (N, D) float32 unit `vectors`, and their labels."""
+
+    vectors: Vectors
+    labels: list[str | None]
+    skipped: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Members:
+    """What is searched: (N, D) vectors, (N,) labels as positions in the names, and (N,) ids."""
+
+    vectors: Vectors
+    labels: Labels
+    ids: Ids
+    names: list[str]
+
+
+def evaluate_gallery(
+    gallery: Gallery,
+    *,
+    query: Path | None = None,
+    where: Condition | None = None,
+    ks: Sequence[int],
+    with_nmi: bool = False,
+    progress: Progress | None = None,
+    scoring: Progress | None = None,
+) -> Evaluation:
+    """Score a gallery on its own labels.
+
+    Args:
+        gallery: what is searched.
+        query: a folder or label file of images that ask, of which nothing is removed from any ranking. Without it
+            every labelled member asks, and is removed from its own ranking.
+        where: of the members that ask, only those that it keeps do.
+        ks: the K of Recall@K; 1 is added where it is missing.
+        with_nmi: cluster the labelled images that ask as well.
+        progress: called with (done, total) files that are embedded.
+        scoring: called with (done, total) queries.
+
+    Raises:
+        InputError: `query` has no usable image, no query has a relevant item, or the filter keeps no labelled image or
+            names metadata that no image has.
+    """
+    members = _Members(*gallery.labelled_vectors())
+    queries = None if query is None else embed_labelled(query, embedder=gallery.embedder, progress=progress)
+    kept = None if where is None else _keep_labelled(members, where, gallery=gallery)
+    return _evaluate(members, queries=queries, kept=kept, ks=ks, with_nmi=with_nmi, scoring=scoring)
+
+
+def _keep_labelled(members: _Members, where: Condition, *, gallery: Gallery) -> npt.NDArray[np.bool_]:
+    with gallery.catalog() as catalog:
+        kept: npt.NDArray[np.bool_] = np.isin(members.ids, catalog.matching_ids(where))
+    if not (kept & (members.labels != UNLABELLED)).any():
+        raise InputError("the filter keeps no image that has a label, so there is nothing to evaluate")
+    return kept
+
+
+def evaluate_model(
+    model_path: Path,
+    *,
+    data: Path,
+    query: Path | None = None,
+    ks: Sequence[int],
+    with_nmi: bool = False,
+    progress: Progress | None = None,
+    scoring: Progress | None = None,
+) -> Evaluation:
+    """Score a model on the images of `data`, a folder of class folders or a label file; else as a gallery of them.
+
+    Raises:
+        InputError: `data` or `query` has no usable image, or no query has a relevant item.
+        ModelFileError: the model cannot be used.
+    """
+    embedder = Embedder(model_path, threads=1)
+    found = embed_labelled(data, embedder=embedder, progress=progress)
+    names = sorted({label for label in found.labels if label is not None})
+    ids = np.arange(len(found.vectors), dtype=np.int64)
+    members = _Members(found.vectors, _number(found.labels, names), ids, names)
+    queries = None if query is None else embed_labelled(query, embedder=embedder, progress=progress)
+    return _evaluate(members, queries=queries, ks=ks, with_nmi=with_nmi, skipped=found.skipped, scoring=scoring)
+
+
+def _evaluate(
+    members: _Members,
+    *,
+    queries: LabelledImages | None,
+    kept: npt.NDArray[np.bool_] | None = None,
+    ks: Sequence[int],
+    with_nmi: bool,
+    skipped: int = 0,
+    scoring: Progress | None,
+) -> Evaluation:
+    """Score the queries (None: the members, or those `kept`) among the members; `skipped` files were no members."""
+    asking, labels, own = members.vectors, members.labels, None if queries is not None else members.ids
+    if queries is not None:
+        asking, labels = queries.vectors, _number(queries.labels, members.names)
+    elif kept is not None:
+        asking, labels, own = asking[kept], labels[kept], members.ids[kept]
+    scores = score_retrieval(
+        asking,
+        labels,
+        gallery=members.vectors,
+        gallery_labels=members.labels,
+        gallery_ids=members.ids,
+        query_ids=own,
+        ks=sorted({1, *ks}),
+        progress=scoring,
+    )
+    return Evaluation(
+        scores=scores,
+        recall_interval=bootstrap_interval(scores.hits[1], seed=_SEED),
+        map_interval=bootstrap_interval(scores.average_precision, seed=_SEED),
+        per_class=_score_classes(scores, members.names),
+        nmi=nmi(asking, labels, seed=_SEED) if with_nmi else None,
+        skipped=skipped + (0 if queries is None else queries.skipped),
+    )
+
+
+def _score_classes(scores: RetrievalScores, names: Sequence[str]) -> dict[str, ClassScore]:
+    queries = Counter(scores.labels.tolist())
+    recall = scores.per_class_recall(1)
+    return {names[label]: ClassScore(queries[label], recall[label]) for label in recall}
+
+
+def embed_labelled(source: Path, *, embedder: Embedder, progress: Progress | None = None) -> LabelledImages:
+    """Embed every usable image of a source; the others are counted and named in the log by reason.
+
+    In a folder the first folder below it is the label; of a table, only the images with a label are taken.
+
+    Raises:
+        InputError: no image is usable, or the label file cannot be read.
+    """
+    skipped: Counter[str] = Counter()
+    items = list(_list_items(source, skipped))
+    embedded: list[EmbeddedItem] = []
+    for batch in open_engine(embedder).embed((number, place) for number, (place, _) in enumerate(items)):
+        embedded += batch
+        if progress is not None:
+            progress(len(embedded), len(items))
+    embedded.sort(key=lambda item: item.id)
+    skipped.update(item.problem.reason for item in embedded if item.problem is not None)
+    vectors = [item.vector for item in embedded if item.vector is not None]
+    labels = [items[item.id][1] for item in embedded if item.vector is not None]
+    reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(skipped.items()))
+    if not vectors:
+        where = "in the folder" if source.is_dir() else "with a label in the label file"
+        raise InputError(f"{printable_path(str(source))}: no usable image {where}: {reasons or 'it has no files'}")
+    if skipped:
+        logger.warning(
+            "%s: skipped %d of %d files: %s", source, skipped.total(), len(vectors) + skipped.total(), reasons
+        )
+    return LabelledImages(np.stack(vectors), labels, skipped.total())
+
+
+def _list_items(source: Path, skipped: Counter[str]) -> Iterator[tuple[Place, str | None]]:
+    """(place, label) of every item to try; those that cannot even be opened are counted in `skipped`."""
+    found = find_source(str(source))
+    if isinstance(found, TableSource):  # which must have labels here
+        for path, label in read_labels(source).items():
+            yield Place(Path(path), printable_path(path)), label
+        return
+    for item in found.scan():
+        if item.problem is None:
+            yield found.locate(item), item.label
+        else:
+            skipped[item.problem.reason] += 1
+
+
+def _number(labels: Sequence[str | None], names: Sequence[str]) -> Labels:
+    """(N,) int64 positions in the names; labels that are no name get numbers above, so that they count as lone."""
+    number = {name: position for position, name in enumerate(names)}
+    positions = [UNLABELLED if label is None else number.setdefault(label, len(number)) for label in labels]
+    return np.array(positions, dtype=np.int64)

@@ -1,0 +1,261 @@
+"""Retrieval metrics over ranked relevance: Recall@K, R-precision and MAP@R, and an interval over queries.
+
+Definitions: Recall@K as in the metric-learning literature (a query scores 1 if any of its first K neighbours is
+relevant); R-precision and MAP@R as in Musgrave, Belongie and Lim, "A Metric Learning Reality Check" (2020), with R
+the number of relevant items of the query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from index.arrays import UNLABELLED, Floats, Ids, Labels
+from index.errors import InputError
+from index.evaluation.relevant_ranks import RelevantRanks, rank_relevant
+from index.evaluation.relevant_scores import Asked
+from index.progress import Progress
+
+Relevance = npt.NDArray[np.bool_]
+Scores = npt.NDArray[np.float64]
+DEFAULT_KS = (1, 2, 4, 8, 16)
+K_SETS: Mapping[str, tuple[int, ...]] = {  # what the literature reports on each of its datasets
+    "webvision": DEFAULT_KS,
+    "tiny-imagenet": DEFAULT_KS,
+    "cub-200-2011": (1, 2, 4, 8),
+    "cars-196": (1, 2, 4, 8),
+    "sop": (1, 10, 100, 1000),
+    "in-shop": (1, 10, 20, 40),
+}
+_RELEVANT_AT_ONCE = 40_000_000  # pairs of a query and an item of its label, whose scores are in memory
+
+
+@dataclass(frozen=True, slots=True)
+class RetrievalScores:
+    """Per-query results, and the means that reports print.
+
+    `hits[k]` is (Q,) float64 in {0, 1}; `average_precision` and `r_precision` are (Q,) float64, `labels` the
+    queries' own (Q,) int64. Q counts the queries that have a relevant item; `lone_queries` those labelled ones that
+    have none and are left out.
+    """
+
+    hits: dict[int, Scores]
+    average_precision: Scores
+    r_precision: Scores
+    labels: Labels
+    lone_queries: int
+
+    @property
+    def queries(self) -> int:
+        """Queries in the denominators."""
+        return len(self.average_precision)
+
+    @property
+    def recall(self) -> dict[int, float]:
+        """Recall@K by K, fractions."""
+        return {k: float(hits.mean()) for k, hits in self.hits.items()}
+
+    def per_class_recall(self, k: int) -> dict[int, float]:
+        """Recall@K of each label's own queries, labels in rising order."""
+        labels, position, queries = np.unique(self.labels, return_inverse=True, return_counts=True)
+        recall = np.bincount(position, weights=self.hits[k]) / queries
+        return dict(zip(labels.tolist(), recall.tolist(), strict=True))
+
+    def mean_class_recall(self, k: int) -> float:
+        """Recall@K averaged over the labels, so that one of few queries counts like one of many."""
+        return float(np.mean(list(self.per_class_recall(k).values())))
+
+    def to_json(self) -> dict[str, object]:
+        """The means, as they stand in reports."""
+        return {
+            "queries": self.queries,
+            "lone_queries": self.lone_queries,
+            "recall": {str(k): value for k, value in self.recall.items()},
+            "map_at_r": float(self.average_precision.mean()),
+            "r_precision": float(self.r_precision.mean()),
+        }
+
+
+def recall_at_k(relevant: RelevantRanks, k: int) -> Scores:
+    """(Q,) 1.0 where a relevant item stands among the first k.
+
+    >>> recall_at_k(RelevantRanks(starts=np.array([0, 1, 2]), ranks=np.array([2, 3])), 2).tolist()
+    [1.0, 0.0]
+    """
+    return np.minimum(_sum_by_query(relevant, relevant.ranks <= k), 1.0)
+
+
+def precision_at_r(relevant: RelevantRanks, r: Labels) -> Scores:
+    """(Q,) share of relevant items among the first r[q], at least 1.
+
+    >>> precision_at_r(RelevantRanks(starts=np.array([0, 2]), ranks=np.array([1, 3])), np.array([2])).tolist()
+    [0.5]
+    """
+    return _sum_by_query(relevant, relevant.ranks <= r[relevant.queries]) / r
+
+
+def average_precision_at_r(relevant: RelevantRanks, r: Labels) -> Scores:
+    """(Q,) mean over the first r[q] ranks of the precision there, counted where the item is relevant (MAP@R).
+
+    >>> ranks = RelevantRanks(starts=np.array([0, 2]), ranks=np.array([1, 3]))
+    >>> average_precision_at_r(ranks, np.array([3])).round(4).tolist()
+    [0.5556]
+    """
+    counted = relevant.ranks <= r[relevant.queries]
+    return _sum_by_query(relevant, counted * relevant.order / relevant.ranks) / r
+
+
+def _sum_by_query(relevant: RelevantRanks, values: npt.NDArray[np.generic]) -> Scores:
+    queries = len(relevant.starts) - 1
+    return np.bincount(relevant.queries, weights=values, minlength=queries).astype(np.float64)
+
+
+def score_retrieval(
+    queries: Floats,
+    query_labels: Labels,
+    *,
+    gallery: Floats,
+    gallery_labels: Labels,
+    gallery_ids: Ids,
+    query_ids: Ids | None = None,
+    ks: Sequence[int] = DEFAULT_KS,
+    progress: Progress | None = None,
+) -> RetrievalScores:
+    """Score the ranking of every labelled query by (falling product, id), exactly; memory is bounded.
+
+    Products count as equal where they are after summation in float64 and one rounding to float32.
+
+    Args:
+        queries, gallery: (Q, D) and (N, D) float32 unit rows.
+        query_labels, gallery_labels: (Q,) and (N,) int64, `UNLABELLED` where there is none: such queries are not
+            asked, such gallery items are never relevant.
+        gallery_ids, query_ids: int64; a query is removed from its own ranking by id. None: queries are no members.
+        ks: the K of Recall@K.
+        progress: called with (done, total) queries.
+
+    Raises:
+        InputError: a K below 1, no query has a relevant item, or a vector holds NaN or infinite numbers.
+    """
+    if not ks or min(ks) < 1:
+        raise InputError(f"k must be whole numbers of at least 1, got {list(ks)}")
+    own = _find_members(query_ids, gallery_ids, queries=len(queries))
+    r = _count_relevant(query_labels, gallery_labels, own=own)
+    lone = int(((query_labels != UNLABELLED) & (r == 0)).sum())
+    asked = np.flatnonzero(r)
+    if not len(asked):
+        raise InputError(_describe_no_match(query_labels, lone=lone))
+    is_square = np.array_equal(own, np.arange(len(gallery))) and np.array_equal(queries, gallery)
+    if is_square and r.sum() <= _RELEVANT_AT_ONCE:
+        parts, queries = [np.arange(len(queries))], gallery  # whose products are taken once for both
+    else:
+        parts = np.split(asked, np.flatnonzero(np.diff(np.cumsum(r[asked]) // _RELEVANT_AT_ONCE)) + 1)
+    scored: list[tuple[list[Scores], Scores, Scores]] = []
+    done = 0
+    for rows in parts:
+        part = Asked(
+            queries=queries if len(rows) == len(queries) else queries[rows],
+            labels=query_labels[rows],
+            own=own[rows],
+            relevant=r[rows],
+            gallery=gallery,
+            gallery_labels=gallery_labels,
+            gallery_ids=gallery_ids,
+        )
+        scored.append(
+            _score_part(part, ks=ks, progress=_report_part(progress, done_before=done, total=len(asked)))
+        )
+        done += int((r[rows] > 0).sum())
+    return RetrievalScores(
+        hits={k: np.concatenate([part[0][i] for part in scored]) for i, k in enumerate(ks)},
+        average_precision=np.concatenate([part[1] for part in scored]),
+        r_precision=np.concatenate([part[2] for part in scored]),
+        labels=query_labels[asked],
+        lone_queries=lone,
+    )
+
+
+def _describe_no_match(query_labels: Labels, *, lone: int) -> str:
+    if not lone:
+        return f"none of {len(query_labels)} queries has a label; Recall@K needs class folders or a label file"
+    return f"no query has another image of its label to find: all {lone} labelled queries stand alone"
+
+
+def _score_part(
+    part: Asked, *, ks: Sequence[int], progress: Progress | None
+) -> tuple[list[Scores], Scores, Scores]:
+    """Recall at each K, MAP@R and R-precision of the queries that are asked."""
+    ranks, asked = rank_relevant(part, depth=max(ks), progress=progress), part.relevant > 0
+    r = np.maximum(part.relevant, 1)
+    return (
+        [recall_at_k(ranks, k)[asked] for k in ks],
+        average_precision_at_r(ranks, r)[asked],
+        precision_at_r(ranks, r)[asked],
+    )
+
+
+def _report_part(progress: Progress | None, *, done_before: int, total: int) -> Progress | None:
+    """Progress among all queries that are asked; those that are not come last in their part."""
+    if progress is None:
+        return None
+    return lambda done, _: progress(min(done_before + done, total), total)
+
+
+def _find_members(query_ids: Ids | None, gallery_ids: Ids, *, queries: int) -> Ids:
+    """(Q,) place of each query in the gallery, -1 where it has none."""
+    if query_ids is None or not len(gallery_ids):
+        return np.full(queries, -1, dtype=np.int64)
+    by_id = np.argsort(gallery_ids)
+    place = by_id[np.searchsorted(gallery_ids, query_ids, sorter=by_id).clip(max=len(by_id) - 1)]
+    return np.where(gallery_ids[place] == query_ids, place, -1)
+
+
+def _count_relevant(query_labels: Labels, gallery_labels: Labels, *, own: Ids) -> Labels:
+    """(Q,) gallery items of the query's label, the query itself not counted."""
+    labels, counts = np.unique(gallery_labels[gallery_labels != UNLABELLED], return_counts=True)
+    if not len(labels):
+        return np.zeros(len(query_labels), dtype=np.int64)
+    position = np.searchsorted(labels, query_labels).clip(max=len(labels) - 1)
+    found = np.where(labels[position] == query_labels, counts[position], 0).astype(np.int64)
+    found -= (own >= 0) & (found > 0) & (gallery_labels[own] == query_labels)
+    return found
+
+
+def ranking_auc(scores: Scores, positive: Relevance) -> float | None:
+    """Chance that a positive has a higher score than another item (Mann-Whitney U, area under the ROC curve).
+
+    >>> ranking_auc(np.array([0.9, 0.1, 0.5]), np.array([True, False, False]))
+    1.0
+
+    Args:
+        scores: (N,) floating; ties count half.
+        positive: (N,) bool.
+
+    Returns:
+        0 to 1; None where one of the two kinds is missing.
+    """
+    if positive.all() or not positive.any():
+        return None
+    _, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    ranks = (counts.cumsum() - (counts - 1) / 2)[inverse]  # ties share their mean rank
+    wins = ranks[positive].sum() - positive.sum() * (positive.sum() + 1) / 2
+    return float(wins / (positive.sum() * (~positive).sum()))
+
+
+def bootstrap_interval(
+    per_query: Scores, *, seed: int, resamples: int = 1000, level: float = 0.95
+) -> tuple[float, float]:
+    """Percentile interval of the mean over resampled queries.
+
+    Args:
+        per_query: (Q,) one score a query, at least one.
+        seed: of the resampling.
+        resamples: draws of Q queries with replacement.
+        level: share of the draws' means between the two bounds.
+    """
+    generator = np.random.default_rng(seed)
+    means = [per_query[generator.integers(len(per_query), size=len(per_query))].mean() for _ in range(resamples)]
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)

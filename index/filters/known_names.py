@@ -1,0 +1,108 @@
+"""Whether the metadata and labels that a filter names are there: a misspelt one is told, or it would select nothing."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from difflib import SequenceMatcher
+
+from index.errors import InputError
+from index.filters.condition import (
+    LABEL,
+    OWN_COLUMNS,
+    Among,
+    Column,
+    Compare,
+    Condition,
+    Constant,
+    list_columns,
+    list_leaves,
+)
+from index.filters.to_sql import expand, reach, write_sql
+from index.filters.to_text import write_column
+from index.text import printable_path, valid_text
+
+_MOST_SHOWN = 12
+_MOST_COMPARED = 1000
+_ALIKE = 0.6  # of 1, from where on a name is taken for the one that was meant
+_MOST_CHARACTERS = 100  # of two names that are compared, which takes the product
+
+
+def check_names(where: Condition, connection: sqlite3.Connection) -> None:
+    """See that every column is in the metadata of some row, and every label some row's, of whatever status.
+
+    Raises:
+        InputError: one is in none; it is named with those that there are, the most similar first.
+    """
+    for column in list_columns(where):
+        names = column.names
+        if not column.is_own and not _exists(names, connection):
+            depth = next(depth for depth in range(1, len(names) + 1) if not _exists(names[:depth], connection))
+            raise InputError(_explain(names[:depth], connection))
+    for leaf in list_leaves(where):
+        match leaf:
+            case Compare(column, "=" | "!=", constant) if column == LABEL:
+                _check_labels([constant], connection)
+            case Among(column, constants) if column == LABEL:
+                _check_labels(constants, connection)
+
+
+def _exists(names: tuple[str, ...], connection: sqlite3.Connection) -> bool:
+    kind = reach(names, what="type")
+    query = f"SELECT 1 FROM images WHERE {kind.text} IS NOT NULL LIMIT 1"
+    return connection.execute(query, kind.values).fetchone() is not None
+
+
+def _explain(names: tuple[str, ...], connection: sqlite3.Connection) -> str:
+    inside = names[:-1]
+    known = [write_column(Column(found)) for found in _list_columns(inside, connection)]
+    shown = printable_path(write_column(Column(names)))
+    if not known and inside:
+        within = printable_path(write_column(Column(inside)))
+        return f"no item of the gallery has the metadata {shown}; there is none within {within}"
+    own = [] if inside else list(OWN_COLUMNS)
+    return _tell("metadata", write_column(Column(names)), [*own, *known])
+
+
+def _list_columns(inside: tuple[str, ...], connection: sqlite3.Connection) -> list[tuple[str, ...]]:
+    """What metadata there is within that of these names."""
+    wanted = "".join(f"k{number}.key = ? AND " for number in range(len(inside)))
+    kind = "'object'" if not inside else f"k{len(inside) - 1}.type"
+    query = (
+        f"SELECT DISTINCT k{len(inside)}.key FROM images, {expand(len(inside) + 1)} "
+        f"WHERE {wanted} {kind} = 'object' LIMIT ?"
+    )
+    rows = connection.execute(query, (*inside, _MOST_COMPARED)).fetchall()
+    return [(*inside, str(name)) for (name,) in rows]
+
+
+def _check_labels(constants: Sequence[Constant], connection: sqlite3.Connection) -> None:
+    for constant in constants:
+        found = write_sql(Compare(LABEL, "=", constant))
+        query = f"SELECT 1 FROM images WHERE {found.text} LIMIT 1"
+        if connection.execute(query, found.values).fetchone() is None:
+            query = (  # those with the same first letter before others, of which there may be too many
+                "SELECT DISTINCT label FROM images WHERE label IS NOT NULL "
+                "ORDER BY lower(substr(label, 1, 1)) = lower(substr(?, 1, 1)) DESC LIMIT ?"
+            )
+            rows = connection.execute(query, (valid_text(constant.text), _MOST_COMPARED))
+            labels = [str(label) for (label,) in rows]
+            raise InputError(_tell("label", valid_text(constant.text), labels))
+
+
+def _tell(what: str, wanted: str, known: Sequence[str]) -> str:
+    """That no item has it, and what items have: the most similar first, and asked for where it may be meant."""
+
+    def likeness(name: str) -> float:
+        a, b = (text[:_MOST_CHARACTERS].lower() for text in (name, wanted))
+        return SequenceMatcher(None, a, b).ratio()
+
+    missing = f"no item of the gallery has the {what} {printable_path(wanted)}"
+    if not known:
+        return f"{missing}; there are none"
+    likely = {name: likeness(name) for name in known}
+    best = sorted(known, key=lambda name: (-likely[name], name))
+    listed = ", ".join(printable_path(name[:_MOST_CHARACTERS]) for name in best[:_MOST_SHOWN])
+    more = f" and {len(best) - _MOST_SHOWN:,} more" if len(best) > _MOST_SHOWN else ""
+    alike = f"; did you mean {printable_path(best[0])}?" if likely[best[0]] >= _ALIKE else ""
+    return f"{missing}; there are {listed}{more}{alike}"

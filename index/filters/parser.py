@@ -1,0 +1,229 @@
+"""The conditions on label and metadata that users write, read into a tree.
+
+    shop = 'a.example' AND (price < 20 OR NOT "on sale" = TRUE) AND tags IS NOT NULL
+
+    filter     = all { OR all }
+    all        = one { AND one }
+    one        = NOT one | "(" filter ")" | column comparison
+    comparison = ( = | == | != | <> | < | <= | > | >= ) value | [NOT] IN "(" value { "," value } ")"
+               | [NOT] LIKE text | [NOT] BETWEEN value AND value | IS [NOT] NULL
+    column     = name { "." name }            id, label, path and source are the catalogue's, others metadata
+    name       = word | "any characters"      metadata.label is the metadata that has the name label
+    value      = number | 'text' | "text" | TRUE | FALSE
+
+Words of the language are of any case, names are not. Within quotes the quote is written twice.
+
+- Missing metadata, and null, fulfil no comparison, != and NOT IN and any under a NOT included; only IS NULL finds them.
+- A number compares as a number, with stored texts that are numbers too; other texts differ from every number, and are
+  neither below nor above one, so that they fulfil no such comparison, nor its NOT.
+- A text compares character by character with stored texts, which is right for ISO dates; with a stored number it
+  compares as the number that it is, if it is one.
+- Stored true and false are 1 and 0; TRUE and FALSE equal them, and the texts true and false of any case.
+- LIKE takes % for any characters and _ for one, of numbers too, and ignores case. Lists are their JSON text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import cast
+
+from index.errors import InputError
+from index.filters.condition import (
+    OWN_COLUMNS,
+    Among,
+    And,
+    Column,
+    Compare,
+    Condition,
+    Constant,
+    IsNull,
+    Like,
+    Not,
+    Or,
+    Sign,
+    join,
+)
+from index.filters.filter_tokens import RESERVED, Token, place_error, read_tokens
+from index.text import printable_path, valid_text
+
+MAX_CHARACTERS = 10_000
+MAX_NESTING = 20  # SQLite's own parser has room for some more
+MAX_CONDITIONS = 200  # and so has its evaluation
+MAX_NAMES = 10
+MAX_PATTERN_CHARACTERS = 1000
+_SIGNS = {"==": "=", "<>": "!=", "=": "=", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
+_COMPARISON = "a comparison: =, !=, <, <=, >, >=, IN, LIKE, BETWEEN or IS NULL"
+_VALUE = "a number, 'text', TRUE or FALSE"
+
+
+def parse_filter(text: str) -> Condition:
+    """The condition of a text.
+
+    Raises:
+        InputError: it is none, or goes beyond the limits; the place, and what was expected there, are named.
+    """
+    if not text or text.isspace():
+        raise InputError("the filter is empty; write a comparison such as: price < 20")
+    if len(text) > MAX_CHARACTERS:
+        raise InputError(f"the filter has {len(text):,} characters; at most {MAX_CHARACTERS:,} are allowed")
+    try:
+        text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        raise place_error(text, error.start, "half of a surrogate pair, which is no text") from error
+    if "\0" in text:
+        raise place_error(text, text.index("\0"), "a NUL character")
+    return _Parser(text, list(read_tokens(text))).read_filter()
+
+
+@dataclass(slots=True)
+class _Parser:
+    """Reads the tokens from left to right."""
+
+    text: str
+    tokens: list[Token]
+    at: int = 0
+    nesting: int = 0
+    conditions: int = 0
+
+    @property
+    def token(self) -> Token:
+        return self.tokens[self.at]
+
+    def read_filter(self) -> Condition:
+        """The condition of all."""
+        condition = self._read_any()
+        if self.token.kind != "end":
+            raise self._unexpected("AND, OR or the end")
+        return condition
+
+    def _read_any(self) -> Condition:
+        return self._read_joined("OR", Or, lambda: self._read_joined("AND", And, self._read_one))
+
+    def _read_joined(self, word: str, kind: type[And] | type[Or], read: Callable[[], Condition]) -> Condition:
+        parts = [read()]
+        while self._take(word):
+            parts.append(read())
+        return join(parts, kind)
+
+    def _read_one(self) -> Condition:
+        start = self.token
+        if not (word := self._take("NOT", "(")):
+            return self._read_condition()
+        self.nesting += 1
+        if self.nesting > MAX_NESTING:
+            raise place_error(self.text, start.start, f"at most {MAX_NESTING} ( and NOT may lie in each other")
+        if word == "NOT":
+            condition: Condition = Not(self._read_one())
+        else:
+            condition = self._read_any()
+            self._expect(")", wanted="AND, OR or )")
+        self.nesting -= 1
+        return condition
+
+    def _read_condition(self) -> Condition:
+        self.conditions += 1
+        if self.conditions > MAX_CONDITIONS:
+            problem = f"at most {MAX_CONDITIONS} comparisons are allowed; IN compares with many values"
+            raise place_error(self.text, self.token.start, problem)
+        start = self.token
+        column = self._read_column()
+        sign = self.token
+        if sign.kind == "sign" and sign.text in _SIGNS:
+            self.at += 1
+            constant = self._read_value(column, start, ordered=_SIGNS[sign.text] not in ("=", "!="))
+            return Compare(column, cast(Sign, _SIGNS[sign.text]), constant)
+        if self._take("IS"):
+            is_negated = bool(self._take("NOT"))
+            self._expect("NULL", wanted="NULL" if is_negated else "NULL or NOT NULL")
+            return Not(IsNull(column)) if is_negated else IsNull(column)
+        is_negated = bool(self._take("NOT"))
+        condition = self._read_set(column, start, wanted="IN, LIKE or BETWEEN" if is_negated else _COMPARISON)
+        return Not(condition) if is_negated else condition
+
+    def _read_set(self, column: Column, start: Token, *, wanted: str) -> Condition:
+        if self._take("IN"):
+            self._expect("(", wanted="(, as in IN (1, 2)")
+            constants = [self._read_value(column, start)]
+            while self._take(","):
+                constants.append(self._read_value(column, start))
+            self._expect(")", wanted=", or )")
+            return Among(column, tuple(constants))
+        if self._take("LIKE"):
+            return Like(column, self._read_pattern())
+        if self._take("BETWEEN"):
+            least = self._read_value(column, start, ordered=True)
+            self._expect("AND", wanted="AND and the greater value")
+            most = self._read_value(column, start, ordered=True)
+            return And((Compare(column, ">=", least), Compare(column, "<=", most)))
+        raise self._unexpected(wanted)
+
+    def _read_column(self) -> Column:
+        start, names = self.token, [self._read_name()]
+        while self._take("."):
+            names.append(self._read_name())
+        if len(names) > MAX_NAMES:
+            raise place_error(self.text, start.start, f"a column has at most {MAX_NAMES} names")
+        if len(names) == 1 and names[0] in OWN_COLUMNS:
+            return OWN_COLUMNS[names[0]]
+        if len(names) > 1 and start.text == "metadata":
+            del names[0]
+        return Column(tuple(names))
+
+    def _read_name(self) -> str:
+        token = self.token
+        if token.kind not in ("word", "double") or token.reserved:
+            advice = ""
+            if token.kind in ("single", "number"):
+                advice = "; a comparison begins with a column, whose name is bare or in double quotes"
+            elif token.reserved in RESERVED:
+                advice = f'; as a name it goes in double quotes: "{token.text}"'
+            raise self._unexpected("the name of a column", advice)
+        self.at += 1
+        return valid_text(token.content)
+
+    def _read_value(self, column: Column, start: Token, *, ordered: bool = False) -> Constant:
+        """A value that can be compared with a column; `start` is the column's first token."""
+        token = self.token
+        truth = {"TRUE": "1", "FALSE": "0"}.get(token.reserved)
+        if truth is None and token.kind not in ("number", "single", "double"):
+            advice = "; say IS NULL or IS NOT NULL" if token.reserved == "NULL" else ""
+            if token.kind == "word" and not token.reserved:
+                shown = printable_path(token.text)
+                advice = f"; text goes in quotes: '{shown}'; columns cannot be compared with each other"
+            raise self._unexpected(_VALUE, advice)
+        if truth is not None and ordered:
+            raise place_error(self.text, token.start, f"{token.text} is neither above nor below anything; write =")
+        if column.holds == "bytes" and token.kind not in ("single", "double"):
+            problem = f"the {start.content} is a text; write '{token.text}'"
+            raise place_error(self.text, token.start, problem)
+        self.at += 1
+        if truth is not None:
+            return Constant("truth", truth)
+        return Constant("number" if token.kind == "number" else "text", token.content)
+
+    def _read_pattern(self) -> str:
+        token = self.token
+        if token.kind not in ("single", "double"):
+            raise self._unexpected("a text in quotes, in which % is any characters and _ is one")
+        if len(token.content) > MAX_PATTERN_CHARACTERS:
+            problem = f"the text after LIKE has more than {MAX_PATTERN_CHARACTERS:,} characters"
+            raise place_error(self.text, token.start, problem)
+        self.at += 1
+        return token.content
+
+    def _take(self, *words: str) -> str:
+        """The next token if it is one of these, which is then behind; else an empty text."""
+        found = self.token.reserved
+        if found not in words:
+            return ""
+        self.at += 1
+        return found
+
+    def _expect(self, word: str, *, wanted: str) -> None:
+        if not self._take(word):
+            raise self._unexpected(wanted)
+
+    def _unexpected(self, wanted: str, advice: str = "") -> InputError:
+        found = printable_path(self.token.text) or "nothing more"
+        return place_error(self.text, self.token.start, f"expected {wanted}; found {found}{advice}")

@@ -1,0 +1,215 @@
+"""SQL of conditions; what a user wrote is only ever the value of a `?`.
+
+A number, and a text that is one, compare as numbers with a number; see `index.filters.parser` for the rules.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from index.filters.condition import (
+    LABEL,
+    PATH,
+    Among,
+    And,
+    Column,
+    Compare,
+    Condition,
+    Constant,
+    HasWord,
+    IsNull,
+    Like,
+    Not,
+    Or,
+)
+from index.filters.glob_match import MATCH_LONG, MOST_STEPS, find_glob, write_glob
+from index.text import valid_text
+
+Value: TypeAlias = str | bytes
+NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+"""A text that is a number: no more than SQLite takes for one."""
+_PLAIN = re.compile(r"[\w -]+", re.ASCII)  # what every SQLite finds in a JSON path
+_IS_NUMBER = "{} <= CAST(9e999 AS NUMERIC)"  # SQLite orders every text after infinity
+_LOCATION = "(SELECT location FROM sources WHERE sources.id = images.source)"
+_IN_SOURCE = "images.source IN (SELECT id FROM sources WHERE {})"
+_IN_METADATA = (
+    "EXISTS (SELECT 1 FROM json_tree(images.metadata) AS leaf "
+    "WHERE leaf.type IN ('text', 'integer', 'real') AND {})"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Sql:
+    """An expression with the values of its `?`, in their order."""
+
+    text: str
+    values: tuple[Value, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Operand:
+    """A column in SQL.
+
+    Attributes:
+        sql: gives its value, NULL where there is none.
+        holds: as `Column.holds`.
+        holder: what is at least as long as the value, and quick to reach; the value itself where it is empty.
+    """
+
+    sql: Sql
+    holds: Literal["any", "text", "bytes"] = "any"
+    holder: str = ""
+
+
+def write_sql(condition: Condition) -> Sql:
+    """An expression that is true for the rows of `images` that fulfil a condition."""
+    match condition:
+        case Compare(column, sign, constant):
+            return _compare(_operand(column), sign, constant)
+        case Among(column, constants):
+            return _match_any(_operand(column), constants)
+        case Like(column, pattern):
+            return _match_glob(_operand(column), write_glob(pattern), places=len(pattern))
+        case IsNull(column):
+            return compose("{} IS NULL", _operand(column).sql)
+        case HasWord(word):
+            return _find_word(word)
+        case Not(part):
+            return compose("NOT ({})", write_sql(part))
+        case And(parts):
+            return join(list(map(write_sql, parts)), word="AND")
+        case Or(parts):
+            return join(list(map(write_sql, parts)), word="OR")
+
+
+def _operand(column: Column) -> _Operand:
+    if not column.is_own:
+        return _Operand(reach(column.names), holder="images.metadata")
+    name = column.names[0]
+    return _Operand(Sql(_LOCATION if name == "source" else f"images.{name}"), column.holds)
+
+
+def compose(template: str, *parts: Sql) -> Sql:
+    """The template with a part in the place of each `{}`."""
+    return Sql(template.format(*(part.text for part in parts)), sum((part.values for part in parts), ()))
+
+
+def bind(*values: Value) -> Sql:
+    """A `?` for each of the values."""
+    return Sql(", ".join("?" for _ in values), values)
+
+
+def join(parts: Sequence[Sql], *, word: str) -> Sql:
+    """The parts with AND or OR between them, in parentheses where there are several."""
+    return parts[0] if len(parts) == 1 else compose(f"({f' {word} '.join('{}' for _ in parts)})", *parts)
+
+
+def reach(names: Sequence[str], *, what: Literal["value", "type"] = "value") -> Sql:
+    """Value or JSON type of a row's metadata of this name, or within it of the further names; NULL without it."""
+    if all(map(_PLAIN.fullmatch, names)):  # the fast way
+        path = "$" + "".join(f'."{name}"' for name in names)
+        function = "json_extract" if what == "value" else "json_type"
+        return compose(f"{function}(images.metadata, {{}})", bind(path))
+    tables, last = expand(len(names)), len(names) - 1
+    wanted = " AND ".join(f"k{number}.key = ?" for number in range(len(names)))
+    return Sql(f"(SELECT k{last}.{what} FROM {tables} WHERE {wanted})", tuple(names))
+
+
+def expand(depth: int) -> str:
+    """Tables `k0`, `k1`, … of a row's metadata, of all that lies in that, and so on."""
+    inner = (
+        f"json_each(CASE k{number}.type WHEN 'object' THEN k{number}.value END) AS k{number + 1}"
+        for number in range(depth - 1)
+    )
+    return ", ".join(["json_each(images.metadata) AS k0", *inner])
+
+
+def _compare(column: _Operand, sign: str, constant: Constant) -> Sql:
+    """A comparison by =, !=, <, <=, > or >=; a truth has only the first two."""
+    x, is_order = column.sql, sign not in ("=", "!=")
+    if constant.kind == "truth":
+        truth = "CASE lower({}) WHEN 'true' THEN 1 WHEN 'false' THEN 0 ELSE {} END"
+        return compose(f"({truth} {sign} {{}})", x, x, _number(constant))
+    if constant.kind == "number":
+        compared = compose(f"{{}} {sign} {{}}", x, _number(constant))
+        return compose(f"(CASE WHEN {_IS_NUMBER} THEN {{}} END)", x, compared) if is_order else compared
+    plain = "+" if column.holds == "any" else ""  # else an id would compare with a text as with a number
+    compared = compose(f"{plain}{{}} {sign} {{}}", x, bind(_stored(constant, column)))
+    if column.holds != "any" or not (is_order or _is_number(constant)):
+        return compared
+    other = compose(f" ELSE {{}} {sign} {{}}", x, _number(constant)) if _is_number(constant) else Sql("")
+    return compose("(CASE typeof({}) WHEN 'text' THEN {}{} END)", x, compared, other)
+
+
+def _match_any(column: _Operand, constants: Sequence[Constant]) -> Sql:
+    """Whether the column equals one of the constants, of which there is at least one."""
+    texts = [constant for constant in constants if constant.kind == "text"]
+    numbers = [constant for constant in constants if constant.kind == "number"]
+    parts = [_compare(column, "=", constant) for constant in constants if constant.kind == "truth"]
+    if texts:
+        plain = "+" if column.holds == "any" else ""
+        listed = compose(f"{plain}{{}} IN ({{}})", column.sql, bind(*(_stored(text, column) for text in texts)))
+        numeric = [text for text in texts if _is_number(text)] if column.holds == "any" else []
+        if numeric:
+            either = "(CASE typeof({}) WHEN 'text' THEN {} ELSE {} END)"
+            listed = compose(either, column.sql, listed, _is_among(column, numeric))
+        parts.append(listed)
+    if numbers:
+        parts.append(_is_among(column, numbers))
+    return join(parts, word="OR")
+
+
+def _match_glob(column: _Operand, glob: str, *, places: int) -> Sql:
+    """Whether a pattern for GLOB with so many places matches the column's text, in time linear in the text."""
+    x = compose("CAST({} AS TEXT)", column.sql) if column.holds == "bytes" else column.sql
+    bound = bind(_stored(Constant("text", glob), column))
+    limit = bind(str(MOST_STEPS // max(places, 1)))
+    is_long = compose("length({}) > CAST({} AS INTEGER)", Sql(column.holder) if column.holder else x, limit)
+    slow = compose(f"{MATCH_LONG}(CAST({{}} AS BLOB), {{}})", column.sql, bound)
+    quick = compose("{} GLOB CAST({} AS TEXT)", x, bound)
+    return compose("(CASE WHEN {} THEN {} ELSE {} END)", is_long, slow, quick)
+
+
+def _find_word(word: str) -> Sql:
+    forms = dict.fromkeys((word, *(unicodedata.normalize(form, word) for form in ("NFC", "NFD"))))
+    return join([part for form in forms for part in _find_form(form)], word="OR")
+
+
+def _find_form(word: str) -> list[Sql]:
+    def match(operand: _Operand) -> Sql:
+        return _match_glob(operand, find_glob(word), places=len(word))
+
+    return [
+        match(_operand(PATH)),
+        match(_operand(LABEL)),
+        compose(_IN_SOURCE, match(_Operand(Sql("location"), "bytes"))),
+        compose(_IN_METADATA, match(_Operand(Sql("leaf.atom")))),
+    ]
+
+
+def _number(constant: Constant) -> Sql:
+    """The number, of an affinity for which SQLite takes a text on the other side as the number that it is, if any.
+
+    It is bound as text: SQLite reads it as it does the stored one.
+    """
+    return compose("CAST({} AS NUMERIC)", bind(constant.text))
+
+
+def _is_among(column: _Operand, constants: Iterable[Constant]) -> Sql:
+    listed = bind(json.dumps([constant.text for constant in constants]))
+    return compose("{} IN (SELECT CAST(value AS NUMERIC) FROM json_each({}))", column.sql, listed)
+
+
+def _is_number(constant: Constant) -> bool:
+    return NUMBER.fullmatch(constant.text) is not None
+
+
+def _stored(constant: Constant, column: _Operand) -> Value:
+    """A text as the catalogue has it: undecodable bytes are escapes in it, but themselves in paths."""
+    return os.fsencode(constant.text) if column.holds == "bytes" else valid_text(constant.text)

@@ -1,0 +1,89 @@
+"""Whatever a Python program may ask a gallery with, as one unit vector."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from index.arrays import Vectors, unit_rows
+from index.errors import InputError
+from index.images.decode import make_upright
+from index.images.image_files import decode_image, read_bytes
+from index.limits import MAX_PIXELS
+from index.text import printable_path
+
+if TYPE_CHECKING:
+    from index.model.embedder import Embedder
+
+AnyQuery: TypeAlias = "str | os.PathLike[str] | bytes | Image.Image | npt.NDArray[Any]"
+"""An image by path, as bytes, of PIL, or as (H, W), (H, W, 3) or (H, W, 4) uint8; or a (D,) float vector."""
+
+
+def make_vector(query: AnyQuery, *, dim: int, open_embedder: Callable[[], Embedder]) -> Vectors:
+    """The (D,) float32 unit vector of a query; images are turned as their EXIF says, whatever their mode.
+
+    The model is opened only where an image asks.
+
+    Raises:
+        InputError: it is nothing that can ask.
+        ImageError: the image cannot be used.
+        ModelFileError: the model fails on it.
+    """
+    if isinstance(query, np.ndarray) and query.ndim == 1:
+        return _check_vector(query, dim=dim)
+    if not isinstance(query, str | os.PathLike | bytes | bytearray | memoryview | Image.Image | np.ndarray):
+        raise InputError(
+            f"query: expected a path, bytes, a PIL image or an array, got {type(query).__name__}; a member asks with "
+            "gallery.vector(id)"
+        )
+    embedder = open_embedder()
+    side = embedder.contract.preprocess.resize
+    if isinstance(query, str | os.PathLike):
+        path = Path(query)
+        name, data = printable_path(str(path)), read_bytes(path)
+        return embedder.embed_image(decode_image(data, name=name, target_side=side), name=name)
+    if isinstance(query, bytes | bytearray | memoryview):
+        image = decode_image(bytes(query), name="query", target_side=side)
+    else:
+        decoded = query if isinstance(query, Image.Image) else _make_image(query)
+        image = make_upright(decoded, name="query", target_side=side, max_pixels=MAX_PIXELS)
+    return embedder.embed_image(image, name="query")
+
+
+def normalise(row: npt.NDArray[np.floating], *, name: str) -> Vectors:
+    """A (D,) row as a float32 unit vector.
+
+    Raises:
+        InputError: it has no direction.
+    """
+    exact = row.astype(np.float64)
+    largest = np.abs(exact).max(initial=0)
+    if not np.isfinite(largest):
+        raise InputError(f"{printable_path(name)}: the vector has a number that is not finite")
+    if largest == 0:
+        raise InputError(f"{printable_path(name)}: the vector is zero, and has no direction")
+    exact /= largest  # so that squares neither overflow nor vanish
+    return (exact / np.linalg.norm(exact)).astype(np.float32)
+
+
+def _check_vector(vector: npt.NDArray[Any], *, dim: int) -> Vectors:
+    if vector.dtype.kind != "f" or len(vector) != dim or not np.isfinite(vector).all():
+        raise InputError(f"a query must be {dim} finite numbers, got {len(vector)} of {vector.dtype}")
+    if vector.dtype == np.float32 and unit_rows(vector[None])[0]:
+        return vector
+    return normalise(vector, name="query")
+
+
+def _make_image(array: npt.NDArray[Any]) -> Image.Image:
+    if array.dtype != np.uint8 or not (array.ndim == 2 or (array.ndim == 3 and array.shape[2] in (3, 4))):
+        raise InputError(
+            "query: expected an image as uint8 of shape (H, W), (H, W, 3) or (H, W, 4), or a vector of shape (D,), "
+            f"got {array.dtype} of shape {array.shape}"
+        )
+    return Image.fromarray(array)

@@ -1,0 +1,160 @@
+"""The vectors of a gallery, with what is known of their images, as files that other programs read."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from index.arrays import Vectors
+from index.catalog.rows import CatalogRow
+from index.durable import replacing
+from index.errors import GalleryDamagedError, InputError
+from index.gallery.gallery import Gallery
+from index.progress import Progress, no_progress
+from index.sources.table_rows import import_pyarrow
+from index.text import printable_path, valid_text
+
+CSV_COLUMNS = ("row", "id", "path", "source", "label", "metadata")
+
+
+@dataclass(frozen=True, slots=True)
+class ExportReport:
+    """What was written: `images` rows of `embedding_dim` numbers in the `files`."""
+
+    gallery: str
+    version: str
+    images: int
+    embedding_dim: int
+    files: list[str]
+
+    def to_json(self) -> dict[str, Any]:
+        """The document that the command prints with `--json`."""
+        return asdict(self)
+
+
+def export_vectors(path: Path, out: Path, *, progress: Progress = no_progress) -> ExportReport:
+    """Write the vectors of a gallery's members, in id order, a block at a time.
+
+    Args:
+        path: the gallery.
+        out: `NAME.npy` for (N, D) float32, with `NAME.csv` beside it that says what each row is; or `NAME.parquet`,
+            which has it all.
+        progress: called with (done, total) images.
+
+    Raises:
+        InputError: `out` has another ending, exists, lies in the gallery, or cannot be written.
+        MissingDependencyError: Parquet without pyarrow.
+        GalleryError: the gallery is missing, unfinished or damaged.
+    """
+    write, files = _find_writer(out)
+    _check_out(files, gallery=path)
+    gallery = Gallery.open(path)
+    try:
+        write(gallery, files, progress)
+    except OSError as error:
+        shown = printable_path(str(out))
+        raise InputError(
+            f"{shown}: cannot be written: {error.strerror or error}; nothing is left of it"
+        ) from error
+    return ExportReport(
+        gallery=valid_text(str(gallery.path)),
+        version=gallery.version,
+        images=gallery.count,
+        embedding_dim=gallery.manifest.embedding_dim,
+        files=[valid_text(str(file)) for file in files],
+    )
+
+
+_Write = Callable[[Gallery, list[Path], Progress], None]
+
+
+def _find_writer(out: Path) -> tuple[_Write, list[Path]]:
+    """What writes a file of this ending, and every file that it writes."""
+    ending = out.suffix.lower()
+    if ending == ".npy":
+        return _write_npy, [out, out.with_suffix(".csv")]
+    if ending != ".parquet":
+        raise InputError(f"{printable_path(str(out))}: expected a name that ends in .npy or .parquet")
+    import_pyarrow("writing Parquet")
+    return _write_parquet, [out]
+
+
+def _check_out(files: list[Path], *, gallery: Path) -> None:
+    for file in files:
+        shown = printable_path(str(file))
+        if file.resolve().is_relative_to(gallery.resolve()):
+            raise InputError(f"{shown}: a gallery holds nothing but its own files; give an --out outside it")
+        if not file.parent.is_dir():
+            raise InputError(f"{shown}: there is no folder {printable_path(str(file.parent))}; make it first")
+        if os.path.lexists(file):
+            raise InputError(f"{shown}: exists already; remove it, or give another --out")
+
+
+def _read_blocks(gallery: Gallery, progress: Progress) -> Iterator[tuple[list[CatalogRow], Vectors]]:
+    """The members in id order: n rows of the catalogue with their (n, D) float32 vectors."""
+    done = 0
+    with gallery.catalog() as catalog:
+        rows = catalog.rows(status="indexed")
+        for ids, vectors in gallery.store.scan():
+            block = list(islice(rows, len(ids)))
+            if [row.id for row in block] != ids.tolist():
+                shown = printable_path(str(gallery.path))
+                raise GalleryDamagedError(shown, "damaged: the catalogue's images are not those that have vectors")
+            yield block, vectors
+            done += len(block)
+            progress(done, gallery.count)
+
+
+def _write_npy(gallery: Gallery, files: list[Path], progress: Progress) -> None:
+    # Written from front to back: a mapped file that meets a full disk ends the process, a write raises.
+    shape = (gallery.count, gallery.manifest.embedding_dim)
+    with (
+        replacing(files[0]) as array_path,
+        replacing(files[1]) as table_path,
+        array_path.open("wb") as array,
+        table_path.open("w", newline="", encoding="utf-8") as table,
+    ):
+        header = {"descr": "<f4", "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(array, header)
+        writer = csv.writer(table)
+        writer.writerow(CSV_COLUMNS)
+        row_number = 0
+        for rows, vectors in _read_blocks(gallery, progress):
+            array.write(vectors.astype("<f4", copy=False).data)
+            for row in rows:
+                root = gallery.roots[row.source]
+                writer.writerow((row_number, row.id, valid_text(row.path), root, row.label, row.metadata_json))
+                row_number += 1
+
+
+def _write_parquet(gallery: Gallery, files: list[Path], progress: Progress) -> None:
+    pyarrow = import_pyarrow("writing Parquet")
+    dim, text = gallery.manifest.embedding_dim, pyarrow.string()
+    texts = ("path", "source", "label", "metadata")
+    schema = pyarrow.schema([
+        ("id", pyarrow.int64()),
+        *((name, text) for name in texts),
+        ("vector", pyarrow.list_(pyarrow.float32(), dim)),
+    ])  # fmt: skip
+    with (
+        replacing(files[0]) as temporary,
+        pyarrow.parquet.ParquetWriter(temporary, schema, use_dictionary=["source", "label"]) as writer,
+    ):
+        for rows, vectors in _read_blocks(gallery, progress):
+            columns = zip(
+                *((valid_text(row.path), gallery.roots[row.source], row.label, row.metadata_json) for row in rows),
+                strict=True,
+            )
+            arrays = [
+                pyarrow.array([row.id for row in rows], pyarrow.int64()),
+                *(pyarrow.array(column, text) for column in columns),
+                pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(vectors.reshape(-1)), dim),
+            ]
+            writer.write_batch(pyarrow.record_batch(arrays, schema=schema))

@@ -1,0 +1,403 @@
+"""One version of a gallery, opened for searching: immutable, safe among threads, and checked before it answers."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from index.arrays import NO_ID, UNLABELLED, Floats, Ids, Labels, Vectors
+from index.catalog.reader import Catalog
+from index.catalog.rows import CatalogRow
+from index.catalog.source_places import describe_move
+from index.errors import (
+    GalleryDamagedError,
+    GalleryMismatchError,
+    InputError,
+    ModelFileError,
+    UnknownImageError,
+)
+from index.file_hash import hash_file
+from index.filters.condition import Condition
+from index.filters.parser import parse_filter
+from index.gallery.any_query import AnyQuery, make_vector
+from index.gallery.hits import GalleryImage, Hit
+from index.gallery.opened_catalog import OpenedCatalog
+from index.model.embedder import Embedder
+from index.recent import RecentlyUsed
+from index.sources.items import Place
+from index.sources.source import ImageSource, stays_inside
+from index.text import printable_path, valid_text
+from index.vectors.files import FileStore
+from index.vectors.store import Among, VectorStore
+from index.versions.manifest import (
+    CATALOG_NAME,
+    INDEX_NAME,
+    MODEL_NAME,
+    Manifest,
+    Version,
+    check_file,
+)
+from index.versions.versions import hold_current
+
+logger = logging.getLogger(__name__)
+
+_REMEMBERED_FILTERS = 8
+
+
+class Gallery:
+    """The current version of a gallery; get one from `Gallery.open`.
+
+    Attributes:
+        manifest: what the version says of itself.
+        sources: where its images come from, by number.
+        roots: the sources' roots as text, by the same numbers.
+        store: the vectors of its members.
+        ids: (N,) int64 of the members, in rising order.
+        name: of the gallery's own folder.
+        digest: SHA-256 of the manifest, which no other version of any gallery has.
+        count: members.
+    """
+
+    def __init__(
+        self, path: Path, *, version: Version, manifest: Manifest, threads: int, filter_s: float | None
+    ) -> None:
+        self.path, self.version, self.manifest, self.digest = path, version.name, manifest, version.manifest_sha256
+        self.name = path.name
+        self._threads, self._root = threads, version.folder
+        self.store: VectorStore = FileStore(self._root, manifest)
+        self.ids: Ids = self.store.ids
+        self.count = len(self.ids)
+        self._catalog = OpenedCatalog(path, version, filter_s=filter_s)
+        with self.catalog() as catalog:
+            self.sources: dict[int, ImageSource] = catalog.sources()
+            for move in catalog.moved_sources():
+                logger.warning("%s", describe_move(move))
+        self.roots = {number: valid_text(source.root) for number, source in self.sources.items()}
+        self._lock = threading.Lock()
+        self._embedder: Embedder | None = None
+        self._kept: RecentlyUsed[Condition, Among] = RecentlyUsed(_REMEMBERED_FILTERS)
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        *,
+        model_path: Path | None = None,
+        threads: int = 1,
+        embedder: Embedder | None = None,
+        filter_s: float | None = None,
+    ) -> Gallery:
+        """Open the current version of a gallery; it stays as it is until the object goes.
+
+        Every file is checked against the manifest: the index when it is first used and the model when it is opened,
+        all others here.
+
+        Args:
+            path: the gallery folder.
+            model_path: a model that must be the one the gallery was built with.
+            threads: for one search; requests side by side want 1. The model always runs on one.
+            embedder: one that is open already, used if it is of this version's model.
+            filter_s: seconds that a filter may take.
+
+        Raises:
+            GalleryError: it is missing, unfinished or damaged.
+            GalleryMismatchError: `model_path` is another model.
+        """
+        version, hold = hold_current(path)
+        try:
+            manifest = Manifest.read(version)
+            for name in manifest.files:
+                check_file(version.folder, name, manifest, contents=name not in (MODEL_NAME, INDEX_NAME))
+            gallery = cls(path.resolve(), version=version, manifest=manifest, threads=threads, filter_s=filter_s)
+        except BaseException:
+            os.close(hold)
+            raise
+        weakref.finalize(gallery, os.close, hold)
+        if model_path is not None:
+            gallery._check_model(model_path)
+        if embedder is not None and embedder.sha256 == manifest.model_sha256:
+            gallery._embedder = embedder
+        return gallery
+
+    def catalog(self, *, limited: bool = False, asks_metadata: bool = False) -> AbstractContextManager[Catalog]:
+        """The version's catalogue, for the calling thread.
+
+        Args:
+            limited: to the time that a filter may take; filters ask for metadata.
+            asks_metadata: whether SQL is to look into the metadata.
+
+        Raises:
+            GalleryError: it is damaged, or not the one that was opened any more.
+            InputError: it is `limited`, and a statement took longer.
+        """
+        return self._catalog.read(limited=limited, asks_metadata=asks_metadata)
+
+    @property
+    def embedder(self) -> Embedder:
+        """The version's own model, opened at first use.
+
+        Raises:
+            GalleryError: the model file is damaged.
+        """
+        with self._lock:
+            if self._embedder is None:
+                path, sha256 = self._root / MODEL_NAME, self.manifest.model_sha256
+                check_file(self._root, MODEL_NAME, self.manifest, contents=False)
+                try:
+                    self._embedder = Embedder(path, threads=1, sha256=sha256)
+                except ModelFileError as error:
+                    raise GalleryDamagedError(printable_path(str(path)), error.problem) from error
+            return self._embedder
+
+    def search(
+        self,
+        query: AnyQuery,
+        *,
+        k: int | None = 10,
+        min_score: float | None = None,
+        exclude_id: int | None = None,
+        where: Condition | str | None = None,
+    ) -> list[Hit]:
+        """The k members most similar to the query, best first; ties go to the smaller id.
+
+        A query is the path of an image, its bytes, a PIL image, an (H, W, 3) uint8 array, or a (D,) float vector; a
+        filter may be text, such as `"label = 'shoes' AND price < 20"`.
+
+        Fewer are returned where the gallery holds fewer that the filter keeps, or fewer have a similarity of at least
+        `min_score`. With `min_score`, k may be None: all that are similar enough are wanted, and are looked for
+        exactly. `exclude_id` is never returned.
+
+        Raises:
+            InputError: the query is nothing that can ask, k is below 1, `min_score` is no number, or the filter cannot
+                be read or names metadata that no image has.
+            ImageError: the image that asks cannot be used.
+        """
+        vector = make_vector(query, dim=self.manifest.embedding_dim, open_embedder=lambda: self.embedder)
+        where = parse_filter(where) if isinstance(where, str) else where
+        if not isinstance(where, Condition | None):
+            raise InputError(f"where: expected a filter as text, got {where!r}")
+        if exclude_id is not None and not isinstance(exclude_id, int | np.integer):
+            raise InputError(f"exclude_id must be the id of a member, got {exclude_id!r}")
+        excluded = None if exclude_id is None else np.array([exclude_id], dtype=np.int64)
+        return self.search_many(vector[None], k=k, min_score=min_score, exclude_ids=excluded, where=where)[0]
+
+    def search_many(
+        self,
+        vectors: Vectors,
+        *,
+        k: int | None = 10,
+        min_score: float | None = None,
+        exclude_ids: Ids | None = None,
+        where: Condition | None = None,
+    ) -> list[list[Hit]]:
+        """What `search` answers to each row of (Q, D) float32 unit vectors, sooner than one by one.
+
+        `exclude_ids` are (Q,) int64, `NO_ID` where a row excludes no member.
+
+        Raises:
+            InputError: as `search`.
+        """
+        ranked = self.rank_many(vectors, k=k, min_score=min_score, exclude_ids=exclude_ids, where=where)
+        return self._describe_hits(ranked)
+
+    def rank_many(
+        self,
+        vectors: Vectors,
+        *,
+        k: int | None = 10,
+        min_score: float | None = None,
+        exclude_ids: Ids | None = None,
+        where: Condition | None = None,
+    ) -> list[tuple[Floats, Ids]]:
+        """(scores, ids) of what `search_many` answers, without a look into the catalogue.
+
+        Raises:
+            InputError: as `search`.
+        """
+        dim = self.manifest.embedding_dim
+        if not isinstance(k, int | np.integer | None):
+            raise InputError(f"k must be a whole number, got {k!r}")
+        if (k is None and min_score is None) or (k is not None and k < 1):
+            raise InputError(f"k must be at least 1, got {k}")
+        if min_score is not None and (isinstance(min_score, str) or not np.isfinite(min_score)):
+            raise InputError(f"min_score must be a finite number, got {min_score!r}")
+        if vectors.shape[1:] != (dim,) or not np.isfinite(vectors).all():
+            raise InputError(f"a query must be {dim} finite numbers, got shape {vectors.shape[1:]}")
+        if not len(vectors):
+            return []
+        among = None if where is None else self.keep(where)
+        ranked: list[tuple[Floats, Ids]] = []
+        if k is None:
+            ranked = self.store.search_above(
+                vectors, min_score=float(min_score or 0), among=among, exclude_ids=exclude_ids
+            )
+        else:
+            block_scores, block_ids = self.store.search(
+                vectors, k=min(k, self.count), among=among, exclude_ids=exclude_ids, threads=self._threads
+            )
+            for scores, ids in zip(block_scores, block_ids, strict=True):
+                wanted = (ids != NO_ID) & (min_score is None or scores >= min_score)
+                ranked.append((scores[wanted], ids[wanted]))
+        return ranked
+
+    def image(self, image_id: int) -> GalleryImage:
+        """One member.
+
+        Raises:
+            InputError: no member has this id.
+        """
+        return self._describe_member(self._row(image_id))
+
+    def place(self, image_id: int) -> Place:
+        """Where the bytes of a member, or of a duplicate set aside, are, or were when it was indexed.
+
+        Raises:
+            InputError: none has this id, its file or archive is gone, or the catalogue says that it lies outside of
+                its source.
+        """
+        with self.catalog() as catalog:
+            row = next(catalog.rows_of([image_id]), None)
+        if row is None or row.status not in ("indexed", "duplicate"):
+            raise UnknownImageError(image_id, gallery=printable_path(self.name))
+        source = self.sources.get(row.source)
+        if source is None or not stays_inside(source, row.archive or row.path):
+            raise InputError(
+                f"image {image_id}: the catalogue names a file outside of its source, which is not read; bring the "
+                "gallery up to date: retrieval index update GALLERY"
+            )
+        place = replace(source.locate(row), sha256=row.sha256)
+        if not place.is_there() and (now := self._find_again(row.source)) is not None:
+            place = replace(now.locate(row), sha256=row.sha256)
+        if not place.is_there():
+            raise InputError(
+                f"{printable_path(row.path)}: the image is no longer in the gallery's source "
+                f"{printable_path(source.location)}; put it back, or bring the gallery up to date: "
+                "retrieval index update GALLERY, with --root where the images were moved"
+            )
+        return place
+
+    def _find_again(self, number: int) -> ImageSource | None:
+        """A source of the gallery's own folder, which a writer may have moved since; None for one outside."""
+        with self.catalog() as catalog:
+            return catalog.sources()[number] if number == catalog.added_source() else None
+
+    def vector(self, image_id: int) -> Vectors:
+        """The stored (D,) float32 unit vector of a member.
+
+        Raises:
+            InputError: no member has this id.
+        """
+        position = int(np.searchsorted(self.ids, image_id))
+        if position >= self.count or self.ids[position] != image_id:
+            raise UnknownImageError(image_id, gallery=printable_path(self.name))
+        here = self.ids[position : position + 1]
+        return self.vectors(here).reshape(-1)
+
+    def rows(self, ids: Iterable[int]) -> list[CatalogRow]:
+        """The catalogue's rows of members, in the order of their ids as given.
+
+        Raises:
+            GalleryDamagedError: an id has no row.
+        """
+        wanted = list(ids)
+        with self.catalog() as catalog:
+            rows = catalog.find(wanted)
+        if len(rows) != len(set(wanted)):
+            raise GalleryDamagedError(
+                printable_path(str(self._root / CATALOG_NAME)), "damaged: images without a row"
+            )
+        return [rows[image_id] for image_id in wanted]
+
+    def vectors(self, image_ids: Ids) -> Vectors:
+        """The stored (n, D) float32 unit vectors of (n,) int64 ids of members, in rising order."""
+        return self.store.gather(image_ids)
+
+    def sample(self, count: int, *, seed: int) -> list[GalleryImage]:
+        """Some different members in random order, the same for the same seed; all where there are fewer."""
+        generator = np.random.default_rng(seed)
+        chosen = generator.choice(self.count, size=min(count, self.count), replace=False)
+        return [self._describe_member(row) for row in self.rows(self.ids[chosen].tolist())]
+
+    def labelled_vectors(self) -> tuple[Vectors, Labels, Ids, list[str]]:
+        """What evaluation needs: (N, D) float32 vectors, (N,) int64 labels, (N,) int64 ids, label names.
+
+        Labels are positions in the names, which are sorted; members without a label have `UNLABELLED`.
+        """
+        with self.catalog() as catalog:
+            names_by_row = catalog.labels(status="indexed")
+        names = sorted({name for name in names_by_row if name is not None})
+        number = {name: position for position, name in enumerate(names)}
+        labels = np.array([UNLABELLED if name is None else number[name] for name in names_by_row], dtype=np.int64)
+        return self.vectors(self.ids), labels, self.ids, names
+
+    def _row(self, image_id: int) -> CatalogRow:
+        with self.catalog() as catalog:
+            row = catalog.find([image_id]).get(image_id)
+        if row is None:
+            raise UnknownImageError(image_id, gallery=printable_path(self.name))
+        return row
+
+    def _check_model(self, model_path: Path) -> None:
+        if not model_path.is_file():
+            raise InputError(f"{printable_path(str(model_path))}: no such model file")
+        seen = hash_file(model_path)
+        if seen != self.manifest.model_sha256:
+            raise GalleryMismatchError(
+                printable_path(str(self.path)),
+                what="model (SHA-256)",
+                expected=self.manifest.model_sha256,
+                seen=seen,
+                advice="leave the model out to use the gallery's own, or build a gallery with this one",
+            )
+
+    def keep(self, where: Condition) -> Among:
+        """The members that a filter keeps; those of the last filters are remembered.
+
+        Raises:
+            InputError: the filter names metadata that no image has, or takes too long.
+        """
+        kept = self._kept.get(where)
+        if kept is None:
+            with self.catalog(limited=True) as catalog:
+                kept = self.store.choose(catalog.matching_ids(where))
+            self._kept.put(where, kept)
+        return kept
+
+    def matching_ids(self, where: Condition) -> Ids:
+        """(n,) int64 ids of the members that a filter keeps, in rising order; else as `keep`."""
+        return self.keep(where).ids
+
+    def fulfil(self, image_ids: Ids, where: Condition) -> npt.NDArray[np.bool_]:
+        """(n,) bool: which of (n,) int64 ids of members a filter keeps; else as `keep`."""
+        return self.keep(where).has(image_ids)
+
+    def remembers(self, where: Condition) -> bool:
+        """Whether `keep`, and so a search with this filter, has nothing to look up."""
+        return where in self._kept
+
+    def _describe_hits(self, ranked: Sequence[tuple[Floats, Ids]]) -> list[list[Hit]]:
+        """The results of each query's (scores, ids), with one look into the catalogue."""
+        ids = sorted({image_id for _, row in ranked for image_id in row.tolist()})
+        rows = dict(zip(ids, self.rows(ids), strict=True))
+        return [
+            [
+                self._describe_hit(rows[key], rank=rank, score=score)
+                for rank, (score, key) in enumerate(zip(scores.tolist(), keys.tolist(), strict=True), start=1)
+            ]
+            for scores, keys in ranked
+        ]
+
+    def _describe_hit(self, row: CatalogRow, *, rank: int, score: float) -> Hit:
+        return Hit(rank, row.id, score, row.path, row.label, self.roots[row.source], row.metadata_json)
+
+    def _describe_member(self, row: CatalogRow) -> GalleryImage:
+        return GalleryImage(row.id, row.path, row.label, self.roots[row.source])

@@ -1,0 +1,191 @@
+"""What a gallery is, at a glance: read from its manifest and catalogue, without its vectors, index or model."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from index.catalog.reader import Catalog, opened, read_catalog
+from index.duplicates.duplicate_config import DuplicateConfig
+from index.errors import GalleryError
+from index.model.contract import find_contract
+from index.text import valid_text
+from index.vectors.files import FileStore
+from index.versions.manifest import (
+    CATALOG_NAME,
+    DELETED_NAME,
+    HELD_OUT_NAME,
+    INDEX_NAME,
+    MANIFEST_NAME,
+    MODEL_NAME,
+    Manifest,
+    Version,
+    check_file,
+)
+from index.versions.versions import find_version
+
+_LARGEST_LABELS = 5
+# What lies beside the index is scanned by every search, and what is deleted passed over; below this that is not felt.
+_FELT_ROWS = 1024
+_FELT_SHARE = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """A command that was stopped, or is at work: `settled` of `found` items are done; 0 of 0 where nobody knows yet."""
+
+    found: int
+    settled: int
+
+
+@dataclass(frozen=True, slots=True)
+class GalleryInfo:
+    """What the current version of a gallery says of itself.
+
+    Attributes:
+        made: time of the manifest, ISO 8601 in UTC.
+        model: `sha256`, `embedding_dim` and `preprocessing`, and where the file tells them `backbone` and `method`.
+        counts: as in the manifest.
+        sources: `kind`, `location` and indexed `images` of each.
+        labels: `count`, `images` that have one, and the `largest` with their images.
+        settings: `dedup`, the thresholds that go with it, and the `labels` file.
+        index: as in the manifest.
+        disk_bytes: of the `vectors`, `index`, `catalog` and `model`, their `total`, what `each_image` takes without
+            the model, and the `whole_folder` with older versions and unfinished work.
+        beside_index: vectors that came after the index was built.
+        unfinished: None where no command is waiting to be finished.
+    """
+
+    gallery: str
+    version: str
+    made: str
+    model: dict[str, Any]
+    counts: dict[str, Any]
+    sources: list[dict[str, Any]]
+    labels: dict[str, Any]
+    settings: dict[str, Any]
+    index: dict[str, Any]
+    disk_bytes: dict[str, int]
+    beside_index: int
+    unfinished: Unfinished | None
+
+    @property
+    def should_compact(self) -> bool:
+        """Whether so much lies beside the index or is deleted that searches take longer for it."""
+        loose = self.beside_index + int(self.counts["deleted"])
+        return loose >= max(_FELT_ROWS, _FELT_SHARE * int(self.counts["indexed"]))
+
+    def to_json(self) -> dict[str, Any]:
+        """The document that the command prints with `--json`."""
+        return {**asdict(self), "should_compact": self.should_compact}
+
+
+def read_info(path: Path) -> GalleryInfo:
+    """Describe the current version of a gallery.
+
+    Raises:
+        GalleryError: it has none yet, or its manifest or catalogue is damaged.
+    """
+    version = find_version(path)
+    manifest = Manifest.read(version)
+    check_file(version.folder, CATALOG_NAME, manifest, contents=False)
+    with read_catalog(version.folder / CATALOG_NAME) as catalog:
+        sources, labels = _describe_sources(catalog, manifest), _describe_labels(catalog)
+        settings = _describe_settings(catalog)
+    made = (version.folder / MANIFEST_NAME).stat().st_mtime
+    return GalleryInfo(
+        gallery=valid_text(str(path.resolve())),
+        version=version.name,
+        made=datetime.fromtimestamp(made, UTC).isoformat(timespec="seconds"),
+        model=_describe_model(version, manifest),
+        counts=manifest.counts,
+        sources=sources,
+        labels=labels,
+        settings=settings,
+        index=manifest.index,
+        disk_bytes=_measure(path, manifest),
+        beside_index=FileStore(version.folder, manifest).describe().beside,
+        unfinished=find_unfinished(path),
+    )
+
+
+def find_unfinished(path: Path) -> Unfinished | None:
+    """How far the work in progress of a gallery is; None where there is none."""
+    folder = path / "building"
+    if not folder.is_dir():
+        return None
+    try:
+        with opened(folder / CATALOG_NAME, query="mode=ro") as connection:
+            catalog = Catalog(connection)
+            settled = sum(catalog.count(status) for status in ("indexed", "duplicate", "skipped"))
+            return Unfinished(settled + catalog.count("pending"), settled)
+    except GalleryError:  # it is not written yet, or of an earlier program: the command that finishes it will say
+        return Unfinished(0, 0)
+
+
+def _describe_sources(catalog: Catalog, manifest: Manifest) -> list[dict[str, Any]]:
+    sources = catalog.sources()
+    only = len(sources) == 1  # then the rows need not be counted
+    images = dict.fromkeys(sources, manifest.counts["indexed"]) if only else catalog.indexed_by_source()
+    return [
+        {"kind": source.kind, "location": valid_text(source.location), "images": images.get(number, 0)}
+        for number, source in sources.items()
+    ]
+
+
+def _describe_labels(catalog: Catalog) -> dict[str, Any]:
+    count, images, largest = catalog.indexed_labels(limit=_LARGEST_LABELS)
+    return {"count": count, "images": images, "largest": largest}
+
+
+def _describe_settings(catalog: Catalog) -> dict[str, Any]:
+    dedup, labels = catalog.setting("dedup"), catalog.setting("labels")
+    names = [field.name for field in fields(DuplicateConfig)]
+    given = {name: value for name in names if (value := catalog.setting(name)) is not None}
+    return {
+        "dedup": dedup or "off",
+        **{name: json.loads(value) for name, value in given.items()},
+        "labels": None if labels is None else valid_text(json.loads(labels)),
+    }
+
+
+def _describe_model(version: Version, manifest: Manifest) -> dict[str, Any]:
+    contract = find_contract(version.folder / MODEL_NAME)
+    return {
+        "sha256": manifest.model_sha256,
+        **({} if contract is None else {"backbone": contract.backbone, "method": contract.method}),
+        "embedding_dim": manifest.embedding_dim,
+        "preprocessing": manifest.preprocessing.to_json(),
+    }
+
+
+def _measure(path: Path, manifest: Manifest) -> dict[str, int]:
+    parts = {"vectors": 0, "index": 0, "catalog": 0, "model": 0}
+    names = {
+        INDEX_NAME: "index",
+        CATALOG_NAME: "catalog",
+        MODEL_NAME: "model",
+        DELETED_NAME: "index",
+        HELD_OUT_NAME: "index",
+    }
+    for name, described in manifest.files.items():
+        parts[names.get(name, "vectors")] += described["bytes"]
+    files: dict[tuple[int, int], int] = {}  # versions share files
+    for folder, _, inside in os.walk(path):
+        for name in inside:
+            try:
+                status = os.stat(os.path.join(folder, name), follow_symlinks=False)
+            except FileNotFoundError:  # a writer works on
+                continue
+            files[status.st_dev, status.st_ino] = status.st_size
+    total = sum(parts.values())
+    return {
+        **parts,
+        "total": total,
+        "each_image": round((total - parts["model"]) / manifest.counts["indexed"]),
+        "whole_folder": sum(files.values()),
+    }

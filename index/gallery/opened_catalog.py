@@ -1,0 +1,66 @@
+"""The catalogue of a version that is open: read by many threads, and only as long as it is the file that was opened."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from pathlib import Path
+
+from index.catalog.reader import Catalog, identify_file, read_catalog
+from index.catalog.row_metadata import has_spoiled_labels, has_spoiled_metadata
+from index.errors import GalleryDamagedError, GalleryError
+from index.text import printable_path
+from index.versions.manifest import CATALOG_NAME, Version
+from index.versions.versions import find_version
+
+logger = logging.getLogger(__name__)
+
+
+class OpenedCatalog:
+    """The catalogue of a version.
+
+    Args:
+        gallery: the gallery's folder.
+        version: the one that is open.
+        filter_s: seconds that a filter may take; None: any time.
+    """
+
+    def __init__(self, gallery: Path, version: Version, *, filter_s: float | None) -> None:
+        self._gallery, self._digest, self._filter_s = gallery, version.manifest_sha256, filter_s
+        self._path = version.folder / CATALOG_NAME
+        self._file = identify_file(self._path)
+        with read_catalog(self._path) as catalog:
+            self._has_spoiled_labels = has_spoiled_labels(catalog.connection)
+        if self._has_spoiled_labels:
+            logger.warning("%s: some images have labels that are none; they are left out", gallery.name)
+
+    @contextmanager
+    def read(self, *, limited: bool, asks_metadata: bool) -> Iterator[Catalog]:
+        """As `Gallery.catalog`."""
+        if identify_file(self._path) != self._file:  # the vectors are still those of before
+            raise self._explain_other_file(printable_path(str(self._path)))
+        limit_s = self._filter_s if limited else None
+        spoiled = self._has_spoiled_labels or ((limited or asks_metadata) and self._has_spoiled_metadata)
+        with read_catalog(self._path, limit_s=limit_s, spoiled=spoiled) as catalog:
+            yield catalog
+
+    @cached_property
+    def _has_spoiled_metadata(self) -> bool:
+        """Looked for where SQL needs to know: among a million rows it takes half a second."""
+        with read_catalog(self._path) as catalog:
+            spoiled = has_spoiled_metadata(catalog.connection)
+        if spoiled:
+            logger.warning("%s: some images have metadata that is none; it is left out", self._gallery.name)
+        return spoiled
+
+    def _explain_other_file(self, shown: str) -> GalleryError:
+        """Why it is not the file that was opened: another gallery took its place, or the file is changed."""
+        with suppress(GalleryError):
+            if (
+                find_version(self._gallery).manifest_sha256 == self._digest
+            ):  # nothing that writes galleries does that
+                sound = "open it again where `retrieval index verify` finds it sound"
+                return GalleryDamagedError(shown, f"it was changed while it was open; {sound}, else")
+        return GalleryError(shown, "it was replaced while it was open; open it again")

@@ -1,0 +1,243 @@
+"""Queries from a command line: images of any source, vectors of `.npy` files, members by id; and their answers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from tokenize import TokenError
+
+import numpy as np
+import numpy.typing as npt
+
+from index.arrays import NO_ID, Vectors
+from index.embedding.engine import EmbeddedItem, in_order
+from index.embedding.registry import open_engine
+from index.errors import ImageError, InputError, RetrievalError
+from index.filters.condition import Condition
+from index.gallery.any_query import normalise
+from index.gallery.gallery import Gallery
+from index.gallery.hits import Hit
+from index.sources.items import Place
+from index.sources.registry import find_source
+from index.sources.source import ImageSource
+from index.text import printable_path
+from index.threads import usable_cores
+
+_ITEMS_AT_ONCE = 1024  # few enough to be held; decoding pauses between groups of them
+_BLOCK_QUERIES = 256  # searched at once
+_BLOCK_HITS = 1 << 16  # held at once, unless a single query has more
+# What NumPy was seen to raise on damaged headers, which it reads as a Python literal.
+_NPY_DAMAGE = (ValueError, TypeError, SyntaxError, OverflowError, MemoryError, TokenError)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One query: its (D,) float32 unit `vector`, or the `problem` why it cannot ask.
+
+    `name` is the file as it was named (undecodable bytes as surrogates), `vectors.npy[3]` or `id:12`; `exclude_id`
+    is the member that is not to be found.
+    """
+
+    name: str
+    vector: Vectors | None = None
+    problem: RetrievalError | None = None
+    exclude_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A query that may still be an image to embed."""
+
+    name: str
+    place: Place | None = None
+    vector: Vectors | None = None
+    problem: RetrievalError | None = None
+
+
+def read_queries(
+    arguments: Sequence[str], *, ids: Sequence[int] = (), gallery: Gallery, workers: int = 0
+) -> Iterator[Query]:
+    """Every query, in the order of the arguments and then of the ids; what cannot be used is one with a problem.
+
+    Memory does not grow with their number. The gallery's model is opened when the first image comes.
+
+    Args:
+        arguments: images, folders, archives, globs, lists and tables of images, and `.npy` files of (Q, D) or (D,)
+            vectors.
+        ids: members that ask, and are excluded from their own results.
+        gallery: which is asked.
+        workers: threads that decode; 0 is one for each usable core.
+
+    Raises:
+        GalleryError: the gallery or its model is damaged.
+        MissingDependencyError: a Parquet table without pyarrow.
+    """
+    asked = (one for argument in arguments for one in _read_argument(argument, dim=gallery.manifest.embedding_dim))
+    while group := list(islice(asked, _ITEMS_AT_ONCE)):
+        yield from _embed(group, gallery, workers=workers)
+    for image_id in ids:
+        yield _ask_member(image_id, gallery)
+
+
+def answer_queries(
+    queries: Iterable[Query],
+    gallery: Gallery,
+    *,
+    k: int | None,
+    min_score: float | None = None,
+    where: Condition | None = None,
+) -> Iterator[list[tuple[Query, list[Hit]]]]:
+    """Every query with its results, as `Gallery.search` gives them, in blocks; one with a problem has none.
+
+    Raises:
+        InputError: k or `min_score` is out of range, or the filter names metadata that no item has.
+        GalleryError: the gallery is damaged.
+    """
+    left, most, bound = iter(queries), 0, gallery.count if k is None else k
+    while block := list(islice(left, max(1, min(_BLOCK_QUERIES, _BLOCK_HITS // bound)))):
+        asking = [query for query in block if query.vector is not None]
+        found = iter(_search_block(asking, gallery, k=k, min_score=min_score, where=where))
+        answers = [(query, [] if query.vector is None else next(found)) for query in block]
+        most = max(most, *(len(hits) for _, hits in answers))
+        if k is None and asking:  # what was found so far says how much the next ones may find
+            bound = max(1, most)
+        yield answers
+
+
+def _search_block(
+    queries: Sequence[Query],
+    gallery: Gallery,
+    *,
+    k: int | None,
+    min_score: float | None,
+    where: Condition | None,
+) -> list[list[Hit]]:
+    vectors = [query.vector for query in queries if query.vector is not None]
+    if not vectors:
+        return []
+    excluded = [NO_ID if query.exclude_id is None else query.exclude_id for query in queries]
+    exclude_ids = np.array(excluded, dtype=np.int64)
+    return gallery.search_many(np.stack(vectors), k=k, min_score=min_score, exclude_ids=exclude_ids, where=where)
+
+
+def count_queries(arguments: Sequence[str], *, ids: Sequence[int] = ()) -> int:
+    """How many queries these are; sources are scanned for it."""
+    return len(ids) + sum(map(_count_argument, arguments))
+
+
+def is_single(arguments: Sequence[str], *, ids: Sequence[int] = ()) -> bool:
+    """Whether one file, one (D,) vector or one member asks, which what a folder holds does not change."""
+    if len(arguments) + len(ids) != 1:
+        return False
+    try:
+        return not arguments or (
+            _open_vectors(arguments[0]).ndim == 1
+            if _is_npy(arguments[0])
+            else find_source(arguments[0]).is_one_item
+        )
+    except InputError:
+        return True  # one problem
+
+
+def _is_npy(argument: str) -> bool:
+    return argument.lower().endswith(".npy") and not os.path.isdir(argument)
+
+
+def _read_argument(argument: str, *, dim: int) -> Iterator[_Asked]:
+    try:
+        yield from _read_vectors(argument, dim=dim) if _is_npy(argument) else _list_images(argument)
+    except InputError as error:
+        yield _Asked(argument, problem=error)
+
+
+def _count_argument(argument: str) -> int:
+    try:
+        if _is_npy(argument):
+            vectors = _open_vectors(argument)
+            return len(vectors) if vectors.ndim == 2 else 1
+        return sum(1 for _ in find_source(argument).scan())
+    except InputError:
+        return 1
+
+
+def _list_images(argument: str) -> Iterator[_Asked]:
+    source = find_source(argument)
+    folder = _named_root(argument, source)
+    for item in source.scan():
+        name = argument if source.is_one_item else os.path.join(folder, item.path)
+        if item.problem is None:
+            yield _Asked(name, place=source.locate(item))
+        else:
+            yield _Asked(name, problem=_under_name(item.problem, name))
+
+
+def _named_root(argument: str, source: ImageSource) -> str:
+    """A source's root in the words of the argument: without as many names as the location has below the root."""
+    named = os.path.normpath(argument) if ".." in argument else argument.rstrip("/") or argument
+    for _ in Path(source.location).relative_to(source.root).parts:
+        named = os.path.dirname(named)
+    return named
+
+
+def _read_vectors(argument: str, *, dim: int) -> Iterator[_Asked]:
+    vectors = _open_vectors(argument)
+    if vectors.shape[-1] != dim:
+        raise InputError(
+            f"{printable_path(argument)}: the vectors have {vectors.shape[-1]} numbers, this gallery's have {dim}; "
+            "make them with the model that the gallery was built with"
+        )
+    for number, row in enumerate(vectors.reshape(-1, dim)):
+        name = argument if vectors.ndim == 1 else f"{argument}[{number}]"
+        try:
+            yield _Asked(name, vector=normalise(row, name=name))
+        except InputError as error:
+            yield _Asked(name, problem=error)
+
+
+def _open_vectors(argument: str) -> npt.NDArray[np.floating]:
+    """Map a file of (Q, D) or (D,) float32 or float64 numbers; nothing in it is ever run.
+
+    Raises:
+        InputError: it is none.
+    """
+    shown = printable_path(argument)
+    expected = "expected a .npy file of float32 or float64 numbers, of shape (queries, width) or (width,)"
+    try:
+        array = np.lib.format.open_memmap(Path(argument), mode="r")
+    except OSError as error:
+        raise InputError(f"{shown}: cannot be read: {error.strerror}") from error
+    except _NPY_DAMAGE as error:
+        raise InputError(f"{shown}: {expected}: {error}") from error
+    if array.dtype.kind != "f" or array.dtype.itemsize not in (4, 8) or array.ndim not in (1, 2) or not array.size:
+        raise InputError(f"{shown}: {expected}; found {array.dtype} of shape {array.shape}")
+    return array
+
+
+def _ask_member(image_id: int, gallery: Gallery) -> Query:
+    name = f"id:{image_id}"
+    try:
+        return Query(name, gallery.vector(image_id), exclude_id=image_id)
+    except InputError as error:
+        return Query(name, problem=error)
+
+
+def _embed(group: Sequence[_Asked], gallery: Gallery, *, workers: int) -> Iterator[Query]:
+    """The queries of a group in their order, each as soon as those before it are there."""
+    places = {number: asked.place for number, asked in enumerate(group) if asked.place is not None}
+    embedded: Iterator[EmbeddedItem] = iter(())
+    if places:
+        engine = open_engine(gallery.embedder, workers=min(workers or usable_cores(), len(places)))
+        embedded = in_order(engine.embed(places.items()), places)
+    for asked in group:
+        if asked.place is None:
+            yield Query(asked.name, asked.vector, asked.problem)
+        else:
+            item = next(embedded)
+            yield Query(asked.name, item.vector, item.problem and _under_name(item.problem, asked.name))
+
+
+def _under_name(problem: ImageError, name: str) -> ImageError:
+    return ImageError(path=printable_path(name), reason=problem.reason, detail=problem.detail)

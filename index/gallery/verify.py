@@ -1,0 +1,265 @@
+"""Every byte of a gallery against its manifest, its parts against each other, and a sample against its images."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from index.arrays import UNIT_TOLERANCE, Ids, Vectors, unit_rows
+from index.catalog.reader import Catalog
+from index.catalog.rows import CatalogRow
+from index.embedding.engine import EmbeddedItem
+from index.embedding.registry import open_engine
+from index.errors import GalleryError, ImageError
+from index.gallery.gallery import Gallery
+from index.images.image_files import take_any_content
+from index.model.embedder import Embedder
+from index.progress import Progress, no_progress
+from index.sources.items import Place
+from index.sources.reading import read_place
+from index.text import valid_text
+from index.threads import map_ahead, usable_cores
+from index.vectors.kinds.registry import KINDS
+from index.versions.manifest import MODEL_NAME, Manifest, Version, check_file
+from index.versions.versions import find_version, hold_version
+
+MIN_COSINE = 0.9999  # of the stored vector and the one made again, maybe on another machine
+_SEARCHED = 200  # members that an index which is no scan is asked for
+_MISSED_SHARE = 0.01  # of them, that the best of such indexes may miss
+_SURE = 4  # standard errors
+_READ_AHEAD = 16  # images
+_CHANGED = "was changed since it was indexed"
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport:
+    """What was checked and found.
+
+    Attributes:
+        files: of the version, each compared with the manifest.
+        compared: images that were embedded again and whose bytes are still the indexed ones.
+        problems: what is damaged; none where all is well.
+        spoilt: image files that changed and cannot be used any more: an update would take them out.
+        notes: images that changed or are gone since, which is no damage of the gallery.
+        read: images whose bytes were read again, where that was asked for; the changed ones are in the notes, or
+            among the spoilt.
+    """
+
+    gallery: str
+    version: str
+    files: int = 0
+    compared: int = 0
+    problems: list[str] = field(default_factory=list)
+    spoilt: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    read: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """The document that the command prints with `--json`."""
+        return asdict(self)
+
+
+class _Change(NamedTuple):
+    text: str
+    spoils: bool = False
+
+
+def verify_gallery(
+    path: Path,
+    *,
+    sample: int = 16,
+    seed: int | None = None,
+    read_images: bool = False,
+    progress: Progress = no_progress,
+    embedding: Progress = no_progress,
+    reading: Progress = no_progress,
+) -> VerifyReport:
+    """Check the current version of a gallery.
+
+    Args:
+        path: the gallery.
+        sample: members to embed again from their images.
+        seed: of the sample; without it, each call takes another one.
+        read_images: compare the bytes of every image, duplicates included, with what was indexed.
+        progress: called with (done, total) files.
+        embedding: called with (done, total) images of the sample.
+        reading: called with (done, total) images that are read.
+
+    Raises:
+        GalleryError: there is no finished gallery to check.
+        ModelFileError: the model cannot be run.
+    """
+    version = find_version(path)
+    shown = valid_text(str(path.resolve()))
+    try:
+        manifest = Manifest.read(version)
+    except GalleryError as error:
+        return VerifyReport(shown, version.name, problems=[str(error)])
+    held = hold_version(version.folder)
+    try:
+        problems = list(_check_files(version, manifest, progress))
+    finally:
+        os.close(held)
+    changes: dict[_Change, None] = {}  # in their order, and once
+    compared = read = 0
+    try:
+        if not problems:
+            gallery = Gallery.open(path, threads=usable_cores())
+            chosen = _choose(gallery, sample=sample, seed=seed)
+            problems += _compare_parts(gallery)
+            problems += _search_members(gallery, chosen, seed=seed)
+            for item, row, place in _embed_again(gallery, chosen, embedding):
+                change = _compare_bytes(place, row, gallery.embedder) if item.sha256 != row.sha256 else None
+                if change is not None:  # not where it was refused by its first bytes, and these are those indexed
+                    changes[change] = None
+                    continue
+                compared += 1
+                if difference := _find_difference(item, gallery.vector(item.id)):
+                    problems.append(f"{place.name}: {difference}")
+            if read_images:
+                looks = list(_read_again(gallery, reading))
+                read = len(looks)
+                changes |= {change: None for change in looks if change is not None}
+    except GalleryError as error:
+        problems.append(str(error))
+    spoilt, notes = ([c.text for c in changes if c.spoils is spoils] for spoils in (True, False))
+    return VerifyReport(shown, version.name, len(manifest.files), compared, problems, spoilt, notes, read)
+
+
+def _check_files(version: Version, manifest: Manifest, progress: Progress) -> Iterator[str]:
+    for done, name in enumerate(manifest.files, start=1):
+        try:
+            check_file(version.folder, name, manifest, contents=True)
+        except GalleryError as error:
+            yield str(error)
+        progress(done, len(manifest.files))
+    if manifest.files.get(MODEL_NAME, {}).get("sha256") != manifest.model_sha256:
+        yield "the model file is not the one that the manifest names"
+
+
+def _choose(gallery: Gallery, *, sample: int, seed: int | None) -> Ids:
+    """(n,) int64 rising ids of a random sample."""
+    generator = np.random.default_rng(seed)
+    return np.sort(generator.choice(gallery.ids, size=min(sample, gallery.count), replace=False))
+
+
+def _compare_parts(gallery: Gallery) -> Iterator[str]:
+    with gallery.catalog() as catalog:
+        catalog.check()
+        if not np.array_equal(catalog.indexed_ids(), gallery.ids):
+            yield "the catalogue's indexed images are not those that have vectors"
+        yield from _compare_counts(catalog, gallery.manifest)
+        if orphans := catalog.count_orphans():
+            yield f"{orphans} duplicates repeat an image that is not indexed"
+    if not all(unit_rows(vectors).all() for _, vectors in gallery.store.scan()):
+        yield "some vectors are not finite unit vectors"
+
+
+def _compare_counts(catalog: Catalog, manifest: Manifest) -> Iterator[str]:
+    seen: dict[str, Any] = {status: catalog.count(status) for status in ("indexed", "duplicate", "skipped")}
+    seen = {"found": sum(seen.values()), **seen, "skipped_by_reason": catalog.skipped_by_reason()}
+    for name, value in seen.items():
+        if manifest.counts.get(name) != value:
+            yield f"the manifest says {name} {manifest.counts.get(name)}, the catalogue {value}"
+    if pending := catalog.count("pending"):
+        yield f"{pending} items of the catalogue were never settled"
+    if catalog.next_id() != manifest.next_id:
+        yield f"the manifest says next_id {manifest.next_id}, the catalogue {catalog.next_id()}"
+
+
+def _search_members(gallery: Gallery, chosen: Ids, *, seed: int | None) -> Iterator[str]:
+    """A search must find the first member and those chosen by their own vectors.
+
+    A scan must find all of them; any other index does not promise that, so it is asked for more of them, and must not
+    miss clearly more than it did when it was measured.
+    """
+    described, ids = gallery.manifest.index, np.union1d(gallery.ids[:1], chosen)
+    is_exact = KINDS[described["type"]].is_exact
+    if not is_exact:
+        ids = np.union1d(ids, _choose(gallery, sample=_SEARCHED, seed=seed))
+    found = [
+        bool(hits) and hits[0].score >= 1 - UNIT_TOLERANCE
+        for hits in gallery.search_many(gallery.vectors(ids), k=1)
+    ]
+    if is_exact:
+        missed = (image_id for image_id, is_found in zip(ids.tolist(), found, strict=True) if not is_found)
+        yield from (f"the index does not find image {image_id} by its own vector" for image_id in missed)
+        return
+    share = max(_MISSED_SHARE, 1 - described["recall_at_10"] + 2 * described["recall_error"])
+    expected, spread = len(ids) * share, (len(ids) * share * max(0.0, 1 - share)) ** 0.5
+    if found.count(False) > expected + _SURE * spread:
+        yield (
+            f"the index finds {sum(found)} of {len(ids)} images by their own vectors, about "
+            f"{len(ids) - expected:.0f} are expected; `retrieval index compact` builds it again"
+        )
+
+
+def _embed_again(
+    gallery: Gallery, chosen: Ids, progress: Progress
+) -> Iterator[tuple[EmbeddedItem, CatalogRow, Place]]:
+    """Every chosen member as it is embedded now, with its row and its place."""
+    with gallery.catalog() as catalog:
+        rows = catalog.find(chosen.tolist())
+    places = {number: gallery.sources[rows[number].source].locate(rows[number]) for number in sorted(rows)}
+    if not places:
+        return
+    done = 0
+    for batch in open_engine(gallery.embedder).embed(places.items()):
+        yield from ((item, rows[item.id], places[item.id]) for item in batch)
+        done += len(batch)
+        progress(done, len(places))
+
+
+def _read_again(gallery: Gallery, progress: Progress) -> Iterator[_Change | None]:
+    """Of every image, what happened to its bytes since it was indexed; None where they are the same."""
+    embedder = gallery.embedder
+
+    def look_at(row: CatalogRow) -> _Change | None:
+        place = gallery.sources[row.source].locate(row)
+        return _compare_bytes(place, row, embedder)
+
+    with gallery.catalog() as catalog:
+        statuses = ("indexed", "duplicate")
+        total = sum(map(catalog.count, statuses))
+        rows = chain.from_iterable(catalog.rows(status=status) for status in statuses)
+        with closing(map_ahead(look_at, rows, workers=usable_cores(), ahead=_READ_AHEAD)) as looks:
+            for done, look in enumerate(looks, start=1):
+                yield look
+                progress(done, total)
+
+
+def _compare_bytes(place: Place, row: CatalogRow, embedder: Embedder) -> _Change | None:
+    """What happened to an image since it was indexed; None where its bytes are the same."""
+    try:
+        data = read_place(place, check=take_any_content)
+    except ImageError as error:
+        return _Change(f"{place.name}: cannot be read any more: {error.detail}", spoils=error.reason == "corrupt")
+    if hashlib.sha256(data).hexdigest() == row.sha256:
+        return None
+    try:
+        embedder.preprocess(data, name=place.name)
+    except ImageError as error:
+        return _Change(f"{place.name}: {_CHANGED}, and is no usable image any more: {error.detail}", spoils=True)
+    return _Change(f"{place.name}: {_CHANGED}")
+
+
+def _find_difference(item: EmbeddedItem, stored: Vectors) -> str | None:
+    """How the vector of the same bytes differs from the (D,) stored one."""
+    if item.problem is not None:
+        return f"the bytes are those indexed, but cannot be embedded any more: {item.problem.detail}"
+    cosine = 0.0 if item.vector is None else float(item.vector @ stored)
+    if cosine >= MIN_COSINE:
+        return None
+    return (
+        f"the bytes are those indexed, but the stored vector and the one made from them now have a cosine of only "
+        f"{cosine:.6f}, at least {MIN_COSINE} is expected; it is damaged, or was made by other versions of Pillow or "
+        "ONNX Runtime"
+    )

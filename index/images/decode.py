@@ -1,0 +1,164 @@
+"""Decoding one image file with Pillow to upright, opaque RGB, in the process that calls it.
+
+What a file may cost is not bounded here: `image_files.decode_image` calls this directly for what is proven cheap, and
+in a worker process that can be killed for all else.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import io
+import struct
+
+from PIL import Image, TiffImagePlugin, UnidentifiedImageError
+
+from index.errors import ImageError
+
+# Stereo pictures (MPO) come through Pillow's JPEG reader and may not be named here.
+FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "AVIF")
+FIRST_BYTES = 16  # which say what a file is
+_STRIP_PIXELS = 1 << 22  # what is converted at once, so that no second whole image is held
+_EXIF_ORIENTATION = 0x0112
+_TILE_WIDTH, _TILE_LENGTH = 0x0142, 0x0143
+_ORIENTATIONS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+# What Pillow's parsers raise on damaged input: the first five are seen when its formats are fuzzed, the others are
+# what it catches itself where a file ends early. Anything else is a bug of ours and must surface.
+_DAMAGE = (OSError, SyntaxError, ValueError, TypeError, RuntimeError, EOFError, IndexError, struct.error)
+
+
+def find_format(first: bytes) -> str | None:
+    """The first of `FORMATS` whose files begin with these bytes, `FIRST_BYTES` of them or more."""
+    if any(kind not in Image.OPEN for kind in FORMATS):
+        Image.init()
+    for kind in FORMATS:
+        accepts = Image.OPEN[kind][1]  # what it gives is a sentence where this Pillow was built without the format
+        if accepts is None or accepts(first[:FIRST_BYTES]):
+            return kind
+    return None
+
+
+def decode_here(data: bytes, *, name: str, target_side: int, max_pixels: int) -> Image.Image:
+    """As `index.images.image_files.decode_image`, in this process and whatever it costs.
+
+    Raises:
+        ImageError: the file cannot be used.
+        MemoryError: there is none left.
+    """
+    if not data:
+        raise ImageError(path=name, reason="empty-file", detail="0 bytes")
+    try:
+        return _decode(data, name=name, target_side=target_side, max_pixels=max_pixels)
+    except UnidentifiedImageError:
+        reason, detail = "not-an-image", f"none of {', '.join(FORMATS)}"
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        reason, detail = "too-many-pixels", str(error)
+    except _DAMAGE as error:
+        reason, detail = "corrupt", str(error) or type(error).__name__
+    raise ImageError(path=name, reason=reason, detail=detail)  # out here it holds nothing of Pillow's error
+
+
+def return_memory() -> None:
+    """Give back what the C library keeps of freed blocks below 32 MB, which are Pillow's: hundreds of megabytes."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
+def _decode(data: bytes, *, name: str, target_side: int, max_pixels: int) -> Image.Image:
+    with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+        _check_pixels(image, name=name, max_pixels=max_pixels)
+        image.draft(None, (2 * target_side, 2 * target_side))
+        if image.format in (
+            "JPEG",
+            "MPO",
+        ):  # in parts, a decoder that wants more begins again where it was: n parts
+            image.decodermaxblock = max(len(data), image.decodermaxblock)  # of padding would be read n times
+        image.load()
+        rgb, orientation = _to_rgb(image, name=name, target_side=target_side), _orientation(image)
+    del image  # before the turned copy is made
+    return _turn_upright(rgb, orientation)
+
+
+def make_upright(image: Image.Image, *, name: str, target_side: int, max_pixels: int) -> Image.Image:
+    """An image of any mode that is decoded already, as `decode_here` would have given it.
+
+    Raises:
+        ImageError: it has no pixels, too many, or some with no agreed brightness range.
+    """
+    if not image.width or not image.height:
+        raise ImageError(path=name, reason="corrupt", detail=f"{image.width} x {image.height} pixels")
+    _check_pixels(image, name=name, max_pixels=max_pixels)
+    return _turn_upright(_to_rgb(image, name=name, target_side=target_side), _orientation(image))
+
+
+def _check_pixels(image: Image.Image, *, name: str, max_pixels: int) -> None:
+    """Refuse a header that announces more than may be decoded, be it the image's or that of a tile in it."""
+    announced = {"pixels": image.size}
+    if isinstance(image, TiffImagePlugin.TiffImageFile):
+        width, length = image.tag_v2.get(_TILE_WIDTH), image.tag_v2.get(_TILE_LENGTH)
+        if isinstance(width, int) and isinstance(length, int):
+            announced["pixels in a tile"] = width, length
+    for what, (width, height) in announced.items():
+        if width * height > max_pixels:
+            detail = f"{width} x {height} {what}, at most {max_pixels} are decoded"
+            raise ImageError(path=name, reason="too-many-pixels", detail=detail)
+
+
+def _orientation(image: Image.Image) -> int:
+    try:
+        return int(image.getexif().get(_EXIF_ORIENTATION, 1))
+    except _DAMAGE:
+        return 1  # damaged EXIF beside sound pixels: the image is used as it is stored
+
+
+def _turn_upright(image: Image.Image, orientation: int) -> Image.Image:
+    transpose = _ORIENTATIONS.get(orientation)
+    return image if transpose is None else image.transpose(transpose)
+
+
+def _to_rgb(image: Image.Image, *, name: str, target_side: int) -> Image.Image:
+    """An opaque RGB copy, reduced by the largest whole factor that leaves both sides twice the target."""
+    if image.mode == "F":
+        raise ImageError(path=name, reason="unsupported-pixels", detail="32-bit floating point")
+    wide = image.mode.startswith("I;") or (image.mode == "I" and _greatest(image) > 255)
+    width, height = image.size
+    factor = max(1, min(width, height) // (2 * target_side))
+    rows = max(1, _STRIP_PIXELS // max(1, width) // factor) * factor
+    if rows >= height:
+        return _reduce(_convert(image, wide=wide), factor)
+    result = Image.new("RGB", (-(-width // factor), -(-height // factor)))
+    for top in range(0, height, rows):  # reducing last would hold the whole image in several modes at once
+        strip = image.crop((0, top, width, min(top + rows, height)))
+        result.paste(_reduce(_convert(strip, wide=wide), factor), (0, top // factor))
+    return result
+
+
+def _greatest(image: Image.Image) -> float:
+    _, greatest = image.getextrema()  # of the one band
+    assert not isinstance(greatest, tuple)
+    return float(greatest)
+
+
+def _reduce(image: Image.Image, factor: int) -> Image.Image:
+    return image if factor == 1 else image.reduce(factor)
+
+
+def _convert(image: Image.Image, *, wide: bool) -> Image.Image:
+    if image.mode.startswith("I"):  # 16-bit grey, which Pillow would clip to white
+        import numpy as np  # few images need it, and a worker process starts sooner without
+
+        values = np.asarray(image)
+        grey = (values >> 8 if wide else values).clip(0, 255).astype(np.uint8)
+        return Image.fromarray(grey, mode="L").convert("RGB")
+    if image.has_transparency_data:
+        rgba = image.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba).convert("RGB")
+    return image.convert("RGB")

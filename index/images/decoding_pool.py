@@ -1,0 +1,240 @@
+"""Processes that decode what may be costly: few, started when first needed, kept, and killed where one goes too far."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import PIL
+from PIL import Image
+
+from index.errors import ImageError, InputError
+from index.images.decoding_worker import ANSWER, READY, REQUEST, TOO_COSTLY
+from index.limits import DECODED_BYTES_A_S, MAX_DECODE_CPU_S, MAX_DECODE_WALL_S
+from index.threads import raise_if_abandoned, usable_cores
+
+_LOOK_MS = 100  # between two looks whether anybody still waits
+_PART_BYTES = 1 << 20
+_MAX_TEXT_BYTES = 1 << 16
+_START = "import sys; sys.path[:] = sys.argv[1:]; from index.images.decoding_worker import main; main()"
+_ENVIRONMENT = {"MALLOC_ARENA_MAX": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+
+
+class _WorkerDiedError(Exception):
+    """The other end of a worker's socket is closed."""
+
+
+class DecodingPool:
+    """Any number of threads may decode; as many at once as there are workers.
+
+    Args:
+        size: workers at most.
+        cpu_s: seconds of processor time that one image may take, beside those for the bytes of a large file.
+    """
+
+    def __init__(self, size: int, *, cpu_s: float = MAX_DECODE_CPU_S) -> None:
+        self._cpu_s = cpu_s
+        self._room = threading.Semaphore(size)
+        self._lock = threading.Lock()
+        self._idle: list[_Worker] = []
+
+    def decode(self, data: bytes, *, name: str, target_side: int, max_pixels: int) -> Image.Image:
+        """As `index.images.image_files.decode_image`.
+
+        Raises:
+            ImageError: the file cannot be used; `too-costly` where it takes too much memory or time.
+            InputError: no worker can be started.
+            AbandonedError: nobody waits for it any more.
+        """
+        cpu_s = self._cpu_s + len(data) // DECODED_BYTES_A_S
+        while not self._room.acquire(timeout=_LOOK_MS / 1000):
+            raise_if_abandoned()
+        try:
+            worker = self._take()
+            try:
+                image = worker.decode(data, name=name, target_side=target_side, max_pixels=max_pixels, cpu_s=cpu_s)
+            except BaseException as error:
+                if not isinstance(error, ImageError) or error.reason == TOO_COSTLY:
+                    worker.kill()
+                else:
+                    self._put(worker)
+                raise
+            self._put(worker)
+            return image
+        finally:
+            self._room.release()
+
+    def close(self) -> None:
+        """End the workers that have nothing to do."""
+        with self._lock:
+            workers, self._idle = self._idle, []
+        for worker in workers:
+            worker.kill()
+
+    def forget(self) -> None:
+        """Let go of another process's workers, after a fork."""
+        for worker in self._idle:
+            worker.disown()
+        self._idle = []
+
+    def _take(self) -> _Worker:
+        while True:
+            with self._lock:
+                if not self._idle:
+                    break
+                worker = self._idle.pop()
+            if worker.is_alive():
+                return worker
+            worker.kill()
+        return _Worker()
+
+    def _put(self, worker: _Worker) -> None:
+        with self._lock:
+            self._idle.append(worker)
+
+
+class _Worker:
+    """One process, and this end of the socket to it."""
+
+    def __init__(self) -> None:
+        self._socket, other_end = socket.socketpair()
+        self._socket.setblocking(False)
+        try:
+            self._process = subprocess.Popen(  # in a session of its own: what is typed at a terminal is for its parent
+                _command(), stdin=other_end.fileno(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                cwd="/", env={**os.environ, **_ENVIRONMENT}, start_new_session=True,
+            )  # fmt: skip
+        except OSError as error:
+            self._socket.close()
+            raise InputError(f"no process can be started to decode images in: {error.strerror}") from error
+        finally:
+            other_end.close()
+        try:
+            if self._receive(len(READY), until=time.monotonic() + MAX_DECODE_WALL_S) == READY:
+                return
+            problem = "it answers nonsense"
+        except _WorkerDiedError:
+            problem = f"it ends with status {self._process.wait()}"
+        except BaseException:
+            self.kill()
+            raise
+        self.kill()
+        raise InputError(f"the process that images are decoded in does not start ({sys.executable}): {problem}")
+
+    def is_alive(self) -> bool:
+        """Whether the process is running."""
+        return self._process.poll() is None
+
+    def kill(self) -> None:
+        """End the process now."""
+        self._process.kill()
+        self._process.wait()
+        self._socket.close()
+
+    def disown(self) -> None:
+        """Close this end, and never wait for a process that is another's child."""
+        self._socket.close()
+        self._process.returncode = 0
+
+    def decode(self, data: bytes, *, name: str, target_side: int, max_pixels: int, cpu_s: float) -> Image.Image:
+        """As `DecodingPool.decode`; the worker is of no more use after any error but that of an image."""
+        until = time.monotonic() + MAX_DECODE_WALL_S
+        try:
+            self._send(REQUEST.pack(len(data), target_side, max_pixels, cpu_s), until=until)
+            self._send(data, until=until)
+            is_image, width, height = ANSWER.unpack(self._receive(ANSWER.size, until=until))
+            if not is_image and width <= _MAX_TEXT_BYTES:
+                answer = json.loads(self._receive(width, until=until))
+                raise ImageError(path=name, reason=str(answer["reason"]), detail=str(answer["detail"]))
+            if not is_image or not 0 < width * height <= max_pixels:  # never seen: more than was asked for
+                raise _WorkerDiedError
+            return Image.frombytes("RGB", (width, height), self._receive(3 * width * height, until=until))
+        except (_WorkerDiedError, ValueError, KeyError, TypeError):  # or what it answers is no answer
+            detail = _why_it_died(self._process, cpu_s=cpu_s)
+        except TimeoutError:
+            detail = f"no answer within {MAX_DECODE_WALL_S} s"
+        raise ImageError(path=name, reason=TOO_COSTLY, detail=detail)
+
+    def _send(self, data: bytes, *, until: float) -> None:
+        view = memoryview(data)
+        while view:
+            self._wait(select.POLLOUT, until=until)
+            try:
+                view = view[self._socket.send(view[:_PART_BYTES]) :]
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                raise _WorkerDiedError from error
+
+    def _receive(self, size_bytes: int, *, until: float) -> bytes | bytearray:
+        data, at = bytearray(size_bytes), 0
+        view = memoryview(data)
+        while at < size_bytes:
+            self._wait(select.POLLIN, until=until)
+            try:
+                got = self._socket.recv_into(view[at:])
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                raise _WorkerDiedError from error
+            if not got:
+                raise _WorkerDiedError
+            at += got
+        return data
+
+    def _wait(self, event: int, *, until: float) -> None:
+        poller = select.poll()
+        poller.register(self._socket, event)
+        while not poller.poll(_LOOK_MS):
+            raise_if_abandoned()
+            if time.monotonic() > until:
+                raise TimeoutError
+
+
+def _command() -> list[str]:
+    """The modules are found where they are here, and never in the working folder, which may be the one with images."""
+    places = [place for place in sys.path if os.path.isabs(place)]
+    places += [str(Path(__file__).resolve().parents[2]), str(Path(PIL.__file__).resolve().parents[1])]
+    return [sys.executable, "-I", "-S", "-c", _START, *dict.fromkeys(places)]
+
+
+def _why_it_died(process: subprocess.Popen[bytes], *, cpu_s: float) -> str:
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(1)
+    if process.returncode == -signal.SIGPROF:
+        return f"decoding it takes more than {cpu_s:g} s of processor time"
+    seen = "still running" if process.returncode is None else f"status {process.returncode}"
+    return f"the process that decoded it ended before it was done ({seen})"
+
+
+_shared: DecodingPool | None = None
+_shared_lock = threading.Lock()
+
+
+def shared_pool() -> DecodingPool:
+    """The one pool of this process; it has no worker until one is needed, and ends with the process."""
+    global _shared
+    with _shared_lock:
+        if _shared is None:
+            _shared = DecodingPool(usable_cores())
+            atexit.register(_shared.close)
+            os.register_at_fork(after_in_child=_forget_shared)
+        return _shared
+
+
+def _forget_shared() -> None:
+    global _shared, _shared_lock
+    _shared_lock = threading.Lock()
+    if _shared is not None:
+        _shared.forget()
+        _shared = None

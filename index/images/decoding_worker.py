@@ -1,0 +1,107 @@
+"""A process that decodes one image after another within limits of memory and processor time, and dies with its parent.
+
+It reads requests from its standard input, a socket, and answers there. What goes beyond the limits ends it, or is
+answered as `too-costly`; the parent then starts another. Nothing heavier than Pillow is imported.
+
+    request     REQUEST, then the file's bytes
+    answer      ANSWER, then the pixels, three bytes each, or JSON with reason and detail
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import struct
+import threading
+import warnings
+
+from PIL import AvifImagePlugin, Image
+
+from index.errors import ImageError
+from index.images.decode import decode_here, return_memory
+from index.limits import MAX_DECODE_BYTES
+
+REQUEST = struct.Struct("<QQQd")
+"""Bytes of the file, target side, pixels allowed, seconds of processor time allowed."""
+
+ANSWER = struct.Struct("<?QQ")
+"""Whether there is an image; its width and height, or the bytes of JSON and 0."""
+
+READY = b"ready"
+TOO_COSTLY = "too-costly"
+_STRIP_BYTES = 1 << 22
+_MEMORY_DETAIL = f"decoding it takes more than {MAX_DECODE_BYTES >> 20} MiB of memory"
+
+
+def main() -> None:
+    """Answer requests until the parent is gone."""
+    warnings.simplefilter("ignore")
+    AvifImagePlugin.DEFAULT_MAX_THREADS = 1  # each more would reserve memory of its own
+    Image.init()
+    parent = socket.socket(fileno=0)
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    _limit_memory()
+    parent.sendall(READY)
+    while True:
+        size_bytes, target_side, max_pixels, cpu_s = REQUEST.unpack(_receive(parent, REQUEST.size))
+        data = _receive(parent, size_bytes)
+        signal.setitimer(signal.ITIMER_PROF, cpu_s)  # ends the process, whatever code it is in
+        _answer(parent, data, target_side=target_side, max_pixels=max_pixels)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        del data
+        return_memory()  # so that every image has the same room
+
+
+def _answer(parent: socket.socket, data: bytes, *, target_side: int, max_pixels: int) -> None:
+    try:
+        image = decode_here(data, name="", target_side=target_side, max_pixels=max_pixels)
+    except ImageError as error:
+        reason, detail = error.reason, error.detail
+    except MemoryError:
+        reason, detail = TOO_COSTLY, _MEMORY_DETAIL
+    else:
+        _send_image(parent, image)
+        return
+    text = json.dumps({"reason": reason, "detail": detail}).encode()
+    parent.sendall(ANSWER.pack(False, len(text), 0) + text)
+
+
+def _send_image(parent: socket.socket, image: Image.Image) -> None:
+    """In strips, so that no second whole image is held."""
+    width, height = image.size
+    parent.sendall(ANSWER.pack(True, width, height))
+    rows = max(1, _STRIP_BYTES // (3 * width))
+    for top in range(0, height, rows):
+        parent.sendall(image.crop((0, top, width, min(top + rows, height))).tobytes())
+
+
+def _receive(parent: socket.socket, size_bytes: int) -> bytes:
+    data = parent.recv(size_bytes, socket.MSG_WAITALL)
+    if len(data) < size_bytes:
+        os._exit(0)
+    return data
+
+
+def _leave_with_parent() -> None:
+    """End at once when the other end is closed, though a decode be under way."""
+    poller = select.poll()
+    poller.register(0, 0)  # hanging up is told without being asked for
+    poller.poll()
+    os._exit(0)
+
+
+def _limit_memory() -> None:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            base = int(file.read().split()[0]) * resource.getpagesize()
+    except FileNotFoundError:
+        return  # not Linux: other systems keep no limit on the address space
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    limit = base + MAX_DECODE_BYTES
+    resource.setrlimit(resource.RLIMIT_AS, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))

@@ -1,0 +1,173 @@
+"""Files of web images: reading them, and a decode that is safe against what the web contains.
+
+A file's content decides whether it is an image, never its name. Every file met ends as a decoded RGB image or
+as an `ImageError` with one of `REASONS`, at a bounded cost.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import io
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from PIL import Image
+
+from index.errors import ImageError, InputError
+from index.images.decode import FIRST_BYTES, FORMATS, decode_here, find_format
+from index.images.decoding_pool import shared_pool
+from index.images.image_headers import is_cheap
+from index.limits import MAX_FILE_BYTES, MAX_PIXELS
+from index.text import printable_path
+from index.threads import raise_if_abandoned
+
+REASONS = {
+    "empty-file": "the file has no bytes",
+    "not-an-image": f"the content is none of {', '.join(FORMATS)}",
+    "corrupt": "an image that is truncated or damaged",
+    "too-many-pixels": "the header announces more pixels than the cap",
+    "file-too-large": "more bytes than any sensible image",
+    "too-costly": "decoding it takes more memory or processor time than any sensible image",
+    "unsupported-pixels": "a pixel type with no agreed brightness range (floating point)",
+    "permission-denied": "the file or folder may not be read",
+    "dangling-link": "a link to nothing",
+    "link-loop": "a link that leads back to itself, to a folder above it, or to one already walked",
+    "not-a-file": "a socket, pipe or device",
+    "unreadable": "reading failed or the file vanished",
+    "corrupt-archive": "a tar or zip file that is truncated, damaged or none; the members before the damage are used",
+    "compressed-archive": "members of a compressed tar cannot be read in place: decompress it once",
+    "oversized-row": "a row of a table with far more text than a description has",
+    "encrypted": "a member of a zip file that needs a password",
+    "bad-embedding": "the model gave no finite unit vector",
+    "removed": "taken out with `retrieval index remove`; `index add` brings it back",
+}
+_MAX_INT64 = (1 << 63) - 1
+
+
+class CheckContent(Protocol):
+    """Raises an `ImageError` for content that begins with bytes which are not wanted."""
+
+    def __call__(self, first: bytes, *, name: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedImage:
+    """A decoded image: RGB, upright, opaque, with the SHA-256 of the bytes it came from."""
+
+    image: Image.Image
+    sha256: str
+
+
+def modified_ns(status: os.stat_result) -> int:
+    """When a file was changed, within the 64 bits that a catalogue has for it: a file system may say any year."""
+    return min(max(status.st_mtime_ns, -_MAX_INT64), _MAX_INT64)
+
+
+def reason_of(error: OSError) -> str:
+    """The reason for which a file that could not be opened or read is skipped.
+
+    Raises:
+        InputError: the error says nothing of the file.
+    """
+    if error.errno in (errno.EMFILE, errno.ENFILE):  # says nothing of the file, so no file is skipped for it
+        raise InputError(f"{error.strerror}; raise the limit (ulimit -n) and run it again") from error
+    return "permission-denied" if isinstance(error, PermissionError) else "unreadable"
+
+
+@contextmanager
+def open_file(path: Path) -> Iterator[io.FileIO]:
+    """A regular file open for reading, unbuffered; an `OSError` while it is open becomes an `ImageError`.
+
+    Raises:
+        ImageError: it cannot be read, or is no regular file.
+    """
+    shown = printable_path(str(path))
+    try:
+        with open(path, "rb", buffering=0, opener=_open_without_waiting) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise ImageError(path=shown, reason="not-a-file", detail="not a regular file")
+            yield file
+    except OSError as error:
+        raise ImageError(path=shown, reason=reason_of(error), detail=str(error.strerror or error)) from error
+
+
+def check_content(first: bytes, *, name: str) -> None:
+    """Refuse what does not begin as an image does, by its first bytes.
+
+    Raises:
+        ImageError: it has no bytes or is no image.
+    """
+    if not first:
+        raise ImageError(path=name, reason="empty-file", detail="0 bytes")
+    if find_format(first) is None:
+        raise ImageError(path=name, reason="not-an-image", detail=f"none of {', '.join(FORMATS)}")
+
+
+def take_any_content(first: bytes, *, name: str) -> None:
+    """Accept any content."""
+
+
+def read_bytes(path: Path, *, check: CheckContent = check_content) -> bytes:
+    """The whole of a regular file; no more than the beginning where the check refuses that.
+
+    Raises:
+        ImageError: it cannot be read, is no regular file, is larger than `MAX_FILE_BYTES`, or is refused.
+    """
+    name = printable_path(str(path))
+    with open_file(path) as file:
+        check_size(os.fstat(file.fileno()).st_size, name=name)
+        check(os.pread(file.fileno(), FIRST_BYTES, 0), name=name)
+        return file.readall()
+
+
+def check_size(size_bytes: int, *, name: str) -> None:
+    """Refuse what is larger than any sensible image.
+
+    Raises:
+        ImageError: more than `MAX_FILE_BYTES`.
+    """
+    if size_bytes > MAX_FILE_BYTES:
+        detail = f"{size_bytes} bytes, at most {MAX_FILE_BYTES} are read"
+        raise ImageError(path=name, reason="file-too-large", detail=detail)
+
+
+def _open_without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # a pipe would wait for a writer for ever
+
+
+def read_image(path: Path, *, target_side: int, max_pixels: int = MAX_PIXELS) -> LoadedImage:
+    """Read and decode one file.
+
+    Args:
+        path: the file.
+        target_side: pixels of the side it will be resized to; the image given back is reduced by a whole factor
+            where both its sides stay at least twice as long.
+        max_pixels: width x height allowed, checked on the header before any pixel is decoded.
+
+    Raises:
+        ImageError: the file cannot be used; its `reason` is one of `REASONS`.
+    """
+    name = printable_path(str(path))
+    data = read_bytes(path)
+    image = decode_image(data, name=name, target_side=target_side, max_pixels=max_pixels)
+    return LoadedImage(image, hashlib.sha256(data).hexdigest())
+
+
+def decode_image(data: bytes, *, name: str, target_side: int, max_pixels: int = MAX_PIXELS) -> Image.Image:
+    """Decode one image to upright, opaque RGB.
+
+    EXIF orientation is applied, alpha is laid on white, 16-bit grey keeps its range, animations give their first
+    frame. What is not proven cheap by its headers is decoded in another process, which is killed where it takes too
+    much. `name` is used in messages only. Other arguments and errors as in `read_image`.
+    """
+    raise_if_abandoned()
+    if is_cheap(data):
+        return decode_here(data, name=name, target_side=target_side, max_pixels=max_pixels)
+    check_content(data, name=name)
+    return shared_pool().decode(data, name=name, target_side=target_side, max_pixels=max_pixels)

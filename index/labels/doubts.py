@@ -1,0 +1,165 @@
+"""The list of doubted labels, the likeliest to be wrong first, each with the images that people compare it with."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from index.arrays import Ids, Labels, Vectors
+from index.labels.judge import judge_labels
+from index.progress import Progress, no_progress
+from index.vectors.exact import search_labels
+
+LEAST_DOUBT = 0.1  # chance of a wrong label from which on it is listed
+WITNESSES = 3  # of either kind
+_LIKELY = 0.5
+_SHARES = ((0, 10), (10, 100))  # percent of the time: judging, and finding what to compare with
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """A label that may be wrong.
+
+    Attributes:
+        id: of the image.
+        label: that it has.
+        wrong: chance (0..1) that it is wrong.
+        suggestions: (label, confidence) of the likeliest other labels, best first.
+        agreeing: (id, score) of the nearest others with the same label, nearest first, no duplicates.
+        disagreeing: (id, score, label) of the nearest with another one, likewise.
+    """
+
+    id: int
+    label: str
+    wrong: float
+    suggestions: tuple[tuple[str, float], ...]
+    agreeing: tuple[tuple[int, float], ...]
+    disagreeing: tuple[tuple[int, float, str], ...]
+
+    @property
+    def suggested(self) -> str | None:
+        """The likeliest other label."""
+        return self.suggestions[0][0] if self.suggestions else None
+
+    def to_json(self) -> dict[str, Any]:
+        """As in the API without path and decision."""
+        return {
+            "id": self.id,
+            "label": self.label,
+            "suggested": self.suggested,
+            "wrong": self.wrong,
+            "suggestions": [{"label": label, "confidence": share} for label, share in self.suggestions],
+            "agreeing": [{"id": number, "score": score} for number, score in self.agreeing],
+            "disagreeing": [
+                {"id": number, "score": score, "label": label} for number, score, label in self.disagreeing
+            ],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Doubts:
+    """The doubted labels.
+
+    Attributes:
+        items: those that are wrong with a chance of `LEAST_DOUBT` or more, the likeliest first.
+        judged: labels that were looked at.
+        wrong_share: estimated share (0..1) of these that is wrong.
+        pairs: (label, suggested, count) of the items that are likely wrong, the most frequent first.
+    """
+
+    items: tuple[Doubt, ...]
+    judged: int
+    wrong_share: float
+    pairs: tuple[tuple[str, str, int], ...]
+    _by_id: dict[int, Doubt] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_by_id", {doubt.id: doubt for doubt in self.items})
+
+    def find(self, image_id: int) -> Doubt | None:
+        """The doubt about the label of an image."""
+        return self._by_id.get(image_id)
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it, as in the API without paths and decisions."""
+        return {
+            "total": len(self.items),
+            "judged": self.judged,
+            "wrong_share": self.wrong_share,
+            "items": [doubt.to_json() for doubt in self.items],
+            "pairs": [{"label": label, "suggested": other, "count": count} for label, other, count in self.pairs],
+        }
+
+
+def list_doubts(
+    vectors: Vectors,
+    labels: Labels,
+    *,
+    ids: Ids,
+    names: Sequence[str],
+    groups: Ids,
+    progress: Progress = no_progress,
+) -> Doubts:
+    """Judge every label that another row, which is no duplicate, has too; where all are the same nothing is doubted.
+
+    Args:
+        vectors: (N, D) float32 unit rows.
+        labels: (N,) int64, places in `names`, each of which some row has.
+        ids: (N,) int64 of the images.
+        names: of the labels.
+        groups: (N,) int64; rows of one group are duplicates.
+        progress: told (done, total) of the labels: a tenth when all are judged, the rest as those to compare the
+            doubted ones with are found.
+    """
+    can_be_judged = _can_be_judged(labels, groups, count=len(names))
+    if not can_be_judged.any():
+        return collect_doubts([], judged=0, wrong=0.0)
+    parts = [_tell_share(progress, share, labels=len(labels)) for share in _SHARES]
+    judgement = judge_labels(vectors, labels, count=len(names), groups=groups, progress=parts[0])
+    wrong = np.where(can_be_judged, judgement.wrong, 0.0)
+    order = np.argsort(-wrong, kind="stable")
+    asked = order[wrong[order] >= LEAST_DOUBT]
+    agreeing, disagreeing = search_labels(
+        vectors, labels, k=WITNESSES, asked=asked, groups=groups, progress=parts[1]
+    )
+    progress(len(labels), len(labels))
+    items = [
+        Doubt(
+            id=int(ids[row]),
+            label=names[labels[row]],
+            wrong=float(wrong[row]),
+            suggestions=tuple((names[n], share) for n, share in judgement.others(row, label=int(labels[row]))),
+            agreeing=tuple((int(ids[other]), score) for other, score in agreeing.of(place)),
+            disagreeing=tuple(
+                (int(ids[other]), score, names[labels[other]]) for other, score in disagreeing.of(place)
+            ),
+        )
+        for place, row in enumerate(asked.tolist())
+    ]
+    return collect_doubts(items, judged=int(can_be_judged.sum()), wrong=float(wrong.sum()))
+
+
+def _can_be_judged(labels: Labels, groups: Ids, *, count: int) -> npt.NDArray[np.bool_]:
+    """Rows whose label a row of another group has too; none where there is but one label."""
+    with_group = np.unique(np.stack([labels, groups]), axis=1)[0]
+    judged: npt.NDArray[np.bool_] = np.bincount(with_group, minlength=count)[labels] > 1
+    return judged & (count > 1)
+
+
+def _tell_share(progress: Progress, share: tuple[int, int], *, labels: int) -> Progress:
+    """What is told of a part, as progress of the whole between two percentages."""
+    start, end = share
+    return lambda done, total: progress(labels * (start * total + (end - start) * done) // (100 * total), labels)
+
+
+def collect_doubts(items: Sequence[Doubt], *, judged: int, wrong: float) -> Doubts:
+    """The items, of so many labels that were judged and so many that are estimated to be wrong."""
+    counts = Counter((d.label, d.suggested) for d in items if d.wrong >= _LIKELY and d.suggested is not None)
+    ordered = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
+    pairs = tuple((label, suggested, count) for (label, suggested), count in ordered)
+    return Doubts(tuple(items), judged=judged, wrong_share=wrong / judged if judged else 0.0, pairs=pairs)

@@ -1,0 +1,207 @@
+"""What a linear classifier thinks of every row that has not seen it: exact leave-one-out, in closed form.
+
+With rows x_i centred on their weighted mean, weights w_i of mean 1 and f_i = [x_i (X'WX + ridge)^-1/2, 1/sqrt N], a
+ridge regression of one-hot labels Y predicts F F'WY. Without a set g of rows it predicts for them, by Woodbury's
+identity, F_g (I - F_g'W_g F_g)^-1 (F'WY - F_g'W_g Y_g), which equals Y_g - (I - F_g F_g'W_g)^-1 (Y_g - F_g F'WY)
+(Allen's PRESS, 1974): whichever has the smaller matrix is solved. So a wrong label cannot vouch for itself, at the
+price of one eigendecomposition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from index.arrays import Floats, Ids, Labels, normalise_rows, rows_by_value
+
+RIDGES = (0.1, 0.3, 1.0, 3.0, 10.0)  # times the mean variance of a direction
+TEMPERATURES = (1, 1.5, 2, 3, 4, 6, 8, 10, 13, 16, 20, 25, 32, 40, 50, 64, 80, 100)
+_SAMPLE = 20_000  # rows that choose ridge and temperature
+_ROWS_AT_ONCE = 4096
+_VALUES_AT_ONCE = 1 << 22  # confidences in memory
+_MOST_CHOOSING = 1 << 26  # confidences that choose
+_LEAST_ROWS = 64
+_ALONE = -1
+
+Doubles: TypeAlias = npt.NDArray[np.float64]
+Tell: TypeAlias = Callable[[int], None]
+"""Told after a while of work, with how many rows it has finished."""
+
+
+class LeaveOneOut:
+    """Confidences of N rows in C labels, each from all rows but itself and those left out with it.
+
+    confidence = softmax(temperature * prediction); ridge and temperature are those of `ridges` and `TEMPERATURES` under
+    which the given labels are likeliest, over a spread sample. They are two numbers for all rows, so they tell nothing
+    of one.
+
+    A set of g rows costs D^2 g where it is larger than D, and g^3 where it is not.
+
+    Args:
+        features: (N, D) float32; rows are scaled to unit norm here.
+        labels: (N,) int64 given labels in 0..count-1.
+        count: C.
+        groups: (N,) int64; rows of one group are left out together (duplicates would vouch for each other). None:
+            every row is alone.
+        weights: (N,) above 0, how much each row counts in the regression; None: all the same.
+        ridges: to choose from. Mistakes between similar labels make a large one likely, under which it cannot tell
+            them.
+        tell: told of the work as it goes on.
+
+    Attributes:
+        ridge, temperature: as chosen.
+    """
+
+    def __init__(
+        self,
+        features: Floats,
+        labels: Labels,
+        *,
+        count: int,
+        groups: Ids | None = None,
+        weights: Doubles | None = None,
+        ridges: Sequence[float] = RIDGES,
+        tell: Tell = lambda _: None,
+    ) -> None:
+        self._rows, self._width = normalise_rows(features), features.shape[1]
+        if len(features) < self._width:  # they span N directions at most: the same products, far cheaper
+            self._rows = self._rows @ np.linalg.qr(self._rows.T.astype(np.float64)).Q
+        self._labels, self._count, self._tell = labels, count, tell
+        given = np.ones(len(labels)) if weights is None else weights
+        self._parts: Doubles = given / given.mean()
+        self._sets = [] if groups is None else [rows for rows in rows_by_value(groups) if len(rows) > 1]
+        self._set_of = np.full(len(labels), _ALONE, dtype=np.int64)
+        for number, rows in enumerate(self._sets):
+            self._set_of[rows] = number
+        self._mean: Doubles = sum(self._parts[rows] @ self._rows[rows] for rows in self._all_rows()) / len(labels)
+        self._share: Doubles = np.bincount(labels, weights=self._parts, minlength=count) / len(labels)
+        self._variances, self._axes, self._targets = self._decompose()
+        self.ridge, self.temperature = self._choose(ridges)
+        self._solve(self.ridge)
+
+    def blocks(self) -> Iterator[tuple[Ids, Floats]]:
+        """(rows, (B, C) float32 confidences) of all rows, a block at a time: N x C is never held.
+
+        Rows that are alone come first, then set after set, so that no set is solved twice.
+        """
+        for rows in self._blocks(np.argsort(self._set_of, kind="stable")):
+            yield rows, self.confidences(rows)
+            self._tell(len(rows))
+
+    def confidences(self, rows: Ids) -> Floats:
+        """(B,) row numbers to (B, C) float32 confidences, which sum to 1."""
+        return _softmax(self.temperature * self._predict(rows)).astype(np.float32)
+
+    def _all_rows(self) -> Iterator[Ids]:
+        return _cut(np.arange(len(self._labels)), _ROWS_AT_ONCE)
+
+    def _blocks(self, rows: Ids) -> Iterator[Ids]:
+        return _cut(rows, min(_ROWS_AT_ONCE, max(_LEAST_ROWS, _VALUES_AT_ONCE // self._count)))
+
+    def _decompose(self) -> tuple[Doubles, Doubles, Doubles]:
+        """Eigenvalues (D,) and axes (D, D) of X'WX, and X'WY (D, C) along the axes."""
+        width = self._rows.shape[1]
+        scatter, sums = np.zeros((width, width)), np.zeros((self._count, width))
+        for rows in self._all_rows():
+            centred = self._rows[rows] - self._mean
+            weighted = centred * self._parts[rows, None]
+            scatter += weighted.T @ centred
+            _add_by_label(sums, weighted, self._labels[rows])
+            self._tell(0)
+        variances, axes = np.linalg.eigh(scatter)
+        return variances.clip(min=0), axes, axes.T @ sums.T
+
+    def _choose(self, ridges: Sequence[float]) -> tuple[float, float]:
+        """The ridge and the temperature of the lowest cross-entropy with the given labels of some rows."""
+        size = min(len(self._labels), _SAMPLE, max(_LEAST_ROWS, _MOST_CHOOSING // self._count))
+        rows = np.linspace(0, len(self._labels) - 1, size).round().astype(np.int64)
+        rows = rows[np.argsort(self._set_of[rows], kind="stable")]
+        losses = np.zeros((len(ridges), len(TEMPERATURES)))
+        for number, ridge in enumerate(ridges):
+            self._solve(ridge)
+            for block in self._blocks(rows):
+                predictions, own = self._predict(block), (np.arange(len(block)), self._labels[block])
+                for place, temperature in enumerate(TEMPERATURES):
+                    likely = _softmax(temperature * predictions)[own].clip(min=1e-30)
+                    losses[number, place] -= np.log(likely) @ self._parts[block]
+                self._tell(0)
+        ridge_at, temperature_at = divmod(int(losses.argmin()), len(TEMPERATURES))
+        return ridges[ridge_at], float(TEMPERATURES[temperature_at])
+
+    def _solve(self, ridge: float) -> None:
+        """The regression under a ridge."""
+        mean_variance = float(self._variances.sum()) / self._width
+        self._scale: Doubles = np.sqrt(1 / (self._variances + ridge * max(mean_variance, 1e-12)))
+        intercept = self._share * np.sqrt(len(self._labels))
+        self._weights: Doubles = np.vstack([self._targets * self._scale[:, None], intercept])  # F'WY, (D + 1, C)
+        self._solved: tuple[int, Doubles] | None = None
+
+    def _features(self, rows: Ids) -> Doubles:
+        """(B, D + 1) rows of F."""
+        rotated = (self._rows[rows] - self._mean) @ self._axes
+        rotated *= self._scale
+        return np.hstack([rotated, np.full((len(rows), 1), 1 / np.sqrt(len(self._labels)))])
+
+    def _predict(self, rows: Ids) -> Doubles:
+        """(B, C) predictions for rows that were left out."""
+        features, own = self._features(rows), (np.arange(len(rows)), self._labels[rows])
+        leverage = np.einsum("bd,bd->b", features, features) * self._parts[rows]
+        left_out: Doubles = features @ self._weights
+        left_out[own] -= leverage
+        left_out /= (1 - leverage).clip(min=1e-9)[:, None]
+        sets = self._set_of[rows]
+        for number in np.unique(sets[sets != _ALONE]).tolist():
+            places = np.flatnonzero(sets == number)
+            left_out[places] = self._leave_out(number, rows[places], features[places])
+        return left_out
+
+    def _leave_out(self, number: int, rows: Ids, features: Doubles) -> Doubles:
+        """(B, C) predictions for rows of a set that was left out, of which these are the features."""
+        together = self._sets[number]
+        if len(together) == len(self._labels):  # nothing is left to learn from
+            return np.zeros((len(rows), self._count))
+        is_large = len(together) > features.shape[1]
+        if self._solved is None or self._solved[0] != number:
+            self._solved = number, self._weights_without(together) if is_large else self._predict_without(together)
+            self._tell(0)
+        solved = self._solved[1]
+        return features @ solved if is_large else solved[np.searchsorted(together, rows)]
+
+    def _weights_without(self, together: Ids) -> Doubles:
+        """(D + 1, C) weights of the regression without a set."""
+        kept, sums = np.eye(len(self._weights)), self._weights.T.copy()
+        for rows in _cut(together, _ROWS_AT_ONCE):
+            features = self._features(rows)
+            weighted = features * self._parts[rows, None]
+            kept -= weighted.T @ features
+            _add_by_label(sums, -weighted, self._labels[rows])
+            self._tell(0)
+        return np.asarray(np.linalg.solve(kept, sums.T), dtype=np.float64)
+
+    def _predict_without(self, together: Ids) -> Doubles:
+        """(g, C) predictions for the rows of a set that was left out."""
+        features, targets = self._features(together), np.zeros((len(together), self._count))
+        targets[np.arange(len(together)), self._labels[together]] = 1
+        kept = np.eye(len(together)) - features @ features.T * self._parts[together]
+        left_out: Doubles = targets - np.linalg.solve(kept, targets - features @ self._weights)
+        return left_out
+
+
+def _add_by_label(sums: Doubles, values: Doubles, labels: Labels) -> None:
+    """Add each of (n, D) values to the one of (C, D) sums that is its label's."""
+    order = np.argsort(labels, kind="stable")
+    starts = np.flatnonzero(np.diff(labels[order], prepend=-1))
+    sums[labels[order[starts]]] += np.add.reduceat(values[order], starts, axis=0)
+
+
+def _cut(rows: Ids, size: int) -> Iterator[Ids]:
+    return (rows[start : start + size] for start in range(0, len(rows), size))
+
+
+def _softmax(values: Doubles) -> Doubles:
+    powers = np.exp(values - values.max(axis=1, keepdims=True))
+    softened: Doubles = powers / powers.sum(axis=1, keepdims=True)
+    return softened

@@ -1,0 +1,88 @@
+"""Models in ONNX Runtime: on the GPU where the installed runtime has one, else on the CPU.
+
+Everybody who needs ONNX Runtime gets it here, after its telemetry is off, so that no way into the program is left open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from index.arrays import Vectors
+from index.errors import MissingDependencyError, ModelFileError
+from index.images.preprocess import Pixels
+from index.model.backends.backend import INPUT_NAME, OUTPUT_NAME, GraphDescription, GraphValue
+from index.model.seal import SealedModel
+from index.telemetry import switch_off_telemetry
+
+_PROVIDERS = ("CUDAExecutionProvider", "CPUExecutionProvider")
+_ERRORS = ("Fail", "InvalidArgument", "InvalidGraph", "InvalidProtobuf", "NotImplemented", "RuntimeException")
+
+
+def import_onnxruntime() -> ModuleType:
+    """The onnxruntime module, which reports nothing.
+
+    Raises:
+        MissingDependencyError: it is not installed.
+    """
+    switch_off_telemetry()
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise MissingDependencyError(package="onnxruntime", extra="cpu", purpose="running a model") from error
+    module: ModuleType = onnxruntime
+    return module
+
+
+class OnnxRuntimeBackend:
+    """A session of ONNX Runtime; see `InferenceBackend`."""
+
+    name = "onnxruntime"
+    precision = "as exported"
+
+    def __init__(self, model: SealedModel, *, threads: int | None) -> None:
+        runtime = import_onnxruntime()
+        state = runtime.capi.onnxruntime_pybind11_state
+        # What it raises has no base of its own; a name in the graph that is no UTF-8 fails on its way to Python.
+        self._errors = (*(getattr(state, name) for name in _ERRORS), UnicodeDecodeError)
+        self._path = str(model.path)
+        options = runtime.SessionOptions()
+        options.log_severity_level = 3
+        options.inter_op_num_threads = 1
+        options.intra_op_num_threads = threads or 0
+        if threads is None:  # beside the threads that decode: waiting in a loop would take their time
+            options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        available = runtime.get_available_providers()
+        providers = [name for name in _PROVIDERS if name in available]
+        try:
+            self._session = runtime.InferenceSession(model.data, sess_options=options, providers=providers)
+        except self._errors as error:
+            raise ModelFileError(self._path, f"not a usable ONNX model: {error}") from error
+        self.on_gpu = _PROVIDERS[0] in self._session.get_providers()
+
+    def describe(self) -> GraphDescription:
+        """What the session says of the graph."""
+        try:
+            metadata = self._session.get_modelmeta().custom_metadata_map
+            inputs, outputs = _describe(self._session.get_inputs()), _describe(self._session.get_outputs())
+        except UnicodeDecodeError as error:
+            raise ModelFileError(self._path, f"not a usable ONNX model: {error}") from error
+        return GraphDescription(metadata, inputs, outputs)
+
+    def run(self, pixels: Pixels) -> Vectors:
+        """Run the batch in one call of the session."""
+        try:
+            found = self._session.run([OUTPUT_NAME], {INPUT_NAME: np.ascontiguousarray(pixels)})[0]
+        except self._errors as error:
+            raise ModelFileError(self._path, f"the model failed on {len(pixels)} images: {error}") from error
+        return np.asarray(found, dtype=np.float32)
+
+
+def _describe(values: Iterable[Any]) -> list[GraphValue]:
+    return [
+        GraphValue(value.name, value.type, tuple(size if isinstance(size, int) else None for size in value.shape))
+        for value in values
+    ]

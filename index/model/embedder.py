@@ -1,0 +1,114 @@
+"""A model file, opened to turn images into embeddings; free of torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from index.arrays import Vectors, unit_rows
+from index.errors import ImageError, ModelFileError
+from index.images.image_files import decode_image
+from index.images.preprocess import Pixels, preprocess_image
+from index.limits import MAX_PIXELS
+from index.model.backends.registry import USUAL_BACKEND, open_backend
+from index.model.contract import ModelContract, read_contract
+from index.model.seal import read_sealed
+
+_CPU_BATCH, _GPU_BATCH = 8, 64
+
+
+class Embedder:
+    """A model file opened for inference.
+
+    Attributes:
+        contract: what the model says of itself.
+        sha256: of the model file; galleries are bound to it.
+        on_gpu: whether it runs on one.
+        usual_batch: images at once where speed counts: few are in a CPU's caches, many keep a GPU busy.
+
+    Args:
+        model_path: an exported model.
+        threads: of the runtime; None for all cores.
+        sha256: what the file must be, where the caller knows.
+        backend: the runtime, by its name in `index.model.backends.registry`.
+
+    Raises:
+        ModelFileError: the file is missing, damaged, another than the one expected, or breaks its contract.
+    """
+
+    def __init__(
+        self,
+        model_path: Path,
+        *,
+        threads: int | None = None,
+        sha256: str | None = None,
+        backend: str = USUAL_BACKEND,
+    ) -> None:
+        self.path = model_path
+        model = read_sealed(model_path)
+        if sha256 not in (None, model.sha256):
+            problem = f"another file than expected: its SHA-256 is {model.sha256}, not {sha256}"
+            raise ModelFileError(str(model_path), problem)
+        self.sha256 = model.sha256
+        self._backend = open_backend(model, threads=threads, name=backend)
+        self.contract: ModelContract = read_contract(self._backend.describe(), path=model_path)
+        self.on_gpu = self._backend.on_gpu
+        self.usual_batch = _GPU_BATCH if self.on_gpu else _CPU_BATCH
+
+    def embed_batch(self, pixels: Pixels) -> Vectors:
+        """Embed (N, crop, crop, 3) uint8 pixels to (N, D) float32 rows, unit norm where the model gave one.
+
+        Raises:
+            ModelFileError: the runtime refuses the batch.
+        """
+        if not len(pixels):
+            return np.empty((0, self.contract.embedding_dim), dtype=np.float32)
+        vectors = self._backend.run(pixels)
+        if vectors.shape != (len(pixels), self.contract.embedding_dim):
+            raise ModelFileError(str(self.path), f"the model gave shape {vectors.shape} for {len(pixels)} images")
+        return vectors
+
+    def embed_padded(self, pixels: Pixels, *, batch_size: int) -> Vectors:
+        """As `embed_batch`, but run on `batch_size` images whatever their number, the missing ones black.
+
+        The runtime then sees one input shape: it plans its memory once, and a GPU's kernels are chosen once.
+
+        Args:
+            pixels: (N, crop, crop, 3) uint8, N at most `batch_size`.
+            batch_size: images in every run.
+
+        Raises:
+            ModelFileError: the runtime refuses the batch.
+            ValueError: more images than `batch_size`.
+        """
+        count = len(pixels)
+        if count > batch_size:
+            raise ValueError(f"{count} images are more than a batch of {batch_size}")
+        if not count or count == batch_size:
+            return self.embed_batch(pixels)
+        padded = np.zeros((batch_size, *pixels.shape[1:]), dtype=np.uint8)
+        padded[:count] = pixels
+        return self.embed_batch(padded)[:count]
+
+    def preprocess(self, data: bytes, *, name: str, max_pixels: int = MAX_PIXELS) -> Pixels:
+        """The bytes of one image file as a model input (crop, crop, 3) uint8; `name` is used in messages only.
+
+        Raises:
+            ImageError: the image cannot be used.
+        """
+        config = self.contract.preprocess
+        image = decode_image(data, name=name, target_side=config.resize, max_pixels=max_pixels)
+        return preprocess_image(image, config)
+
+    def embed_image(self, image: Image.Image, *, name: str) -> Vectors:
+        """One decoded RGB image to a (D,) float32 unit vector.
+
+        Raises:
+            ImageError: the model gives no finite unit vector for it.
+        """
+        vector = self.embed_batch(preprocess_image(image, self.contract.preprocess)[None])
+        if not unit_rows(vector)[0]:
+            raise ImageError(path=name, reason="bad-embedding", detail="the model gave no finite unit vector")
+        return vector.reshape(-1)

@@ -1,0 +1,260 @@
+"""The check that a model file only computes on its own weights, made before a runtime sees a byte of it.
+
+The runtime would open the files that a tensor names as its data, allocate what a shape asks for, and run loops without
+end. A model of `retrieval export` needs none of that, so the few fields of ONNX's protobuf that tell are read here,
+field by field, with no recursion deeper than a graph's attributes, and everything else is refused. Protobuf's own
+reader makes an object of every part before anything can be looked at: a file of 60 MB can have it take 4 GB.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_MAX_VARINT_BYTES = 10
+# Numbers of the fields, as onnx.proto has them.
+_MODEL_GRAPH, _MODEL_FUNCTIONS, _MODEL_TRAINING = 7, 25, 20
+_GRAPH_NODE, _GRAPH_INITIALIZER, _GRAPH_SPARSE = 1, 5, 15
+_NODE_INPUT, _NODE_OUTPUT, _NODE_OP, _NODE_ATTRIBUTE, _NODE_DOMAIN = 1, 2, 4, 5, 7
+_ATTRIBUTE_TENSOR, _ATTRIBUTE_TENSORS = 5, 10
+_ATTRIBUTE_INTS, _ATTRIBUTE_GRAPHS, _ATTRIBUTE_SPARSE = (3, 8), (6, 11), (22, 23)
+_TENSOR_DIMS, _TENSOR_TYPE, _TENSOR_NAME, _TENSOR_RAW, _TENSOR_EXTERNAL, _TENSOR_LOCATION = 1, 2, 8, 9, 13, 14
+_TENSOR_VALUES, _TENSOR_INT64 = (4, 5, 6, 7, 10, 11), 7
+_INT64 = 7  # the type
+_BITS = {  # of the elements of each type
+    1: 32, 2: 8, 3: 8, 4: 16, 5: 16, 6: 32, 7: 64, 9: 8, 10: 16, 11: 64, 12: 32, 13: 64, 14: 64, 15: 128, 16: 16,
+    17: 8, 18: 8, 19: 8, 20: 8, 21: 4, 22: 4, 23: 4, 24: 8, 25: 2, 26: 2,
+}  # fmt: skip
+_DOMAINS = (b"", b"ai.onnx")
+_CONTROL = (b"If", b"Loop", b"Scan", b"SequenceMap")
+_MAKERS = (b"ConstantOfShape", b"Expand", b"Tile", b"Resize", b"Upsample", b"Pad", b"Range", b"Reshape", b"OneHot")
+_MAX_FIELDS, _MAX_DIMS, _MAX_SHAPE_VALUES = 1_000_000, 64, 16
+_MAX_KEY = 1 << 32
+MAX_SHAPE_ELEMENTS = 1 << 31
+"""Elements that an operation may be asked for by a constant of the graph."""
+
+
+class UnsafeModelError(ValueError):
+    """A model that does more than compute, or is no protobuf of a model."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """An operation, and the numbers of a constant that may be a shape."""
+
+    operation: bytes
+    inputs: list[bytes]
+    outputs: list[bytes]
+    values: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """One field of a message: its number, and its value, a number or a part of the file."""
+
+    number: int
+    value: int | memoryview
+
+
+class _Budget:
+    """How many fields and numbers are still read of a file: what is made of each takes far more bytes than it has."""
+
+    def __init__(self) -> None:
+        self._left = _MAX_FIELDS
+
+    def take(self) -> None:
+        """Count one more."""
+        self._left -= 1
+        if self._left < 0:
+            raise UnsafeModelError(f"it has more than {_MAX_FIELDS:,} parts")
+
+
+def check_graph(data: bytes) -> None:
+    """Refuse a model that reads other files, has control flow, or asks for more memory than its file explains.
+
+    Raises:
+        UnsafeModelError: there is external data, control flow, a local function, an operation of another domain, or a
+            tensor or shape that asks for more than there is; or the content is no such message.
+    """
+    budget = _Budget()
+    for field in _read_fields(memoryview(data), budget):
+        if field.number == _MODEL_GRAPH:
+            _check_nodes(_part(field), budget)
+        elif field.number == _MODEL_FUNCTIONS:
+            raise UnsafeModelError("it has functions of its own, in which anything may be hidden")
+        elif field.number == _MODEL_TRAINING:
+            raise UnsafeModelError("it has graphs for training")
+
+
+def _check_nodes(graph: memoryview, budget: _Budget) -> None:
+    small: dict[bytes, list[int]] = {}  # constants that may be shapes, by name
+    makers: list[tuple[bytes, list[bytes]]] = []  # operations that make as much as a shape says, with their inputs
+    for field in _read_fields(graph, budget):
+        if field.number == _GRAPH_NODE:
+            node = _read_node(_part(field), budget)
+            if node.operation in _MAKERS:
+                makers.append((node.operation, node.inputs))
+            small |= {name: node.values for name in node.outputs if node.values}
+        elif field.number == _GRAPH_INITIALIZER:
+            name, values = _check_tensor(_part(field), budget)
+            if values:
+                small[name] = values
+        elif field.number == _GRAPH_SPARSE:
+            raise UnsafeModelError("it has sparse weights")
+    for operation, inputs in makers:
+        for name in inputs:
+            _check_shape(small.get(name, []), operation)
+
+
+def _read_node(message: memoryview, budget: _Budget) -> _Node:
+    operation, domain = b"", b""
+    inputs: list[bytes] = []
+    outputs: list[bytes] = []
+    values: list[int] = []
+    for field in _read_fields(message, budget):
+        if field.number == _NODE_INPUT:
+            inputs.append(bytes(_part(field)))
+        elif field.number == _NODE_OUTPUT:
+            outputs.append(bytes(_part(field)))
+        elif field.number == _NODE_OP:
+            operation = bytes(_part(field))
+        elif field.number == _NODE_DOMAIN:
+            domain = bytes(_part(field))
+        elif field.number == _NODE_ATTRIBUTE:
+            values += _check_attribute(_part(field), budget)
+    if operation in _CONTROL:
+        raise UnsafeModelError(f"it has control flow: the operation {operation.decode()}")
+    if domain not in _DOMAINS:
+        raise UnsafeModelError(
+            f"it has an operation that is none of ONNX's own: {_show(domain)}.{_show(operation)}"
+        )
+    return _Node(operation, inputs, outputs, values if operation == b"Constant" else [])
+
+
+def _check_attribute(attribute: memoryview, budget: _Budget) -> list[int]:
+    """The numbers of an attribute that may be a shape."""
+    values: list[int] = []
+    for field in _read_fields(attribute, budget):
+        if field.number in _ATTRIBUTE_GRAPHS:
+            raise UnsafeModelError("it has control flow: an operation holds a graph")
+        if field.number in _ATTRIBUTE_SPARSE:
+            raise UnsafeModelError("it has sparse weights")
+        if field.number in (_ATTRIBUTE_TENSOR, _ATTRIBUTE_TENSORS):
+            values += _check_tensor(_part(field), budget)[1]
+        elif field.number in _ATTRIBUTE_INTS:
+            values += map(_sign, _read_numbers(field, budget))
+    return values
+
+
+def _check_tensor(tensor: memoryview, budget: _Budget) -> tuple[bytes, list[int]]:
+    """The name of a tensor, and its values where it may be a shape."""
+    dims: list[int] = []
+    listed: list[int] = []
+    kind, held, name = 0, 0, b""
+    raw: memoryview | None = None
+    for field in _read_fields(tensor, budget):
+        if field.number == _TENSOR_DIMS:
+            dims += map(_sign, _read_numbers(field, budget))
+        elif field.number == _TENSOR_TYPE:
+            kind = _number(field)
+        elif field.number == _TENSOR_NAME:
+            name = bytes(_part(field))
+        elif field.number == _TENSOR_EXTERNAL or (field.number == _TENSOR_LOCATION and _number(field)):
+            raise UnsafeModelError("the data of a tensor lies in another file, which is never read")
+        elif field.number == _TENSOR_RAW:
+            raw = _part(field)
+        elif field.number in _TENSOR_VALUES:  # an element takes a byte or more
+            held += len(field.value) + 1 if isinstance(field.value, memoryview) else 8
+            if field.number == _TENSOR_INT64 and held <= 8 * _MAX_SHAPE_VALUES:
+                listed += map(_sign, _read_numbers(field, budget))
+    if len(dims) > _MAX_DIMS or min(dims, default=0) < 0:
+        raise UnsafeModelError(f"the tensor {_show(name)} has sizes that none can have")
+    count = math.prod(dims)
+    there = held if raw is None else len(raw)
+    if there < (count // 2 if raw is None else (count * _BITS.get(kind, 8) + 7) // 8):
+        raise UnsafeModelError(
+            f"the tensor {_show(name)} is said to have {count:,} elements, but there are only {there:,} bytes"
+        )
+    if kind != _INT64 or not 0 < count <= _MAX_SHAPE_VALUES:
+        return name, []
+    if raw is None:
+        return name, listed
+    return name, [int.from_bytes(raw[8 * n : 8 * n + 8], "little", signed=True) for n in range(count)]
+
+
+def _check_shape(values: list[int], operation: bytes) -> None:
+    asked = math.prod(max(1, value) for value in values)
+    if asked > MAX_SHAPE_ELEMENTS:
+        raise UnsafeModelError(f"its operation {_show(operation)} is asked for {asked:,} elements")
+
+
+def _read_fields(message: memoryview, budget: _Budget) -> Iterator[_Field]:
+    at, end = 0, len(message)
+    while at < end:
+        budget.take()
+        key, at = _read_varint(message, at)
+        number, kind = key >> 3, key & 7
+        if key >= _MAX_KEY:  # of which the runtime would read the lower bits
+            raise UnsafeModelError("it is no ONNX file: a field has a number that none can have")
+        if kind == _VARINT:
+            value, at = _read_varint(message, at)
+            yield _Field(number, value)
+            continue
+        if kind == _BYTES:
+            size, at = _read_varint(message, at)
+        elif kind in (_FIXED64, _FIXED32):
+            size = 8 if kind == _FIXED64 else 4
+        else:
+            raise UnsafeModelError(f"it is no ONNX file: a field of the kind {kind}")
+        if size > end - at or not number:
+            raise UnsafeModelError("it is no ONNX file: a field goes beyond its message")
+        yield _Field(number, message[at : at + size])
+        at += size
+
+
+def _read_varint(message: memoryview, at: int) -> tuple[int, int]:
+    value = 0
+    for place in range(_MAX_VARINT_BYTES):
+        if at + place >= len(message):
+            break
+        byte = message[at + place]
+        value |= (byte & 0x7F) << (7 * place)
+        if byte < 0x80:
+            return value, at + place + 1
+    raise UnsafeModelError("it is no ONNX file: a number has no end")
+
+
+def _read_numbers(field: _Field, budget: _Budget) -> list[int]:
+    """The numbers of a field that may be packed."""
+    if isinstance(field.value, int):
+        return [field.value]
+    numbers, at = [], 0
+    while at < len(field.value):
+        budget.take()
+        value, at = _read_varint(field.value, at)
+        numbers.append(value)
+    return numbers
+
+
+def _part(field: _Field) -> memoryview:
+    if isinstance(field.value, int):
+        raise UnsafeModelError(f"it is no ONNX file: the field {field.number} is a number")
+    return field.value
+
+
+def _number(field: _Field) -> int:
+    if not isinstance(field.value, int):
+        raise UnsafeModelError(f"it is no ONNX file: the field {field.number} is no number")
+    return field.value
+
+
+def _sign(value: int) -> int:
+    """A number as protobuf's int64 has it."""
+    value &= (1 << 64) - 1
+    return value - (1 << 64) if value >> 63 else value
+
+
+def _show(name: bytes) -> str:
+    return ascii(name[:100].decode("utf-8", "replace"))[1:-1]

@@ -1,0 +1,168 @@
+"""What Python programs call of `index`: build a gallery, open it, say how good it is. Loads nothing heavy."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict
+
+from index.config_values import as_path, make_config, option_names, refuse_unknown
+from index.duplicates.duplicate_config import DuplicateConfig
+from index.errors import InputError
+from index.limits import LOCK_WAIT_S
+from index.progress import BeginStep, Progress, no_progress, no_steps
+from index.vectors.ann_config import AnnConfig
+from index.writing.build_config import DEDUP, BuildConfig
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from index.evaluation.evaluate import Evaluation
+    from index.gallery.gallery import Gallery
+    from index.writing.publish_change import BuildReport
+
+
+class BuildOptions(TypedDict, total=False):
+    """The options of `retrieval index build`, which its `--help` explains."""
+
+    batch_size: int
+    workers: int
+    checkpoint_images: int
+    checkpoint_seconds: float
+    max_pixels: int
+    index_type: str
+    recall_target: float
+    memory_limit: str
+    min_similarity: float
+    max_hash_distance: int
+
+
+def build(
+    model: str | Path,
+    sources: str | Path | Sequence[str | Path],
+    out: str | Path,
+    *,
+    labels: str | Path | None = None,
+    dedup: str = "off",
+    progress: Progress = no_progress,
+    begin_step: BeginStep = no_steps,
+    wait_s: float = LOCK_WAIT_S,
+    **options: Unpack[BuildOptions],
+) -> BuildReport:
+    """Embed every image of the sources and make the gallery `out`, go on where it stopped, or bring it up to date.
+
+    Args:
+        model: an exported model.
+        sources: one or several folders, archives, globs, lists, tables or images.
+        out: the gallery folder.
+        labels: CSV or Parquet of `path,label`, which goes before all other labels.
+        dedup: which duplicates are set aside: `off`, `exact` or `near`.
+        progress: called with (done, total) images.
+        begin_step: called when any other step begins that may take long; gives its progress.
+        wait_s: seconds to wait for another process that writes the gallery.
+        **options: as `retrieval index build` has them, with `_` for `-`; a gallery remembers those of its ANN index.
+
+    Returns:
+        What became of the images, by number.
+
+    Raises:
+        InputError: an option, a source or the labels cannot be used, or no image is usable.
+        ModelFileError: the model cannot be used.
+        GalleryError: `out` is of another model or other sources, something else, damaged, or written by others.
+    """
+    refuse_unknown(options, BuildConfig, AnnConfig, DuplicateConfig)
+    if dedup not in DEDUP:
+        raise InputError(f"dedup: expected one of {', '.join(DEDUP)}, got {dedup!r}")
+    if unused := [name for name in option_names(DuplicateConfig) if name in options and dedup != "near"]:
+        raise InputError(f"{unused[0]}: needs dedup='near', and would do nothing with {dedup!r}")
+    index = asdict(make_config(AnnConfig, options))
+    from index.writing.build import build_gallery
+
+    return build_gallery(
+        model_path=as_path(model, "model"),
+        sources=_as_sources(sources),
+        out=as_path(out, "out"),
+        labels_file=None if labels is None else as_path(labels, "labels"),
+        dedup=dedup,
+        duplicates=make_config(DuplicateConfig, options),
+        index={name: index[name] for name in options if name in index},
+        config=make_config(BuildConfig, options),
+        progress=progress,
+        begin_step=begin_step,
+        wait_s=wait_s,
+    )
+
+
+def open_gallery(path: str | Path, *, threads: int = 0) -> Gallery:
+    """Open a gallery to search it: `open_gallery("gallery").search("photo.jpg", k=5, where="price < 20")`.
+
+    It stays at the version it was opened at, and threads may share it.
+
+    Args:
+        path: the gallery folder.
+        threads: of one search; 0 is one for each core.
+
+    Raises:
+        GalleryError: there is none, or it is damaged.
+    """
+    if not isinstance(threads, int) or threads < 0:
+        raise InputError(f"threads must be a whole number of at least 0, got {threads!r}")
+    from index.gallery.gallery import Gallery
+    from index.threads import usable_cores
+
+    return Gallery.open(as_path(path, "path"), threads=threads or usable_cores())
+
+
+def evaluate(
+    gallery: str | Path | Gallery | None = None,
+    *,
+    model: str | Path | None = None,
+    data: str | Path | None = None,
+    query: str | Path | None = None,
+    k: Iterable[int] = (1, 2, 4, 8, 16),
+    nmi: bool = False,
+    progress: Progress = no_progress,
+    scoring: Progress = no_progress,
+) -> Evaluation:
+    """Say how good retrieval is: Recall@K, MAP@R and R-precision of a gallery, or of a model on labelled images.
+
+    Args:
+        gallery: a finished gallery, by its folder or opened.
+        model: an exported model, in place of a gallery.
+        data: the labelled images for the model: a folder of class folders, or a file of `path,label`.
+        query: other labelled images that ask; without them every image asks among all others.
+        k: the K of Recall@K.
+        nmi: whether to cluster the images too, for normalised mutual information.
+        progress: called with (done, total) images that are embedded.
+        scoring: called with (done, total) queries that are scored.
+
+    Raises:
+        InputError: neither a gallery nor a model with data, or data that cannot be used.
+        GalleryError: the gallery cannot be opened.
+        ModelFileError: the model cannot be used.
+    """
+    from index.evaluation.evaluate import evaluate_gallery, evaluate_model
+    from index.gallery.gallery import Gallery
+
+    if (gallery is None) == (model is None) or (model is None) != (data is None):
+        raise InputError("give either a gallery, or both model and data")
+    ks = list(k) if isinstance(k, Iterable) else [k]
+    if not all(isinstance(each, int) for each in ks):
+        raise InputError(f"k must be whole numbers of at least 1, got {ks}")
+    asking = None if query is None else as_path(query, "query")
+    if model is not None and data is not None:
+        return evaluate_model(
+            as_path(model, "model"), data=as_path(data, "data"), query=asking, ks=tuple(ks), with_nmi=nmi,
+            progress=progress, scoring=scoring,
+        )  # fmt: skip
+    opened = gallery if isinstance(gallery, Gallery) else open_gallery(gallery)  # type: ignore[arg-type]
+    return evaluate_gallery(opened, query=asking, ks=tuple(ks), with_nmi=nmi, progress=progress, scoring=scoring)
+
+
+def _as_sources(sources: str | Path | Sequence[str | Path]) -> list[str | Path]:
+    if not isinstance(sources, str | os.PathLike | Iterable) or isinstance(sources, bytes):
+        raise InputError(f"sources: expected one or several as str or Path, got {sources!r}")
+    given = [sources] if isinstance(sources, str | os.PathLike) else list(sources)
+    return [source if isinstance(source, str) else as_path(source, "sources") for source in given]

@@ -1,0 +1,387 @@
+"""Repairing a damaged gallery: what is sound of any version is kept, what is lost is made again from the sources."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from index.arrays import Ids
+from index.catalog.reader import read_catalog
+from index.catalog.writer import CatalogWriter, write_catalog
+from index.durable import write_durably
+from index.errors import GalleryError, GalleryMismatchError, InputError, ModelFileError
+from index.faiss_library import import_faiss
+from index.file_hash import hash_file
+from index.gallery.salvage import (
+    SalvagedVersion,
+    find_members,
+    first_free_id,
+    is_mark_sound,
+    sound_vectors,
+    survey_versions,
+)
+from index.gallery.verify import verify_gallery
+from index.marks import GALLERY_MARK
+from index.model.embedder import Embedder
+from index.progress import BeginStep, Progress, no_progress, no_steps
+from index.repair.repair_rows import embed_lost, fill_catalog, find_new, list_unreachable
+from index.repair.salvaged_rows import SalvagedRows, read_salvaged, remembered_rows
+from index.sources.registry import find_source
+from index.text import printable_path, valid_text
+from index.vectors.shards import find_checkpoint
+from index.vectors.store import Publication
+from index.versions.gallery_identity import Standing, require_own_folder, restore_identity
+from index.versions.gallery_lock import lock_gallery
+from index.versions.gallery_parts import remove_part
+from index.versions.manifest import CATALOG_NAME, FORMAT_VERSION, MANIFEST_NAME, MODEL_NAME
+from index.versions.versions import mark_version, read_current, set_current
+from index.versions.work_plan import BUILDING, read_plan
+from index.writing.build_config import BuildConfig
+from index.writing.settling import settle
+from index.writing.workspace import Workspace
+
+_LISTED = 20
+
+
+@dataclass(frozen=True, slots=True)
+class RepairReport:
+    """What was damaged and what became of it.
+
+    Attributes:
+        version: the sound version that is current now.
+        changed: whether anything was mended.
+        damaged: what was wrong, in words; none where all was well.
+        catalog: where the rows come from: `current`, `version N`, `rows` that could be read of a damaged one, or
+            `sources`, where every image has a new id.
+        indexed: images of the version.
+        kept: of them, those whose vectors were sound.
+        embedded: those embedded again under the ids they had.
+        new_images: those that no row was left of; they have ids that were never given before.
+        gone: images that no sound vector and no file is left of.
+        gone_images: the first of these, by path.
+        notes: what else is worth knowing.
+    """
+
+    gallery: str
+    version: str | None
+    changed: bool
+    damaged: list[str]
+    catalog: str = "current"
+    indexed: int = 0
+    kept: int = 0
+    embedded: int = 0
+    new_images: int = 0
+    gone: int = 0
+    gone_images: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """The document that the command prints with `--json`."""
+        return asdict(self)
+
+
+def repair_gallery(
+    gallery: Path,
+    *,
+    model_path: Path | None = None,
+    sources: Sequence[str] = (),
+    drop_missing: bool = False,
+    config: BuildConfig | None = None,
+    progress: Progress = no_progress,
+    begin_step: BeginStep = no_steps,
+) -> RepairReport:
+    """Repair a gallery; its images keep their ids.
+
+    Rows, vectors and the model are taken from every version in which their checksums hold. Vectors that are lost are
+    made again from the sources; images stay members without their files as long as their vectors are sound. Where no
+    catalogue is sound, the rows that can be read are compared with the files. Uploads and decisions are not touched.
+
+    Args:
+        gallery: the gallery folder.
+        model_path: the model that it was built with, where no version has it any more.
+        sources: where the images come from, if nothing else tells.
+        drop_missing: let go of images whose vectors are lost and whose source is not there now.
+        config: see `BuildConfig`.
+        progress: called with (done, total) images to embed.
+        begin_step: called when any other step begins that may take long.
+
+    Raises:
+        InputError: a source that is needed is not there, or nothing tells what the sources were.
+        GalleryError: no gallery, another process writes it, no sound model is left, or the disk is full.
+        GalleryMismatchError: `model_path` is another model.
+    """
+    start, shown = time.perf_counter(), printable_path(str(gallery))
+    require_own_folder(gallery)
+    import_faiss()
+    with lock_gallery(gallery, begin_step=begin_step):
+        try:
+            repair = _Repair(gallery.resolve(), model_path=model_path, given=sources, drop_missing=drop_missing)
+            return repair.run(
+                config=config or BuildConfig(), progress=progress, begin_step=begin_step, start=start
+            )
+        except OSError as error:
+            advice = "what is done is kept; mend the cause and run the same command again"
+            raise GalleryError(shown, f"{error}; {advice}") from error
+
+
+class _Repair:
+    """One repair of a gallery, under its lock."""
+
+    def __init__(
+        self, gallery: Path, *, model_path: Path | None, given: Sequence[str], drop_missing: bool
+    ) -> None:
+        self.gallery, self.drop_missing = gallery, drop_missing
+        self.model_path, self.given = model_path, given
+        self.damaged: list[str] = []
+        self.notes: list[str] = []
+
+    def run(self, *, config: BuildConfig, progress: Progress, begin_step: BeginStep, start: float) -> RepairReport:
+        if require_own_folder(self.gallery) is Standing.DAMAGED:
+            self.damaged.append(f"{printable_path(str(self.gallery))}: its mark or CURRENT is damaged or missing")
+        self.identity, changed = restore_identity(self.gallery)
+        if changed:
+            self.damaged.append(
+                f"{printable_path(str(self.gallery / GALLERY_MARK))}: another identity than its parts'"
+            )
+        self.versions = survey_versions(self.gallery, identity=self.identity, progress=begin_step("Checking"))
+        if not self.versions:
+            return replace(self._finish_unbuilt(), seconds=time.perf_counter() - start)
+        target = self._find_target()
+        if self._restore(target):
+            self._clear_damaged_work()
+            opened = read_current(self.gallery)
+            assert opened is not None
+            assert target.manifest is not None
+            count = int(target.manifest.counts["indexed"])
+            report = RepairReport(
+                valid_text(str(self.gallery)),
+                opened.name,
+                bool(self.damaged),
+                self.damaged,
+                indexed=count,
+                kept=count,
+            )
+        else:
+            report = self._rebuild(target, config=config, progress=progress, begin_step=begin_step)
+        return replace(report, notes=self.notes, seconds=time.perf_counter() - start)
+
+    def _find_target(self) -> SalvagedVersion:
+        """The version that is to be current: the one that is, or else the newest that was not left."""
+        named = next((version for version in self.versions if version.is_current), None)
+        return named or next((v for v in self.versions if not v.is_left), self.versions[0])
+
+    def _restore(self, target: SalvagedVersion) -> bool:
+        """Bring back small files that have a copy; whether the version is sound then."""
+        self.damaged += target.problems
+        path = target.folder / MANIFEST_NAME
+        if target.manifest is None:
+            return False
+        if not _has_bytes(path, target.manifest_text):
+            write_durably(path, target.manifest_text)
+        if target.sound != set(target.manifest.files):
+            return False
+        digest = hashlib.sha256(target.manifest_text).hexdigest()
+        try:
+            current = read_current(self.gallery)
+        except GalleryError:
+            current = None
+        if current is None or (current.name, current.manifest_sha256) != (target.folder.name, digest):
+            self.damaged.append(f"{printable_path(str(self.gallery / 'CURRENT'))}: damaged or missing")
+            set_current(self.gallery, target.folder)
+        if not is_mark_sound(target.folder, of=self.identity):
+            with read_catalog(target.folder / CATALOG_NAME) as catalog:
+                mark_version(target.folder, of=self.identity, remembered=catalog.remembered())
+        problems = verify_gallery(self.gallery, sample=0).problems
+        self.damaged += problems
+        return not problems
+
+    def _finish_unbuilt(self) -> RepairReport:
+        """Nothing was ever published: what is damaged goes, and the build begins anew."""
+        self._clear_damaged_work()
+        self.notes.append("no version was ever finished; run `retrieval index build` again")
+        return RepairReport(
+            valid_text(str(self.gallery)), None, bool(self.damaged), self.damaged, notes=self.notes
+        )
+
+    def _clear_damaged_work(self) -> None:
+        """Throw unfinished work away that cannot be gone on with."""
+        folder, plan = self.gallery / BUILDING, read_plan(self.gallery)
+        if not folder.is_dir() or (plan is not None and "repair" not in plan and _is_sound_work(folder)):
+            return
+        if remove_part(folder, of=self.identity) and plan is not None:
+            self.damaged.append(f"{printable_path(str(folder))}: unfinished work that cannot be gone on with")
+            if "repair" not in plan:
+                self.notes.append("unfinished work was thrown away; run the command that was stopped again")
+
+    def _find_model(self, target: SalvagedVersion) -> Embedder:
+        manifests = [version.manifest for version in (target, *self.versions) if version.manifest is not None]
+        expected = manifests[0].model_sha256 if manifests else (read_plan(self.gallery) or {}).get("model_sha256")
+        if self.model_path is not None:
+            embedder = Embedder(self.model_path, threads=1)
+            if expected not in (None, embedder.sha256):
+                raise GalleryMismatchError(
+                    printable_path(str(self.gallery)), what="model (SHA-256)", expected=str(expected),
+                    seen=embedder.sha256, advice="give the --model that it was built with",
+                )  # fmt: skip
+            return embedder
+        places = [version.folder / MODEL_NAME for version in (target, *self.versions)]
+        for path in (*places, self.gallery / BUILDING / MODEL_NAME):
+            if path.is_file() and expected in (None, hash_file(path)):
+                try:
+                    return Embedder(path, threads=1)
+                except ModelFileError:
+                    continue
+        raise GalleryError(
+            printable_path(str(self.gallery)),
+            "its model is damaged or missing in every version; run this again with --model and the file that it was "
+            f"built with{'' if expected is None else f' (SHA-256 {expected})'}",
+        )
+
+    def _choose_rows(self, target: SalvagedVersion) -> tuple[str, Path | SalvagedRows]:
+        """Where the rows come from: a sound catalogue as a path, or what else is left."""
+        if CATALOG_NAME in target.sound and target.manifest is not None:
+            return "current", target.folder / CATALOG_NAME
+        older = next((v for v in self.versions if CATALOG_NAME in v.sound and v.manifest is not None), None)
+        until = first_free_id(self.gallery, self.versions) + (1 << 16)
+        rows = read_salvaged(target.folder / CATALOG_NAME, until=until)
+        if rows.images:
+            if older is not None:
+                rows.add_missing(
+                    read_salvaged(older.folder / CATALOG_NAME, until=until), members=find_members(target)
+                )
+            return "rows", rows
+        if older is not None:
+            return f"version {older.folder.name}", older.folder / CATALOG_NAME
+        for version in self.versions:
+            rows = read_salvaged(version.folder / CATALOG_NAME, until=until)
+            if rows.images:
+                return "rows", rows
+        return "sources", self._name_sources(target)
+
+    def _name_sources(self, target: SalvagedVersion) -> SalvagedRows:
+        remembered = next((v.remembered for v in (target, *self.versions) if v.remembered.get("sources")), {})
+        rows = remembered_rows(remembered)
+        if self.given:
+            rows.set_sources([find_source(text) for text in self.given])
+        if not rows.sources:
+            raise InputError(
+                f"{printable_path(str(self.gallery))}: its catalogue is lost in every version, and nothing tells what "
+                "it was built from; run this again with --source for each folder, archive, list or table"
+            )
+        return rows
+
+    def _rebuild(
+        self, target: SalvagedVersion, *, config: BuildConfig, progress: Progress, begin_step: BeginStep
+    ) -> RepairReport:
+        embedder = self._find_model(target)
+        origin, rows = self._choose_rows(target)
+        files = [f for f in sound_vectors(self.versions) if f.read().shape[1] == embedder.contract.embedding_dim]
+        stored = np.unique(np.concatenate([np.empty(0, np.int64), *(file.ids for file in files)]))
+        least = first_free_id(self.gallery, self.versions)
+        work = Workspace(self.gallery, embedder=embedder)
+        work.kept_files, work.kept_ids = files, stored
+        if origin == "sources":  # nothing tells whose the stored vectors are
+            work.kept_files, work.kept_ids, stored = (), np.empty(0, np.int64), np.empty(0, np.int64)
+        plan = {
+            "format_version": FORMAT_VERSION,
+            "base": target.folder.name,
+            "model_sha256": embedder.sha256,
+            "repair": origin,
+        }
+        work.open_repair(
+            plan,
+            model=embedder.path,
+            fill=lambda catalog: fill_catalog(
+                catalog, rows, stored=stored, members=find_members(target), least_id=least
+            ),
+        )
+        with write_catalog(work.catalog_path) as catalog:
+            gone = self._mend_rows(
+                work, catalog, stored, origin=origin, config=config, progress=progress, begin_step=begin_step
+            )
+            ids = np.array(catalog.indexed_ids(), dtype=np.int64)
+            if not len(ids):
+                work.remove()
+                raise InputError(
+                    f"{printable_path(str(self.gallery))}: nothing of it can be saved: no vector is sound, and none of "
+                    "its sources has a usable image now; put the sources back and run this again"
+                )
+            writing = begin_step("Writing")
+            writing(0, 0)
+            work.write(catalog, how=Publication(), begin_step=begin_step)
+            writing(1, 1)
+            version = work.publish()
+        work.remove()
+        kept, new = len(np.intersect1d(ids, stored)), int((ids >= least).sum())
+        if origin != "current":
+            self._explain(origin)
+        return RepairReport(
+            gallery=valid_text(str(self.gallery)), version=version.name, changed=True, damaged=self.damaged,
+            catalog=origin, indexed=len(ids), kept=kept, embedded=len(ids) - kept - new, new_images=new,
+            gone=len(gone), gone_images=[valid_text(path) for path in gone[:_LISTED]],
+        )  # fmt: skip
+
+    def _mend_rows(
+        self,
+        work: Workspace,
+        catalog: CatalogWriter,
+        stored: Ids,
+        *,
+        origin: str,
+        config: BuildConfig,
+        progress: Progress,
+        begin_step: BeginStep,
+    ) -> list[str]:
+        unreachable = list_unreachable(catalog, stored=stored)
+        if unreachable and not self.drop_missing:
+            listed = ", ".join(f"{printable_path(place)} ({count:,} images)" for place, count in unreachable)
+            raise InputError(
+                f"{printable_path(str(self.gallery))}: vectors are lost, and the sources to make them again from are "
+                f"not there: {listed}; mount or put them back and run this again, or let these images go with "
+                "--drop-missing"
+            )
+        gone = embed_lost(work, catalog, stored=stored, config=config, progress=progress)
+        if origin != "current":
+            self.notes += find_new(catalog, progress=begin_step("Scanning"))
+        settle(work, catalog, config=config, keep_vanished=True, progress=progress, begin_step=begin_step)
+        return gone
+
+    def _explain(self, origin: str) -> None:
+        if origin == "sources":
+            self.notes.append(
+                "the catalogue is lost in every version: all images have new ids, above all old ones"
+            )
+        elif origin == "rows":
+            self.notes.append(
+                "no catalogue is sound: the rows that could be read were compared with the files, other images are new"
+            )
+        else:
+            self.notes.append(
+                f"the rows are those of {origin}: labels and metadata are as the sources say, what was added since "
+                "has new ids"
+            )
+
+
+def _has_bytes(path: Path, expected: bytes) -> bool:
+    try:
+        return path.read_bytes() == expected
+    except OSError:
+        return False
+
+
+def _is_sound_work(folder: Path) -> bool:
+    try:
+        with write_catalog(folder / CATALOG_NAME) as catalog:
+            catalog.check()
+            for saved in catalog.checkpoints():
+                find_checkpoint(folder / "checkpoints" / saved.name, sha256=saved.sha256)
+    except GalleryError:
+        return False
+    return True

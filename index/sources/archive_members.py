@@ -1,0 +1,137 @@
+"""Reading one member of a tar or zip file by its offset: no list of the others is needed, and no lock."""
+
+from __future__ import annotations
+
+import io
+import os
+import struct
+import zipfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from index.errors import ImageError
+from index.images.decode import FIRST_BYTES
+from index.images.image_files import CheckContent, take_any_content
+
+LOCAL_HEADER = struct.Struct("<6xHH4xL8xHH")
+"""What a zip has before each member: flags, method, CRC, length of the name, length of the extra field."""
+
+_MAX_LZMA_MEMORY = 1 << 28
+_CHUNK_BYTES = 1 << 18
+_ENCRYPTED, _ENDS_WITH_MARK, _CRC_FOLLOWS = 1, 2, 8  # flags of a zip member
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A member of an archive: `offset` is its content's in a tar, its local header's in a zip."""
+
+    name: str
+    offset: int
+    size_bytes: int
+
+
+def is_zip_name(file: Path) -> bool:
+    """Whether an archive of this name is read as a zip, else as a tar."""
+    return file.suffix.lower() == ".zip"
+
+
+def zip_problem(*, flags: int, method: int) -> tuple[str, str] | None:
+    """Reason and detail why a zip member of these flags and this method cannot be read; None where it can."""
+    if flags & _ENCRYPTED:
+        return "encrypted", "the member needs a password"
+    if method not in _METHODS:
+        return "unreadable", f"zip compression method {method}, which cannot be read"
+    return None
+
+
+def read_member(file: int, member: Member, *, is_zip: bool, check: CheckContent = take_any_content) -> bytes:
+    """The bytes of a member of an open archive; no more than the beginning where the check refuses that.
+
+    Raises:
+        ImageError: they are damaged, encrypted, or packed in a way that cannot be read.
+    """
+    if is_zip:
+        return _read_zip_member(file, member, check)
+    check(os.pread(file, min(FIRST_BYTES, member.size_bytes), member.offset), name=member.name)
+    data = os.pread(file, member.size_bytes, member.offset)
+    if len(data) != member.size_bytes:
+        raise _corrupt(member, f"the archive ends after {len(data)} of {member.size_bytes} bytes")
+    return data
+
+
+def _read_zip_member(file: int, member: Member, check: CheckContent) -> bytes:
+    """By its local header alone: it needs no list of the other members, and no lock."""
+    header = os.pread(file, LOCAL_HEADER.size, member.offset)
+    if len(header) != LOCAL_HEADER.size or not header.startswith(b"PK\3\4"):
+        raise _corrupt(member, f"no member begins at byte {member.offset} of the archive")
+    flags, method, crc, name_bytes, extra_bytes = LOCAL_HEADER.unpack(header)
+    if (problem := zip_problem(flags=flags, method=method)) is not None:
+        raise ImageError(path=member.name, reason=problem[0], detail=problem[1])
+    start = member.offset + LOCAL_HEADER.size + name_bytes + extra_bytes
+    if method == zipfile.ZIP_STORED:
+        check(os.pread(file, min(FIRST_BYTES, member.size_bytes), start), name=member.name)
+        data = os.pread(file, member.size_bytes, start)
+        end = start + len(data)
+    else:
+        data, end = _unpack(file, member, start=start, flags=flags, method=method, check=check)
+    if len(data) != member.size_bytes:
+        found = "more" if len(data) > member.size_bytes else f"only {len(data)}"
+        raise _corrupt(member, f"{member.size_bytes} bytes were announced, there are {found}")
+    if flags & _CRC_FOLLOWS:
+        follows = os.pread(file, 8, end)
+        crc = int.from_bytes(follows[4:] if follows.startswith(b"PK\7\x08") else follows[:4], "little")
+    if zlib.crc32(data) != crc:
+        raise _corrupt(member, "its CRC-32 is not the one in the archive")
+    return data
+
+
+def _unpack(
+    file: int, member: Member, *, start: int, flags: int, method: int, check: CheckContent
+) -> tuple[bytes, int]:
+    """At most one byte more than announced, and where the packed bytes end."""
+    packed = b""
+    if method == zipfile.ZIP_LZMA:  # 4 bytes of version and length, then what a .lzma file begins with
+        known = -1 if flags & _ENDS_WITH_MARK else member.size_bytes
+        packed, start = os.pread(file, 5, start + 4) + struct.pack("<q", known), start + 9
+    unpacker, damage = _open_unpacker(method, member)
+    whole, wants_more, is_checked, wanted = io.BytesIO(), True, False, min(FIRST_BYTES, member.size_bytes + 1)
+    while wanted > 0 and not unpacker.eof:
+        if wants_more:
+            chunk = os.pread(file, _CHUNK_BYTES, start)
+            if not chunk:
+                raise _corrupt(member, "the archive ends inside it")
+            packed, start = packed + chunk, start + len(chunk)
+        try:
+            whole.write(unpacker.decompress(packed, wanted))
+        except damage as error:
+            raise _corrupt(member, str(error)) from error
+        packed = getattr(unpacker, "unconsumed_tail", b"")  # of zlib; the others keep it themselves
+        wants_more = getattr(unpacker, "needs_input", not packed)
+        if not is_checked and (whole.tell() >= FIRST_BYTES or unpacker.eof):
+            check(whole.getvalue(), name=member.name)
+            is_checked = True
+        wanted = min(_CHUNK_BYTES, member.size_bytes + 1 - whole.tell())
+    return whole.getvalue(), start - len(unpacker.unused_data)
+
+
+def _open_unpacker(method: int, member: Member) -> tuple[Any, tuple[type[Exception], ...]]:
+    """What unpacks a method, and what it raises on damage."""
+    try:
+        if method == zipfile.ZIP_BZIP2:
+            import bz2
+
+            return bz2.BZ2Decompressor(), (OSError, ValueError)
+        if method == zipfile.ZIP_LZMA:
+            import lzma
+
+            return lzma.LZMADecompressor(lzma.FORMAT_ALONE, memlimit=_MAX_LZMA_MEMORY), (lzma.LZMAError,)
+    except ImportError as error:
+        raise ImageError(path=member.name, reason="unreadable", detail=f"this Python has none: {error}") from error
+    return zlib.decompressobj(-zlib.MAX_WBITS), (zlib.error,)
+
+
+def _corrupt(member: Member, detail: str) -> ImageError:
+    return ImageError(path=member.name, reason="corrupt", detail=detail)

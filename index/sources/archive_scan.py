@@ -1,0 +1,322 @@
+"""Finding the images inside tar and zip files; nothing is ever extracted.
+
+A member's neighbours of the same name and another extension describe it, as WebDataset and img2dataset write them:
+`0001.jpg`, `0001.json`, `0001.txt`, `0001.cls`.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+import stat
+import tarfile
+import zipfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Protocol
+
+from index.errors import ImageError
+from index.images.image_files import check_size, open_file
+from index.limits import MAX_FILE_BYTES
+from index.sources.archive_members import LOCAL_HEADER, Member, is_zip_name, read_member, zip_problem
+from index.sources.folder_walk import find_file
+from index.sources.given_labels import folder_label
+from index.sources.items import FoundItem
+from index.sources.table_rows import as_json, as_text, valid_unicode
+from index.text import printable_path
+
+ARCHIVE_SUFFIXES = (".tar", ".zip")
+COMPRESSED_SUFFIXES = (".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst", ".tzst")
+SIDECAR_EXTENSIONS = ("json", "txt", "cls", "cls2", "npy", "xml", "csv")
+
+_COMPRESSED_STARTS = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
+_MAX_SIDECAR_BYTES = 1 << 20
+_MAX_UNPACKING = 1032  # times the packed bytes: the most that deflate can hold, and more than images need
+_MAX_SLOWLY_UNPACKED = 1 << 26  # bytes of bzip2 and LZMA, some seconds' work
+_GROUP_MEMBERS = 64  # a sample has a handful; a long series such as frame.0001.png need not be held whole
+# What the two modules raise on damaged archives: all but the overflow and the recursion (a chain of a thousand
+# headers) were seen in fuzzing, and these two can be built by hand. Anything else is a bug of ours and must surface.
+_TAR_DAMAGE = (tarfile.TarError, ValueError, IndexError, OverflowError, RecursionError)
+_ZIP_DAMAGE = (zipfile.BadZipFile, NotImplementedError, ValueError, OverflowError)
+_SPECIAL = "not-a-file", "a link, device or other special member of the archive"
+_SPARSE = "unreadable", "stored as a sparse file, in pieces"
+logger = logging.getLogger(__name__)
+
+
+def is_archive(name: str) -> bool:
+    """Whether a file of this name is entered like a folder, or skipped as a compressed tar."""
+    return name.lower().endswith(ARCHIVE_SUFFIXES + COMPRESSED_SUFFIXES)
+
+
+class EnterArchive(Protocol):
+    """Gives the items of an archive file, which is called `archive` below the root."""
+
+    def __call__(self, file: Path, *, archive: str) -> Iterator[FoundItem]: ...
+
+
+def scan_archive(file: Path, *, archive: str) -> Iterator[FoundItem]:
+    """Every member that is no folder and no sidecar, in the archive's order; one item with a problem for damage.
+
+    Args:
+        file: the archive; a zip where its name ends in `.zip`, else a tar.
+        archive: its path below the source's root, or its absolute path.
+    """
+    found = find_file(str(file), relative=archive)
+    scan = _Scan(found, folder="" if archive.startswith("/") else archive[: archive.rfind("/") + 1], names={})
+    is_zip = is_zip_name(file)
+    find_members = _zip_members if is_zip else _tar_members
+    try:
+        if found.problem is not None:
+            raise found.problem
+        with open_file(file) as raw, _HeaderReader(raw) as headers:
+            for group in _groups(find_members(headers)):
+                yield from scan.items(group, file=headers.fileno(), is_zip=is_zip)
+    except ImageError as error:
+        yield scan.unusable(error.reason, error.detail)
+
+
+@dataclass(frozen=True, slots=True)
+class _Member(Member):
+    """A member under a name that is safe as a relative path; without a name, what is wrong with the archive."""
+
+    problem: tuple[str, str] | None = None
+
+    @property
+    def stem(self) -> str:
+        """The name up to the last dot."""
+        folder, separator, base = self.name.rpartition("/")
+        stem, dot, _ = base.rpartition(".")
+        return f"{folder}{separator}{stem}" if dot and stem else self.name
+
+    @property
+    def key(self) -> str:
+        """The name up to the first dot that does not begin it, which a WebDataset sample's members share."""
+        folder, separator, base = self.name.rpartition("/")
+        first = base.partition(".")[0]
+        return f"{folder}{separator}{first}" if first else self.name
+
+    @property
+    def sidecar_kind(self) -> str | None:
+        """The extension, where it is one of a sidecar."""
+        kind = self.name[len(self.stem) + 1 :].lower()
+        return kind if kind in SIDECAR_EXTENSIONS and self.problem is None else None
+
+    def describes(self, other: _Member) -> bool:
+        """Whether this sidecar belongs to the other member: a.json to a.jpg and a.mask.png."""
+        return other.name == self.stem or other.name.startswith(self.stem + ".")
+
+
+@dataclass(frozen=True, slots=True)
+class _Scan:
+    """The scan of one archive.
+
+    `folder` is where it lies below the root, with a final '/'; `names` counts how often each name was met.
+    """
+
+    archive: FoundItem
+    folder: str
+    names: dict[str, int]
+
+    def items(self, group: list[_Member], *, file: int, is_zip: bool) -> Iterator[FoundItem]:
+        """The members of a group with what their sidecars say."""
+        images = [member for member in group if member.sidecar_kind is None]
+        sidecars: dict[int, tuple[str | None, dict[str, Any]]] = {}
+        numbers = [n for n, m in enumerate(group) if m.sidecar_kind is not None and any(map(m.describes, images))]
+        for number in sorted(numbers, key=lambda number: group[number].sidecar_kind != "json"):  # it goes first
+            sidecars[number] = _read_sidecar(file, group[number], is_zip=is_zip)
+        for number, member in enumerate(group):
+            if not member.name and member.problem is not None:
+                yield self.unusable(*member.problem)
+            elif number not in sidecars:
+                said = [said for beside, said in sidecars.items() if group[beside].describes(member)]
+                yield self.item(member, said)
+
+    def item(self, member: _Member, said: list[tuple[str | None, dict[str, Any]]]) -> FoundItem:
+        """One member as an item."""
+        archive = self.archive.path
+        path = f"{archive}/{self.unique(member.name)}"
+        label = next((label for label, _ in said if label), None)
+        metadata = {key: value for _, values in reversed(said) for key, value in values.items()}
+        problem = None
+        if member.problem is not None:
+            reason, detail = member.problem
+            problem = ImageError(path=printable_path(path), reason=reason, detail=detail)
+        return FoundItem(
+            path,
+            member.size_bytes,
+            self.archive.mtime_ns,
+            archive=archive,
+            starts_at=member.offset,
+            label=label or folder_label(self.folder + member.name),
+            metadata=metadata or None,
+            problem=problem,
+        )
+
+    def unusable(self, reason: str, detail: str) -> FoundItem:
+        """The item that stands for the archive, or for what is left of it."""
+        path = self.archive.path
+        problem = ImageError(path=printable_path(path), reason=reason, detail=detail)
+        size_bytes, mtime_ns = self.archive.size_bytes, self.archive.mtime_ns
+        return FoundItem(path, size_bytes, mtime_ns, label=folder_label(self.folder), problem=problem)
+
+    def unique(self, name: str) -> str:
+        """The name, with a number where it was met before."""
+        count = self.names.get(name, 0) + 1
+        while count > 1 and f"{name}#{count}" in self.names:
+            count += 1
+        self.names[name] = count
+        if count == 1:
+            return name
+        self.names[f"{name}#{count}"] = 1
+        return f"{name}#{count}"
+
+
+def _groups(members: Iterator[_Member]) -> Iterator[list[_Member]]:
+    """Consecutive members of one sample; long series are cut where neither part can describe the other."""
+    group: list[_Member] = []
+    for member in members:
+        if group:
+            new_stem = member.stem != group[-1].stem
+            full = len(group) >= (_GROUP_MEMBERS if new_stem else 2 * _GROUP_MEMBERS)
+            if full or member.key != group[-1].key:
+                yield group
+                group = []
+        group.append(member)
+    if group:
+        yield group
+
+
+def _read_sidecar(file: int, member: _Member, *, is_zip: bool) -> tuple[str | None, dict[str, Any]]:
+    """The label and metadata of a sidecar; nothing where it is broken, for the image may still be sound."""
+    kind = member.sidecar_kind
+    if kind not in ("json", "txt", "cls"):
+        return None, {}
+    try:
+        if member.size_bytes > _MAX_SIDECAR_BYTES:
+            raise ValueError(f"{member.size_bytes} bytes, at most {_MAX_SIDECAR_BYTES} are read")
+        data = read_member(file, member, is_zip=is_zip)
+        if kind == "json":
+            return _from_json(json.loads(data))
+        text = data.decode("utf-8-sig", "backslashreplace").strip()
+        return (text or None, {}) if kind == "cls" else (None, {"caption": text} if text else {})
+    except (ImageError, ValueError, RecursionError) as error:
+        logger.debug("sidecar %s is ignored: %s", printable_path(member.name), error)
+        return None, {}
+
+
+def _from_json(content: object) -> tuple[str | None, dict[str, Any]]:
+    if not isinstance(content, dict):
+        raise ValueError(f"expected an object, found {type(content).__name__}")
+    named, label = content.get("label"), None
+    if isinstance(named, str | int | float) and not isinstance(named, bool):
+        label = as_text(named).strip() or None
+    others = {key: as_json(value) for key, value in content.items() if label is None or key != "label"}
+    return label, {valid_unicode(key): value for key, value in others.items() if value is not None}
+
+
+class _HeaderReader(io.BufferedReader):
+    """What tarfile and zipfile read through: a damaged length may not have them read the whole archive at once."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """As the base class; a `ValueError` for more than `MAX_FILE_BYTES`."""
+        if size is not None and not -1 <= size <= MAX_FILE_BYTES:
+            raise ValueError(f"a header of {size} bytes")
+        return super().read(size)
+
+
+def _tar_members(headers: _HeaderReader) -> Iterator[_Member]:
+    start = os.pread(headers.fileno(), 8, 0)
+    for magic, kind in _COMPRESSED_STARTS.items():
+        if start.startswith(magic):
+            yield _Member("", 0, 0, ("compressed-archive", f"compressed with {kind}; decompress it once"))
+            return
+    size = os.fstat(headers.fileno()).st_size
+    try:
+        with tarfile.open(fileobj=headers, mode="r:", encoding="utf-8", errors="surrogateescape") as tar:
+            position = 0
+            while (info := tar.next()) is not None:
+                tar.members.clear()  # type: ignore[attr-defined]  # it would keep every member it ever read
+                if info.size < 0 or tar.offset <= position:
+                    raise tarfile.ReadError(f"a member of {info.size} bytes at byte {info.offset}")
+                position = tar.offset
+                if info.isreg() and not info.issparse() and info.offset_data + info.size > size:
+                    raise tarfile.ReadError(f"it ends inside {printable_path(info.name)}")
+                if not info.isdir():
+                    yield _tar_member(info)
+            if os.pread(headers.fileno(), tarfile.BLOCKSIZE, tar.offset) != bytes(tarfile.BLOCKSIZE):
+                raise tarfile.ReadError(f"neither a header nor the end mark at byte {tar.offset}")
+    except _TAR_DAMAGE as error:
+        yield _Member("", 0, 0, ("corrupt-archive", str(error) or type(error).__name__))
+
+
+def _tar_member(info: tarfile.TarInfo) -> _Member:
+    problem = _SPARSE if info.issparse() else None if info.isreg() else _SPECIAL
+    size = info.size if problem is None else 0  # the scan has seen that it lies in the archive, else it may be any
+    return _Member(_safe_name(info.name), info.offset_data, size, problem)
+
+
+def _zip_members(headers: _HeaderReader) -> Iterator[_Member]:
+    size = os.fstat(headers.fileno()).st_size
+    try:
+        with zipfile.ZipFile(headers) as archive:
+            infos = archive.infolist()
+            crowded = _find_overlaps(infos)
+            for number, info in enumerate(infos):
+                if not info.filename.endswith("/"):
+                    yield _zip_member(info, archive_bytes=size, overlaps=number in crowded)
+    except _ZIP_DAMAGE as error:
+        yield _Member("", 0, 0, ("corrupt-archive", str(error) or type(error).__name__))
+
+
+def _find_overlaps(infos: Sequence[zipfile.ZipInfo]) -> set[int]:
+    """The numbers of members that reach into the next one: such an archive can hold any number of large ones."""
+    order = sorted(range(len(infos)), key=lambda number: infos[number].header_offset)
+    return {
+        number
+        for number, after in pairwise(order)
+        if infos[number].header_offset + LOCAL_HEADER.size + infos[number].compress_size
+        > infos[after].header_offset
+    }
+
+
+def _zip_member(info: zipfile.ZipInfo, *, archive_bytes: int, overlaps: bool) -> _Member:
+    """What the archive's list says; offset and size, which may be any, are taken over where they can be right."""
+    name, offset, size = _safe_name(_zip_name(info)), info.header_offset, info.file_size
+    kind = stat.S_IFMT(info.external_attr >> 16) if info.create_system == 3 else 0  # 3: made on Unix
+    if kind not in (0, stat.S_IFREG):
+        return _Member(name, 0, 0, _SPECIAL)
+    if not 0 <= offset <= archive_bytes - LOCAL_HEADER.size:
+        return _Member(name, 0, 0, ("corrupt", "it lies outside the archive"))
+    if (problem := zip_problem(flags=info.flag_bits, method=info.compress_type)) is not None:
+        return _Member(name, 0, 0, problem)
+    if overlaps:
+        return _Member(name, 0, 0, ("corrupt", "it overlaps another member of the archive"))
+    try:
+        check_size(size, name=name)
+    except ImageError as error:
+        return _Member(name, 0, 0, (error.reason, error.detail))
+    most = info.compress_size * _MAX_UNPACKING  # so that all members together are bounded by the archive's size
+    if info.compress_type in (zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
+        most = min(most, _MAX_SLOWLY_UNPACKED)
+    if size > most:
+        detail = f"{size} bytes are announced, of {info.compress_size} in the archive at most {most} are unpacked"
+        return _Member(name, 0, 0, ("too-costly", detail))
+    return _Member(name, offset, size)
+
+
+def _zip_name(info: zipfile.ZipInfo) -> str:
+    """The member's name; without a flag for UTF-8 it may be so all the same, else it is what the format says."""
+    try:
+        return info.filename if info.flag_bits & 0x800 else info.filename.encode("cp437").decode()
+    except UnicodeError:
+        return info.filename
+
+
+def _safe_name(name: str) -> str:
+    """A relative path that leads nowhere else, never empty."""
+    parts = [part for part in name.replace("\0", "\\0").split("/") if part not in ("", ".", "..")]
+    return "/".join(parts) or "unnamed"

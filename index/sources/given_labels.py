@@ -1,0 +1,49 @@
+"""Where an image's label comes from: the first folder below the root, or a CSV or Parquet of `path,label`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from index.errors import InputError
+from index.sources.table_rows import label_conflict, read_table_rows
+from index.text import printable_path, valid_text
+
+
+def folder_label(relative_path: str) -> str | None:
+    """The first folder of a `/`-separated path below the root; None for a file in the root itself.
+
+    >>> folder_label("cats/indoor/1.jpg"), folder_label("1.jpg")
+    ('cats', None)
+    """
+    first, separator, _ = relative_path.partition("/")
+    return valid_text(first) if separator else None
+
+
+def read_label_file(path: Path) -> dict[Path, str]:
+    """Absolute image path to label; else as `read_labels`."""
+    return {Path(image): label for image, label in read_labels(path).items()}
+
+
+def read_labels(path: Path) -> dict[str, str]:
+    """Absolute normal image path to label, from a table with the columns `path` and `label` (others are ignored).
+
+    The table is Parquet where the file's name ends in `.parquet`, else CSV. Paths are relative to the table's own
+    folder, or absolute. An empty label, or a null, leaves the image unlabelled; numbers become text.
+
+    Raises:
+        InputError: the file is missing, damaged, lacks a column, or gives one path two labels.
+        MissingDependencyError: Parquet without pyarrow.
+    """
+    if not path.is_file():
+        raise InputError(f"{printable_path(str(path))}: no such label file")
+    labels: dict[str, str] = {}
+    root = str(path.resolve().parent)
+    for row in read_table_rows(path, required=("path", "label"), metadata=False):
+        if row.problem is not None:
+            raise InputError(f"{printable_path(str(path))}: {row.problem}")
+        image = os.path.normpath(os.path.join(root, row.path))
+        label = row.label or ""
+        if labels.setdefault(image, label) != label:
+            raise label_conflict(path, row, above=labels[image])
+    return {image: label for image, label in labels.items() if label}

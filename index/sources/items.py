@@ -1,0 +1,78 @@
+"""What a source holds: items, each a file or a member of an archive, and the place its bytes are read from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from index.errors import ImageError
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the bytes of one item are.
+
+    Attributes:
+        file: the file, or the archive.
+        name: what messages call the item, printable.
+        offset: where a member starts, as `FoundItem.starts_at`; None for a file.
+        size_bytes: of the member; None for a file.
+        mtime_ns: of the archive when it was scanned: its members may be elsewhere in a newer one.
+        sha256: of the bytes that are expected; None for any.
+        reader: `ImageSource.read` of a source whose items are no files of this machine; None for those.
+    """
+
+    file: Path
+    name: str
+    offset: int | None = None
+    size_bytes: int | None = None
+    mtime_ns: int | None = None
+    sha256: str | None = None
+    reader: Callable[..., bytes] | None = None
+
+    def is_there(self) -> bool:
+        """Whether there is such a file; of what is no file of this machine only reading tells."""
+        return self.reader is not None or self.file.is_file()
+
+
+class ItemFields(Protocol):
+    """What says where an item of a source lies: a found item, or a row of a catalogue; see `FoundItem`."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def archive(self) -> str | None: ...
+    @property
+    def starts_at(self) -> int | None: ...
+    @property
+    def size_bytes(self) -> int: ...
+    @property
+    def mtime_ns(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class FoundItem:
+    """One item of a scanned source.
+
+    Attributes:
+        path: '/'-separated, below the source's root, undecodable bytes as surrogates; absolute where a list or table
+            names a file outside the root. Of a member: the archive's path, '/', and the member's name.
+        size_bytes: of the file or member.
+        mtime_ns: of the file, or of the archive.
+        archive: path of the archive below the root; None for a file.
+        starts_at: where the member starts in its archive: its content in a tar, its local header in a zip.
+        label: from a table or sidecar, else the first folder; None where there is none.
+        metadata: JSON values, from a table's other columns or a sidecar.
+        problem: why it cannot be used, where that is known without reading it.
+    """
+
+    path: str
+    size_bytes: int
+    mtime_ns: int
+    archive: str | None = None
+    starts_at: int | None = None
+    label: str | None = None
+    metadata: Mapping[str, Any] | None = None
+    problem: ImageError | None = None

@@ -1,0 +1,93 @@
+"""`ImageSource`: what every kind of source can do. A new kind is one class in a file, and its line in the registry."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from enum import Enum
+from typing import ClassVar, Protocol, Self
+
+from index.images.image_files import CheckContent, check_content
+from index.sources.archive_scan import EnterArchive, scan_archive
+from index.sources.items import FoundItem, ItemFields, Place
+
+
+class Reach(Enum):
+    """Where the items of a source may lie."""
+
+    WHOLE = "all that lies at or below its location"
+    PART = "some of what lies below its root"
+    ANYWHERE = "what it names one by one, wherever that lies"
+
+
+class ImageSource(Protocol):
+    """Where items come from; a small value that compares by its kind and location.
+
+    Attributes:
+        kind: its name in catalogues.
+        reach: where its items may lie.
+        is_one_item: whether it is an item itself, whose disappearance is no trouble with a disk.
+        location: an absolute path or pattern without symbolic links in its folders, or an address as `scheme://place`.
+        root: the folder, or address, that the items' paths are relative to.
+    """
+
+    kind: ClassVar[str]
+    reach: ClassVar[Reach]
+    is_one_item: ClassVar[bool]
+
+    @property
+    def location(self) -> str: ...
+
+    @property
+    def root(self) -> str: ...
+
+    def __init__(self, location: str) -> None: ...
+
+    @classmethod
+    def find(cls, text: str) -> Self | None:
+        """The source that a text of a command line names; None where it names none of this kind.
+
+        Raises:
+            InputError: it does, but cannot be used.
+        """
+
+    def at(self, location: str, resolve: Callable[[str], str] = os.path.realpath) -> Self:
+        """The same kind of source at another absolute location.
+
+        Links in its folders are resolved, so that sources that are one have one location; where there are many, give
+        one `functools.cache(os.path.realpath)` for all.
+        """
+
+    def is_there(self) -> bool:
+        """Whether the source as a whole can be found now."""
+
+    def scan(self, *, enter_archive: EnterArchive = scan_archive) -> Iterator[FoundItem]:
+        """Every item once, and in the same order every time; what cannot be used has a problem.
+
+        Args:
+            enter_archive: how the items of an archive are found that is met on the way.
+
+        Raises:
+            InputError: the source as a whole cannot be used.
+            MissingDependencyError: a package is needed to read it.
+        """
+
+    def locate(self, item: ItemFields) -> Place:
+        """Where the bytes of one of its items are."""
+
+    def read(self, place: Place, *, check: CheckContent = check_content) -> bytes:
+        """The bytes at a place that `locate` gave; any number of threads may read at once.
+
+        Raises:
+            ImageError: they cannot be read, or the check refuses how they begin.
+        """
+
+
+def stays_inside(source: ImageSource, path: str) -> bool:
+    """Whether the path of a file, as a catalogue has it, stays in its source as it is written.
+
+    Lists and tables may name files anywhere. Links are followed, as the scan followed them.
+    """
+    if not path or "\0" in path or ".." in path.split("/"):
+        return False
+    return source.reach is Reach.ANYWHERE or not path.startswith("/")

@@ -1,0 +1,289 @@
+"""Rows of a CSV or Parquet file that names images; pyarrow is loaded when the first Parquet file is read."""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from index.errors import InputError, MissingDependencyError
+from index.text import printable_path
+
+_BATCH_ROWS, _BATCH_BYTES = 4096, 1 << 26  # of Parquet, held at once
+_MAX_ROW_CHARACTERS = 1 << 20  # of label and metadata, as much as a sidecar may have
+_MAX_CSV_CHARACTERS = 1 << 24  # of a cell; more is no table
+_MAX_PATH_CHARACTERS = 1 << 16
+_DICTIONARY_BYTES = 1 << 23  # of a Parquet column in which long texts that are given once may stand for many rows
+_csv_limit = threading.Lock()
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?", re.ASCII)
+_INT64 = range(-(2**63), 2**63)
+
+
+@dataclass(frozen=True, slots=True)
+class TableRow:
+    """One row.
+
+    Attributes:
+        where: "line 3" or "row 2", for messages.
+        path: as written; not empty and without NUL.
+        label: stripped, "" for an empty one; None where the table has no such column.
+        metadata: the other columns as JSON values, without nulls and empty texts of CSV.
+        problem: why the row cannot be used; it then has neither label nor metadata.
+    """
+
+    where: str
+    path: str
+    label: str | None
+    metadata: Mapping[str, Any]
+    problem: str | None = None
+
+
+def read_table_rows(
+    path: Path, *, required: Sequence[str] = ("path",), metadata: bool = True
+) -> Iterator[TableRow]:
+    """Every row in the table's order: Parquet where the file's name ends in `.parquet`, else CSV.
+
+    Raises:
+        InputError: the file is missing or damaged, lacks a required column, or a row's path is empty or no path.
+        MissingDependencyError: Parquet without pyarrow.
+    """
+    read = _read_parquet if path.suffix.lower() == ".parquet" else _read_csv
+    for row in read(path, required=required, metadata=metadata):
+        if not row.path or "\0" in row.path or len(row.path) > _MAX_PATH_CHARACTERS:
+            problem = "is empty" if not row.path else "has a NUL in it" if "\0" in row.path else "is far too long"
+            raise InputError(f"{printable_path(str(path))}, {row.where}: the path {problem}")
+        yield row
+
+
+def label_conflict(path: Path, row: TableRow, *, above: str | None) -> InputError:
+    """The error for a table that gives one path two labels."""
+    return InputError(
+        f"{printable_path(str(path))}, {row.where}: {printable_path(row.path)} is labelled "
+        f"{row.label!r} here and {above!r} above; keep one"
+    )
+
+
+def as_json(value: Any) -> Any:
+    """A value of a table or sidecar as JSON: times as ISO text, durations in seconds, null for infinities."""
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, float | Decimal):
+        number = float(value)
+        return number if math.isfinite(number) else None
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    if isinstance(value, Mapping):
+        return {as_text(key): as_json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_json(item) for item in value]
+    return valid_unicode(str(value))
+
+
+def as_text(label: object) -> str:
+    """A label as text; whole numbers lose the `.0` that tables with gaps give them, nulls are empty."""
+    if label is None or (isinstance(label, float) and math.isnan(label)):
+        return ""
+    if isinstance(label, float) and label.is_integer():
+        return str(int(label))
+    text = label.decode("utf-8", "backslashreplace") if isinstance(label, bytes) else str(label)
+    return valid_unicode(text)
+
+
+def valid_unicode(text: str) -> str:
+    r"""Text that every encoder takes: halves of surrogate pairs, which JSON can hold, are shown as escapes."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _read_csv(path: Path, *, required: Sequence[str], metadata: bool) -> Iterator[TableRow]:
+    shown = printable_path(str(path))
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            rows = csv.DictReader(file)
+            columns = list(rows.fieldnames or [])
+            if not _has_columns(columns, required):
+                wanted = ",".join(required)
+                raise InputError(f"{shown}: expected a header with the columns {wanted}; found {columns}")
+            others = [name for name in columns if name and name not in ("path", "label")] if metadata else []
+            while (row := _next_row(rows)) is not None:
+                label = (row["label"] or "").strip() if "label" in columns else None
+                values = {name: _as_number(text) for name in others if (text := row[name])}
+                yield _bounded_row(f"line {rows.line_num}", row["path"] or "", label=label, metadata=values)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{shown}: not a readable UTF-8 CSV file: {error}") from error
+    except OSError as error:
+        raise InputError(f"{shown}: cannot be read: {error.strerror}") from error
+
+
+def _next_row(rows: csv.DictReader[str]) -> dict[str, Any] | None:
+    """The next row, its cells longer than the module's usual limit, which is one for the whole process."""
+    with _csv_limit:
+        usual = csv.field_size_limit(_MAX_CSV_CHARACTERS)
+        try:
+            return next(rows, None)
+        finally:
+            csv.field_size_limit(usual)
+
+
+def _bounded_row(where: str, path: str, *, label: str | None, metadata: dict[str, Any]) -> TableRow:
+    """A row; one with a problem where it says far more than a description does."""
+    characters = _count_characters(label) + _count_characters(metadata)
+    if characters <= _MAX_ROW_CHARACTERS:
+        return TableRow(where, path, label, metadata)
+    return _oversized_row(where, path)
+
+
+def _oversized_row(where: str, path: str) -> TableRow:
+    problem = f"{where} of the table has more than {_MAX_ROW_CHARACTERS} characters beside the path"
+    return TableRow(where, path, None, {}, problem)
+
+
+def _count_characters(value: Any) -> int:
+    """About as many as the value has as JSON."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, Mapping):
+        return sum(len(name) + _count_characters(item) for name, item in value.items())
+    return sum(map(_count_characters, value)) if isinstance(value, list) else 8
+
+
+def _has_columns(columns: Sequence[str], required: Sequence[str]) -> bool:
+    """Whether the columns that are read are there once; others may be given twice."""
+    return all(columns.count(name) <= 1 for name in ("path", "label")) and set(required) <= set(columns)
+
+
+def _as_number(text: str) -> str | int | float:
+    """Numbers as JSON writes them; all else, and what a number cannot hold, stays text."""
+    match = _NUMBER.fullmatch(text)
+    if match is None or len(text) > 40:
+        return text
+    if match[2] or match[3]:
+        return float(text) if math.isfinite(float(text)) else text
+    return int(text) if int(text) in _INT64 else text
+
+
+def import_pyarrow(purpose: str) -> Any:
+    """The pyarrow module, with its part for Parquet.
+
+    Raises:
+        MissingDependencyError: it is not installed.
+    """
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise MissingDependencyError(package="pyarrow", extra="parquet", purpose=purpose) from error
+    return pyarrow
+
+
+def _read_parquet(path: Path, *, required: Sequence[str], metadata: bool) -> Iterator[TableRow]:
+    pyarrow = import_pyarrow("reading Parquet")
+    shown = printable_path(str(path))
+    try:
+        with pyarrow.parquet.ParquetFile(path, read_dictionary=_long_columns(path)) as file:
+            schema = file.schema_arrow
+            if not _has_columns(schema.names, required):
+                raise InputError(f"{shown}: expected the columns {','.join(required)}; found {schema.names}")
+            if "label" in schema.names and pyarrow.types.is_nested(seen := schema.field("label").type):
+                raise InputError(f"{shown}: expected labels that are text or numbers, found {seen}")
+            number = 0
+            for batch in _batches(file, columns=None if metadata else list(required)):
+                for row, long in _batch_rows(batch):
+                    number += 1
+                    yield _parquet_row(row, long, where=f"row {number}", shown=shown)
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{shown}: not a readable Parquet file: {error}") from error
+
+
+def _long_columns(path: Path) -> list[str]:
+    """Columns of texts that are long and given once for many rows: to be read so, not written out row by row."""
+    import pyarrow.parquet
+
+    with pyarrow.parquet.ParquetFile(path) as file:
+        groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
+        chunks = [group.column(number) for group in groups for number in range(group.num_columns)]
+    return sorted(
+        {
+            chunk.path_in_schema
+            for chunk in chunks
+            if chunk.physical_type == "BYTE_ARRAY"
+            and chunk.has_dictionary_page
+            and chunk.total_uncompressed_size > _DICTIONARY_BYTES
+        }
+    )
+
+
+def _batches(file: Any, *, columns: list[str] | None) -> Iterator[Any]:
+    """The table in batches of few rows where these are long."""
+    for number in range(file.metadata.num_row_groups):
+        group = file.metadata.row_group(number)
+        row_bytes = max(1, group.total_byte_size // max(1, group.num_rows))
+        rows = min(_BATCH_ROWS, max(1, _BATCH_BYTES // row_bytes))
+        yield from file.iter_batches(rows, row_groups=[number], columns=columns)
+
+
+def _batch_rows(batch: Any) -> Iterator[tuple[dict[str, Any], set[str]]]:
+    """Rows as Python's values, each with the columns in which it is far too long: None stands there."""
+    names, columns = batch.schema.names, [_plain(column) for column in batch.columns]
+    checked = [(name, column) for name, column in zip(names, columns, strict=True) if _may_be_long(column)]
+    for number, values in enumerate(zip(*columns, strict=True)):
+        long = {name for name, column in checked if _is_long(column, number)}
+        cells = zip(names, values, strict=True)
+        yield {name: None if name in long else _as_python(value) for name, value in cells}, long
+
+
+def _may_be_long(column: Any) -> bool:
+    return bool(column.nbytes > _MAX_ROW_CHARACTERS)
+
+
+def _is_long(column: Any, number: int) -> bool:
+    """Whether one cell has far too many bytes; looked up without making a value of it."""
+    from pyarrow import types
+
+    if types.is_dictionary(column.type):
+        index = column.indices[number].as_py()
+        return index is not None and bool(column.dictionary.slice(index, 1).nbytes > _MAX_ROW_CHARACTERS)
+    return bool(column.slice(number, 1).nbytes > _MAX_ROW_CHARACTERS)
+
+
+def _parquet_row(row: dict[str, Any], long: set[str], *, where: str, shown: str) -> TableRow:
+    path = row.pop("path")
+    if "path" in long:
+        raise InputError(f"{shown}, {where}: the path is far too long")
+    if path is not None and not isinstance(path, str):
+        raise InputError(f"{shown}, {where}: expected a path as text, found {type(path).__name__}")
+    if long:
+        return _oversized_row(where, path or "")
+    label = as_text(row.pop("label")).strip() if "label" in row else None
+    metadata = {name: clean for name, value in row.items() if (clean := as_json(value)) is not None}
+    return _bounded_row(where, path or "", label=label, metadata=metadata)
+
+
+def _plain(column: Any) -> Any:
+    """A column without nanoseconds, which Python's times do not have."""
+    from pyarrow import duration, timestamp, types
+
+    kind = column.type
+    if types.is_timestamp(kind) and kind.unit == "ns":
+        return column.cast(timestamp("us", kind.tz), safe=False)
+    return column.cast(duration("us"), safe=False) if kind == duration("ns") else column
+
+
+def _as_python(scalar: Any) -> Any:
+    """The value of one cell; None for a time that Python cannot hold, such as one before the year 1."""
+    try:
+        return scalar.as_py()
+    except UnicodeDecodeError:
+        raise
+    except (ValueError, OverflowError):
+        return None

@@ -1,0 +1,81 @@
+"""Work in threads: how many cores there are, results ahead of their consumer, and one thread for each product."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TypeVar
+
+from threadpoolctl import threadpool_limits
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+_MOST_MULTIPLYING = 16  # each holds some 30 MB
+_local = threading.local()
+
+
+class AbandonedError(Exception):
+    """Raised in a thread whose results nobody waits for any more."""
+
+
+def heed_abandonment(abandoned: threading.Event) -> None:
+    """From now on `raise_if_abandoned` raises in this thread where the event is set."""
+    _local.abandoned = abandoned
+
+
+def raise_if_abandoned() -> None:
+    """In a thread that nobody waits for any more, as those of a closed `map_ahead`: stop here. Anywhere else: nothing.
+
+    Raises:
+        AbandonedError: nobody waits for this thread's results.
+    """
+    event = getattr(_local, "abandoned", None)
+    if event is not None and event.is_set():
+        raise AbandonedError
+
+
+def usable_cores() -> int:
+    """Cores that this process may use, which in a container are fewer than the machine's."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def map_ahead(
+    function: Callable[[Item], Result], items: Iterable[Item], *, workers: int, ahead: int
+) -> Generator[Result, None, None]:
+    """Apply a function to items in threads, and give the results in the items' order.
+
+    At most `ahead` results wait, so memory is bounded whatever the consumer's pace. Closing the generator cancels what
+    has not begun, and tells what has so that it may stop. What the function raises is raised here.
+    """
+    abandoned = threading.Event()
+    waiting: deque[Future[Result]] = deque()
+    with ThreadPoolExecutor(workers, "ahead", heed_abandonment, (abandoned,)) as pool:
+        try:
+            for item in items:
+                waiting.append(pool.submit(function, item))
+                if len(waiting) >= ahead:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            abandoned.set()
+            for future in waiting:
+                future.cancel()
+
+
+@contextmanager
+def multiplying_workers() -> Iterator[int]:
+    """How many threads shall multiply matrices with NumPy at the same time.
+
+    Each product is left to its thread: threads that share a product wait for each other, and on a busy machine longer
+    than they work.
+    """
+    with threadpool_limits(limits=1, user_api="blas"):
+        yield min(usable_cores(), _MOST_MULTIPLYING)

@@ -1,0 +1,156 @@
+"""Makes the ANN index of a version: chooses its kind, builds it, measures it with vectors held out, and writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from index.arrays import Ids, Vectors
+from index.faiss_library import faiss_threads
+from index.progress import BeginStep, no_steps
+from index.threads import usable_cores
+from index.vectors.ann_choice import choose_ann, find_reason_for_flat, list_kinds
+from index.vectors.ann_config import AnnConfig
+from index.vectors.ann_index import build_ann, extend_ann, write_ann
+from index.vectors.kinds.kind import AnnPlan
+from index.vectors.kinds.registry import KINDS
+from index.vectors.search import VectorSearch
+from index.vectors.shards import VectorRows, write_array
+from index.vectors.stored_rows import StoredRows
+from index.vectors.tuning import choose_again, describe_flat, tune_ann
+from index.versions.manifest import HELD_OUT_NAME, INDEX_NAME
+
+_SEED = 0
+_HELD_OUT = 1000
+_HELD_OUT_SHARE = 0.05
+_WIDE = 128  # only vectors of more numbers are worth a rotation
+_KEPT_ENERGY = 0.85
+_WIDTH_STEP = 32
+_REDUCED_SHARE = 0.7  # of the width, at most: else little is saved
+_SAMPLE = 16_384
+
+
+def build_ann_index(
+    shards: Sequence[VectorRows],
+    *,
+    config: AnnConfig,
+    folder: Path,
+    queries: Vectors | None = None,
+    begin_step: BeginStep = no_steps,
+) -> dict[str, Any]:
+    """Build and measure an ANN index over the shards, and write it into a folder; what a manifest says of it.
+
+    Some vectors, taken at random, are put into it only after they have asked, so that they are queries that it has
+    never seen. A scan has no file.
+
+    Args:
+        shards: all vectors.
+        config: what is wanted.
+        folder: gets the files.
+        queries: (n, D) float32 unit vectors to measure it with; None: those that were put in last.
+        begin_step: called when a step begins that may take long.
+
+    Raises:
+        InputError: no index fits into the memory that it may take.
+        OSError: the disk is full or fails.
+    """
+    with faiss_threads(usable_cores()):
+        return _build(shards, config=config, folder=folder, queries=queries, begin_step=begin_step)
+
+
+def _build(
+    shards: Sequence[VectorRows],
+    *,
+    config: AnnConfig,
+    folder: Path,
+    queries: Vectors | None,
+    begin_step: BeginStep,
+) -> dict[str, Any]:
+    stored = StoredRows.of(shards)
+    is_reducible = any(kind.is_reducible for kind in list_kinds(len(stored), config))
+    is_scanned = find_reason_for_flat(len(stored), config) is not None
+    axes = find_reduced_axes(stored) if is_reducible and not is_scanned else None
+    reduced_width = None if axes is None else len(axes)
+    plan = choose_ann(count=len(stored), width=stored.width, config=config, reduced_width=reduced_width)
+    if KINDS[plan.type].is_exact:
+        return {**_describe_plan(plan, config, shards=shards), **describe_flat(VectorSearch(stored))}
+    held_out = choose_held_out(len(stored))
+    rows = np.setdiff1d(np.arange(len(stored)), held_out, assume_unique=True)
+    index = build_ann(
+        plan,
+        stored,
+        rows,
+        axes=None if plan.reduced_width is None else axes,
+        seed=_SEED,
+        progress=begin_step("Building index"),
+    )
+    asking = stored.gather(held_out) if queries is None else queries
+    measured = tune_ann(stored, index, asking, target=config.recall_target, progress=begin_step("Measuring index"))
+    write_ann(extend_ann(index, stored, held_out), folder / INDEX_NAME)
+    write_array(folder / HELD_OUT_NAME, stored.ids[held_out])
+    return {**_describe_plan(plan, config, shards=shards), **measured, "own_queries": queries is None}
+
+
+def retune_ann_index(
+    search: VectorSearch,
+    *,
+    described: dict[str, Any],
+    config: AnnConfig,
+    queries: Vectors | None = None,
+    begin_step: BeginStep = no_steps,
+) -> dict[str, Any]:
+    """Measure a built index again, and choose its parameters again; what a manifest says of it now.
+
+    Without queries only latencies are measured: an index does not change, and neither does what it found for vectors
+    that it had not seen then.
+    """
+    described = {**described, **asdict(config)}
+    if search.index is None:
+        return {**described, **describe_flat(search)}
+    if queries is None:
+        asking = search.stored.gather(search.held_out)
+        return {**described, **choose_again(search, described=described, queries=asking)}
+    measured = tune_ann(
+        search.stored,
+        search.index,
+        queries,
+        target=config.recall_target,
+        progress=begin_step("Measuring index"),
+    )
+    return {**described, **measured, "own_queries": False}
+
+
+def choose_held_out(count: int) -> Ids:
+    """(n,) int64 rising positions of the vectors that an index over `count` gets last."""
+    size = min(_HELD_OUT, int(_HELD_OUT_SHARE * count))
+    return np.sort(np.random.default_rng(_SEED).choice(count, size=size, replace=False))
+
+
+def find_reduced_axes(stored: StoredRows) -> Vectors | None:
+    """(d, D) float32 orthonormal axes that hold 85 % of the vectors' energy, if they are clearly fewer than D.
+
+    They are the first eigenvectors of the second moment of a sample, not of its covariance: inner products count.
+    """
+    if stored.width <= _WIDE:
+        return None
+    chosen = np.random.default_rng(_SEED).choice(len(stored), size=min(_SAMPLE, len(stored)), replace=False)
+    sample = stored.gather(np.sort(chosen)).astype(np.float64)
+    energies, axes = np.linalg.eigh(sample.T @ sample)
+    held = np.cumsum(energies[::-1]) / energies.sum()
+    width = -(-(int(np.searchsorted(held, _KEPT_ENERGY)) + 1) // _WIDTH_STEP) * _WIDTH_STEP
+    return axes[:, ::-1].T[:width].astype(np.float32) if width <= _REDUCED_SHARE * stored.width else None
+
+
+def _describe_plan(plan: AnnPlan, config: AnnConfig, *, shards: Sequence[VectorRows]) -> dict[str, Any]:
+    return {
+        "type": plan.type,
+        "factory": plan.factory if plan.reduced_width is None else f"PCA{plan.reduced_width},{plan.factory}",
+        "reason": "asked for" if config.index_type == plan.type else plan.reason,
+        "memory_bytes": plan.memory_bytes,
+        "shards": len(shards),
+        **asdict(config),
+    }

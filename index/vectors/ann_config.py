@@ -1,0 +1,90 @@
+"""The options that decide what the ANN index of a gallery is, in a module that loads nothing heavy."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+
+from index.errors import InputError
+from index.vectors.kinds.kind import IndexKind
+from index.vectors.kinds.registry import INDEX_TYPES, KINDS, list_summaries
+
+INDEX_SETTING = "index"  # of a catalogue
+_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)\s*(?:([KMGT])(i?))?B?", re.IGNORECASE)
+_POWERS = {"K": 1, "M": 2, "G": 3, "T": 4}
+
+
+@dataclass(frozen=True, slots=True)
+class AnnConfig:
+    """What the ANN index may cost, and what it must find.
+
+    A gallery remembers what was given; every later command on it goes on with that.
+    """
+
+    index_type: str = field(
+        default="auto",
+        metadata={
+            "choices": INDEX_TYPES,
+            "help": f"How vectors are searched: {list_summaries()}. auto is flat up to 100,000 images, above what "
+            "fits in memory, fastest first.",
+        },
+    )
+    recall_target: float = field(
+        default=0.98,
+        metadata={
+            "metavar": "SHARE",
+            "help": "Share of the true 10 nearest that a search must find; how hard it looks is set by measuring.",
+        },
+    )
+    memory_limit: str = field(
+        default="",
+        metadata={
+            "metavar": "SIZE",
+            "help": "Memory that the index may take with its ids, such as 500MB or 4GB; without it, half of the "
+            "machine's.",
+        },
+    )
+
+    def __post_init__(self) -> None:
+        if self.index_type not in INDEX_TYPES:
+            raise InputError(f"index_type must be one of {', '.join(INDEX_TYPES)}, got {self.index_type!r}")
+        if not (math.isfinite(self.recall_target) and 0.5 <= self.recall_target <= 0.999):
+            raise InputError(
+                f"recall_target must be a share in 0.5..0.999, got {self.recall_target}; "
+                "for all of them there is --index-type flat"
+            )
+        if self.memory_limit and self.memory_bytes == 0:
+            raise InputError(f"memory_limit must be a size like 500MB or 4GB, got {self.memory_limit!r}")
+
+    @property
+    def kind(self) -> IndexKind | None:
+        """What is asked for; None: whatever suits."""
+        return KINDS.get(self.index_type)
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """The limit in bytes, 1 GB being 10^9 and 1 GiB 2^30; None without one, 0 where it is no size."""
+        if not self.memory_limit:
+            return None
+        found = _SIZE.fullmatch(self.memory_limit.strip())
+        if found is None:
+            return 0
+        base = 1024 if found[3] else 1000
+        return int(float(found[1]) * base ** _POWERS.get((found[2] or "").upper(), 0))
+
+    def to_text(self) -> str:
+        """The text that a catalogue keeps."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_text(cls, text: str | None) -> AnnConfig:
+        """The config that a catalogue keeps; the defaults where it has none.
+
+        Raises:
+            InputError: a value is out of range.
+        """
+        values: Mapping[str, object] = {} if text is None else json.loads(text)
+        return cls(**values)  # type: ignore[arg-type]

@@ -1,0 +1,190 @@
+"""The ANN index (approximate nearest neighbours), one file of faiss: built, written, mapped, searched with parameters.
+
+It is read-only once it is built: what comes later lies beside it. Parameters go with each call and never onto
+the index, which many threads may share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from index.arrays import NO_ID, Floats, Ids, Vectors
+from index.errors import GalleryDamagedError
+from index.faiss_library import find_inner, import_faiss, reading_at_most
+from index.progress import Progress, no_progress
+from index.text import printable_path
+from index.vectors.kinds.kind import AnnPlan, IndexKind
+from index.vectors.kinds.registry import KINDS
+from index.vectors.stored_rows import Bits, StoredRows
+
+_ROWS_AT_ONCE = 16_384
+_WRITTEN_AT_ONCE = 1 << 20  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class AnnIndex:
+    """A built ANN index.
+
+    Attributes:
+        faiss_index: numbers its vectors from 0 on.
+        type: the name of its kind.
+        rows: (m,) int64 stored position of each of its vectors, in the order that it numbers them.
+        mapped: the file that the faiss index reads as long as it lives; None where it is in memory.
+        is_reduced: whether its scores are of fewer numbers than the vectors have.
+    """
+
+    faiss_index: Any
+    type: str
+    rows: Ids
+    mapped: npt.NDArray[np.uint8] | None = field(default=None, repr=False)
+    is_reduced: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        is_reduced = isinstance(self.faiss_index, import_faiss().IndexPreTransform)
+        object.__setattr__(self, "is_reduced", is_reduced)
+
+    @property
+    def kind(self) -> IndexKind:
+        """What it is."""
+        return KINDS[self.type]
+
+    @property
+    def has_full_scores(self) -> bool:
+        """Whether its scores are the vectors' own but for a rounding to bytes, number by number."""
+        return self.kind.has_full_scores and not self.is_reduced
+
+    @property
+    def most_effort(self) -> int:
+        """The effort from which on nothing more is looked at."""
+        return self.kind.most_effort(self.faiss_index)
+
+    def search(self, queries: Vectors, *, k: int, effort: int, among: Bits | None = None) -> tuple[Floats, Ids]:
+        """The k nearest that so much effort finds for each of (Q, D) queries: scores of the index, and positions.
+
+        Args:
+            queries: float32.
+            k: at most the effort, where the kind keeps it.
+            effort: how hard to look, as the kind counts it.
+            among: a bit for each of the m vectors, set where it may be found; see `index.vectors.stored_rows.pack`.
+
+        Returns:
+            (Q, k) float32, and (Q, k) int64, -1 where there are fewer.
+        """
+        if among is None:
+            parameters = _parameters(self.type, effort, self.is_reduced)
+        else:
+            faiss = import_faiss()
+            selector = faiss.IDSelectorBitmap(len(among), faiss.swig_ptr(among))
+            parameters = _make_parameters(self.type, effort, self.is_reduced, sel=selector)
+        scores, numbers = self.faiss_index.search(queries, k, params=parameters)
+        positions = self.rows[numbers]
+        if (numbers[:, -1] < 0).any():  # the missing ones stand last
+            positions[numbers < 0] = NO_ID
+        return scores, positions
+
+
+def _make_parameters(kind: str, effort: int, is_reduced: bool, **others: Any) -> Any:
+    parameters = KINDS[kind].parameters(effort, **others)
+    return import_faiss().SearchParametersPreTransform(index_params=parameters) if is_reduced else parameters
+
+
+_parameters = lru_cache(maxsize=256)(_make_parameters)  # making them takes as long as a tenth of a search
+
+
+def build_ann(
+    plan: AnnPlan,
+    stored: StoredRows,
+    rows: Ids,
+    *,
+    axes: Vectors | None = None,
+    seed: int,
+    progress: Progress = no_progress,
+) -> AnnIndex:
+    """Build the planned ANN index over some stored positions; it is trained on a sample of them.
+
+    Args:
+        plan: what to build.
+        stored: the vectors.
+        rows: (m,) int64 rising positions.
+        axes: (reduced width, D) float32 orthonormal rows, where the plan reduces the width.
+        seed: of the sample.
+        progress: called with (done, total) vectors.
+    """
+    faiss, kind = import_faiss(), KINDS[plan.type]
+    inner = faiss.index_factory(
+        stored.width if axes is None else len(axes), plan.factory, faiss.METRIC_INNER_PRODUCT
+    )
+    index = inner if axes is None else faiss.IndexPreTransform(_rotate(axes), inner)
+    wanted = min(kind.count_training_rows(len(rows)), len(rows))
+    chosen = np.random.default_rng(seed).choice(rows, size=wanted, replace=False)
+    kind.train(index, stored.gather(np.sort(chosen)))
+    return extend_ann(AnnIndex(index, plan.type, rows[:0]), stored, rows, progress=progress)
+
+
+def extend_ann(index: AnnIndex, stored: StoredRows, rows: Ids, *, progress: Progress = no_progress) -> AnnIndex:
+    """The index with some more stored positions; the one given must not be used any more."""
+    progress(0, len(rows))
+    for start in range(0, len(rows), _ROWS_AT_ONCE):
+        index.faiss_index.add(np.ascontiguousarray(stored.gather(rows[start : start + _ROWS_AT_ONCE])))
+        progress(min(start + _ROWS_AT_ONCE, len(rows)), len(rows))
+    return AnnIndex(index.faiss_index, index.type, np.concatenate([index.rows, rows]))
+
+
+def _rotate(axes: Vectors) -> Any:
+    """A projection on the axes, which keeps the order of inner products as far as they hold the vectors.
+
+    Unlike faiss's own PCA it does not take the mean off, which would change that order.
+    """
+    faiss = import_faiss()
+    rotation = faiss.LinearTransform(axes.shape[1], len(axes), False)
+    faiss.copy_array_to_vector(np.ascontiguousarray(axes, dtype=np.float32).ravel(), rotation.A)
+    rotation.is_trained = True
+    rotation.set_is_orthonormal()
+    return rotation
+
+
+def write_ann(index: AnnIndex, path: Path) -> None:
+    """Write it as a file.
+
+    Raises:
+        OSError: the disk is full or fails.
+    """
+    faiss = import_faiss()
+    with path.open("wb") as file:  # by itself faiss does not notice that the end of a file was not written
+        faiss.write_index(index.faiss_index, faiss.PyCallbackIOWriter(file.write, _WRITTEN_AT_ONCE))
+
+
+def map_ann(path: Path, *, described: Mapping[str, Any], width: int, rows: Ids) -> AnnIndex:
+    """Map an ANN index whose checksum was verified before: its pages are read when they are needed.
+
+    Raises:
+        GalleryError: faiss cannot read it, or it has other vectors than announced.
+        MissingDependencyError: faiss is not installed.
+    """
+    faiss, shown = import_faiss(), printable_path(str(path))
+    try:
+        mapped = np.memmap(path, dtype=np.uint8, mode="r")
+    except (OSError, ValueError) as error:  # a file without a byte cannot be mapped
+        raise GalleryDamagedError(shown, f"cannot be mapped: {error}") from error
+    # faiss's own mapping (IO_FLAG_MMAP copies graphs, IO_FLAG_MMAP_IFC does not) crashes on some files that were cut;
+    # the tables that are skipped are of L2 distances.
+    flags = faiss.IO_FLAG_MMAP_IFC | faiss.IO_FLAG_SKIP_PRECOMPUTE_TABLE
+    try:
+        with reading_at_most(len(mapped)):  # nothing in it can be larger than itself
+            index = faiss.read_index(faiss.ZeroCopyIOReader(faiss.swig_ptr(mapped), len(mapped)), flags)
+    except RuntimeError as error:
+        raise GalleryDamagedError(shown, f"faiss cannot read it: {error}") from error
+    inner = find_inner(index)
+    if not KINDS[described["type"]].is_of(inner) or (index.ntotal, index.d) != (len(rows), width):
+        seen = f"{type(inner).__name__} of {index.ntotal} vectors of width {index.d}"
+        raise GalleryDamagedError(
+            shown, f"damaged: {seen}, expected {described['type']} of {len(rows)} of width {width}"
+        )
+    return AnnIndex(index, str(described["type"]), rows, mapped)

@@ -1,0 +1,73 @@
+"""What the kinds share that keep vectors in lists, one around each centre, and look through the nearest lists."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from index.faiss_library import find_inner, import_faiss
+
+if TYPE_CHECKING:
+    from index.arrays import Vectors
+
+LIST_OVERHEAD = 8  # bytes of the id that a list keeps beside each code
+_MANY_LISTS = 8192  # from here on the nearest centres are found by a graph
+_MAX_LISTS = 65_536
+_TRAINING_ROWS = 65_536
+_TRAINING_PER_LIST = 64  # faiss's k-means wants 39 to 256
+
+
+class Lists:
+    """Vectors in lists around centres, which k-means finds: on all GPUs where there are any."""
+
+    is_exact = False
+    most_rows = float("inf")
+    loose_share = 0.02
+    effort = "nprobe"
+    keeps_effort = False
+
+    def count_training_rows(self, count: int) -> int:
+        """Enough for every centre."""
+        return max(_TRAINING_ROWS, _TRAINING_PER_LIST * count_lists(count))
+
+    def train(self, index: Any, sample: Vectors) -> None:
+        """Find the centres, and what the codes need."""
+        faiss, lists = import_faiss(), find_inner(index)
+        for clustering in (lists, *([lists.pq] if isinstance(lists, faiss.IndexIVFPQ) else [])):
+            clustering.cp.min_points_per_centroid = 1  # with few vectors it would warn on stderr of every codebook
+        if faiss.get_num_gpus():
+            lists.clustering_index = faiss.index_cpu_to_all_gpus(faiss.IndexFlatIP(lists.d))
+        index.train(sample)
+        lists.clustering_index = None  # gives a GPU's memory back
+
+    def parameters(self, effort: int, **others: Any) -> Any:
+        """`nprobe`: the lists that are looked through."""
+        return import_faiss().SearchParametersIVF(nprobe=effort, **others)
+
+    def most_effort(self, index: Any) -> int:
+        """All lists."""
+        return int(import_faiss().extract_index_ivf(index).nlist)
+
+
+def count_lists(count: int) -> int:
+    """Lists for so many vectors: the power of two nearest to 4 sqrt(N), at least 39 vectors in each.
+
+    4 sqrt(N) to 16 sqrt(N) is faiss's guidance below a million ("Guidelines to choose an index"); its k-means wants 39
+    to 256 training points for each centre.
+    """
+    lists = 1 << round(4 * count**0.5).bit_length() - 1
+    if 4 * count**0.5 > 1.5 * lists:
+        lists *= 2
+    while lists > 1 and 39 * lists > count:
+        lists //= 2
+    return int(min(lists, _MAX_LISTS))
+
+
+def name_lists(lists: int) -> str:
+    """faiss's name of so many lists."""
+    return f"IVF{lists}_HNSW32" if lists >= _MANY_LISTS else f"IVF{lists}"
+
+
+def list_efforts(most_effort: int) -> list[int]:
+    """Numbers of lists to look through: powers of the root of 2."""
+    steps = [round(2 ** (step / 2)) for step in range(2 * most_effort.bit_length())]
+    return sorted({effort for effort in steps if effort <= most_effort})

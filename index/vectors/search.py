@@ -1,0 +1,379 @@
+"""Nearest neighbours among the stored vectors of a version: candidates of its ANN index, ranked exactly.
+
+Without an ANN index every search is a scan, and exact. With one, its candidates are ranked by the stored vectors, and
+rows that it lacks are scanned beside it. A filter is answered by a scan of what it keeps where that is sooner than
+searching on, and wherever the ANN index finds too little: never fewer than k where k exist.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from index.arrays import NO_ID, Floats, Ids, Vectors
+from index.faiss_library import faiss_threads, import_faiss, split_queries
+from index.vectors.ann_index import AnnIndex, map_ann
+from index.vectors.kinds.kind import IndexKind
+from index.vectors.kinds.registry import KINDS
+from index.vectors.products import measure_cosines
+from index.vectors.shards import VectorRows, read_ids
+from index.vectors.stored_rows import Mask, RowSet, StoredRows, best_of, fill_up
+from index.versions.manifest import HELD_OUT_NAME, INDEX_NAME
+
+MEASURED_K = 10  # neighbours that the parameters of an index are measured for
+_SPARE_CANDIDATES = 16
+_SCORE_NOISE = 1e-5  # more than the order of a float32 sum was ever seen to change a product of unit vectors
+_RANKED_AT_ONCE = 1 << 22  # numbers
+_SCORES_AT_ONCE = 1 << 24
+_PROBED = 64  # neighbours, kept by a filter or not, that tell how many of those near a query it keeps
+_ENOUGH_KEPT = 0.75  # of them
+_MOST_RAISED = 16  # times as many candidates as without a filter
+_PROBE_COST = 4  # searches without a filter that may be as long as a scan, and the scan is made at once
+
+
+class VectorSearch:
+    """The vectors of a version and their ANN index, open for searching; safe among threads.
+
+    Attributes:
+        stored: all vectors, whether they are members or not.
+        index: None where all is scanned.
+        held_out: (n,) int64 positions of those that asked when the index was built.
+    """
+
+    def __init__(
+        self,
+        stored: StoredRows,
+        *,
+        index: AnnIndex | None = None,
+        described: Mapping[str, Any] | None = None,
+        deleted: Ids | None = None,
+        held_out: Ids | None = None,
+        beside: Ids | None = None,
+    ) -> None:
+        """Search some stored vectors.
+
+        Args:
+            stored: the vectors.
+            index: over some of them.
+            described: what the manifest says of the index.
+            deleted: (n,) int64 ids that are never found.
+            held_out: (n,) int64 positions of those that asked when the index was built, before it held them.
+            beside: (n,) int64 rising positions that are scanned beside the index; None: all that it lacks.
+        """
+        self.stored, self.index = stored, index
+        self._described = described or {}
+        self._indexed = None if index is None else index.rows
+        self._members: RowSet | None = None
+        if deleted is not None and len(deleted):
+            self._members = RowSet.of(~np.isin(stored.ids, deleted), indexed=self._indexed)
+        self.held_out: Ids = np.empty(0, dtype=np.int64) if held_out is None else held_out
+        if beside is None:
+            lacking = np.full(len(stored), index is not None)
+            if index is not None:
+                lacking[index.rows] = False
+            beside = np.flatnonzero(lacking if self._members is None else lacking & self._members.mask)
+        self._beside: Ids = beside
+        self._beside_vectors = stored.gather(beside)
+
+    @classmethod
+    def open(
+        cls,
+        shards: Sequence[VectorRows],
+        *,
+        folder: Path,
+        described: Mapping[str, Any],
+        deleted: Ids | None = None,
+    ) -> VectorSearch:
+        """Open what `ann_building.build_ann_index` wrote into a folder; the file's checksum was verified before.
+
+        Raises:
+            GalleryError: the index cannot be read.
+        """
+        stored = StoredRows.of(shards)
+        if KINDS[described["type"]].is_exact:
+            return cls(stored, deleted=deleted)
+        indexed = stored.ids[: stored.starts[described["shards"]]]
+        asked = np.isin(indexed, read_ids(folder / HELD_OUT_NAME))
+        held_out = np.flatnonzero(asked)
+        rows = np.concatenate([np.flatnonzero(~asked), held_out])
+        index = map_ann(folder / INDEX_NAME, described=described, width=stored.width, rows=rows)
+        return cls(stored, index=index, described=described, deleted=deleted, held_out=held_out)
+
+    def keep(self, ids: Ids) -> RowSet:
+        """Those members that are among (n,) int64 ids, for `search`."""
+        return self._keep_members(np.isin(self.stored.ids, ids))
+
+    def _keep_members(self, mask: Mask) -> RowSet:
+        members = mask if self._members is None else mask & self._members.mask
+        return RowSet.of(members, indexed=self._indexed)
+
+    def _choose_among(self, allowed: RowSet | Mask | None) -> RowSet | None:
+        """What may be found; None: every stored row."""
+        if allowed is None:
+            return self._members
+        if not isinstance(allowed, RowSet):
+            return self._keep_members(allowed)
+        return allowed if allowed.bits is not None or self.index is None else self._keep_members(allowed.mask)
+
+    def search(
+        self,
+        queries: Vectors,
+        *,
+        k: int,
+        allowed: RowSet | Mask | None = None,
+        exclude_ids: Ids | None = None,
+        parameters: Mapping[str, int] | None = None,
+        threads: int = 1,
+    ) -> tuple[Floats, Ids]:
+        """The k members nearest to each of (Q, D) float32 unit queries, best first.
+
+        Of those that were found ties go to the smaller id; only a flat index finds all that tie.
+
+        Args:
+            queries: rows of the stored width.
+            k: at least 1.
+            allowed: only these are found; (N,) bool over all stored rows, or what `keep` gave.
+            exclude_ids: (Q,) int64, of one row that each query does not find.
+            parameters: of the index, as its description lists them; None: the chosen ones.
+            threads: at most; a query alone is searched by one.
+
+        Returns:
+            (Q, k) float32 cosine similarities, summed in float64 and rounded once, and (Q, k) int64 ids; `NO_ID` with
+            -inf where fewer exist.
+        """
+        queries = np.ascontiguousarray(queries, dtype=np.float32)
+        among = self._choose_among(allowed)
+        excluded = None if exclude_ids is None else self._positions_of(exclude_ids)
+
+        def search_part(part: slice) -> tuple[Floats, Ids]:
+            here = None if excluded is None else excluded[part]
+            return self._search_part(queries[part], k=k, among=among, excluded=here, parameters=parameters)
+
+        parts = split_queries(len(queries), threads=threads)
+        if len(parts) == 1:
+            scores, found = search_part(parts[0])
+        else:  # by query, so that ranking runs side by side too
+            with ThreadPoolExecutor(threads) as pool:
+                scores, found = map(np.concatenate, zip(*pool.map(search_part, parts), strict=True))
+        return scores, np.where(found == NO_ID, NO_ID, self.stored.ids[found])
+
+    def _search_part(
+        self,
+        queries: Vectors,
+        *,
+        k: int,
+        among: RowSet | None,
+        excluded: Ids | None,
+        parameters: Mapping[str, int] | None,
+    ) -> tuple[Floats, Ids]:
+        """(Q, k) scores and positions, by the calling thread alone."""
+        count = k + (excluded is not None)
+        with faiss_threads(1):
+            groups = list(self._find(queries, count=count, among=among, parameters=parameters))
+        if len(groups) == 1 and len(groups[0][0]) == len(queries):
+            scores, found = self._rank(queries, groups[0][1], k=k, excluded=excluded)
+        else:
+            scores = np.full((len(queries), k), -np.inf, dtype=np.float32)
+            found = np.full((len(queries), k), NO_ID, dtype=np.int64)
+            for rows, positions in groups:
+                here = None if excluded is None else excluded[rows]
+                scores[rows], found[rows] = self._rank(queries[rows], positions, k=k, excluded=here)
+        if len(self._beside):
+            self._take_beside(queries, scores, found, among=among, excluded=excluded)
+        return scores, found
+
+    def search_above(
+        self,
+        queries: Vectors,
+        *,
+        min_score: float,
+        allowed: RowSet | None = None,
+        exclude_ids: Ids | None = None,
+    ) -> list[tuple[Floats, Ids]]:
+        """For each of (Q, D) queries all members at least so similar, found by a scan and ranked as by `search`."""
+        among = self._choose_among(allowed)
+        excluded = None if exclude_ids is None else self._positions_of(exclude_ids)
+        if not len(queries):
+            return []
+        near: list[list[Ids]] = [[] for _ in queries]
+        size = max(1, _SCORES_AT_ONCE // max(len(queries), self.stored.width))
+        for shard, start in zip(self.stored.shards, self.stored.starts.tolist(), strict=False):
+            for begin in range(0, len(shard.ids), size):
+                scores = queries @ shard.vectors[begin : begin + size].T
+                rows, columns = np.nonzero(scores >= min_score - _SCORE_NOISE)
+                for row, positions in enumerate(np.split(columns, np.searchsorted(rows, range(1, len(queries))))):
+                    near[row].append(positions + start + begin)
+        results: list[tuple[Floats, Ids]] = []
+        for row, found in enumerate(near):
+            positions = np.concatenate(found)
+            if among is not None:
+                positions = positions[among.mask[positions]]
+            exclude = None if excluded is None else excluded[row]
+            scores, positions = self.rank(queries[row], positions, exclude=exclude)
+            similar = scores >= min_score
+            results.append((scores[similar], self.stored.ids[positions[similar]]))
+        return results
+
+    def rank(self, query: Vectors, positions: Ids, *, exclude: int | None = None) -> tuple[Floats, Ids]:
+        """Candidate positions of a (D,) query, of which some may be `NO_ID`, best first: (n,) scores and positions."""
+        positions = np.sort(positions)
+        if len(positions) and positions[0] == NO_ID:
+            positions = positions[positions != NO_ID]
+        if exclude is not None:
+            positions = positions[positions != exclude]
+        size = max(1, _RANKED_AT_ONCE // self.stored.width)
+        parts = [
+            measure_cosines(self.stored.gather(positions[at : at + size]), query)
+            for at in range(0, max(1, len(positions)), size)
+        ]
+        scores = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        order = np.argsort(-scores, kind="stable")
+        return scores[order], positions[order]
+
+    def _find(
+        self, queries: Vectors, *, count: int, among: RowSet | None, parameters: Mapping[str, int] | None
+    ) -> Iterator[tuple[Ids, Ids]]:
+        """Groups of queries as row numbers, with their (n, c) candidate positions."""
+        everyone = np.arange(len(queries))
+        if self.index is None:
+            yield from self._scan(queries, everyone, count=count, among=among)
+            return
+        chosen = parameters or self._described["parameters"]
+        effort, depth = _scale(chosen, count=count, kind=self.index.kind)
+        effort, depth = min(effort, self.index.most_effort), min(depth, len(self.index.rows))
+        if self._is_scan_sooner(effort if among is None else _PROBE_COST * effort, depth, among):
+            yield from self._scan(queries, everyone, count=count, among=among)
+            return
+        if among is None:
+            positions = self.index.search(queries, k=depth, effort=effort)[1]
+            unsure = positions[:, min(count, depth) - 1] == NO_ID
+        else:
+            positions, unsure = self._search_among(queries, effort=effort, depth=depth, among=among)
+            unsure |= (positions != NO_ID).sum(axis=1) < count
+        if not unsure.any():
+            yield everyone, positions
+            return
+        if not unsure.all():
+            yield everyone[~unsure], positions[~unsure]
+        yield from self._scan(queries, everyone[unsure], count=count, among=among)
+
+    def _scan(self, queries: Vectors, rows: Ids, *, count: int, among: RowSet | None) -> Iterator[tuple[Ids, Ids]]:
+        """The `count` nearest by a scan, and all that may tie with the last of them."""
+        total = len(self.stored) if among is None else len(among)
+        count = min(count, total)
+        depth = min(total, count + _SPARE_CANDIDATES)
+        while len(rows) and depth:
+            scores, positions = self.stored.scan(queries[rows], k=depth, among=among)
+            tied = scores[:, -1] >= scores[:, count - 1] - _SCORE_NOISE
+            tied &= depth < total
+            if not tied.all():
+                yield rows[~tied], positions[~tied]
+            rows, depth = rows[tied], min(total, 4 * depth)
+
+    def _search_among(
+        self, queries: Vectors, *, effort: int, depth: int, among: RowSet
+    ) -> tuple[Ids, npt.NDArray[np.bool_]]:
+        """(Q, c) candidate positions that a filter keeps, and (Q,) bool where a scan must tell instead.
+
+        The share that is kept *near* a query, seen by a search without the filter, sets how hard is looked for more.
+        """
+        index = self.index
+        assert index is not None
+        keeps = index.kind.keeps_effort
+        probed = max(_PROBED, math.ceil(depth / _ENOUGH_KEPT), effort if keeps else 0)
+        _, near = index.search(queries, k=probed, effort=max(effort, probed) if keeps else effort)
+        kept = (near != NO_ID) & among.mask[near]
+        near[~kept] = NO_ID
+        positions = -np.sort(-near, axis=1)  # the kept ones first, in any order
+        shares = kept.sum(axis=1) / probed
+        unsure = np.zeros(len(queries), dtype=bool)
+        few = np.flatnonzero(shares < _ENOUGH_KEPT)
+        raised = np.exp2(np.ceil(np.log2(effort / np.maximum(shares[few], 0.5 / probed)))).astype(np.int64)
+        for value in np.unique(raised).tolist():
+            group = few[raised == value]
+            if self._is_scan_sooner(value, depth, among):
+                unsure[group] = True
+                continue
+            # Farther out the rows lie denser, and scores that are coarse tell them apart less.
+            wanted = depth if index.has_full_scores else min(_MOST_RAISED, math.ceil(value / effort)) * depth
+            wanted = min(wanted, len(index.rows))
+            _, found = index.search(
+                queries[group], k=wanted, effort=min(value, index.most_effort), among=among.bits
+            )
+            missing = max(0, wanted - positions.shape[1])
+            positions = np.pad(positions, ((0, 0), (0, missing)), constant_values=NO_ID)
+            positions[group] = NO_ID
+            positions[group, :wanted] = found
+        return positions, unsure
+
+    def _take_beside(
+        self, queries: Vectors, scores: Floats, found: Ids, *, among: RowSet | None, excluded: Ids | None
+    ) -> None:
+        """Put those that the index lacks among (Q, k) results, in place; most often they are too far off."""
+        k, faiss = scores.shape[1], import_faiss()
+        inside = None if among is None else among.mask[self._beside]
+        if among is None or inside is None or inside.all():
+            depth = min(k + _SPARE_CANDIDATES, len(self._beside))
+            near, rows = faiss.knn(queries, self._beside_vectors, depth, metric=faiss.METRIC_INNER_PRODUCT)
+            near_positions = self._beside[rows]
+        else:
+            some = RowSet(among.mask, self._beside[inside])
+            near, near_positions = self.stored.scan(queries, k=min(k + _SPARE_CANDIDATES, len(some)), among=some)
+        hopeful = near >= scores[:, -1:] - _SCORE_NOISE
+        for row in np.flatnonzero(hopeful.any(axis=1)):
+            positions = np.union1d(found[row], near_positions[row][hopeful[row]])
+            exclude = None if excluded is None else excluded[row]
+            best, ranked = self.rank(queries[row], positions, exclude=exclude)
+            size = min(k, len(ranked))
+            scores[row, :size], found[row, :size] = best[:size], ranked[:size]
+
+    def _is_scan_sooner(self, effort: int, depth: int, among: RowSet | None) -> bool:
+        """Whether a scan of what may be found takes no longer than so much effort, and ranking so many candidates."""
+        rows = len(self.stored) if among is None else len(among)
+        costs = self._described["costs"]
+        return rows <= effort * float(costs["rows_per_effort"]) + depth * float(costs["rows_per_candidate"])
+
+    def _rank(self, queries: Vectors, positions: Ids, *, k: int, excluded: Ids | None) -> tuple[Floats, Ids]:
+        """The k best of (Q, c) candidate positions by exact scores; (Q,) positions are excluded."""
+        if len(queries) == 1:
+            scores, best = self.rank(queries[0], positions[0], exclude=None if excluded is None else excluded[0])
+            return fill_up(scores[None, :k], best[None, :k], k=k)
+        size = max(1, _RANKED_AT_ONCE // max(1, positions.shape[1] * self.stored.width))
+        if len(queries) > size:
+            parts = [
+                self._rank(
+                    queries[at : at + size], positions[at : at + size], k=k,
+                    excluded=None if excluded is None else excluded[at : at + size],
+                )
+                for at in range(0, len(queries), size)
+            ]  # fmt: skip
+            scores, best = (np.concatenate(part) for part in zip(*parts, strict=True))
+            return scores, best
+        positions = np.sort(positions, axis=1)  # so that ties go to the smaller id
+        scores = measure_cosines(self.stored.gather(positions), queries)
+        missing = positions == NO_ID
+        if excluded is not None:
+            missing |= positions == excluded[:, None]
+        if missing.any():
+            scores[missing] = -np.inf
+            positions[missing] = NO_ID
+        return best_of(scores, positions, k=k)
+
+    def _positions_of(self, ids: Ids) -> Ids:
+        """Stored positions of (n,) int64 ids; `NO_ID` for those that are not stored."""
+        positions = np.searchsorted(self.stored.ids, ids).clip(max=len(self.stored) - 1)
+        return np.where(self.stored.ids[positions] == ids, positions, NO_ID)
+
+
+def _scale(parameters: Mapping[str, int], *, count: int, kind: IndexKind) -> tuple[int, int]:
+    """Effort and candidates for so many neighbours, of parameters that were measured for 10."""
+    factor = max(1.0, count / MEASURED_K)
+    depth = max(count, round(parameters["candidates"] * factor))
+    effort = round(parameters[kind.effort] * factor**0.5)
+    return (max(effort, 2 * count, depth) if kind.keeps_effort else effort), depth

@@ -1,0 +1,144 @@
+"""The seam between a gallery and where its vectors lie: what every store of vectors must do, and every writer of one.
+
+A gallery, and all that is told of it, asks its store; only the store knows in how many pieces the vectors lie, which
+ANN index finds them, and what of it is no member any more. `files` is the store there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from index.arrays import Floats, Ids, Vectors
+from index.versions.manifest import Version
+
+
+class Among(Protocol):
+    """Some members that a search may find, chosen by the store that is to search them."""
+
+    @property
+    def ids(self) -> Ids:
+        """(n,) int64, rising."""
+
+    def has(self, ids: Ids) -> npt.NDArray[np.bool_]:
+        """(m,) bool: which of (m,) int64 ids of members are among them."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFacts:
+    """How many members a store has, of which width, how many lie beside the ANN index, and how many were deleted."""
+
+    members: int
+    width: int
+    beside: int
+    deleted: int
+
+
+class VectorStore(Protocol):
+    """The vectors of one version: (D,) float32 of norm 1 by int64 id. It never changes, and is safe among threads."""
+
+    @property
+    def ids(self) -> Ids:
+        """(N,) int64 of the members, rising."""
+
+    def search(
+        self,
+        queries: Vectors,
+        *,
+        k: int,
+        among: Among | None = None,
+        exclude_ids: Ids | None = None,
+        effort: Mapping[str, int] | None = None,
+        threads: int = 1,
+    ) -> tuple[Floats, Ids]:
+        """The k members nearest to each of (Q, D) float32 unit queries, best first.
+
+        Args:
+            queries: of the stored width.
+            k: at least 1.
+            among: only these are found; what `choose` gave. None: any member.
+            exclude_ids: (Q,) int64, of one member that each query does not find; `NO_ID` for none.
+            effort: how hard to look, as the ANN index counts it; None: as hard as was measured to be enough.
+            threads: at most.
+
+        Returns:
+            (Q, k) float32 cosines, summed in float64, and (Q, k) int64 ids, of equal cosines the smaller first;
+            `NO_ID` with -inf where fewer may be found.
+        """
+
+    def search_above(
+        self,
+        queries: Vectors,
+        *,
+        min_score: float,
+        among: Among | None = None,
+        exclude_ids: Ids | None = None,
+    ) -> list[tuple[Floats, Ids]]:
+        """For each query all members at least so similar, found exactly; in the order of `search`."""
+
+    def choose(self, ids: Ids) -> Among:
+        """Those members that are among (n,) int64 ids, to search them more than once."""
+
+    def gather(self, ids: Ids) -> Vectors:
+        """The (n, D) float32 vectors of (n,) int64 ids of members.
+
+        Raises:
+            GalleryDamagedError: there is none of one of them.
+        """
+
+    def scan(self) -> Iterator[tuple[Ids, Vectors]]:
+        """All members in the order of their ids, some at a time, with their vectors."""
+
+    def describe(self) -> StoreFacts:
+        """How much it holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """How a version is written.
+
+    Attributes:
+        compact: everything anew; else only what changed, as long as that is little.
+        tune: the ANN index is measured again.
+        queries: (n, D) float32 unit vectors to measure it with, in place of those that it has not seen.
+    """
+
+    compact: bool = False
+    tune: bool = False
+    queries: Vectors | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What a manifest is to say of vectors that were written.
+
+    Attributes:
+        index: of the ANN index: its kind, how good it is, and what it costs.
+        deleted: vectors that are kept though they are of no member.
+        files: name, size and SHA-256 of those that the base had already, checked.
+    """
+
+    index: dict[str, Any]
+    deleted: int
+    files: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+class StoreWriter(Protocol):
+    """Writes the vectors of one version."""
+
+    def publish(self, new: Ids, deleted: Ids, base: Version | None) -> Published:
+        """Let a new store hold what a base holds, with some new members and without the deleted ones.
+
+        Args:
+            new: (n,) int64 rising ids; the writer was told where their vectors are.
+            deleted: (m,) int64 rising ids of members of the base.
+            base: a finished version, which stays as it is; None: there is nothing yet.
+
+        Raises:
+            GalleryError: a vector is missing, or what the base holds is not what it was.
+            OSError: the disk is full or fails.
+        """

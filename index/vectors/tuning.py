@@ -1,0 +1,276 @@
+"""How hard an ANN index must look to meet a recall: measured with vectors that it lacks, against an exact scan."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from index.arrays import Floats, Ids, Vectors
+from index.faiss_library import faiss_threads
+from index.progress import Progress, no_progress
+from index.threads import usable_cores
+from index.vectors.ann_index import AnnIndex
+from index.vectors.search import MEASURED_K, VectorSearch
+from index.vectors.stored_rows import RowSet, StoredRows
+
+KEPT_SHARES = (0.5, 0.05, 0.005, 0.0005)  # of the images that filters keep
+_TIMED_QUERIES = 100
+_ENOUGH_QUERIES = 50
+_TIMED_SECONDS = 0.5
+_SCORE_TOLERANCE = 1e-6  # an image as similar as the true tenth is as good: many are on the web twice
+_SURE = 2  # standard errors: other queries meet the target too, with 97.5 % confidence
+_SCANNED_ROWS = 8192
+_RANKED_ROWS = 512
+_ALWAYS_INDEX = {"rows_per_effort": 0, "rows_per_candidate": 0}
+_SEED = 0
+_NOTHING = np.empty(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """Queries that the index has not seen: (Q, D) vectors, and (Q, 10) true scores among its rows."""
+
+    queries: Vectors
+    truth: Floats
+
+    def without_copies(self) -> _Trial:
+        """The queries that are no copies of what they search, where enough are left: copies are found easily."""
+        new = self.truth[:, 0] < 1 - _SCORE_TOLERANCE
+        return _Trial(self.queries[new], self.truth[new]) if new.sum() >= _ENOUGH_QUERIES else self
+
+    def recall(self, search: VectorSearch, among: RowSet | None = None) -> tuple[float, float]:
+        """Mean Recall@10 and its standard error, which is never 0: a few queries that find all promise little."""
+        scores, _ = search.search(self.queries, k=MEASURED_K, allowed=among, threads=usable_cores())
+        wanted = np.isfinite(self.truth).sum(axis=1)
+        worst = np.where(np.isfinite(self.truth), self.truth, np.inf).min(axis=1)
+        found = (scores >= worst[:, None] - _SCORE_TOLERANCE).sum(axis=1)
+        shares = (np.minimum(found, wanted) / np.maximum(wanted, 1))[wanted > 0]
+        likely = (found.clip(max=wanted).sum() + 1) / (wanted.sum() + 2)  # Laplace's rule of succession
+        least = (likely * (1 - likely) / wanted.sum()) ** 0.5
+        return float(shares.mean()), float(max(shares.std() / len(shares) ** 0.5, least))
+
+    def latency_ms(self, search: VectorSearch, among: RowSet | None = None) -> float:
+        """Median time of one query alone."""
+        return self.time_ms(lambda query: search.search(query, k=MEASURED_K, allowed=among))
+
+    def queries_per_second(self, search: VectorSearch) -> float:
+        """Rate of all queries in one batch, on all cores."""
+        start = time.perf_counter()
+        search.search(self.queries, k=MEASURED_K, threads=usable_cores())
+        return len(self.queries) / (time.perf_counter() - start)
+
+    def time_ms(self, call: Callable[[Vectors], object]) -> float:
+        """Median time of a call with one query."""
+        times: list[float] = []
+        for query in self.queries[:_TIMED_QUERIES]:
+            start = time.perf_counter()
+            call(query[None])
+            times.append(time.perf_counter() - start)
+            if sum(times) > _TIMED_SECONDS:
+                break
+        return float(np.median(times) * 1000)
+
+
+def tune_ann(
+    stored: StoredRows, index: AnnIndex, queries: Vectors, *, target: float, progress: Progress = no_progress
+) -> dict[str, Any]:
+    """Measure an ANN index, and choose the parameters that meet a recall at the lowest latency.
+
+    The truth is a scan of the rows that the index holds; where recall is to be met its mean less two standard errors
+    is taken, so that other queries of their kind meet it too.
+
+    Args:
+        stored: the vectors.
+        index: over some of them.
+        queries: (Q, D) float32 unit vectors that it does not hold.
+        target: share of the true 10 nearest.
+        progress: called with (done, total) settings.
+
+    Returns:
+        `parameters`, chosen; `curve`, every setting that is better than all faster ones; `recall_at_10`,
+        `recall_error`, `latency_ms_median`, `queries_per_second`; `target_met`; `costs` of the index in rows that
+        a scan passes in the same time; and `filtered`, recall and latency where filters keep less.
+    """
+    among = RowSet.of(_mark(index.rows, len(stored)))
+    trial = _Trial(queries, _scan(stored, queries, among)).without_copies()
+    curve = _sweep(stored, index, trial, progress=progress)
+    choice = _describe_choice(stored, index, trial, curve=curve, target=target, filtered_rows=index.rows)
+    return {**choice, "queries": len(trial.queries)}
+
+
+def choose_again(search: VectorSearch, *, described: Mapping[str, Any], queries: Vectors) -> dict[str, Any]:
+    """Take the times of a tuned index again, on this machine now, and choose its parameters again.
+
+    What it found for queries that it had not seen is not measured again: it would find the same.
+
+    Args:
+        search: the index, opened.
+        described: what `tune_ann` said of it, and its `recall_target`.
+        queries: (Q, D) float32 unit vectors: those that asked when it was built, now members.
+
+    Returns:
+        What changes of the description.
+    """
+    assert search.index is not None
+    trial = _Trial(queries, np.empty((len(queries), 0), np.float32))
+    curve = []
+    for point in described["curve"]:
+        again = _open_setting(search.stored, search.index, point["parameters"])
+        curve.append({**point, "latency_ms_median": trial.latency_ms(again)})
+    return _describe_choice(
+        search.stored,
+        search.index,
+        trial,
+        curve=_keep_front(curve),
+        target=described["recall_target"],
+        filtered_rows=np.setdiff1d(search.index.rows, search.held_out),  # who asks must not be found
+    )
+
+
+def _describe_choice(
+    stored: StoredRows,
+    index: AnnIndex,
+    trial: _Trial,
+    *,
+    curve: list[dict[str, Any]],
+    target: float,
+    filtered_rows: Ids,
+) -> dict[str, Any]:
+    """What `tune_ann` says of the point of a curve that is chosen; filters keep some of `filtered_rows`."""
+    chosen, is_met = _choose(curve, target=target)
+    tuned = {
+        "parameters": chosen["parameters"],
+        "costs": _compare_costs(stored, index, trial, chosen["parameters"]),
+    }
+    search = VectorSearch(stored, index=index, described=tuned, beside=_NOTHING)
+    return {
+        **tuned,
+        "curve": curve,
+        "recall_at_10": chosen["recall_at_10"],
+        "recall_error": chosen["recall_error"],
+        "latency_ms_median": trial.latency_ms(search),
+        "queries_per_second": trial.queries_per_second(search),
+        "target_met": is_met,
+        "filtered": [_measure_filter(search, index, filtered_rows, trial.queries, share) for share in KEPT_SHARES],
+    }
+
+
+def _open_setting(stored: StoredRows, index: AnnIndex, parameters: Mapping[str, int]) -> VectorSearch:
+    """The index with some parameters and nothing beside it; it is always asked, however few rows there are."""
+    described = {"parameters": parameters, "costs": _ALWAYS_INDEX}
+    return VectorSearch(stored, index=index, described=described, beside=_NOTHING)
+
+
+def _keep_front(points: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those that are better than all faster ones, the fastest first."""
+    front: list[dict[str, Any]] = []
+    for point in sorted(points, key=lambda point: (point["latency_ms_median"], -point["recall_at_10"])):
+        if not front or point["recall_at_10"] > front[-1]["recall_at_10"]:
+            front.append(point)
+    return front
+
+
+def _choose(curve: Sequence[dict[str, Any]], *, target: float) -> tuple[dict[str, Any], bool]:
+    """The fastest point that surely meets a target, or else the best one; and whether it meets it."""
+    meeting = [point for point in curve if point["recall_at_10"] - _SURE * point["recall_error"] >= target]
+    if meeting:
+        return min(meeting, key=lambda point: point["latency_ms_median"]), True
+    return max(curve, key=lambda point: point["recall_at_10"]), False
+
+
+def describe_flat(search: VectorSearch) -> dict[str, Any]:
+    """What `tune_ann` says, of a scan: exact, and no faster for any parameter."""
+    step = max(1, len(search.stored) // _TIMED_QUERIES)
+    queries = search.stored.gather(np.arange(0, len(search.stored), step))
+    trial = _Trial(queries, np.empty((len(queries), 0), np.float32))
+    return {
+        "parameters": {},
+        "curve": [],
+        "recall_at_10": 1.0,
+        "recall_note": "exact by construction, not measured",
+        "queries_per_second": trial.queries_per_second(search),
+        "latency_ms_median": trial.latency_ms(search),
+    }
+
+
+def _mark(rows: Ids, count: int) -> Any:
+    mask = np.zeros(count, dtype=bool)
+    mask[rows] = True
+    return mask
+
+
+def _scan(stored: StoredRows, queries: Vectors, among: RowSet) -> Floats:
+    return VectorSearch(stored).search(queries, k=MEASURED_K, allowed=among, threads=usable_cores())[0]
+
+
+def _sweep(stored: StoredRows, index: AnnIndex, trial: _Trial, *, progress: Progress) -> list[dict[str, Any]]:
+    """The settings that are better than all faster ones, the fastest first."""
+    from faiss.contrib.evaluation import OperatingPointsWithRanges
+
+    points = OperatingPointsWithRanges()
+    kind, rows = index.kind, len(index.rows)
+    efforts, candidates = kind.sweep(index.most_effort, is_reduced=index.is_reduced)
+    points.add_range(kind.effort, efforts)
+    points.add_range("candidates", [number for number in candidates if number <= rows] or [rows])
+    errors: dict[tuple[int, ...], float] = {}
+    experiments = points.num_experiments()
+    for done, number in enumerate(_order(experiments), start=1):
+        key = points.cno_to_key(number)
+        parameters = points.get_parameters(key)
+        is_possible = not kind.keeps_effort or parameters[kind.effort] >= parameters["candidates"]
+        if is_possible and points.should_run_experiment(key):  # else it is slower than a point that is as good
+            search = _open_setting(stored, index, parameters)
+            recall, errors[tuple(key)] = trial.recall(search)
+            latency = trial.latency_ms(search)
+            points.add_operating_point(key, recall, latency)
+        progress(done, experiments)
+    return _keep_front(
+        [
+            {
+                "parameters": points.get_parameters(key),
+                "recall_at_10": recall,
+                "recall_error": errors[tuple(key)],
+                "latency_ms_median": latency,
+            }
+            for key, recall, latency in points.operating_points
+        ]
+    )
+
+
+def _order(experiments: int) -> Sequence[int]:
+    """The least, the most, and then from the middle on: early results rule out many later ones."""
+    if experiments < 3:
+        return range(experiments)
+    inner = sorted(range(1, experiments - 1), key=lambda number: abs(number - experiments / 2))
+    return [0, experiments - 1, *inner]
+
+
+def _compare_costs(
+    stored: StoredRows, index: AnnIndex, trial: _Trial, parameters: Mapping[str, int]
+) -> dict[str, float]:
+    """How many rows a scan passes in the time that one more effort takes, or ranking one more candidate."""
+    generator = np.random.default_rng(_SEED)
+    rows = np.sort(generator.choice(index.rows, size=min(_SCANNED_ROWS, len(index.rows)), replace=False))
+    among, effort = RowSet(_mark(rows, len(stored)), rows), parameters[index.kind.effort]
+    with faiss_threads(1):
+        scan = trial.time_ms(lambda query: stored.scan(query, k=MEASURED_K, among=among)) / len(rows)
+        probe = trial.time_ms(lambda query: index.search(query, k=MEASURED_K, effort=effort)) / effort
+    search, candidates = VectorSearch(stored), generator.permutation(rows)[:_RANKED_ROWS]
+    rank = trial.time_ms(lambda query: search.rank(query[0], candidates)) / len(candidates)
+    return {"rows_per_effort": probe / scan, "rows_per_candidate": rank / scan}
+
+
+def _measure_filter(
+    search: VectorSearch, index: AnnIndex, rows: Ids, queries: Vectors, share: float
+) -> dict[str, Any]:
+    """Recall and latency where a filter keeps a share of some rows, at random."""
+    kept = np.random.default_rng(_SEED).choice(rows, size=max(1, round(share * len(rows))), replace=False)
+    among = RowSet.of(_mark(kept, len(search.stored)), indexed=index.rows)
+    trial = _Trial(queries, _scan(search.stored, queries, among))
+    recall, error = trial.recall(search, among)
+    latency = trial.latency_ms(search, among)
+    return {"kept": share, "recall_at_10": recall, "recall_error": error, "latency_ms_median": latency}

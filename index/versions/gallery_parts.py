@@ -1,0 +1,151 @@
+"""Marking a gallery and its parts, and removing parts: nothing goes that does not carry the gallery's identity."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+import re
+import secrets
+from pathlib import Path
+from typing import Any
+
+from index.durable import create_durably, write_durably
+from index.errors import GalleryDamagedError, GalleryError
+from index.marks import (
+    GALLERY_KIND,
+    GALLERY_MARK,
+    PART_KIND,
+    PART_MARK,
+    is_part,
+    is_vacant,
+    read_mark,
+)
+from index.text import printable_path
+
+logger = logging.getLogger(__name__)
+
+_REMOVAL_ATTEMPTS = 3
+_OWN_FILE = re.compile(  # of work in progress or a version, those of earlier programs included
+    r"(version/)?(part\.json|manifest\.json|model\.onnx|index\.faiss|(held_out|deleted)\.npy)"
+    r"|(version/)?(vectors|ids)/\d{5,9}\.npy|checkpoints/\d{9}\.npy(\.tmp)?"
+    r"|((version/)?catalog\.sqlite|before\.sqlite(\.tmp)?)(-wal|-shm|-journal)?"
+    r"|plan\.json(\.tmp)?|publishing|([^/]+/){0,3}\.retrieval-[0-9a-f]{16}\.tmp"
+)
+_OWN_FOLDERS = ("checkpoints", "vectors", "ids", "version", "version/vectors", "version/ids")
+
+
+def make_mark(gallery: Path, *, identity: str | None = None) -> str:
+    """Mark a folder as a gallery, of a new identity or a known one; that of the mark which is there in the end.
+
+    Raises:
+        GalleryError: something else has the mark's name.
+        OSError: the folder cannot be written.
+    """
+    document = {"kind": GALLERY_KIND, "id": identity or secrets.token_hex(16)}
+    create_durably(gallery / GALLERY_MARK, _to_bytes(document))
+    found = read_mark(gallery)
+    if found is None:
+        raise GalleryDamagedError(printable_path(str(gallery / GALLERY_MARK)), "damaged: it is no gallery's mark")
+    return found
+
+
+def identify(gallery: Path) -> str:
+    """The identity of a gallery that is being written.
+
+    Raises:
+        GalleryError: it has none.
+    """
+    identity = read_mark(gallery)
+    if identity is None:
+        raise GalleryDamagedError(printable_path(str(gallery / GALLERY_MARK)), "damaged or missing")
+    return identity
+
+
+def mark_part(folder: Path, *, of: str, **details: Any) -> None:
+    """Write the mark into a folder that the program made."""
+    write_durably(folder / PART_MARK, _to_bytes({"kind": PART_KIND, "gallery": of, **details}))
+
+
+def make_part(gallery: Path, name: str) -> Path:
+    """Make a folder in a gallery, and mark a new or empty one as the program's own, which it may remove later.
+
+    Raises:
+        GalleryError: a folder of this name is there that the gallery did not make.
+        OSError: it cannot be made.
+    """
+    folder, identity = gallery / name, identify(gallery)
+    folder.mkdir(exist_ok=True)
+    if is_part(folder, of=identity):
+        return folder
+    if folder.is_symlink() or not is_vacant(folder):
+        raise GalleryError(
+            printable_path(str(folder)),
+            "the gallery needs this name, but did not make this folder; nothing in it was touched: move it elsewhere "
+            "and run the command again",
+        )
+    mark_part(folder, of=identity)
+    return folder
+
+
+def remove_part(folder: Path, *, of: str) -> bool:
+    """Remove a part of a gallery with what the program wrote into it; whether it was one.
+
+    What somebody else put there stays, in a folder that is no part any more. The mark goes last, so that what a kill
+    leaves is a part still, or empty.
+
+    Raises:
+        OSError: something in it cannot be removed.
+    """
+    if not is_part(folder, of=of):
+        return False
+    for attempt in range(_REMOVAL_ATTEMPTS):
+        others = remove_own(folder)
+        try:
+            (folder / PART_MARK).unlink(missing_ok=True)
+            if others:
+                shown = printable_path(str(folder))
+                logger.warning("%s: not removed, for somebody put %s there", shown, printable_path(others[0]))
+                return True
+            folder.rmdir()
+        except FileNotFoundError:
+            return True
+        except OSError as error:  # a reader of the catalogue may put a file of its own beside it meanwhile
+            mark_part(folder, of=of)
+            if error.errno != errno.ENOTEMPTY or attempt + 1 == _REMOVAL_ATTEMPTS:
+                raise
+        else:
+            return True
+    return True
+
+
+def remove_own(folder: Path) -> list[str]:
+    """Remove the files and folders that the program gives a part, but for its mark; the paths of all others below it.
+
+    Raises:
+        OSError: something in it cannot be removed.
+    """
+    others = []
+    for above, folders, files in os.walk(folder, topdown=False, onerror=_raise_unless_gone):
+        for path in (Path(above, name) for name in (*files, *folders)):
+            below = path.relative_to(folder).as_posix()
+            is_folder = path.is_dir() and not path.is_symlink()
+            if below == PART_MARK:
+                continue
+            if not is_folder and _OWN_FILE.fullmatch(below):
+                path.unlink(missing_ok=True)
+            elif is_folder and below in _OWN_FOLDERS and not any(path.iterdir()):
+                path.rmdir()
+            else:
+                others.append(below)
+    return others
+
+
+def _raise_unless_gone(error: OSError) -> None:
+    if error.errno != errno.ENOENT:
+        raise error
+
+
+def _to_bytes(document: dict[str, Any]) -> bytes:
+    return json.dumps(document, indent=2).encode("ascii") + b"\n"

@@ -1,0 +1,154 @@
+"""The manifest of a version: its counts, its settings, and the checksum of every file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from index.errors import GalleryDamagedError, GalleryError, InputError
+from index.file_hash import hash_file
+from index.images.preprocess import PreprocessConfig
+from index.text import printable_path
+
+FORMAT_VERSION = 3
+METRIC = "inner-product"
+MANIFEST_NAME = "manifest.json"
+MODEL_NAME = "model.onnx"
+CATALOG_NAME = "catalog.sqlite"
+INDEX_NAME = "index.faiss"
+DELETED_NAME = "deleted.npy"
+HELD_OUT_NAME = "held_out.npy"
+_KINDS = {
+    "model_sha256": str,
+    "preprocessing": dict,
+    "embedding_dim": int,
+    "counts": dict,
+    "next_id": int,
+    "index": dict,
+    "files": dict,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A version folder and the SHA-256 of its manifest, from which everything else in it can be checked."""
+
+    folder: Path
+    manifest_sha256: str
+
+    @property
+    def name(self) -> str:
+        """Its number, as text of a fixed width."""
+        return self.folder.name
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What `manifest.json` says of one version.
+
+    `counts` has `found`, `indexed`, `duplicate`, `skipped`, `skipped_by_reason`, and `deleted`, the stored vectors that
+    are no members any more; `index` what `vectors.ann_building.build_ann_index` says of the index; `files` the size and
+    SHA-256 of every other file of the version, by relative path.
+    """
+
+    model_sha256: str
+    preprocessing: PreprocessConfig
+    embedding_dim: int
+    counts: dict[str, Any]
+    next_id: int
+    index: dict[str, Any]
+    files: dict[str, dict[str, Any]]
+    metric: str = METRIC
+    format_version: int = FORMAT_VERSION
+
+    def to_json(self) -> str:
+        """The text of the file."""
+        return json.dumps({**asdict(self), "preprocessing": self.preprocessing.to_json()}, indent=2) + "\n"
+
+    @classmethod
+    def read(cls, version: Version) -> Manifest:
+        """Read and check the manifest of a version.
+
+        Raises:
+            GalleryError: it is missing, damaged, or of another format version.
+        """
+        path = version.folder / MANIFEST_NAME
+        try:
+            content = path.read_bytes()
+            if hashlib.sha256(content).hexdigest() != version.manifest_sha256:
+                raise ValueError("its SHA-256 is not the one recorded")
+            return cls.parse(content)
+        except OSError as error:
+            raise GalleryDamagedError(printable_path(str(path)), f"cannot be read: {error.strerror}") from error
+        except OtherFormatError as error:
+            raise GalleryError(printable_path(str(path)), str(error)) from error
+        except (ValueError, InputError) as error:
+            raise GalleryDamagedError(printable_path(str(path)), f"damaged: {error}") from error
+
+    @classmethod
+    def parse(cls, content: bytes) -> Manifest:
+        """A manifest from the bytes of its file.
+
+        Raises:
+            ValueError, InputError: it is damaged or none.
+            OtherFormatError: another version of the program made it.
+        """
+        values = json.loads(content)
+        if not isinstance(values, dict):
+            raise ValueError(f"expected a JSON object, got {type(values).__name__}")
+        found = values.get("format_version")
+        if found != FORMAT_VERSION:
+            raise OtherFormatError(
+                f"format version {found!r}, this program reads {FORMAT_VERSION}; build the gallery again into another "
+                "folder, or use the program that made it"
+            )
+        known = {field.name for field in fields(cls)}
+        if set(values) != known:
+            raise ValueError(f"expected exactly the keys {sorted(known)}, got {sorted(values)}")
+        for name, kind in _KINDS.items():
+            if not isinstance(values[name], kind):
+                raise ValueError(f"{name} must be {kind.__name__}, got {values[name]!r}")
+        if values["metric"] != METRIC:
+            raise ValueError(f"metric must be {METRIC!r}, got {values['metric']!r}")
+        return cls(**{**values, "preprocessing": PreprocessConfig.from_json(values["preprocessing"])})
+
+
+def find_manifest(content: bytes) -> Manifest | None:
+    """The manifest in some bytes; None where they hold none that this program reads."""
+    try:
+        return Manifest.parse(content)
+    except (ValueError, InputError, OtherFormatError):
+        return None
+
+
+class OtherFormatError(Exception):
+    """A manifest of another version of this program."""
+
+
+def describe_file(path: Path) -> dict[str, Any]:
+    """What a manifest says of a file: its size and SHA-256."""
+    return {"bytes": path.stat().st_size, "sha256": hash_file(path)}
+
+
+def check_file(version: Path, name: str, manifest: Manifest, *, contents: bool) -> None:
+    """Compare a file of a version with the manifest: its size, and with `contents` its SHA-256.
+
+    Raises:
+        GalleryError: it is missing or differs.
+    """
+    path, expected = version / name, manifest.files.get(name)
+    shown = printable_path(str(path))
+    if expected is None:
+        raise GalleryDamagedError(shown, "the manifest does not list this file")
+    try:
+        size = path.stat().st_size
+        digest = hash_file(path) if contents and size == expected.get("bytes") else None
+    except OSError as error:
+        raise GalleryDamagedError(shown, f"cannot be read: {error.strerror}") from error
+    if size != expected.get("bytes"):
+        raise GalleryDamagedError(shown, f"damaged: {size} bytes, expected {expected.get('bytes')}")
+    if contents and digest != expected.get("sha256"):
+        raise GalleryDamagedError(shown, "damaged: its SHA-256 is not the one in the manifest")

@@ -1,0 +1,48 @@
+"""The folder for what people made of a gallery, their decisions and uploads, which no build or repair touches.
+
+GALLERY/people/review.sqlite   what they decided about labels and duplicates
+GALLERY/people/added/          the images that they sent
+GALLERY/people/incoming/       what is being written of them; whole files are moved out of it
+
+Earlier programs had the three in the gallery's folder itself: there they are read, until `people_moves` moves
+them.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+PEOPLE = "people"
+DECISIONS = "review.sqlite"
+ADDED = "added"
+INCOMING = "incoming"
+ADDED_PLACE = f"{PEOPLE}/{ADDED}"
+"""What a catalogue calls the folder of the images that were sent, wherever the gallery lies."""
+
+
+def people_folder(gallery: Path) -> Path:
+    """Where decisions and uploads of a gallery lie."""
+    return gallery / PEOPLE
+
+
+def decisions_file(gallery: Path) -> Path:
+    """The decisions of a gallery, where they are or would be."""
+    return people_folder(gallery) / DECISIONS
+
+
+def former_decisions_file(gallery: Path) -> Path:
+    """Where earlier programs had the decisions."""
+    return gallery / DECISIONS
+
+
+def added_folder(gallery: Path) -> Path:
+    """The folder of the images that were sent, without symbolic links: where it is or would be."""
+    now, formerly = people_folder(gallery) / ADDED, gallery / ADDED
+    is_unmoved = not os.path.lexists(now) and os.path.lexists(formerly)
+    return Path(os.path.realpath(formerly if is_unmoved else now))
+
+
+def incoming_folder(gallery: Path) -> Path:
+    """Where what is sent is written, until it is whole."""
+    return people_folder(gallery) / INCOMING

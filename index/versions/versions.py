@@ -1,0 +1,222 @@
+"""The versions of a gallery: immutable folders, and the CURRENT pointer to the one in use.
+
+GALLERY/gallery.json       the gallery's identity, see `index.marks`
+GALLERY/CURRENT            name of the version in use and SHA-256 of its manifest; replaced in one step
+GALLERY/versions/000001/   manifest.json, model.onnx, catalog.sqlite, vectors/, ids/, deleted.npy,
+                           and of an index that is no plain scan index.faiss and held_out.npy; part.json says whose
+                           version it is, and has the manifest's text once more
+GALLERY/building/          work in progress, from which a stopped command continues
+GALLERY/people/            what people made: see `index.versions.people`; nothing here touches it
+GALLERY/.lock              held by the one process that writes
+
+What a version shares with the one before it is a hard link to the same file.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import logging
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from index.durable import sync_path, write_durably
+from index.errors import GalleryDamagedError, GalleryError
+from index.file_hash import hash_file
+from index.marks import is_part, read_part
+from index.text import printable_path
+from index.versions.gallery_parts import identify, mark_part, remove_part
+from index.versions.manifest import MANIFEST_NAME, Version
+from index.versions.work_plan import read_plan
+
+logger = logging.getLogger(__name__)
+
+_HOLD_ATTEMPTS = 5
+_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
+_VERSION_NAME = re.compile(r"\d{6,12}")
+_CURRENT = re.compile(r"(\d{6,12}) ([0-9a-f]{64})\n")
+
+
+def versions_folder(gallery: Path) -> Path:
+    """Where a gallery keeps its versions."""
+    return gallery / "versions"
+
+
+def read_current(gallery: Path) -> Version | None:
+    """The version in use; None where no build has finished.
+
+    Raises:
+        GalleryError: CURRENT is damaged.
+    """
+    try:
+        text = (gallery / "CURRENT").read_text(encoding="ascii")
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise GalleryError(printable_path(str(gallery)), f"CURRENT cannot be read: {error}") from error
+    found = _CURRENT.fullmatch(text)
+    if found is None:
+        detail = f"CURRENT is damaged: {text[:100]!r} names no version with its checksum"
+        raise GalleryDamagedError(printable_path(str(gallery)), detail)
+    return Version(versions_folder(gallery) / found[1], found[2])
+
+
+def list_versions(gallery: Path) -> list[Path]:
+    """Every folder that is called as a version, the newest first, sound or not."""
+    folder = versions_folder(gallery)
+    names = os.listdir(folder) if folder.is_dir() else []
+    return [folder / name for name in sorted(filter(_VERSION_NAME.fullmatch, names), key=int, reverse=True)]
+
+
+def latest_version(gallery: Path) -> str | None:
+    """The newest version folder, which a build stopped at its last step may have left unpublished."""
+    return next((folder.name for folder in list_versions(gallery)), None)
+
+
+def next_version(gallery: Path) -> str:
+    """The name of the version to be made."""
+    return f"{int(latest_version(gallery) or 0) + 1:06d}"
+
+
+def publish_version(
+    gallery: Path, finished: Path, *, name: str, remembered: Mapping[str, Any] | None = None
+) -> Path:
+    """Make a complete folder the version in use, durably, and say where it is now.
+
+    A crash leaves the old version or the new one. What is `remembered` stands in its mark, beside the manifest's text,
+    so that it outlives the catalogue.
+    """
+    mark_version(finished, of=identify(gallery), remembered=remembered)
+    for folder, _, files in os.walk(finished):
+        for file in files:
+            sync_path(Path(folder, file))
+        sync_path(Path(folder))
+    target = versions_folder(gallery) / name
+    target.parent.mkdir(exist_ok=True)
+    finished.rename(target)
+    sync_path(target.parent)
+    try:
+        set_current(gallery, target)
+    except OSError:
+        if read_current(gallery) != Version(target, hash_file(target / MANIFEST_NAME)):
+            target.rename(finished)  # else the next writer would take what was told to have failed for the newest
+            raise
+        logger.warning("%s: the version is in use, but may be the one before after a crash now", target)
+    return target
+
+
+def mark_version(version: Path, *, of: str, remembered: Mapping[str, Any] | None = None) -> None:
+    """Let a version say whose it is, and keep a copy of its manifest."""
+    manifest = (version / MANIFEST_NAME).read_bytes()
+    digest, text = hashlib.sha256(manifest).hexdigest(), manifest.decode("utf-8")
+    mark_part(version, of=of, manifest_sha256=digest, manifest=text, **(remembered or {}))
+
+
+def mark_left(version: Path, *, left: bool) -> None:
+    """Note in a version's mark whether the gallery went back from it to an earlier one."""
+    part = read_part(version)
+    if part is not None and bool(part.get("left")) != left:
+        details = {name: value for name, value in part.items() if name not in ("kind", "gallery", "left")}
+        mark_part(version, of=part["gallery"], **details, **({"left": True} if left else {}))
+
+
+def set_current(gallery: Path, version: Path) -> None:
+    """Point CURRENT at a complete version folder in one step."""
+    text = f"{version.name} {hash_file(version / MANIFEST_NAME)}\n"
+    write_durably(gallery / "CURRENT", text.encode("ascii"))
+
+
+def hold_version(version: Path) -> int:
+    """Keep a version from being removed while the descriptor given back is open, which a process's end closes.
+
+    Where the file system has no locks nothing is held, and the version is safe until the next but one is made.
+
+    Raises:
+        FileNotFoundError: it was removed already.
+    """
+    descriptor = os.open(version / MANIFEST_NAME, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            os.close(descriptor)
+            raise
+    if not os.fstat(descriptor).st_nlink:  # removed while we waited for the lock
+        os.close(descriptor)
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(version / MANIFEST_NAME))
+    return descriptor
+
+
+def hold_current(path: Path) -> tuple[Version, int]:
+    """A gallery's current version, and the descriptor that keeps it from being removed while it is open.
+
+    Raises:
+        GalleryError: there is none, or no gallery.
+    """
+    for _ in range(_HOLD_ATTEMPTS):  # a writer may remove the version between the two steps
+        version = find_version(path)
+        try:
+            return version, hold_version(version.folder)
+        except FileNotFoundError:
+            continue
+    raise GalleryDamagedError(printable_path(str(version.folder / MANIFEST_NAME)), "cannot be read: it is missing")
+
+
+def find_version(path: Path) -> Version:
+    """A gallery's current version.
+
+    Raises:
+        GalleryError: there is none, or no gallery.
+    """
+    shown = printable_path(str(path))
+    if not path.is_dir():
+        raise GalleryError(shown, "no such gallery; make one with `retrieval index build MODEL SOURCE --out`")
+    version = read_current(path)
+    if version is None:
+        if read_plan(path) is not None:
+            raise GalleryError(
+                shown, "its build has not finished; run the same build again, or `retrieval index update`"
+            )
+        if any((folder / MANIFEST_NAME).is_file() for folder in list_versions(path)):
+            raise GalleryDamagedError(shown, "CURRENT, which names the version in use, is missing")
+        raise GalleryError(shown, "the folder is no gallery; name the one that `retrieval index build --out` made")
+    return version
+
+
+def remove_old_versions(gallery: Path, *, current: str, previous: str | None) -> None:
+    """Remove every version older than the current one, but the previous and those that readers hold.
+
+    Where `previous` is None it is the next older one. A version that cannot be removed is left to the next writer, and
+    a folder that is no version of this gallery is left alone.
+    """
+    identity = identify(gallery)
+    older = [folder for folder in list_versions(gallery) if int(folder.name) < int(current)]
+    own = [folder for folder in older if is_part(folder, of=identity)]
+    kept = previous or next((folder.name for folder in own), None)
+    for folder in older:
+        if folder.name == kept:
+            continue
+        try:
+            if folder in own:
+                _remove_unless_held(folder, of=identity)
+            elif not os.listdir(folder):  # what a removal leaves that was killed at its end
+                folder.rmdir()
+        except OSError as error:
+            shown = printable_path(str(folder))
+            logger.warning("%s: the old version cannot be removed: %s", shown, error.strerror)
+
+
+def _remove_unless_held(version: Path, *, of: str) -> None:
+    manifest = version / MANIFEST_NAME
+    if manifest.exists():  # a removal that was stopped may have left the folder without it
+        with manifest.open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return
+            manifest.unlink()  # first, and under the lock: nobody opens the rest of it
+    remove_part(version, of=of)

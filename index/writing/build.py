@@ -1,0 +1,277 @@
+"""The commands that say which images are in a gallery: build, add, update, remove; what was stopped is continued."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from index.catalog.writer import CatalogWriter, write_catalog
+from index.duplicates.duplicate_config import DuplicateConfig
+from index.errors import GalleryError, GalleryMismatchError, InputError
+from index.gallery.selection import Selection
+from index.limits import LOCK_WAIT_S
+from index.model.embedder import Embedder
+from index.progress import BeginStep, Progress, no_progress, no_steps
+from index.sources.folder import FolderSource
+from index.sources.registry import find_source
+from index.sources.source import ImageSource
+from index.text import printable_path
+from index.vectors.ann_config import INDEX_SETTING, AnnConfig
+from index.versions.gallery_identity import Standing, find_damage, recognise
+from index.versions.gallery_parts import make_mark
+from index.writing.assigned_labels import AssignedLabels, find_assigned
+from index.writing.build_config import BuildConfig
+from index.writing.publish_change import BuildReport, open_workspace, run_change
+from index.writing.scanning import find_parts, scan_parts, scan_sources
+from index.writing.source_moves import check_emptied, check_sources, forget_source, list_locations, move_sources
+from index.writing.workspace import Workspace
+
+
+def build_gallery(
+    *,
+    model_path: Path,
+    sources: Sequence[str | Path],
+    out: Path,
+    labels_file: Path | None = None,
+    dedup: str = "off",
+    duplicates: DuplicateConfig | None = None,
+    index: Mapping[str, Any] | None = None,
+    config: BuildConfig | None = None,
+    progress: Progress = no_progress,
+    begin_step: BeginStep = no_steps,
+    wait_s: float = LOCK_WAIT_S,
+) -> BuildReport:
+    """Make the gallery `out` of every image of the sources, continue what was stopped, or update what is finished.
+
+    Items whose size and time, or else whose bytes, are unchanged keep their ids and vectors. A new version is made
+    only where something changed. Every item found is in the catalogue: indexed, a duplicate, or skipped with a reason.
+
+    Args:
+        model_path: an exported model.
+        sources: folders, archives, globs, lists, tables or single images; see `index.sources.registry.find_source`.
+        out: the gallery folder; made if there is none.
+        labels_file: CSV or Parquet of `path,label`, which goes before other labels; items without a row have none.
+        dedup: `off`, or which duplicates are set aside: `exact` ones, or `near` ones too.
+        duplicates: what counts as near.
+        index: fields of `AnnConfig` that are other from now on; the gallery remembers the rest.
+        config: see `BuildConfig`.
+        progress: called with (done, total) items to embed.
+        begin_step: called when any other step begins that may take long.
+        wait_s: seconds to wait for another process that writes the gallery.
+
+    Raises:
+        InputError: the sources or labels cannot be used, or no image is usable.
+        ModelFileError: the model cannot be used, or fails on a batch; what is done is kept.
+        GalleryMismatchError: the gallery is of another model or of other sources.
+        GalleryError: `out` is something else, is written by another process, is damaged, or the disk is full.
+    """
+    start = time.perf_counter()
+    given = [find_source(os.fspath(source)) for source in sources]
+    gallery = _check_out(out, sources=given)
+    labels = None if labels_file is None else AssignedLabels(labels_file)
+    embedder = Embedder(model_path, threads=1)
+    settings = {
+        "labels": None if labels_file is None else json.dumps(str(labels_file.absolute())),
+        "dedup": None if dedup == "off" else dedup,
+        **{
+            name: json.dumps(value) if dedup == "near" else None
+            for name, value in asdict(duplicates or DuplicateConfig()).items()
+        },
+    }
+    try:
+        gallery.mkdir(parents=True, exist_ok=True)
+        if recognise(gallery) is Standing.VACANT:
+            make_mark(gallery)
+    except OSError as error:
+        raise InputError(f"{printable_path(str(out))}: the gallery cannot be made: {error.strerror}") from error
+
+    def change(catalog: CatalogWriter) -> None:
+        repeats = {name: settings[name] for name in settings if name != "labels"}
+        if {name: catalog.setting(name) for name in repeats} != repeats:
+            catalog.release_all_duplicates()
+        catalog.set(settings)
+        remembered = AnnConfig.from_text(catalog.setting(INDEX_SETTING))
+        catalog.set({INDEX_SETTING: replace(remembered, **(index or {})).to_text()})
+        numbers = catalog.add_sources(given)
+        catalog.record_scan(
+            scan_sources(catalog, numbers, labels=labels, progress=begin_step("Scanning")),
+            scanned=numbers,
+            restore=False,
+        )
+        if labels is not None:
+            labels.check_used()
+
+    with open_workspace(gallery, embedder=embedder, wait_s=wait_s, begin_step=begin_step) as work:
+        _check_sources(work, given)
+        return run_change(work, change, config=config, progress=progress, begin_step=begin_step, start=start)
+
+
+def add_to_gallery(
+    gallery: Path,
+    sources: Sequence[str | Path],
+    *,
+    config: BuildConfig | None = None,
+    progress: Progress = no_progress,
+    begin_step: BeginStep = no_steps,
+    wait_s: float = LOCK_WAIT_S,
+) -> BuildReport:
+    """Add the images of some sources; none of the others is looked at.
+
+    A source that is a part of a folder that the gallery has already stays a part of it. What was taken out and is
+    named here comes back.
+
+    Raises:
+        InputError, ModelFileError, GalleryError: as `build_gallery`.
+    """
+    start = time.perf_counter()
+    given = [find_source(os.fspath(source)) for source in sources]
+
+    def change(catalog: CatalogWriter) -> None:
+        parts = find_parts(catalog, given)
+        numbers = catalog.add_sources(source for source in given if source.location not in parts)
+        labels, scanning = find_assigned(catalog), begin_step("Scanning")
+        found = chain(
+            scan_parts(catalog, parts, labels=labels, progress=scanning),
+            scan_sources(catalog, numbers, labels=labels, restore=True, progress=scanning),
+        )
+        catalog.record_scan(found, scanned=numbers, restore=True)
+
+    with open_workspace(gallery, wait_s=wait_s, begin_step=begin_step) as work:
+        return run_change(work, change, config=config, progress=progress, begin_step=begin_step, start=start)
+
+
+def update_gallery(
+    gallery: Path,
+    *,
+    roots: Mapping[str | None, Path] | None = None,
+    thorough: bool = False,
+    config: BuildConfig | None = None,
+    progress: Progress = no_progress,
+    begin_step: BeginStep = no_steps,
+    wait_s: float = LOCK_WAIT_S,
+) -> BuildReport:
+    """Bring a gallery in line with its sources as they are now, and finish what was stopped.
+
+    An item is looked at again where its size or time changed, and embedded again where its bytes did. One that is
+    found in another place keeps its id and vector.
+
+    Args:
+        gallery: the gallery folder.
+        roots: the new place of sources that were moved, by their old one; None as the old one stands for the only
+            source.
+        thorough: look at the bytes of every item, also where size and time are those of before.
+        config: see `BuildConfig`.
+        progress: called with (done, total) items to embed.
+        begin_step: called when any other step begins that may take long.
+        wait_s: seconds to wait for another process that writes the gallery.
+
+    Raises:
+        InputError, ModelFileError, GalleryError: as `build_gallery`.
+    """
+    start = time.perf_counter()
+
+    def change(catalog: CatalogWriter) -> None:
+        move_sources(catalog, {old: find_source(os.fspath(new)).location for old, new in (roots or {}).items()})
+        numbers = list(catalog.sources())
+        check_sources(catalog, gallery=gallery)
+        scanning = begin_step("Scanning")
+        found = scan_sources(
+            catalog, numbers, labels=find_assigned(catalog), trust_archives=not thorough, progress=scanning
+        )
+        catalog.record_scan(found, scanned=numbers, restore=False, thorough=thorough)
+        check_emptied(catalog, gallery=gallery)
+
+    with open_workspace(gallery, wait_s=wait_s, begin_step=begin_step) as work:
+        return run_change(work, change, config=config, progress=progress, begin_step=begin_step, start=start)
+
+
+def remove_from_gallery(
+    gallery: Path,
+    *,
+    selection: Selection | None = None,
+    sources: Sequence[str] = (),
+    config: BuildConfig | None = None,
+    progress: Progress = no_progress,
+    begin_step: BeginStep = no_steps,
+    wait_s: float = LOCK_WAIT_S,
+) -> BuildReport:
+    """Take items out of a gallery, or whole sources; the files themselves are not touched.
+
+    Items taken out stay out in later updates, until they are added again by name. Where it fails, nothing is taken out.
+
+    Raises:
+        InputError: nothing is selected, or nothing would be left.
+        GalleryError: as `build_gallery`.
+    """
+    start = time.perf_counter()
+
+    def change(catalog: CatalogWriter) -> int:
+        removed = sum(forget_source(catalog, source) for source in sources)
+        if selection is not None:
+            rows = list(selection.select(catalog))
+            catalog.take_out(rows)
+            removed += len(rows)
+        if not catalog.count("indexed") + catalog.count("pending"):
+            shown = printable_path(str(gallery))
+            raise InputError(
+                f"{shown}: nothing would be left of it, so nothing was removed; a gallery holds at least one image: "
+                "add others first (`retrieval index add`), or build another gallery into a folder of its own"
+            )
+        return removed
+
+    with open_workspace(gallery, wait_s=wait_s, begin_step=begin_step) as work:
+        return run_change(
+            work, change, config=config, progress=progress, begin_step=begin_step, start=start, undo=True
+        )
+
+
+def _check_out(out: Path, *, sources: Sequence[ImageSource]) -> Path:
+    """The gallery's absolute path, checked before any work."""
+    shown, gallery = printable_path(str(out)), out.resolve()
+    for source in sources:
+        if isinstance(source, FolderSource) and (
+            gallery.is_relative_to(source.root) or Path(source.root).is_relative_to(gallery)
+        ):
+            raise InputError(
+                f"{shown}: the gallery and the image folder {printable_path(source.location)} must lie beside each "
+                "other, not one in the other; give another folder with --out"
+            )
+    if not gallery.exists():
+        return gallery
+    if not gallery.is_dir():
+        raise InputError(f"{shown}: expected a folder for the gallery, found a file; give another --out")
+    if not os.access(gallery, os.R_OK | os.W_OK | os.X_OK):
+        raise InputError(f"{shown}: permission denied; the gallery cannot be written there")
+    standing = recognise(gallery)
+    if standing is Standing.FOREIGN:
+        raise GalleryError(shown, "the folder has other files in it and is no gallery; give a new or empty --out")
+    if standing is Standing.DAMAGED:
+        raise find_damage(gallery)
+    return gallery
+
+
+def _check_sources(work: Workspace, given: Sequence[ImageSource]) -> None:
+    """Raise GalleryMismatchError where the gallery is of other sources than given."""
+    with write_catalog(work.catalog_path) as catalog:
+        sources, added = catalog.sources(), catalog.added_source()
+    known = {source.location for number, source in sources.items() if number != added}
+    locations = {source.location for source in given}
+    if not known or known == locations:
+        return
+    if work.base is None and not work.has_vectors():  # nothing was done for them yet
+        work.restart()
+        return
+    raise GalleryMismatchError(
+        printable_path(str(work.gallery)),
+        what="sources",
+        expected=list_locations(known),
+        seen=list_locations(locations),
+        advice="add to it with `retrieval index add`, say where they are now with `retrieval index update --root`, "
+        "or build into another folder with --out",
+    )

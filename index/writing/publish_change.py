@@ -1,0 +1,200 @@
+"""The frame of every command that writes a gallery: lock it, change the catalogue, publish a version, report."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+from typing import Any
+
+from index.catalog.source_places import describe_move
+from index.catalog.writer import CatalogWriter, write_catalog
+from index.errors import GalleryError, InputError, RetrievalError
+from index.faiss_library import import_faiss
+from index.limits import LOCK_WAIT_S
+from index.model.embedder import Embedder
+from index.progress import BeginStep, Progress, no_progress, no_steps
+from index.text import printable_path
+from index.vectors.ann_choice import choose_ann
+from index.vectors.ann_config import INDEX_SETTING, AnnConfig
+from index.vectors.store import Publication
+from index.versions.gallery_identity import claim_gallery, require_gallery
+from index.versions.gallery_lock import lock_gallery
+from index.versions.versions import remove_old_versions
+from index.writing.build_config import BuildConfig
+from index.writing.people_moves import move_people
+from index.writing.settling import settle
+from index.writing.undoing import undone_where_called_off
+from index.writing.workspace import Workspace, find_model
+
+logger = logging.getLogger(__name__)
+
+_RIVALS = (("faiss-cpu", "faiss-gpu"), ("onnxruntime", "onnxruntime-gpu"))
+
+
+@dataclass(frozen=True, slots=True)
+class BuildReport:
+    """What a command did to a gallery.
+
+    `found`, `indexed`, `duplicate`, `skipped` and `skipped_by_reason` count the whole version: the first is the sum of
+    the next three. `new_images` were embedded by this run, `moved` found in another place, `vanished` not found any
+    more, `removed` taken out; `changed` tells whether there is a new version. `seconds` is the whole run,
+    `images_per_second` counts new images.
+    """
+
+    gallery: str
+    version: str
+    changed: bool
+    found: int
+    indexed: int
+    duplicate: int
+    skipped: int
+    skipped_by_reason: dict[str, int]
+    new_images: int
+    moved: int
+    vanished: int
+    removed: int
+    seconds: float
+    images_per_second: float
+
+    def to_json(self) -> dict[str, Any]:
+        """The document that the command prints with `--json`."""
+        return asdict(self)
+
+
+@contextmanager
+def open_workspace(
+    gallery: Path,
+    *,
+    embedder: Embedder | None = None,
+    wait_s: float = LOCK_WAIT_S,
+    begin_step: BeginStep = no_steps,
+) -> Iterator[Workspace]:
+    """The gallery's workspace, opened under its lock; trouble with the disk becomes a GalleryError.
+
+    Another process that holds the lock is waited for, which is a step.
+    """
+    shown = printable_path(str(gallery))
+    import_faiss()
+    _warn_of_rivals()
+    require_gallery(gallery)
+    with lock_gallery(gallery, wait_s=wait_s, begin_step=begin_step):
+        try:
+            claim_gallery(gallery.resolve())
+            move_people(gallery)
+            work = Workspace(gallery.resolve(), embedder=embedder or Embedder(find_model(gallery), threads=1))
+            work.open()
+            yield work
+        except OSError as error:
+            advice = "what is done is kept; mend the cause and run the same command again"
+            raise GalleryError(shown, f"{error}; {advice}") from error
+
+
+def run_change(
+    work: Workspace,
+    change: Callable[[CatalogWriter], int | None] | None,
+    *,
+    start: float,
+    config: BuildConfig | None = None,
+    progress: Progress = no_progress,
+    begin_step: BeginStep = no_steps,
+    how: Publication | None = None,
+    undo: bool = False,
+) -> BuildReport:
+    """Change the catalogue in one step, settle what is pending, and publish; a change may tell what it removed.
+
+    Without a change, or where it changed nothing, there is a new version only where `how` asks for one. Of a change
+    that fails, what was embedded is kept, and the next command goes on with it; nothing of one that is called off,
+    nor, with `undo`, of any that fails. What fails behind the publication is a warning: the change is done.
+    """
+    removed = None
+    with undone_where_called_off(work, undo=undo), write_catalog(work.catalog_path) as catalog:
+        if change is not None:
+            try:
+                with catalog.transaction():
+                    removed = change(catalog)
+                    _check_index(catalog, width=work.embedder.contract.embedding_dim)
+            except RetrievalError:
+                if work.is_new:  # nothing was begun, so nothing is left to be finished
+                    work.remove()
+                raise
+        for move in catalog.moved_sources():
+            logger.warning("%s", describe_move(move))
+        catalog.record_places()
+        settled = settle(work, catalog, config=config or BuildConfig(), progress=progress, begin_step=begin_step)
+        indexed, reasons = catalog.count("indexed"), catalog.skipped_by_reason()
+        if not indexed:
+            _refuse_empty(work, reasons)
+        previous = work.base
+        counts = {"indexed": indexed, "duplicate": catalog.count("duplicate"), "skipped": sum(reasons.values())}
+        changed = how is not None or work.has_changed(catalog)
+        if changed or previous is None:
+            writing = begin_step("Writing")
+            writing(0, 0)
+            work.write(catalog, how=how or Publication(), begin_step=begin_step)
+            writing(1, 1)  # whoever calls the work off can do so here at the latest
+            version = work.publish().name
+        else:
+            version = previous.name
+    _clean_up(work, version=version, previous=previous.name if previous and changed else None)
+    seconds = time.perf_counter() - start
+    return BuildReport(
+        gallery=str(work.gallery),
+        version=version,
+        changed=changed,
+        found=sum(counts.values()),
+        **counts,
+        skipped_by_reason=reasons,
+        new_images=settled.embedded,
+        moved=settled.moved,
+        vanished=settled.vanished,
+        removed=removed or 0,
+        seconds=seconds,
+        images_per_second=settled.embedded / seconds,
+    )
+
+
+def _clean_up(work: Workspace, *, version: str, previous: str | None) -> None:
+    """Remove what nobody needs any more; what cannot be removed is left to the next writer."""
+    try:
+        work.remove()
+        remove_old_versions(work.gallery, current=version, previous=previous)
+    except OSError as error:
+        shown = printable_path(str(work.gallery))
+        logger.warning("%s: version %s is in use, but what is left over stays: %s", shown, version, error)
+
+
+def _check_index(catalog: CatalogWriter, *, width: int) -> None:
+    """Raise InputError where no index can hold all items in the memory allowed, before any of them is embedded."""
+    count = catalog.count("indexed") + catalog.count("pending")
+    config = AnnConfig.from_text(catalog.setting(INDEX_SETTING))
+    choose_ann(
+        count=count, width=width, config=config, reduced_width=1
+    )  # how far it can be reduced is not known yet
+
+
+def _refuse_empty(work: Workspace, reasons: Mapping[str, int]) -> None:
+    """Raise InputError: a gallery of no image is never published; the version before stays."""
+    work.remove()
+    found = ", ".join(f"{count} {reason}" for reason, count in reasons.items()) or "there are no files"
+    shown = printable_path(str(work.gallery))
+    raise InputError(f"{shown}: no usable image in its sources: {found}")
+
+
+def _warn_of_rivals() -> None:
+    """Say where two packages that overwrite each other's files are both installed."""
+    for names in _RIVALS:
+        if all(map(_is_installed, names)):
+            logger.warning("both %s and %s are installed; uninstall both, then install one of them", *names)
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        distribution(name)
+    except PackageNotFoundError:
+        return False
+    return True

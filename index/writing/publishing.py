@@ -1,0 +1,101 @@
+"""Writes a finished version of a gallery: model, vectors, catalogue, and the manifest of them all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from index.catalog.writer import CatalogWriter
+from index.durable import link_file
+from index.errors import GalleryDamagedError
+from index.model.contract import ModelContract
+from index.progress import BeginStep, no_steps
+from index.text import printable_path
+from index.vectors.ann_config import INDEX_SETTING, AnnConfig
+from index.vectors.file_writer import FileWriter
+from index.vectors.files import FileStore
+from index.vectors.shards import VectorFile
+from index.vectors.store import Publication, Published, StoreWriter
+from index.versions.manifest import (
+    CATALOG_NAME,
+    MANIFEST_NAME,
+    MODEL_NAME,
+    Manifest,
+    Version,
+    check_file,
+    describe_file,
+)
+
+
+def write_version(
+    version: Path,
+    catalog: CatalogWriter,
+    *,
+    base: Version | None,
+    checkpoints: Sequence[VectorFile],
+    model: Path,
+    contract: ModelContract,
+    how: Publication,
+    begin_step: BeginStep = no_steps,
+) -> Manifest:
+    """Write every file of a version into an empty folder.
+
+    Args:
+        version: the folder.
+        catalog: rows that are all settled.
+        base: the version that it starts from.
+        checkpoints: the vectors made since.
+        model: the model file, which every version shares.
+        contract: of the model.
+        how: see `Publication`.
+        begin_step: called when a step begins that may take long.
+
+    Raises:
+        GalleryDamagedError: a file of the base, or a checkpoint, is not what it was.
+    """
+    link_file(model, version / MODEL_NAME)
+    config = AnnConfig.from_text(catalog.setting(INDEX_SETTING))
+    writer: StoreWriter = FileWriter(version, config, contract.embedding_dim, checkpoints, how, begin_step)
+    members = np.array(catalog.indexed_ids(), dtype=np.int64)
+    manifest = None if base is None else Manifest.read(base)
+    before = members[:0] if base is None or manifest is None else FileStore(base.folder, manifest).ids
+    new, deleted = (np.setdiff1d(*pair, assume_unique=True) for pair in ((members, before), (before, members)))
+    published = writer.publish(new, deleted, base)
+    files = dict(published.files)
+    if files and base is not None and manifest is not None:
+        check_file(base.folder, MODEL_NAME, manifest, contents=False)
+        files[MODEL_NAME] = manifest.files[MODEL_NAME]
+    catalog.write_finished(version / CATALOG_NAME, compact=how.compact)
+    for path in sorted(path for path in version.rglob("*") if path.is_file()):
+        name = path.relative_to(version).as_posix()
+        files[name] = files.get(name) or describe_file(path)
+    finished = _describe(catalog, contract, published=published, files=files)
+    (version / MANIFEST_NAME).write_text(finished.to_json(), encoding="utf-8")
+    return finished
+
+
+def _describe(
+    catalog: CatalogWriter,
+    contract: ModelContract,
+    *,
+    published: Published,
+    files: dict[str, dict[str, Any]],
+) -> Manifest:
+    reasons = catalog.skipped_by_reason()
+    counts = {"indexed": catalog.count("indexed"), "duplicate": catalog.count("duplicate")}
+    counts["skipped"] = sum(reasons.values())
+    found = sum(counts.values())
+    if catalog.count("pending"):
+        raise GalleryDamagedError(printable_path(CATALOG_NAME), "some items were never settled")
+    return Manifest(
+        model_sha256=files[MODEL_NAME]["sha256"],
+        preprocessing=contract.preprocess,
+        embedding_dim=contract.embedding_dim,
+        counts={"found": found, **counts, "skipped_by_reason": reasons, "deleted": published.deleted},
+        next_id=catalog.next_id(),
+        index=published.index,
+        files=files,
+    )

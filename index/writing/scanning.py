@@ -1,0 +1,146 @@
+"""Scanning the sources of a gallery: every item once, also where sources overlap."""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from index.catalog.writer import CatalogWriter
+from index.progress import Progress, no_progress
+from index.sources.archive_scan import scan_archive
+from index.sources.folder import FolderSource
+from index.sources.items import FoundItem
+from index.sources.local_files import below
+from index.sources.source import ImageSource, Reach
+from index.writing.assigned_labels import AssignedLabels
+
+_REPORTED_ITEMS = 1000
+
+
+def scan_sources(
+    catalog: CatalogWriter,
+    numbers: Sequence[int],
+    *,
+    labels: AssignedLabels | None,
+    restore: bool = False,
+    trust_archives: bool = False,
+    progress: Progress = no_progress,
+) -> Iterator[tuple[int, FoundItem]]:
+    """(source, item) of some of a catalogue's sources, in their order; an item in several belongs to the first.
+
+    Sources that are not scanned now have the items that their rows say.
+
+    Args:
+        catalog: which records the items while they are given.
+        numbers: of the sources to scan.
+        labels: labels that go before those of the sources.
+        restore: let items of other sources that were taken out, and are met here, come back.
+        trust_archives: take it that an archive of unchanged time holds what its rows say, and do not read it; for a
+            gallery whose labels come from where they came before.
+        progress: called with (items met, 0).
+
+    Raises:
+        InputError: a source cannot be scanned.
+    """
+    sources = catalog.sources()
+    owners = _Owners(catalog, sources, progress)
+    for number in numbers:
+        enter = partial(_enter_archive, catalog, number) if trust_archives else scan_archive
+        found = sources[number].scan(enter_archive=enter)
+        yield from owners.sort_out(found, number, labels=labels, restore=restore)
+
+
+def _enter_archive(catalog: CatalogWriter, number: int, file: Path, *, archive: str) -> Iterator[FoundItem]:
+    known = catalog.archive_items(number, archive, mtime_ns=file.stat().st_mtime_ns)
+    return scan_archive(file, archive=archive) if known is None else known
+
+
+def find_parts(catalog: CatalogWriter, given: Iterable[ImageSource]) -> dict[str, int]:
+    """Those locations that lie in a folder which is a source of the catalogue already, and its number."""
+    sources = catalog.sources()
+    known = {source.location for source in sources.values()}
+    folders = {source.location: n for n, source in sources.items() if isinstance(source, FolderSource)}
+    parts = {}
+    for source in given:
+        if source.reach is Reach.WHOLE and source.location not in known:
+            holding = [folders[str(above)] for above in Path(source.location).parents if str(above) in folders]
+            if holding:
+                parts[source.location] = min(holding)
+    return parts
+
+
+def scan_parts(
+    catalog: CatalogWriter,
+    parts: Mapping[str, int],
+    *,
+    labels: AssignedLabels | None,
+    progress: Progress = no_progress,
+) -> Iterator[tuple[int, FoundItem]]:
+    """(source, item) of parts of sources, as `find_parts` gives them; else as `scan_sources` with `restore`."""
+    sources = catalog.sources()
+    owners = _Owners(catalog, sources, progress)
+    for location, number in parts.items():
+        found = FolderSource(sources[number].location).scan_below(location)
+        yield from owners.sort_out(found, number, labels=labels, restore=True)
+
+
+class _Owners:
+    """Decides which source an item belongs to where sources overlap; quick where there are many and few do."""
+
+    def __init__(self, catalog: CatalogWriter, sources: Mapping[int, ImageSource], progress: Progress) -> None:
+        self._catalog, self._sources, self._progress, self._met = catalog, sources, progress, 0
+        self._anywhere = [n for n, source in sources.items() if source.reach is not Reach.WHOLE]
+        self._at: dict[str, list[int]] = defaultdict(list)
+        for number, source in sources.items():
+            if source.reach is Reach.WHOLE:
+                self._at[source.location].append(number)
+        self._locations = sorted(self._at)
+
+    def sort_out(
+        self, found: Iterable[FoundItem], number: int, *, labels: AssignedLabels | None, restore: bool
+    ) -> Iterator[tuple[int, FoundItem]]:
+        """The items of a source that belong to no source before it."""
+        root, has_rivals = self._sources[number].root, self._has_rivals(number)
+        for item in found:
+            self._met += 1
+            if self._met % _REPORTED_ITEMS == 0:
+                self._progress(self._met, 0)
+            location = os.path.join(root, item.path)
+            if has_rivals:
+                owner = next(filter(self._is_taken, self._names(location, other_than=number)), None)
+                if owner is not None:
+                    if restore:
+                        self._catalog.restore(*owner, item)
+                    continue
+            yield number, item if labels is None else labels.label(item, location)
+
+    def _is_taken(self, name: tuple[int, str]) -> bool:
+        return self._catalog.has_item(*name)
+
+    def _has_rivals(self, number: int) -> bool:
+        """Whether another source may have an item of this one."""
+        source = self._sources[number]
+        if source.reach is Reach.ANYWHERE or any(other != number for other in self._anywhere):
+            return len(self._sources) > 1
+        start = source.root if source.reach is Reach.PART else source.location
+        above = (start, *map(str, Path(start).parents))
+        if any(other != number for location in above for other in self._at.get(location, ())):
+            return True
+        after = bisect_left(self._locations, start + "/")
+        return after < len(self._locations) and self._locations[after].startswith(start + "/")
+
+    def _names(self, location: str, *, other_than: int) -> Iterator[tuple[int, str]]:
+        """What an item at an absolute location is called in the other sources, were it theirs: (source, path)."""
+        for number in self._anywhere:
+            if number != other_than:
+                yield from ((number, path) for path in {location, below(self._sources[number].root, location)})
+        above = location
+        while above not in ("", "/"):
+            for number in self._at.get(above, ()):
+                if number != other_than:
+                    yield number, below(self._sources[number].root, location)
+            above = os.path.dirname(above)

@@ -1,0 +1,188 @@
+"""What a build does after its scan: hash what may have changed, embed what is new, set duplicates aside."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, fields
+from itertools import groupby, islice
+from operator import itemgetter
+
+import numpy as np
+
+from index.arrays import Ids
+from index.catalog.reader import Fingerprints, read_catalog
+from index.catalog.rows import CatalogRow
+from index.catalog.writer import CatalogWriter
+from index.duplicates.duplicate_config import DuplicateConfig
+from index.duplicates.near_duplicates import KeptImages
+from index.embedding.engine import EmbeddedItem
+from index.embedding.registry import open_engine
+from index.errors import ImageError
+from index.progress import BeginStep, Progress, no_progress, no_steps
+from index.sources.reading import read_place
+from index.sources.source import ImageSource
+from index.threads import map_ahead, usable_cores
+from index.vectors.shards import find_shards, gather_rows
+from index.versions.manifest import CATALOG_NAME
+from index.writing.build_config import BuildConfig
+from index.writing.workspace import Workspace
+
+_HASHED_AHEAD = 64
+_HASHED_AT_ONCE = 256
+_COMPARED_ROWS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What was done: `embedded` images, `moved` items that were found in another place, `vanished` ones."""
+
+    embedded: int
+    moved: int
+    vanished: int
+
+
+def settle(
+    work: Workspace,
+    catalog: CatalogWriter,
+    *,
+    config: BuildConfig,
+    keep_vanished: bool = False,
+    progress: Progress = no_progress,
+    begin_step: BeginStep = no_steps,
+) -> Settled:
+    """Settle every pending row, and remove those that a scan did not meet unless they are to be kept."""
+    sources = catalog.sources()
+    comparing, compared = begin_step("Comparing"), 0
+    for hashed in _hash_rows(catalog.changed(), sources, config=config):
+        catalog.confirm(hashed)
+        compared += len(hashed)
+        comparing(compared, 0)
+    moved = 0
+    for hashed in _hash_rows(catalog.moved_candidates(), sources, config=config):
+        moved += catalog.confirm_moved(hashed)
+        compared += len(hashed)
+        comparing(compared, 0)
+    if keep_vanished:
+        catalog.forget_scan()
+    vanished = catalog.drop_vanished()
+    embedded = _embed_pending(work, catalog, sources, config=config, progress=progress)
+    set_duplicates_aside(work, catalog, progress=begin_step("Finding duplicates"))
+    return Settled(embedded, moved, vanished)
+
+
+def _hash_rows(
+    rows: Iterable[CatalogRow], sources: Mapping[int, ImageSource], *, config: BuildConfig
+) -> Iterator[list[tuple[CatalogRow, str | None]]]:
+    """Some rows at a time, each with the SHA-256 of its bytes as they are now; None where they cannot be read."""
+
+    def read(row: CatalogRow) -> tuple[CatalogRow, str | None]:
+        try:
+            data = read_place(sources[row.source].locate(row))
+        except ImageError:
+            return row, None
+        return row, hashlib.sha256(data).hexdigest()
+
+    workers = config.workers or usable_cores()
+    with closing(map_ahead(read, rows, workers=workers, ahead=_HASHED_AHEAD)) as hashed:
+        while some := list(islice(hashed, _HASHED_AT_ONCE)):
+            yield some
+
+
+def _embed_pending(
+    work: Workspace,
+    catalog: CatalogWriter,
+    sources: Mapping[int, ImageSource],
+    *,
+    config: BuildConfig,
+    progress: Progress,
+) -> int:
+    """Embed every pending item, a checkpoint at a time; the number of vectors made."""
+    total, done, made = catalog.count("pending"), 0, 0
+    gathered: list[EmbeddedItem] = []
+    saved = time.monotonic()
+    engine = open_engine(
+        work.embedder, workers=config.workers, batch_size=config.batch_size, max_pixels=config.max_pixels
+    )
+    pending = catalog.rows(status="pending")
+    for batch in engine.embed((row.id, sources[row.source].locate(row)) for row in pending):
+        gathered += batch
+        done += len(batch)
+        late = time.monotonic() - saved >= config.checkpoint_seconds
+        if late or len(gathered) >= config.checkpoint_images or done == total:
+            made += work.save_checkpoint(catalog, gathered)
+            gathered, saved = [], time.monotonic()
+        progress(done, total)
+    return made
+
+
+def set_duplicates_aside(work: Workspace, catalog: CatalogWriter, *, progress: Progress = no_progress) -> None:
+    """Make the indexed rows that repeat another one its duplicates, as the gallery's settings want it.
+
+    What the base kept under the same settings, and what has duplicates, is kept; of new images the first one that has a
+    label is, or the first.
+    """
+    kind = catalog.setting("dedup")
+    if kind is None:
+        return
+    found = catalog.fingerprints()
+    is_kept = np.isin(
+        found.ids, np.concatenate([_kept_ids(work, catalog), np.array(catalog.kept_images(), np.int64)])
+    )
+    if is_kept.all():
+        return
+    order = [found.ids[is_kept], found.ids[~is_kept & found.labelled], found.ids[~is_kept & ~found.labelled]]
+    if kind == "exact":
+        catalog.set_duplicates(_exact_duplicates(catalog.repeated(), np.concatenate(order), kept=len(order[0])))
+    else:
+        catalog.set_duplicates(_near_duplicates(work, catalog, found, order, progress))
+
+
+def _kept_ids(work: Workspace, catalog: CatalogWriter) -> Ids:
+    """(n,) int64 ids that the base holds, where its duplicates were set aside by the same settings."""
+    if work.kept_ids is not None:
+        return work.kept_ids
+    if work.base is not None:
+        with read_catalog(work.base.folder / CATALOG_NAME) as base:
+            names = ("dedup", *(field.name for field in fields(DuplicateConfig)))
+            if all(base.setting(name) == catalog.setting(name) for name in names):
+                return np.array(base.indexed_ids(), dtype=np.int64)
+    return np.empty(0, dtype=np.int64)
+
+
+def _exact_duplicates(rows: Iterable[tuple[str, int]], order: Ids, *, kept: int) -> list[tuple[int, int]]:
+    """(row, kept image) of what has the same bytes as another, from (hash, id) in rising order.
+
+    Of equals the first in the `order` of ids is the kept image; the first `kept` of these stay kept images all.
+    """
+    rank = {number: place for place, number in enumerate(order.tolist())}
+    pairs = []
+    for _, group in groupby(rows, key=itemgetter(0)):
+        ids = sorted((number for _, number in group), key=rank.__getitem__)
+        pairs += [(number, ids[0]) for number in ids[1:] if rank[number] >= kept]
+    return pairs
+
+
+def _near_duplicates(
+    work: Workspace, catalog: CatalogWriter, found: Fingerprints, order: Sequence[Ids], progress: Progress
+) -> list[tuple[int, int]]:
+    """(row, kept image) of what looks like an image before it; the first ids of the order are kept all."""
+    config = DuplicateConfig(
+        **{field.name: json.loads(catalog.setting(field.name) or "null") for field in fields(DuplicateConfig)}
+    )
+    files = [*(() if work.base is None else find_shards(work.base.folder)), *work.vector_files(catalog)]
+    dim = work.embedder.contract.embedding_dim
+    kept_images = KeptImages(lambda ids: gather_rows(ids, files, embedding_dim=dim), config)
+    kept, stream = order[0], np.concatenate(order[1:])
+    kept_images.hold(kept, found.hashes[np.searchsorted(found.ids, kept)])
+    pairs: list[tuple[int, int]] = []
+    for start in range(0, len(stream), _COMPARED_ROWS):
+        ids = stream[start : start + _COMPARED_ROWS]
+        same = kept_images.assign(ids, found.hashes[np.searchsorted(found.ids, ids)])
+        repeats = same != ids
+        pairs += zip(ids[repeats].tolist(), same[repeats].tolist(), strict=True)
+        progress(start + len(ids), len(stream))
+    return pairs

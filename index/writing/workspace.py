@@ -1,0 +1,283 @@
+"""The work in progress of a gallery, `GALLERY/building/`: what is done survives a kill, and ends as a version."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from index.arrays import Ids
+from index.catalog.writer import CatalogWriter, Checkpoint, Outcome, write_catalog
+from index.durable import link_file, remove_durably, write_durably
+from index.embedding.engine import EmbeddedItem
+from index.errors import GalleryDamagedError, GalleryError, GalleryMismatchError
+from index.gallery.salvage import highest_next_id
+from index.marks import PART_MARK, is_part
+from index.model.embedder import Embedder
+from index.progress import BeginStep, no_steps
+from index.text import printable_path
+from index.vectors.shards import VectorFile, VectorRows, find_checkpoint, write_checkpoint
+from index.vectors.store import Publication
+from index.versions.gallery_identity import NO_GALLERY
+from index.versions.gallery_parts import identify, make_part, remove_own, remove_part
+from index.versions.manifest import CATALOG_NAME, FORMAT_VERSION, MODEL_NAME, Manifest, Version, check_file
+from index.versions.versions import (
+    latest_version,
+    next_version,
+    publish_version,
+    read_current,
+    set_current,
+    versions_folder,
+)
+from index.versions.work_plan import BUILDING, PLAN_NAME, announce, find_announced, read_plan
+from index.writing.publishing import write_version
+
+_VERSION = "version"
+
+logger = logging.getLogger(__name__)
+
+
+class Workspace:
+    """The folder where a gallery's next version is made; used under the gallery's lock.
+
+    Attributes:
+        base: the current version, which the next one starts from; None for the first.
+        catalog_path: the rows of the work in progress.
+        is_new: whether nothing had been begun before it was opened.
+        kept_files: vectors to publish beside those made since, where versions are damaged and none is the base.
+        kept_ids: (n,) int64 ids that no duplicate sets aside then; None: what the base says.
+    """
+
+    def __init__(self, gallery: Path, *, embedder: Embedder) -> None:
+        self.gallery, self.embedder = gallery, embedder
+        self.folder = gallery / BUILDING
+        self.catalog_path = self.folder / CATALOG_NAME
+        self.base: Version | None = None
+        self.is_new = False
+        self.kept_files: Sequence[VectorFile] = ()
+        self.kept_ids: Ids | None = None
+        self._remembered: dict[str, Any] = {}
+
+    def open(self) -> None:
+        """Continue the work in progress, or start it from the current version where there is one.
+
+        Raises:
+            GalleryMismatchError: the gallery, or its work in progress, is of another model.
+            GalleryDamagedError: a file of the current version is missing or has another size.
+        """
+        self.base = adopt_unpublished(self.gallery)
+        if self.base is not None:
+            manifest = Manifest.read(self.base)
+            self._check_model(manifest.model_sha256)
+            for name in manifest.files:
+                check_file(self.base.folder, name, manifest, contents=False)
+        plan = {
+            "format_version": FORMAT_VERSION,
+            "base": None if self.base is None else self.base.name,
+            "model_sha256": self.embedder.sha256,
+        }
+        found = read_plan(self.gallery)
+        if found == plan:
+            self._check_unfinished()
+            return
+        if found is not None and {**found, "model_sha256": plan["model_sha256"]} == plan and self.has_vectors():
+            self._check_model(str(found.get("model_sha256")))
+        self._start(plan)
+
+    def _check_unfinished(self) -> None:
+        try:
+            with write_catalog(self.catalog_path) as catalog:
+                catalog.check()
+        except GalleryDamagedError as error:
+            raise self._damaged(error) from error
+
+    def _damaged(self, error: GalleryDamagedError) -> GalleryError:
+        """What is damaged is the work in progress, not a gallery."""
+        problem = f"the unfinished work is {error.problem.partition(';')[0]}"
+        advice = "`retrieval index repair` throws it away, nothing published is lost; then run the command again"
+        return GalleryError(error.path, f"{problem}; {advice}")
+
+    def _start(self, plan: dict[str, Any]) -> None:
+        if self.base is None and self.embedder.path.is_relative_to(self.folder):
+            detail = "its build cannot be gone on with; run the same `retrieval index build` again"
+            raise GalleryError(printable_path(str(self.gallery)), detail)
+        self.is_new = True
+        self.remove()
+        make_part(self.gallery, BUILDING)
+        (self.folder / "checkpoints").mkdir()
+        if self.base is None:
+            shutil.copyfile(self.embedder.path, self.folder / MODEL_NAME)
+        else:
+            manifest = Manifest.read(self.base)
+            for name in manifest.files:
+                if name == CATALOG_NAME or name.startswith("ids/"):  # damage must not be carried on
+                    check_file(self.base.folder, name, manifest, contents=True)
+            link_file(self.base.folder / MODEL_NAME, self.folder / MODEL_NAME)
+            shutil.copyfile(self.base.folder / CATALOG_NAME, self.catalog_path)
+        with write_catalog(self.catalog_path) as catalog:
+            catalog.prepare()
+            catalog.raise_next_id(highest_next_id(self.gallery))  # also above what a version gave that was left
+        write_durably(self.folder / PLAN_NAME, json.dumps(plan, indent=2).encode())
+
+    def open_repair(self, plan: Mapping[str, Any], *, model: Path, fill: Callable[[CatalogWriter], None]) -> None:
+        """Continue a repair of this plan, or begin it with a catalogue that `fill` writes."""
+        if read_plan(self.gallery) == plan:
+            try:
+                with write_catalog(self.catalog_path) as catalog:
+                    catalog.check()
+                    self.checkpoint_files(catalog)
+                return
+            except GalleryError as error:
+                logger.warning("the repair that was stopped begins anew: %s", error)
+        kept = model.read_bytes() if model.is_relative_to(self.folder) else None
+        self.remove()
+        make_part(self.gallery, BUILDING)
+        (self.folder / "checkpoints").mkdir()
+        if kept is None:
+            shutil.copyfile(model, self.folder / MODEL_NAME)
+        else:
+            (self.folder / MODEL_NAME).write_bytes(kept)
+        with write_catalog(self.catalog_path) as catalog:
+            catalog.prepare()
+            with catalog.transaction():
+                fill(catalog)
+        write_durably(self.folder / PLAN_NAME, json.dumps(plan, indent=2).encode())
+
+    def restart(self) -> None:
+        """Throw the work in progress away and begin anew."""
+        self.remove()
+        self.open()
+
+    def remove(self) -> None:
+        """Remove the work in progress; finished versions stay."""
+        identity = identify(self.gallery)
+        if is_part(self.folder, of=identity):
+            remove_durably(self.folder / PLAN_NAME)  # first: without it, whatever is left is not gone on with
+            remove_part(self.folder, of=identity)
+
+    def has_vectors(self) -> bool:
+        """Whether something was embedded that a new start would lose."""
+        return any((self.folder / "checkpoints").glob("*.npy"))
+
+    def save_checkpoint(self, catalog: CatalogWriter, items: list[EmbeddedItem]) -> int:
+        """Settle some items: first their vectors, then, in one transaction, their rows; the number of vectors."""
+        usable = [
+            (item.id, item.vector) for item in sorted(items, key=attrgetter("id")) if item.vector is not None
+        ]
+        checkpoint = None
+        if usable:
+            name = f"{catalog.count_checkpoints():09d}.npy"
+            rows = VectorRows(
+                np.array([key for key, _ in usable], dtype=np.int64), np.stack([vector for _, vector in usable])
+            )
+            checkpoint = Checkpoint(name, write_checkpoint(self.folder / "checkpoints" / name, rows))
+        catalog.record_outcomes(map(_outcome, items), checkpoint=checkpoint)
+        return len(usable)
+
+    def checkpoint_files(self, catalog: CatalogWriter) -> list[VectorFile]:
+        """The vectors made since the base, with their ids, checked.
+
+        Raises:
+            GalleryError: one is missing or is not what was written.
+        """
+        folder = self.folder / "checkpoints"
+        try:
+            return [find_checkpoint(folder / saved.name, sha256=saved.sha256) for saved in catalog.checkpoints()]
+        except GalleryDamagedError as error:
+            raise self._damaged(error) from error
+
+    def vector_files(self, catalog: CatalogWriter) -> list[VectorFile]:
+        """The vectors that are published beside the base's; of an id the last one counts.
+
+        Raises:
+            GalleryError: as `checkpoint_files`.
+        """
+        return [*self.kept_files, *self.checkpoint_files(catalog)]
+
+    def has_changed(self, catalog: CatalogWriter) -> bool:
+        """Whether the rows differ from those of the current version."""
+        return self.base is None or not catalog.same_as(self.base.folder / CATALOG_NAME)
+
+    def write(self, catalog: CatalogWriter, *, how: Publication, begin_step: BeginStep = no_steps) -> None:
+        """Make a complete version of the settled rows, to be published.
+
+        Raises:
+            GalleryError: the model file was changed meanwhile, or is damaged.
+        """
+        version = self.folder / _VERSION
+        version.mkdir(exist_ok=True)
+        if others := remove_own(version):
+            shown = printable_path(str(version / others[0]))
+            raise GalleryError(shown, "not this gallery's, and in the way; move it elsewhere and run this again")
+        (version / PART_MARK).unlink(missing_ok=True)  # of one that was about to be published
+        manifest = write_version(
+            version,
+            catalog,
+            base=self.base,
+            checkpoints=self.vector_files(catalog),
+            model=self.folder / MODEL_NAME,
+            contract=self.embedder.contract,
+            how=how,
+            begin_step=begin_step,
+        )
+        if manifest.model_sha256 != self.embedder.sha256:
+            raise GalleryError(printable_path(str(self.embedder.path)), "the model file changed during the build")
+        self._remembered = catalog.remembered()
+
+    def publish(self) -> Path:
+        """Let the version that was written be the current one; its folder."""
+        name = next_version(self.gallery)
+        announce(self.gallery, name)
+        return publish_version(self.gallery, self.folder / _VERSION, name=name, remembered=self._remembered)
+
+    def _check_model(self, model_sha256: str) -> None:
+        if model_sha256 != self.embedder.sha256:
+            raise GalleryMismatchError(
+                printable_path(str(self.gallery)),
+                what="model (SHA-256)",
+                expected=model_sha256,
+                seen=self.embedder.sha256,
+                advice="build into another folder with --out",
+            )
+
+
+def adopt_unpublished(gallery: Path) -> Version | None:
+    """The current version; one that was announced, by a writer killed at its very last step, becomes it.
+
+    Raises:
+        GalleryDamagedError: CURRENT is damaged or missing.
+    """
+    current, announced = read_current(gallery), find_announced(gallery, identity=identify(gallery))
+    if announced is not None and int(announced) > int(current.name if current else 0):
+        set_current(gallery, versions_folder(gallery) / announced)
+        return read_current(gallery)
+    if current is None and latest_version(gallery) is not None:
+        shown = printable_path(str(gallery))
+        raise GalleryDamagedError(shown, "CURRENT, which names the version in use, is missing")
+    return current
+
+
+def find_model(gallery: Path) -> Path:
+    """The model of a gallery, finished or not.
+
+    Raises:
+        GalleryError: there is none.
+    """
+    current = read_current(gallery)
+    folder = gallery / BUILDING if current is None else current.folder
+    model = folder / MODEL_NAME
+    if not model.is_file() or (current is None and read_plan(gallery) is None):
+        raise GalleryError(printable_path(str(gallery)), NO_GALLERY)
+    return model
+
+
+def _outcome(item: EmbeddedItem) -> Outcome:
+    if item.problem is None:
+        return Outcome(item.id, sha256=item.sha256, phash=item.phash)
+    return Outcome(item.id, sha256=item.sha256, reason=item.problem.reason, detail=item.problem.detail)

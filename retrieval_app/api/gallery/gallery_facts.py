@@ -1,0 +1,75 @@
+"""What is told of a gallery as a whole, read once for each opened version."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from index.catalog.facets import list_columns
+from index.filters.condition import Column
+from index.filters.to_text import write_column
+from index.gallery.gallery import Gallery
+from index.text import valid_text
+from index.vectors.kinds.registry import KINDS
+from retrieval_app.api.schemas import MAX_QUERIES
+from retrieval_app.review.selection_files import MAX_PICTURES, MAX_ROWS
+from retrieval_app.serving.live_gallery import Snapshot
+from retrieval_app.serving.query import MAX_K
+from retrieval_app.serving.serving_config import ServingConfig
+
+MAX_LABELS = 2000
+_MAX_COLUMNS = 100
+_facts_of: WeakKeyDictionary[Gallery, dict[str, Any]] = WeakKeyDictionary()
+
+
+def describe_gallery(snapshot: Snapshot, *, can: Mapping[str, bool], config: ServingConfig) -> dict[str, Any]:
+    """The document of /v1/gallery for one who can do so much.
+
+    Raises:
+        GalleryError: the catalogue is damaged.
+    """
+    gallery = snapshot.gallery
+    facts = _facts_of.get(gallery)
+    if facts is None:
+        facts = _facts_of[gallery] = _read_facts(gallery)
+    return {
+        **facts,
+        "can": can,
+        "limits": {
+            "max_upload_bytes": config.max_upload_bytes,
+            "max_k": MAX_K,
+            "max_queries": MAX_QUERIES,
+            "max_export_csv": MAX_ROWS,
+            "max_export_zip": MAX_PICTURES,
+        },
+        "calibration": _describe_calibration(snapshot),
+    }
+
+
+def _read_facts(gallery: Gallery) -> dict[str, Any]:
+    contract, manifest = gallery.embedder.contract, gallery.manifest
+    with gallery.catalog() as catalog:
+        count, labelled, largest = catalog.indexed_labels(limit=MAX_LABELS)
+    return {
+        "name": valid_text(gallery.name),
+        "version": gallery.version,
+        "images": gallery.count,
+        "embedding_dim": manifest.embedding_dim,
+        "model": {"backbone": contract.backbone, "method": contract.method, "sha256": manifest.model_sha256},
+        "labels": {"names": list(largest), "count": count, "labelled": labelled},
+        "metadata_columns": _list_columns(gallery),
+        "index": {**manifest.index, "explanation": KINDS[manifest.index["type"]].explanation},
+    }
+
+
+def _list_columns(gallery: Gallery) -> list[str]:
+    """The metadata as conditions name it, what most images have first."""
+    with gallery.catalog(asks_metadata=True) as catalog:
+        return [write_column(Column((name,))) for name in list_columns(catalog, limit=_MAX_COLUMNS)]
+
+
+def _describe_calibration(snapshot: Snapshot) -> dict[str, Any]:
+    computed = snapshot.insights.calibration
+    points = [] if computed.value is None else computed.value.to_json()["points"]
+    return {"state": computed.state, "points": points}

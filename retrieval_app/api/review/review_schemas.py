@@ -1,0 +1,109 @@
+"""What the API answers about labels and duplicates that somebody is to decide about."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from retrieval_app.api.image_schemas import DoubtEntry
+from retrieval_app.api.schemas import Answer
+
+
+class LabelPair(Answer):
+    """How many doubted labels have the same suggestion."""
+
+    label: str
+    suggested: str
+    count: int
+
+
+class DoubtList(Answer):
+    """Labels that may be wrong, the most doubtful first.
+
+    `open` and `decided` count those given `label` and suggested `suggested`; `total` those of them in the asked state.
+    """
+
+    state: Literal["ready"]
+    version: str
+    total: int
+    open: int
+    decided: int
+    wrong_share: float | None = Field(description="estimated share of wrong labels among all")
+    judged: int = Field(description="labels that were looked at")
+    items: list[DoubtEntry]
+    pairs: list[LabelPair]
+    can_undo: bool
+
+
+class GroupImageEntry(Answer):
+    """An image of a group; its similarity is to the one that the others repeat, which is the first."""
+
+    id: int
+    path: str
+    label: str | None
+    size_bytes: int
+    similarity: float | None
+    same_bytes: bool | None = Field(description="whether its file equals the first one's; null of that one")
+    indexed: bool = Field(description="false where the gallery set it aside when it was built")
+
+
+class GroupDecisionEntry(Answer):
+    """What somebody decided about a group; of duplicates those in `keep` stay."""
+
+    decision: Literal["copies", "different"]
+    keep: list[int]
+
+
+class GroupEntry(Answer):
+    """Images that look alike."""
+
+    group: str
+    images: list[GroupImageEntry]
+    labels_differ: bool
+    decision: GroupDecisionEntry | None
+
+
+class GroupList(Answer):
+    """Groups of near-duplicates; `total` counts those in the asked state."""
+
+    state: Literal["ready"]
+    version: str
+    total: int
+    open: int
+    decided: int
+    items: list[GroupEntry]
+    can_undo: bool
+
+
+class Decided(Answer):
+    """How many decisions were kept, and the number of their step, by which just they can be undone."""
+
+    decided: int
+    step: int
+    can_undo: bool
+
+
+class Undone(Answer):
+    """The images of the decisions that were taken back; none where there was nothing to take back."""
+
+    undone: list[int]
+    can_undo: bool
+
+
+class DecidedLabel(Answer):
+    """A decision that holds; `image_id` is null where the gallery does not have the image any more."""
+
+    image_id: int | None
+    path: str
+    label: str | None
+    decision: Literal["keep", "change", "drop"]
+    new_label: str | None
+    decided_at: str
+
+
+class DecidedLabels(Answer):
+    """The decisions about labels in the order they were made."""
+
+    decisions: list[DecidedLabel]
+    can_undo: bool

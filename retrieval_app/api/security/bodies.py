@@ -1,0 +1,129 @@
+"""Bodies of requests, read whole, with room for as many bytes as have arrived and not for those that are announced."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import anyio
+from starlette.types import Receive
+
+from retrieval_app.serving.errors import BusyError
+from retrieval_app.serving.serving_config import ServingConfig
+
+SMALL_BYTES = 1024 * 1024
+"""Bodies of no more have a part of the room to themselves, so that no photos keep searches out."""
+_SMALL_SHARE = 8  # one part in as many
+_FULL = "the server is busy receiving other bodies; try again in a moment"
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Why a body was not taken, with the status to say it with."""
+
+    status: int
+    message: str
+
+
+@dataclass(eq=False, slots=True)
+class _Arriving:
+    announced: int
+    since: float
+    data: bytearray = field(default_factory=bytearray)
+    held: int = 0
+    held_before: int = 0  # when the window began
+    window_end: float = 0.0
+    waits: anyio.CancelScope | None = None
+    is_displaced: bool = False
+
+
+class BodyRoom:
+    """The bytes of all bodies that are arriving or in use.
+
+    Where there is no more room, a body that has been arriving for longer than a window gives way to a newer one.
+    """
+
+    def __init__(self, config: ServingConfig) -> None:
+        self._config = config
+        self._held = 0
+        self._unfinished: dict[_Arriving, None] = {}  # the oldest first
+
+    @property
+    def held(self) -> int:
+        """Bytes that there are now."""
+        return self._held
+
+    @asynccontextmanager
+    async def read(self, receive: Receive, *, announced: int) -> AsyncIterator[bytes | Refused | None]:
+        """The body, which has its room until the end of the context; why there is none; None where the client left.
+
+        Raises:
+            BusyError: there is no room for it.
+        """
+        body = _Arriving(announced, time.monotonic())
+        self._unfinished[body] = None
+        try:
+            yield await self._read(receive, body)
+        finally:
+            self._unfinished.pop(body, None)
+            self._held -= body.held
+
+    async def _read(self, receive: Receive, body: _Arriving) -> bytes | Refused | None:
+        end = body.since + self._config.upload_s
+        body.window_end = body.since + self._config.upload_window_s
+        while True:
+            message, left_s = None, min(end, body.window_end) - time.monotonic()
+            with anyio.CancelScope(deadline=anyio.current_time() + left_s) as body.waits:
+                message = await receive()
+            if body.is_displaced:
+                raise BusyError(_FULL)
+            if message is not None:
+                if message["type"] == "http.disconnect":
+                    return None
+                refused = self._take(body, message.get("body", b""))
+                if refused is not None or not message.get("more_body", False):
+                    self._unfinished.pop(body, None)
+                    return refused or bytes(body.data)
+            refused = self._judge_pace(body, end=end)
+            if refused is not None:
+                return refused
+
+    def _judge_pace(self, body: _Arriving, *, end: float) -> Refused | None:
+        config, now = self._config, time.monotonic()
+        if now >= end:
+            return Refused(408, f"the body did not arrive within {config.upload_s:g} seconds; send a smaller one")
+        if now >= body.window_end:
+            least = config.upload_bytes_a_second
+            if body.held - body.held_before < least * config.upload_window_s:
+                return Refused(408, f"the body did not arrive with at least {least:,} bytes a second")
+            body.held_before, body.window_end = body.held, now + config.upload_window_s
+        return None
+
+    def _take(self, body: _Arriving, chunk: bytes) -> Refused | None:
+        if body.held + len(chunk) > body.announced:
+            return Refused(400, f"the body is longer than the {body.announced:,} bytes that were announced")
+        self._make_room(len(chunk), body)
+        body.data += chunk
+        body.held += len(chunk)
+        self._held += len(chunk)
+        return None
+
+    def _make_room(self, count: int, body: _Arriving) -> None:
+        most = self._config.bytes_arriving
+        if body.announced > SMALL_BYTES:
+            most -= most // _SMALL_SHARE
+        while self._held + count > most:
+            oldest = next(iter(self._unfinished), body)
+            if oldest is body or time.monotonic() - oldest.since < self._config.upload_window_s:
+                raise BusyError(_FULL)
+            self._displace(oldest)
+
+    def _displace(self, body: _Arriving) -> None:
+        del self._unfinished[body]
+        self._held -= body.held
+        body.held, body.is_displaced = 0, True
+        body.data.clear()
+        if body.waits is not None:
+            body.waits.cancel()

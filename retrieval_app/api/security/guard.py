@@ -1,0 +1,175 @@
+"""What stands before every route: only what the page and the API need gets through, and only in a sensible shape.
+
+Gradio brings many routes that this page has no use for: it proxies URLs, stores uploads, serves files. They answer
+404 here, as its heartbeats do, which no page asks for without events of Gradio's. Bodies are read here too, whole.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+
+from starlette.datastructures import Headers
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from retrieval_app.api.counters import Metrics
+from retrieval_app.api.errors import refuse_with
+from retrieval_app.api.headers import add_missing, list_headers
+from retrieval_app.api.security.access import Access
+from retrieval_app.api.security.bodies import BodyRoom, Refused
+from retrieval_app.api.security.cross_site import comes_from_another_site
+from retrieval_app.api.security.forwarding import drop_forwarding
+from retrieval_app.api.security.sign_in import FORM_PATH, FORM_TYPE, MAX_FORM_BYTES, SignIn
+from retrieval_app.api.visitors import find_visitor
+from retrieval_app.serving.bounded_pool import asking
+from retrieval_app.serving.errors import BusyError
+from retrieval_app.serving.search_engine import Engine
+
+MAX_JSON_BYTES = 1024 * 1024
+_IMAGE_PATHS = frozenset(("/v1/photos", "/v1/search/image", "/v1/embed", "/v1/images"))
+_API = re.compile(r"/v1/.*", re.DOTALL)
+_PAGE = re.compile(
+    r"/(|favicon\.ico|page/([a-z]+/)?[\w.-]+|config|theme\.css|(assets|static|svelte)/[\w./@+~-]+"
+    r"|gradio_api/(startup-events|theme\.css)/?)",
+    re.ASCII,
+)
+_REQUEST_ID = re.compile(r"[0-9A-Za-z_-]{1,64}")
+_CLIENT_LEFT = 499  # counted; nobody is there to get it
+
+
+class Security:
+    """Passes on what may pass, puts headers on every answer, and counts it.
+
+    Args:
+        app: what is behind.
+        engine: has the limits.
+        access: who may do what.
+        sign_in: who asks.
+        metrics: counts the answers.
+    """
+
+    def __init__(self, app: ASGIApp, *, engine: Engine, access: Access, sign_in: SignIn, metrics: Metrics) -> None:
+        self._app, self._engine, self._access, self._metrics = app, engine, access, metrics
+        self._bodies = BodyRoom(engine.config)
+        self._sign_in = sign_in
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One connection, as ASGI has it."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008, "reason": ""})
+            return
+        await self._answer(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers, started, status = Headers(scope=scope), time.perf_counter(), 0
+        request_id = _choose_request_id(headers)
+        scope.setdefault("state", {})["request_id"] = request_id
+        added = list_headers(scope["path"], request_id)
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = add_missing(message.get("headers", ()), added)
+            await send(message)
+
+        try:
+            refusal = self._refuse(scope, headers) or await self._sign_in.admit(scope, headers)
+            if refusal is not None:
+                await refusal(scope, receive, send_with_headers)
+            else:
+                await self._pass_on(scope, receive, send_with_headers, announced=_read_length(headers) or 0)
+            status = status or _CLIENT_LEFT
+        finally:
+            seconds = time.perf_counter() - started
+            seen = status or 500  # an exception, which is answered further out
+            self._metrics.observe(route=_name_route(scope), method=scope["method"], status=seen, seconds=seconds)
+
+    async def _pass_on(self, scope: Scope, receive: Receive, send: Send, *, announced: int) -> None:
+        """Give the request to the app, with its body read."""
+        scope["headers"] = drop_forwarding(scope["headers"])
+        asking.set(find_visitor(scope).address)
+        if scope["method"] in ("GET", "HEAD"):
+            await self._app(scope, receive, send)
+            return
+        try:
+            async with self._bodies.read(receive, announced=announced) as body:
+                if isinstance(body, Refused):
+                    await refuse_with(scope, body.status, body.message)(scope, receive, send)
+                elif body is not None:
+                    await self._app(scope, _receive_again(body, receive), send)
+        except BusyError as error:
+            refusal = refuse_with(scope, 503, str(error), code="busy", retry_after_s=error.retry_after_s)
+            await refusal(scope, receive, send)
+
+    def _refuse(self, scope: Scope, headers: Headers) -> Response | None:
+        path, is_read = scope["path"], scope["method"] in ("GET", "HEAD")
+        if not self._access.hosts.admit(scope, headers):
+            # A page elsewhere must not reach this server by pointing its own name at its address.
+            message = "this server answers only to names that it knows: retrieval serve --allowed-host NAME"
+            return refuse_with(scope, 400, message, code="host")
+        is_page = _PAGE.fullmatch(path) is not None and ".." not in path
+        if not is_page and not _API.fullmatch(path):
+            return refuse_with(scope, 404, "this server has nothing at that address")
+        if is_page and is_read:
+            return None
+        is_form = self._sign_in.asks and path == FORM_PATH and scope["method"] == "POST"
+        if is_page and not is_form:
+            refusal = refuse_with(scope, 405, f"{scope['method'][:20]} is not among the methods of this address")
+            refusal.headers["Allow"] = "GET, HEAD"
+            return refusal
+        if comes_from_another_site(headers):
+            message = f"only this server's own page may {'read from' if is_read else 'send to'} it"
+            return refuse_with(scope, 403, message, code="cross_site")
+        return None if is_read else self._refuse_body(scope, headers)
+
+    def _refuse_body(self, scope: Scope, headers: Headers) -> Response | None:
+        length, is_image = _read_length(headers), scope["path"] in _IMAGE_PATHS
+        if length is None:
+            return refuse_with(scope, 411, "the body must announce its length: Content-Length")
+        is_form = scope["path"] == FORM_PATH
+        most = self._engine.config.max_upload_bytes if is_image else MAX_FORM_BYTES if is_form else MAX_JSON_BYTES
+        if length > most:
+            return refuse_with(scope, 413, f"the body has {length:,} bytes; at most {most:,} are taken")
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind.startswith("multipart/"):
+            return refuse_with(scope, 415, "forms are not taken; send the image, or JSON, as the body itself")
+        if is_form:
+            return None if kind == FORM_TYPE else refuse_with(scope, 415, f"the body must be {FORM_TYPE}")
+        if length and not is_image and kind != "application/json" and not kind.endswith("+json"):
+            return refuse_with(scope, 415, "the body must be JSON, with Content-Type: application/json")
+        return None
+
+
+def _choose_request_id(headers: Headers) -> str:
+    given = headers.get("x-request-id", "")
+    return given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
+
+
+def _name_route(scope: Scope) -> str:
+    """The template of the route that answered: never what a client made up."""
+    if not scope["path"].startswith("/v1"):
+        return "page"
+    return str(getattr(scope.get("route"), "path", "none"))
+
+
+def _read_length(headers: Headers) -> int | None:
+    """The announced length of the body, 0 without one; None where it is not told."""
+    if "transfer-encoding" in headers:
+        return None
+    length = headers.get("content-length", "0")
+    return int(length) if re.fullmatch("[0-9]{1,12}", length) else None
+
+
+def _receive_again(body: bytes, receive: Receive) -> Receive:
+    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive_again() -> Message:
+        return messages.pop() if messages else await receive()
+
+    return receive_again

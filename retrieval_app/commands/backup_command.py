@@ -1,0 +1,125 @@
+"""`retrieval backup` and `retrieval restore`: what people made of a gallery, as one file, and back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from index.commands.console import emit, output_options, progress_bars
+from index.text_table import show_bytes
+
+if TYPE_CHECKING:
+    from retrieval_app.review.backup import BackupReport
+    from retrieval_app.review.restore import RestoreReport
+
+_PATH = click.Path(path_type=Path, readable=False)  # what cannot be read gets our own message
+_SHOWN = 5
+
+
+@click.command(name="backup")
+@click.argument("gallery", type=_PATH)
+@click.option("--out", type=_PATH, required=True, metavar="FILE", help="The file to write, a ZIP archive.")
+@click.option("--overwrite", is_flag=True, help="Replace FILE if it is there; a failure leaves the one before.")
+@output_options
+@click.pass_context
+def backup(context: click.Context, /, *, gallery: Path, out: Path, overwrite: bool, as_json: bool) -> None:
+    """Write what people made of GALLERY to one file: decisions on labels and duplicates, the images
+    they sent, and which images they took out of it.
+
+    All else can be built again from the images and the model. A server may run, and people may decide, meanwhile; a
+    damaged gallery can be backed up too. Exits with 1 where something could not be read and is left out.
+
+    \b
+    Examples:
+      retrieval backup gallery --out gallery.backup.zip
+      retrieval backup gallery --out /backups/gallery.zip --overwrite --json
+    """
+    from index.text import printable_path
+    from retrieval_app.review.backup import back_up
+
+    with progress_bars() as begin:
+        report = back_up(gallery, out, overwrite=overwrite, progress=begin("Writing", unit="images"))
+    text = "\n".join([_describe_backup(report), *(f"note: {printable_path(note)}" for note in report.notes)])
+    emit(report.to_json(), as_json=as_json, text=text)
+    if report.notes:
+        context.exit(1)
+
+
+@click.command(name="restore")
+@click.argument("file", type=_PATH)
+@click.option("--gallery", type=_PATH, required=True, metavar="GALLERY", help="The gallery to bring it into.")
+@output_options
+def restore(*, file: Path, gallery: Path, as_json: bool) -> None:
+    """Bring what `retrieval backup` wrote to FILE into GALLERY: the same one, or one built anew from the same images.
+
+    It merges: of two decisions about the same the later one holds, no file is lost, and images that are there stay, but
+    for those that people had taken out before the backup.
+    Images are known by their bytes, so ids and places may differ; decisions about images that GALLERY does not have
+    are kept and listed. Images that had been taken out, sent ones and others, stay out or are taken out, unless they
+    were added to the same gallery again since; `index add` brings them back by name. A server may run meanwhile. FILE
+    is checked wholly before anything is changed; a restore that was stopped is done again.
+
+    \b
+    Examples:
+      retrieval restore gallery.backup.zip --gallery gallery
+      retrieval index build model.onnx photos --out new && retrieval restore gallery.backup.zip --gallery new
+    """
+    from index.commands.build_text import indexing_bars
+    from retrieval_app.review.restore import restore as bring_back
+
+    with indexing_bars() as (progress, begin_step):
+        report = bring_back(
+            file, gallery, checking=begin_step("Checking"), progress=progress, begin_step=begin_step
+        )
+    emit(report.to_json(), as_json=as_json, text=_describe_restore(report))
+
+
+def _describe_backup(report: BackupReport) -> str:
+    from index.text import printable_path
+
+    removed = f" ({report.removed:,} of them taken out again)" if report.removed else ""
+    return (
+        f"{printable_path(report.file)}: {report.label_decisions:,} decisions on labels, "
+        f"{report.duplicate_decisions:,} on duplicates, {report.images:,} images sent{removed}, "
+        f"{report.taken_out:,} other images taken out, {show_bytes(report.bytes)}"
+    )
+
+
+def _describe_restore(report: RestoreReport) -> str:
+    from index.text import printable_path
+
+    decisions, images, removals = report.decisions, report.images, report.removals
+    lines = [
+        f"{printable_path(report.gallery)}: {decisions['restored']:,} decisions restored, "
+        f"{decisions['present']:,} were there, {decisions['older']:,} are older than those there; "
+        f"{images['restored']:,} images restored, {images['present']:,} were there, {report.indexed:,} new in the index"
+    ]
+    if images["removed"]:
+        lines.append(f"{images['removed']:,} images had been taken out before the backup, and stay out")
+    if images["in_the_way"]:
+        lines.append(f"{images['in_the_way']:,} images have other files in their places, which stay")
+    if removals["taken_out"]:
+        lines.append(
+            f"{removals['taken_out']:,} other images had been taken out before the backup, and were taken out again; "
+            "`retrieval index add` brings one back by its path"
+        )
+    if removals["added_again"]:
+        lines.append(f"{removals['added_again']:,} images were added again since the backup, and stay")
+    if removals["last"]:
+        lines.append(f"{removals['last']:,} images had been taken out, but are all that the gallery has, and stay")
+    if report.not_attached:
+        lines.append(f"{len(report.not_attached):,} decisions are kept, but are about images that are not there:")
+        lines += [f"  {_name_lost(lost)}" for lost in report.not_attached[:_SHOWN]]
+        if len(report.not_attached) > _SHOWN:
+            lines.append("  and more; --json lists them all")
+    return "\n".join(lines)
+
+
+def _name_lost(lost: dict[str, object]) -> str:
+    from index.text import printable_path
+
+    if lost["kind"] == "label":
+        return f"{lost['decision']} the label of {printable_path(str(lost['path']))}"
+    return f"{lost['decision']}: a group of duplicates"

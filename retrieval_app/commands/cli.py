@@ -1,0 +1,167 @@
+"""The root command `retrieval`: commands load when they are called, errors become exit codes."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import sys
+import traceback
+import warnings
+from collections.abc import Sequence
+
+import click
+
+from index.errors import MissingDependencyError, RetrievalError
+from index.faiss_library import let_threads_sleep
+from index.telemetry import switch_off_telemetry
+
+INTERRUPTED = 130
+_GOES_ON = {"index", "restore", "demo"}  # with what was done, when they are run again
+_LOOKS_ONLY = {"info", "list", "verify", "export-vectors"}  # of the index commands
+# name -> (module, attribute, one line for the overview)
+COMMANDS = {
+    "train": (
+        "training.commands",
+        "train",
+        "Train an embedding on a folder of labelled images, wrong labels and all.",
+    ),
+    "audit": (
+        "retrieval_app.commands.audit_command",
+        "audit",
+        "Find the labels of a run that look wrong, and clean them.",
+    ),
+    "export": ("export.commands", "export", "Write a trained run, or a backbone as it is, to one ONNX file."),
+    "index": (
+        "index.commands.index_group",
+        "index_group",
+        "Build a searchable gallery from images, and keep it up to date.",
+    ),
+    "search": (
+        "index.commands.search_command",
+        "search",
+        "Find the images of a gallery that are most like others.",
+    ),
+    "evaluate": (
+        "index.commands.evaluate_command",
+        "evaluate",
+        "Recall@K, MAP@R and R-precision of a gallery or a model.",
+    ),
+    "duplicates": (
+        "retrieval_app.commands.duplicates_command",
+        "duplicates",
+        "Find the images of a gallery that repeat others.",
+    ),
+    "serve": ("retrieval_app.commands.serve_command", "serve", "Browse and search a gallery in the browser."),
+    "backup": (
+        "retrieval_app.commands.backup_command",
+        "backup",
+        "Write what people made of a gallery to one file.",
+    ),
+    "restore": (
+        "retrieval_app.commands.backup_command",
+        "restore",
+        "Bring a backup of what people made into a gallery.",
+    ),
+    "demo": (
+        "retrieval_app.commands.demo_command",
+        "demo",
+        "The whole story offline, on pictures the command draws itself.",
+    ),
+}
+_PACKAGE_EXTRAS = {
+    "torch": "train", "torchvision": "train", "safetensors": "train", "onnx": "train", "onnxscript": "train",
+    "scipy": "train", "faiss": "cpu", "onnxruntime": "cpu", "anyio": "ui", "gradio": "ui", "fastapi": "ui",
+    "httptools": "ui", "orjson": "ui", "prometheus_client": "ui", "pydantic": "ui", "starlette": "ui", "uvicorn": "ui",
+}  # fmt: skip
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported only when one is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, attribute, _ = COMMANDS[cmd_name]
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, _, summary) in COMMANDS.items()])
+
+
+@click.group(
+    cls=LazyGroup,
+    commands={name: click.Command(name) for name in COMMANDS},  # whose names click knows, to suggest one
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.version_option(package_name="retrieval-app")
+def root() -> None:
+    """Train an image embedding that survives wrong labels, and search image folders with it.
+
+    \b
+    With labels:      retrieval train photos/ --weights imagenet --out run
+                      retrieval export run --out model.onnx
+    Without labels:   retrieval export --backbone resnet50 --weights imagenet --out model.onnx
+    Then:             retrieval index build model.onnx photos/ --out gallery
+                      retrieval search gallery query.jpg
+                      retrieval evaluate gallery
+                      retrieval serve gallery
+    No data at hand:  retrieval demo
+
+    Exit codes: 0 done, 1 an error named in one line, 2 wrong usage.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; the exit code, never an exception that a user can mend."""
+    let_threads_sleep()
+    switch_off_telemetry()
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
+    warnings.filterwarnings("ignore", module=r"PIL\.")  # remarks on odd files, whose outcomes are reported anyway
+    state = {"debug": False}
+    try:
+        result = root.main(args=arguments, prog_name="retrieval", obj=state, standalone_mode=False)
+    except RetrievalError as error:
+        return _report(error, str(error), state=state, code=1)
+    except ModuleNotFoundError as error:
+        extra = _PACKAGE_EXTRAS.get((error.name or "").partition(".")[0])
+        if extra is None:
+            raise
+        missing = MissingDependencyError(package=error.name or "", extra=extra, purpose="this command")
+        return _report(error, str(missing), state=state, code=1)
+    except OSError as error:  # a full disk, a lost mount: nothing that a traceback would explain better
+        named = f"{error.filename}: " if error.filename else ""
+        return _report(error, f"{named}{error.strerror or error}", state=state, code=1)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        words = sys.argv[1:] if arguments is None else arguments
+        click.echo(f"Interrupted; {_how_to_go_on([word for word in words if word[:1] != '-'])}.", err=True)
+        return INTERRUPTED
+    return result if isinstance(result, int) else 0
+
+
+def _how_to_go_on(words: Sequence[str]) -> str:
+    """What to do after an interrupt of the command that begins with these words."""
+    if words[:1] == ["train"]:
+        return "what was done is kept: run the same command again with --resume to go on"
+    if set(words[:1]) & _GOES_ON and not set(words[1:2]) & _LOOKS_ONLY:
+        return "what was done is kept: run the same command again to go on"
+    return "run the same command again"
+
+
+def _report(error: BaseException, message: str, *, state: dict[str, bool], code: int) -> int:
+    if state["debug"]:
+        traceback.print_exception(error)
+    click.echo(f"error: {' '.join(message.split())}", err=True)
+    return code
+
+
+def run() -> None:
+    """The console script."""
+    sys.exit(main())

@@ -1,0 +1,127 @@
+"""`retrieval serve`: the search page in the browser, and the API."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from index.commands.console import output_options
+
+if TYPE_CHECKING:
+    from retrieval_app.server.serve import Served
+
+
+@click.command()
+@click.argument("gallery", type=click.Path(path_type=Path))
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=7860,
+    show_default=True,
+    help="Port to listen on; 0 for a free one.",
+)
+@click.option(
+    "--allowed-host",
+    "allowed_hosts",
+    multiple=True,
+    metavar="NAME",
+    help="Name to answer to besides the machine's own, such as that of a proxy; can be repeated.",
+)
+@click.option("--open/--no-open", "open_browser", default=False, help="Open the page in the default browser.")
+@click.option(
+    "--token-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="File of the token that every request has to bring; made with a new one where there is none.",
+)
+@click.option(
+    "--token",
+    envvar="RETRIEVAL_TOKEN",
+    show_envvar=True,
+    help="The token itself; lists of processes show it here, so better give it by the variable or a file.",
+)
+@click.option(
+    "--no-token",
+    is_flag=True,
+    help="Ask for none where --host lets others in: whoever reaches the address may search, and nobody decide.",
+)
+@click.option("--writable", is_flag=True, help="Let the API add and remove images; a token is asked for.")
+@click.option(
+    "--audit",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Folder of a `retrieval audit`, whose doubts the Labels view shows in the place of the gallery's own.",
+)
+@click.option(
+    "--threads", type=click.IntRange(0), default=0, help="Threads that decode, embed and search; 0 for all cores."
+)
+@output_options
+def serve(
+    gallery: Path,
+    host: str,
+    port: int,
+    allowed_hosts: tuple[str, ...],
+    open_browser: bool,
+    token_file: Path | None,
+    token: str | None,
+    no_token: bool,
+    writable: bool,
+    audit: Path | None,
+    threads: int,
+    as_json: bool,
+) -> None:
+    """Serve GALLERY: a page to search, judge and mend it with, and an API under /v1. Ctrl-C ends it.
+
+    A new version of the gallery is served as soon as it is finished. Decisions on labels and duplicates are kept in
+    the gallery's folder; they need a token where others can reach the address.
+
+    With --writable, or where --host lets others in, a token is asked for: yours, or a new one that is told once, on
+    the terminal. The address that is printed then opens the page once, and soon; after that the page asks for the
+    token. With --json the address opens nothing: a program has the token.
+
+    \b
+    Examples:
+      retrieval serve gallery --open
+      retrieval serve gallery --port 8080 --audit run/audit
+      retrieval serve gallery --host 0.0.0.0 --writable --token-file token
+      retrieval serve gallery --no-token --allowed-host photos.example.org
+      curl -s localhost:7860/v1/search/image?k=5 --data-binary @query.jpg
+    """
+    from retrieval_app.api.security.hosts import is_loopback
+    from retrieval_app.server.options import ServeOptions
+    from retrieval_app.server.serve import find_address, serve_gallery
+    from retrieval_app.server.serve_token import choose_token
+    from retrieval_app.serving.serving_config import ServingConfig
+
+    find_address(host, port)  # before a token is asked for
+    token = choose_token(
+        click.get_current_context(),
+        file=token_file,
+        no_token=no_token,
+        needed=writable or not is_loopback(host),
+        writable=writable,
+    )
+    options = ServeOptions(
+        gallery=gallery, host=host, port=port, token=token, allowed_hosts=allowed_hosts, writable=writable,
+        audit=audit, limits=ServingConfig(threads=threads),
+    )  # fmt: skip
+
+    def announce(served: Served) -> None:
+        click.echo(json.dumps({"url": served.url}) if as_json else served.first_visit)
+        if not as_json and token is not None:
+            click.echo(
+                "This address opens the page once, within ten minutes; then it asks for the token.", err=True
+            )
+        if not options.is_loopback and token is None:
+            click.echo(
+                "Everybody who can reach this machine can search; with a token you can, and can decide on labels.",
+                err=True,
+            )
+        click.echo("Ctrl-C ends it.", err=True)
+        if open_browser:
+            click.launch(served.first_visit)
+
+    click.echo(f"Opening {gallery} …", err=True)
+    serve_gallery(options, on_ready=announce)

@@ -1,0 +1,85 @@
+"""What the demo found, beside the truth, which it knows: the folder a picture lies in is its true label."""
+
+from __future__ import annotations
+
+import csv
+import shlex
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from index.labels.decisions import CHANGE, KEEP
+from training.audit.report import AuditReport
+
+
+def judge_confidences(table: Path) -> dict[str, Any]:
+    """How many of the known wrong labels a run's confidences.csv believes least, and what it suggests for them."""
+    with table.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    wrong = np.array([_truth(row["path"]) != row["label"] for row in rows])
+    suggested = np.array([_truth(row["path"]) == row["suggestion_1"] for row in rows])
+    confidence = np.array([float(row["confidence"]) for row in rows])
+    lowest = np.argsort(confidence, kind="stable")[: int(wrong.sum())]
+    return {
+        "labels": len(rows),
+        "wrong": int(wrong.sum()),
+        "wrong_among_least_confident": int(wrong[lowest].sum()),
+        "wrong_with_true_label_suggested": int((wrong & suggested).sum()),
+    }
+
+
+def judge_audit(report: AuditReport) -> dict[str, Any]:
+    """How the audit's verdicts compare with the truth."""
+    suspects = [image for image in report.images if image.verdict != KEEP]
+    relabelled = [image for image in suspects if image.verdict == CHANGE]
+    return {
+        "noise_rate": report.noise_rate,
+        "suspects": len(suspects),
+        "wrong_suspects": sum(image.label != _truth(image.path) for image in suspects),
+        "relabelled": len(relabelled),
+        "relabelled_to_truth": sum(image.new_label == _truth(image.path) for image in relabelled),
+    }
+
+
+def format_report(report: dict[str, Any], *, program: str = "retrieval") -> str:
+    """The report for people; `program` is how they call the command line."""
+    found, audit = report["wrong_labels"], report["audit"]
+    lines = [
+        f"Recall@1 on {report['gallery']['indexed']} pictures of unseen kinds, in %, with 95 % intervals over queries:",
+        *(
+            f"  {name:<14}{100 * row['recall']:6.1f}   [{100 * row['interval'][0]:.1f}, {100 * row['interval'][1]:.1f}]"
+            for name, row in report["recall_at_1"].items()
+        ),
+        "  (default, spa and proxy-anchor are trained heads, 64-d; pca and pca-whitened are untrained, 64-d; "
+        "raw is the backbone at full width)",
+        *_trial_line(report["trial"]),
+        f"Wrong labels: {found['wrong']} of {found['labels']}. Of the {found['wrong']} labels that the default recipe "
+        f"believes least, {found['wrong_among_least_confident']} are wrong; it suggests the true label for "
+        f"{found['wrong_with_true_label_suggested']} of the wrong ones.",
+        f"The audit estimates that {audit['noise_rate']:.0%} of the labels are wrong. It suspects {audit['suspects']}, "
+        f"of which {audit['wrong_suspects']} are wrong, and would relabel {audit['relabelled']}, "
+        f"{audit['relabelled_to_truth']} of them to the true label.",
+        f"Audit page: {audit['page']}",
+        f"Pictures: {', '.join(report['pictures'])}",
+        f"{report['seconds']:.0f} s. Browse the gallery: {program} serve {shlex.quote(report['out'] + '/gallery')}",
+    ]
+    return "\n".join(lines)
+
+
+def _trial_line(trial: dict[str, Any]) -> list[str]:
+    """What the trial found; nothing where there were too few pictures for it."""
+    parts = []
+    for part, what in (("unseen", "kinds"), ("seen", "pictures")):
+        if trial[part] is not None:
+            recall, best = trial[part]["recall_at_1"], trial[part]["best_untrained"]
+            parts.append(
+                f"{100 * recall['trained']:.1f} trained and {100 * recall[best]:.1f} {best} on {what} held out"
+            )
+    if not parts:
+        return []
+    return [f"The default recipe's trial, by the noisy labels, Recall@1 in %: {'; '.join(parts)}."]
+
+
+def _truth(path: str | Path) -> str:
+    return Path(path).parent.name

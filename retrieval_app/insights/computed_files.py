@@ -1,0 +1,72 @@
+"""Computed results on disk: dataclasses as JSON, and back again, each with a checksum and what it was computed from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+from urllib.parse import quote, unquote
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import GetCoreSchemaHandler, PlainSerializer, PlainValidator, TypeAdapter
+from pydantic_core import CoreSchema, core_schema
+
+from index.durable import replacing
+
+_FORMAT = 4  # of the file, and of what is computed: a change of either makes all files of before unreadable
+Result = TypeVar("Result")
+PathText = Annotated[
+    str,
+    PlainValidator(partial(unquote, errors="surrogateescape")),
+    PlainSerializer(partial(quote, errors="surrogateescape")),
+]
+"""A path, of whose undecodable bytes JSON knows nothing: they are kept as in addresses."""
+
+
+class Listed:
+    """Says, in `Annotated`, that an (n,) array is kept as the list of its numbers."""
+
+    def __init__(self, number: type[int] | type[float], dtype: npt.DTypeLike) -> None:
+        self._number, self._dtype = number, dtype
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(
+            lambda numbers: np.array(numbers, dtype=self._dtype),
+            handler.generate_schema(list[self._number]),  # type: ignore[name-defined]
+            serialization=core_schema.plain_serializer_function_ser_schema(np.ndarray.tolist),
+        )
+
+
+def write_result(path: Path, result: Any, *, of: str) -> None:
+    """Write a dataclass, durably and in one step; `of` names what it was computed from.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    values = TypeAdapter(type(result)).dump_python(result)
+    content = json.dumps(values, separators=(",", ":")).encode()
+    header = {"format": _FORMAT, "of": of, "sha256": hashlib.sha256(content).hexdigest()}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as temporary:
+        temporary.write_bytes(json.dumps(header).encode() + b"\n" + content)
+
+
+def read_result(path: Path, kind: type[Result], *, of: str) -> Result | None:
+    """A result that was written for the same `of`; None where there is none that can be read."""
+    try:
+        header, _, content = path.read_bytes().partition(b"\n")
+        wanted = {"format": _FORMAT, "of": of, "sha256": hashlib.sha256(content).hexdigest()}
+        if json.loads(header) != wanted:
+            return None
+        return TypeAdapter(kind).validate_json(content, strict=True)
+    except (
+        OSError,
+        ValueError,
+        TypeError,
+        OverflowError,
+        RecursionError,
+    ):  # damaged, or another program's: made anew
+        return None

@@ -1,0 +1,177 @@
+"""How many members have each label, folder, source and value of metadata, and the filter that selects them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any, Literal, TypeAlias
+from weakref import WeakKeyDictionary
+
+from index.catalog.facets import Kind, count_values, list_plain_columns
+from index.filters.condition import (
+    LABEL,
+    PATH,
+    SOURCE,
+    And,
+    Column,
+    Compare,
+    Condition,
+    Constant,
+    IsNull,
+    Like,
+    Not,
+)
+from index.filters.to_text import write_column, write_condition
+from index.gallery.gallery import Gallery
+from index.text import valid_text
+
+MOST_SHOWN = 50  # values of a facet
+MOST_VALUES = 200  # of metadata that is a facet
+_MOST_COLUMNS = 20
+_MOST_CHARACTERS = 300  # of a value, which a filter must be able to name
+_NUMBER = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*", re.ASCII)
+
+FacetKey: TypeAlias = str | int | float | bool | None
+_columns_of: WeakKeyDictionary[Gallery, list[str]] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True, slots=True)
+class FacetValue:
+    """A value that `count` members have, those that `where` selects; None stands for those that have none."""
+
+    value: FacetKey
+    count: int
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class Facet:
+    """What members can be told apart by.
+
+    Attributes:
+        name: "label", "folder", "source", or metadata as a filter names it.
+        values: the most frequent first; a folder holds those within it too.
+        more: values that are left out.
+    """
+
+    name: str
+    values: tuple[FacetValue, ...]
+    more: int
+
+
+@dataclass(frozen=True, slots=True)
+class Facets:
+    """The facets of `total` members."""
+
+    total: int
+    facets: tuple[Facet, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of the API without the version."""
+        return asdict(self)
+
+
+def count_facets(gallery: Gallery, where: Condition | None, *, folders: bool = True) -> Facets:
+    """Count the members that a filter keeps, all without one, by what they have.
+
+    Metadata is a facet where it has at most `MOST_VALUES` plain values in the whole gallery, which is looked up once
+    for an opened gallery. Among 200,000 members whose metadata has four columns, two of them facets, that takes 0.6 s
+    and every count 0.7 s, and without metadata a count takes 0.2 s (one core of a small machine). Sources and
+    absolute folders are told only with the folders of the machine.
+
+    Raises:
+        InputError: the filter names metadata, or a label, that no image has, or it takes too long.
+        GalleryError: the catalogue is damaged.
+    """
+    with gallery.catalog(limited=True) as catalog:
+        if gallery not in _columns_of:
+            names = list_plain_columns(catalog, most_values=MOST_VALUES, limit=_MOST_COLUMNS)
+            _columns_of[gallery] = [name for name in names if len(name) <= _MOST_CHARACTERS and "\0" not in name]
+        counts = count_values(catalog, where, columns=_columns_of[gallery])
+    facets = [
+        _count_labels(counts.labels),
+        _count_folders(counts.folders, absolute=folders),
+        *([_count_sources(gallery, counts.sources)] if folders and len(gallery.sources) > 1 else []),
+        *(_count_column(name, found) for name, found in counts.metadata.items()),
+    ]
+    return Facets(counts.total, tuple(facet for facet in facets if facet is not None and facet.values))
+
+
+def _count_labels(counts: Mapping[str | None, int]) -> Facet:
+    has_labels = not set(counts) <= {None}
+    return _facet("label", counts if has_labels else {}, partial(_equals, LABEL))
+
+
+def _count_folders(direct: Mapping[bytes, int], *, absolute: bool) -> Facet:
+    counts: Counter[str] = Counter()
+    for folder, count in direct.items():
+        if folder.startswith(b"/") and not absolute:
+            continue
+        for name in _with_parents(os.fsdecode(folder)):
+            if valid_text(name) == name:  # no filter within a JSON document can name another one
+                counts[name] += count
+    return _facet("folder", {} if set(counts) <= {""} else counts, _below)
+
+
+def _with_parents(folder: str) -> Iterator[str]:
+    yield folder
+    while "/" in folder:
+        folder = folder.rpartition("/")[0]
+        yield folder
+
+
+def _below(folder: str) -> Condition:
+    """All that lies in a folder or further down; LIKE would take some characters of its name for any."""
+    if not folder:
+        return Not(Like(PATH, "%/%"))
+    last = folder + "0"  # 0 follows / in every encoding
+    return And((Compare(PATH, ">", Constant("text", folder + "/")), Compare(PATH, "<", Constant("text", last))))
+
+
+def _count_sources(gallery: Gallery, counts: Mapping[int, int]) -> Facet:
+    places = {number: str(source.location) for number, source in gallery.sources.items()}
+    found = {places[number]: count for number, count in counts.items()}
+    named = {name: count for name, count in found.items() if valid_text(name) == name}
+    return _facet("source", named, partial(_equals, SOURCE))
+
+
+def _count_column(name: str, found: Mapping[tuple[Kind, Any], int]) -> Facet | None:
+    column, counts = Column((name,)), _merge_equal(found)
+    return None if counts is None else _facet(write_column(column), counts, partial(_equals, column))
+
+
+def _merge_equal(found: Mapping[tuple[Kind, Any], int]) -> Counter[FacetKey] | None:
+    """How often each value is there, as a filter tells values apart; None where it cannot tell them apart at all."""
+    kinds = {kind for kind, _ in found}
+    if "truth" in kinds and len(kinds) > 1:  # true is 1 to a filter
+        return None
+    counts: Counter[FacetKey] = Counter()
+    for (kind, value), count in found.items():
+        if kind == "truth":
+            value = bool(value)
+        elif kind == "text" and "number" in kinds and _NUMBER.fullmatch(value):
+            value = float(value)
+        if not isinstance(value, str) or (len(value) <= _MOST_CHARACTERS and "\0" not in value):
+            counts[value] += count
+    return counts
+
+
+def _equals(column: Column, value: FacetKey) -> Condition:
+    if value is None:
+        return IsNull(column)
+    if isinstance(value, bool):
+        return Compare(column, "=", Constant("truth", str(int(value))))
+    kind: Literal["text", "number"] = "text" if isinstance(value, str) else "number"
+    return Compare(column, "=", Constant(kind, str(value)))
+
+
+def _facet(name: str, counts: Mapping[Any, int], find: Callable[[Any], Condition]) -> Facet:
+    """The facet with its most frequent values; of equally frequent ones by name."""
+    order = sorted(counts, key=lambda value: (-counts[value], value is None, str(value)))
+    shown = order[:MOST_SHOWN]
+    values = tuple(FacetValue(value, counts[value], write_condition(find(value))) for value in shown)
+    return Facet(name, values, len(order) - len(shown))

@@ -1,0 +1,205 @@
+// What the page asks of the server: JSON under /v1, with every failure as one ApiError in words for people.
+
+const ROOT = new URL('../../v1/', import.meta.url);
+const RETRIES = 3;
+const LONGEST_WAIT_SECONDS = 8;
+const SIGNED_OUT = 'You are no longer signed in. Reload the page, and type the token.';
+const POLL_MILLISECONDS = [400, 700, 1000, 1500];
+
+/** What went wrong: `message` is for people, `code` and `status` for the page, `field` names the input at fault. */
+export class ApiError extends Error {
+  constructor(message, {code = 'failed', status = 0, field = null, requestId = null} = {}) {
+    super(message);
+    Object.assign(this, {name: 'ApiError', code, status, field, requestId});
+  }
+}
+
+/** True of an error that only says that the page itself gave up waiting. */
+export function isAborted(error) {
+  return error?.name === 'AbortError';
+}
+
+/** The address of a route: `address('images', {text: 'a', include: ['label', 'path']})`; null and '' are left out. */
+export function address(path, params = {}) {
+  const url = new URL(path, ROOT);
+  for (const [name, value] of Object.entries(params)) {
+    if (value === null || value === undefined || value === '' || value === false) continue;
+    url.searchParams.set(name, Array.isArray(value) ? value.join(',') : String(value));
+  }
+  return url.href;
+}
+
+/**
+ * GET as JSON.
+ *
+ * @template {string} Path
+ * @param {Path} path
+ * @param {ParametersOf<Path, 'get'>} [params]
+ * @param {Stoppable} options
+ * @returns {Promise<AnswerOf<Path, 'get'>>}
+ */
+export async function get(path, params, {signal} = {}) {
+  return readJson(await ask(address(path, params), {signal}));
+}
+
+/**
+ * POST a JSON body (or a file, as it is) and read JSON.
+ *
+ * @template {string} Path
+ * @param {Path} path
+ * @param {BodyOf<Path>} body
+ * @param {Stoppable & {params?: ParametersOf<Path, 'post'>}} options
+ * @returns {Promise<AnswerOf<Path, 'post'>>}
+ */
+export async function post(path, body, {signal, params} = {}) {
+  return readJson(await ask(address(path, params), {method: 'POST', signal, ...packed(body)}));
+}
+
+/**
+ * GET what the server has to compute first: `onProgress({done, total})` is called until it is ready.
+ *
+ * @template {string} Path
+ * @param {Path} path
+ * @param {ParametersOf<Path, 'get'>} [params]
+ * @param {Stoppable & {onProgress?: (progress: {done: number, total: number}) => void}} options
+ * @returns {Promise<AnswerOf<Path, 'get'>>}
+ */
+export async function getReady(path, params, {signal, onProgress = () => {}} = {}) {
+  for (let turn = 0; ; turn += 1) {
+    const answer = /** @type {any} */ (await get(path, params, {signal}));
+    if (answer?.state === 'failed') throw new ApiError(answer.message, {code: 'failed'});
+    if (answer?.state !== 'computing' && answer?.state !== 'waiting') return answer;
+    onProgress({done: answer.done ?? 0, total: answer.total ?? 0});
+    await pause(POLL_MILLISECONDS[Math.min(turn, POLL_MILLISECONDS.length - 1)], signal);
+  }
+}
+
+/**
+ * Save what a route answers as a file, GET without a body, POST with one; gives the headers of the answer.
+ *
+ * @param {string} path
+ * @param {object | null} body
+ */
+export async function download(path, body = null) {
+  const answer = await ask(address(path), body === null ? {} : {method: 'POST', ...packed(body)});
+  const named = /filename="?([^";]+)"?/.exec(answer.headers.get('content-disposition') ?? '');
+  const link = document.createElement('a');
+  link.href = URL.createObjectURL(await answer.blob());
+  link.download = named ? named[1] : path;
+  document.body.append(link);
+  link.click();
+  link.remove();
+  setTimeout(() => URL.revokeObjectURL(link.href), 60000);
+  return answer.headers;
+}
+
+/** A thumbnail of an image of the gallery. */
+export function thumbnailUrl(id, side = 256) {
+  return address(`images/${id}/thumbnail`, {side});
+}
+
+/** What stands in the place of a picture that cannot be shown. @type {(id?: number) => string} */
+export const pictureProblem = () => 'No picture available';
+
+/** The picture itself, of at most 2048 pixels. */
+export function pictureUrl(id) {
+  return address(`images/${id}/picture`);
+}
+
+/** A photo that was sent to search with. */
+export function photoUrl(token) {
+  return address(`photos/${encodeURIComponent(token)}/picture`);
+}
+
+/** @type {Promise<GalleryFacts> | null} */
+let described = null;
+
+/** What the gallery is (GET /v1/gallery): asked once, and again after `forgetGallery`. */
+export function gallery() {
+  described ??= get('gallery').catch(error => {
+    described = null;
+    throw error;
+  });
+  return described;
+}
+
+/** Ask for the gallery's description anew, next time. */
+export function forgetGallery() {
+  described = null;
+}
+
+/** @returns {RequestInit} */
+function packed(body) {
+  if (body instanceof Blob) return {body};
+  return {body: JSON.stringify(body), headers: {'Content-Type': 'application/json'}};
+}
+
+/** @param {string} url @param {RequestInit} request */
+async function ask(url, request) {
+  for (let turn = 0; ; turn += 1) {
+    let answer;
+    try {
+      answer = await fetch(url, {credentials: 'same-origin', ...request});
+    } catch (error) {
+      if (isAborted(error)) throw error;
+      throw new ApiError('The server gave no answer. Is it still running?', {code: 'offline'});
+    }
+    if (answer.ok) return answer;
+    const error = await readError(answer);
+    if (turn >= RETRIES || !mayRepeat(answer, error, request)) throw error;
+    await pause(1000 * waitSeconds(answer, turn), request.signal);
+  }
+}
+
+// What changes something is sent again only where the server says that it has not begun with it.
+function mayRepeat(answer, error, {method = 'GET'}) {
+  return answer.status === 503 && answer.headers.has('retry-after') && (method === 'GET' || error.code === 'busy');
+}
+
+function waitSeconds(answer, turn) {
+  const asked = Number(answer.headers.get('retry-after')) || 1;
+  return Math.min(asked * (turn + 1), LONGEST_WAIT_SECONDS) * (0.75 + Math.random() / 2);
+}
+
+async function readError(answer) {
+  const body = await answer.json().catch(() => null);
+  const error = body?.error;
+  const message = (answer.status === 401 ? null : error?.message) ?? fallbackMessage(answer.status);
+  return new ApiError(message, {
+    code: error?.code,
+    status: answer.status,
+    field: error?.field ?? null,
+    requestId: body?.request_id ?? null,
+  });
+}
+
+function fallbackMessage(status) {
+  if (status === 401) return SIGNED_OUT;
+  if (status === 503) return 'The server is busy. Try again in a moment.';
+  return `The server answered with status ${status}.`;
+}
+
+async function readJson(answer) {
+  try {
+    return await answer.json();
+  } catch (error) {
+    if (isAborted(error)) throw error;
+    throw new ApiError('The answer broke off. Try again.', {code: 'broken', status: answer.status});
+  }
+}
+
+/** @param {number} milliseconds @param {AbortSignal | null} [signal] @returns {Promise<void>} */
+function pause(milliseconds, signal) {
+  return new Promise((resolve, reject) => {
+    const stop = () => {
+      clearTimeout(timer);
+      reject(new DOMException('stopped', 'AbortError'));
+    };
+    const timer = setTimeout(() => {
+      signal?.removeEventListener('abort', stop);
+      resolve();
+    }, milliseconds);
+    if (signal?.aborted) stop();
+    signal?.addEventListener('abort', stop, {once: true});
+  });
+}

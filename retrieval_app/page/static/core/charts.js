@@ -1,0 +1,282 @@
+// Charts as SVG, drawn at the width they have, each with its numbers as a table for whoever cannot or will not look.
+
+import {make, percent, refill} from './dom.js';
+
+const SVG = 'http://www.w3.org/2000/svg';
+const HEIGHT = 250;
+const ROOM = {left: 46, right: 14, top: 12, bottom: 40};
+
+/** "78.9 %": a share with the digit that its interval calls for. @param {number} share */
+export const precise = share => `${(100 * share).toFixed(1)} %`;
+
+/** A bar of a share in 0..1, said in words elsewhere. */
+export function bar(share, kind = '') {
+  const width = `${100 * Math.min(1, Math.max(0, share))}%`;
+  return make('span', {class: `share-track ${kind}`, 'aria-hidden': 'true'}, make('i', {style: {width}}));
+}
+
+/** How often one of the same label is among the first K. @param {RecallEntry[]} shares */
+export function recallChart(shares) {
+  const points = shares.map(({k, value, interval: [low, high]}) => ({k, value, low, high}));
+  const places = points.map((_, n) => n);
+  const low = Math.max(0, Math.floor(10 * Math.min(...points.map(point => point.low)) - 0.5) / 10);
+  return figure({
+    title: 'Found among the first K',
+    about: `Recall@K: ${points.map(point => `${precise(point.value)} at ${point.k}`).join(', ')}`,
+    head: ['First K results', 'Of the searches, find one of the same label', '95 % interval'],
+    rows: points.map(point => [point.k, precise(point.value), `${precise(point.low)} to ${precise(point.high)}`]),
+    draw: width => {
+      const axes = drawAxes(width, {
+        x: {from: -0.4, to: places.length - 0.6, ticks: places, text: n => points[n].k, name: 'K, results looked at'},
+        y: {from: low, to: 1, ticks: spread(low, 1, 4), text: percent},
+      });
+      const {x, y} = axes;
+      axes.add('path', {class: 'line tone-same', d: path(points.map((point, n) => [x(n), y(point.value)]))});
+      points.forEach((point, n) => {
+        axes.add('path', {class: 'whisker', d: `M${x(n)} ${y(point.low)}V${y(point.high)}`});
+        axes.add(
+          'circle',
+          {class: 'point tone-same', cx: x(n), cy: y(point.value), r: 4},
+          `first ${point.k}: ${precise(point.value)}`,
+        );
+        axes.add(
+          'text',
+          {class: 'value', x: x(n), y: y(point.value) + (point.value > 0.97 ? 20 : -10), 'text-anchor': 'middle'},
+          null,
+          precise(point.value),
+        );
+      });
+      return axes.svg;
+    },
+  });
+}
+
+/**
+ * How many images have their nearest of the same, and of another label, between two of the `edges` of the score.
+ *
+ * @param {ScoreHistogram} histogram
+ */
+export function scoreChart({edges, same, different}) {
+  const used = same.map((value, n) => value > 0 || different[n] > 0);
+  const from = edges[Math.max(0, used.indexOf(true))];
+  const to = edges[used.lastIndexOf(true) + 1] ?? 1;
+  const shares = values =>
+    values.map(
+      value =>
+        value
+        / Math.max(
+          1,
+          values.reduce((sum, each) => sum + each, 0),
+        ),
+    );
+  const [ofSame, ofDifferent] = [shares(same), shares(different)];
+  const top = Math.max(...ofSame, ...ofDifferent);
+  return figure({
+    title: 'Scores of same and of other label',
+    about:
+      `Distribution of the scores of the nearest neighbour of the same label, ${peak(edges, same)}, `
+      + `and of the nearest one of another label, ${peak(edges, different)}`,
+    keys: [
+      ['tone-same', 'nearest of the same label'],
+      ['tone-different', 'nearest of another label'],
+    ],
+    head: ['Score', 'Nearest of the same label', 'Nearest of another label'],
+    rows: same
+      .map((_, n) => [
+        `${edges[n].toFixed(2)} to ${edges[n + 1].toFixed(2)}`,
+        precise(ofSame[n]),
+        precise(ofDifferent[n]),
+      ])
+      .filter((_, n) => used[n]),
+    draw: width => {
+      const axes = drawAxes(width, {
+        x: {
+          from,
+          to,
+          ticks: spread(from, to, width < 480 ? 4 : 7),
+          text: value => value.toFixed(2),
+          name: 'Score (cosine similarity)',
+        },
+        y: {from: 0, to: top * 1.05, ticks: [], text: String},
+      });
+      const {x, y} = axes;
+      for (const [kind, values] of [
+        ['tone-different', ofDifferent],
+        ['tone-same', ofSame],
+      ]) {
+        const steps = values
+          .flatMap((value, n) => [
+            [x(edges[n]), y(value)],
+            [x(edges[n + 1]), y(value)],
+          ])
+          .filter(([place]) => place >= x(from) - 0.1 && place <= x(to) + 0.1);
+        axes.add('path', {class: `area ${kind}`, d: `${path(steps)}V${y(0)}H${steps[0][0]}Z`});
+        axes.add('path', {class: `line ${kind}`, d: path(steps)});
+      }
+      return axes.svg;
+    },
+  });
+}
+
+/**
+ * How often a neighbour at a score has the same label: points [[score, share, low, high]].
+ *
+ * @param {number[][]} points
+ */
+export function calibrationChart(points) {
+  const from = points[0][0];
+  const last = points[points.length - 1];
+  const to = Math.max(last[0], from + 0.01);
+  const half = points.find(([, share]) => share >= 0.5);
+  return figure({
+    title: 'What a score means here',
+    about:
+      `The share of neighbours with the same label rises with the score, from ${percent(points[0][1])} at `
+      + `${from.toFixed(2)} to ${percent(last[1])} at ${to.toFixed(2)}${half ? `; it is one half at ${half[0].toFixed(2)}` : ''}`,
+    keys: [
+      ['tone-same', 'has the same label'],
+      ['interval', '95 % interval'],
+    ],
+    head: ['Score', 'Of the neighbours, have the same label', '95 % interval'],
+    rows: points.map(([score, share, low, high]) => [
+      score.toFixed(3),
+      precise(share),
+      `${precise(low)} to ${precise(high)}`,
+    ]),
+    draw: width => {
+      const axes = drawAxes(width, {
+        x: {
+          from,
+          to,
+          ticks: spread(from, to, width < 480 ? 4 : 7),
+          text: value => value.toFixed(2),
+          name: 'Score (cosine similarity)',
+        },
+        y: {from: 0, to: 1, ticks: [0, 0.2, 0.5, 0.8, 1], text: percent},
+      });
+      const {x, y} = axes;
+      const upper = points.map(([score, , , high]) => [x(score), y(high)]);
+      const lower = points.map(([score, , low]) => [x(score), y(low)]).reverse();
+      axes.add('path', {class: 'area interval', d: `${path([...upper, ...lower])}Z`});
+      axes.add('path', {class: 'line tone-same', d: path(points.map(([score, share]) => [x(score), y(share)]))});
+      return axes.svg;
+    },
+  });
+}
+
+/**
+ * @param {{
+ *   title: string, about: string, keys?: string[][], head: string[], rows: (string | number)[][],
+ *   draw: (width: number) => Element,
+ * }} given
+ */
+function figure({title, about, keys = [], head, rows, draw}) {
+  const stage = make('div', {class: 'chart', role: 'img', 'aria-label': about});
+  let width = 0;
+  new ResizeObserver(() => {
+    const now = Math.round(stage.clientWidth);
+    if (now < 60 || now === width) return;
+    width = now;
+    refill(stage, draw(width));
+  }).observe(stage);
+  return make(
+    'figure.chart-figure',
+    make(
+      'figcaption',
+      make('h3', title),
+      keys.map(([kind, text]) => make('span', {class: `chart-key ${kind}`}, make('i', {'aria-hidden': 'true'}), text)),
+    ),
+    stage,
+    make(
+      'details.chart-numbers',
+      make('summary', 'The numbers'),
+      make(
+        'div',
+        {class: 'chart-scroller', tabindex: 0, role: 'region', 'aria-label': `${title}, as a table`},
+        table(head, rows),
+      ),
+    ),
+  );
+}
+
+function table(head, rows) {
+  return make(
+    'table',
+    make(
+      'thead',
+      make(
+        'tr',
+        head.map(text => make('th', {scope: 'col'}, text)),
+      ),
+    ),
+    make(
+      'tbody',
+      rows.map(([first, ...rest]) =>
+        make(
+          'tr',
+          make('th', {scope: 'row'}, String(first)),
+          rest.map(text => make('td', String(text))),
+        ),
+      ),
+    ),
+  );
+}
+
+function drawAxes(width, {x, y}) {
+  const svg = document.createElementNS(SVG, 'svg');
+  /** @param {string} tag @param {object} attributes @param {string | null} title @param {string | null} text */
+  const add = (tag, attributes, title = null, text = null) => {
+    const node = document.createElementNS(SVG, tag);
+    for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+    if (title !== null) {
+      const told = document.createElementNS(SVG, 'title');
+      told.append(title);
+      node.append(told);
+    }
+    if (text !== null) node.append(text);
+    svg.append(node);
+    return node;
+  };
+  for (const [name, value] of Object.entries({
+    width,
+    height: HEIGHT,
+    viewBox: `0 0 ${width} ${HEIGHT}`,
+    'aria-hidden': 'true',
+  })) {
+    svg.setAttribute(name, value);
+  }
+  const left = y.ticks.length ? ROOM.left : ROOM.right;
+  const right = width - ROOM.right;
+  const bottom = HEIGHT - ROOM.bottom;
+  const placeX = value => round(left + ((value - x.from) / (x.to - x.from)) * (right - left));
+  const placeY = value => round(bottom - ((value - y.from) / (y.to - y.from)) * (bottom - ROOM.top));
+  for (const tick of y.ticks) {
+    add('path', {class: 'rule', d: `M${left} ${placeY(tick)}H${right}`});
+    add('text', {x: left - 8, y: placeY(tick) + 4, 'text-anchor': 'end'}, null, y.text(tick));
+  }
+  add('path', {class: 'axis', d: `M${left} ${bottom}H${right}`});
+  for (const tick of x.ticks) {
+    add('text', {x: placeX(tick), y: bottom + 16, 'text-anchor': 'middle'}, null, String(x.text(tick)));
+  }
+  add('text', {class: 'name', x: (left + right) / 2, y: HEIGHT - 6, 'text-anchor': 'middle'}, null, x.name);
+  return {svg, add, x: placeX, y: placeY};
+}
+
+const round = value => Math.round(10 * value) / 10;
+const path = points => points.map(([x, y], n) => `${n ? 'L' : 'M'}${round(x)} ${round(y)}`).join('');
+const peak = (edges, values) => {
+  const n = values.indexOf(Math.max(...values));
+  return values[n] > 0 ? `highest around ${((edges[n] + edges[n + 1]) / 2).toFixed(2)}` : 'of which there is none';
+};
+
+// About `most` round numbers from `from` to `to`.
+function spread(from, to, most) {
+  const raw = (to - from) / most;
+  const power = 10 ** Math.floor(Math.log10(raw));
+  const step = power * ([1, 2, 2.5, 5].find(factor => factor * power >= raw) ?? 10);
+  const ticks = [];
+  for (let tick = Math.ceil(from / step - 1e-9) * step; tick <= to + 1e-9; tick += step) {
+    ticks.push(Number(tick.toFixed(10)));
+  }
+  return ticks;
+}

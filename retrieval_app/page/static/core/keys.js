@@ -1,0 +1,97 @@
+// One listener for all of the page's keys. A key acts only in its view, never while someone writes, nor under a dialog.
+
+import {make} from './dom.js';
+import {isDialogOpen, openDialog} from './dialog.js';
+import {readState} from './url_state.js';
+
+const groups = [];
+
+/**
+ * Keys of a view (null: of every view), with what they do, for the help that `?` shows:
+ * `registerKeys('search', 'Search', [{keys: ['/'], does: 'Write a filter', run: event => …}])`.
+ * A key is named as the browser does ('ArrowLeft', 'a', '/'), with 'Ctrl+' or 'Shift+' before it. `run` returns false
+ * to leave the key to the browser; an entry without `run` is only told of. `whileTyping` lets it act in text fields.
+ */
+export function registerKeys(view, title, entries) {
+  groups.push({view, title, entries});
+}
+
+/** The help: what every key of the shown view does. */
+export function showKeys() {
+  const {view} = readState();
+  const shown = groups.filter(group => group.view === null || group.view === view);
+  const tables = shown.map(group =>
+    make(
+      'section.key-group',
+      make('h3', group.title),
+      make(
+        'dl',
+        group.entries.map(entry =>
+          make(
+            'div',
+            make(
+              'dt',
+              entry.keys.map(key => make('kbd', nameOf(key))),
+            ),
+            make('dd', entry.does),
+          ),
+        ),
+      ),
+    ),
+  );
+  openDialog({title: 'Keyboard', body: make('div.key-groups', tables)});
+}
+
+const NAMES = {
+  ArrowLeft: '←',
+  ArrowRight: '→',
+  ArrowUp: '↑',
+  ArrowDown: '↓',
+  Escape: 'Esc',
+  ' ': 'Space',
+  Delete: 'Del',
+};
+
+function nameOf(key) {
+  return (
+    key
+      .split('+')
+      .map(part => NAMES[part] ?? (part.length === 1 ? part.toUpperCase() : part))
+      .join(' + ') || '+'
+  );
+}
+
+/** True where keys write text or move a control, so that the page must not take them. */
+function isTyping(target) {
+  if (!(target instanceof HTMLElement)) return false;
+  if (target.isContentEditable || ['TEXTAREA', 'SELECT'].includes(target.tagName)) return true;
+  return target instanceof HTMLInputElement && !['checkbox', 'radio', 'button', 'file'].includes(target.type);
+}
+
+function matches(event, key) {
+  const wanted = key.length > 1 ? key.split('+') : [key];
+  const name = wanted.at(-1);
+  const shift = wanted.includes('Shift');
+  if ((event.ctrlKey || event.metaKey) !== wanted.includes('Ctrl') || event.altKey) return false;
+  if (shift && !event.shiftKey) return false;
+  if (!shift && event.shiftKey && name.length > 1) return false;
+  return event.key === name || (name.length === 1 && event.key.toLowerCase() === name && (shift || !event.shiftKey));
+}
+
+document.addEventListener('keydown', event => {
+  if (event.defaultPrevented || event.isComposing || isDialogOpen()) return;
+  const {view} = readState();
+  const typing = isTyping(event.target);
+  for (const group of [...groups].reverse()) {
+    if (group.view !== null && group.view !== view) continue;
+    for (const entry of group.entries) {
+      if (!entry.run || (typing && !entry.whileTyping)) continue;
+      if (!entry.keys.some(key => matches(event, key))) continue;
+      if (entry.run(event) === false) continue;
+      event.preventDefault();
+      return;
+    }
+  }
+});
+
+registerKeys(null, 'Everywhere', [{keys: ['?'], does: 'Show this help', run: () => showKeys()}]);

@@ -1,0 +1,34 @@
+// Pictures of the gallery, with a word in their place when one cannot be shown.
+
+import {make} from './dom.js';
+import {photoUrl, pictureProblem, pictureUrl, thumbnailUrl} from './api.js';
+
+/** A thumbnail by id. `alt` is empty where the text beside it says the same. @param {number} id */
+export function thumb(id, {side = 256, alt = '', eager = false} = {}) {
+  return framed(thumbnailUrl(id, side), {alt, eager, problem: pictureProblem(id)});
+}
+
+/** The picture by id, large. */
+export function picture(id, {alt = ''} = {}) {
+  return framed(pictureUrl(id), {alt, eager: true, problem: pictureProblem(id)});
+}
+
+/** A photo that was sent to search with. */
+export function photoThumb(token, {alt = ''} = {}) {
+  return framed(photoUrl(token), {alt, eager: true});
+}
+
+function framed(source, {alt, eager, problem = pictureProblem()}) {
+  const frame = make('span.picture');
+  const image = make('img', {
+    alt,
+    decoding: 'async',
+    draggable: 'false',
+    loading: eager ? 'eager' : 'lazy',
+    onload: () => frame.classList.add('loaded'),
+    onerror: () => frame.classList.add('lost'),
+    src: source,
+  });
+  frame.append(image, make('span.gone', problem));
+  return frame;
+}

@@ -1,0 +1,215 @@
+// The page's state is its address: a link shows the same search to whoever opens it, and Back goes back.
+
+const DEFAULT_K = 48;
+
+/** How much a part counts in the query. */
+export const WEIGHTS = {like: 1, more: 0.7, less: -0.4};
+
+const OWN = new Set([
+  'view',
+  'image',
+  'photo',
+  'more',
+  'less',
+  'crop',
+  'text',
+  'f',
+  'k',
+  'min',
+  'group',
+  'ids',
+  'details',
+]);
+const listeners = new Set();
+
+/**
+ * What the address says now:
+ * - view: one that the frame has a link to
+ * - parts: [{image: ID} or {photo: TOKEN}, each with role 'like' | 'more' | 'less' and crop {x, y, width, height} or
+ *   null]
+ * - text, filters [where expressions], k, min (lowest score) or null, group (fold near-duplicates), ids [shown as
+ *   they are], details (id) or null
+ * - extra: whatever else it holds, by name; for the other views
+ *
+ * @returns {State}
+ */
+export function readState(search = location.search) {
+  const params = new URLSearchParams(search);
+  const view = params.get('view');
+  const k = Number(params.get('k'));
+  return {
+    view: view !== null && isView(view) ? view : 'search',
+    parts: readParts(params),
+    text: params.get('text') ?? '',
+    filters: [...new Set(params.getAll('f'))].filter(Boolean),
+    k: Number.isInteger(k) && k >= 1 && k <= 1000 ? k : DEFAULT_K,
+    min: readNumber(params.get('min')),
+    group: params.get('group') === '1',
+    ids: (params.get('ids') ?? '')
+      .split(',')
+      .map(readId)
+      .filter(id => id !== null),
+    details: readId(params.get('details')),
+    extra: Object.fromEntries([...params].filter(([name]) => !OWN.has(name))),
+  };
+}
+
+/**
+ * Change the address: a new entry of the history, unless `replace`; then all listeners hear of it.
+ *
+ * @param {Partial<State>} change
+ */
+export function writeState(change, {replace = false} = {}) {
+  const link = linkTo(change);
+  if (link === linkTo({})) return;
+  if (!replace) {
+    push(link);
+    return;
+  }
+  history.replaceState(history.state, '', addressOf(link));
+  tell({travelled: false});
+}
+
+/**
+ * The address that the present one becomes with a change: for real links. A change of the view keeps nothing else
+ * but what the change itself says.
+ *
+ * @param {Partial<State>} change
+ */
+export function linkTo(change) {
+  const now = readState();
+  const other = change.view !== undefined && change.view !== now.view;
+  return writeQuery({...(other ? readState('') : now), ...change});
+}
+
+/**
+ * Call `run(state, {travelled})` after every change, `travelled` by Back or Forward; gives what ends it.
+ *
+ * @param {(state: State, how: {travelled: boolean}) => void} run
+ */
+export function onState(run) {
+  listeners.add(run);
+  return () => listeners.delete(run);
+}
+
+/** A name for a part, the same for the same picture: 'i12', 'pTOKEN'. @param {Part} part */
+export function partKey(part) {
+  return part.image !== undefined ? `i${part.image}` : `p${part.photo}`;
+}
+
+/** A click on a link within the page becomes a change of state; any other click is left to the browser. */
+export function followLink(event) {
+  const link = event.target.closest?.('a[href]');
+  if (!link || event.defaultPrevented || event.button !== 0) return;
+  if (
+    event.metaKey
+    || event.ctrlKey
+    || event.shiftKey
+    || event.altKey
+    || link.target
+    || link.hasAttribute('download')
+  ) {
+    return;
+  }
+  const url = new URL(link.href);
+  if (url.origin !== location.origin || url.pathname !== location.pathname || url.hash) return;
+  event.preventDefault();
+  if (url.search === location.search) return;
+  push(url.search || url.pathname);
+}
+
+/** How many steps Back stays within the page. */
+export function depth() {
+  return history.state?.depth ?? 0;
+}
+
+function addressOf(link) {
+  return link === '?' ? location.pathname : link; // rather than an address that ends in a bare mark
+}
+
+function push(link) {
+  history.pushState({depth: depth() + 1}, '', addressOf(link));
+  tell({travelled: false});
+}
+
+function tell(how) {
+  const state = readState();
+  for (const run of [...listeners]) run(state, how);
+}
+
+history.scrollRestoration = 'manual';
+addEventListener('popstate', () => tell({travelled: true}));
+
+function isView(name) {
+  return document.querySelector(`nav a[data-view="${CSS.escape(name)}"]`) !== null;
+}
+
+function readParts(params) {
+  const crops = new Map();
+  for (const text of params.getAll('crop')) {
+    const [key, numbers = ''] = text.split(':');
+    const crop = readCrop(numbers);
+    if (crop) crops.set(key, crop);
+  }
+  const parts = new Map();
+  for (const [name, value] of params) {
+    const part = readPart(name, value);
+    if (part && !parts.has(partKey(part))) parts.set(partKey(part), part);
+  }
+  return [...parts].map(([key, part]) => ({...part, crop: crops.get(key) ?? null}));
+}
+
+/** @returns {Part | null} */
+function readPart(name, value) {
+  const role = /** @type {Record<string, Role>} */ ({image: 'like', photo: 'like', more: 'more', less: 'less'})[name];
+  if (!role) return null;
+  const token = name === 'photo' ? value : /^photo\.(.+)$/.exec(value)?.[1];
+  if (token) return /^[\w-]{1,128}$/.test(token) ? {photo: token, role, crop: null} : null;
+  const image = readId(value);
+  return image === null ? null : {image, role, crop: null};
+}
+
+function readCrop(text) {
+  const [x, y, width, height] = text.split(',').map(Number);
+  const whole = [x, y, width, height].every(Number.isFinite);
+  if (!whole || x < 0 || y < 0 || width <= 0 || height <= 0 || x + width > 1.0005 || y + height > 1.0005) return null;
+  return {x, y, width: Math.min(width, 1 - x), height: Math.min(height, 1 - y)};
+}
+
+function readId(text) {
+  return /^\d{1,15}$/.test(text ?? '') ? Number(text) : null;
+}
+
+function readNumber(text) {
+  return text === null || text === '' || !Number.isFinite(Number(text)) ? null : Number(text);
+}
+
+/** @param {State} state */
+function writeQuery(state) {
+  const params = new URLSearchParams();
+  if (state.view !== 'search') params.set('view', state.view);
+  for (const part of state.parts) writePart(params, part);
+  if (state.text) params.set('text', state.text);
+  for (const filter of state.filters) params.append('f', filter);
+  if (state.k !== DEFAULT_K) params.set('k', String(state.k));
+  if (state.min !== null) params.set('min', String(state.min));
+  if (state.group) params.set('group', '1');
+  if (state.ids.length) params.set('ids', state.ids.join(','));
+  if (state.details !== null) params.set('details', String(state.details));
+  for (const [name, value] of Object.entries(state.extra)) {
+    if (value !== null && value !== undefined && value !== '') params.set(name, value);
+  }
+  return `?${params.toString().replaceAll('%2C', ',').replaceAll('%3A', ':')}`;
+}
+
+/** @param {URLSearchParams} params @param {Part} part */
+function writePart(params, part) {
+  const isPhoto = part.photo !== undefined;
+  if (part.role === 'like') params.append(isPhoto ? 'photo' : 'image', String(part.photo ?? part.image));
+  else params.append(part.role, isPhoto ? `photo.${part.photo}` : String(part.image));
+  if (part.crop) {
+    const {x, y, width, height} = part.crop;
+    const numbers = [x, y, width, height].map(number => Number(number.toFixed(4)));
+    params.append('crop', `${partKey(part)}:${numbers.join(',')}`);
+  }
+}

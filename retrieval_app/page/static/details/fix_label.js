@@ -1,0 +1,143 @@
+// A label, what speaks against it, and the form that keeps, changes or drops it.
+
+import {button, find, icon, make, percent, refill, shownText} from '../core/dom.js';
+import {post} from '../core/api.js';
+import {announce, toast, toastError} from '../core/toast.js';
+
+const DONE = {keep: 'kept', change: 'changed', drop: 'dropped'};
+
+/**
+ * The label of an image with its form, if people may decide here; `decided()` is called after a decision.
+ *
+ * @param {ImageDetails} image
+ * @param {{facts: GalleryFacts, decided: () => void}} given
+ */
+export function drawLabelForm(image, {facts, decided}) {
+  const element = make('div.label-form.column');
+  const form = make('form', {class: 'column', hidden: true});
+  const can = facts.can.review && image.label !== null;
+  const toggle =
+    can && button('Fix label', {icon: 'label', class: 'small push', 'aria-expanded': 'false'}, () => open(form.hidden));
+
+  function open(wanted) {
+    form.hidden = !wanted;
+    if (toggle) toggle.setAttribute('aria-expanded', String(wanted));
+    if (wanted) find(form, 'input').focus();
+  }
+
+  async function decide(decision, label = null) {
+    const choice = {image_id: image.id, decision, label, label_seen: image.label};
+    let step;
+    try {
+      ({step} = await post('labels/decisions', {decisions: [choice]}));
+    } catch (error) {
+      toastError(error);
+      if (error.code === 'conflict') decided(); // it is another image now, or has another label
+      return;
+    }
+    const words =
+      decision === 'change' ? `Label changed to \u201c${shownText(label)}\u201d` : `Label ${DONE[decision]}`;
+    toast(words, {kind: 'good', action: {text: 'Undo', run: () => undo(step, decided)}});
+    decided();
+  }
+
+  if (can) fillForm(form, {image, facts, decide});
+  refill(
+    element,
+    make(
+      'div.row',
+      image.label === null ? make('span.soft', 'No label') : make('span.chip', make('span', shownText(image.label))),
+      drawDecision(image.decision),
+      toggle,
+    ),
+    drawDoubt(image, {can, decide}),
+    form,
+  );
+  return element;
+}
+
+/** @param {LabelDecision | null} decision */
+function drawDecision(decision) {
+  if (!decision) return null;
+  if (decision.decision !== 'change') {
+    return make('span.chip.on', icon('check', 13), make('span', DONE[decision.decision]));
+  }
+  return make('span.chip.on', icon('right', 12), make('span', shownText(decision.label)));
+}
+
+/** @param {ImageDetails} image */
+function drawDoubt(image, {can, decide}) {
+  const {doubt} = image;
+  if (!doubt || image.decision) return null;
+  const {suggested} = doubt;
+  return make(
+    'div.doubt',
+    icon('warning', 18),
+    make(
+      'div.column',
+      make(
+        'span',
+        `This label is doubted: ${percent(doubt.wrong)} likely wrong.`,
+        suggested && ` Images that look like it are mostly \u201c${shownText(suggested)}\u201d.`,
+      ),
+      can
+        && make(
+          'div.row',
+          suggested
+            && button(`Change to \u201c${shownText(suggested)}\u201d`, {class: 'small'}, () =>
+              decide('change', suggested),
+            ),
+          button('Keep it', {class: 'small'}, () => decide('keep')),
+        ),
+    ),
+  );
+}
+
+function fillForm(form, {image, facts, decide}) {
+  const input = make('input', {
+    class: 'input',
+    list: 'all-labels',
+    id: 'new-label',
+    autocomplete: 'off',
+    placeholder: shownText(image.label),
+  });
+  const unchanged = () => ['', image.label].includes(input.value.trim());
+  const change = button('Change', {class: 'primary', type: 'submit', disabled: true});
+  input.addEventListener('input', () => {
+    change.disabled = unchanged();
+  });
+  refill(
+    form,
+    make('label', {for: 'new-label', class: 'small'}, 'The right label'),
+    make('div.row.nowrap', input, change),
+    make(
+      'datalist',
+      {id: 'all-labels'},
+      facts.labels.names.map(name => make('option', {value: name})),
+    ),
+    make(
+      'div.row',
+      button('Keep as it is', {icon: 'check', class: 'small'}, () => decide('keep')),
+      button(
+        'Drop from the labels',
+        {icon: 'close', class: 'small danger', title: 'It shows no known label: leave it out of training'},
+        () => decide('drop'),
+      ),
+    ),
+  );
+  form.addEventListener('submit', event => {
+    event.preventDefault();
+    if (!unchanged()) decide('change', input.value.trim());
+  });
+}
+
+async function undo(step, decided) {
+  try {
+    const {undone} = await post('labels/undo', {step});
+    if (undone.length) announce('Undone');
+    else toast('It was taken back before');
+    decided();
+  } catch (error) {
+    toastError(error);
+  }
+}

@@ -1,0 +1,63 @@
+// Map: every image as a point, alike ones near each other; look around, choose labels, open a point, draw round many.
+
+import {isAborted} from '../core/api.js';
+import {count, make, refill} from '../core/dom.js';
+import {registerKeys} from '../core/keys.js';
+import {awaitReady, notice, showFailure} from '../core/loading.js';
+import {drawMapView} from './map_view.js';
+
+const STEPS = {ArrowLeft: [60, 0], ArrowRight: [-60, 0], ArrowUp: [0, 60], ArrowDown: [0, -60]};
+const METHODS = {'t-sne': 't-SNE', umap: 'UMAP', pca: 'PCA'};
+let view = null; // what the keys act on, once the map stands
+
+/** Fill the panel. */
+export function start(panel) {
+  const body = make('div.map-body');
+  const about = make('p.lead', 'Images that the model finds alike lie near each other.');
+  refill(panel, make('div.view-head', make('h2', 'Map'), about), body);
+  const load = () => show(body, about, load).catch(error => isAborted(error) || showFailure(body, error, load));
+  const key = (keys, does, run) => ({keys, does, run: event => (view ? run(event) : false)});
+  const onMap = run => event => (view.owns(event) ? run(event) : false);
+  registerKeys('map', 'Map', [
+    key(['+', '='], 'Zoom in', () => view.canvas.zoomBy(1.4)),
+    key(['-'], 'Zoom out', () => view.canvas.zoomBy(1 / 1.4)),
+    key(['0'], 'Show all', () => view.canvas.goTo(null)),
+    key(
+      Object.keys(STEPS),
+      'Move, when the map has the focus',
+      onMap(event => view.canvas.panBy(...STEPS[event.key])),
+    ),
+    key(
+      ['Enter'],
+      'Open the image in the middle',
+      onMap(() => view.open()),
+    ),
+    key(['l'], 'Draw round images', () => view.toggleLasso()),
+    key(['Escape'], 'Leave the drawing, then the chosen images, then the chosen labels', () => view.leave()),
+  ]);
+  load();
+}
+
+async function show(body, about, retry) {
+  const map = await awaitReady(body, 'map', {
+    retry,
+    what: 'Drawing the map',
+    drawing: 'map',
+    why: 'Each image finds its place beside its neighbours. This happens once for each version of the gallery.',
+  });
+  if (!map) return;
+  if (!map.ids.length) {
+    refill(
+      body,
+      notice({icon: 'map', title: 'No images yet', text: 'The map fills as soon as the gallery has images.'}),
+    );
+    return;
+  }
+  const shown = count(map.ids.length, 'image');
+  about.textContent =
+    `${map.sampled ? `A sample of ${shown} of ${map.total.toLocaleString('en')}` : `All ${shown}`}, `
+    + `laid out by ${METHODS[map.method] ?? map.method}: images that the model finds alike lie near each other. `
+    + 'Neighbourhoods can be trusted; distances between far groups, and their sizes, are only a hint.';
+  refill(body);
+  view = drawMapView(body, map);
+}

@@ -1,0 +1,191 @@
+// Quality: how well search works on this gallery, by its own labels, in words before numbers.
+
+import {forgetGallery, gallery, isAborted} from '../core/api.js';
+import {calibrationChart, precise, recallChart, scoreChart} from '../core/charts.js';
+import {count, fileSize, make, refill, shownText} from '../core/dom.js';
+import {awaitReady, notice, showFailure} from '../core/loading.js';
+import {drawClasses, drawConfusion, drawWorst} from './quality_tables.js';
+
+/** Fill the panel. */
+export function start(panel) {
+  const body = make('div.quality-body');
+  refill(
+    panel,
+    make(
+      'div.view-head',
+      make('h2', 'Quality'),
+      make(
+        'p.lead',
+        'How well search works here, measured with the gallery’s own labels: every labelled image '
+          + 'is searched for in turn, itself left out.',
+      ),
+    ),
+    body,
+  );
+  const load = () => show(body, load).catch(error => isAborted(error) || showFailure(body, error, load));
+  load();
+}
+
+async function show(body, retry) {
+  const described = await gallery();
+  const labelled = described.labels.labelled;
+  if (!labelled) {
+    refill(body, noLabels(), drawFacts(described.index, described));
+    return;
+  }
+  const quality = await awaitReady(body, 'quality', {
+    retry,
+    what: 'Measuring the gallery',
+    why: 'Every labelled image is searched for once. The result is kept, so this happens once for each version of the gallery.',
+  });
+  if (!quality) return;
+  if (!quality.queries) {
+    refill(body, tooFew(quality.problem), drawFacts(quality.index, described));
+    return;
+  }
+  const calibration = make('div.quality-card');
+  refill(
+    body,
+    drawHeadline(quality, described),
+    make(
+      'div.quality-charts',
+      make('div.quality-card', recallChart(quality.recall_at)),
+      calibration,
+      quality.histogram && make('div.quality-card', scoreChart(quality.histogram)),
+    ),
+    drawClasses(quality.classes),
+    drawConfusion(quality.confusion),
+    drawWorst(quality.worst),
+    drawFacts(quality.index, described),
+  );
+  drawCalibration(calibration, described);
+}
+
+const noLabels = () =>
+  notice({
+    icon: 'label',
+    title: 'This gallery has no labels',
+    text:
+      'Quality is measured with labels: whether an image finds others of the same label. Build the gallery from folders '
+      + 'named after their labels, or with a label file, and this page fills. Search and the map work without.',
+  });
+const tooFew = problem =>
+  notice({
+    icon: 'label',
+    title: 'Too few labelled images to measure',
+    text: problem ?? 'At least two images of one label are needed, so that one can find the other.',
+  });
+
+/** @param {QualityReport} quality @param {GalleryFacts} described */
+function drawHeadline(quality, described) {
+  const first = quality.recall_at[0];
+  const [low, high] = first.interval;
+  const others = described.images - quality.queries;
+  return make(
+    'section',
+    {class: 'quality-headline', 'aria-label': 'In short'},
+    make('p.figure-large', make('b', precise(first.value)), make('span', 'Recall@1')),
+    make(
+      'div.in-words',
+      make(
+        'p.sentence',
+        'Of 100 searches with a labelled image of this gallery, ',
+        make('b', String(Math.round(100 * first.value))),
+        ' find one of the same label first.',
+      ),
+      make(
+        'p.soft',
+        `Measured with ${quality.sampled ? 'a sample of ' : ''}${count(quality.queries, 'search', 'searches')}; with 95 % confidence the `
+          + `true share lies between ${precise(low)} and ${precise(high)}.`
+          + (others > 0 && !quality.sampled
+            ? ` ${count(others, 'image')} took no part: without a label, or the only one of it.`
+            : ''),
+      ),
+      quality.recall_without_copies
+        && make(
+          'p.soft',
+          'Where no image may find a near-duplicate of itself: ',
+          make('b', precise(quality.recall_without_copies.value)),
+          '.',
+        ),
+      quality.map_at_r
+        && make(
+          'p.soft',
+          make('b', `MAP@R ${precise(quality.map_at_r.value)}`),
+          `: how well all images of a label gather at the top, not only the first; 100 % would be every one of them before any other.`,
+        ),
+    ),
+  );
+}
+
+// The calibration is computed apart from the rest; it is asked for until it stands.
+/** @param {HTMLElement} place @param {GalleryFacts} described */
+async function drawCalibration(place, described) {
+  let {calibration} = described;
+  refill(place, make('p', {class: 'soft', role: 'status'}, 'What a score means is being measured…'));
+  for (let turn = 0; calibration?.state === 'computing' && turn < 200; turn += 1) {
+    await new Promise(resolve => setTimeout(resolve, 1500));
+    if (!place.isConnected) return;
+    forgetGallery();
+    calibration = await gallery().then(
+      now => now.calibration,
+      () => calibration,
+    );
+  }
+  if (calibration?.state === 'ready' && calibration.points?.length > 1) {
+    refill(place, calibrationChart(calibration.points));
+  } else {
+    refill(
+      place,
+      make('h3', 'What a score means here'),
+      make('p.soft', 'Too few labelled images to tell how often neighbours at a score have the same label.'),
+    );
+  }
+}
+
+/** @param {GalleryFacts['index']} index @param {GalleryFacts} described */
+function drawFacts(index, described) {
+  const facts = [
+    [
+      'Images',
+      `${described.images.toLocaleString('en')}`,
+      `${described.labels.labelled.toLocaleString('en')} of them labelled, with ${count(described.labels.count, 'label')}`,
+    ],
+    ['Version', described.version, 'Every change of the gallery makes a new version; answers never mix two'],
+    [
+      'Model',
+      [described.model.backbone, described.model.method].filter(Boolean).map(shownText).join(', ') || 'unknown',
+      `It turns each image into ${described.embedding_dim} numbers`,
+    ],
+  ];
+  if (index.type) facts.push(['Index', shownText(index.factory ?? index.type), shownText(index.explanation)]);
+  const recall = index.recall_at_10 ?? index.recall ?? null;
+  if (typeof recall === 'number') {
+    facts.push([
+      'Recall of the index',
+      precise(recall),
+      'Of the ten truly nearest images, so many are among the ten it finds; measured when it was built',
+    ]);
+  }
+  const latency = index.latency_ms ?? index.latency_ms_median ?? null;
+  if (typeof latency === 'number') {
+    facts.push([
+      'Time of a search',
+      `${latency < 1 ? latency.toFixed(2) : latency.toFixed(1)} ms`,
+      'In the index alone, measured when it was built',
+    ]);
+  }
+  if (typeof index.memory_bytes === 'number') {
+    facts.push(['Memory', fileSize(index.memory_bytes), 'That the index takes']);
+  }
+  return make(
+    'section.quality-card',
+    make('h3', 'The gallery and its index'),
+    make(
+      'dl.facts-list',
+      facts.map(([name, value, why]) =>
+        make('div', make('dt', name), make('dd', make('b', value), why && make('span', why))),
+      ),
+    ),
+  );
+}

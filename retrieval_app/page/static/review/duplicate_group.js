@@ -1,0 +1,186 @@
+// One group of images that look alike: each to be marked as kept, and what the group is, duplicates or different pictures.
+
+import {count, fileSize, make, percent, placeOfFocus, refill, shownText} from '../core/dom.js';
+import {openZoom} from './review_bar.js';
+import {thumb} from '../core/thumbs.js';
+import {linkTo} from '../core/url_state.js';
+
+/** What a decision says, in words; null is one taken back. @param {GroupDecision | null} decision */
+export function wordsFor(decision) {
+  if (!decision) return 'Decision taken back';
+  return decision.decision === 'different'
+    ? 'Different pictures: all kept'
+    : `Duplicates: ${count(decision.keep.length, 'image')} kept`;
+}
+
+/** All are compared with the first, which the others repeat. @param {GroupImage} image */
+function likenessOf(image, place) {
+  if (place === 0) return 'the first';
+  if (image.same_bytes) return 'same file';
+  return image.similarity === null ? 'looks alike' : `${percent(image.similarity)} alike`;
+}
+
+/** @param {GroupImage} image */
+const labelOf = image => (image.label === null ? 'no label' : shownText(image.label));
+
+/**
+ * The group as a card; on: {focus(group), zoom(group, place), decide(group, 'copies' | 'different' | 'open')}.
+ *
+ * @param {GroupEntry} group
+ */
+export function drawGroup(group, {canReview, on}) {
+  const {images} = group;
+  const decide = make('div', {class: 'group-decide', role: 'group', 'aria-label': 'Decision'});
+  const boxes = images.map(
+    (_, place) =>
+      canReview && make('input', {type: 'checkbox', onchange: event => toggle(place, event.target.checked)}),
+  );
+  const figures = images.map((image, place) =>
+    drawImage(image, place, {box: boxes[place], zoom: () => on.zoom(group, place)}),
+  );
+  const sameBytes = images.slice(1).every(image => image.same_bytes);
+  const names = images
+    .slice(0, 4)
+    .map(image => shownText(image.path))
+    .join(', ');
+  const node = make(
+    'article',
+    {
+      class: `duplicate-group ${images.length > 3 ? 'wide' : ''}`,
+      tabindex: 0,
+      onfocusin: () => on.focus(group),
+      'aria-label': `Group of ${images.length}${group.labels_differ ? ', labels differ' : ''}: ${names}`,
+    },
+    make(
+      'div.group-head',
+      make('h3', count(images.length, 'image')),
+      sameBytes && make('span.chip', 'same file'),
+      group.labels_differ
+        && make(
+          'span',
+          {class: 'chip warn', title: 'If these are duplicates, at least one of the labels is wrong'},
+          'labels differ',
+        ),
+    ),
+    make('ul.group-images', figures),
+    decide,
+  );
+  /** @type {Set<number>} */
+  let keep = new Set();
+
+  function toggle(place, wanted = !keep.has(images[place]?.id)) {
+    if (!images[place]) return;
+    if (wanted) keep.add(images[place].id);
+    else keep.delete(images[place].id);
+    draw();
+  }
+  function draw() {
+    const {decision} = group;
+    node.classList.toggle('is-different', decision?.decision === 'different');
+    node.classList.toggle('is-duplicates', decision?.decision === 'copies');
+    images.forEach((image, place) => {
+      if (boxes[place]) boxes[place].checked = keep.has(image.id);
+      figures[place].classList.toggle('kept', keep.has(image.id));
+    });
+    if (canReview) drawDecide();
+    else refill(decide, decision && make('span.chip.on', wordsFor(decision)));
+  }
+  function drawDecide() {
+    const {decision} = group;
+    const isDuplicates = decision?.decision === 'copies';
+    const asDecided = isDuplicates && keep.size === decision.keep.length && decision.keep.every(id => keep.has(id));
+    const entry = (key, words, {pressed, name, kind = '', disabled = false}) =>
+      make(
+        'button',
+        {
+          type: 'button',
+          class: `decision ${kind}`,
+          disabled,
+          'aria-pressed': String(pressed),
+          title: pressed ? 'Take it back' : words,
+          onclick: () => on.decide(group, pressed ? 'open' : name),
+        },
+        make('span.clip', words),
+        make('kbd', {'aria-hidden': 'true'}, key),
+      );
+    const duplicates =
+      keep.size === images.length
+        ? 'Duplicates, keep all'
+        : `Duplicates: keep ${keep.size}, drop ${images.length - keep.size}`;
+    const focused = placeOfFocus(decide.querySelectorAll('button'));
+    refill(
+      decide,
+      entry('A', duplicates, {pressed: asDecided, name: 'copies', kind: 'proposed', disabled: !keep.size}),
+      entry('D', 'Different pictures, keep all', {pressed: decision?.decision === 'different', name: 'different'}),
+    );
+    if (focused >= 0) decide.querySelectorAll('button')[focused].focus({preventScroll: true});
+  }
+  function redraw() {
+    keep = new Set(group.decision?.decision === 'copies' ? group.decision.keep : keep.size ? keep : [images[0].id]);
+    draw();
+  }
+  redraw();
+  return {node, redraw, toggle, kept: () => images.map(image => image.id).filter(id => keep.has(id))};
+}
+
+/** @param {GroupImage} image */
+function drawImage(image, place, {box, zoom}) {
+  const path = shownText(image.path);
+  return make(
+    'li.duplicate-image',
+    make('button', {type: 'button', class: 'zoomer', 'aria-label': `Enlarge ${path}`, onclick: zoom}, thumb(image.id)),
+    make(
+      'div.duplicate-words',
+      make('span.first', make('b.clip', labelOf(image)), make('span.soft.figures', likenessOf(image, place))),
+      make('span', {class: 'clip small soft', title: path}, path),
+      make('span.small.soft', fileSize(image.size_bytes), !image.indexed && ' · not searched'),
+    ),
+    box && make('label.keep-toggle', box, 'Keep', place < 9 && make('kbd', {'aria-hidden': 'true'}, String(place + 1))),
+  );
+}
+
+/** The images of a group, large, one after the other in the same place, so that the eye sees what differs. */
+export function openComparison(group, {from, onClose}) {
+  const {images} = group;
+  let at = from;
+  const caption = () => {
+    const image = images[at];
+    const place = `${at + 1} of ${images.length}`;
+    return [
+      make('p', make('b', place), ` · ${likenessOf(image, at)} · ${labelOf(image)} · ${fileSize(image.size_bytes)}`),
+      make('p.small.soft', shownText(image.path)),
+      make(
+        'div.row',
+        make('button', {type: 'button', class: 'button small', onclick: () => go(-1)}, '← Previous'),
+        make('button', {type: 'button', class: 'button small', onclick: () => go(1)}, 'Next →'),
+        image.indexed
+          && make(
+            'a',
+            {
+              class: 'push',
+              href: linkTo({view: 'search', parts: [{image: image.id, role: 'like', crop: null}], details: image.id}),
+              onclick: () => zoom.close(),
+            },
+            'Search with this image',
+          ),
+      ),
+    ];
+  };
+  const zoom = openZoom({
+    id: images[at].id,
+    title: 'Compare',
+    caption: caption(),
+    onClose,
+    onKey: event => {
+      const by = {ArrowRight: 1, ArrowLeft: -1}[event.key];
+      if (event.key.toLowerCase() === 'z') zoom.close();
+      if (!by) return;
+      event.preventDefault();
+      go(by);
+    },
+  });
+  function go(by) {
+    at = (at + by + images.length) % images.length;
+    zoom.show(images[at].id, caption());
+  }
+}

@@ -1,0 +1,154 @@
+// Duplicates: groups of images that look alike, side by side; what becomes of each group is decided and remembered.
+
+import {gallery, isAborted} from '../core/api.js';
+import {drawGroup, openComparison, wordsFor} from './duplicate_group.js';
+import {count, make, refill} from '../core/dom.js';
+import {registerKeys} from '../core/keys.js';
+import {awaitReady, notice, showFailure} from '../core/loading.js';
+import {drawReadOnly, drawReviewBar, readListState} from './review_bar.js';
+import {makeReviewList} from './review_list.js';
+import {toast} from '../core/toast.js';
+import {onState, readState, writeState} from '../core/url_state.js';
+
+const PAGE = 20;
+let view = null; // what the keys act on, once there is a list
+
+/** Fill the panel. */
+export function start(panel) {
+  const body = make('div');
+  refill(
+    panel,
+    make(
+      'div.view-head',
+      make('h2', 'Duplicates'),
+      make(
+        'p.lead',
+        'Images that look the same or nearly so. No file is touched: what you decide is kept beside the gallery, '
+          + 'and the list you download says which files to keep and which to drop.',
+      ),
+    ),
+    body,
+  );
+  const load = () => open(body, load).catch(error => isAborted(error) || showFailure(body, error, load));
+  const key = (keys, does, run) => ({keys, does, run: event => (view ? run(event) : false)});
+  registerKeys('duplicates', 'Duplicates', [
+    key(['j', 'ArrowDown'], 'Next group', () => view.list.step(1)),
+    key(['k', 'ArrowUp'], 'Previous group', () => view.list.step(-1)),
+    key(['a'], 'Duplicates: keep the marked images, drop the others', () => view.decide('copies')),
+    key(['Enter'], 'The same, on a group', event =>
+      event.target.closest('button, a, label, summary, input') ? false : view.decide('copies'),
+    ),
+    key(['d'], 'Different pictures, keep all', () => view.decide('different')),
+    key(['1', '2', '3', '4', '5', '6', '7', '8', '9'], 'Mark that image to be kept, or not', event =>
+      view.mark(Number(event.key)),
+    ),
+    key(['u', 'Ctrl+z'], 'Undo the last decision', () => view.undo()),
+    key(['z'], 'Enlarge; ← and → go through the group', () => view.zoom()),
+  ]);
+  load();
+}
+
+const readFilter = (state = readState()) => ({state: readListState(state)});
+
+async function open(body, retry) {
+  view = null;
+  const described = await gallery();
+  const first = await awaitReady(body, 'duplicates', {
+    params: {...readFilter(), limit: PAGE},
+    retry,
+    what: 'Looking for duplicates',
+    why: 'Every image is compared with those nearest to it. This happens once for each version of the gallery.',
+  });
+  if (first) drawList(body, first, described.can.review);
+}
+
+function drawList(body, first, canReview) {
+  const bar = drawReviewBar({
+    canReview,
+    file: {
+      path: 'duplicates/file',
+      text: 'Download list',
+      after: () =>
+        'Saved: duplicate-decisions.csv says for every file of the decided groups whether to keep or drop it',
+    },
+    on: {
+      state: name => writeState({extra: {...readState().extra, state: name === 'open' ? null : name}}),
+      undo: () => list.undo(),
+    },
+  });
+  const found = make('p', {role: 'status'});
+  const place = make('div.duplicate-groups');
+  const more = make('div.more-line');
+  refill(
+    body,
+    drawReadOnly(canReview),
+    bar.element,
+    make(
+      'div.row.review-line',
+      found,
+      make(
+        'span.small.soft.push.review-hint',
+        'The list has one line for each file of a decided group: path, keep or drop, group.',
+      ),
+    ),
+    place,
+    more,
+  );
+
+  const list = makeReviewList({
+    path: 'duplicates',
+    decidePath: 'duplicates/decisions',
+    undoPath: 'duplicates/undo',
+    size: PAGE,
+    readFilter,
+    place,
+    more,
+    words: wordsFor,
+    keyOf: group => group.group,
+    idsOf: group => group.images.map(image => image.id),
+    drawItem: /** @param {GroupEntry} group */ group =>
+      drawGroup(group, {canReview, on: {focus: list.setCurrent, zoom, decide}}),
+    drawNothing,
+    pack: ([[group, decision]]) => ({group: group.group, ...(decision ?? {decision: 'open', keep: []})}),
+    onChange(now) {
+      bar.update({...now.tally, state: now.filter.state});
+      found.textContent = count(now.total, 'group');
+    },
+  });
+  function decide(group, name, onward = false) {
+    const keep = name === 'copies' ? list.cards.get(group.group).kept() : [];
+    if (name === 'copies' && !keep.length) toast('Mark at least one image to be kept');
+    else list.decide([[group, name === 'open' ? null : {decision: name, keep}]], {onward});
+  }
+  const zoom = (group, from = 0) => openComparison(group, {from, onClose: () => list.goTo(group)});
+
+  list.take(first, true);
+  onState(state => {
+    if (state.view === 'duplicates' && readListState(state) !== list.filter.state) list.refresh();
+  });
+  view = {
+    list,
+    undo: () => canReview && list.undo(),
+    decide: name => canReview && list.current && decide(list.current, name, true),
+    mark: number => canReview && list.current && list.cards.get(list.current.group).toggle(number - 1),
+    zoom: () => list.current && zoom(list.current),
+  };
+}
+
+function drawNothing({filter, tally}) {
+  if (filter.state === 'decided') {
+    return notice({
+      icon: 'copy',
+      title: 'Nothing decided yet',
+      text: 'What you decide is listed here, and can be changed.',
+    });
+  }
+  if (tally.decided) {
+    return notice({
+      icon: 'check',
+      title: 'All decided',
+      text: 'Every group has a decision. Download the list to tidy the folders.',
+    });
+  }
+  return notice({icon: 'check', title: 'No duplicates', text: 'No two images of this gallery look the same.'});
+}

@@ -1,0 +1,128 @@
+// The dialogs of the label list: another label, a picture large while the keys go on, several decisions at once.
+
+import {openDialog} from '../core/dialog.js';
+import {button, count, make, percent, refill, sentence, shownText} from '../core/dom.js';
+import {drawPair, wordsFor} from './label_rows.js';
+import {openZoom} from './review_bar.js';
+import {drawLead} from './surroundings.js';
+import {thumb} from '../core/thumbs.js';
+
+/** Ask for a label; `done(label)` hears of it once the dialog is closed and the focus back on the row. */
+export function askLabel(item, names, done) {
+  let chosen = '';
+  const isNew = text => text !== '' && !names.some(name => name.trim() === text);
+  const field = make('input', {
+    class: 'input',
+    list: 'known-labels',
+    autocomplete: 'off',
+    'aria-label': 'New label',
+    placeholder: 'A label, or a new one',
+    maxlength: 200,
+    required: true,
+    'aria-describedby': 'new-label-words',
+    oninput: () => {
+      const text = field.value.trim();
+      refill(words, isNew(text) && `No image has the label \u201c${shownText(text)}\u201d yet: it would be a new one.`);
+    },
+  });
+  const words = make('span', {class: 'grow small soft', id: 'new-label-words', role: 'status'});
+  const form = make(
+    'form',
+    {
+      class: 'column',
+      onsubmit: event => {
+        event.preventDefault();
+        chosen = field.value.trim();
+        if (chosen) dialog.close();
+      },
+    },
+    make('div.row.nowrap.ask-head', thumb(item.id, {side: 128, eager: true}), drawPair(item)),
+    field,
+    make(
+      'datalist',
+      {id: 'known-labels'},
+      names.map(name => make('option', {value: name})),
+    ),
+    make('div.row', words, button('Change the label', {class: 'primary', type: 'submit'})),
+  );
+  const dialog = openDialog({
+    title: 'What does it show?',
+    body: form,
+    onClose: () => {
+      if (chosen) done(names.find(name => name.trim() === chosen) ?? chosen);
+    },
+  });
+  field.focus();
+}
+
+/** Ask before so many suggestions are accepted. */
+export function confirmMany(decisions, run) {
+  const some = kind => decisions.filter(({decision}) => decision === kind).length;
+  const kinds = Object.entries({'change the label': 'change', 'keep the label': 'keep', 'drop the image': 'drop'})
+    .filter(([, kind]) => some(kind))
+    .map(([words, kind]) => `${words}: ${some(kind).toLocaleString('en')}`);
+  openDialog({
+    title: `Accept ${count(decisions.length, 'suggestion')}?`,
+    body: make('p', `${sentence(kinds.join(', '))}. One undo takes all of it back.`),
+    actions: [
+      {text: 'Cancel', class: 'quiet'},
+      {text: 'Accept', class: 'primary', run},
+    ],
+  });
+}
+
+/** The picture of an item, large; keys act as in the list, and `show(item)` goes on to another. */
+export function enlarge(item, {act, onClose}) {
+  const zoom = openZoom({
+    id: item.id,
+    title: 'Picture',
+    caption: captionOf(item),
+    onClose,
+    onKey: event => {
+      const name = {ArrowDown: 'j', ArrowUp: 'k'}[event.key] ?? event.key.toLowerCase();
+      if (name === 'z') zoom.close();
+      else if ('jkalxu123'.includes(name)) act(name);
+      else return;
+      event.preventDefault();
+    },
+  });
+  function captionOf(now) {
+    return [
+      drawPair(now),
+      make(
+        'p.small.soft',
+        now.decision ? wordsFor(now.decision) : `Not decided, ${percent(now.wrong)} likely wrong`,
+        ' · ',
+        shownText(now.path),
+      ),
+      make(
+        'div.row.zoom-keys',
+        [
+          ['A', 'Accept', 'a'],
+          ['L', 'Keep', 'l'],
+          ['X', 'Drop', 'x'],
+          ['U', 'Undo', 'u'],
+          ['↓', 'Next', 'j'],
+        ].map(([key, text, name]) =>
+          make(
+            'button',
+            {type: 'button', class: 'button small', onclick: () => act(name)},
+            text,
+            make('kbd', {'aria-hidden': 'true'}, key),
+          ),
+        ),
+        drawLead(now.id, () => zoom.close(), {class: 'push'}),
+      ),
+    ];
+  }
+  return {show: now => zoom.show(now.id, captionOf(now))};
+}
+
+/** A neighbour's picture, large. */
+export function enlargeNeighbour(neighbour, item) {
+  const zoom = openZoom({
+    id: neighbour.id,
+    title: `Labelled ${shownText(neighbour.label ?? item.label)}, score ${neighbour.score.toFixed(2)}`,
+    caption: drawLead(neighbour.id, () => zoom.close()),
+  });
+}

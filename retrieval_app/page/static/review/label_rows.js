@@ -1,0 +1,228 @@
+// One doubted label as a row: the picture, given → suggested, why, and what can be decided.
+
+import {bar} from '../core/charts.js';
+import {make, percent, placeOfFocus, refill, shownText} from '../core/dom.js';
+import {thumb} from '../core/thumbs.js';
+
+/** What a decision says, in words; null is one taken back. @param {LabelDecision | null} decision */
+export function wordsFor(decision) {
+  if (!decision) return 'Decision taken back';
+  return {keep: 'Label kept', change: `Changed to ${shownText(decision.label)}`, drop: 'Dropped: no clear label'}[
+    decision.decision
+  ];
+}
+
+/**
+ * The decision that accepts what is suggested, or the verdict of an audit; null without either.
+ *
+ * @param {DoubtEntry} item
+ * @returns {LabelDecision | null}
+ */
+export function proposalOf({label, suggested, proposal}) {
+  if (proposal) return proposal;
+  return suggested && suggested !== label ? {decision: 'change', label: suggested} : null;
+}
+
+/** Decisions that take no new label. */
+/** @type {LabelDecision} */
+export const KEEP = {decision: 'keep', label: null};
+/** @type {LabelDecision} */
+export const DROP = {decision: 'drop', label: null};
+
+const NO_LABEL = 'It shows none of the labels clearly: leave it out of the label file';
+const say = ({decision, label}, item) =>
+  ({change: `Change to ${shownText(label)}`, keep: `Keep ${shownText(item.label)}`, drop: 'Drop image'})[decision];
+
+const named = (text, kind) => make('span', {class: `clip ${kind}`, title: shownText(text)}, shownText(text));
+
+/** "polo → t-shirt". @param {DoubtEntry} item */
+export function drawPair(item) {
+  return make(
+    'p.given-suggested',
+    named(item.label, 'given'),
+    proposalOf(item)?.decision === 'change' && [
+      make('span', {class: 'arrow', role: 'img', 'aria-label': 'looks like'}, '→'),
+      named(item.suggested, 'suggested'),
+    ],
+  );
+}
+
+/**
+ * The row of an item; on: {focus(item), zoom(item), zoomNeighbour(neighbour, item), decide(item, decision | null),
+ * ask(item), select(item, checked, event)}; no buttons where decisions cannot be made.
+ *
+ * @param {DoubtEntry} item
+ */
+export function drawRow(item, {on, canReview}) {
+  const name = shownText(item.path);
+  const box =
+    canReview
+    && make('input', {
+      type: 'checkbox',
+      'aria-label': `Select ${name}`,
+      title: 'Select (S); with Shift up to here',
+      onclick: event => on.select(item, event.currentTarget.checked, event),
+    });
+  const picture = make(
+    'div.doubt-picture',
+    make(
+      'button',
+      {type: 'button', class: 'zoomer', 'aria-label': `Enlarge ${name}`, onclick: () => on.zoom(item)},
+      thumb(item.id),
+    ),
+    box,
+  );
+  const about = make(
+    'div.doubt-about',
+    make(
+      'p.doubt-head',
+      make('b', {class: item.wrong >= 0.5 ? 'bad' : ''}, percent(item.wrong)),
+      ' chance that the label is wrong',
+      item.verdict && drawVerdict(item, on),
+    ),
+    drawPair(item),
+    make(
+      'div',
+      {class: 'suggestions', role: 'group', 'aria-label': 'What it may be'},
+      item.suggestions.slice(0, 3).map((suggestion, n) => drawSuggestion(item, suggestion, n, {on, canReview})),
+    ),
+    make('p', {class: 'clip small soft doubt-path', title: name}, name),
+  );
+  const near = make(
+    'div.doubt-near',
+    drawNear('Nearest with this label', item.agreeing, item, on),
+    drawNear('Nearest with others', item.disagreeing, item, on),
+  );
+  const decide = make('div', {class: 'decide', role: 'group', 'aria-label': 'Decision'});
+  const node = make(
+    'article',
+    {
+      class: 'doubt-row',
+      tabindex: 0,
+      dataset: {id: item.id},
+      'aria-label': `${name}, labelled ${shownText(item.label)}, ${percent(item.wrong)} chance of being wrong`,
+      onfocusin: () => on.focus(item),
+    },
+    picture,
+    about,
+    near,
+    decide,
+  );
+  const redraw = () => {
+    node.classList.toggle('decided', item.decision !== null);
+    if (canReview) drawDecide(decide, item, on);
+    else refill(decide, item.decision && make('span.chip.on', wordsFor(item.decision)));
+  };
+  redraw();
+  return {
+    node,
+    redraw,
+    setSelected(selected) {
+      if (box) box.checked = selected;
+      node.classList.toggle('selected', selected);
+    },
+  };
+}
+
+// What an audit says; that of a duplicate leads to the image with the other label.
+function drawVerdict(item, on) {
+  const props = {
+    class: `chip verdict ${item.verdict}`,
+    title: `Confidence in the label from all other images: ${percent(item.confidence)}`,
+  };
+  if (!item.twin) return make('span', props, item.verdict);
+  const title = `Its duplicate is labelled ${shownText(item.twin.label)}: show it`;
+  return make(
+    'button',
+    {...props, type: 'button', title, onclick: () => on.zoomNeighbour(item.twin, item)},
+    item.verdict,
+  );
+}
+
+function drawSuggestion(item, {label, confidence}, n, {on, canReview}) {
+  const own = label === item.label;
+  const words = own ? 'Keep the label' : `Change to ${shownText(label)}`;
+  const inside = [
+    canReview && make('kbd', {'aria-hidden': 'true'}, String(n + 1)),
+    canReview && make('span.visually-hidden', own ? 'Keep ' : 'Change to '),
+    named(label, own ? 'name own' : 'name'),
+    bar(confidence),
+    make('span.figures.soft', percent(confidence)),
+  ];
+  if (!canReview) return make('div.suggestion', inside);
+  return make(
+    'button',
+    {
+      type: 'button',
+      class: 'suggestion',
+      title: `${words} (${n + 1})`,
+      onclick: () => on.decide(item, own ? KEEP : {decision: 'change', label}),
+    },
+    inside,
+  );
+}
+
+function drawNear(title, neighbours, item, on) {
+  const items = neighbours.slice(0, 3).map(neighbour => {
+    const label = shownText(neighbour.label ?? item.label);
+    const score = neighbour.id === item.twin?.id ? 'same' : neighbour.score.toFixed(2);
+    return make(
+      'li',
+      make(
+        'button',
+        {
+          type: 'button',
+          class: 'zoomer',
+          'aria-label': `Enlarge neighbour, ${label}, score ${score}`,
+          onclick: () => on.zoomNeighbour(neighbour, item),
+        },
+        thumb(neighbour.id, {side: 128}),
+      ),
+      make('span.clip', label),
+      make('span.soft.figures', score),
+    );
+  });
+  return make('div', make('h3', title), items.length ? make('ul', items) : make('p.small.soft', 'None is near'));
+}
+
+/** A pressed button takes its decision back. @param {HTMLElement} place @param {DoubtEntry} item */
+function drawDecide(place, item, on) {
+  const {decision} = item;
+  const proposal = proposalOf(item);
+  const isSuggested =
+    decision !== null && decision.decision === proposal?.decision && decision.label === proposal.label;
+  const isOther = decision?.decision === 'change' && !isSuggested;
+  const entry = (key, words, pressed, run, title = words, kind = '') =>
+    make(
+      'button',
+      {
+        type: 'button',
+        class: `decision ${kind}`,
+        'aria-pressed': String(pressed),
+        title: pressed ? 'Take it back' : title,
+        onclick: pressed ? () => on.decide(item, null) : run,
+      },
+      make('span.clip', words),
+      make('kbd', {'aria-hidden': 'true'}, key),
+    );
+  const focused = placeOfFocus(place.querySelectorAll('button'));
+  refill(
+    place,
+    proposal && entry('A', say(proposal, item), isSuggested, () => on.decide(item, proposal), undefined, 'proposed'),
+    proposal?.decision !== 'keep'
+      && entry('L', say(KEEP, item), decision?.decision === 'keep', () => on.decide(item, KEEP)),
+    entry(
+      'R',
+      isOther ? `→ ${shownText(decision.label)}` : 'Other label…',
+      isOther,
+      () => on.ask(item),
+      'Change to a label you type',
+    ),
+    proposal?.decision !== 'drop'
+      && entry('X', say(DROP, item), decision?.decision === 'drop', () => on.decide(item, DROP), NO_LABEL),
+  );
+  if (focused >= 0) {
+    const buttons = place.querySelectorAll('button');
+    buttons[Math.min(focused, buttons.length - 1)].focus({preventScroll: true});
+  }
+}

@@ -1,0 +1,299 @@
+// Labels: the doubted ones as a working list, worst first; decided with one key each, undone with another.
+
+import {gallery, isAborted} from '../core/api.js';
+import {button, count, make, refill, shownText} from '../core/dom.js';
+import {registerKeys} from '../core/keys.js';
+import {askLabel, confirmMany, enlarge, enlargeNeighbour} from './label_dialogs.js';
+import {DROP, drawRow, KEEP, proposalOf, wordsFor} from './label_rows.js';
+import {makeSelection} from './label_selection.js';
+import {awaitReady, notice, showFailure} from '../core/loading.js';
+import {drawReadOnly, drawReviewBar, readListState} from './review_bar.js';
+import {makeReviewList} from './review_list.js';
+import {drawHint, FILE, KEPT, moreFilters, PAGE} from './surroundings.js';
+import {toast} from '../core/toast.js';
+import {onState, readState, writeState} from '../core/url_state.js';
+
+let view = null; // what the keys act on, once there is a list
+
+/** Fill the panel. */
+export function start(panel) {
+  const about = make('p.lead', 'Labels that the neighbours contradict, the most doubtful first.');
+  const body = make('div');
+  refill(panel, make('div.view-head', make('h2', 'Labels'), about), body);
+  const load = () => open(body, about, load).catch(error => isAborted(error) || showFailure(body, error, load));
+  const key = (keys, does, run) => ({keys, does, run: event => (view ? run(event) : false)});
+  registerKeys('labels', 'Labels', [
+    key(['j', 'ArrowDown'], 'Next image', () => view.list.step(1)),
+    key(['k', 'ArrowUp'], 'Previous image', () => view.list.step(-1)),
+    key(['a'], 'Accept the suggestion', () => view.act('a')),
+    key(['Enter'], 'The same, on a row', event => (event.target.closest('button, a, summary') ? false : view.act('a'))),
+    key(['l'], 'Keep the label', () => view.act('l')),
+    key(['1', '2', '3'], 'Choose that suggestion', event => view.act(event.key)),
+    key(['r'], 'Write another label', () => view.act('r')),
+    key(['x'], 'Drop the image', () => view.act('x')),
+    key(['u', 'Ctrl+z'], 'Undo the last decision', () => view.act('u')),
+    key(['z'], 'Enlarge the picture; these keys go on working', () => view.act('z')),
+    key(['s'], 'Select, to decide several at once', () => view.act('s')),
+    key(['Escape'], 'Select none', () => view.selection.clear()),
+  ]);
+  load();
+}
+
+async function open(body, about, retry) {
+  view = null;
+  const described = await gallery();
+  if (!described.labels.labelled) {
+    refill(
+      body,
+      notice({
+        icon: 'label',
+        title: 'This gallery has no labels',
+        text: 'Build it from folders named after their labels, or with a label file, and doubtful labels are listed here.',
+      }),
+    );
+    return;
+  }
+  const first = await awaitReady(body, 'labels/doubts', {
+    params: {...readFilter(), limit: PAGE},
+    retry,
+    what: 'Looking for doubtful labels',
+    why: 'Each label is compared with those of the images that look alike. This happens once for each version of the gallery.',
+  });
+  if (!first) return;
+  about.textContent = describe(first.wrong_share, first.judged ?? described.labels.labelled);
+  drawList(body, described, first);
+}
+
+function describe(wrong, labelled) {
+  const estimate =
+    wrong === null || wrong === undefined
+      ? ''
+      : `About ${(100 * wrong).toFixed(1)} % of the labels are estimated wrong: some `
+        + `${Math.round(wrong * labelled).toLocaleString('en')} of ${labelled.toLocaleString('en')}. `;
+  return `${estimate}Here are the most doubtful, worst first. ${KEPT}`;
+}
+
+const readFilter = (state = readState()) => ({
+  state: readListState(state),
+  label: state.extra.label ?? '',
+  suggested: state.extra.suggested ?? '',
+  ...moreFilters(state),
+});
+const choose = change => writeState({extra: {...readState().extra, ...change}});
+
+function drawList(body, described, first) {
+  const canReview = described.can.review;
+  const {names} = described.labels;
+  const given = make('select', {
+    class: 'select',
+    'aria-label': 'Given label',
+    onchange: () => choose({label: given.value, suggested: ''}),
+  });
+  const pair = make('select', {
+    class: 'select',
+    'aria-label': 'Given and suggested label',
+    onchange: () => {
+      const [label, suggested] = pair.value ? JSON.parse(pair.value) : [list.filter.label, ''];
+      choose({label, suggested});
+    },
+  });
+  const bar = drawReviewBar({
+    canReview,
+    filters: [given, pair],
+    file: FILE,
+    on: {state: state => choose({state: state === 'open' ? '' : state}), undo: () => list.undo()},
+  });
+  const found = make('p', {role: 'status'});
+  const acceptAll =
+    canReview
+    && button(
+      'Accept all shown…',
+      {class: 'quiet small', title: 'Take what is suggested for each of the images shown'},
+      () => acceptMany(list.items.filter(item => item.decision === null)),
+    );
+  const hint = make('span.small.soft.push.review-hint', drawHint());
+  const place = make('div.doubt-rows');
+  const more = make('div.more-line');
+
+  const list = makeReviewList({
+    path: 'labels/doubts',
+    decidePath: 'labels/decisions',
+    undoPath: 'labels/undo',
+    size: PAGE,
+    readFilter,
+    place,
+    more,
+    words: wordsFor,
+    keyOf: item => item.id,
+    idsOf: item => [item.id],
+    drawItem: /** @param {DoubtEntry} item */ item =>
+      drawRow(item, {
+        canReview,
+        on: {
+          focus: target => list.setCurrent(target),
+          zoom,
+          zoomNeighbour: enlargeNeighbour,
+          decide: (target, decision) => list.decide([[target, decision]]),
+          ask: target => ask(target),
+          select: selection.toggle,
+        },
+      }),
+    drawNothing,
+    pack: changes => ({
+      decisions: changes.map(([item, decision]) => ({
+        image_id: item.id,
+        label_seen: item.label,
+        ...(decision ?? {decision: 'open', label: null}),
+      })),
+    }),
+    onChange(now, answer) {
+      if (answer) drawOptions(answer.pairs);
+      bar.update({...now.tally, state: now.filter.state});
+      found.textContent = `${count(now.total, 'image')}${whichOf(now.filter)}`;
+      if (acceptAll) acceptAll.hidden = !now.items.some(item => item.decision === null && proposalOf(item));
+    },
+    onMove: item => view?.zoomed?.show(item),
+  });
+  const selection = makeSelection(list, {
+    accept: acceptMany,
+    decide: (items, decision) => list.decide(items.map(item => [item, decision])),
+    KEEP,
+    DROP,
+  });
+  refill(
+    body,
+    drawReadOnly(canReview),
+    bar.element,
+    make('div.row.review-line', found, acceptAll, hint),
+    place,
+    more,
+    selection.element,
+  );
+
+  function drawOptions(pairs) {
+    const {filter} = list;
+    const sums = new Map();
+    for (const entry of pairs) sums.set(entry.label, (sums.get(entry.label) ?? 0) + entry.count);
+    const option = (value, text, selected) => make('option', {value, selected}, text);
+    refill(
+      given,
+      option('', 'Any given label', !filter.label),
+      [...sums]
+        .sort((a, b) => b[1] - a[1])
+        .map(([label, amount]) => option(label, `${shownText(label)} (${amount})`, label === filter.label)),
+    );
+    const offered = pairs.filter(entry => !filter.label || entry.label === filter.label).slice(0, 300);
+    refill(
+      pair,
+      option('', 'Any suggestion', !filter.suggested),
+      offered.map(entry =>
+        option(
+          JSON.stringify([entry.label, entry.suggested]),
+          `${shownText(entry.label)} → ${shownText(entry.suggested)} (${entry.count})`,
+          entry.label === filter.label && entry.suggested === filter.suggested,
+        ),
+      ),
+    );
+  }
+  function acceptMany(items) {
+    const changes = items.map(item => [item, proposalOf(item)]).filter(([, decision]) => decision);
+    if (changes.length) {
+      confirmMany(
+        changes.map(([, decision]) => decision),
+        () => {
+          list.decide(changes);
+          selection.clear();
+        },
+      );
+    } else toast('None of them has a suggestion');
+  }
+  const ask = (item, onward = false) =>
+    askLabel(item, names, label =>
+      list.decide([[item, label === item.label ? KEEP : {decision: 'change', label}]], {onward}),
+    );
+  function zoom(item) {
+    list.setCurrent(item);
+    let seen = item; // the focus goes back to the row that it came from, which makes that the current one
+    const picture = enlarge(item, {
+      act,
+      onClose: () => {
+        view.zoomed = null;
+        if (seen !== item) list.goTo(seen);
+      },
+    });
+    view.zoomed = {
+      show(now) {
+        seen = now;
+        picture.show(now);
+      },
+    };
+  }
+  function act(name) {
+    const item = list.current;
+    const number = Number(name);
+    if (name === 'u') {
+      if (canReview) list.undo();
+      return;
+    }
+    if (!item) return;
+    if (name === 'j' || name === 'k') list.step(name === 'j' ? 1 : -1);
+    else if (name === 'z') zoom(item);
+    else if (canReview) decide(item, name, number);
+  }
+  function decide(item, name, number) {
+    const on = decision => list.decide([[item, decision]], {onward: true});
+    if (name === 'a' && proposalOf(item)) on(proposalOf(item));
+    else if (name === 'a') {
+      toast('There is no suggestion here: keep the label (L), write another (R) or drop the image (X)');
+    } else if (name === 'l') on(KEEP);
+    else if (name === 'x') on(DROP);
+    else if (name === 'r') ask(item, true);
+    else if (name === 's') selection.toggle(item, !selection.has(item));
+    else if (item.suggestions[number - 1]) {
+      const {label} = item.suggestions[number - 1];
+      on(label === item.label ? KEEP : {decision: 'change', label});
+    }
+  }
+
+  list.take(first, true);
+  onState(state => {
+    if (state.view !== 'labels' || JSON.stringify(readFilter(state)) === JSON.stringify(list.filter)) return;
+    selection.clear();
+    list.refresh();
+  });
+  view = {list, act, selection, zoomed: null};
+}
+
+function whichOf({label, suggested}) {
+  if (suggested) return `, ${shownText(label)} → ${shownText(suggested)}`;
+  return label ? ` labelled ${shownText(label)}` : '';
+}
+
+function drawNothing({filter, tally}) {
+  const chosen = filter.label || filter.suggested;
+  const clear = chosen && button('Show all labels', {class: 'primary'}, () => choose({label: '', suggested: ''}));
+  if (filter.state === 'decided') {
+    return notice(
+      {icon: 'label', title: 'Nothing decided yet', text: 'What you decide is listed here, and can be changed.'},
+      clear,
+    );
+  }
+  if (chosen) {
+    return notice(
+      {icon: 'check', title: 'Nothing left here', text: 'No doubtful image of this choice is open.'},
+      clear,
+    );
+  }
+  if (tally.decided) {
+    return notice({
+      icon: 'check',
+      title: 'All decided',
+      text: 'Every doubtful label has a decision. Download the file to use them.',
+    });
+  }
+  return notice({
+    icon: 'check',
+    title: 'No doubtful labels',
+    text: 'The neighbours of every image agree with its label.',
+  });
+}

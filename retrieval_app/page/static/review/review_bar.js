@@ -1,0 +1,108 @@
+// What the working lists look like alike: open or decided, how far one is, undo, the file to take away, a picture large.
+
+import {download} from '../core/api.js';
+import {openDialog} from '../core/dialog.js';
+import {button, make, placeOfFocus, refill} from '../core/dom.js';
+import {picture} from '../core/thumbs.js';
+import {toast, toastError} from '../core/toast.js';
+
+/** What a list shows, by its name in the address and in words. */
+const STATES = {open: 'To decide', decided: 'Decided', all: 'All'};
+
+/**
+ * The bar; on: {state(name), undo()}; file: {path, text, after(headers)}; `update` with what the server counts.
+ *
+ * @param {{
+ *   filters?: Child[], file: {path: string, text: string, after: (headers: Headers) => string}, canReview: boolean,
+ *   on: {state: (name: string) => void, undo: () => void},
+ * }} given
+ */
+export function drawReviewBar({filters = [], file, canReview, on}) {
+  const states = Object.entries(STATES).map(([name, text]) => ({
+    name,
+    text,
+    node: button(text, {}, () => on.state(name)),
+  }));
+  const track = make('div', {class: 'progress', role: 'progressbar', 'aria-label': 'Decided', 'aria-valuemin': 0});
+  const words = make('span', {class: 'figures', role: 'status'});
+  const undo =
+    canReview && button('Undo', {icon: 'undo', title: 'Undo the last decision (U)', disabled: true}, on.undo);
+  const take = button(file.text, {icon: 'download', class: 'primary'}, async () => {
+    take.disabled = true;
+    try {
+      toast(file.after(await download(file.path)), {kind: 'good'});
+    } catch (error) {
+      toastError(error);
+    } finally {
+      take.disabled = false;
+    }
+  });
+  const element = make(
+    'div.review-bar',
+    make(
+      'div',
+      {class: 'segments', role: 'group', 'aria-label': 'Which to show'},
+      states.map(({node}) => node),
+    ),
+    filters,
+    make('div.review-done.push', track, words),
+    undo,
+    take,
+  );
+  return {
+    element,
+    update({state, open, decided, canUndo}) {
+      const total = open + decided;
+      for (const {name, text, node} of states) {
+        node.setAttribute('aria-pressed', String(name === state));
+        refill(node, text, make('span.tally', {open, decided, all: total}[name].toLocaleString('en')));
+      }
+      track.style.setProperty('--share', String(total ? decided / total : 0));
+      track.setAttribute('aria-valuemax', total);
+      track.setAttribute('aria-valuenow', decided);
+      words.textContent = `${decided.toLocaleString('en')} of ${total.toLocaleString('en')} decided`;
+      if (undo) undo.disabled = !canUndo;
+    },
+  };
+}
+
+/** Which of them the address asks for. @param {State} state */
+export function readListState({extra}) {
+  return Object.hasOwn(STATES, extra.state ?? '') ? /** @type {keyof STATES} */ (extra.state) : 'open';
+}
+
+/** Say that decisions cannot be made here; null where they can. */
+export function drawReadOnly(canReview) {
+  return canReview
+    ? null
+    : make(
+        'p',
+        {class: 'read-only', role: 'note'},
+        make('b', 'Looking only. '),
+        'Decisions are taken on the machine that serves this page, or with its token: open the page there, or with ?token=… at the end of its address.',
+      );
+}
+
+/**
+ * A picture large, in a dialog; `onKey(event)` gets the keys, `show` changes what is seen.
+ *
+ * @param {{
+ *   id: number, title: string, caption: Child, onKey?: (event: KeyboardEvent) => void, onClose?: (() => void) | null,
+ * }} given
+ */
+export function openZoom({id, title, caption, onKey, onClose}) {
+  const stage = make('div.zoom-stage');
+  const words = make('div.zoom-words');
+  const dialog = openDialog({title, wide: true, body: [stage, words], onClose});
+  const show = (now, nodes) => {
+    const pressed = placeOfFocus(words.querySelectorAll('button'));
+    refill(stage, picture(now));
+    refill(words, nodes);
+    words.querySelectorAll('button')[pressed]?.focus(); // or the keys would be heard no longer
+  };
+  dialog.element.addEventListener('keydown', event => {
+    if (!event.ctrlKey && !event.metaKey && !event.altKey) onKey?.(event);
+  });
+  show(id, caption);
+  return {show, close: dialog.close};
+}

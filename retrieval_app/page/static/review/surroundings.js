@@ -1,0 +1,52 @@
+// What the label list says and offers because it stands in the page of a gallery; an audit's page has its own of this.
+
+import {count, make} from '../core/dom.js';
+import {linkTo} from '../core/url_state.js';
+
+/** Images that are fetched at a time. */
+export const PAGE = 30;
+
+/** Where decisions are kept, in a sentence. */
+export const KEPT = 'What you decide is kept beside the gallery; pictures and folders stay as they are.';
+
+/** What is said of the file above the list. */
+export const drawHint = () => [
+  'The label file lists every image with your decisions applied; train with it: ',
+  make('code', 'retrieval train labels.csv'),
+];
+
+/** The file to take away: its route, the words of the button, and what is said once it is saved. */
+export const FILE = {path: 'labels/file', text: 'Download label file', after: describeFile};
+
+/** What else the list is filtered by. @type {(state: State) => object} */
+export const moreFilters = () => ({});
+
+/** What leads from an image to more of it. */
+export function drawLead(id, close, props = {}) {
+  const href = linkTo({view: 'search', parts: [{image: id, role: 'like', crop: null}], details: id});
+  return make('a', {...props, href, onclick: close}, 'Search with this image');
+}
+
+const LEFT_OUT = {
+  dropped: 'dropped',
+  unlabelled: 'without a label',
+  'in-archives': 'in archives, which training does not read',
+  unnamable: 'with names that are no UTF-8',
+};
+
+// The message about the file, from the counts in the headers of the answer.
+function describeFile(headers) {
+  const counted = name => Number(headers.get(`x-labels-${name}`) ?? 0);
+  const changed = counted('changed');
+  const rows = counted('kept') + changed;
+  const left = Object.entries(LEFT_OUT)
+    .filter(([name]) => counted(name) > 0)
+    .map(([name, words]) => `${counted(name).toLocaleString('en')} ${words}`);
+  return [
+    `Saved as labels.csv: ${count(rows, 'image')}${changed ? `, ${changed.toLocaleString('en')} with another label` : ''}.`,
+    left.length && `Left out: ${left.join(', ')}.`,
+    'Train with it: retrieval train labels.csv --weights imagenet --out run',
+  ]
+    .filter(Boolean)
+    .join(' ');
+}

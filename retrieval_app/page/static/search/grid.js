@@ -1,0 +1,221 @@
+// The grid of results: cards, moved over by arrow keys (one of them is the tab stop), with actions on each.
+
+import {button, find, make, percent, shownText} from '../core/dom.js';
+import {bandMark} from '../core/bands.js';
+import {drawPath} from '../core/shown_path.js';
+import {thumb} from '../core/thumbs.js';
+import {readState} from '../core/url_state.js';
+
+const EAGER = 12;
+const STEPS = {ArrowLeft: -1, ArrowRight: 1};
+const KEYS = {Enter: 'search', ' ': 'details', i: 'details', x: 'select', m: 'more', l: 'less'};
+
+/**
+ * A grid. `act(name, item)` is called with 'search', 'details', 'more', 'less', 'select' or 'duplicates'; `moved(item)`
+ * when the keyboard goes to another card. Has `element`, `fill(items)`, `append(items)`, `insertAfter(id, items)`,
+ * `remove(ids)`, `mark({selected, open, label})` (the label that the query has), `focus(id)`, `item(id)`, `ids()`.
+ */
+export function makeGrid({act, moved}) {
+  const element = make('ol', {class: 'grid', 'aria-label': 'Results'});
+  const items = new Map();
+  let marks = {selected: new Set(), open: null, label: null};
+  let stop = null; // the id of the card that Tab reaches
+
+  const cards = () => [...element.querySelectorAll(':scope > .card')];
+  const cardOf = id => element.querySelector(`:scope > [data-id="${id}"]`);
+  const itemAt = target => items.get(Number(target.closest('.card')?.dataset.id));
+
+  function add(list, place) {
+    const {text} = readState();
+    const made = list.map((item, number) => {
+      items.set(item.id, item);
+      return drawCard(item, {eager: items.size <= EAGER && number < EAGER, text});
+    });
+    place(...made);
+    if (stop === null || !items.has(stop)) setStop(list[0]?.id ?? null);
+    mark(marks);
+  }
+
+  function setStop(id) {
+    cardOf(stop)?.querySelector('.card-open')?.setAttribute('tabindex', '-1');
+    stop = id;
+    cardOf(stop)?.querySelector('.card-open')?.setAttribute('tabindex', '0');
+  }
+
+  function mark(change) {
+    marks = {...marks, ...change};
+    for (const card of cards()) {
+      const id = Number(card.dataset.id);
+      const selected = marks.selected.has(id);
+      card.classList.toggle('selected', selected);
+      card.classList.toggle('open', marks.open === id);
+      find(card, '.card-select').setAttribute('aria-pressed', String(selected));
+      card
+        .querySelector('.chip')
+        ?.classList.toggle('same', marks.label !== null && items.get(id).label === marks.label);
+    }
+  }
+
+  function focus(id) {
+    const card = cardOf(id);
+    if (!card) return false;
+    setStop(id);
+    find(card, '.card-open').focus({preventScroll: true});
+    card.scrollIntoView({block: 'nearest'});
+    return true;
+  }
+
+  function go(event) {
+    const list = cards();
+    const columns = getComputedStyle(element).gridTemplateColumns.split(' ').length;
+    const steps = {...STEPS, ArrowUp: -columns, ArrowDown: columns, Home: -Infinity, End: Infinity};
+    const step = steps[event.key];
+    if (step === undefined) return false;
+    const here = list.indexOf(event.target.closest('.card'));
+    const there = Math.max(0, Math.min(list.length - 1, here + step));
+    if (Math.abs(step) > 1 && Number.isFinite(step) && here + step < 0) return false;
+    const item = itemAt(list[there]);
+    focus(item.id);
+    moved(item);
+    return true;
+  }
+
+  element.addEventListener('click', event => {
+    const target = /** @type {Element} */ (event.target);
+    const item = itemAt(target);
+    const name = target.closest('[data-act]')?.dataset.act;
+    if (!item || !name) return;
+    setStop(item.id);
+    act(name, item, event);
+  });
+  element.addEventListener('keydown', event => {
+    const target = /** @type {Element} */ (event.target);
+    if (event.ctrlKey || event.metaKey || event.altKey || !target.matches('.card-open')) return;
+    const name = KEYS[event.key];
+    if (!go(event) && !name) return;
+    event.preventDefault();
+    if (name) act(name, itemAt(target), event);
+  });
+  element.addEventListener('focusin', event => {
+    const item = itemAt(event.target);
+    if (item) setStop(item.id);
+  });
+
+  return {
+    element,
+    mark,
+    focus,
+    fill(list) {
+      items.clear();
+      element.replaceChildren();
+      stop = null;
+      add(list, (...made) => element.append(...made));
+    },
+    append: list => add(list, (...made) => element.append(...made)),
+    insertAfter: (id, list) => add(list, (...made) => cardOf(id)?.after(...made)),
+    remove(ids) {
+      for (const id of ids) {
+        cardOf(id)?.remove();
+        items.delete(id);
+      }
+    },
+    focusFirst: () => stop !== null && focus(stop),
+    item: id => items.get(id),
+    ids: () => [...items.keys()],
+    card: cardOf,
+  };
+}
+
+/** Grey cards, while results are on their way. */
+export function drawSkeletons(number) {
+  return make(
+    'ol',
+    {class: 'grid', 'aria-hidden': 'true'},
+    Array.from({length: number}, () =>
+      make('li.card', make('span.skeleton.picture'), make('span.skeleton.line'), make('span.skeleton.line.short')),
+    ),
+  );
+}
+
+/** @param {Item} item */
+function drawCard(item, {eager, text}) {
+  const name = item.path ? shownText(item.path) : `image ${item.id}`;
+  return make(
+    'li',
+    {class: `card${item.duplicateOf ? ' is-duplicate' : ''}`, dataset: {id: item.id}},
+    make(
+      'button',
+      {
+        type: 'button',
+        class: 'card-open',
+        tabindex: '-1',
+        'aria-label': describe(item, name),
+        dataset: {act: 'details'},
+      },
+      make(
+        'span.card-picture',
+        thumb(item.id, {eager}),
+        item.rank && make('span.rank', item.rank),
+        item.duplicateOf && make('span.rank', `duplicate of ${item.duplicateOf}`),
+      ),
+      make(
+        'span.card-text',
+        item.band && make('span.card-line', bandMark(item.band)),
+        make(
+          'span.card-line',
+          item.label
+            && make('span', {class: 'chip', title: shownText(item.label)}, make('span', shownText(item.label))),
+          item.score !== undefined
+            && make(
+              'span',
+              {
+                class: 'score figures',
+                title: 'Score: how alike the model finds the two pictures (their cosine), 1 at most',
+              },
+              item.score.toFixed(3),
+            ),
+        ),
+        drawPath(item.path ?? name, text),
+      ),
+    ),
+    make(
+      'span.card-actions',
+      action('Search with this', 'search', 'search'),
+      action('More like this', 'plus', 'more'),
+      action('Less like this', 'minus', 'less'),
+    ),
+    button('Select', {
+      icon: 'check',
+      iconOnly: true,
+      class: 'small card-select',
+      'aria-pressed': 'false',
+      title: 'Select (x)',
+      dataset: {act: 'select'},
+    }),
+    item.copies_count
+      && button(`+${item.copies_count.toLocaleString('en')}`, {
+        class: 'small card-duplicates',
+        'aria-expanded': 'false',
+        'aria-label': `Show ${item.copies_count} near-duplicates`,
+        title: 'Near-duplicates folded into this one',
+        dataset: {act: 'duplicates'},
+      }),
+  );
+}
+
+function action(text, drawing, name) {
+  const key = Object.keys(KEYS).find(entry => KEYS[entry] === name);
+  return button(text, {icon: drawing, iconOnly: true, class: 'small', title: `${text} (${key})`, dataset: {act: name}});
+}
+
+/** @param {Item} item */
+function describe(item, name) {
+  const words = [
+    item.rank ? `Result ${item.rank}` : 'Image',
+    item.label && shownText(item.label),
+    item.band && `${percent(item.band.share)} same label`,
+    item.score !== undefined && `score ${item.score.toFixed(3)}`,
+    name,
+  ];
+  return `${words.filter(Boolean).join(', ')}. Details`;
+}

@@ -1,0 +1,73 @@
+// What the results' place says when there is nothing to show: what to change, or what went wrong.
+
+import {button, icon, make, sentence} from '../core/dom.js';
+import {photoUrl} from '../core/api.js';
+import {makeDrop} from './upload.js';
+import {partKey, writeState} from '../core/url_state.js';
+
+/** Nothing found: why that may be, and buttons that change it. */
+export function drawEmpty(state) {
+  const ways = [
+    state.min !== null && button('Take any score', {}, () => writeState({min: null})),
+    state.filters.length > 0
+      && button(state.filters.length > 1 ? 'Remove all conditions' : 'Remove the condition', {}, () =>
+        writeState({filters: []}),
+      ),
+    state.text && button('Clear the text box', {}, () => writeState({text: ''})),
+  ].filter(Boolean);
+  const limits = [
+    state.min !== null && `scores of at least ${state.min.toFixed(2)}`,
+    state.filters.length > 0 && 'the conditions',
+    state.text && `the words \u201c${state.text}\u201d`,
+  ].filter(Boolean);
+  const text = limits.length > 0 ? `No image fits ${limits.join(', ')}.` : 'The gallery holds no other image.';
+  return make('div.notice', icon('search', 40), make('h2', 'Nothing found'), make('p', text), make('div.row', ways));
+}
+
+/** Those photos of a query that the server no longer keeps; the browser may still have kept their pictures. */
+export async function findLostPhotos(parts) {
+  const photos = parts.filter(part => part.photo !== undefined);
+  const answers = await Promise.all(
+    photos.map(part => fetch(photoUrl(part.photo), {cache: 'no-store'}).catch(() => null)),
+  );
+  return photos.filter((_, number) => [404, 410].includes(answers[number]?.status));
+}
+
+/** A failure in words. `lost` are the photos of the query that the server no longer keeps. */
+export function drawFailure(error, {state, lost, retry}) {
+  if (lost.length > 0) return drawLost(state, lost);
+  const refused = error.status === 422 || error.status === 400;
+  return make(
+    'div',
+    {class: 'notice error', role: 'alert'},
+    icon('warning', 40),
+    make('h2', refused ? 'That cannot be searched' : 'That did not work'),
+    make('p', sentence(error.message)),
+    make(
+      'div.row',
+      refused && state.filters.length > 0
+        ? button('Remove the conditions', {class: 'primary'}, () => writeState({filters: []}))
+        : button('Retry', {class: 'primary'}, retry),
+      error.status === 404 && button('Start anew', {}, () => writeState({parts: [], ids: []})),
+    ),
+  );
+}
+
+function drawLost(state, lost) {
+  const keys = new Set(lost.map(partKey));
+  const rest = state.parts.filter(part => !keys.has(partKey(part)));
+  const sent = tokens => writeState({parts: [...rest, ...tokens.map(photo => ({photo, role: 'like', crop: null}))]});
+  return make(
+    'div',
+    {class: 'notice', role: 'alert'},
+    icon('photo', 40),
+    make('h2', lost.length > 1 ? 'These photos are no longer kept' : 'This photo is no longer kept'),
+    make(
+      'p',
+      'Photos that are searched with stay in the server\u2019s memory for a while only, and are never stored. '
+        + 'Choose it once more to go on.',
+    ),
+    makeDrop({title: 'Choose the photo again', small: true, sent}),
+    button(rest.length > 0 ? 'Search without it' : 'Start anew', {class: 'quiet'}, () => writeState({parts: rest})),
+  );
+}

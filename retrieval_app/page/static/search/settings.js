@@ -1,0 +1,76 @@
+// How a ranking is shown: the lowest score, near-duplicates folded, how many at a time.
+
+import {make, percent} from '../core/dom.js';
+import {gallery} from '../core/api.js';
+import {shareAt} from '../core/bands.js';
+import {writeState} from '../core/url_state.js';
+
+const COUNTS = [12, 24, 48, 96, 200];
+const LOWEST = 0;
+
+/** The settings. Has `element`, `update(state)` and `learn()` for when the gallery's calibration is there. */
+export function makeSettings() {
+  const slider = make('input', {
+    type: 'range',
+    min: LOWEST,
+    max: 1,
+    step: 0.01,
+    id: 'least-score',
+    'aria-describedby': 'least-words',
+  });
+  const words = make('output', {class: 'small soft', id: 'least-words', for: 'least-score'});
+  const fold = make('input', {type: 'checkbox', role: 'switch', id: 'fold-duplicates'});
+  const counts = make('select', {class: 'select', id: 'how-many'});
+  const element = make(
+    'section',
+    {class: 'settings', 'aria-label': 'Ranking'},
+    make('div.field', make('label', {for: 'least-score'}, 'Score at least'), slider, words),
+    make('label.switch', 'Fold near-duplicates', fold),
+    make('label.switch.count', 'Results at a time', counts),
+  );
+  let points = null;
+
+  function tell() {
+    const score = Number(slider.value);
+    const share = shareAt(points, score);
+    const off = score <= LOWEST;
+    words.textContent = off
+      ? 'any score'
+      : `${score.toFixed(2)}${share === null ? '' : ` · there, ${percent(share)} have the same label`}`;
+    slider.setAttribute('aria-valuetext', words.textContent);
+    slider.style.setProperty('--share', String(score));
+  }
+
+  slider.addEventListener('input', tell);
+  slider.addEventListener('change', () => {
+    const score = Number(slider.value);
+    writeState({min: score <= LOWEST ? null : score});
+  });
+  fold.addEventListener('change', () => writeState({group: fold.checked}));
+  counts.addEventListener('change', () => writeState({k: Number(counts.value)}));
+  function learn() {
+    gallery().then(
+      facts => {
+        points = facts.calibration?.state === 'ready' ? facts.calibration.points : null;
+        tell();
+      },
+      () => {}, // the frame tells of it
+    );
+  }
+
+  learn();
+  return {
+    learn,
+    element,
+    update(state) {
+      slider.value = state.min ?? LOWEST;
+      fold.checked = state.group;
+      const numbers = [...new Set([...COUNTS, state.k])].sort((one, other) => one - other);
+      counts.replaceChildren(
+        ...numbers.map(number => make('option', {value: number, selected: number === state.k}, number)),
+      );
+      element.hidden = state.parts.length === 0;
+      tell();
+    },
+  };
+}

@@ -1,0 +1,70 @@
+// The first sight: a place for photos, and some images of the gallery to start from.
+
+import {button, make, refill, shownText} from '../core/dom.js';
+import {get} from '../core/api.js';
+import {thumb} from '../core/thumbs.js';
+import {makeDrop} from './upload.js';
+
+const SAMPLES = 12;
+
+/** The start. `sent(tokens)` hears of photos, `search(id)` of a chosen image. Has `element` and `load()`. */
+export function makeStart({sent, search}) {
+  const strip = make(
+    'ul.samples',
+    Array.from({length: SAMPLES}, () => make('li.skeleton')),
+  );
+  const element = make(
+    'section',
+    {class: 'start', 'aria-labelledby': 'start-title'},
+    makeDrop(
+      matchMedia('(hover: none)').matches
+        ? {title: 'Find images like yours', hint: 'Choose or take a photo. Several at once make one search.', sent}
+        : {
+            title: 'Find images like yours',
+            hint: 'Drop photos here, click to choose, or paste. Several at once make one search.',
+            sent,
+          },
+    ),
+    make(
+      'div.start-samples',
+      make(
+        'div.row.nowrap',
+        make('h2', {id: 'start-title'}, 'Or start from one of these'),
+        button('Show others', {icon: 'shuffle', class: 'quiet small push'}, () =>
+          load(Math.floor(Math.random() * 1e6)),
+        ),
+      ),
+      strip,
+    ),
+  );
+  let loaded = false;
+
+  async function load(seed) {
+    try {
+      const {images} = await get('images/random', {count: SAMPLES, seed, include: ['label', 'path']});
+      loaded = true;
+      refill(
+        strip,
+        images.map(image =>
+          make(
+            'li',
+            make(
+              'button',
+              {
+                type: 'button',
+                title: shownText(image.path),
+                'aria-label': `Search with ${shownText(image.path)}`,
+                onclick: () => search(image.id),
+              },
+              thumb(image.id, {eager: true}),
+            ),
+          ),
+        ),
+      );
+    } catch (error) {
+      refill(strip, make('li.wide.small.soft', error.message));
+    }
+  }
+
+  return {element, load: () => loaded || load(0)};
+}

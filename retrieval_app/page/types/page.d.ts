@@ -1,0 +1,94 @@
+// Names that every module of the page may use in its comments; what the API answers is named in api.d.ts.
+
+import type * as api from './api';
+import type * as routes from './routes';
+
+declare global {
+  // The page has no elements but HTML's, and its SVG drawings, which it never looks for.
+  interface ParentNode {
+    querySelector<E extends Element = HTMLElement>(selectors: string): E | null;
+    querySelectorAll<E extends Element = HTMLElement>(selectors: string): NodeListOf<E>;
+  }
+  interface Element {
+    closest<E extends Element = HTMLElement>(selectors: string): E | null;
+  }
+
+  type ClassEntry = api.ClassEntry;
+  type Confusion = api.Confusion;
+  /** A doubted label; the page of an audit knows its verdict, too. */
+  type DoubtEntry = api.DoubtEntry & {proposal?: LabelDecision | null; verdict?: string};
+  type FacetEntry = api.FacetEntry;
+  type FacetValueEntry = api.FacetValueEntry;
+  type GalleryFacts = api.GalleryFacts;
+  type GalleryMap = api.GalleryMap;
+  type GroupDecision = api.GroupDecisionEntry;
+  type GroupEntry = api.GroupEntry;
+  type GroupImage = api.GroupImageEntry;
+  type ImageDetails = api.ImageDetails;
+  type LabelDecision = api.LabelDecisionEntry;
+  type QualityReport = api.QualityReport;
+  type RecallEntry = api.RecallEntry;
+  type ScoreHistogram = api.ScoreHistogram;
+  type SearchHit = api.SearchHit;
+  type WorstQueryEntry = api.WorstQueryEntry;
+
+  type AnswerOf<Path, Method> = routes.AnswerOf<Path, Method>;
+  type ParametersOf<Path, Method> = routes.ParametersOf<Path, Method>;
+  type BodyOf<Path> = routes.BodyOf<Path>;
+  type Stoppable = {signal?: AbortSignal};
+
+  /** What can stand within an element; null, undefined and booleans are left out. */
+  type Child = Node | string | number | boolean | null | undefined | Child[];
+
+  /** HTMLAnchorElement of 'a' as of 'a.chip'. */
+  type ElementOf<Tag extends string> = Tag extends `${infer Name}.${string}`
+    ? ElementOf<Name>
+    : Tag extends keyof HTMLElementTagNameMap
+      ? HTMLElementTagNameMap[Tag]
+      : never;
+
+  interface Props {
+    class?: string;
+    dataset?: Record<string, string | number>;
+    style?: Record<string, string | number>;
+    [name: string]: any;
+  }
+
+  interface ButtonProps extends Props {
+    icon?: string | null;
+    iconOnly?: boolean;
+  }
+
+  /** A button of a dialog or of a message. */
+  interface Action {
+    text: string;
+    class?: string;
+    run?: () => void;
+  }
+
+  type Role = 'like' | 'more' | 'less';
+  type Crop = {x: number; y: number; width: number; height: number};
+
+  /** A picture of the query, of the gallery or sent. */
+  type Part = ({image: number; photo?: undefined} | {photo: string; image?: undefined}) & {
+    role: Role;
+    crop: Crop | null;
+  };
+
+  /** What the address says. */
+  interface State {
+    view: string;
+    parts: Part[];
+    text: string;
+    filters: string[];
+    k: number;
+    min: number | null;
+    group: boolean;
+    ids: number[];
+    details: number | null;
+    extra: Record<string, string | null | undefined>;
+  }
+
+  /** A result: of a search it has all that a hit has. */
+  type Item = api.ImageEntry & Partial<SearchHit> & {duplicateOf?: number};
+}

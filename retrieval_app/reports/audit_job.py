@@ -1,0 +1,106 @@
+"""A whole audit as the command does it: checks first, then the long work, then the files."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from index.labels.decision_file import read_decisions
+from index.labels.decisions import LabelDecision, LabelKey
+from retrieval_app.reports.audit_page import write_audit_page
+from training.audit.audit_files import check_audit_folder, write_audit_tables
+from training.audit.cleaned_labels import CleanedLabels, check_label_target, write_cleaned_labels
+from training.audit.report import AuditReport, override_verdicts
+from training.audit.run_audit import StepProgress, audit_labels, read_images
+from training.data.datasets import require_outside
+from training.options.machine import Machine
+from training.run.run_folder import RunFolder
+
+
+@dataclass(frozen=True, slots=True)
+class AuditJob:
+    """What is asked for.
+
+    Attributes:
+        run: the run folder.
+        out: folder of the audit's files.
+        decisions: file of decisions; None takes decisions.csv in `out`, where there is one.
+        apply_to: label file to write; None writes none.
+        limit: images on the page.
+    """
+
+    run: Path
+    out: Path
+    decisions: Path | None = None
+    apply_to: Path | None = None
+    limit: int = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class AuditOutcome:
+    """What came of it.
+
+    Attributes:
+        report: with a person's decisions in the place of verdicts.
+        files: written into the audit's folder.
+        decisions: the file they came from, None without.
+        decided: how many images they are about.
+        cleaned: the label file, None without.
+        seconds: that all of it took.
+        config: of the run, for the command that trains again.
+    """
+
+    report: AuditReport
+    files: tuple[Path, ...]
+    decisions: Path | None
+    decided: int
+    cleaned: CleanedLabels | None
+    seconds: float
+    config: dict[str, Any] = field(repr=False)
+
+
+def run_audit(job: AuditJob, *, machine: Machine, progress: StepProgress = lambda *_: None) -> AuditOutcome:
+    """Audit a run's labels and write what was found.
+
+    Raises:
+        RunError: no run, one that is not ready, or images that are not what they were.
+        InputError: decisions, a folder or a label file that cannot be used as given.
+    """
+    started = time.perf_counter()
+    run = RunFolder.open(job.run)
+    document = run.read_json("config.json")
+    for path, flag in ((job.out, "--out"), (machine.cache, "--cache")):
+        require_outside(path, data=Path(document["data"]), flag=flag)
+    check_audit_folder(job.out)
+    if job.apply_to is not None:
+        check_label_target(job.apply_to, run=run)
+    source, decisions = _find_decisions(job, run)
+    report = audit_labels(run, machine=machine, progress=progress)
+    decided_report, decided = override_verdicts(report, decisions)
+    tables = write_audit_tables(decided_report, job.out)
+    page = job.out / "audit.html"
+    write_audit_page(
+        report, page, limit=job.limit, decisions=decisions.values(), progress=lambda *done: progress("page", *done)
+    )
+    cleaned = None
+    if job.apply_to is not None:
+        cleaned = write_cleaned_labels(decided_report, job.apply_to, decided=decided)
+    return AuditOutcome(
+        decided_report,
+        files=(*tables, page),
+        decisions=source,
+        decided=len(decided),
+        cleaned=cleaned,
+        seconds=time.perf_counter() - started,
+        config=document["config"],
+    )
+
+
+def _find_decisions(job: AuditJob, run: RunFolder) -> tuple[Path | None, dict[LabelKey, LabelDecision]]:
+    saved = job.out / "decisions.csv"
+    source = job.decisions or (saved if saved.exists() else None)
+    if source is None:
+        return None, {}
+    return source, read_decisions(source, known={(image.sha256, image.used) for image in read_images(run)})

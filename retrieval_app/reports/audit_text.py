@@ -1,0 +1,116 @@
+"""What `retrieval audit` prints: the noise, the verdicts, where the files lie, and what to type next."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+from index.labels.decisions import CHANGE, DROP, KEEP
+from index.labels.verdicts import DUPLICATE
+from index.text import printable_path
+from retrieval_app.reports.audit_job import AuditOutcome
+from training.audit.audit_files import summarise_audit
+
+_LISTED = 10  # classes, and pairs of classes
+_MEANINGS = {
+    KEEP: "more likely right than wrong",
+    CHANGE: "looks like another class",
+    DROP: "shows none of the classes clearly",
+    DUPLICATE: "a duplicate of it has another label",
+}
+
+
+def describe_audit(outcome: AuditOutcome) -> dict[str, Any]:
+    """The outcome as one JSON document."""
+    cleaned = outcome.cleaned
+    return {
+        **summarise_audit(outcome.report),
+        "seconds": outcome.seconds,
+        "files": [str(path) for path in outcome.files],
+        "decisions": None if outcome.decisions is None
+        else {"file": str(outcome.decisions), "images": outcome.decided},
+        "cleaned": None if cleaned is None
+        else {"file": str(cleaned.file), "images": cleaned.images, "relabelled": cleaned.relabelled,
+              "left_out": cleaned.left_out},
+    }  # fmt: skip
+
+
+def format_audit(outcome: AuditOutcome) -> str:
+    """The outcome for people."""
+    report, folder = outcome.report, outcome.files[0].parent
+    count = len(report.images)
+    lines = [
+        f"{_shown(report.run)}: {count} images of {len(report.classes)} classes, "
+        f"about {report.noise_rate:.1%} of the labels are wrong ({report.noise_rate * count:.0f} images)",
+        f"every label was judged leave-one-out: from all images but itself; {outcome.seconds:.0f} s in all",
+        *_decisions_line(outcome),
+        "",
+        *_verdict_lines(outcome),
+        *_class_lines(outcome),
+        *_pair_lines(outcome),
+        "",
+        f"written to {_shown(folder)}: {', '.join(path.name for path in outcome.files)}",
+    ]
+    if not any(path.suffix == ".parquet" for path in outcome.files):
+        lines.append("no audit.parquet: pyarrow is not installed (pip install 'retrieval-app[parquet]')")
+    return "\n".join([*lines, *_next_lines(outcome)])
+
+
+def _decisions_line(outcome: AuditOutcome) -> list[str]:
+    if outcome.decisions is None:
+        return []
+    return [f"decisions about {outcome.decided} images taken from {_shown(outcome.decisions)}"]
+
+
+def _verdict_lines(outcome: AuditOutcome) -> list[str]:
+    verdicts = summarise_audit(outcome.report)["verdicts"]
+    return [f"{verdicts[name]:>9}  {name:<10} {meaning}" for name, meaning in _MEANINGS.items()]
+
+
+def _class_lines(outcome: AuditOutcome) -> list[str]:
+    noisy = outcome.report.classes[:_LISTED]
+    width = max(len(printable_path(found.label)) for found in noisy)
+    rows = [
+        f"  {printable_path(found.label):<{width}}{found.images:>9}{found.noise_rate:>9.1%}" for found in noisy
+    ]
+    return ["", f"{'noisiest classes':<{width + 2}}{'images':>9}{'wrong':>9}", *rows]
+
+
+def _pair_lines(outcome: AuditOutcome) -> list[str]:
+    pairs = outcome.report.pairs[:_LISTED]
+    if not pairs:
+        return []
+    names = [f"{printable_path(pair.label)} -> {printable_path(pair.suggested)}" for pair in pairs]
+    width = max(len("labelled -> looks like"), *map(len, names))
+    rows = [
+        f"  {name:<{width}}{pair.images:>9.0f}{pair.noise_rate:>9.1%}"
+        for name, pair in zip(names, pairs, strict=True)
+    ]
+    return ["", f"{'labelled -> looks like':<{width + 2}}{'images':>9}{'share':>9}", *rows]
+
+
+def _next_lines(outcome: AuditOutcome) -> list[str]:
+    cleaned, run, folder = outcome.cleaned, outcome.report.run, outcome.files[0].parent
+    if cleaned is None:
+        return [
+            f"open {_shown(folder / 'audit.html')}, save what you decide as {_shown(folder / 'decisions.csv')}, then:",
+            f"  retrieval audit {_quoted(run)} --apply cleaned.csv",
+        ]
+    config = outcome.config
+    return [
+        f"{_shown(cleaned.file)}: {cleaned.images} images, {cleaned.relabelled} of them with a new label; "
+        f"{cleaned.left_out} left out",
+        "train with it (and with the other options of the run):",
+        f"  retrieval train {_quoted(cleaned.file)} --weights {shlex.quote(config['weights'])} "
+        f"--backbone {config['backbone']} --recipe {config['recipe']} --method {config['loss']['method']} "
+        f"--out {_quoted(run.with_name(run.name + '-cleaned'))}",
+    ]
+
+
+def _shown(path: Path) -> str:
+    return printable_path(str(path))
+
+
+def _quoted(path: Path) -> str:
+    return shlex.quote(_shown(path))

@@ -1,0 +1,233 @@
+"""The duplicates of a gallery as a report: groups around the image to keep, their table, and what is said of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from index.catalog.rows import CatalogRow
+from index.duplicates.duplicate_config import DuplicateConfig
+from index.duplicates.gallery_duplicates import Duplicate, Fingerprint, find_gallery_duplicates
+from index.errors import InputError
+from index.gallery.gallery import Gallery
+from index.output_files import check_own_files, write_csv
+from index.progress import Progress
+from index.sources.folder import FolderSource
+from index.sources.items import Place
+from index.text import printable_path
+
+_COLUMNS = (
+    "group", "role", "id", "path", "source", "label", "similarity", "hash_distance", "same_bytes", "size_bytes",
+    "indexed",
+)  # fmt: skip
+TABLE_NAME, PAGE_NAME = "duplicates.csv", "duplicates.html"
+_FORMULA_STARTS = tuple("=+-@\t\r\n")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedImage:
+    """An image of a group.
+
+    Attributes:
+        id: of the image.
+        path: below its source, undecodable bytes as surrogates.
+        source: the root of that source.
+        place: where its bytes are.
+        label: None without.
+        sha256: of its bytes.
+        size_bytes: of its bytes.
+        indexed: whether a search can find it; not where it was set aside when the gallery was built.
+        similarity: its cosine to the kept image; None where unknown, and of the kept image.
+        hash_distance: bits of the perceptual hash that differ from the kept image's; None likewise.
+    """
+
+    id: int
+    path: str
+    source: str
+    place: Place
+    label: str | None
+    sha256: str
+    size_bytes: int
+    indexed: bool = True
+    similarity: float | None = None
+    hash_distance: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DuplicateGroup:
+    """An image and those that repeat it."""
+
+    kept: GroupedImage
+    duplicates: tuple[GroupedImage, ...]
+
+    @property
+    def images(self) -> tuple[GroupedImage, ...]:
+        """The kept image, then the others."""
+        return (self.kept, *self.duplicates)
+
+    @property
+    def labels(self) -> Counter[str]:
+        """How many images have each label; those without one are not counted."""
+        return Counter(image.label for image in self.images if image.label is not None)
+
+    @property
+    def labels_differ(self) -> bool:
+        """Whether two images have different labels, so that one of these is likely wrong."""
+        return len(self.labels) > 1
+
+
+@dataclass(frozen=True, slots=True)
+class DuplicateReport:
+    """The duplicates among a gallery's `images`, the largest groups first; without `config` only equal files count."""
+
+    gallery: str
+    images: int
+    config: DuplicateConfig | None
+    groups: tuple[DuplicateGroup, ...]
+
+    @property
+    def duplicates(self) -> int:
+        """Images that repeat a kept image."""
+        return sum(len(group.duplicates) for group in self.groups)
+
+    @property
+    def differing(self) -> int:
+        """Groups in which labels differ."""
+        return sum(group.labels_differ for group in self.groups)
+
+
+def read_report(gallery: Gallery, *, config: DuplicateConfig | None, progress: Progress) -> DuplicateReport:
+    """The duplicates of a gallery, those set aside by its build included; without `config` equal files only.
+
+    Raises:
+        GalleryError: the gallery is damaged.
+    """
+    images = [
+        Fingerprint(row.id, row.sha256, row.phash, labelled=row.label is not None, kept_id=row.kept_id)
+        for row in _images(gallery)
+        if row.sha256 is not None
+    ]
+    found = find_gallery_duplicates(images, gallery.vectors, config=config, progress=progress)
+    groups = _group(gallery, found)
+    return DuplicateReport(gallery=gallery.name, images=len(images), config=config, groups=tuple(groups))
+
+
+def _images(gallery: Gallery) -> Iterator[CatalogRow]:
+    with gallery.catalog() as catalog:
+        for status in ("indexed", "duplicate"):
+            yield from catalog.rows(status=status)
+
+
+def _group(gallery: Gallery, duplicates: Sequence[Duplicate]) -> list[DuplicateGroup]:
+    """The largest groups first; in each, equal files first, then by falling similarity."""
+    wanted = {number for found in duplicates for number in (found.id, found.kept_id)}
+    rows = {row.id: row for row in _images(gallery) if row.id in wanted}
+    by_kept_id: dict[int, list[Duplicate]] = {}
+    for found in duplicates:
+        by_kept_id.setdefault(found.kept_id, []).append(found)
+    groups = []
+    for kept_image, members in sorted(by_kept_id.items(), key=lambda item: (-len(item[1]), item[0])):
+        members.sort(key=lambda found: (not found.same_bytes, -(found.similarity or 0), found.id))
+        images = tuple(_grouped_image(gallery, rows[found.id], found) for found in members)
+        groups.append(DuplicateGroup(_grouped_image(gallery, rows[kept_image], None), images))
+    return groups
+
+
+def _grouped_image(gallery: Gallery, row: CatalogRow, found: Duplicate | None) -> GroupedImage:
+    source = gallery.sources[row.source]
+    return GroupedImage(
+        id=row.id,
+        path=row.path,
+        source=source.root,
+        place=replace(source.locate(row), sha256=row.sha256),
+        label=row.label,
+        sha256=row.sha256 or "",
+        size_bytes=row.size_bytes,
+        indexed=row.status == "indexed",
+        similarity=None if found is None else found.similarity,
+        hash_distance=None if found is None else found.hash_distance,
+    )
+
+
+def check_duplicates_folder(out: Path) -> None:
+    """See that the table and the page replace nothing but those of an earlier call.
+
+    Raises:
+        InputError: a file of somebody else has one of their names.
+    """
+    check_own_files(out, (TABLE_NAME, PAGE_NAME), header=_COLUMNS[:3])
+
+
+def write_table(report: DuplicateReport, path: Path) -> None:
+    """Write all groups as CSV, a row an image.
+
+    `similarity` and `hash_distance` are to the kept image, empty where unknown. A path or label that a spreadsheet
+    would take for a formula has an apostrophe before it; undecodable bytes stay what they are.
+    """
+    write_csv(path, _COLUMNS, _table_rows(report))
+
+
+def _table_rows(report: DuplicateReport) -> Iterator[list[object]]:
+    for number, group in enumerate(report.groups, start=1):
+        for image in group.images:
+            role, same = "duplicate", _word(image.sha256 == group.kept.sha256)
+            if image is group.kept:
+                role, same = "keep", ""
+            similarity = None if image.similarity is None else round(image.similarity, 6)
+            yield [
+                number, role, image.id, _cell(image.path), _cell(image.source), _cell(image.label), similarity,
+                image.hash_distance, same, image.size_bytes, _word(image.indexed),
+            ]  # fmt: skip
+
+
+def _cell(text: str | None) -> str | None:
+    return f"'{text}" if text is not None and text.startswith(_FORMULA_STARTS) else text
+
+
+def _word(value: bool) -> str:
+    return "yes" if value else "no"
+
+
+def describe_report(report: DuplicateReport) -> dict[str, Any]:
+    """The report without its groups, as plain values."""
+    return {
+        "gallery": report.gallery,
+        "images": report.images,
+        "groups": len(report.groups),
+        "duplicates": report.duplicates,
+        "duplicate_bytes": sum(image.size_bytes for group in report.groups for image in group.duplicates),
+        "groups_with_different_labels": report.differing,
+        "config": None if report.config is None else asdict(report.config),
+    }
+
+
+def format_report(report: DuplicateReport, *, out: Path, shown: int) -> str:
+    """The report for people."""
+    groups, differing = len(report.groups), report.differing
+    lines = [
+        f"{printable_path(report.gallery)}: {report.images:,} images; {groups:,} groups of duplicates, in which "
+        f"{report.duplicates:,} images repeat another one"
+    ]
+    if differing:
+        have = "group has" if differing == 1 else "groups have"
+        lines.append(f"{differing:,} {have} different labels: one of them is likely wrong")
+    lines.append(f"written to {printable_path(str(out))}: duplicates.csv, duplicates.html")
+    if shown < groups:
+        lines.append(
+            f"duplicates.html shows {shown:,} of the groups: different labels first, then the largest (--limit)"
+        )
+    return "\n".join(lines)
+
+
+def require_outside(out: Path, *, gallery: Gallery) -> None:
+    """Refuse to write where the next scan of a source would meet the files, or into the gallery itself."""
+    folders = [gallery.path, *(Path(s.root) for s in gallery.sources.values() if isinstance(s, FolderSource))]
+    for folder in folders:
+        if out.resolve().is_relative_to(folder.resolve()):
+            raise InputError(
+                f"--out {printable_path(str(out))} lies inside {printable_path(str(folder))}, where the gallery or its "
+                "images are; choose a place beside it"
+            )

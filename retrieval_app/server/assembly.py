@@ -1,0 +1,58 @@
+"""Opening all that a server stands on (gallery, engine, decisions, jobs) around its application, and closing it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from index.writing.people_moves import try_bring_people
+from retrieval_app.api.security.access import Access
+from retrieval_app.api.security.hosts import choose_hosts
+from retrieval_app.review.jobs import Jobs
+from retrieval_app.review.joining import join_decisions
+from retrieval_app.review.review_store import ReviewStore
+from retrieval_app.server.application import create_app
+from retrieval_app.serving.search_engine import Engine
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from retrieval_app.server.options import ServeOptions
+
+
+@contextmanager
+def assemble(options: ServeOptions) -> Iterator[FastAPI]:
+    """The application over an opened gallery; everything it holds is let go at the end.
+
+    Raises:
+        GalleryError: the gallery cannot be opened.
+    """
+    hosts = choose_hosts(
+        options.host,
+        loopback=options.is_loopback,
+        token=options.token is not None,
+        allowed=options.allowed_hosts,
+    )
+    access = Access(token=options.token, loopback=options.is_loopback, writable=options.writable, hosts=hosts)
+    if access.takes_decisions:
+        try_bring_people(options.gallery)
+        join_decisions(options.gallery)
+    engine = Engine(options.gallery, config=options.limits, audit=options.audit)
+    try:
+        review = ReviewStore.of_gallery(engine.gallery_path)
+        jobs = Jobs(
+            engine.gallery_path,
+            on_change=engine.live.refresh,
+            open_gallery=lambda: engine.snapshot().gallery,
+        )
+        engine.watch()
+        if options.writable:
+            jobs.resume()
+        try:
+            yield create_app(engine, access=access, review=review, jobs=jobs)
+        finally:
+            jobs.close()
+            review.close()
+    finally:
+        engine.close()

@@ -1,0 +1,195 @@
+"""One connection of the server: uvicorn's HTTP protocol with limits on the heads of requests.
+
+The parser has no limit of its own: it keeps what it is sent until a head is whole. So bytes are counted here as they
+arrive, before it gets them, and headers as they are found. This hangs on methods and attributes of uvicorn's own
+protocol, which `tests/retrieval_app/server/test_http_heads.py` names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from http import HTTPStatus
+from operator import itemgetter
+from typing import Any
+
+import httptools
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from retrieval_app.api.errors import make_error
+from retrieval_app.api.headers import SECURITY_HEADERS
+from retrieval_app.api.security.sign_in import OPEN_PATHS
+from retrieval_app.server.http_room import Room, Stage
+
+MAX_HEAD_BYTES = 64 * 1024
+MAX_HEADERS = 100
+MAX_PIPELINED = 8  # requests that wait on a connection for the answers to those before them
+_STEP, _BODY_STEP = 16 * 1024, 64 * 1024
+_TRANSFER_ENCODING = b"transfer-encoding"
+_read_name = itemgetter(0)
+
+
+class _RefusedError(Exception):
+    """Raised through the parser, which then takes no more."""
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """uvicorn's protocol with limits on heads, and with a place in a room.
+
+    Counted is all that is no body of an announced length: what comes before, between and in heads, and what is sent in
+    chunks, which no route takes.
+    """
+
+    def __init__(self, *args: Any, room: Room, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._room = room
+        self._counted, self._is_counting, self._in_chunks = 0, True, False
+        self._taken = 0  # bytes that are being parsed
+        self._has_whole = False  # whether a head or a request ended in them
+        self._stage = self._noted = Stage.HEAD
+        self._reason: tuple[int, str] | None = None
+        self._running: RequestResponseCycle | None = None  # `cycle` is the newest, which may wait for this one
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A client has come."""
+        super().connection_made(transport)
+        if not self._room.enter(self, address=self.client[0] if self.client else ""):
+            self.app = _tell_health_only(self.app)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client has left, or was left."""
+        self._room.leave(self)
+        self._tell_lost()
+        super().connection_lost(exc)
+
+    @property
+    def waits_for_client(self) -> bool:
+        """Whether nothing goes on before the client sends or takes more."""
+        return self._stage is not Stage.ANSWER or self.transport.get_write_buffer_size() > 0
+
+    def drop(self) -> None:
+        """End the connection at once, whatever is under way on it."""
+        self._tell_lost()
+        self.transport.abort()
+
+    def _tell_lost(self) -> None:
+        """Let nothing more be written: uvloop raises where that is tried after an end."""
+        for cycle in (self._running, self.cycle):
+            if cycle is not None:
+                cycle.disconnected = True
+                cycle.message_event.set()
+
+    def data_received(self, data: bytes) -> None:
+        """Some bytes have come."""
+        self._unset_keepalive_if_required()
+        step = _STEP if self._is_counting else _BODY_STEP
+        for start in range(0, len(data), step):
+            if not self.transport.is_closing():
+                self._take(data[start : start + step])
+
+    def _take(self, data: bytes) -> None:
+        self._taken, self._has_whole = len(data), False
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            pass  # what follows is no HTTP, and is counted: nothing is upgraded here
+        except httptools.HttpParserError:
+            self._refuse(*(self._reason or (400, "this is no request that HTTP/1.1 knows")))
+            return
+        if self._is_counting and not self._has_whole:
+            self._counted += len(data)
+            if self._counted > MAX_HEAD_BYTES:
+                self._refuse(*self._say_too_large())
+        if self._stage is not self._noted:
+            self._note(self._stage)
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        super().on_message_begin()
+        self._is_counting, self._in_chunks = True, False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header, or one behind the last chunk, which nobody reads."""
+        if self._in_chunks:
+            return
+        if len(self.headers) >= MAX_HEADERS:
+            self._reason = 431, f"the request has more than {MAX_HEADERS} headers"
+            raise _RefusedError
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """A head is whole."""
+        if self._counted + self._taken > MAX_HEAD_BYTES and self._is_head_too_large():
+            self._reason = self._say_too_large()
+            raise _RefusedError
+        if len(self.pipeline) >= MAX_PIPELINED:
+            self._reason = 400, f"more than {MAX_PIPELINED} requests wait for the answer to the one before them"
+            raise _RefusedError
+        self._in_chunks = self._is_counting = _TRANSFER_ENCODING in map(_read_name, self.headers)
+        super().on_headers_complete()
+        self._stage, self._has_whole, self._counted = Stage.BODY, True, 0
+
+    def on_message_complete(self) -> None:
+        """A request is whole."""
+        super().on_message_complete()
+        self._is_counting, self._in_chunks = True, False
+        self._has_whole, self._counted = True, 0
+        if not self.cycle.response_complete:  # as it is where a body was refused before its end
+            self._stage = Stage.ANSWER
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def on_response_complete(self) -> None:
+        """An answer was given."""
+        super().on_response_complete()
+        if not self.pipeline and not self.transport.is_closing():
+            self._stage = Stage.HEAD
+            self._note(Stage.HEAD)
+
+    def _note(self, stage: Stage) -> None:
+        self._noted = stage
+        self._room.move(self, stage)
+
+    def _is_head_too_large(self) -> bool:
+        """Of bytes that came together, some may be those of a body."""
+        return len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > MAX_HEAD_BYTES
+
+    def _say_too_large(self) -> tuple[int, str]:
+        is_address = 2 * len(getattr(self, "url", b"")) > MAX_HEAD_BYTES
+        status, what = (414, "address") if is_address else (431, "head")
+        return status, f"the {what} of the request has more than {MAX_HEAD_BYTES:,} bytes"
+
+    def _refuse(self, status: int, message: str) -> None:
+        """Answer what is no request, where that is not taken for the answer to another one, and hang up."""
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.write(_write_answer(_refuse_with(status, message)))
+        self.transport.close()
+
+
+def _tell_health_only(app: ASGIApp) -> ASGIApp:
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] in OPEN_PATHS and scope["method"] in ("GET", "HEAD"):
+            await app(scope, receive, send)
+        else:
+            refusal = _refuse_with(503, "the server has too many connections; try again in a moment", code="busy")
+            await refusal(scope, receive, send)
+
+    return answer
+
+
+def _refuse_with(status: int, message: str, *, code: str | None = None) -> Response:
+    headers = {name.decode(): value.decode() for name, value in SECURITY_HEADERS}
+    headers |= {"Connection": "close", "Cache-Control": "no-store"}
+    if status == 503:
+        headers["Retry-After"] = "1"
+    return make_error(status, message, request_id=secrets.token_hex(8), code=code, headers=headers)
+
+
+def _write_answer(response: Response) -> bytes:
+    lines = [f"HTTP/1.1 {response.status_code} {HTTPStatus(response.status_code).phrase}".encode()]
+    lines += [name + b": " + value for name, value in response.raw_headers]
+    return b"\r\n".join([*lines, b"", bytes(response.body)])

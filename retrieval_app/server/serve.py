@@ -1,0 +1,95 @@
+"""Serving a gallery's page and API: open, listen, run until told to end. Needs the extra `ui`."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from index.errors import InputError, MissingDependencyError
+from index.telemetry import switch_off_telemetry
+from index.text import printable_path
+from index.versions.versions import find_version
+from retrieval_app.server.options import ServeOptions
+
+_BACKLOG = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A server that answers.
+
+    Attributes:
+        url: of the page.
+        first_visit: the same, with a code that opens the page once and soon where a token is asked for.
+    """
+
+    url: str
+    first_visit: str
+
+
+def serve_gallery(options: ServeOptions, *, on_ready: Callable[[Served], None] | None = None) -> None:
+    """Serve page and API until interrupted or terminated; `on_ready` is called once it answers.
+
+    Raises:
+        GalleryError: the gallery cannot be opened.
+        InputError: the address cannot be used, or the port is taken.
+        MissingDependencyError: the packages of the extra `ui` are not installed.
+    """
+    if options.audit is not None and not (options.audit / "audit.csv").is_file():
+        raise InputError(
+            f"--audit {printable_path(str(options.audit))}: expected the folder that `retrieval audit` wrote"
+        )
+    find_version(options.gallery)  # says more than that the port is taken
+    switch_off_telemetry()
+    with listen(options.host, options.port) as listener:
+        try:
+            from retrieval_app.server.assembly import assemble
+            from retrieval_app.server.http_server import run_server
+        except ModuleNotFoundError as error:
+            package = error.name or "gradio"
+            raise MissingDependencyError(package=package, extra="ui", purpose="the search page") from error
+        port = listener.getsockname()[1]
+        shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(options.host, options.host)
+        url = f"http://{f'[{shown}]' if ':' in shown else shown}:{port}/"
+
+        def tell() -> None:
+            if on_ready is not None:
+                code = None if options.token is None else app.state.sign_in.make_code()
+                on_ready(Served(url, url if code is None else f"{url}?code={code}"))
+
+        with assemble(options) as app, suppress(KeyboardInterrupt):  # the usual way to end it
+            run_server(app, listener=listener, on_ready=tell)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket.
+
+    Raises:
+        InputError: the port is taken or not allowed, or the host is no address of this machine.
+    """
+    family, address = find_address(host, port)
+    try:
+        return socket.create_server(address, family=family, backlog=_BACKLOG)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise InputError(
+                f"--port {port}: already in use on {host}; choose another (0: any free one)"
+            ) from error
+        raise InputError(f"--host {host} --port {port}: cannot listen there: {error.strerror}") from error
+
+
+def find_address(host: str, port: int) -> tuple[socket.AddressFamily, tuple[str, int]]:
+    """What to listen on for a host: its family and its address.
+
+    Raises:
+        InputError: it is no known address.
+    """
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except (socket.gaierror, UnicodeError) as error:
+        problem = error.strerror if isinstance(error, socket.gaierror) else "no name of a host"
+        raise InputError(f"--host {printable_path(host)}: not a known address: {problem}") from error
+    return family, (str(address[0]), int(address[1]))

@@ -1,0 +1,68 @@
+"""Which token `retrieval serve` asks for: a given one, one kept in a file, a new one, or none."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import click
+from click.core import ParameterSource
+
+from index.errors import InputError
+from index.text import printable_path
+from retrieval_app.api.security.tokens import is_open_to_others, make_token, read_token_file
+
+
+def choose_token(
+    context: click.Context, *, file: Path | None, no_token: bool, needed: bool, writable: bool = False
+) -> str | None:
+    """The token of a server, by the command's options.
+
+    Args:
+        context: of the command, which has an option `token` that a variable may have set.
+        file: that holds it, or shall hold a new one.
+        no_token: whether to ask for none, where that is possible.
+        needed: whether the server can be had with a token only, unless `no_token` says otherwise.
+        writable: whether it cannot be had without one at all.
+
+    Raises:
+        InputError: the file is of no use; or a new token is needed, and there is no terminal to tell it on.
+        click.UsageError: options that exclude one another.
+    """
+    given: str | None = context.params["token"]
+    is_visible = context.get_parameter_source("token") is ParameterSource.COMMANDLINE
+    if sum((is_visible, file is not None, no_token)) > 1:
+        raise click.UsageError("--token, --token-file and --no-token exclude one another")
+    if no_token:
+        return None
+    if file is not None:
+        return _read_file(file)
+    if is_visible:
+        click.echo(
+            "Lists of processes show --token: RETRIEVAL_TOKEN or --token-file keep it to yourself.", err=True
+        )
+    return _tell_new(writable=writable) if given is None and needed else given
+
+
+def _read_file(path: Path) -> str:
+    is_new = not os.path.lexists(path)
+    token, shown = read_token_file(path), printable_path(str(path))
+    if is_new:
+        click.echo(f"{shown} has a new token, for your eyes only.", err=True)
+    elif is_open_to_others(path):
+        click.echo(f"Other users of this machine can read the token in {shown}: chmod 600 stops them.", err=True)
+    return token
+
+
+def _tell_new(*, writable: bool = False) -> str:
+    """A new token, told where nothing keeps it: logs are read by others."""
+    if not sys.stderr.isatty():
+        otherwise = "" if writable else "; or --no-token, by which everybody may search and nobody decide"
+        raise InputError(
+            "a token is needed where others reach the server or may change the gallery, and there is no terminal to "
+            f"tell you a new one: give --token-file FILE, which is made, or set RETRIEVAL_TOKEN{otherwise}"
+        )
+    token = make_token()
+    click.echo(f"The token of this run, told only here: {token}", err=True)
+    return token

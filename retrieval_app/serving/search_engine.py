@@ -1,0 +1,358 @@
+"""The serving engine: photos to vectors, queries to rankings, ids to pictures, within a budget of threads.
+
+Photos and searches are answered in batches by as many threads as there are cores, each running the model and the
+index on one core, and a lone photo on all of them. Whatever else has to be read, pictures of the gallery among it, goes
+through a small pool beside them. All waiting is bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+import numpy as np
+
+from index.arrays import Vectors, unit_rows
+from index.errors import RetrievalError
+from index.images.preprocess import Pixels
+from index.limits import MAX_PIXELS
+from index.recent import RecentlyUsed
+from index.text import printable_path
+from retrieval_app.insights.duplicate_groups import DuplicateGroups
+from retrieval_app.serving.batching import Lane, Workers
+from retrieval_app.serving.bounded_pool import BoundedPool
+from retrieval_app.serving.errors import BusyError, OutOfTurnError, TimedOutError, UnknownPhotoError
+from retrieval_app.serving.live_gallery import LiveGallery, Snapshot
+from retrieval_app.serving.photos import (
+    Crop,
+    Photo,
+    check_upload,
+    crop_pixels,
+    encode_kept,
+    make_photo,
+    read_pixels,
+    refuse_vector,
+)
+from retrieval_app.serving.pictures import (
+    PICTURE_SIDE,
+    Pictures,
+    read_original,
+)
+from retrieval_app.serving.probe import SearchProbe
+from retrieval_app.serving.query import QueryPart, Ranking, SearchQuery, normalise
+from retrieval_app.serving.searching import SearchTask, answer_searches, check_query
+from retrieval_app.serving.serving_config import ServingConfig
+
+Arguments = ParamSpec("Arguments")
+Value = TypeVar("Value")
+_READERS = 4  # of which most wait for files and SQLite
+_LOOKUPS, _LOOKUPS_WAITING = 2, 64  # of conditions
+_CROPS_KEPT = 1024
+_DUPLICATES_S = 2.0  # that a search waits for the groups of near-duplicates
+
+
+@dataclass(frozen=True, slots=True)
+class _Embedding:
+    """A picture to embed with the model of a snapshot."""
+
+    snapshot: Snapshot
+    read: Callable[[], Pixels]
+    name: str
+
+
+class Engine:
+    """Answers what a page or an API asks of one gallery.
+
+    Attributes:
+        config: its limits.
+        live: the gallery, always its newest sound version.
+        photos_lane: photos that wait, for metrics.
+        searches_lane: likewise.
+    """
+
+    def __init__(
+        self, gallery_path: Path, *, config: ServingConfig | None = None, audit: Path | None = None
+    ) -> None:
+        """Open the gallery; the doubts of an `audit` folder take the place of its own.
+
+        Raises:
+            GalleryError: it cannot be opened.
+        """
+        self.config = config = config or ServingConfig()
+        self.live = LiveGallery(gallery_path, audit=audit, filter_s=config.filter_s)
+        wait_s = config.batch_wait_ms / 1000
+        self.searches_lane: Lane[SearchTask, Ranking] = Lane(
+            "searches", answer_searches, lambda task: task.key,
+            most=config.batch_searches, capacity=config.searches_waiting,
+        )  # fmt: skip
+        self.photos_lane: Lane[_Embedding, Vectors] = Lane(
+            "photos", self._embed_pictures, lambda task: id(task.snapshot.gallery.embedder),
+            most=config.batch_photos, capacity=config.photos_waiting, wait_s=wait_s,
+        )  # fmt: skip
+        self._workers = Workers([self.searches_lane, self.photos_lane], threads=config.workers)
+        self._readers = BoundedPool(_READERS, name="reader", capacity=config.reads_waiting)
+        self._costly = BoundedPool(1, name="costly-pictures", capacity=config.reads_waiting)
+        self._lookups = BoundedPool(_LOOKUPS, name="conditions", capacity=_LOOKUPS_WAITING)
+        self._photos: RecentlyUsed[str, Photo] = RecentlyUsed(config.photos_bytes, size=_size_photo)
+        self._crops: RecentlyUsed[tuple[object, ...], Vectors] = RecentlyUsed(_CROPS_KEPT)
+        self._pictures = Pictures(capacity_bytes=config.picture_cache_bytes)
+        self._pools = (self._readers, self._costly, self._lookups)
+        self._probe = SearchProbe()
+
+    @property
+    def gallery_path(self) -> Path:
+        """The gallery folder."""
+        return self.live.path
+
+    @property
+    def photos_kept(self) -> int:
+        """Photos that can be asked with."""
+        return len(self._photos)
+
+    @property
+    def reading(self) -> int:
+        """Reads that are waiting or under way."""
+        return sum(pool.count for pool in self._pools)
+
+    def snapshot(self) -> Snapshot:
+        """The version to answer a request from, to its end.
+
+        Raises:
+            NotReadyError: it holds no image.
+        """
+        return self.live.current
+
+    async def try_search(self, snapshot: Snapshot) -> None:
+        """Find out whether searches of this version can be answered.
+
+        Raises:
+            NotReadyError: they cannot.
+        """
+        await self._probe.check(snapshot)
+
+    def watch(self) -> None:
+        """Serve new versions from now on."""
+        self.live.watch(poll_s=self.config.poll_s)
+
+    def refuse_costly(self) -> None:
+        """Begin no picture more that may cost much: the server ends, and is not to wait for them."""
+        self._costly.refuse()
+
+    def close(self) -> None:
+        """Let go of all threads; what waits is refused."""
+        self._workers.close()
+        for pool in self._pools:
+            pool.close()
+        self.live.close()
+
+    async def run(
+        self, function: Callable[Arguments, Value], *args: Arguments.args, **kwargs: Arguments.kwargs
+    ) -> Value:
+        """The value of a blocking function, called in a small pool of threads.
+
+        Raises:
+            BusyError: too many calls wait, or it took too long.
+        """
+        return await self._run_in(self._readers, partial(function, *args, **kwargs))
+
+    async def look_up(
+        self, function: Callable[Arguments, Value], *args: Arguments.args, **kwargs: Arguments.kwargs
+    ) -> Value:
+        """As `run`, of what looks a condition up: that may take seconds, and no picture is to wait for it.
+
+        Raises:
+            BusyError: as `run`.
+        """
+        return await self._run_in(self._lookups, partial(function, *args, **kwargs))
+
+    async def run_costly(self, function: Callable[[], Value]) -> Value:
+        """As `run`, of what decodes a picture that may cost much: one at a time, and nothing else waits for it.
+
+        Raises:
+            BusyError: as `run`.
+        """
+        return await self._run_in(self._costly, function)
+
+    async def _run_in(self, pool: BoundedPool, function: Callable[[], Value]) -> Value:
+        return await self._wait(pool.submit(function))
+
+    async def _read_picture(self, read: Callable[..., Value], *, max_pixels: int) -> Value:
+        """The value of `read(max_pixels=…)`; of a picture that may cost much in a thread for such ones alone."""
+        read = partial(read, max_pixels=max_pixels)
+        try:
+            return await self.run(read, cheap_only=True)
+        except OutOfTurnError:
+            return await self.run_costly(read)
+
+    async def _wait(self, future: Future[Value]) -> Value:
+        try:
+            async with asyncio.timeout(self.config.request_s):
+                return await asyncio.wrap_future(future)
+        except TimeoutError as error:
+            seconds = f"{self.config.request_s:g} seconds"
+            if future.cancel():  # nothing of it was begun
+                raise BusyError(f"this waited for {seconds} and was not begun; try again in a moment") from error
+            raise TimedOutError(f"this takes more than {seconds}; nobody waits for it any more") from error
+        finally:
+            del future  # which holds the error, whose traceback holds this frame
+
+    async def embed(self, snapshot: Snapshot, data: bytes, *, name: str) -> Vectors:
+        """The (D,) float32 unit vector of the bytes of a photo.
+
+        Raises:
+            ImageError: it cannot be decoded or embedded.
+            InputError: too many bytes.
+            BusyError: too many photos wait, or it took too long.
+        """
+        check_upload(data, name=name, config=self.config)
+        read = partial(read_pixels, data, name=name, preprocess=snapshot.gallery.embedder.contract.preprocess)
+        return await self._embed(snapshot, read, name=name, max_pixels=self.config.max_upload_pixels)
+
+    async def keep_photo(self, data: bytes, *, name: str) -> Photo:
+        """Embed a photo and keep it for later queries.
+
+        Raises:
+            ImageError, InputError, BusyError: as `embed`.
+        """
+        snapshot, name = self.snapshot(), printable_path(name)
+        check_upload(data, name=name, config=self.config)
+        embedder, most = snapshot.gallery.embedder, self.config.max_upload_pixels
+        read = partial(read_pixels, data, name=name, preprocess=embedder.contract.preprocess, max_pixels=most)
+        encode = partial(encode_kept, data, name=name, max_pixels=most)
+        try:
+            vector = await self._embed_read(snapshot, partial(read, cheap_only=True), name=name)
+            kept = await self.run(encode, cheap_only=True)
+        except OutOfTurnError:  # both in one turn: who waited for the first is not refused the second
+            pixels, kept = await self.run_costly(lambda: (read(), encode()))
+            vector = await self._embed_read(snapshot, lambda: pixels, name=name)
+        photo = make_photo(kept, vector, name=name, model_sha256=embedder.sha256)
+        self._photos.put(photo.token, photo)
+        return photo
+
+    def photo(self, token: str) -> Photo:
+        """A photo that is kept.
+
+        Raises:
+            UnknownPhotoError: it is not.
+        """
+        photo = self._photos.get(token)
+        if photo is None:
+            raise UnknownPhotoError
+        return photo
+
+    async def search(self, snapshot: Snapshot, query: SearchQuery) -> Ranking:
+        """The members most like what the query asks for.
+
+        Raises:
+            InputError: a query that no answer is given to, or an image or photo that is unknown.
+            ImageError: a picture of which a part is asked for cannot be read.
+            BusyError: too much waits, or it took too long.
+        """
+        check_query(query)
+        if query.where is not None and not snapshot.gallery.remembers(query.where):
+            await self.look_up(snapshot.gallery.keep, query.where)  # is to hold up no other search
+        vectors = [await self._find_vector(snapshot, part) for part in query.parts]
+        duplicates = await self._find_duplicates(snapshot) if query.group_copies else None
+        task = SearchTask(snapshot, query, tuple(vectors), duplicates)
+        ranking = await self._wait(self._workers.submit(self.searches_lane, task, timeout_s=self.config.request_s))
+        return replace(ranking, grouped=duplicates is not None) if query.group_copies else ranking
+
+    async def _find_duplicates(self, snapshot: Snapshot) -> DuplicateGroups | None:
+        """The groups of near-duplicates; None where finding them takes longer than a moment."""
+        duplicates = snapshot.insights.duplicates
+        if duplicates.state == "computing":
+            duplicates = await self.run(partial(snapshot.insights.wait, "duplicates", timeout=_DUPLICATES_S))
+        return duplicates.value
+
+    async def picture(self, snapshot: Snapshot, image_id: int, *, side: int = PICTURE_SIDE) -> bytes:
+        """A WebP of one member, at most `side` pixels long, from re-encoded pixels.
+
+        Raises:
+            InputError: no such image, or its file is gone.
+            ImageError: its file is no longer a readable image.
+            BusyError: too many pictures wait, or it took too long.
+        """
+        kept = self._pictures.find(snapshot.gallery, image_id, side=side)
+        if kept is not None:
+            return kept
+        make = partial(self._pictures.make, snapshot.gallery, image_id, side=side)
+        return await self._read_picture(make, max_pixels=MAX_PIXELS)
+
+    async def _find_vector(self, snapshot: Snapshot, part: QueryPart) -> Vectors | None:
+        """The unit vector of a part of a query; None where it is read with the search."""
+        gallery = snapshot.gallery
+        if part.vector is not None:
+            return normalise(part.vector, width=gallery.manifest.embedding_dim)
+        if part.photo is not None:
+            photo = self.photo(part.photo)
+            if part.crop is None and photo.model_sha256 == gallery.embedder.sha256:
+                return photo.vector
+            whole = Crop(0, 0, 1, 1)
+            return await self._embed_part(snapshot, part.crop or whole, photo=photo, image_id=None)
+        if part.crop is None:
+            return None
+        return await self._embed_part(snapshot, part.crop, photo=None, image_id=part.image_id)
+
+    async def _embed_part(
+        self, snapshot: Snapshot, crop: Crop, *, photo: Photo | None, image_id: int | None
+    ) -> Vectors:
+        """The unit vector of a part of a picture; the last ones are remembered, for the next pages of results."""
+        gallery = snapshot.gallery
+        key = (gallery.embedder.sha256, crop, photo.token if photo else (gallery.digest, image_id))
+        vector = self._crops.get(key)
+        if vector is None:
+            preprocess = gallery.embedder.contract.preprocess
+            if photo is not None:
+                name, data = photo.name, photo.picture
+            else:
+                name, data = await self.run(read_original, gallery, image_id or 0)
+            read = partial(crop_pixels, data, crop, name=name, preprocess=preprocess)
+            vector = await self._embed(snapshot, read, name=name, max_pixels=MAX_PIXELS)
+            self._crops.put(key, vector)
+        return vector
+
+    async def _embed(
+        self, snapshot: Snapshot, read: Callable[..., Pixels], *, name: str, max_pixels: int
+    ) -> Vectors:
+        """The unit vector of what `read(max_pixels=…)` gives; costly ones are decoded before it is a worker's turn."""
+        read = partial(read, max_pixels=max_pixels)
+        try:
+            return await self._embed_read(snapshot, partial(read, cheap_only=True), name=name)
+        except OutOfTurnError:
+            pixels = await self.run_costly(read)
+        return await self._embed_read(snapshot, lambda: pixels, name=name)
+
+    def _embed_pictures(self, tasks: Sequence[_Embedding]) -> list[Vectors | Exception]:
+        """The unit vector of each picture, or why there is none."""
+        answers: list[Vectors | Exception] = []
+        pixels: list[Pixels] = []
+        for task in tasks:
+            try:
+                pixels.append(task.read())
+                answers.append(np.empty(0, dtype=np.float32))
+            except RetrievalError as error:
+                answers.append(error)
+        if not pixels:
+            return answers
+        is_lone = len(pixels) == 1 and self._workers.is_alone
+        embedder = tasks[0].snapshot.wide_embedder if is_lone else tasks[0].snapshot.gallery.embedder
+        vectors = embedder.embed_batch(np.stack(pixels))
+        rows = iter(zip(vectors, unit_rows(vectors), strict=True))
+        for number, task in enumerate(tasks):
+            if not isinstance(answers[number], Exception):
+                vector, usable = next(rows)
+                answers[number] = vector if usable else refuse_vector(task.name)
+        return answers
+
+    async def _embed_read(self, snapshot: Snapshot, read: Callable[[], Pixels], *, name: str) -> Vectors:
+        task = _Embedding(snapshot, read, name)
+        return await self._wait(self._workers.submit(self.photos_lane, task, timeout_s=self.config.request_s))
+
+
+def _size_photo(photo: Photo) -> int:
+    return len(photo.picture) + photo.vector.nbytes

@@ -1,0 +1,232 @@
+"""The grid of trainings: what is shared, what is skipped, what is never read."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.noise.cells import Cell, GridFolder, LabelSet, result_name
+from benchmarks.noise.experiments import Setting, ablate_margin, table_1, table_2, table_3
+from benchmarks.noise.feature_sets import FeatureSet, count_folds, hold_out_for_tuning, load_features
+from benchmarks.noise.grid import load_label_set, run_cell, run_cells
+from benchmarks.noise.hyper_parameters import SEARCHED, list_trials, tune
+from benchmarks.noise.reports import format_experiment, summarise_experiment
+from index.errors import InputError, RunError
+from training.options.losses import TRAINED_METHODS, UNTRAINED_METHODS
+
+CLASSES, IMAGES, FEATURES = 6, 12, 10
+
+
+def _write_features(folder: Path, *, seen: bool = False) -> None:
+    """Clusters of features around one centre a class: `c0` … train, others test."""
+    generator = np.random.default_rng(0)
+    folder.mkdir(parents=True)
+    labels = [f"c{number}" for number in range(CLASSES) for _ in range(IMAGES)]
+    for part in ("train", "test"):
+        centres = np.eye(FEATURES)[:CLASSES].repeat(IMAGES, axis=0)
+        noise = 0.3 * generator.normal(size=(CLASSES * IMAGES, FEATURES))
+        np.save(folder / f"{part}.npy", (centres + noise).astype(np.float32))
+    document = {
+        "name": "made", "train_labels": labels, "test_labels": labels if seen else [f"t{name}" for name in labels],
+        "test_paths": [f"{number}.jpg" for number in range(len(labels))], "is_gallery": None, "ks": [1, 2],
+    }  # fmt: skip
+    (folder / "set.json").write_text(json.dumps(document))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> GridFolder:
+    load_features.cache_clear()
+    grid = GridFolder(tmp_path)
+    _write_features(grid.features("made"))
+    return grid
+
+
+def _cell(method: str = "spa", *, noise: str = "uniform:0.25", seed: int = 0, **settings) -> Cell:
+    labels = LabelSet("made", noise, seed, phase1={"confidence_epochs": 5, "confidence_lr": 0.05})
+    quick = {} if method in UNTRAINED_METHODS else {"epochs": 3, "batch_size": 16}
+    return Cell(labels, method, 4, {**quick, **settings})
+
+
+def _setting() -> Setting:
+    quick = {"epochs": 2, "batch_size": 16}
+    methods = (*TRAINED_METHODS, "proxy-anchor-filtered", "proxy-nca-filtered")
+    phase1 = {"confidence_epochs": 5, "confidence_lr": 0.05}
+    return Setting("made", "uniform:0.25", 4, (0, 1), {"phase1": phase1, **dict.fromkeys(methods, quick)})
+
+
+def test_cells_run_in_processes_and_those_that_stand_are_left_alone(folder: GridFolder) -> None:
+    cells = [_cell(), _cell("proxy-anchor"), _cell("raw")]
+    run_cells(folder, cells[:1], workers=1, threads=1)
+    before = folder.cell(cells[0]).stat().st_mtime_ns
+    run_cells(folder, cells, workers=2, threads=1)
+    assert folder.cell(cells[0]).stat().st_mtime_ns == before
+    for cell in cells:
+        record = folder.read(cell)
+        assert record["recall"]["1"] == pytest.approx(record["hits"].mean())
+        assert record["queries"] == CLASSES * IMAGES
+    assert folder.read(cells[2])["embedding_dim"] == FEATURES
+
+
+def test_a_cell_gives_the_same_scores_whenever_it_runs(folder: GridFolder, tmp_path: Path) -> None:
+    cell = _cell("proxy-nca")
+    run_cell(folder, cell)
+    first = folder.read(cell)
+    folder.cell(cell).unlink()
+    run_cell(folder, cell)
+    second = folder.read(cell)
+    assert {**first, "seconds": 0, "hits": 0} == {**second, "seconds": 0, "hits": 0}
+    assert np.array_equal(first["hits"], second["hits"])
+
+
+def test_phase_1_runs_once_for_all_methods_of_a_label_set(folder: GridFolder) -> None:
+    run_cells(folder, [_cell(), _cell("proxy-anchor-filtered"), _cell("proxy-anchor")], workers=1, threads=1)
+    assert len(list((folder.path / "confidences").glob("*.npy"))) == 1
+    report = json.loads(folder.report(_cell().labels).read_text())
+    assert report["wrong"] == round(0.25 * CLASSES * IMAGES)
+    assert 0.5 < report["auc"] <= 1
+
+
+def test_a_half_written_record_is_made_again(folder: GridFolder) -> None:
+    cell = _cell("raw")
+    run_cell(folder, cell)
+    folder.cell(cell).unlink()  # killed after the array, before the record
+    run_cells(folder, [cell], workers=1, threads=1)
+    assert folder.read(cell)["recall"]["1"] > 0.5
+
+
+def test_filtered_methods_train_on_fewer_samples(folder: GridFolder) -> None:
+    cell = _cell("proxy-anchor-filtered")
+    run_cells(folder, [cell], workers=1, threads=1)
+    record = folder.read(cell)
+    assert record["samples_used"] <= record["samples"] == CLASSES * IMAGES
+
+
+def test_an_error_in_a_training_ends_the_run_and_is_told(folder: GridFolder) -> None:
+    with pytest.raises(RunError, match="training diverged"):
+        run_cells(folder, [_cell("proxy-anchor", lr=1e30)], workers=1, threads=1)
+
+
+def test_a_misspelt_option_is_refused(folder: GridFolder) -> None:
+    with pytest.raises(InputError, match="lamda"):
+        _cell(lamda=0.1)
+
+
+def test_cells_that_differ_in_anything_have_other_files() -> None:
+    cells = [
+        _cell(), _cell(seed=1), _cell(noise="clean"), _cell("raw"), _cell(lr=1e-3),
+        dataclasses.replace(_cell(), width=5), dataclasses.replace(_cell(), curve=(1,)),
+        dataclasses.replace(_cell(), labels=dataclasses.replace(_cell().labels, fold=(0, 1))),
+        dataclasses.replace(_cell(), labels=dataclasses.replace(_cell().labels, phase1={})),
+    ]  # fmt: skip
+    assert len({cell.name for cell in cells}) == len(cells)
+
+
+def test_result_files_are_named_shortly_and_apart() -> None:
+    assert result_name("table-3", "tiny-imagenet", "uniform:0.3", "64d") == "table-3_tiny-imagenet_uniform-0.3_64d"
+    folders = [f"folder:/{'long' * 50}/{name}/train:/test" for name in "ab"]
+    names = [result_name("table-3", folder, "uniform:0.3", "64d") for folder in folders]
+    assert len(set(names)) == 2
+    assert all("folder-train-test_uniform-0.3_64d" in name and len(name) < 80 for name in names)
+
+
+def test_clean_labels_are_the_given_ones_and_noise_depends_on_the_seed(folder: GridFolder) -> None:
+    features, clean = load_label_set(folder, LabelSet("made", "clean", 0))
+    assert np.array_equal(clean, features.train_labels)
+    first, second = (load_label_set(folder, LabelSet("made", "uniform:0.25", seed))[1] for seed in (0, 1))
+    assert (first != clean).sum() == (second != clean).sum() == 18
+    assert not np.array_equal(first, second)
+
+
+def _rows(features: np.ndarray) -> set[bytes]:
+    return {row.tobytes() for row in features}
+
+
+def test_every_class_judges_once_where_there_are_few(folder: GridFolder) -> None:
+    whole = load_features(folder.features("made"))
+    folds = [hold_out_for_tuning(whole, fold=fold, folds=count_folds(whole)) for fold in range(count_folds(whole))]
+    assert len(folds) == 3
+    judging = [name for part in folds for name in set(part.test_names)]
+    assert sorted(judging) == sorted(whole.classes)
+    assert all(not set(part.classes) & set(part.test_names) for part in folds)
+
+
+@pytest.mark.parametrize("seen", [False, True])
+def test_tuning_sees_no_test_image(tmp_path: Path, seen: bool) -> None:
+    _write_features(tmp_path / "made", seen=seen)
+    load_features.cache_clear()
+    whole = load_features(tmp_path / "made")
+    tuning = hold_out_for_tuning(whole, fold=0, folds=count_folds(whole))
+    assert _rows(tuning.train) | _rows(tuning.test) == _rows(whole.train)
+    assert not _rows(tuning.train) & _rows(tuning.test)
+    assert (set(tuning.classes) & set(tuning.test_names) == set(tuning.classes)) is seen
+    assert set(tuning.train_labels) == set(range(len(tuning.classes)))
+
+
+def test_every_trained_method_gets_the_same_number_of_trials() -> None:
+    labels = LabelSet("made", "clean", 0, fold=(0, 1))
+    counts = {method: len(list_trials(labels, method=method, width=4, samples=200)) for method in TRAINED_METHODS}
+    assert set(SEARCHED) == set(TRAINED_METHODS)
+    assert len(set(counts.values())) == 1
+    assert all(
+        len({c.name for c in list_trials(labels, method=m, width=4, samples=200)}) == counts[m] for m in counts
+    )
+
+
+def _trials(folder: GridFolder, labels: LabelSet) -> list[Cell]:
+    samples = len(load_label_set(folder, labels)[1])
+    return list_trials(labels, method="proxy-nca", width=4, samples=samples)
+
+
+def test_tuning_keeps_the_best_epoch_of_the_best_trial(folder: GridFolder) -> None:
+    options = {"dataset": "made", "width": 4, "methods": ["proxy-nca", "proxy-nca-filtered", "raw"]}
+    chosen = tune(folder, noise="uniform:0.25", workers=1, threads=1, **options)
+    right: dict[str, float] = {}
+    for number in range(3):
+        labels = LabelSet("made", "uniform:0.25", 0, fold=(number, 3), phase1=chosen["phase1"])
+        for cell in _trials(folder, labels):
+            record = folder.read(cell)
+            for epoch, recall in record["curve"].items():
+                key = json.dumps({**cell.settings, "epochs": int(epoch)})
+                right[key] = right.get(key, 0) + recall * record["queries"]
+    settings = chosen["proxy-nca"]
+    assert right[json.dumps(settings)] == pytest.approx(max(right.values()))
+    assert chosen["proxy-nca-filtered"] == settings
+    assert chosen["raw"] == {}
+
+
+def test_the_tables_of_the_paper_come_out(folder: GridFolder) -> None:
+    experiments = [table_3(_setting(), ("spa", "proxy-anchor", "raw")), table_1(_setting(), ("proxy-anchor",))]
+    for experiment in experiments:
+        run_cells(folder, experiment.cells, workers=1, threads=1)
+        summary = summarise_experiment(folder, experiment)
+        text = format_experiment(summary)
+        assert [row["name"] for row in summary["rows"]] == [row.name for row in experiment.rows]
+        assert all(f"| {row.name} |" in text for row in experiment.rows)
+        for row, numbers in zip(experiment.rows, summary["rows"], strict=True):
+            recalls = [100 * folder.read(cell)["recall"]["1"] for cell in row.cells]
+            assert numbers["recall"]["1"]["mean"] == pytest.approx(np.mean(recalls))
+            lead = summary["rows"][0]["recall"]["1"]["mean"] - numbers["recall"]["1"]["mean"]
+            assert numbers["first_minus_this"]["mean"] == pytest.approx(lead)
+    assert "AUC of the confidences" in format_experiment(summarise_experiment(folder, experiments[0]))
+
+
+def test_a_grid_of_two_axes_has_a_cell_for_every_pair() -> None:
+    experiment = table_2(_setting())
+    assert len(experiment.rows) == 16
+    assert {row.at for row in experiment.rows} == {
+        (row.cells[0].settings["lambda_"], row.cells[0].settings["beta"]) for row in experiment.rows
+    }
+    assert {row.name for row in ablate_margin(_setting()).rows} == {
+        "adaptive-proxy-anchor, single", "adaptive-proxy-anchor, per-class", "proxy-anchor, fixed margin"
+    }  # fmt: skip
+
+
+def test_features_are_numbered_in_the_order_of_the_class_names(folder: GridFolder) -> None:
+    features: FeatureSet = load_features(folder.features("made"))
+    assert [features.classes[number] for number in features.train_labels[:: IMAGES]] == [
+        f"c{number}" for number in range(CLASSES)
+    ]  # fmt: skip

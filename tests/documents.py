@@ -1,0 +1,93 @@
+"""The README and the pages under docs/: their commands, links, headings and code."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+# In the order in which they are read, and their commands run; those of every other page of docs/ come after them.
+_FIRST = (
+    "README.md",
+    *(f"docs/{name}.md" for name in ("train", "labels", "index-search", "serve", "api", "python")),
+)
+PAGES = tuple(dict.fromkeys([*(ROOT / name for name in _FIRST), *sorted(ROOT.glob("docs/**/*.md"))]))
+FOLDERS = ("index", "training", "export", "retrieval_app", "tests", "benchmarks", "docs")
+NOT_RUN = "# not run by the tests:"  # at the head of a block, with the reason
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing that a page tells its reader to run: `console`, a command line, or `python`, a block of code."""
+
+    page: str
+    language: str
+    text: str
+
+
+def documents() -> list[Path]:
+    """Every Markdown file that a reader may open."""
+    return [
+        ROOT / "README.md",
+        ROOT / "CHANGELOG.md",
+        ROOT / "benchmarks/README.md",
+        *sorted(ROOT.glob("docs/**/*.md")),
+    ]
+
+
+def steps_of(page: Path) -> list[Step]:
+    """What the page's blocks run, in order; blocks that say why they are not run, and benchmarks, are left out."""
+    blocks = re.findall(
+        r"^```(console|python)\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+    )
+    steps = []
+    for language, text in blocks:
+        if text.startswith(NOT_RUN):
+            continue
+        commands = [text] if language == "python" else commands_in(text)
+        steps += [Step(page.name, language, command) for command in commands]
+    return steps
+
+
+def commands_in(block: str) -> list[str]:
+    """The lines after `$ `, joined where a backslash goes on, without the benchmarks."""
+    lines = [line[2:] for line in block.replace("\\\n", " ").splitlines() if line.startswith("$ ")]
+    return [line for line in lines if not line.startswith("python -m benchmarks")]
+
+
+def broken_links(page: Path) -> list[str]:
+    """Links to files and headings of this repository that are not there."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    broken = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if target.startswith(("http://", "https://")):
+            continue
+        name, _, anchor = target.partition("#")
+        file = (page.parent / name).resolve() if name else page
+        if not file.exists() or (anchor and anchor not in anchors(file)):
+            broken.append(target)
+    return broken
+
+
+def missing_paths(page: Path) -> list[str]:
+    """Files and folders of this repository that the page names in backticks, and that are not there."""
+    named = re.findall(rf"`((?:{'|'.join(FOLDERS)})/[\w./-]*)`", page.read_text(encoding="utf-8"))
+    return [name for name in named if not (ROOT / name).exists()]
+
+
+def missing_benchmarks(page: Path) -> list[str]:
+    """Benchmarks that the page tells to run, and that are none."""
+    named = re.findall(r"python -m (benchmarks[\w.]*\w)", page.read_text(encoding="utf-8"))
+    places = {name: ROOT / name.replace(".", "/") for name in named}
+    return [
+        name
+        for name, place in places.items()
+        if not (place / "__main__.py").exists() and not place.with_suffix(".py").exists()
+    ]
+
+
+def anchors(page: Path) -> set[str]:
+    """The names by which GitHub and the site link to a page's headings."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}

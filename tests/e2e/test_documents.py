@@ -1,0 +1,184 @@
+"""The commands of the README and of docs/, run in their order in a folder like the one they speak of."""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+import shlex
+import shutil
+import subprocess
+import tarfile
+import urllib.request
+import zipfile
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+
+import click
+import numpy as np
+import pytest
+import torch
+import torchvision
+
+from index.commands.index_group import index_group
+from index.images.image_files import read_image
+from index.images.preprocess import PreprocessConfig, preprocess_image
+from retrieval_app.commands.cli import COMMANDS, main
+from retrieval_app.demo.drawing.catalogue import KINDS, draw_catalogue
+from tests.documents import PAGES, ROOT, Step, broken_links, documents, missing_benchmarks, missing_paths, steps_of
+from tests.serving_server import serve
+from training.backbone.backbones import normalise_images
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Photos in class folders, other photos to test on, a query, and ImageNet weights as torchvision caches them."""
+    folder = tmp_path_factory.mktemp("documents")
+    draw_catalogue(folder / "photos", kinds=KINDS[:3], pictures_per_kind=24, seed=0)
+    draw_catalogue(folder / "test", kinds=KINDS[3:5], pictures_per_kind=4, seed=0)
+    draw_catalogue(folder / "queries", kinds=KINDS[:3], pictures_per_kind=2, seed=1)
+    for kind, name in zip(KINDS, ("shoes", "hat", "dress"), strict=False):  # the labels that the pages ask for
+        for photos in ("photos", "queries"):
+            (folder / photos / kind).rename(folder / photos / name)
+    shutil.copy(next((folder / "test").rglob("*.jpg")), folder / "query.jpg")
+    pack_shop(folder)
+    checkpoints = folder / "torch" / "hub" / "checkpoints"
+    checkpoints.mkdir(parents=True)
+    photos = sorted((folder / "photos").rglob("*.jpg"))[::3]
+    for backbone in ("resnet50", "resnet18"):
+        name = Path(torchvision.models.get_model_weights(backbone).DEFAULT.url).name
+        torch.save(make_backbone(backbone, photos).state_dict(), checkpoints / name)
+    return folder
+
+
+def pack_shop(folder: Path) -> None:
+    """A tar shard, a zip, a table with metadata and a folder of new photos."""
+    draw_catalogue(folder / "new-photos", kinds=KINDS[:1], pictures_per_kind=3, seed=2)
+    draw_catalogue(folder / "products", kinds=KINDS[1:2], pictures_per_kind=4, seed=3)
+    draw_catalogue(folder / "packed", kinds=KINDS[2:3], pictures_per_kind=4, seed=4)
+    (folder / "shards").mkdir()
+    with tarfile.open(folder / "shards" / "00000.tar", "w") as shard:
+        shard.add(folder / "packed", arcname=".")
+    with zipfile.ZipFile(folder / "more.zip", "w") as archive:
+        for path in sorted((folder / "packed").rglob("*.jpg"))[:2]:
+            archive.write(path, path.name)
+    rows = [
+        f"{path},{place},example.com" for place, path in enumerate(sorted((folder / "products").rglob("*.jpg")))
+    ]
+    (folder / "products.csv").write_text("\n".join(["path,price,shop", *rows]))
+
+
+@torch.random.fork_rng(devices=[])
+def make_backbone(name: str, photos: list[Path]) -> torch.nn.Module:
+    """A network of random weights whose features tell pictures apart: its batch norms have seen the photos.
+
+    Without, features are so large and so alike that what the confidence module thinks of them is rounding.
+    """
+    torch.manual_seed(0)
+    model = torchvision.models.get_model(name, weights=None)
+    for module in model.modules():
+        if isinstance(module, torch.nn.BatchNorm2d):
+            module.momentum = None  # plain averages
+    config = PreprocessConfig(resize=256, crop=224)
+    pixels = np.stack([preprocess_image(read_image(path, target_side=256).image, config) for path in photos])
+    mean, std = (255 * torch.tensor(values).view(1, 3, 1, 1) for values in (config.mean, config.std))
+    with torch.no_grad():
+        model.train()(normalise_images(torch.from_numpy(pixels), mean, std))
+    return model.eval()
+
+
+def test_the_documents_show_every_command_of_the_program() -> None:
+    names = [name for name in COMMANDS if name != "index"]
+    names += [f"index {name}" for name in index_group.list_commands(click.Context(index_group))]
+    text = "\n".join(path.read_text(encoding="utf-8") for path in PAGES)
+    assert [name for name in names if f"retrieval {name}" not in text] == []
+
+
+@pytest.mark.timeout(1200)  # a dozen trainings with a ResNet-50
+def test_every_command_of_the_documents_runs(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("TORCH_HOME", str(folder / "torch"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    ran: set[str] = set()
+    with Servers(folder) as servers:
+        for step in (step for page in PAGES for step in steps_of(page)):
+            if step.text in ran and "retrieval serve" not in step.text:
+                continue  # an earlier page has made what it makes
+            run_step(step, servers, capfd)
+            ran.add(step.text)
+    assert len(ran) >= 50
+
+
+def run_step(step: Step, servers: Servers, capfd: pytest.CaptureFixture[str]) -> None:
+    """Run it in this process, but servers and curl."""
+    if step.language == "python":
+        file = Path("block.py")
+        file.write_text(step.text)
+        runpy.run_path(str(file))
+        return
+    words, settings = shlex.split(step.text), {}
+    while "=" in words[0]:  # VARIABLE=value before the command
+        name, _, value = words.pop(0).partition("=")
+        settings[name] = value
+    assert words[0] in ("retrieval", "curl"), f"{step.page} shows a command that no test runs: {step.text}"
+    if words[0] == "curl":
+        servers.ask(words[1:])
+    elif words[1] == "serve":
+        servers.start(words[2:], settings)
+    else:
+        capfd.readouterr()
+        assert main(words[1:]) == 0, f"{step.page}: {step.text}\n{capfd.readouterr().err}"
+
+
+class Servers(AbstractContextManager["Servers"]):
+    """The server that the pages have started last, on a free port; it is asked as by `curl`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._last_job, self._running = folder, "", ExitStack()
+        self._started: tuple[list[str], dict[str, str]] | None = None
+
+    def __exit__(self, *_: object) -> None:
+        self._running.close()
+
+    def start(self, arguments: list[str], settings: dict[str, str]) -> None:
+        """Start a server and get its page; one that runs already goes on."""
+        if self._started == (arguments, settings):
+            return
+        self._running.close()
+        self._started = (arguments, settings)
+        gallery, *options = arguments
+        log, token = self._folder / "server.log", settings.get("RETRIEVAL_TOKEN")
+        self._port = self._running.enter_context(
+            serve(self._folder / gallery, *options, log=log, token=token)
+        ).port
+        if token is None:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/", timeout=30) as answer:
+                assert b"gradio" in answer.read()
+
+    def ask(self, arguments: list[str]) -> None:
+        """Run `curl`; an error of the API is one of the test."""
+        assert shutil.which("curl"), "the pages' lines are run with curl: install it"
+        host = f"127.0.0.1:{self._port}"
+        words = [word.replace("localhost:7860", host).replace("JOB", self._last_job) for word in arguments]
+        done = subprocess.run(["curl", "--fail-with-body", *words], capture_output=True, check=False, timeout=60)
+        assert done.returncode == 0, f"{words}\n{done.stdout.decode(errors='replace')}\n{done.stderr.decode()}"
+        if done.stdout.startswith(b'{"job"'):
+            self._last_job = json.loads(done.stdout)["job"]
+
+
+@pytest.mark.parametrize("page", documents(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_document_has_no_gaps_and_its_links_lead_somewhere(page: Path) -> None:
+    assert re.findall(r"\b[A-Z]+_(?:TEXT|TABLE)\b|TODO|TBD|XXX", page.read_text(encoding="utf-8")) == []
+    assert broken_links(page) == []
+    assert missing_benchmarks(page) == []
+    if page.name != "CHANGELOG.md":  # it speaks of former files too
+        assert missing_paths(page) == []
+
+
+def test_the_readme_is_short_and_every_picture_is_used() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 250
+    text = "\n".join(page.read_text(encoding="utf-8") for page in documents())
+    assert [file.name for file in (ROOT / "docs/pictures").iterdir() if file.name not in text] == []

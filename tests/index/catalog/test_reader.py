@@ -1,0 +1,327 @@
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from index.catalog.reader import Catalog, read_catalog
+from index.catalog.rows import CatalogRow
+from index.catalog.schema import MIGRATIONS, migrate, read_version
+from index.catalog.writer import CatalogWriter, Outcome, write_catalog
+from index.errors import GalleryError, ImageError, InputError
+from index.sources.folder import FolderSource
+from index.sources.given_labels import folder_label
+from index.sources.items import FoundItem, Place
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[CatalogWriter]:
+    with new_catalog(tmp_path / "catalog.sqlite") as catalog:
+        yield catalog
+
+
+@contextmanager
+def new_catalog(path: Path) -> Iterator[CatalogWriter]:
+    with write_catalog(path) as catalog:
+        catalog.prepare()
+        catalog.add_sources([FolderSource("/photos"), FolderSource("/more")])
+        yield catalog
+
+
+def found(
+    path: str,
+    *,
+    size: int = 10,
+    mtime: int = 1,
+    reason: str | None = None,
+    label: str | None = None,
+    **more: object,
+) -> FoundItem:
+    problem = None if reason is None else ImageError(path=path, reason=reason, detail="seen")
+    return FoundItem(path, size, mtime, label=label or folder_label(path), problem=problem, **more)
+
+
+def scan(catalog: CatalogWriter, items: Iterable[FoundItem | str], *, restore: bool = False) -> None:
+    """Record a scan of the first source, with nothing else to confirm."""
+    pairs = ((1, found(item) if isinstance(item, str) else item) for item in items)
+    catalog.record_scan(pairs, scanned=[1], restore=restore)
+    catalog.confirm([(row, f"changed {row.path}") for row in catalog.changed()])
+    catalog.drop_vanished()
+
+
+def settle(catalog: CatalogWriter, hashes: dict[int, str | None]) -> None:
+    """Let rows be indexed with these hashes, or skipped where there is none."""
+    outcomes = [
+        Outcome(key, reason="corrupt") if sha256 is None else Outcome(key, sha256=sha256, phash=key)
+        for key, sha256 in hashes.items()
+    ]
+    catalog.record_outcomes(outcomes, checkpoint=None)
+
+
+def by_path(catalog: Catalog) -> dict[str, CatalogRow]:
+    return {row.path: row for row in catalog.rows()}
+
+
+def test_found_items_wait_with_rising_ids_and_labels(catalog: CatalogWriter) -> None:
+    scan(catalog, ["b/2", "a", found("b/1", reason="dangling-link")])
+    rows = list(catalog.rows())
+    assert [(row.id, row.path, row.status, row.label) for row in rows] == [
+        (1, "b/2", "pending", "b"),
+        (2, "a", "pending", None),
+        (3, "b/1", "skipped", "b"),
+    ]
+    assert (rows[2].reason, rows[2].detail) == ("dangling-link", "seen")
+    assert catalog.next_id() == 4
+
+
+def test_unchanged_items_keep_their_row_and_changed_ones_get_a_new_id(catalog: CatalogWriter) -> None:
+    scan(catalog, "abcd")
+    settle(catalog, {1: "x", 2: "y", 3: None, 4: "z"})
+    scan(catalog, [found("a", label="new"), found("b", size=11), "c", "e"])
+    rows = by_path(catalog)
+    assert {path: (row.status, row.label) for path, row in rows.items()} == {
+        "a": ("indexed", "new"),
+        "b": ("pending", None),
+        "c": ("skipped", None),
+        "e": ("pending", None),
+    }
+    assert (rows["a"].id, rows["a"].sha256, rows["c"].id) == (1, "x", 3)
+    assert {rows["b"].id, rows["e"].id} == {5, 6}
+    assert catalog.indexed_ids() == [1]
+    assert catalog.skipped_by_reason() == {"corrupt": 1}
+
+
+def test_an_item_whose_time_but_not_whose_bytes_changed_keeps_its_id(catalog: CatalogWriter) -> None:
+    scan(catalog, "ab")
+    settle(catalog, {1: "x", 2: "y"})
+    catalog.record_scan([(1, found("a", mtime=2)), (1, found("b"))], scanned=[1], restore=False)
+    (changed,) = catalog.changed()
+    assert (changed.id, changed.status, changed.sha256) == (1, "pending", "x")
+    catalog.confirm([(changed, "x")])
+    assert [(row.id, row.status, row.mtime_ns) for row in catalog.rows()] == [(1, "indexed", 2), (2, "indexed", 1)]
+
+
+def test_an_item_found_in_another_place_keeps_its_id_and_takes_the_label_of_the_place(
+    catalog: CatalogWriter,
+) -> None:
+    scan(catalog, ["a/1", "a/2"])
+    settle(catalog, {1: "x", 2: "y"})
+    new = found("b/3", mtime=9)
+    catalog.record_scan([(1, found("a/2")), (2, new)], scanned=[1, 2], restore=False)
+    (candidate,) = catalog.moved_candidates()
+    assert catalog.confirm_moved([(candidate, "something else"), (candidate, None)]) == 0
+    assert catalog.confirm_moved([(candidate, "x")]) == 1
+    assert catalog.drop_vanished() == 0
+    moved = by_path(catalog)["b/3"]
+    assert (moved.id, moved.source, moved.label, moved.status, moved.mtime_ns) == (1, 2, "b", "indexed", 9)
+
+
+def test_only_sources_that_were_scanned_lose_items(catalog: CatalogWriter) -> None:
+    catalog.record_scan([(1, found("a")), (2, found("a"))], scanned=[1, 2], restore=False)
+    catalog.record_scan([], scanned=[2], restore=False)
+    assert catalog.drop_vanished() == 1
+    assert [(row.source, row.path) for row in catalog.rows()] == [(1, "a")]
+    assert catalog.remove_source(1) == 1
+    assert list(catalog.sources()) == [2]
+
+
+def test_what_was_taken_out_stays_out_until_it_is_named_again(catalog: CatalogWriter) -> None:
+    scan(catalog, "ab")
+    settle(catalog, {1: "x", 2: "y"})
+    catalog.take_out([by_path(catalog)["a"]])
+    assert catalog.skipped_by_reason() == {"removed": 1}
+    catalog.prepare()
+    scan(catalog, [found("a", size=99), "b"])
+    assert by_path(catalog)["a"].reason == "removed"
+    scan(catalog, "ab", restore=True)
+    back = by_path(catalog)["a"]
+    assert (back.status, back.reason) == ("pending", None)
+    assert back.id > 2
+
+
+def test_duplicates_wait_again_when_their_kept_image_goes(catalog: CatalogWriter) -> None:
+    scan(catalog, "abc")
+    settle(catalog, {1: "x", 2: "x", 3: "y"})
+    assert catalog.repeated() == [("x", 1), ("x", 2)]
+    catalog.set_duplicates([(2, 1)])
+    duplicate = by_path(catalog)["b"]
+    assert (duplicate.status, duplicate.kept_id, duplicate.sha256) == ("duplicate", 1, "x")
+    assert (catalog.indexed_ids(), catalog.count("duplicate")) == ([1, 3], 1)
+    scan(catalog, "bc")
+    assert by_path(catalog)["b"].status == "pending"
+
+
+def test_the_id_of_a_removed_item_is_never_given_again(catalog: CatalogWriter) -> None:
+    scan(catalog, "ab")
+    scan(catalog, "a")
+    scan(catalog, "ac")
+    assert {path: row.id for path, row in by_path(catalog).items()} == {"a": 1, "c": 3}
+
+
+def test_a_scan_that_fails_leaves_the_rows_as_they_were(catalog: CatalogWriter) -> None:
+    scan(catalog, "ab")
+
+    def breaking() -> Iterator[FoundItem]:
+        yield found("c")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        scan(catalog, breaking())
+    assert set(by_path(catalog)) == {"a", "b"}
+    scan(catalog, "a")
+    assert set(by_path(catalog)) == {"a"}
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.sets(st.binary(min_size=1, max_size=20).filter(lambda name: b"\0" not in name), min_size=1))
+def test_any_file_name_is_kept_byte_for_byte(tmp_path_factory: pytest.TempPathFactory, names: set[bytes]) -> None:
+    paths = {os.fsdecode(name) for name in names}
+    with new_catalog(tmp_path_factory.mktemp("names") / "catalog.sqlite") as catalog:
+        scan(catalog, sorted(paths))
+        settle(catalog, dict.fromkeys(range(1, len(paths) + 1), "x"))
+        assert {row.path for row in catalog.rows()} == paths
+        assert {row.path for row in catalog.find(range(1, len(paths) + 1)).values()} == paths
+
+
+def test_find_gives_indexed_rows_only(catalog: CatalogWriter) -> None:
+    scan(catalog, "abc")
+    settle(catalog, {1: "x", 2: None})
+    assert set(catalog.find([1, 2, 3, 99])) == {1}
+
+
+def test_metadata_and_the_place_in_an_archive_are_kept(catalog: CatalogWriter) -> None:
+    scan(
+        catalog,
+        [found("s.tar/1.jpg", archive="s.tar", starts_at=512, metadata={"price": 3, "shop": "é"}), "plain"],
+    )
+    member, plain = list(catalog.rows())
+    assert (member.metadata, plain.metadata) == ({"price": 3, "shop": "é"}, {})
+    place = FolderSource("/photos").locate(member)
+    assert (place.file, place.offset, place.size_bytes, place.mtime_ns) == (Path("/photos/s.tar"), 512, 10, 1)
+    assert FolderSource("/photos").locate(plain) == Place(Path("/photos/plain"), "/photos/plain")
+
+
+def test_rows_come_complete_over_many_pages(catalog: CatalogWriter) -> None:
+    scan(catalog, (f"{i:05d}" for i in range(9001)))
+    seen = []
+    for row in catalog.rows(status="pending"):
+        seen.append(row.id)
+        if row.id % 1000 == 0:  # settling rows while they are read must lose none
+            settle(catalog, {row.id: "x"})
+    assert seen == list(range(1, 9002))
+    assert catalog.count("indexed") == 9
+    assert [row.id for row in catalog.rows(after=4999, limit=3)] == [5000, 5001, 5002]
+    assert [row.id for row in catalog.rows(status="indexed", after=2000, limit=2)] == [3000, 4000]
+
+
+def test_rows_can_be_asked_for_by_label(catalog: CatalogWriter) -> None:
+    scan(catalog, ["a/1", "b/1", "a/2"])
+    assert [row.path for row in catalog.rows(label="a")] == ["a/1", "a/2"]
+    assert [row.path for row in catalog.rows(label="a", status="pending", limit=1)] == ["a/1"]
+
+
+@pytest.mark.parametrize("compact", [True, False])
+def test_a_finished_catalogue_is_compared_by_items_outcomes_labels_sources_and_settings(
+    catalog: CatalogWriter, tmp_path: Path, compact: bool
+) -> None:
+    scan(catalog, "ab")
+    settle(catalog, {1: "x", 2: None})
+    finished = tmp_path / "odd?name#%20\n.sqlite"
+    catalog.write_finished(finished, compact=compact)
+    assert catalog.same_as(finished)
+    catalog.record_outcomes([Outcome(2, reason="corrupt", detail="worded differently")], checkpoint=None)
+    assert catalog.same_as(finished)
+    catalog.set({"dedup": "exact"})
+    assert not catalog.same_as(finished)
+    catalog.set({"dedup": None})
+    assert catalog.same_as(finished)
+    catalog.move_source(2, "/elsewhere")
+    assert not catalog.same_as(finished)
+    catalog.move_source(2, "/more")
+    scan(catalog, [found("a", label="x"), "b"])
+    assert not catalog.same_as(finished)
+    with read_catalog(finished) as copy:
+        assert [row.path for row in copy.rows()] == ["a", "b"]
+        assert copy.next_id() == 3
+    assert os.listdir(tmp_path).count(finished.name + "-wal") == 0
+
+
+def test_a_finished_catalogue_is_read_only(catalog: CatalogWriter, tmp_path: Path) -> None:
+    catalog.write_finished(tmp_path / "done.sqlite", compact=True)
+    with pytest.raises(GalleryError, match="readonly"), read_catalog(tmp_path / "done.sqlite") as copy:
+        copy._connection.execute("DELETE FROM images")
+
+
+def test_continuing_from_a_finished_catalogue_retries_what_was_skipped(
+    catalog: CatalogWriter, tmp_path: Path
+) -> None:
+    scan(catalog, "ab")
+    settle(catalog, {1: "x", 2: None})
+    catalog.write_finished(tmp_path / "next.sqlite", compact=True)
+    with write_catalog(tmp_path / "next.sqlite") as following:
+        following.prepare()
+        scan(following, "ab")
+        assert [(row.id, row.status, row.reason) for row in following.rows()] == [
+            (1, "indexed", None),
+            (2, "pending", None),
+        ]
+        assert following.checkpoints() == []
+        settle(following, {2: None})
+        scan(following, "ab")  # a second scan on the way to the same version does not try it again
+        assert following.count("pending") == 0
+
+
+def test_a_newer_catalogue_is_refused_and_an_older_one_is_brought_up_step_by_step(tmp_path: Path) -> None:
+    path = tmp_path / "c.sqlite"
+    with write_catalog(path):
+        pass
+    connection = sqlite3.connect(path, isolation_level=None)
+    steps = [*MIGRATIONS, "ALTER TABLE images ADD COLUMN stars INTEGER; UPDATE images SET stars = 5"]
+    migrate(connection, steps=steps)
+    migrate(connection, steps=steps)
+    assert read_version(connection, newest=len(steps)) == len(steps)
+    assert "stars" in [row[1] for row in connection.execute("PRAGMA table_info(images)")]
+    with pytest.raises(sqlite3.OperationalError):
+        migrate(connection, steps=[*steps, "ALTER TABLE images ADD COLUMN moons; ALTER TABLE none ADD COLUMN x"])
+    connection.execute("ROLLBACK")
+    assert "moons" not in [row[1] for row in connection.execute("PRAGMA table_info(images)")]
+    connection.close()
+    for opened in (read_catalog(path), write_catalog(path)):
+        with pytest.raises(GalleryError, match="use a newer program"), opened:
+            pass
+
+
+def test_a_damaged_catalogue_is_a_gallery_error(tmp_path: Path) -> None:
+    (tmp_path / "junk.sqlite").write_bytes(b"no database at all" * 100)
+    with (
+        pytest.raises(GalleryError, match=r"junk.sqlite: the catalogue cannot be used"),
+        read_catalog(tmp_path / "junk.sqlite") as catalog,
+    ):
+        catalog.indexed_ids()
+
+
+def test_the_documented_columns_are_there_for_other_tools(catalog: CatalogWriter, tmp_path: Path) -> None:
+    catalog.write_finished(tmp_path / "done.sqlite", compact=True)
+    connection = sqlite3.connect(tmp_path / "done.sqlite")
+    names = [row[1] for row in connection.execute("PRAGMA table_info(images)")]
+    connection.close()
+    place = "id source path archive starts_at size_bytes mtime_ns sha256 phash"
+    outcome = "status reason detail keeper label metadata"
+    assert names == [*place.split(), *outcome.split()]
+
+
+def test_a_statement_that_takes_too_long_is_ended_and_said_to_be(tmp_path: Path) -> None:
+    with write_catalog(tmp_path / "c.sqlite") as writer:
+        assert writer.count("indexed") == 0
+    slow = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < 1000000000) SELECT count(*) FROM n"
+    with (
+        pytest.raises(InputError, match="use fewer comparisons"),
+        read_catalog(tmp_path / "c.sqlite", limit_s=0.01) as catalog,
+    ):
+        catalog.connection.execute(slow).fetchone()

@@ -1,0 +1,293 @@
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from PIL import Image
+
+from index.commands import index_group as cli
+from index.commands.evaluate_command import evaluate
+from index.commands.search_command import search
+from index.errors import InputError
+from index.evaluation.metrics import K_SETS
+from index.gallery.gallery import Gallery
+from index.limits import MAX_PIXELS
+from index.versions.versions import find_version
+from index.writing.build import build_gallery
+from index.writing.build_config import BuildConfig
+from tests.conftest import draw_folder, draw_image
+from tests.index.galleries import rows
+from tests.index.invoking import invoke
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def gallery(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
+    folder = tmp_path_factory.mktemp("cli")
+    build_gallery(model_path=tiny_model, sources=[draw_folder(folder / "images")], out=folder / "gallery")
+    return folder / "gallery"
+
+
+def test_build_reports_as_text_and_as_json(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
+    (image_folder / "empty.jpg").write_bytes(b"")
+    words = ("build", tiny_model, image_folder, "--out", tmp_path / "g", "--batch-size", 4, "--workers", 1)
+    text = invoke(cli.index_group, *words)
+    assert text.exit_code == 0, text.output
+    assert "built version 000001, 15 images" in text.stdout
+    assert "1  empty-file  the file has no bytes" in text.stdout
+    again = invoke(cli.index_group, *words, "--json")
+    assert json.loads(again.stdout) == {
+        "gallery": str(tmp_path / "g"),
+        "version": "000001",
+        "changed": False,
+        "found": 16,
+        "new_images": 0,
+        "indexed": 15,
+        "duplicate": 0,
+        "skipped": 1,
+        "moved": 0,
+        "vanished": 0,
+        "removed": 0,
+        "skipped_by_reason": {"empty-file": 1},
+        "seconds": pytest.approx(0, abs=60),
+        "images_per_second": 0,
+    }
+    assert "already up to date" in invoke(cli.index_group, *words).stdout
+
+
+def test_strict_fails_after_the_gallery_is_made(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
+    words = ("build", tiny_model, image_folder, "--out", tmp_path / "g", "--strict")
+    assert invoke(cli.index_group, *words).exit_code == 0
+    (image_folder / "empty.jpg").write_bytes(b"")
+    result = invoke(cli.index_group, *words, "--json")
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["skipped"] == 1
+    assert find_version(tmp_path / "g").name == "000002"
+
+
+def test_build_takes_labels_from_a_file(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
+    (tmp_path / "labels.csv").write_text("path,label\nimages/red/0.jpg,apple\nimages/red/2.jpg,apple\n")
+    words = ("build", tiny_model, image_folder, "--out", tmp_path / "g", "--labels", tmp_path / "labels.csv")
+    assert invoke(cli.index_group, *words).exit_code == 0
+    scores = json.loads(invoke(evaluate, tmp_path / "g", "--json").stdout)
+    assert scores["queries"] == 2
+
+
+def test_a_value_out_of_range_is_a_usage_error(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
+    result = invoke(
+        cli.index_group, "build", tiny_model, image_folder, "--out", tmp_path / "g", "--batch-size", -1
+    )
+    assert result.exit_code == 2
+    assert "batch_size must be a whole number in 0..4096, got -1" in result.output
+
+
+def test_evaluate_scores_a_gallery_or_a_model(gallery: Path, tiny_model: Path) -> None:
+    images = gallery.parent / "images"
+    scores = json.loads(invoke(evaluate, gallery, "--json", "--k", "4,1").stdout)
+    assert set(scores) == {
+        "queries", "lone_queries", "recall", "map_at_r", "r_precision", "skipped", "recall_at_1_interval",
+        "map_at_r_interval", "mean_class_recall_at_1", "nmi", "per_class",
+    }  # fmt: skip
+    assert scores["nmi"] is None
+    assert scores["per_class"]["red"] == {"queries": 5, "recall_at_1": 1.0}
+    low, high = scores["map_at_r_interval"]
+    assert low <= scores["map_at_r"] <= high
+    assert scores["skipped"] == 0
+    assert list(scores["recall"]) == ["1", "4"]
+    assert (
+        json.loads(invoke(evaluate, "--model", tiny_model, "--data", images, "--k", "1,4", "--json").stdout)
+        == scores
+    )
+    text = invoke(evaluate, gallery, "--query", images).stdout
+    assert "Recall@1     100.00 %  [100.00, 100.00]\n" in text
+    assert "Class mean   100.00 %  of Recall@1 over 3 labels\n" in text
+    assert "lowest Recall@1" not in text  # of so few labels
+    assert "NMI" not in text
+    assert "over 15 queries" in text
+    assert "skipped" not in text
+
+
+def test_evaluate_says_how_many_files_it_skipped(gallery: Path, tiny_model: Path, image_folder: Path) -> None:
+    (image_folder / "empty.jpg").write_bytes(b"")
+    for words in ((gallery, "--query", image_folder), ("--model", tiny_model, "--data", image_folder)):
+        assert json.loads(invoke(evaluate, *words, "--json").stdout)["skipped"] == 1
+        assert invoke(evaluate, *words).stdout.endswith("skipped files: 1\n")
+
+
+def test_evaluate_clusters_where_nmi_is_asked_for(gallery: Path) -> None:
+    scores = json.loads(invoke(evaluate, gallery, "--nmi", "--json").stdout)
+    assert 0.5 < scores["nmi"] <= 1
+    text = invoke(evaluate, gallery, "--nmi").stdout
+    assert f"{100 * scores['nmi']:.2f} %  of k-means clusters and labels\n" in text
+
+
+def test_evaluate_lists_the_labels_that_are_found_worst(tiny_model: Path, tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):  # drawn alike under two labels each, beside three labels that are told apart
+        for label in (f"{name}1", f"{name}2\n"):
+            (tmp_path / label).mkdir()
+            for i in range(3):
+                draw_image((128, 128, 128), seed=ord(name) + i).save(tmp_path / label / f"{i}.png")
+    draw_folder(tmp_path, per_class=3)
+    words = ("--model", tiny_model, "--data", tmp_path)
+    per_class = json.loads(invoke(evaluate, *words, "--json").stdout)["per_class"]
+    assert len(per_class) == 9
+    lines = invoke(evaluate, *words).stdout.splitlines()
+    table = lines[lines.index("lowest Recall@1 of 9 labels:") + 1 :]
+    worst = sorted(per_class, key=lambda name: (per_class[name]["recall_at_1"], name))[:5]
+    assert [line.split()[-1] for line in table] == [name.replace("\n", "\\n") for name in worst]
+    assert [line.split()[:4] for line in table] == [
+        [f"{100 * per_class[name]['recall_at_1']:.2f}", "%", "3", "queries"] for name in worst
+    ]
+    assert per_class[worst[0]]["recall_at_1"] < per_class["red"]["recall_at_1"] == 1
+
+
+def test_evaluate_takes_the_k_of_a_dataset_by_name(gallery: Path) -> None:
+    for name, ks in K_SETS.items():
+        scores = json.loads(invoke(evaluate, gallery, "--k", name, "--json").stdout)
+        assert list(scores["recall"]) == [str(k) for k in ks]
+    told = invoke(evaluate, gallery, "--k", "soap")
+    assert told.exit_code == 2
+    named = re.search("one of (.*)", " ".join(told.output.split()))
+    assert named is not None
+    assert re.findall("[a-z0-9-]{3,}", named[1]) == list(K_SETS)
+
+
+def test_a_gallery_is_kept_up_to_date_command_by_command(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    def run(*words: object) -> dict[str, object]:
+        result = invoke(cli.index_group, *words, "--json")
+        assert result.exit_code == 0, result.output
+        report: dict[str, object] = json.loads(result.stdout)
+        return report
+
+    gallery, other = tmp_path / "g", draw_folder(tmp_path / "other", per_class=2)
+    run("build", tiny_model, image_folder, "--out", gallery)
+    added = run("add", gallery, other, "--batch-size", 4)
+    assert (added["new_images"], added["indexed"]) == (6, 21)
+    (image_folder / "red" / "0.jpg").rename(image_folder / "blue" / "was red.jpg")
+    (image_folder / "red" / "1.png").unlink()
+    updated = run("update", gallery)
+    assert (updated["moved"], updated["vanished"], updated["new_images"], updated["indexed"]) == (1, 1, 0, 20)
+    listed = invoke(cli.index_group, "remove", gallery, "blue/*", "--dry-run").stdout.splitlines()
+    assert listed[-1] == "8 would be removed"
+    removed = run("remove", gallery, "blue/*")
+    assert (removed["removed"], removed["indexed"], removed["skipped_by_reason"]) == (8, 12, {"removed": 8})
+    assert run("remove", gallery, "--source", other)["indexed"] == 8
+    moved = image_folder.rename(tmp_path / "moved")
+    refused = invoke(cli.index_group, "build", tiny_model, moved, "--out", gallery)
+    assert "--root" in str(refused.exception)
+    assert run("update", gallery, "--root", moved)["new_images"] == 0
+    back = run("add", gallery, moved / "blue")
+    assert (back["indexed"], back["new_images"]) == (14, 6)
+    text = invoke(cli.index_group, "compact", gallery).stdout
+    assert text.startswith(f"{gallery}: built version 00000")
+
+
+def test_what_fulfils_a_filter_is_removed_once_it_was_shown(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    paths = sorted(path.relative_to(tmp_path) for path in image_folder.glob("*/*"))
+    lines = (f"{path},{path.parent.name},{number}" for number, path in enumerate(paths))
+    (tmp_path / "t.csv").write_text("path,label,price\n" + "\n".join(lines) + "\n")
+    build_gallery(model_path=tiny_model, sources=[tmp_path / "t.csv"], out=tmp_path / "g")
+    words = ("remove", tmp_path / "g", "--where", "price >= 3 AND label IN ('blue', 'green')")
+    *shown, count = invoke(cli.index_group, *words, "--dry-run").stdout.splitlines()
+    assert [line.split()[2] for line in shown[1:]] == [str(path) for path in paths[3:10]]
+    assert count == "7 would be removed"
+    assert Gallery.open(tmp_path / "g").count == 15
+    report = json.loads(invoke(cli.index_group, *words, "images/blue", "--json").stdout)
+    assert (report["removed"], report["indexed"]) == (2, 13)
+    assert json.loads(invoke(cli.index_group, *words, "--json").stdout)["indexed"] == 8
+    assert [row.path for row in rows(tmp_path / "g") if row.status == "indexed"] == [
+        str(path) for path in (*paths[:3], *paths[10:])
+    ]
+    misspelt = invoke(cli.index_group, "remove", tmp_path / "g", "--where", "prize < 5").exception
+    assert isinstance(misspelt, InputError)
+    assert "prize; there are price" in str(misspelt)
+    assert invoke(cli.index_group, "remove", tmp_path / "g", "--where", "price <").exit_code == 2
+
+
+def test_repeated_images_are_set_aside_where_it_is_asked_for(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    shutil.copy(image_folder / "red" / "0.jpg", image_folder / "red" / "zz copy.jpg")
+    image = Image.open(image_folder / "blue" / "1.png")
+    image.save(image_folder / "blue" / "1 saved again.jpg", quality=95)
+    words = ("build", tiny_model, image_folder, "--out", tmp_path / "g", "--json")
+    for kind, duplicates in (("off", 0), ("exact", 1), ("near", 2), ("exact", 1), ("off", 0)):
+        report = json.loads(invoke(cli.index_group, *words, "--dedup", kind).stdout)
+        assert (report["indexed"], report["duplicate"], report["found"]) == (17 - duplicates, duplicates, 17), kind
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ((), "nothing is selected"),
+        (("nowhere/*",), r"no item of the gallery is meant by: nowhere/\*; nothing was removed"),
+        (("--id", "1,999"), "meant by: 999"),
+        (("--id", "1", "--id", "998"), "meant by: 998"),
+        (("--label", "violet"), "no item of the gallery has the label violet; there are blue, "),
+        (("*",), "nothing would be left"),
+        (("--source", "/nowhere"), "no source of the gallery; its sources are"),
+    ],
+)
+def test_a_removal_that_means_nothing_or_everything_is_refused(
+    tmp_path: Path, tiny_model: Path, image_folder: Path, words: tuple[str, ...], problem: str
+) -> None:
+    build_gallery(model_path=tiny_model, sources=[image_folder], out=tmp_path / "g")
+    refused = invoke(cli.index_group, "remove", tmp_path / "g", *words)
+    assert isinstance(refused.exception, InputError)
+    assert re.search(problem, str(refused.exception))
+    assert Gallery.open(tmp_path / "g").count == 15
+
+
+def test_evaluate_wants_a_gallery_or_a_model_with_data(gallery: Path, tiny_model: Path, tmp_path: Path) -> None:
+    for words in (
+        (),
+        (gallery, "--model", tiny_model, "--data", tmp_path),
+        ("--model", tiny_model),
+        (gallery, "--data", tmp_path),
+        (gallery, "--k", "1,x"),
+        (gallery, "--k", "0"),
+    ):
+        assert invoke(evaluate, *words).exit_code == 2, words
+
+
+@pytest.mark.parametrize("command", [*cli.index_group.commands.values(), search, evaluate])
+def test_help_explains_every_option_and_gives_examples(command: click.Command) -> None:
+    text = invoke(command, "--help").stdout
+    assert re.search(r"Examples:\n +retrieval ", text)
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            assert parameter.help or parameter.name == "help", parameter.name
+            assert max(parameter.opts, key=len) in text
+
+
+def test_loading_the_commands_loads_nothing_heavy() -> None:
+    heavy = {"numpy", "PIL", "faiss", "onnxruntime", "torch", "rich"}
+    code = (
+        "import sys, index.commands.index_group, index.commands.search_command, index.commands.evaluate_command; "
+        f"print({heavy} & set(sys.modules))"
+    )
+    seen = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
+    assert seen.stdout == "set()\n"
+
+
+def test_the_default_pixel_cap_is_the_one_that_decoding_uses() -> None:
+    from index.limits import MAX_PIXELS as DECODED
+
+    assert BuildConfig().max_pixels == MAX_PIXELS == DECODED
+
+
+def test_a_run_folder_in_place_of_a_model_is_told_apart(tmp_path: Path, image_folder: Path) -> None:
+    (tmp_path / "run").mkdir()
+    result = invoke(cli.index_group, "build", tmp_path / "run", image_folder, "--out", tmp_path / "g")
+    assert "found a folder; if it is a training run, export it first" in str(result.exception)

@@ -1,0 +1,253 @@
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import click
+import numpy as np
+import pytest
+
+from index.commands import inspect_commands as cli
+from index.errors import GalleryError, InputError
+from index.gallery.info import read_info
+from index.gallery.selection import Selection
+from index.images.image_files import REASONS
+from index.versions.versions import find_version
+from index.writing.build import build_gallery, remove_from_gallery
+from tests.conftest import draw_folder, draw_image
+from tests.index.galleries import SMALL, build, mixed_folder, rows
+from tests.index.invoking import invoke, run
+
+
+@pytest.fixture(scope="module")
+def gallery(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
+    """31 images, a copy of one, three broken files, an empty one of an odd name, and one taken out."""
+    folder = tmp_path_factory.mktemp("inspect") / "my gallery"
+    images = mixed_folder(folder.parent / "images")
+    shutil.copy(images / "red" / "1.png", images / "red" / "copy.png")
+    draw_image((9, 9, 9), seed=0).save(images / "plain.png")
+    (images / "red" / "new\nline.jpg").write_bytes(b"")
+    build(images, folder, tiny_model, dedup="exact")
+    remove_from_gallery(folder, selection=Selection(patterns=("blue/0.jpg",)), config=SMALL)
+    return folder
+
+
+def run_json(command: click.Command, *words: object) -> dict[str, object]:
+    document: dict[str, object] = json.loads("\n".join(run(command, *words, "--json")))
+    return document
+
+
+def test_info_prints_a_line_or_two_of_everything(gallery: Path) -> None:
+    first, *lines = run(cli.info, gallery)
+    assert re.fullmatch(rf"{gallery}: version 000002, made \d{{4}}-\d\d-\d\d \d\d:\d\d", first)
+    said = dict(re.split(" {2,}", line, maxsplit=1) for line in lines if not line.startswith(" "))
+    assert list(said) == ["model", "images", "sources", "labels", "settings", "index", "on disk"]
+    assert said["model"].startswith("tiny, raw, 16 numbers an image, 32 of 40 pixels, SHA-256 ")
+    assert said["images"] == "36 found = 30 indexed + 1 duplicate + 5 skipped"
+    assert said["sources"] == f"folder {gallery.parent}/images: 30 images"
+    assert said["labels"] == "3: green 10, red 10, blue 9; without one: 1 images"
+    assert said["settings"] == "duplicates set aside: exact"
+    assert re.fullmatch(r"Flat: every search reads all vectors, 2\.\d kB; up to 100,000 images .*", said["index"])
+    text = "\n".join(lines)
+    assert re.search(
+        r"exact; [\d.e-]+ ms for a query alone, [\d,]+ a second in batches, when it was measured", text
+    )
+    assert "skipped: 1 empty-file, 3 not-an-image, 1 removed; see retrieval index list" in text
+    assert "vectors added since: 0, deleted: 1; too few to compact" in text
+    assert "unfinished" not in text
+
+
+def test_info_as_json_is_what_the_library_says(gallery: Path) -> None:
+    assert run_json(cli.info, gallery) == read_info(gallery).to_json()
+
+
+def test_info_tells_of_a_first_build_that_was_stopped(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    def stop(done: int, total: int) -> None:
+        if done >= 12:
+            raise KeyboardInterrupt
+
+    out = tmp_path / "g"
+    with pytest.raises(KeyboardInterrupt):
+        build_gallery(model_path=tiny_model, sources=[image_folder], out=out, config=SMALL, progress=stop)
+    assert run(cli.info, out) == [
+        f"{out}: no version yet",
+        "a command was stopped, or is still at work: 8 of 15 items are done",
+        f"if none is at work, this finishes it: retrieval index update {out}",
+    ]
+    waiting = {"found": 15, "settled": 8}
+    assert run_json(cli.info, out) == {"gallery": str(out), "version": None, "unfinished": waiting}
+    build(image_folder, out, tiny_model)
+    (out / "building").mkdir()
+    assert "unfinished  a command was stopped, or is still at work: nothing is listed yet" in run(cli.info, out)
+    for none in (tmp_path, tmp_path / "none"):
+        assert isinstance(invoke(cli.info, none).exception, GalleryError)
+
+
+def test_the_pages_of_a_list_hold_every_item_once(gallery: Path) -> None:
+    expected = [row.id for row in rows(gallery)]
+    seen: list[int] = []
+    after: object = 0
+    while after is not None:
+        page = run_json(cli.list_items, gallery, "--limit", 7, "--after", after)
+        items = page["items"]
+        assert isinstance(items, list)
+        assert len(items) == 7 or page["next_after"] is None
+        seen += [item["id"] for item in items]
+        after = page["next_after"]
+    assert seen == expected
+    assert len(run(cli.list_items, gallery)) == len(expected) + 1
+    for limit in (len(expected), len(expected) - 1):
+        more = run_json(cli.list_items, gallery, "--limit", limit)["next_after"]
+        assert more == (None if limit == len(expected) else expected[-2])
+
+
+def test_the_last_line_of_a_page_is_the_command_for_the_next(gallery: Path) -> None:
+    *_, more = run(cli.list_items, gallery, "--status", "indexed", "--label", "red", "--limit", 4)
+    assert more.startswith(
+        f"more: retrieval index list '{gallery}' --status indexed --label red --limit 4 --after "
+    )
+    following = run(cli.list_items, gallery, "--label", "red", "--status", "indexed", "--after", more.split()[-1])
+    assert [line.split() for line in following[1:]] == [
+        [str(row.id), "indexed", "red", row.path]
+        for row in [row for row in rows(gallery) if (row.label, row.status) == ("red", "indexed")][4:]
+    ]
+
+
+def test_a_list_holds_what_fulfils_a_filter_and_the_next_page_too(tmp_path: Path, tiny_model: Path) -> None:
+    draw_folder(tmp_path / "images", per_class=2)
+    (tmp_path / "images" / "red" / "broken.jpg").write_bytes(b"<html>")
+    paths = sorted(path.relative_to(tmp_path) for path in (tmp_path / "images").rglob("*.*"))
+    lines = [f"{path},{path.parent.name},{10 + number},it's" for number, path in enumerate(paths)]
+    (tmp_path / "t.csv").write_text("path,label,price,the shop\n" + "\n".join(lines) + "\n")
+    build(tmp_path / "t.csv", tmp_path / "g", tiny_model)
+    where = "price  BETWEEN 11 AND 16\n AND \"the shop\" = 'it''s' AND NOT label = 'green'"
+    wanted = [str(path) for path in paths[1:] if path.parent.name != "green"]
+    items = run_json(cli.list_items, tmp_path / "g", "--where", where)["items"]
+    assert isinstance(items, list)
+    assert [item["path"] for item in items] == wanted
+    assert {item["status"] for item in items} == {"indexed", "skipped"}
+    _, *first, more = run(cli.list_items, tmp_path / "g", "--where", where, "--limit", 2)
+    _, *second = run(cli.list_items, *shlex.split(more)[4:])
+    assert [line.split()[3] for line in (*first, *second)] == wanted
+    assert more.count("\n") == 0
+    _, line = run(cli.list_items, tmp_path / "g", "--where", "price > 0", "--status", "skipped", "--label", "red")
+    assert line.split()[1:4] == ["not-an-image", "red", "images/red/broken.jpg"]
+    assert run(cli.list_items, tmp_path / "g", "--where", "price < 0") == [f"{tmp_path}/g: no such items"]
+
+
+def test_a_filter_that_cannot_be_read_is_a_usage_error_and_a_misspelt_column_an_input_error(gallery: Path) -> None:
+    unread = invoke(cli.list_items, gallery, "--where", "label = red")
+    assert unread.exit_code == 2
+    assert "at character 9, red: expected a number, 'text', TRUE or FALSE; found red" in unread.stderr
+    twice = invoke(cli.list_items, gallery, "--where", "id = 1", "--where", "id = 2")
+    assert (twice.exit_code, "join conditions with AND" in twice.stderr) == (2, True)
+    misspelt = invoke(cli.list_items, gallery, "--where", "lable = 'red'").exception
+    assert isinstance(misspelt, InputError)
+    assert "metadata lable; there are label, " in str(misspelt)
+    assert str(misspelt).endswith("; did you mean label?")
+    assert "--where \"label IN ('shoes', 'hats') AND" in " ".join(invoke(cli.list_items, "--help").stdout.split())
+
+
+def test_an_id_that_no_catalogue_has_room_for_is_a_usage_error(gallery: Path) -> None:
+    assert run(cli.list_items, gallery, "--after", 2**63 - 1) == [f"{gallery}: no such items"]
+    assert invoke(cli.list_items, gallery, "--after", 2**63).exit_code == 2
+
+
+def test_labels_with_undecodable_bytes_are_found_and_the_next_page_too(tmp_path: Path, tiny_model: Path) -> None:
+    folder = draw_folder(tmp_path / "images", per_class=3)
+    label = os.fsdecode(b"caf\xe9")
+    (folder / "red").rename(folder / label)
+    build(folder, tmp_path / "g", tiny_model)
+    *lines, more = run(cli.list_items, tmp_path / "g", "--label", label, "--limit", 2)
+    assert [line.split()[2] for line in lines[1:]] == ["caf\\xe9"] * 2
+    options = shlex.split(more)[5:]
+    assert options[:2] == ["--label", "caf\\xe9"]
+    assert len(run(cli.list_items, tmp_path / "g", *options)) == 2
+
+
+def test_skipped_items_are_listed_with_reason_path_and_detail(gallery: Path) -> None:
+    head, *lines = run(cli.list_items, gallery, "--status", "skipped")
+    assert head.split() == ["id", "reason", "label", "path", "detail"]
+    shown = [re.split(" {2,}", line.strip())[1:] for line in lines]
+    assert ["empty-file", "red", "red/new\\nline.jpg", "0 bytes"] in shown
+    assert [
+        "not-an-image",
+        "blue",
+        "blue/5_broken.jpg",
+        f"none of {REASONS['not-an-image'].split('none of ')[1]}",
+    ] in shown
+    assert ["removed", "blue", "blue/0.jpg"] in shown
+    items = run_json(cli.list_items, gallery, "--status", "skipped")["items"]
+    assert isinstance(items, list)
+    assert sorted(item["reason"] for item in items) == ["empty-file"] + ["not-an-image"] * 3 + ["removed"]
+    assert {item["path"] for item in items} >= {"red/new\nline.jpg", "blue/0.jpg"}
+
+
+def test_duplicates_are_listed_with_what_they_repeat(gallery: Path) -> None:
+    (kept_image,) = (row.id for row in rows(gallery) if row.path == "red/1.png")
+    _, line = run(cli.list_items, gallery, "--status", "duplicate")
+    assert line.split()[1:] == ["duplicate", "red", "red/copy.png", "repeats", f"{kept_image},", "red/1.png"]
+    items = run_json(cli.list_items, gallery, "--status", "duplicate")["items"]
+    assert isinstance(items, list)
+    assert [(item["keeper"], item["keeper_path"]) for item in items] == [(kept_image, "red/1.png")]
+    assert items[0]["source"] == str(gallery.parent / "images")
+    assert run(cli.list_items, gallery, "--where", "id < 0") == [f"{gallery}: no such items"]
+
+
+@pytest.mark.parametrize("words", [("--label", "blu"), ("--where", "label = 'blu'")])
+def test_a_label_that_no_item_has_is_an_error_that_names_the_nearest(
+    gallery: Path, words: tuple[str, str]
+) -> None:
+    refused = invoke(cli.list_items, gallery, *words)
+    assert isinstance(refused.exception, InputError)
+    assert str(refused.exception).endswith("; did you mean blue?")
+
+
+def test_verify_exits_with_1_for_damage_and_not_for_changed_images(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    build(image_folder, tmp_path / "g", tiny_model)
+    assert run(cli.verify, tmp_path / "g") == [f"{tmp_path}/g: 4 files match, 15 images embed as stored"]
+    assert run(cli.verify, tmp_path / "g", "--sample", 0) == [f"{tmp_path}/g: 4 files match"]
+    (image_folder / "red" / "1.png").unlink()
+    assert run(cli.verify, tmp_path / "g")[1:] == [
+        f"note: {image_folder}/red/1.png: cannot be read any more: No such file or directory",
+        f"this is no damage of the gallery; where it was meant, take it over with: retrieval index update {tmp_path}/g",
+    ]
+    assert run_json(cli.verify, tmp_path / "g") == {
+        "gallery": f"{tmp_path}/g",
+        "version": "000001",
+        "files": 4,
+        "compared": 14,
+        "problems": [],
+        "spoilt": [],
+        "notes": [f"{image_folder}/red/1.png: cannot be read any more: No such file or directory"],
+        "read": 0,
+    }
+    for name in ("vectors/00000.npy", "model.onnx"):
+        (find_version(tmp_path / "g").folder / name).write_bytes(b"")
+    damaged = invoke(cli.verify, tmp_path / "g")
+    assert (damaged.exit_code, len(damaged.stdout.splitlines())) == (1, 2)
+    result = invoke(cli.verify, tmp_path / "g", "--json")
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["problems"] == damaged.stdout.splitlines()
+    assert isinstance(invoke(cli.verify, tmp_path / "none").exception, GalleryError)
+
+
+def test_vectors_are_written_where_they_are_wanted(gallery: Path, tmp_path: Path) -> None:
+    out = tmp_path / "v.npy"
+    assert run(cli.export_vectors, gallery, "--out", out) == [
+        f"{tmp_path}/v.npy and {tmp_path}/v.csv: 30 images, 16 numbers each"
+    ]
+    assert np.load(out).shape == (30, 16)
+    assert isinstance(invoke(cli.export_vectors, gallery, "--out", out).exception, InputError)
+    document = run_json(cli.export_vectors, gallery, "--out", tmp_path / "v.parquet")
+    assert document["files"] == [f"{tmp_path}/v.parquet"]
+    assert sorted(os.listdir(tmp_path)) == ["v.csv", "v.npy", "v.parquet"]
+    assert invoke(cli.export_vectors, gallery).exit_code == 2

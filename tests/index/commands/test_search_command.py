@@ -1,0 +1,325 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from pyarrow import parquet
+
+from index.commands.search_command import search
+from index.errors import GalleryError, ImageError, InputError, MissingDependencyError
+from index.gallery.gallery import Gallery
+from index.writing.build import build_gallery
+from tests.conftest import draw_folder, draw_image
+from tests.index.galleries import build
+from tests.models import EMBEDDING_DIM, read_pixels
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def gallery(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
+    """Fifteen images of a table that gives them labels and prices."""
+    folder = tmp_path_factory.mktemp("search")
+    images = draw_folder(folder / "images")
+    paths = sorted(path.relative_to(folder) for path in images.glob("*/*"))
+    rows = [f"{path},{path.parent.name},{number}" for number, path in enumerate(paths)]
+    (folder / "table.csv").write_text("path,label,price\n" + "\n".join(rows) + "\n")
+    build(folder / "table.csv", folder / "gallery", tiny_model)
+    return folder / "gallery"
+
+
+@pytest.fixture
+def photos(tmp_path: Path, gallery: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder `photos` in the working directory: a red image, one that is broken, and a blue one."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "a.png").write_bytes((gallery.parent / "images" / "red" / "3.png").read_bytes())
+    (tmp_path / "photos" / "b.png").write_text("<html>")
+    draw_image((40, 60, 220), seed=77).save(tmp_path / "photos" / "c.png")
+    return tmp_path / "photos"
+
+
+def invoke(*words: object) -> Result:
+    return CliRunner().invoke(search, [str(word) for word in words])
+
+
+def results(*words: object) -> list[dict[str, object]]:
+    """The results of one query."""
+    found: list[dict[str, object]] = json.loads(invoke(*words, "--json").stdout)["results"]
+    return found
+
+
+def test_one_image_prints_a_table_or_json(gallery: Path, photos: Path) -> None:
+    lines = invoke(gallery, "photos/a.png", "-k", 3).stdout.splitlines()
+    assert lines[0].split() == ["rank", "score", "label", "path"]
+    assert lines[1].split() == ["1", "1.0000", "red", "images/red/3.png"]
+    assert len(lines) == 4
+    found = results(gallery, "photos/a.png", "-k", 3)
+    assert [set(hit) for hit in found] == [{"rank", "id", "score", "path", "source", "label", "metadata"}] * 3
+    assert (found[0]["rank"], found[0]["path"], found[0]["label"]) == (1, "images/red/3.png", "red")
+    assert (found[0]["source"], found[0]["metadata"]) == (str(gallery.parent), {"price": 13})
+    assert len(results(gallery, "photos/a.png")) == 10
+    assert len(results(gallery, "photos/a.png", "-k", 99)) == 15
+
+
+def test_paths_are_printed_in_full_where_there_are_several_sources(
+    tmp_path: Path, tiny_model: Path, photos: Path
+) -> None:
+    roots = [draw_folder(tmp_path / name, per_class=1) for name in ("one", "two")]
+    build_gallery(model_path=tiny_model, sources=roots, out=tmp_path / "g")
+    _, first, second, *_ = invoke(tmp_path / "g", roots[0] / "red" / "0.jpg").stdout.splitlines()
+    assert [line.split()[3] for line in (first, second)] == [f"{root}/red/0.jpg" for root in roots]
+    group = invoke(tmp_path / "g", "photos/a.png", roots[0] / "red" / "0.jpg", "-k", 1).stdout.splitlines()
+    assert group[-1].split()[3] == f"{roots[0]}/red/0.jpg"
+    found = results(tmp_path / "g", roots[0] / "red" / "0.jpg", "-k", 2)
+    assert [(hit["path"], hit["source"], hit["metadata"]) for hit in found] == [
+        ("red/0.jpg", str(root), {}) for root in roots
+    ]
+
+
+def test_many_queries_print_a_group_each_and_skip_what_is_broken(gallery: Path, photos: Path) -> None:
+    done = invoke(gallery, "photos", "-k", 2)
+    assert done.exit_code == 0
+    lines = done.stdout.splitlines()
+    assert [lines[0], lines[3], lines[4]] == ["photos/a.png", "", "photos/c.png"]
+    assert [line.split()[:3:2] for line in (lines[1], lines[2], lines[5], lines[6])] == [
+        ["1", "red"], ["2", "red"], ["1", "blue"], ["2", "blue"],
+    ]  # fmt: skip
+    assert len(lines) == 7
+    assert done.stderr.splitlines()[0].startswith("skipped: photos/b.png: not-an-image: ")
+    assert done.stderr.splitlines()[1:] == ["skipped queries: 1 of 3"]
+
+
+def test_many_queries_are_one_json_document(gallery: Path, photos: Path) -> None:
+    found = json.loads(invoke(gallery, "photos", "photos/a.png", "-k", 3, "--json").stdout)["queries"]
+    assert [entry["query"] for entry in found] == ["photos/a.png", "photos/b.png", "photos/c.png", "photos/a.png"]
+    assert [set(entry) - {"query", "results"} for entry in found] == [set(), {"problem"}, set(), set()]
+    assert found[0]["results"] == found[3]["results"] == results(gallery, "photos/a.png", "-k", 3)
+    assert found[1]["results"] == []
+    assert "not-an-image" in found[1]["problem"]
+
+
+def test_a_folder_is_many_queries_however_few_it_holds(gallery: Path, photos: Path) -> None:
+    for name in ("b.png", "c.png"):
+        (photos / name).unlink()
+    document = json.loads(invoke(gallery, "photos", "--json").stdout)
+    assert [entry["query"] for entry in document["queries"]] == ["photos/a.png"]
+    assert invoke(gallery, "photos", "-k", 1).stdout.splitlines()[0] == "photos/a.png"
+
+
+def test_results_fulfil_the_filter(gallery: Path, photos: Path) -> None:
+    where = "label != 'red' AND price BETWEEN 3 AND 8"
+    found = results(gallery, "photos/a.png", "--where", where, "-k", 99)
+    everything = results(gallery, "photos/a.png", "-k", 99)
+    wanted = [hit for hit in everything if hit["label"] != "red" and 3 <= hit["metadata"]["price"] <= 8]  # type: ignore[index]
+    assert [(hit["id"], hit["score"]) for hit in found] == [(hit["id"], hit["score"]) for hit in wanted]
+    assert len(found) == 6
+    assert results(gallery, "photos/a.png", "--where", where, "-k", 2) == found[:2]
+    above = results(gallery, "photos/a.png", "--where", where, "--min-score", found[2]["score"])
+    assert above == found[:3]
+    asking = found[0]["id"]
+    assert asking not in [hit["id"] for hit in results(gallery, "--id", asking, "--where", where, "-k", 99)]
+    many = json.loads(invoke(gallery, "photos", "--where", where, "--json").stdout)["queries"]
+    assert [len(entry["results"]) for entry in many] == [6, 0, 6]
+    assert many[0]["results"] == found
+    assert results(gallery, "photos/a.png", "--where", "price > 99") == []
+
+
+def test_a_filter_that_makes_no_sense_is_refused(gallery: Path, photos: Path) -> None:
+    unread = invoke(gallery, "photos/a.png", "--where", "price <")
+    assert (unread.exit_code, "cannot be read at its end" in unread.stderr) == (2, True)
+    misspelt = invoke(gallery, "photos/a.png", "--where", "pirce < 5").exception
+    assert isinstance(misspelt, InputError)
+    assert "the metadata pirce; there are price, " in str(misspelt)
+    unknown = invoke(gallery, "photos/a.png", "--where", "label IN ('no such')").exception
+    assert isinstance(unknown, InputError)
+    assert "no item of the gallery has the label no such; there are " in str(unknown)
+
+
+def test_members_ask_by_id_and_do_not_find_themselves(gallery: Path) -> None:
+    first, second = (int(key) for key in Gallery.open(gallery).ids[[2, 7]])
+    alone = results(gallery, "--id", first)
+    assert len(alone) == 10
+    assert first not in [hit["id"] for hit in alone]
+    both = json.loads(invoke(gallery, "--id", f"{second},{first}", "-k", 99, "--json").stdout)["queries"]
+    assert [entry["query"] for entry in both] == [f"id:{second}", f"id:{first}"]
+    assert [len(entry["results"]) for entry in both] == [14, 14]
+    assert both[1]["results"][:10] == alone
+    twice = invoke(gallery, "--id", second, "--id", first, "-k", 99, "--json")
+    assert json.loads(twice.stdout)["queries"] == both
+
+
+def test_vectors_ask_as_the_images_they_were_made_of(gallery: Path, photos: Path) -> None:
+    opened = Gallery.open(gallery)
+    image = read_pixels(opened.embedder, photos / "a.png")
+    vector = opened.embedder.embed_batch(image[None])[0].astype(np.float64)
+    np.save("one.npy", 5 * vector)
+    np.save("many.npy", np.stack([vector, 0 * vector]))
+    expected = [(hit["id"], pytest.approx(hit["score"], abs=1e-6)) for hit in results(gallery, "photos/a.png")]
+    assert [(hit["id"], hit["score"]) for hit in results(gallery, "one.npy")] == expected
+    many = invoke(gallery, "many.npy", "--json")
+    found = json.loads(many.stdout)["queries"]
+    assert [(hit["id"], hit["score"]) for hit in found[0]["results"]] == expected
+    assert "many.npy[1]: the vector is zero" in many.stderr
+    np.save("wide.npy", np.ones((2, EMBEDDING_DIM + 1)))
+    assert "have 17 numbers, this gallery's have 16" in invoke(gallery, "wide.npy").stderr
+
+
+def test_a_minimum_score_finds_all_that_is_so_similar(gallery: Path, photos: Path) -> None:
+    every = results(gallery, "photos/a.png", "-k", 99)
+    bound = every[12]["score"]
+    assert len(every) == 15
+    assert results(gallery, "photos/a.png", "--min-score", bound) == every[:13]
+    assert results(gallery, "photos/a.png", "--min-score", bound, "-k", 3) == every[:3]
+    assert results(gallery, "photos/a.png", "--min-score", 1.0, "-k", 3) in ([], every[:1])
+    np.save("far.npy", -np.eye(EMBEDDING_DIM)[:2])
+    assert (
+        invoke(gallery, "far.npy", "--min-score", 0.99).stdout
+        == "far.npy[0]\n  no result\n\nfar.npy[1]\n  no result\n"
+    )
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+def test_results_are_written_to_a_file(gallery: Path, photos: Path, suffix: str) -> None:
+    done = invoke(gallery, "photos", "--id", 5, "-k", 2, "--out", f"r{suffix}")
+    assert (done.exit_code, done.stdout) == (0, f"r{suffix}: 6 results of 3 queries\n")
+    assert "skipped queries: 1 of 4" in done.stderr
+    if suffix == ".csv":
+        with open("r.csv", newline="", encoding="utf-8") as file:
+            rows = [
+                {**row, "rank": int(row["rank"]), "score": float(row["score"])} for row in csv.DictReader(file)
+            ]
+    elif suffix == ".jsonl":
+        lines = Path("r.jsonl").read_text().splitlines()
+        rows = [{**row, "metadata": json.dumps(row["metadata"])} for row in map(json.loads, lines)]
+    else:
+        rows = parquet.read_table("r.parquet").to_pylist()
+    queries = ["photos/a.png"] * 2 + ["photos/c.png"] * 2 + ["id:5"] * 2
+    assert [(row["query"], row["rank"]) for row in rows] == list(zip(queries, [1, 2] * 3, strict=True))
+    assert (rows[0]["path"], rows[0]["label"], rows[0]["score"]) == (
+        "images/red/3.png", "red", pytest.approx(1, abs=1e-6),
+    )  # fmt: skip
+    assert json.loads(str(rows[0]["metadata"])) == {"price": 13}
+    assert {row["source"] for row in rows} == {str(gallery.parent)}
+    assert sorted(path.name for path in Path().iterdir()) == ["photos", f"r{suffix}"]
+
+
+def test_the_summary_of_a_file_is_json_where_that_is_asked_for(gallery: Path, photos: Path) -> None:
+    done = invoke(gallery, "photos/a.png", "--out", "r.csv", "--json")
+    assert json.loads(done.stdout) == {"out": "r.csv", "queries": 1, "skipped": 0, "results": 10}
+
+
+def test_nothing_is_written_where_no_query_could_be_used(gallery: Path, photos: Path) -> None:
+    Path("r.csv").write_text("earlier")
+    done = invoke(gallery, "photos/b.png", "none.jpg", "--out", "r.csv")
+    assert isinstance(done.exception, InputError)
+    assert "no query could be used" in str(done.exception)
+    assert len(done.stderr.splitlines()) == 2
+    assert Path("r.csv").read_text() == "earlier"
+    Path("hollow").mkdir()
+    assert "holds no image" in str(invoke(gallery, "hollow").exception)
+
+
+def test_one_query_that_cannot_be_used_is_the_error(gallery: Path, photos: Path) -> None:
+    for words, kind in (
+        (("photos/b.png",), ImageError),
+        (("none.jpg",), InputError),
+        (("none.npy",), InputError),
+        (("--id", 999), InputError),
+    ):
+        done = invoke(gallery, *words)
+        assert isinstance(done.exception, kind)
+        assert done.output == ""
+    assert isinstance(invoke(photos, "photos/a.png").exception, GalleryError)
+
+
+def test_strict_fails_where_any_query_was_skipped(gallery: Path, photos: Path) -> None:
+    expected = invoke(gallery, "photos")
+    done = invoke(gallery, "photos", "--strict")
+    assert (expected.exit_code, done.exit_code) == (0, 1)
+    assert done.stdout == expected.stdout
+    assert invoke(gallery, "photos/a.png", "photos/c.png", "--strict").exit_code == 0
+    assert invoke(gallery, "photos", "--strict", "--out", "r.csv").exit_code == 1
+    assert Path("r.csv").exists()
+
+
+def test_what_makes_no_sense_is_a_usage_error(gallery: Path, photos: Path) -> None:
+    for words in (
+        (),
+        ("photos/a.png", "-k", 0),
+        ("photos/a.png", "--min-score", 2),
+        ("--id", "1,x"),
+        ("--id", ""),
+    ):
+        assert invoke(gallery, *words).exit_code == 2, words
+    assert isinstance(invoke(gallery, "photos/a.png", "--min-score", "nan").exception, InputError)
+
+
+def test_a_place_that_cannot_hold_results_is_refused_before_the_gallery_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Gallery, "open", lambda *_, **__: pytest.fail("opened"))
+    for out in (tmp_path, tmp_path / "r.txt", tmp_path / "none" / "r.csv"):
+        assert isinstance(invoke("gallery", "q.jpg", "--out", out).exception, InputError)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    done = invoke("gallery", "q.jpg", "--out", tmp_path / "r.parquet")
+    assert isinstance(done.exception, MissingDependencyError)
+
+
+def test_names_that_terminals_would_obey_are_escaped(gallery: Path, photos: Path) -> None:
+    odd = os.fsdecode(b"photos/\x1b[2J\xff.png")
+    (photos / "a.png").rename(odd)
+    (photos / "b.png").unlink()
+    assert invoke(gallery, "photos", "-k", 1).stdout.startswith("photos/\\x1b[2J\\udcff.png\n")
+    assert (
+        json.loads(invoke(gallery, "photos", "--json").stdout)["queries"][0]["query"] == "photos/\x1b[2J\\xff.png"
+    )
+    Path(odd).write_bytes(b"")
+    skipped = invoke(gallery, "photos").stderr
+    assert skipped.startswith("skipped: photos/\\x1b[2J\\udcff.png: empty-file")
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_progress_bar_leaves_results_on_stdout(
+    gallery: Path, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    out, errors = io.StringIO(), _Terminal()
+    monkeypatch.setattr("sys.stdout", out)
+    monkeypatch.setattr("sys.stderr", errors)
+    search([str(gallery), "photos", "--json"], standalone_mode=False)
+    assert len(json.loads(out.getvalue())["queries"]) == 3
+    assert "Searching" in errors.getvalue()
+    assert "3/3" in errors.getvalue()
+    assert "skipped: photos/b.png" in errors.getvalue()
+
+
+def test_a_terminal_that_shows_results_shows_no_bar(
+    gallery: Path, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    out, errors = _Terminal(), _Terminal()
+    monkeypatch.setattr("sys.stdout", out)
+    monkeypatch.setattr("sys.stderr", errors)
+    search([str(gallery), "photos", "-k", "1"], standalone_mode=False)
+    assert out.getvalue().startswith("photos/a.png\n")
+    assert "Searching" not in errors.getvalue()
+
+
+def test_loading_the_command_loads_nothing_heavy() -> None:
+    heavy = {"numpy", "PIL", "faiss", "onnxruntime", "torch", "rich", "pyarrow"}
+    code = f"import sys, index.commands.search_command; print({heavy} & set(sys.modules))"
+    seen = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
+    assert seen.stdout == "set()\n"

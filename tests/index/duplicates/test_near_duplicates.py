@@ -1,0 +1,135 @@
+"""KeptImages against a plain loop."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from index.arrays import Ids, Vectors
+from index.duplicates import near_duplicates
+from index.duplicates.duplicate_config import DuplicateConfig
+from index.duplicates.near_duplicates import KeptImages, ReadVectors
+from index.errors import InputError
+from tests.deep import tries
+
+DIM = 3
+Image = tuple[int, np.ndarray, int]
+
+
+def similarity(left: np.ndarray, right: np.ndarray) -> np.float32:
+    return np.float32(np.dot(left.astype(np.float64), right.astype(np.float64)))
+
+
+def assign_one_by_one(kept_images: list[Image], stream: list[Image], config: DuplicateConfig) -> list[int]:
+    """The rule as it is written, one image and one kept image at a time."""
+    kept_images, found = list(kept_images), []
+    for number, vector, phash in stream:
+        repeated = [
+            (-similarity(vector, other), kept_image)
+            for kept_image, other, other_hash in kept_images
+            if similarity(vector, other) >= np.float32(config.min_similarity)
+            and ((phash ^ other_hash) % 2**64).bit_count() <= config.max_hash_distance
+        ]
+        if repeated:
+            found.append(min(repeated)[1])
+        else:
+            kept_images.append((number, vector, phash))
+            found.append(number)
+    return found
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> tuple[list[Image], int, list[int], DuplicateConfig]:
+    """Images of few directions and hashes, so that there is much to find; how many are held, where cuts are."""
+    count = draw(st.integers(0, 40))
+    directions = draw(st.lists(st.tuples(*[st.integers(-2, 2)] * DIM).filter(any), min_size=count, max_size=count))
+    hashes = draw(st.lists(st.sampled_from([0, 1, 3, 7, -1, -2, -(2**63)]), min_size=count, max_size=count))
+    ids = draw(st.lists(st.integers(1, 500), min_size=count, max_size=count, unique=True))
+    held = draw(st.integers(0, count))
+    cuts = draw(st.lists(st.integers(held, count), max_size=4))
+    vectors = [np.array(d, np.float32) / np.float32(np.linalg.norm(d)) for d in directions]
+    config = DuplicateConfig(
+        min_similarity=draw(st.sampled_from([0.01, 0.5, 0.8, 0.99])), max_hash_distance=draw(st.integers(0, 64))
+    )
+    stream = list(zip(sorted(ids[:held]) + sorted(ids[held:]), vectors, hashes, strict=True))
+    return stream, held, sorted({held, *cuts, count}), config
+
+
+def columns(images: list[Image]) -> tuple[Ids, Ids]:
+    return np.array([i for i, _, _ in images], np.int64), np.array([h for _, _, h in images], np.int64)
+
+
+def reader(ids: Ids, vectors: Vectors, *, read_ids: list[int] | None = None) -> ReadVectors:
+    """Reads vectors by the ids of images; `read_ids` gets all that were asked for."""
+    places = {number: place for place, number in enumerate(ids.tolist())}
+
+    def read(wanted: Ids) -> Vectors:
+        assert 0 < len(wanted) <= near_duplicates.PAIRS_AT_ONCE
+        assert np.all(np.diff(wanted) > 0)
+        if read_ids is not None:
+            read_ids.extend(wanted.tolist())
+        return vectors[[places[number] for number in wanted.tolist()]]
+
+    return read
+
+
+@pytest.mark.deep
+@settings(max_examples=tries(50, deep=200), deadline=None)
+@given(streams())
+def test_kept_images_are_those_of_the_plain_loop_however_the_stream_is_cut(
+    case: tuple[list[Image], int, list[int], DuplicateConfig],
+) -> None:
+    images, held, cuts, config = case
+    expected = assign_one_by_one(images[:held], images[held:], config)
+    vectors = np.array([vector for _, vector, _ in images], dtype=np.float32).reshape(-1, DIM)
+    for sizes in (
+        {},
+        {"_BLOCK_ROWS": 3, "_TILE_ROWS": 2, "_TILE_PLACES": 3, "PAIRS_AT_ONCE": 2, "_SPARE_ROWS": 1},
+    ):
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in sizes.items():
+                patch.setattr(near_duplicates, name, value)
+            kept_images = KeptImages(reader(columns(images)[0], vectors), config)
+            kept_images.hold(*columns(images[:held]))
+            found = [kept_images.assign(*columns(images[start:end])) for start, end in pairwise(cuts)]
+        assert [number for part in found for number in part.tolist()] == expected
+
+
+def test_no_chain_is_made() -> None:
+    """Each of these looks like the one before it, and the last no more like the first."""
+    angles = np.deg2rad(np.arange(0, 100, 10))
+    vectors = np.stack([np.cos(angles), np.sin(angles), np.zeros(10)], axis=1).astype(np.float32)
+    config = DuplicateConfig(min_similarity=float(np.cos(np.deg2rad(15))), max_hash_distance=0)
+    found = KeptImages(reader(np.arange(10), vectors), config).assign(np.arange(10), np.zeros(10, np.int64))
+    assert found.tolist() == [0, 0, 2, 2, 4, 4, 6, 6, 8, 8]
+
+
+def test_both_the_embedding_and_the_hash_must_be_alike() -> None:
+    vectors = np.array([[1, 0, 0], [1, 0, 0], [0, 1, 0], [1, 0, 0]], dtype=np.float32)
+    hashes = np.array([0, -1, 0, 63])
+    found = KeptImages(reader(np.arange(1, 5), vectors)).assign(np.arange(1, 5), hashes)
+    assert found.tolist() == [1, 2, 3, 1]
+
+
+def test_only_vectors_of_images_with_near_hashes_are_read() -> None:
+    ids, hashes = np.arange(1, 9), np.array([0, -1, 2**40 - 1, 1, 2**20 - 1, 2**40 - 1, 2**52 - 1, 2**20 - 1])
+    vectors = np.eye(8, dtype=np.float32)
+    vectors[4] = vectors[7]
+    read_ids: list[int] = []
+    kept_images = KeptImages(reader(ids, vectors, read_ids=read_ids))
+    kept_images.hold(ids[:3], hashes[:3])
+    assert kept_images.assign(ids[3:], hashes[3:]).tolist() == [4, 5, 6, 7, 5]
+    assert set(read_ids) == {1, 4, 3, 6, 5, 8}
+
+
+@pytest.mark.parametrize(
+    "values", [{"min_similarity": 0.0}, {"min_similarity": 1.1}, {"min_similarity": float("nan")},
+               {"max_hash_distance": -1}, {"max_hash_distance": 65}],
+)  # fmt: skip
+def test_limits_out_of_range_are_named(values: dict[str, float]) -> None:
+    with pytest.raises(InputError, match=f"{next(iter(values))} must be"):
+        DuplicateConfig(**values)

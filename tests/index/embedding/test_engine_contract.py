@@ -1,0 +1,109 @@
+"""What every engine promises: a further one passes the same tests by its line in the registry."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from index.embedding.engine import EmbeddedItem, in_order
+from index.embedding.registry import ENGINES, open_engine
+from index.errors import ModelFileError
+from index.model.embedder import Embedder
+from index.sources.items import Place
+from tests.conftest import draw_image
+from tests.models import write_tiny_model
+
+COUNT = 21
+
+
+@pytest.fixture(params=sorted(ENGINES))
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("items")
+    for number in range(COUNT):
+        draw_image((9 * number, 90, 200), seed=number).save(folder / f"{number}.png")
+    (folder / "3.png").write_bytes(b"no image at all")
+    (folder / "7.png").write_bytes(b"")
+    (folder / "8.png").unlink()
+    return folder
+
+
+def list_items(folder: Path, *numbers: int) -> list[tuple[int, Place]]:
+    return [(100 + n, Place(folder / f"{n}.png", f"{n}.png")) for n in numbers or range(COUNT)]
+
+
+def embed(name: str, model: Path, items: list[tuple[int, Place]], **options: int) -> dict[int, EmbeddedItem]:
+    batches = list(open_engine(Embedder(model, threads=1), name=name, **options).embed(items))
+    outcomes = {item.id: item for batch in batches for item in batch}
+    assert sum(map(len, batches)) == len(outcomes) == len(items)
+    return outcomes
+
+
+def test_every_item_comes_back_once_with_its_vector_or_its_problem(
+    name: str, tiny_model: Path, folder: Path
+) -> None:
+    outcomes = embed(name, tiny_model, list_items(folder), workers=2, batch_size=4)
+    problems = {key - 100: item.problem.reason for key, item in outcomes.items() if item.problem is not None}
+    assert problems == {3: "not-an-image", 7: "empty-file", 8: "unreadable"}
+    for key, item in outcomes.items():
+        assert (item.vector is None) == (key - 100 in problems)
+        if item.vector is not None:
+            assert (item.vector.dtype, item.vector.ndim) == (np.float32, 1)
+            assert abs(float(np.linalg.norm(item.vector)) - 1) < 1e-5
+            assert item.phash is not None
+            assert item.sha256 == hashlib.sha256((folder / f"{key - 100}.png").read_bytes()).hexdigest()
+
+
+def test_a_vector_does_not_depend_on_workers_batches_or_neighbours(
+    name: str, tiny_model: Path, folder: Path
+) -> None:
+    together = embed(name, tiny_model, list_items(folder), workers=3, batch_size=4)
+    alone = embed(name, tiny_model, list_items(folder, 5), workers=1, batch_size=4)[105].vector
+    assert np.array_equal(together[105].vector, alone)
+
+
+def test_no_items_give_no_batches(name: str, tiny_model: Path) -> None:
+    assert embed(name, tiny_model, []) == {}
+
+
+def test_an_image_of_too_many_pixels_has_a_problem(name: str, tiny_model: Path, folder: Path) -> None:
+    problem = embed(name, tiny_model, list_items(folder, 5), max_pixels=10)[105].problem
+    assert problem is not None
+    assert problem.reason == "too-many-pixels"
+
+
+def test_items_are_taken_as_they_are_needed_and_closing_ends_the_work(
+    name: str, tiny_model: Path, folder: Path
+) -> None:
+    taken = 0
+
+    def many() -> Iterator[tuple[int, Place]]:
+        nonlocal taken
+        for taken in range(10_000):
+            yield taken, Place(folder / f"{taken % 3}.png", "again.png")
+
+    work = open_engine(Embedder(tiny_model, threads=1), name=name, workers=2, batch_size=4).embed(many())
+    next(work)
+    work.close()
+    assert taken < 1_000
+
+
+def test_a_failing_model_stops_the_work(name: str, tmp_path: Path, folder: Path) -> None:
+    fussy = write_tiny_model(tmp_path / "fussy.onnx", only_batches_of=2)
+    with pytest.raises(ModelFileError, match=r"fussy\.onnx: the model failed on 4 images"):
+        embed(name, fussy, list_items(folder), workers=1, batch_size=4)
+
+
+def test_outcomes_of_any_order_are_put_in_the_order_of_ids() -> None:
+    batches = [[EmbeddedItem(3), EmbeddedItem(1)], [EmbeddedItem(4)], [EmbeddedItem(2)]]
+    ordered = in_order(iter(batches), [1, 2, 3, 4])
+    assert next(ordered).id == 1
+    assert [item.id for item in ordered] == [2, 3, 4]

@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from index.errors import InputError
+from index.evaluation.clustering import nmi
+from index.evaluation.evaluate import embed_labelled, evaluate_gallery, evaluate_model
+from index.evaluation.metrics import bootstrap_interval, score_retrieval
+from index.gallery.gallery import Gallery
+from index.model.embedder import Embedder
+from index.writing.build import build_gallery
+from tests.conftest import draw_folder, draw_image
+
+KS = (1, 2, 4)
+
+
+def test_a_gallery_and_its_model_on_the_same_folder_score_alike(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    (image_folder / "broken.jpg").write_bytes(b"x")
+    build_gallery(model_path=tiny_model, sources=[image_folder], out=tmp_path / "g")
+    gallery = Gallery.open(tmp_path / "g")
+    from_gallery = evaluate_gallery(gallery, ks=KS, with_nmi=True)
+    from_model = evaluate_model(tiny_model, data=image_folder, ks=KS, with_nmi=True)
+    assert from_gallery.to_json() == from_model.to_json() | {"skipped": 0}
+    assert from_model.skipped == 1
+    assert from_gallery.scores.queries == 15
+    vectors, labels, ids, _ = gallery.labelled_vectors()
+    products = vectors @ vectors.T
+    np.fill_diagonal(products, -2)
+    assert from_gallery.scores.recall[1] == np.mean(labels[products.argmax(axis=1)] == labels)
+    assert len(ids) == 15
+
+
+def test_queries_from_another_folder_lose_nothing_of_the_gallery(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    build_gallery(model_path=tiny_model, sources=[image_folder], out=tmp_path / "g")
+    queries = draw_folder(tmp_path / "queries", per_class=2)
+    (queries / "yellow").mkdir()
+    draw_image((220, 220, 30), seed=0).save(queries / "yellow" / "0.png")  # a label that the gallery lacks
+    draw_image((220, 220, 30), seed=1).save(queries / "unlabelled.png")
+    seen: list[tuple[int, int]] = []
+    asked: list[tuple[int, int]] = []
+    (queries / "broken.jpg").write_bytes(b"x")
+    evaluation = evaluate_gallery(
+        Gallery.open(tmp_path / "g"),
+        query=queries,
+        ks=KS,
+        progress=lambda done, total: seen.append((done, total)),
+        scoring=lambda done, total: asked.append((done, total)),
+    )
+    scores = evaluation.scores
+    assert evaluation.skipped == 1
+    assert asked[-1] == (6, 6)
+    assert (scores.queries, scores.lone_queries) == (6, 1)
+    assert scores.recall[1] == 1.0  # the same drawings are members: nothing was removed
+    assert seen[-1] == (9, 9)
+    assert list(evaluation.per_class) == ["blue", "green", "red"]  # the gallery's labels, by name
+    assert {score.queries for score in evaluation.per_class.values()} == {2}
+    from_model = evaluate_model(tiny_model, data=image_folder, query=queries, ks=KS)
+    assert from_model.to_json() == evaluation.to_json()
+
+
+def test_evaluation_is_that_of_the_metrics_module(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
+    for name in ("1.png", "3.png"):  # some labels made wrong, so that the scores are no round numbers
+        (image_folder / "red" / name).rename(image_folder / "blue" / f"red_{name}")
+    build_gallery(model_path=tiny_model, sources=[image_folder], out=tmp_path / "g")
+    gallery = Gallery.open(tmp_path / "g")
+    vectors, labels, ids, _ = gallery.labelled_vectors()
+    expected = score_retrieval(
+        vectors, labels, gallery=vectors, gallery_labels=labels, gallery_ids=ids, query_ids=ids, ks=KS
+    )
+    evaluation = evaluate_gallery(gallery, ks=KS)
+    document = evaluation.to_json()
+    assert document | expected.to_json() == document
+    assert 0 < expected.r_precision.mean() < 1
+    assert evaluation.recall_interval == bootstrap_interval(expected.hits[1], seed=0)
+    assert evaluation.map_interval == bootstrap_interval(expected.average_precision, seed=0)
+    assert document["mean_class_recall_at_1"] == expected.mean_class_recall(1)
+    assert evaluation.nmi is None
+    for name, score in evaluation.per_class.items():
+        of_class = expected.hits[1][expected.labels == ["blue", "green", "red"].index(name)]
+        assert (score.queries, score.recall_at_1) == (len(of_class), pytest.approx(of_class.mean()))
+
+
+def test_recall_at_1_is_scored_whatever_k_is_asked_for(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    scores = evaluate_model(tiny_model, data=image_folder, ks=(4, 2)).scores
+    assert list(scores.recall) == [1, 2, 4]
+    with pytest.raises(InputError, match="k must be whole numbers"):
+        evaluate_model(tiny_model, data=image_folder, ks=(0,))
+
+
+def test_a_label_file_says_which_images_are_scored_and_as_what(tmp_path: Path, tiny_model: Path) -> None:
+    draw_folder(tmp_path / "images", per_class=4)
+    rows = [
+        f"images/{name}/{i}.{'png' if i % 2 else 'jpg'},{name[0]}" for name in ("red", "blue") for i in range(3)
+    ]
+    rows += ["images/green/0.jpg,", "images/green/none.jpg,g"]  # one without a label, one that is missing
+    (tmp_path / "labels.csv").write_text("\n".join(["path,label", *rows]) + "\n")
+    evaluation = evaluate_model(tiny_model, data=tmp_path / "labels.csv", ks=KS)
+    assert {name: score.queries for name, score in evaluation.per_class.items()} == {"b": 3, "r": 3}
+    assert evaluation.skipped == 1
+    (tmp_path / "queries.csv").write_text("path,label\nimages/red/3.png,r\n")
+    asked = evaluate_model(tiny_model, data=tmp_path / "labels.csv", query=tmp_path / "queries.csv", ks=KS)
+    assert asked.scores.queries == 1
+    assert asked.scores.recall[1] == 1.0
+    (tmp_path / "queries.csv").write_text("path,label\nimages/none.jpg,r\n")
+    with pytest.raises(InputError, match="no usable image with a label in the label file: 1 unreadable"):
+        evaluate_model(tiny_model, data=tmp_path / "queries.csv", ks=KS)
+
+
+def test_nmi_is_of_the_images_that_ask(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
+    queries = draw_folder(tmp_path / "queries", per_class=2)
+    draw_image((90, 90, 90), seed=0).save(queries / "unlabelled.png")
+    found = embed_labelled(queries, embedder=Embedder(tiny_model, threads=1))
+    known = [row for row, label in enumerate(found.labels) if label is not None]
+    labels = np.array([["blue", "green", "red"].index(str(found.labels[row])) for row in known])
+    evaluation = evaluate_model(tiny_model, data=image_folder, query=queries, ks=KS, with_nmi=True)
+    assert evaluation.nmi == nmi(found.vectors[known], labels, seed=0)
+    assert evaluation.to_json()["nmi"] == evaluation.nmi
+
+
+def test_skipped_files_are_counted_and_logged_by_reason(
+    tiny_model: Path, image_folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (image_folder / "empty.jpg").write_bytes(b"")
+    (image_folder / "page.jpg").write_bytes(b"<html>")
+    (image_folder / "gone.jpg").symlink_to("nowhere")
+    with caplog.at_level(logging.WARNING):
+        folder = embed_labelled(image_folder, embedder=Embedder(tiny_model, threads=1))
+    assert folder.skipped == 3
+    assert len(folder.vectors) == len(folder.labels) == 15
+    assert "skipped 3 of 18 files: 1 dangling-link, 1 empty-file, 1 not-an-image" in caplog.text
+
+
+def test_folders_that_cannot_be_scored_say_why(tmp_path: Path, tiny_model: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="no usable image in the folder: it has no files"):
+        evaluate_model(tiny_model, data=tmp_path / "empty", ks=KS)
+    draw_image((1, 2, 3), seed=0).save(tmp_path / "empty" / "a.png")
+    with pytest.raises(InputError, match="none of 1 queries has a label"):
+        evaluate_model(tiny_model, data=tmp_path / "empty", ks=KS)
+    with pytest.raises(InputError, match="no such file or folder"):
+        evaluate_model(tiny_model, data=tmp_path / "none", ks=KS)

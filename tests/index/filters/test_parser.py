@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from index.catalog.reader import Catalog
+from index.errors import InputError
+from index.filters.condition import And, Column, Compare, Condition, Constant, IsNull, Not, equals
+from index.filters.parser import (
+    MAX_CHARACTERS,
+    MAX_CONDITIONS,
+    MAX_NAMES,
+    MAX_NESTING,
+    MAX_PATTERN_CHARACTERS,
+    parse_filter,
+)
+from index.filters.to_sql import write_sql
+from index.filters.to_text import write_condition
+from tests.deep import tries
+from tests.index.filters.catalogs import fill_catalog
+from tests.index.filters.compilers import make_rows, written_conditions
+
+
+def refusal(text: str) -> str:
+    with pytest.raises(InputError) as caught:
+        parse_filter(text)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def test_a_text_is_read_into_a_tree_that_is_a_key() -> None:
+    where = parse_filter("  shop='a\n b'\n\tAND x.y   IS NOT NULL and price betWeen 1 AND 2 ")
+    price = Column(("price",))
+    between = And((Compare(price, ">=", Constant("number", "1")), Compare(price, "<=", Constant("number", "2"))))
+    assert where == And((equals(Column(("shop",)), "a\n b"), Not(IsNull(Column(("x", "y")))), between))
+    assert hash(where) == hash(parse_filter(write_condition(where)))
+
+
+@pytest.mark.deep
+@settings(max_examples=tries(100, deep=400))
+@given(written_conditions)
+def test_what_is_written_of_a_tree_is_read_as_that_tree(condition: Condition) -> None:
+    assert parse_filter(write_condition(condition)) == condition
+
+
+@given(st.lists(st.text(st.characters(exclude_characters="\0", codec="utf-8")), min_size=1, max_size=3))
+def test_any_name_can_be_written(names: list[str]) -> None:
+    condition = IsNull(Column(tuple(names)))
+    assert parse_filter(write_condition(condition)) == condition
+
+
+def test_truths_and_paths_compare_with_their_like_only() -> None:
+    assert "neither above nor below" in refusal("x < TRUE")
+    assert "neither above nor below" in refusal("x BETWEEN 1 AND true")
+    assert refusal("path = 5").endswith("the path is a text; write '5'")
+    assert "the source is a text" in refusal("source IN ('a', TRUE)")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "the filter is empty"),
+        (" \n", "the filter is empty"),
+        ("shop = amazon", "at character 8, amazon: expected a number, 'text', TRUE or FALSE; found amazon; "
+                          "text goes in quotes: 'amazon'"),
+        ("price < 20 AND", "at its end: expected the name of a column; found nothing more"),
+        ("x = NULL", "found NULL; say IS NULL or IS NOT NULL"),
+        ("day > 2024-01-01", "at character 7, 2024-01-01: .* dates and other text go in quotes"),
+        ("price < 20EUR", "at character 9, 20EUR: expected a number like 20"),
+        ("'shop' = 'x'", "at character 1, 'shop' = 'x': .* in double quotes"),
+        ("in = 3", 'as a name it goes in double quotes: "in"'),
+        ("(x = 1", r"at its end: expected AND, OR or \)"),
+        ("x = 1)", "expected AND, OR or the end; found [)]"),
+        ("x IN ()", "expected a number, 'text', TRUE or FALSE; found [)]"),
+        ("x IN 5", r"expected \(, as in IN \(1, 2\); found 5"),
+        ("x LIKE 5", "expected a text in quotes, in which % is any characters and _ is one; found 5"),
+        ("x IS 5", "expected NULL or NOT NULL; found 5"),
+        ("x NOT = 5", "expected IN, LIKE or BETWEEN; found ="),
+        ("x BETWEEN 1, 2", "expected AND and the greater value"),
+        ("x 5", "expected a comparison: =, !=, .* found 5"),
+        ("x = 'y", "at character 5, 'y: the quote is never closed; within a text write ''"),
+        ("x = 1; DROP TABLE images", "at character 6, ; DROP TABLE images: expected a name"),
+        ("x = 'a\0'", "a NUL character"),
+        ("x = '\ud800'", "half of a surrogate pair"),
+        ("x.5 = 1", "expected a comparison"),
+        ("x = \x1b", r"at character 5, \\x1b: expected"),
+        (" OR ".join(["x = 1"] * (MAX_CONDITIONS + 1)), f"at most {MAX_CONDITIONS} comparisons"),
+        ("(" * (MAX_NESTING + 1) + "x = 1", f"at most {MAX_NESTING} "),
+        ("NOT " * (MAX_NESTING + 1) + "x = 1", f"at most {MAX_NESTING} "),
+        ("x = '" + "y" * MAX_CHARACTERS + "'", "the filter has 10,006 characters; at most 10,000"),
+        ("x LIKE '" + "y" * (MAX_PATTERN_CHARACTERS + 1) + "'", "more than 1,000 characters"),
+        (".".join("x" * (MAX_NAMES + 1)) + " = 1", f"at most {MAX_NAMES} names"),
+    ],
+)  # fmt: skip
+def test_a_text_that_is_no_filter_is_refused_where_it_goes_wrong(text: str, message: str) -> None:
+    assert re.search(message, refusal(text))
+
+
+CONDITIONS = (
+    "x < 1", "x = '1'", "x = TRUE", "x IN (1, 'a', '2', TRUE)", "x NOT BETWEEN 1 AND '5'", "x NOT LIKE 'É%'",
+    'x."é".y < \'1\'', "label = 1", "source NOT LIKE 'a'", "path IN ('a', 'b')", "x IS NOT NULL",
+    'x."é".y NOT IN (1, \'a\', \'2\', TRUE)',
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def nested() -> Iterator[sqlite3.Connection]:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        fill_catalog(connection, make_rows([{"x": {"é": {"y": 1}}, "own path": "1"}]))
+        yield connection
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_sqlite_takes_the_largest_filters_that_are_allowed(nested: sqlite3.Connection, condition: str) -> None:
+    def keep(text: str) -> list[int]:
+        sql = write_sql(parse_filter(text))
+        return [number for (number,) in nested.execute(f"SELECT id FROM images WHERE {sql.text}", sql.values)]
+
+    for opening in ("(", "NOT ", "x = 1 AND (x = 1 OR (", "x = 1 OR NOT (", "x < 1 AND NOT ("):
+        depth = MAX_NESTING // (opening.count("(") + opening.count("NOT"))
+        text = opening * depth + condition + ")" * (opening.count("(") * depth)
+        assert keep(text) is not None
+    for word in (" AND ", " OR "):
+        room = MAX_CHARACTERS // len(condition + word)
+        many = word.join([condition] * min(MAX_CONDITIONS, room))
+        assert keep(many) is not None
+        deep = word.join([condition] * 100)
+        assert keep("(x = 1 OR " * (MAX_NESTING - 1) + f"({deep})" + ")" * (MAX_NESTING - 1)) is not None
+    most = ",".join(map(str, range(2000)))
+    assert keep(f"id IN ({most})") == [1]
+    listed = ",".join(f"'{number}'" for number in range(1200))
+    assert keep(f"id IN ({listed}) OR path IN ('1')") == [1]
+
+
+PIECES = (
+    "x", "price", "label", "path", "source", "id", "metadata", ".", " ", "(", ")", ",", "=", "<", "!=", "IN", "NOT",
+    "LIKE", "AND", "OR", "IS", "NULL", "BETWEEN", "TRUE", "1", "-2.5", "'a'", "'%'", '"q""t"', "''", '"', "'", "--",
+    ";", "DROP TABLE images", "UNION SELECT", "?", "?1", "{}", "{0}", "%s", "\\", "/*",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def untouched() -> Iterator[sqlite3.Connection]:
+    """A catalogue of which every row and table is still there at the end."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        fill_catalog(connection, make_rows([{"x": 1, "price": "2", 'q"t': "a"}, {"own label": "cat"}]))
+        before, changes = list(connection.iterdump()), connection.total_changes
+        yield connection
+        assert (list(connection.iterdump()), connection.total_changes) == (before, changes)
+
+
+@pytest.mark.deep
+@settings(max_examples=tries(100, deep=400))
+@given(
+    st.text() | st.lists(st.sampled_from(PIECES)).map(" ".join) | st.lists(st.sampled_from(PIECES)).map("".join)
+)
+def test_any_text_is_a_filter_that_only_reads_or_an_input_error(untouched: sqlite3.Connection, text: str) -> None:
+    catalog = Catalog(untouched)
+    try:
+        found = catalog.matching_ids(parse_filter(text))
+    except InputError:
+        return
+    assert set(found.tolist()) <= {1, 2}

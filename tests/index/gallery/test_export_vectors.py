@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import csv
+import json
+import os
+import resource
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pyarrow import parquet
+
+from index.errors import GalleryError, InputError, MissingDependencyError
+from index.gallery.export_vectors import CSV_COLUMNS, export_vectors
+from index.gallery.gallery import Gallery
+from index.gallery.selection import Selection
+from index.writing.build import add_to_gallery, remove_from_gallery
+from tests.conftest import draw_folder, draw_image
+from tests.index.galleries import SMALL, build, rows
+from tests.models import EMBEDDING_DIM
+
+
+@pytest.fixture(scope="module")
+def gallery(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
+    """Two sources, vectors in two shards, some deleted, one label that CSV must quote, one image with metadata."""
+    folder = tmp_path_factory.mktemp("export")
+    images = draw_folder(folder / "images")
+    (images / 'a,"b').mkdir()
+    draw_image((1, 2, 3), seed=0).save(images / 'a,"b' / "1.png")
+    draw_image((3, 2, 1), seed=0).save(os.path.join(images, os.fsdecode(b"caf\xe9.png")))
+    build(images, folder / "g", tiny_model)
+    draw_image((9, 9, 9), seed=1).save(folder / "added.png")
+    (folder / "more.csv").write_text("path,label,price\nadded.png,new,12.5\n")
+    add_to_gallery(folder / "g", [folder / "more.csv"], config=SMALL)
+    remove_from_gallery(folder / "g", selection=Selection(patterns=("red/0.jpg", "blue/*")), config=SMALL)
+    opened = Gallery.open(folder / "g")
+    assert (len(opened.store._shards), opened.count, opened.manifest.counts["deleted"]) == (2, 12, 6)
+    return folder / "g"
+
+
+@pytest.fixture(params=[4096, 3, 1])
+def block_rows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("index.vectors.files._ROWS_AT_ONCE", request.param)
+
+
+def stored_vectors(gallery: Path) -> np.ndarray:
+    opened = Gallery.open(gallery)
+    return np.stack([opened.vector(int(key)) for key in opened.ids])
+
+
+@pytest.mark.usefixtures("block_rows")
+def test_an_array_has_every_member_in_id_order_and_a_table_says_what_each_row_is(
+    gallery: Path, tmp_path: Path
+) -> None:
+    done: list[tuple[int, int]] = []
+    report = export_vectors(gallery, tmp_path / "v.npy", progress=lambda *seen: done.append(seen))
+    array = np.load(tmp_path / "v.npy", allow_pickle=False)
+    assert array.dtype == np.float32
+    assert np.array_equal(array, stored_vectors(gallery))
+    with (tmp_path / "v.csv").open(newline="", encoding="utf-8") as file:
+        table = list(csv.DictReader(file))
+    assert tuple(table[0]) == CSV_COLUMNS
+    indexed = [row for row in rows(gallery) if row.status == "indexed"]
+    assert [(int(row["row"]), int(row["id"])) for row in table] == list(enumerate(row.id for row in indexed))
+    assert [row["label"] for row in table] == [row.label or "" for row in indexed]
+    shown = {row["path"]: row for row in table}
+    assert shown['a,"b/1.png']["label"] == 'a,"b'
+    assert shown["caf\\xe9.png"]["label"] == shown["caf\\xe9.png"]["metadata"] == ""
+    assert json.loads(shown["added.png"]["metadata"]) == {"price": 12.5}
+    assert shown["added.png"]["source"] == str(gallery.parent)
+    assert shown["caf\\xe9.png"]["source"] == str(gallery.parent / "images")
+    assert done[-1] == (12, 12)
+    assert report.to_json() == {
+        "gallery": str(gallery),
+        "version": "000003",
+        "images": 12,
+        "embedding_dim": EMBEDDING_DIM,
+        "files": [f"{tmp_path}/v.npy", f"{tmp_path}/v.csv"],
+    }
+    assert sorted(os.listdir(tmp_path)) == ["v.csv", "v.npy"]
+
+
+@pytest.mark.usefixtures("block_rows")
+def test_a_parquet_file_has_it_all(gallery: Path, tmp_path: Path) -> None:
+    export_vectors(gallery, tmp_path / "v.parquet")
+    table = parquet.read_table(tmp_path / "v.parquet")
+    assert table.column_names == ["id", "path", "source", "label", "metadata", "vector"]
+    assert str(table.schema.field("vector").type) == f"fixed_size_list<element: float>[{EMBEDDING_DIM}]"
+    vectors = np.array(table["vector"].to_pylist(), dtype=np.float32)
+    assert np.array_equal(vectors, stored_vectors(gallery))
+    assert table["id"].to_pylist() == Gallery.open(gallery).ids.tolist()
+    last = table.slice(11).to_pylist()[0]
+    assert (last["path"], last["label"], json.loads(last["metadata"])) == ("added.png", "new", {"price": 12.5})
+    assert last["source"] == str(gallery.parent)
+    plain = {row["path"]: row for row in table.to_pylist()}["caf\\xe9.png"]
+    assert (plain["source"], plain["label"], plain["metadata"]) == (str(gallery.parent / "images"), None, None)
+    assert os.listdir(tmp_path) == ["v.parquet"]
+
+
+@pytest.mark.parametrize("name", ["v.npy", "v.parquet"])
+def test_what_is_interrupted_or_does_not_fit_leaves_nothing(gallery: Path, tmp_path: Path, name: str) -> None:
+    def stop(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        export_vectors(gallery, tmp_path / name, progress=stop)
+    assert os.listdir(tmp_path) == []
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (256, limits[1]))
+    try:
+        with pytest.raises(InputError, match=f"{name}: cannot be written: .*large"):
+            export_vectors(gallery, tmp_path / name)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_name_that_cannot_be_written_is_refused_before_any_work(gallery: Path, tmp_path: Path) -> None:
+    (tmp_path / "taken.csv").write_text("mine")
+    (tmp_path / "link").symlink_to(gallery)
+    for out, problem in (
+        ("v.txt", "ends in .npy or .parquet"),
+        ("v", "ends in .npy or .parquet"),
+        ("none/v.npy", "there is no folder"),
+        ("taken.npy", "taken.csv: exists already"),
+        ("link/v.npy", "give an --out outside it"),
+    ):
+        with pytest.raises(InputError, match=problem):
+            export_vectors(gallery, tmp_path / out)
+    with pytest.raises(InputError, match="give an --out outside it"):
+        export_vectors(gallery, gallery / "versions" / "v.parquet")
+    assert (tmp_path / "taken.csv").read_text() == "mine"
+    assert sorted(os.listdir(tmp_path)) == ["link", "taken.csv"]
+    with pytest.raises(GalleryError, match="no such gallery"):
+        export_vectors(tmp_path / "none", tmp_path / "v.npy")
+
+
+def test_parquet_without_pyarrow_is_refused_before_any_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    with pytest.raises(MissingDependencyError, match="writing Parquet needs the package 'pyarrow'"):
+        export_vectors(tmp_path / "no gallery", tmp_path / "v.parquet")

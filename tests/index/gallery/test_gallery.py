@@ -1,0 +1,351 @@
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from index.arrays import UNLABELLED
+from index.errors import GalleryError, GalleryMismatchError, InputError
+from index.gallery.gallery import Gallery
+from index.gallery.verify import verify_gallery
+from index.sources.reading import read_place
+from index.versions.manifest import FORMAT_VERSION, describe_file
+from index.versions.versions import find_version, set_current
+from index.writing.build import build_gallery
+from tests.conftest import draw_folder, draw_image
+from tests.index.galleries import build_ann
+from tests.index.vector_sources import search_by_id
+from tests.models import EMBEDDING_DIM, write_tiny_model
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
+    """A gallery of 15 labelled images, 40 copies of one unlabelled image, and a broken file."""
+    folder = tmp_path_factory.mktemp("gallery")
+    images = draw_folder(folder / "images")
+    twin = draw_image((120, 120, 120), seed=7)
+    for number in range(40):
+        twin.save(images / f"twin{number:02d}.png")
+    (images / "broken.jpg").write_bytes(b"\xff\xd8\xff\xe0 nothing")
+    build_gallery(model_path=tiny_model, sources=[images], out=folder / "gallery")
+    return folder / "gallery"
+
+
+@pytest.fixture
+def copied(built: Path, tmp_path: Path) -> Path:
+    """A copy of the gallery that a test may damage."""
+    shutil.copytree(built, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+@pytest.fixture(scope="module")
+def with_graph(built: Path, tiny_model: Path) -> Path:
+    """A gallery of the same images whose index is a graph."""
+    build_ann(built.parent / "images", built.parent / "graph", tiny_model)
+    return built.parent / "graph"
+
+
+@pytest.fixture
+def copied_graph(with_graph: Path, tmp_path: Path) -> Path:
+    """A copy of that which a test may damage."""
+    shutil.copytree(with_graph, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def version(gallery: Path) -> Path:
+    return find_version(gallery).folder
+
+
+def sign(gallery: Path) -> None:
+    """Let CURRENT name the manifest as it is now."""
+    set_current(gallery, gallery / "versions" / "000001")
+
+
+def test_the_manifest_says_what_the_gallery_is(built: Path, tiny_model: Path) -> None:
+    manifest = json.loads((version(built) / "manifest.json").read_text())
+    gallery = Gallery.open(built, model_path=tiny_model)
+    assert manifest["counts"] == {
+        "found": 56,
+        "indexed": 55,
+        "duplicate": 0,
+        "skipped": 1,
+        "skipped_by_reason": {"corrupt": 1},
+        "deleted": 0,
+    }
+    assert manifest["metric"] == "inner-product"
+    assert manifest["embedding_dim"] == EMBEDDING_DIM
+    assert manifest["next_id"] == 57
+    assert manifest["index"]["type"] == "flat"
+    assert manifest["index"]["latency_ms_median"] > 0
+    assert set(manifest["files"]) == {
+        "catalog.sqlite",
+        "ids/00000.npy",
+        "model.onnx",
+        "vectors/00000.npy",
+    }
+    assert gallery.count == 55
+    assert gallery.name == "gallery"
+    assert gallery.sources[1].root == str(built.parent / "images")
+    report = verify_gallery(built)
+    assert (report.files, report.problems) == (4, [])
+
+
+def test_the_manifest_says_what_an_index_of_its_own_file_is(with_graph: Path) -> None:
+    manifest = json.loads((version(with_graph) / "manifest.json").read_text())
+    assert manifest["counts"]["indexed"] == 55
+    assert manifest["index"]["type"] == manifest["index"]["index_type"] == "hnsw"
+    assert manifest["index"]["recall_at_10"] > 0.5
+    assert set(manifest["files"]) == {
+        "catalog.sqlite",
+        "held_out.npy",
+        "ids/00000.npy",
+        "index.faiss",
+        "model.onnx",
+        "vectors/00000.npy",
+    }
+    report = verify_gallery(with_graph)
+    assert (report.files, report.problems) == (6, [])
+
+
+def test_a_member_finds_itself_first(built: Path) -> None:
+    gallery = Gallery.open(built)
+    labelled = [image for image in gallery.sample(1000, seed=0) if image.label]
+    assert len(labelled) == 15
+    for image in labelled:
+        pixels = gallery.embedder.preprocess(read_place(gallery.place(image.id)), name=image.path)
+        best = gallery.search(gallery.embedder.embed_batch(pixels[None])[0], k=3)[0]
+        assert (best.id, best.path, best.label, best.rank) == (image.id, image.path, image.label, 1)
+        assert best.score == pytest.approx(1, abs=1e-5)
+
+
+@pytest.mark.parametrize("k", [1, 5, 20, 39, 40, 41, 55, 500])
+def test_search_is_exact_and_ties_go_to_the_smaller_id(built: Path, k: int) -> None:
+    gallery = Gallery.open(built)
+    vectors, _, ids, _ = gallery.labelled_vectors()
+    twin = int(gallery.ids[-1])
+    for query_id in (twin, int(gallery.ids[0])):
+        query = gallery.vector(query_id)
+        for excluded in (None, query_id):
+            hits = gallery.search(query, k=k, exclude_id=excluded)
+            scores, expected = search_by_id(
+                query[None], vectors, k=k, ids=ids, exclude=None if excluded is None else np.array([excluded])
+            )
+            wanted = min(k, gallery.count - (excluded is not None))
+            assert [hit.id for hit in hits] == expected[0][:wanted].tolist()
+            assert [hit.rank for hit in hits] == list(range(1, wanted + 1))
+            assert np.array_equal(np.array([hit.score for hit in hits], np.float32), scores[0][:wanted])
+
+
+def test_searches_side_by_side_agree(built: Path) -> None:
+    gallery = Gallery.open(built)
+    queries = [gallery.vector(int(key)) for key in gallery.ids] * 4
+    expected = [gallery.search(query, k=7) for query in queries]
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(lambda query: gallery.search(query, k=7), queries)) == expected
+
+
+def test_a_query_of_the_wrong_kind_is_refused(built: Path) -> None:
+    gallery = Gallery.open(built)
+    with pytest.raises(InputError, match="k must be at least 1"):
+        gallery.search(gallery.vector(int(gallery.ids[0])), k=0)
+    with pytest.raises(InputError, match=f"{EMBEDDING_DIM} finite numbers"):
+        gallery.search(np.ones(EMBEDDING_DIM + 1, np.float32), k=1)
+    with pytest.raises(InputError, match="finite"):
+        gallery.search(np.full(EMBEDDING_DIM, np.nan, np.float32), k=1)
+
+
+def test_unknown_ids_are_refused(built: Path) -> None:
+    gallery = Gallery.open(built)
+    for unknown in (0, -1, 10**6):
+        for ask in (gallery.image, gallery.vector, gallery.place):
+            with pytest.raises(InputError, match=f"no image {unknown} in gallery"):
+                ask(unknown)
+
+
+def test_a_source_image_that_is_gone_is_named(tmp_path: Path, tiny_model: Path) -> None:
+    images = draw_folder(tmp_path / "images", per_class=2)
+    build_gallery(model_path=tiny_model, sources=[images], out=tmp_path / "g")
+    gallery = Gallery.open(tmp_path / "g")
+    image = gallery.sample(1, seed=0)[0]
+    (images / image.path).unlink()
+    with pytest.raises(InputError, match=f"{image.path}: the image is no longer .*images"):
+        read_place(gallery.place(image.id))
+
+
+def test_a_sample_has_different_members_and_repeats_with_its_seed(built: Path) -> None:
+    gallery = Gallery.open(built)
+    first = gallery.sample(20, seed=5)
+    assert len({image.id for image in first}) == 20
+    assert gallery.sample(20, seed=5) == first
+    assert gallery.sample(20, seed=6) != first
+    assert len(gallery.sample(10**6, seed=0)) == 55
+    assert gallery.image(first[0].id) == first[0]
+
+
+def test_labelled_vectors_pair_each_vector_with_its_label(built: Path) -> None:
+    gallery = Gallery.open(built)
+    vectors, labels, ids, names = gallery.labelled_vectors()
+    assert names == ["blue", "green", "red"]
+    assert vectors.shape == (55, EMBEDDING_DIM)
+    assert (labels == UNLABELLED).sum() == 40
+    for position in range(0, 55, 6):
+        image = gallery.image(int(ids[position]))
+        assert image.label == (None if labels[position] == UNLABELLED else names[labels[position]])
+        assert np.array_equal(gallery.vector(image.id), vectors[position])
+
+
+def test_another_model_is_refused(built: Path, tmp_path: Path) -> None:
+    other = write_tiny_model(tmp_path / "other.onnx", seed=1)
+    with pytest.raises(GalleryMismatchError, match="the gallery's model"):
+        Gallery.open(built, model_path=other)
+    with pytest.raises(InputError, match="no such model file"):
+        Gallery.open(built, model_path=tmp_path / "none.onnx")
+
+
+FILES = ("catalog.sqlite", "ids/00000.npy", "vectors/00000.npy", "index.faiss", "held_out.npy", "model.onnx")
+
+
+@pytest.mark.parametrize("name", [*FILES, "manifest.json"])
+def test_a_missing_or_shortened_file_is_found_on_opening(copied_graph: Path, name: str) -> None:
+    path = version(copied_graph) / name
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    with pytest.raises(GalleryError, match=f"{name}.*damaged"):
+        Gallery.open(copied_graph)
+    path.unlink()
+    with pytest.raises(GalleryError, match=f"{name}.*cannot be read"):
+        Gallery.open(copied_graph)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_single_changed_byte_is_never_answered_from(copied_graph: Path, name: str) -> None:
+    gallery = Gallery.open(copied_graph)
+    path = version(copied_graph) / name
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    assert any(name in problem and "SHA-256" in problem for problem in verify_gallery(copied_graph).problems)
+    if name == "index.faiss":
+        with pytest.raises(GalleryError, match="SHA-256"):
+            gallery.search(gallery.vector(int(gallery.ids[0])), k=1)
+    if name == "model.onnx":
+        with pytest.raises(GalleryError, match="its seal is"):
+            _ = gallery.embedder
+    if name not in ("index.faiss", "model.onnx"):  # these are checked when they are first used
+        with pytest.raises(GalleryError, match="SHA-256"):
+            Gallery.open(copied_graph)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"format_version": 2}, "format version 2, this program reads 3"),
+        ({"metric": "cosine"}, "metric must be 'inner-product'"),
+        ({"embedding_dim": "16"}, "embedding_dim must be int"),
+        ({"surprise": 1}, "exactly the keys"),
+        ({"preprocessing": {"resize": 40}}, "preprocess must have exactly the keys"),
+        ({"embedding_dim": 15}, "expected 55 of width 15"),
+        ({"counts": {"indexed": 54, "deleted": 0}}, "expected 54 of width 16"),
+    ],
+)
+def test_a_manifest_that_cannot_be_right_is_refused(copied: Path, change: dict[str, object], problem: str) -> None:
+    path = version(copied) / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(GalleryError, match=r"manifest\.json: damaged: its SHA-256"):
+        Gallery.open(copied)
+    sign(copied)
+    with pytest.raises(GalleryError, match=problem):
+        Gallery.open(copied)
+
+
+def test_verification_lists_every_problem(copied_graph: Path) -> None:
+    for name in ("index.faiss", "catalog.sqlite"):
+        with (version(copied_graph) / name).open("ab") as file:
+            file.write(b"x")
+    (version(copied_graph) / "model.onnx").unlink()
+    report = verify_gallery(copied_graph)
+    problems = report.problems
+    assert report.files == 6
+    assert len(problems) == 3
+    for name, problem in (
+        ("index.faiss", "damaged"),
+        ("catalog.sqlite", "damaged"),
+        ("model.onnx", "cannot be read"),
+    ):
+        assert any(name in line and problem in line for line in problems), name
+    (version(copied_graph) / "manifest.json").write_text("{")
+    (problem,) = verify_gallery(copied_graph).problems
+    assert "manifest.json: damaged" in problem
+
+
+def test_verification_compares_the_parts_with_each_other(copied: Path) -> None:
+    path = version(copied) / "vectors" / "00000.npy"
+    vectors = np.load(path)
+    vectors[3] *= 2
+    np.save(path, vectors)
+    catalog = version(copied) / "catalog.sqlite"
+    connection = sqlite3.connect(catalog)
+    with connection:
+        connection.execute("UPDATE images SET status = 'skipped' WHERE id = 1")
+    connection.close()
+    manifest = version(copied) / "manifest.json"
+    values = json.loads(manifest.read_text())
+    values["files"] = {name: describe_file(version(copied) / name) for name in values["files"]}
+    manifest.write_text(json.dumps(values))
+    sign(copied)
+    problems = verify_gallery(copied).problems
+    assert "the catalogue's indexed images are not those that have vectors" in problems
+    assert "some vectors are not finite unit vectors" in problems
+
+
+def test_folders_that_are_no_gallery_are_told_apart(tmp_path: Path, copied: Path) -> None:
+    with pytest.raises(GalleryError, match="no such gallery"):
+        Gallery.open(tmp_path / "none")
+    (tmp_path / "plain").mkdir()
+    with pytest.raises(GalleryError, match="is no gallery"):
+        Gallery.open(tmp_path / "plain")
+    (tmp_path / "plain" / "building").mkdir()
+    with pytest.raises(GalleryError, match="is no gallery"):
+        Gallery.open(tmp_path / "plain")
+    plan = {"format_version": FORMAT_VERSION, "base": None, "model_sha256": "0" * 64}
+    (tmp_path / "plain" / "building" / "plan.json").write_text(json.dumps(plan))
+    with pytest.raises(GalleryError, match="has not finished"):
+        Gallery.open(tmp_path / "plain")
+    for content in ("../../etc", "000001/..", "", "one"):
+        (copied / "CURRENT").write_text(content)
+        with pytest.raises(GalleryError, match="CURRENT is damaged"):
+            Gallery.open(copied)
+
+
+def test_a_pickle_in_place_of_vectors_is_never_loaded(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trap = np.array([{"a": 1}], dtype=object)
+    np.save(version(copied) / "vectors" / "00000.npy", trap, allow_pickle=True)
+    monkeypatch.setattr("index.gallery.gallery.check_file", lambda *args, **kwargs: None)
+    with pytest.raises(GalleryError, match="damaged or missing"):
+        Gallery.open(copied)
+
+
+def test_searching_never_imports_torch(built: Path) -> None:
+    image = next((built.parent / "images" / "red").iterdir())
+    code = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from index.gallery.gallery import Gallery\n"
+        f"gallery = Gallery.open(Path({str(built)!r}))\n"
+        f"pixels = gallery.embedder.preprocess(Path({str(image)!r}).read_bytes(), name='x')\n"
+        "hits = gallery.search(gallery.embedder.embed_batch(pixels[None])[0], k=3)\n"
+        "assert hits[0].score > 0.999\n"
+        "heavy = {'torch', 'torchvision', 'gradio', 'onnx'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"})

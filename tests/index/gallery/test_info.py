@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+import subprocess
+import sys
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from index.duplicates.duplicate_config import DuplicateConfig
+from index.errors import GalleryError
+from index.file_hash import hash_file
+from index.gallery.info import GalleryInfo, Unfinished, find_unfinished, read_info
+from index.gallery.selection import Selection
+from index.versions.versions import find_version
+from index.writing.build import add_to_gallery, build_gallery, remove_from_gallery, update_gallery
+from tests.conftest import draw_folder, draw_image
+from tests.index.galleries import ROOT, SMALL, build, build_ann, mixed_folder
+from tests.models import EMBEDDING_DIM, PREPROCESS
+
+
+class StoppedError(Exception):
+    """A kill in the middle of the work."""
+
+
+def stop_after_12(done: int, total: int) -> None:
+    if done >= 12:
+        raise StoppedError
+
+
+def test_it_says_what_a_gallery_holds_and_takes(tmp_path: Path, tiny_model: Path) -> None:
+    images = mixed_folder(tmp_path / "images")
+    shutil.copy(images / "red" / "1.png", images / "red" / "copy.png")
+    draw_image((1, 2, 3), seed=0).save(images / "unlabelled.png")
+    build(images, tmp_path / "g", tiny_model, dedup="near", duplicates=DuplicateConfig(min_similarity=0.99))
+    folder = find_version(tmp_path / "g").folder
+    os.utime(folder / "manifest.json", (1e9, 1e9))
+    info = read_info(tmp_path / "g")
+    assert (info.gallery, info.version) == (f"{tmp_path}/g", "000001")
+    assert datetime.fromisoformat(info.made).timestamp() == 1e9
+    assert info.model == {
+        "sha256": hash_file(tiny_model), "backbone": "tiny", "method": "raw", "embedding_dim": EMBEDDING_DIM,
+        "preprocessing": PREPROCESS.to_json(),
+    }  # fmt: skip
+    found, indexed, duplicate, skipped = (
+        info.counts[name] for name in ("found", "indexed", "duplicate", "skipped")
+    )
+    assert found == indexed + duplicate + skipped == 35
+    assert info.counts["skipped_by_reason"] == {"not-an-image": skipped}
+    assert info.sources == [{"kind": "folder", "location": str(images), "images": indexed}]
+    labels = info.labels["largest"]
+    assert set(labels) == {"blue", "green", "red"}
+    assert info.labels["count"] == 3
+    assert info.labels["images"] == sum(labels.values()) == indexed - 1
+    assert info.settings == {"dedup": "near", "min_similarity": 0.99, "max_hash_distance": 6, "labels": None}
+    assert (info.index["type"], info.beside_index, info.should_compact, info.unfinished) == (
+        "flat",
+        0,
+        False,
+        None,
+    )
+    sizes = {
+        file.relative_to(folder).as_posix(): file.stat().st_size for file in folder.rglob("*") if file.is_file()
+    }
+    vectors = sizes["vectors/00000.npy"] + sizes["ids/00000.npy"]
+    assert info.disk_bytes == {
+        "vectors": vectors,
+        "index": 0,
+        "catalog": sizes["catalog.sqlite"],
+        "model": sizes["model.onnx"],
+        "total": sum(sizes.values()) - sizes["manifest.json"] - sizes["part.json"],
+        "each_image": round((vectors + sizes["catalog.sqlite"]) / indexed),
+        "whole_folder": sum(file.stat().st_size for file in (tmp_path / "g").rglob("*") if file.is_file()),
+    }
+
+
+def test_an_index_of_its_own_file_is_told_with_what_it_takes(tmp_path: Path, tiny_model: Path) -> None:
+    folder = draw_folder(tmp_path / "images", per_class=7)
+    build_ann(folder, tmp_path / "g", tiny_model, recall_target=0.9)
+    info = read_info(tmp_path / "g")
+    told = {name: info.index[name] for name in ("type", "index_type", "reason", "recall_target")}
+    assert told == {"type": "hnsw", "index_type": "hnsw", "reason": "asked for", "recall_target": 0.9}
+    assert info.index["factory"].startswith("HNSW")
+    assert info.index["queries"] == 1
+    assert [point["kept"] for point in info.index["filtered"]] == [0.5, 0.05, 0.005, 0.0005]
+    version = find_version(tmp_path / "g").folder
+    own = sum((version / name).stat().st_size for name in ("index.faiss", "held_out.npy"))
+    assert info.disk_bytes["index"] == own
+    remove_from_gallery(tmp_path / "g", selection=Selection(patterns=("red/0.jpg",)), config=SMALL)
+    deleted = (find_version(tmp_path / "g").folder / "deleted.npy").stat().st_size
+    assert read_info(tmp_path / "g").disk_bytes["index"] == own + deleted
+
+
+def test_the_five_largest_labels_are_named_in_the_order_of_size(tmp_path: Path, tiny_model: Path) -> None:
+    for number in range(1, 8):
+        (tmp_path / "images" / f"class{number}").mkdir(parents=True)
+        for i in range(min(number, 5)):
+            draw_image((30 * number, 40 * i, 9), seed=i).save(tmp_path / "images" / f"class{number}" / f"{i}.png")
+    build(tmp_path / "images", tmp_path / "g", tiny_model)
+    labels = read_info(tmp_path / "g").labels
+    assert (labels["count"], labels["images"]) == (7, 25)
+    assert list(labels["largest"].items()) == [(f"class{n}", min(n, 5)) for n in (5, 6, 7, 4, 3)]
+
+
+def test_every_source_has_its_own_images_and_later_ones_lie_beside_the_index(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    (tmp_path / "labels.csv").write_text("path,label\nimages/red/0.jpg,apple\n")
+    build(image_folder, tmp_path / "g", tiny_model, labels_file=tmp_path / "labels.csv")
+    draw_folder(tmp_path / "more", per_class=2)
+    add_to_gallery(tmp_path / "g", [tmp_path / "more"], config=SMALL)
+    twice = tuple(f"{folder}/red/0.jpg" for folder in (image_folder, tmp_path / "more"))
+    remove_from_gallery(tmp_path / "g", selection=Selection(patterns=twice), config=SMALL)
+    info = read_info(tmp_path / "g")
+    assert [(source["kind"], source["location"], source["images"]) for source in info.sources] == [
+        ("folder", str(image_folder), 14),
+        ("folder", str(tmp_path / "more"), 5),
+    ]
+    assert info.settings == {"dedup": "off", "labels": str(tmp_path / "labels.csv")}
+    assert info.labels == {"count": 0, "images": 0, "largest": {}}
+    assert (info.beside_index, info.counts["deleted"], info.should_compact) == (6, 2, False)
+    assert info.disk_bytes["whole_folder"] < 2 * info.disk_bytes["total"] + 20_000  # versions share files
+
+
+def test_compacting_is_worth_it_where_much_was_added_or_deleted(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    build(image_folder, tmp_path / "g", tiny_model)
+    info = read_info(tmp_path / "g")
+
+    def is_worth_it(*, indexed: int, deleted: int, beside: int) -> bool:
+        counts = {"indexed": indexed, "deleted": deleted}
+        changed: GalleryInfo = dataclasses.replace(info, counts=counts, beside_index=beside)
+        return changed.should_compact
+
+    assert not is_worth_it(indexed=100, deleted=50, beside=50)
+    assert is_worth_it(indexed=10_000, deleted=500, beside=600)
+    assert not is_worth_it(indexed=1_000_000, deleted=20_000, beside=20_000)
+    assert is_worth_it(indexed=1_000_000, deleted=30_000, beside=20_000)
+
+
+def test_a_first_build_that_was_stopped_has_no_version_but_is_so_far(tmp_path: Path, tiny_model: Path) -> None:
+    images = mixed_folder(tmp_path / "images")
+    with pytest.raises(StoppedError):
+        build_gallery(
+            model_path=tiny_model, sources=[images], out=tmp_path / "g", config=SMALL, progress=stop_after_12
+        )
+    unfinished = find_unfinished(tmp_path / "g")
+    assert unfinished is not None
+    assert (unfinished.found, unfinished.settled) == (33, 8)  # one checkpoint
+    with pytest.raises(GalleryError, match="has not finished"):
+        read_info(tmp_path / "g")
+    assert update_gallery(tmp_path / "g", config=SMALL).indexed == 30
+    assert find_unfinished(tmp_path / "g") is None
+
+
+def test_an_update_that_was_stopped_waits_beside_the_version(tmp_path: Path, tiny_model: Path) -> None:
+    images = draw_folder(tmp_path / "images")
+    build(images, tmp_path / "g", tiny_model)
+    for number in range(20):
+        draw_image((number, 2, 3), seed=number).save(images / f"new{number}.png")
+    with pytest.raises(StoppedError):
+        update_gallery(tmp_path / "g", config=SMALL, progress=stop_after_12)
+    info = read_info(tmp_path / "g")
+    assert (info.version, info.counts["found"], info.unfinished) == ("000001", 15, Unfinished(35, 23))
+    (tmp_path / "g" / "building" / "catalog.sqlite").unlink()
+    assert read_info(tmp_path / "g").unfinished == Unfinished(0, 0)
+
+
+def test_a_gallery_with_a_damaged_model_is_described_without_its_names(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    build(image_folder, tmp_path / "g", tiny_model)
+    model = find_version(tmp_path / "g").folder / "model.onnx"
+    model.write_bytes(b"\xff" * model.stat().st_size)
+    assert set(read_info(tmp_path / "g").model) == {"sha256", "embedding_dim", "preprocessing"}
+
+
+def test_neither_the_model_nor_the_index_is_loaded(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
+    build(image_folder, tmp_path / "g", tiny_model)
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom index.gallery.info import read_info\n"
+        f"assert read_info(Path({str(tmp_path / 'g')!r})).model['backbone'] == 'tiny'\n"
+        "assert not {'onnxruntime', 'faiss', 'onnx'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"})

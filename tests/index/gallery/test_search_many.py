@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from index.arrays import NO_ID
+from index.errors import GalleryDamagedError, InputError
+from index.gallery.gallery import Gallery
+from index.gallery.hits import Hit
+from index.vectors.stored_rows import StoredRows
+from tests.conftest import draw_folder, draw_image
+from tests.index.galleries import build
+from tests.index.vector_sources import search_by_id
+from tests.models import EMBEDDING_DIM
+
+
+@pytest.fixture(scope="module")
+def gallery(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Gallery:
+    """Fifteen images of three classes, and forty copies of one image."""
+    folder = tmp_path_factory.mktemp("many")
+    images = draw_folder(folder / "images")
+    twin = draw_image((120, 120, 120), seed=7)
+    for number in range(40):
+        twin.save(images / f"twin{number:02d}.png")
+    build(images, folder / "gallery", tiny_model)
+    return Gallery.open(folder / "gallery")
+
+
+def queries(gallery: Gallery) -> np.ndarray:
+    """Every member, the twins among them, and forty vectors of no image."""
+    members = np.stack([gallery.vector(int(key)) for key in gallery.ids])
+    others = np.random.default_rng(3).normal(size=(40, EMBEDDING_DIM)).astype(np.float32)
+    return np.concatenate([members, others / np.linalg.norm(others, axis=1, keepdims=True)])
+
+
+@pytest.mark.parametrize(
+    ("k", "min_score"), [(1, None), (7, None), (39, None), (500, None), (12, 0.9), (None, 0.9), (None, -1)]
+)
+@pytest.mark.parametrize("excluding", [False, True])
+def test_a_block_is_answered_as_its_rows_are_one_by_one(
+    gallery: Gallery, k: int | None, min_score: float | None, excluding: bool
+) -> None:
+    vectors, ids = queries(gallery), np.full(95, NO_ID, dtype=np.int64)
+    if excluding:
+        ids[: gallery.count : 2] = gallery.ids[::2]
+    one_by_one = [
+        gallery.search(vector, k=k, min_score=min_score, exclude_id=None if own == NO_ID else int(own))
+        for vector, own in zip(vectors, ids, strict=True)
+    ]
+    found = gallery.search_many(vectors, k=k, min_score=min_score, exclude_ids=ids if excluding else None)
+    assert found == one_by_one
+    scores, expected = search_by_id(
+        vectors, vectors[: gallery.count], k=k or gallery.count, ids=gallery.ids, exclude=ids
+    )
+    wanted = (expected != NO_ID) & (scores >= (-np.inf if min_score is None else min_score))
+    for row, hits in enumerate(found):
+        assert [hit.id for hit in hits] == expected[row, wanted[row]].tolist()
+        assert [hit.score for hit in hits] == scores[row, wanted[row]].tolist()
+
+
+def scan_with_noise(self: StoredRows, queries: np.ndarray, **options: Any) -> tuple[np.ndarray, np.ndarray]:
+    """A scan whose scores have rounding errors that are as large as they may be, and whose order follows them."""
+    wanted = options.pop("k")
+    scores, positions = SCAN(self, queries, k=len(self), **options)
+    scores += np.random.default_rng(wanted).uniform(-4e-6, 4e-6, scores.shape).astype(np.float32)
+    order = np.argsort(-scores, axis=1)[:, :wanted]
+    return np.take_along_axis(scores, order, axis=1), np.take_along_axis(positions, order, axis=1)
+
+
+SCAN = StoredRows.scan
+
+
+@pytest.mark.parametrize("excluding", [False, True])
+def test_rounding_in_a_scan_never_changes_a_result(
+    gallery: Gallery, monkeypatch: pytest.MonkeyPatch, excluding: bool
+) -> None:
+    vectors = queries(gallery)[: gallery.count]
+    exclude_ids = gallery.ids if excluding else None
+    every = gallery.search_many(vectors, k=gallery.count, exclude_ids=exclude_ids)
+    monkeypatch.setattr(StoredRows, "scan", scan_with_noise)
+    for k in (1, 5, 14, 15, 16, 20, 38):
+        assert gallery.search_many(vectors, k=k, exclude_ids=exclude_ids) == [hits[:k] for hits in every]
+
+
+def test_ties_go_to_the_smaller_id_in_every_row(gallery: Gallery) -> None:
+    twins = sorted(int(key) for key in gallery.ids if "twin" in gallery.image(int(key)).path)
+    for hits in gallery.search_many(np.stack([gallery.vector(key) for key in twins]), k=10):
+        assert [hit.id for hit in hits] == twins[:10]
+        assert [hit.rank for hit in hits] == list(range(1, 11))
+
+
+def test_a_range_holds_all_that_is_similar_enough_and_nothing_else(gallery: Gallery) -> None:
+    vectors = queries(gallery)
+    every = gallery.search_many(vectors, k=gallery.count)
+    for bound in (0.5, 0.97, float(np.float32(every[0][3].score))):
+        similar = [[hit for hit in hits if hit.score >= bound] for hits in every]
+        assert gallery.search_many(vectors, k=None, min_score=bound) == similar
+        few: list[list[Hit]] = [hits[:4] for hits in similar]
+        assert gallery.search_many(vectors, k=4, min_score=bound) == few
+    assert gallery.search_many(-vectors[:2], k=None, min_score=1) == [[], []]
+
+
+def test_no_query_has_no_results(gallery: Gallery) -> None:
+    nothing = np.empty((0, EMBEDDING_DIM), np.float32)
+    assert gallery.search_many(nothing, k=3) == []
+    assert gallery.search_many(nothing, k=None, min_score=0) == []
+
+
+def test_a_block_of_the_wrong_kind_is_refused(gallery: Gallery) -> None:
+    vectors = queries(gallery)
+    for k, min_score in ((0, None), (None, None), (0, 0.5)):
+        with pytest.raises(InputError, match="k must be at least 1"):
+            gallery.search_many(vectors, k=k, min_score=min_score)
+    with pytest.raises(InputError, match="min_score must be a finite number"):
+        gallery.search_many(vectors, k=1, min_score=float("nan"))
+    for wrong in (vectors[:, 1:], vectors[0], vectors[None]):
+        with pytest.raises(InputError, match=f"{EMBEDDING_DIM} finite numbers"):
+            gallery.search_many(wrong, k=1)
+    vectors[-1, 0] = np.inf
+    with pytest.raises(InputError, match="finite"):
+        gallery.search_many(vectors, k=1)
+
+
+def test_the_catalogue_is_read_once_for_a_block(gallery: Gallery, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = []
+    catalog = Gallery.catalog
+
+    def count(self: Gallery) -> object:
+        opened.append(self)
+        return catalog(self)
+
+    monkeypatch.setattr(Gallery, "catalog", count)
+    assert len(gallery.search_many(queries(gallery), k=5)) == 95
+    assert len(opened) == 1
+
+
+def test_a_member_without_a_row_is_damage(gallery: Gallery, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("index.catalog.reader.Catalog.find", lambda *_: {})
+    with pytest.raises(GalleryDamagedError, match="images without a row"):
+        gallery.search_many(queries(gallery)[:2], k=1)

@@ -1,0 +1,389 @@
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from index.errors import ImageError, InputError
+from index.images.image_files import REASONS, decode_image, read_image
+from index.limits import MAX_PIXELS
+from index.sources.folder_walk import check_folder, walk_folder
+from index.text import printable_path, valid_text
+from tests.conftest import draw_image
+from tests.deep import tries
+
+ORIENTATION = 0x0112
+ROOT = Path(__file__).parents[3]
+
+
+def encode(image: Image.Image, kind: str, **options: object) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+def decode(data: bytes, *, target_side: int = 64, max_pixels: int = MAX_PIXELS) -> np.ndarray:
+    image = decode_image(data, name="drawn", target_side=target_side, max_pixels=max_pixels)
+    assert image.mode == "RGB"
+    return np.asarray(image)
+
+
+def small_images() -> list[bytes]:
+    image = draw_image((90, 160, 40), seed=1, size=(20, 14))
+    other = draw_image((200, 10, 90), seed=2, size=(20, 14))
+    exif = Image.Exif()
+    exif[ORIENTATION] = 6
+    return [
+        encode(image, "JPEG", exif=exif),
+        encode(image, "JPEG", progressive=True),
+        encode(image.convert("CMYK"), "JPEG"),
+        encode(image, "PNG", exif=exif),
+        encode(image.convert("P"), "PNG", transparency=b"\x00\x80"),
+        encode(image, "GIF", save_all=True, append_images=[other]),
+        encode(image, "WEBP", exif=exif),
+        encode(image, "BMP"),
+        encode(image.convert("P"), "BMP"),
+        encode(image, "TIFF"),
+        encode(image, "TIFF", compression="tiff_lzw"),
+    ]
+
+
+SMALL_IMAGES = small_images()
+
+
+@pytest.mark.deep
+@settings(max_examples=tries(100, deep=400), deadline=None)
+@given(
+    data=st.sampled_from(SMALL_IMAGES),
+    flips=st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), max_size=12),
+    keep=st.floats(0, 1),
+)
+@example(data=SMALL_IMAGES[0], flips=[], keep=0.34)
+def test_damaged_bytes_decode_to_rgb_or_raise_an_image_error(
+    data: bytes, flips: list[tuple[int, int]], keep: float
+) -> None:
+    damaged = bytearray(data[: round(len(data) * keep)] if keep < 0.9 else data)
+    for position, value in flips:
+        if damaged:
+            damaged[position % len(damaged)] = value
+    try:
+        pixels = decode(bytes(damaged), target_side=16, max_pixels=1_000_000)
+    except ImageError as error:
+        assert error.reason in REASONS  # noqa: PT017 - either outcome is right, this one only with a known reason
+    else:
+        assert pixels.ndim == 3
+        assert pixels.shape[2] == 3
+
+
+@given(st.binary(max_size=64))
+def test_arbitrary_bytes_are_never_an_image(data: bytes) -> None:
+    with pytest.raises(ImageError) as caught:
+        decode(data)
+    assert caught.value.reason in {"empty-file", "not-an-image", "corrupt"}
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "AVIF"])
+def test_every_format_decodes_close_to_what_was_drawn(kind: str) -> None:
+    image = Image.new("RGB", (48, 32), (200, 80, 40))
+    assert np.abs(decode(encode(image, kind)).astype(int) - np.asarray(image)).max() <= 6
+
+
+def test_a_stereo_picture_gives_its_first_view() -> None:
+    first, second = Image.new("RGB", (16, 16), "red"), Image.new("RGB", (16, 16), "blue")
+    pixels = decode(encode(first, "MPO", save_all=True, append_images=[second]))
+    assert pixels[..., 0].min() > 240
+
+
+@pytest.mark.parametrize("kind", ["GIF", "WEBP"])
+def test_an_animation_gives_its_first_frame(kind: str) -> None:
+    first, second = Image.new("RGB", (16, 16), "red"), Image.new("RGB", (16, 16), "blue")
+    pixels = decode(encode(first, kind, save_all=True, append_images=[second], duration=100))
+    assert pixels[..., 0].min() > 240
+    assert pixels[..., 2].max() < 16
+
+
+def test_exif_orientation_turns_the_image_upright() -> None:
+    upright = Image.new("RGB", (32, 16), "white")
+    upright.paste("red", (0, 0, 16, 16))
+    stored_turns = {
+        1: None,
+        2: Image.Transpose.FLIP_LEFT_RIGHT,
+        3: Image.Transpose.ROTATE_180,
+        4: Image.Transpose.FLIP_TOP_BOTTOM,
+        5: Image.Transpose.TRANSPOSE,
+        6: Image.Transpose.ROTATE_90,
+        7: Image.Transpose.TRANSVERSE,
+        8: Image.Transpose.ROTATE_270,
+    }
+    for orientation, turn in stored_turns.items():
+        exif = Image.Exif()
+        exif[ORIENTATION] = orientation
+        stored = upright if turn is None else upright.transpose(turn)
+        assert np.array_equal(decode(encode(stored, "PNG", exif=exif)), np.asarray(upright)), orientation
+
+
+def test_damaged_exif_leaves_sound_pixels_as_they_are_stored() -> None:
+    exif = Image.Exif()
+    exif[ORIENTATION] = 6
+    data = encode(Image.new("RGB", (32, 16), "red"), "JPEG", exif=exif)
+    start = data.index(b"Exif\x00\x00") + 6
+    damaged = data[:start] + b"\xff" * 20 + data[start + 20 :]
+    assert decode(damaged).shape == (16, 32, 3)
+
+
+def test_sixteen_bit_grey_keeps_its_range() -> None:
+    ramp = np.linspace(0, 65535, 256).astype(np.uint16).reshape(16, 16)
+    for kind in ("PNG", "TIFF"):
+        pixels = decode(encode(Image.fromarray(ramp), kind))
+        assert np.array_equal(pixels[..., 0], (ramp >> 8).astype(np.uint8)), kind
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "PA"])
+def test_transparent_pixels_become_white(mode: str) -> None:
+    image = Image.new("RGBA", (8, 8), (0, 0, 0, 0))
+    image.paste((0, 0, 0, 255), (0, 0, 4, 8))
+    kind = "TIFF" if mode == "PA" else "PNG"
+    data = encode(image.convert("LA") if mode == "LA" else image, kind)
+    pixels = decode(data)
+    assert (pixels[:, :4] == 0).all()
+    assert (pixels[:, 4:] == 255).all()
+
+
+def test_a_palette_with_transparency_is_laid_on_white() -> None:
+    image = Image.new("P", (8, 8), 0)
+    image.putpalette([0, 0, 0, 255, 0, 0])
+    image.paste(1, (0, 0, 4, 8))
+    pixels = decode(encode(image, "PNG", transparency=0))
+    assert pixels[0, 0].tolist() == [255, 0, 0]
+    assert pixels[0, 7].tolist() == [255, 255, 255]
+
+
+def test_floating_point_pixels_are_refused_by_name() -> None:
+    with pytest.raises(ImageError) as caught:
+        decode(encode(Image.new("F", (8, 8), 0.5), "TIFF"))
+    assert caught.value.reason == "unsupported-pixels"
+
+
+def test_the_pixel_cap_is_checked_on_the_header() -> None:
+    data = encode(Image.new("1", (2000, 1000)), "PNG")
+    assert decode(data, max_pixels=2_000_000, target_side=500).shape == (1000, 2000, 3)
+    with pytest.raises(ImageError, match="2000 x 1000 pixels, at most 1999999") as caught:
+        decode(data, max_pixels=1_999_999)
+    assert caught.value.reason == "too-many-pixels"
+
+
+def test_a_large_jpeg_is_decoded_at_no_less_than_twice_the_target() -> None:
+    pixels = decode(encode(Image.new("RGB", (1600, 1200), "green"), "JPEG"), target_side=100)
+    assert min(pixels.shape[:2]) >= 200
+    assert max(pixels.shape[:2]) < 1600
+
+
+def large_images() -> dict[str, Image.Image]:
+    """One image in every kind of pixels that is converted, 500 x 330."""
+    photo = draw_image((200, 90, 40), seed=4, size=(500, 330))
+    alpha = Image.linear_gradient("L").resize(photo.size)
+    see_through = photo.convert("RGBA")
+    see_through.putalpha(alpha)
+    ramp = np.linspace(0, 65535, 500 * 330).astype(np.uint16).reshape(330, 500)
+    palette = photo.convert("P")
+    palette.info["transparency"] = bytes(range(256))
+    return {
+        "RGB": photo,
+        "L": photo.convert("L"),
+        "1": photo.convert("1"),
+        "CMYK": photo.convert("CMYK"),
+        "RGBA": see_through,
+        "LA": see_through.convert("LA"),
+        "I;16": Image.fromarray(ramp),
+        "I": Image.fromarray(ramp.astype(np.int32)),
+        "I of 8 bits": Image.fromarray((ramp >> 8).astype(np.int32)),
+        "P": photo.convert("P"),
+        "transparent P": palette,
+    }
+
+
+@pytest.mark.parametrize("mode", large_images())
+def test_conversion_in_strips_gives_the_pixels_of_conversion_at_once(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = encode(large_images()[mode], "TIFF" if mode.startswith(("CMYK", "I ")) or mode == "I" else "PNG")
+    for target_side in (200, 20):  # left as it is, and reduced by 8
+        whole = decode(data, target_side=target_side)
+        with monkeypatch.context() as patched:
+            patched.setattr("index.images.decode._STRIP_PIXELS", 6000)
+            assert np.array_equal(decode(data, target_side=target_side), whole)
+    assert whole.shape == (42, 63, 3)
+
+
+def test_an_image_is_reduced_only_where_both_sides_stay_twice_the_target() -> None:
+    image = draw_image((200, 90, 40), seed=4, size=(500, 330))
+    data = encode(image, "PNG")
+    assert np.array_equal(decode(data, target_side=83), np.asarray(image))
+    assert np.array_equal(decode(data, target_side=82), np.asarray(image.reduce(2)))
+
+
+def test_colour_below_transparent_pixels_does_not_bleed_when_reduced() -> None:
+    image = Image.new("RGBA", (400, 400), (255, 0, 0, 0))
+    image.paste((0, 0, 0, 255), (0, 0, 201, 400))
+    pixels = decode(encode(image, "PNG"), target_side=50)
+    assert pixels.shape == (100, 100, 3)
+    assert np.ptp(pixels, axis=2).max() == 0  # black, white, and the grey between: no red
+
+
+@pytest.mark.parametrize("mode", ["I;16", "RGBA", "P"])
+def test_a_large_image_in_a_small_file_costs_little_more_than_its_pixels(tmp_path: Path, mode: str) -> None:
+    side = 4000
+    image = Image.fromarray(np.zeros((side, side), np.uint16)) if mode == "I;16" else Image.new(mode, (side, side))
+    options = {"transparency": 0} if mode == "P" else {}
+    (tmp_path / "large.png").write_bytes(encode(image, "PNG", compress_level=1, **options))
+    code = (
+        "import sys; from pathlib import Path; from index.images.image_files import read_image\n"
+        "def peak():\n"
+        "    lines = Path('/proc/self/status').read_text().splitlines()\n"
+        "    return next(int(line.split()[1]) for line in lines if line.startswith('VmHWM'))\n"
+        "before = peak(); read_image(Path(sys.argv[1]), target_side=64); print(peak() - before)"
+    )
+    words = [sys.executable, "-c", code, str(tmp_path / "large.png")]
+    ran = subprocess.run(words, cwd=ROOT, check=True, capture_output=True, text=True)
+    pixels_kib = side * side * {"I;16": 2, "RGBA": 4, "P": 1}[mode] // 1024
+    assert int(ran.stdout) < pixels_kib + 120 * 1024
+
+
+@pytest.mark.parametrize("keep", [1 / 3, 0.9])
+@pytest.mark.parametrize("kind", ["JPEG", "PNG"])
+def test_a_truncated_image_is_corrupt_and_never_half_grey(kind: str, keep: float) -> None:
+    data = encode(draw_image((10, 200, 90), seed=3, size=(200, 150)), kind)
+    with pytest.raises(ImageError) as caught:
+        decode(data[: int(len(data) * keep)])
+    assert caught.value.reason == "corrupt"
+
+
+def test_bytes_after_the_end_of_an_image_do_no_harm() -> None:
+    data = encode(Image.new("RGB", (16, 16), "red"), "JPEG")
+    assert np.array_equal(decode(data + b"garbage" * 100), decode(data))
+
+
+def test_reading_a_pipe_does_not_wait_for_a_writer(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ImageError) as caught:
+        read_image(tmp_path / "pipe", target_side=64)
+    assert caught.value.reason == "not-a-file"
+
+
+def test_a_missing_file_is_unreadable(tmp_path: Path) -> None:
+    with pytest.raises(ImageError) as caught:
+        read_image(tmp_path / "gone.jpg", target_side=64)
+    assert caught.value.reason == "unreadable"
+
+
+def test_the_hash_is_of_the_files_bytes(tmp_path: Path) -> None:
+    import hashlib
+
+    data = encode(Image.new("RGB", (8, 8)), "PNG")
+    (tmp_path / "a.png").write_bytes(data)
+    assert read_image(tmp_path / "a.png", target_side=8).sha256 == hashlib.sha256(data).hexdigest()
+
+
+def test_the_walk_is_sorted_by_bytes_and_depth_first(tmp_path: Path) -> None:
+    for name in ("b/2.jpg", "b/10.jpg", "a.jpg", "Z.jpg", "é.jpg", "b.jpg"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"x")
+    found = [file.path for file in walk_folder(tmp_path)]
+    assert found == ["Z.jpg", "a.jpg", "b/10.jpg", "b/2.jpg", "b.jpg", "é.jpg"]
+
+
+def test_the_walk_follows_links_but_never_in_circles(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    (root / "sub").mkdir(parents=True)
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "o.jpg").write_bytes(b"x")
+    (root / "sub" / "up").symlink_to(root)
+    (root / "out").symlink_to(tmp_path / "outside")
+    (root / "self").symlink_to("self")
+    (root / "gone").symlink_to("nowhere")
+    found = {file.path: file.problem and file.problem.reason for file in walk_folder(root)}
+    assert found == {
+        "gone": "dangling-link",
+        "out/o.jpg": None,
+        "self": "link-loop",
+        "sub/up": "link-loop",
+    }
+
+
+def test_folders_nested_beyond_pythons_recursion_are_walked(tmp_path: Path) -> None:
+    above = os.open(tmp_path, os.O_RDONLY)
+    for _ in range(1200):
+        os.mkdir("a", dir_fd=above)
+        below = os.open("a", os.O_RDONLY, dir_fd=above)
+        os.close(above)
+        above = below
+    os.close(os.open("deep.jpg", os.O_CREAT | os.O_WRONLY, dir_fd=above))
+    os.close(above)
+    try:
+        assert [file.path for file in walk_folder(tmp_path)] == ["a/" * 1200 + "deep.jpg"]
+    finally:  # the test runner's own clean-up recurses
+        (tmp_path / ("a/" * 1200) / "deep.jpg").unlink()
+        for depth in range(1200, 0, -1):
+            os.rmdir(f"{tmp_path}/{'a/' * depth}")
+
+
+def test_a_folder_is_walked_once_by_links_and_once_by_its_own_path(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    for folder in (root / "own", tmp_path / "one", tmp_path / "two"):
+        folder.mkdir(parents=True)
+        (folder / "x.jpg").write_bytes(b"x")
+    for name, target in (("a", "one"), ("b", "two"), ("c", "one"), ("d", "root/own"), ("z", "root/own")):
+        (root / name).symlink_to(tmp_path / target)
+    files = {file.path: file.problem for file in walk_folder(root)}
+    assert [name for name, problem in files.items() if problem is None] == [
+        "a/x.jpg", "b/x.jpg", "d/x.jpg", "own/x.jpg",
+    ]  # fmt: skip
+    assert {name: problem.reason for name, problem in files.items() if problem} == {
+        "c": "link-loop",
+        "z": "link-loop",
+    }
+    assert files["c"] is not None
+    assert files["c"].detail == "this folder was already walked as a"
+
+
+def test_folders_that_all_link_to_each_other_are_walked_in_bounded_time(tmp_path: Path) -> None:
+    names = [f"f{number:02d}" for number in range(12)]
+    for name in names:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x.jpg").write_bytes(b"x")
+        for other in names:
+            (tmp_path / name / f"to_{other}").symlink_to(tmp_path / other)
+    found = list(walk_folder(tmp_path))
+    usable = [file.path for file in found if file.problem is None]
+    assert {path for path in usable if path.count("/") == 1} == {f"{name}/x.jpg" for name in names}
+    assert len(usable) <= 2 * len(names)
+    assert len(found) <= 2 * len(names) * (len(names) + 1)
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [(lambda path: None, "no such folder"), (lambda path: path.write_bytes(b""), "expected a folder")],
+)
+def test_a_folder_that_is_none_is_refused(tmp_path: Path, make: Callable[[Path], object], problem: str) -> None:
+    make(tmp_path / "x")
+    with pytest.raises(InputError, match=problem):
+        check_folder(tmp_path / "x")
+
+
+@given(st.binary(min_size=1, max_size=30).filter(lambda name: b"\0" not in name))
+def test_any_file_name_can_be_printed_and_encoded(name: bytes) -> None:
+    path = os.fsdecode(name)
+    assert printable_path(path).isprintable()
+    printable_path(path).encode("utf-8")
+    valid_text(path).encode("utf-8")
+    if path.isprintable():
+        assert printable_path(path) == path == valid_text(path)

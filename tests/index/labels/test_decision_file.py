@@ -1,0 +1,86 @@
+"""What a person decided: read strictly, matched by content and label."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from index.errors import InputError
+from index.labels.decision_file import read_decisions
+from index.labels.decisions import CHANGE, DROP, KEEP
+
+KNOWN = {("x", "cat"), ("y", "dog")}
+HEADER = "path,sha256,label,decision,new_label\n"
+
+
+def _write(folder: Path, text: str) -> Path:
+    path = folder / "decisions.csv"
+    path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    return path
+
+
+def test_the_three_decisions_are_read(tmp_path: Path) -> None:
+    lines = "x.png,x,cat,change,dog\r\ny.png,y,dog,drop,\r\n"
+    found = read_decisions(_write(tmp_path, "\ufeff" + HEADER + lines), known=KNOWN)
+    assert {key: (d.decision, d.new_label) for key, d in found.items()} == {
+        ("x", "cat"): (CHANGE, "dog"),
+        ("y", "dog"): (DROP, None),
+    }
+
+
+def test_a_change_to_the_label_itself_keeps_it(tmp_path: Path) -> None:
+    found = read_decisions(_write(tmp_path, HEADER + "x.png,x,cat,change,cat\n"), known=KNOWN)
+    assert found["x", "cat"].decision == KEEP
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("path,label\nx.png,cat\n", "lacks sha256,decision,new_label"),
+        ("", "lacks path,sha256,label,decision,new_label"),
+        (HEADER + "x.png,x,cat,keep,\ny.png,y,dog,delete,\n", "line 3: the decision must be one of .* 'delete'"),
+        (HEADER + "x.png,x,cat\n", "line 2: the decision must be one of"),
+        (HEADER + "x.png,x,cat,change,\n", "line 2: change needs a new_label"),
+        (
+            HEADER + '"a\nb.png",x,cat,keep,\n"a\nb.png",x,cat,drop,\n',
+            r"line 5: a\\nb.png .*decided otherwise",
+        ),
+    ],
+)
+def test_a_file_that_says_nothing_clear_is_refused_with_its_line(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read_decisions(_write(tmp_path, text), known=KNOWN)
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such decisions file"):
+        read_decisions(tmp_path / "none.csv", known=KNOWN)
+
+
+def test_decisions_of_another_run_are_counted_and_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lines = "x.png,x,bird,keep,\nz.png,z,cat,keep,\nx.png,x,cat,keep,\n"
+    assert set(read_decisions(_write(tmp_path, HEADER + lines), known=KNOWN)) == {("x", "cat")}
+    assert "2 decisions, the first in" in caplog.text
+    assert "line 2" in caplog.text
+
+
+def test_a_label_that_no_image_has_is_taken_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = read_decisions(_write(tmp_path, HEADER + "x.png,x,cat,change,catt\n"), known=KNOWN)
+    assert found["x", "cat"].new_label == "catt"
+    assert "'catt' is no class of this run yet" in caplog.text
+
+
+def test_a_path_of_odd_bytes_does_not_matter(tmp_path: Path) -> None:
+    found = read_decisions(_write(tmp_path, HEADER + "caf\udce9.png,x,cat,keep,\n"), known=KNOWN)
+    assert found["x", "cat"].decision == KEEP
+
+
+def test_files_of_earlier_versions_say_the_same_in_other_words(tmp_path: Path) -> None:
+    lines = "x.png,x,cat,relabel,dog\ny.png,y,dog,no-class,\n"
+    found = read_decisions(_write(tmp_path, HEADER + lines), known=KNOWN)
+    assert [(d.decision, d.new_label) for d in found.values()] == [(CHANGE, "dog"), (DROP, None)]

@@ -1,0 +1,102 @@
+"""The judge: what is weighed at the second look, that it sees more, and that memory changes nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from index.arrays import NO_ID
+from index.evaluation.metrics import ranking_auc
+from index.labels.judge import BALANCE, CALIBRATION, RIDGE, judge_labels, judge_twice
+from index.labels.leave_one_out import LeaveOneOut
+from tests.index.vector_sources import VectorSource
+
+
+def blobs(*, sizes: tuple[int, ...], width: int = 12, spread: float = 1.2) -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(0)
+    labels = np.arange(len(sizes)).repeat(sizes)
+    centres = random.normal(size=(len(sizes), width))
+    return (centres[labels] + spread * random.normal(size=(len(labels), width))).astype(np.float32), labels
+
+
+def plant(*, share: float = 0.2, count: int = 2000) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+    """Vectors, labels of which a share is wrong, the right ones, and how many there are."""
+    vectors, right = VectorSource(width=24).draw(count, seed=3)
+    right = np.unique(right, return_inverse=True)[1]
+    classes = int(right.max()) + 1
+    random = np.random.default_rng(0)
+    labels = right.copy()
+    wrong = random.permutation(count)[: int(share * count)]
+    labels[wrong] = (labels[wrong] + random.integers(1, classes, len(wrong))) % classes
+    return vectors, labels, right, classes
+
+
+def test_the_second_look_weighs_by_belief_with_labels_balanced_and_is_averaged_with_the_first() -> None:
+    features, labels = blobs(sizes=(40, 10))
+    labels[:4] = 1
+    rows = np.arange(50)
+    first = LeaveOneOut(features, labels, count=2, ridges=(RIDGE,)).confidences(rows)
+    own, other = first[rows, labels].astype(np.float64), first[rows, 1 - labels]
+    weights = np.maximum(0.05, own / (own + other))
+    for label in range(2):
+        of_label = labels == label
+        weights[of_label] *= of_label.sum() ** BALANCE / weights[of_label].sum()
+    second = LeaveOneOut(features, labels, count=2, ridges=(RIDGE,), weights=weights).confidences(rows)
+    expected = (first + second) / 2
+    expected *= (np.bincount(labels) / 50 / expected.mean(axis=0)) ** CALIBRATION
+    expected /= expected.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(judge_twice(features, labels, count=2), expected, atol=1e-5)
+
+
+def test_every_pair_of_labels_is_looked_at_up_to_the_number_that_is_given() -> None:
+    features, labels = blobs(sizes=(40, 10, 10))
+    found = {most: judge_labels(features, labels, count=3, most_labels=most).wrong for most in (2, 3, 1 << 14)}
+    np.testing.assert_array_equal(found[3], found[1 << 14])
+    assert (found[2] != found[3]).any()
+
+
+def test_rows_of_a_rare_label_are_not_taken_for_the_frequent_one_they_resemble() -> None:
+    features, labels = blobs(sizes=(400, 25), spread=1.6)
+    rare = labels == 1
+    first = LeaveOneOut(features, labels, count=2, ridges=(RIDGE,)).confidences(np.flatnonzero(rare))[:, 1].mean()
+    assert judge_twice(features, labels, count=2)[rare, 1].mean() > first + 0.02
+
+
+@pytest.mark.parametrize("count", [0, 3])
+def test_a_label_without_rows_is_survived(count: int) -> None:
+    features, labels = blobs(sizes=(6, count, 6))
+    assert np.isfinite(judge_twice(features, labels, count=3)).all()
+
+
+def test_confidences_that_are_not_held_are_the_same() -> None:
+    vectors, labels, _, classes = plant(count=600)
+    groups = np.arange(600) // 2
+    held = judge_labels(vectors, labels, count=classes, groups=groups)
+    told: list[tuple[int, int]] = []
+    streamed = judge_labels(
+        vectors, labels, count=classes, groups=groups, most_values=10, progress=lambda *done: told.append(done)
+    )
+    np.testing.assert_allclose(streamed.own, held.own, atol=1e-6)
+    np.testing.assert_allclose(streamed.confidences, held.confidences, atol=1e-6)
+    assert (streamed.wrong > 0.5)[held.wrong > 0.9].mean() > 0.9
+    assert told == sorted(told)
+    assert told[-1][0] <= told[-1][1]
+
+
+def test_wrong_labels_rank_above_right_ones_and_what_is_shown_is_named() -> None:
+    vectors, labels, right, classes = plant()
+    judged = judge_labels(vectors, labels, count=classes)
+    is_wrong = labels != right
+    assert (ranking_auc(judged.wrong, is_wrong) or 0) > 0.9
+    first = [judged.others(row, label=int(labels[row]))[0][0] for row in np.flatnonzero(is_wrong)]
+    assert (np.array(first) == right[is_wrong]).mean() > 0.7
+    assert all(label not in dict(judged.others(row, label=label)) for row, label in enumerate(labels.tolist()))
+    assert (judged.best[:, :4] != NO_ID).all()
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.3])
+@pytest.mark.parametrize("held", [True, False])
+def test_the_share_of_wrong_labels_is_estimated(share: float, held: bool) -> None:
+    vectors, labels, _, classes = plant(share=share)
+    judged = judge_labels(vectors, labels, count=classes, most_values=1 << 26 if held else 0)
+    assert 0.6 * share < judged.wrong.mean() + 1e-9 < share + 0.07  # overlapping kinds look like mistakes

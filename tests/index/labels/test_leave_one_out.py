@@ -1,0 +1,215 @@
+"""Leave-one-out in closed form against regressions that are fitted again without the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from index.arrays import normalise_rows
+from index.labels import leave_one_out as module
+from index.labels.leave_one_out import RIDGES, TEMPERATURES, LeaveOneOut
+from tests.index.vector_sources import VectorSource
+
+_WIDTH = 24
+
+
+def draw(count: int) -> tuple[np.ndarray, np.ndarray, int]:
+    """Vectors, labels of which some are wrong, and how many there are."""
+    vectors, labels = VectorSource(width=_WIDTH).draw(count, seed=3)
+    random = np.random.default_rng(0)
+    labels = np.where(random.random(count) < 0.2, random.permutation(labels), labels)
+    labels = np.unique(labels, return_inverse=True)[1].astype(np.int64)
+    return vectors, labels, int(labels.max()) + 1
+
+
+def blobs(*, seed: int, per_class: int, classes: int, width: int) -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(seed)
+    labels = np.arange(classes).repeat(per_class)
+    centres = random.normal(size=(classes, width))
+    return (centres[labels] + 0.5 * random.normal(size=(len(labels), width))).astype(np.float32), labels
+
+
+def group(count: int, *sets: Sequence[int]) -> np.ndarray:
+    """Numbers of groups: these rows together, all others alone."""
+    groups = 7 * np.arange(count)  # with gaps
+    for rows in sets:
+        groups[rows] = groups[rows[0]]
+    return groups
+
+
+def collect(judge: LeaveOneOut) -> np.ndarray:
+    """(N, C) confidences of all rows in their own order."""
+    shares = np.full((len(judge._labels), judge._count), np.nan, dtype=np.float32)
+    for rows, block in judge.blocks():
+        assert np.isnan(shares[rows]).all()  # each row is told once
+        shares[rows] = block
+    return shares
+
+
+def fit_without(
+    vectors: np.ndarray,
+    labels: np.ndarray,
+    left: Sequence[int],
+    *,
+    count: int,
+    ridge: float,
+    weights: np.ndarray | None = None,
+) -> npt.NDArray[np.float64]:
+    """(g, C) float64 predictions for rows by a weighted regression of the others."""
+    kept = np.setdiff1d(np.arange(len(labels)), left)
+    parts = np.ones(len(labels)) if weights is None else weights / weights.mean()
+    # X is centred once for all rows: without some of them the intercept is fitted beside the weights.
+    centred = vectors.astype(np.float64) - parts @ vectors / len(labels)
+    mean_variance = (parts @ np.square(centred)).sum() / vectors.shape[1]
+    penalty = np.diag([ridge * mean_variance] * vectors.shape[1] + [0])
+    inputs, targets = np.c_[centred, np.ones(len(labels))], np.eye(count)[labels]
+    weighted = inputs[kept] * parts[kept, None]
+    solved = np.linalg.solve(weighted.T @ inputs[kept] + penalty, weighted.T @ targets[kept])
+    predictions: npt.NDArray[np.float64] = inputs[left] @ solved
+    return predictions
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    seed=st.integers(0, 10_000),
+    sizes=st.lists(st.integers(1, 3), min_size=3, max_size=15),
+    width=st.integers(2, 30),
+    classes=st.integers(2, 5),
+    weighted=st.booleans(),
+)
+def test_every_row_is_judged_as_if_its_group_had_never_been_there(
+    seed: int, sizes: list[int], width: int, classes: int, weighted: bool
+) -> None:
+    random = np.random.default_rng(seed)
+    count = sum(sizes)
+    features = (random.normal(size=(count, width)) + 1).astype(np.float32)
+    labels = random.integers(0, classes, count)
+    groups = 7 * random.permutation(np.arange(len(sizes)).repeat(sizes))
+    weights = random.random(count) + 0.1 if weighted else None
+    judge = LeaveOneOut(features, labels, count=classes, groups=groups, weights=weights)
+    found = collect(judge)
+    for number in np.unique(groups):
+        left = np.flatnonzero(groups == number)
+        fitted = fit_without(
+            normalise_rows(features), labels, left.tolist(), count=classes, ridge=judge.ridge, weights=weights
+        )
+        powers = np.exp(judge.temperature * fitted)
+        np.testing.assert_allclose(found[left], powers / powers.sum(axis=1, keepdims=True), atol=1e-5)
+
+
+@pytest.mark.parametrize("size", [_WIDTH - 1, _WIDTH + 1, _WIDTH + 2, 150, 297, 299])
+@pytest.mark.parametrize("spread", [1.0, 1e-3])
+def test_a_set_of_any_size_is_left_out_exactly_however_alike_its_rows_are(size: int, spread: float) -> None:
+    vectors, labels, classes = draw(300)
+    left = np.sort(np.random.default_rng(1).permutation(300)[:size])
+    vectors[left] = normalise_rows(vectors[left[0]] + spread * (vectors[left] - vectors[left[0]]))
+    judge = LeaveOneOut(vectors, labels, count=classes, groups=group(300, left))
+    found = judge._predict(left)
+    expected = fit_without(judge._rows, labels, left.tolist(), count=classes, ridge=judge.ridge)
+    np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-8)
+
+
+def test_several_sets_over_several_blocks_are_each_solved_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors, labels, classes = draw(600)
+    order = np.random.default_rng(2).permutation(600)
+    groups = group(600, *np.split(order[:500], [200, 400, 403]))  # two are larger than D
+    whole = collect(LeaveOneOut(vectors, labels, count=classes, groups=groups))
+    monkeypatch.setattr(module, "_ROWS_AT_ONCE", 70)
+    judge = LeaveOneOut(vectors, labels, count=classes, groups=groups)
+    solved: list[int] = []
+    for name in ("_weights_without", "_predict_without"):
+        solve = getattr(judge, name)
+        monkeypatch.setattr(judge, name, lambda rows, solve=solve: (solved.append(len(rows)), solve(rows))[1])
+    np.testing.assert_allclose(collect(judge), whole, atol=1e-6)
+    assert sorted(solved) == [3, 97, 200, 200]
+
+
+def test_no_matrix_is_as_large_as_a_large_set_squared(monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors, labels, classes = draw(3000)
+    sizes: list[int] = []
+    solve = np.linalg.solve
+    monkeypatch.setattr(np.linalg, "solve", lambda a, b: (sizes.append(len(a)), solve(a, b))[1])
+    collect(LeaveOneOut(vectors, labels, count=classes, groups=group(3000, np.arange(2500))))
+    assert set(sizes) == {_WIDTH + 1}
+
+
+def test_a_wrong_label_cannot_vouch_for_itself() -> None:
+    features, labels = blobs(seed=1, per_class=10, classes=3, width=60)  # wide enough to learn any label by heart
+    wrong = labels.copy()
+    wrong[0] = 1
+    confidences = collect(LeaveOneOut(features, wrong, count=3))
+    own = confidences[np.arange(30), wrong]
+    assert confidences[0].argmax() == 0
+    assert own[0] < 0.2
+    assert own[1:].min() > 0.5
+
+
+def test_two_duplicates_with_the_same_wrong_label_vouch_for_each_other_unless_grouped() -> None:
+    features, labels = blobs(seed=2, per_class=10, classes=3, width=60)
+    features[1] = features[0]
+    labels[:2] = 1
+    alone = LeaveOneOut(features, labels, count=3)
+    grouped = LeaveOneOut(features, labels, count=3, groups=group(30, [0, 1]))
+    assert alone.confidences(np.array([0]))[0, 1] > 0.5
+    assert grouped.confidences(np.array([0, 1]))[:, 1].max() < 0.2
+
+
+def test_ridge_and_temperature_make_the_given_labels_likeliest() -> None:
+    features, labels = blobs(seed=5, per_class=20, classes=3, width=10)
+
+    def likelihood(judge: LeaveOneOut) -> float:
+        return float(np.log(collect(judge)[np.arange(60), labels]).mean())
+
+    judge = LeaveOneOut(features, labels, count=3)
+    assert judge.ridge in RIDGES
+    chosen = likelihood(judge)
+    for ridge in RIDGES:
+        judge._solve(ridge)
+        for temperature in TEMPERATURES:
+            judge.temperature = temperature
+            assert likelihood(judge) <= chosen + 1e-6
+
+
+def test_the_only_row_of_a_label_is_never_believed_and_a_label_without_rows_is_survived() -> None:
+    features, labels = blobs(seed=7, per_class=10, classes=2, width=5)
+    labels[0] = 2
+    confidences = collect(LeaveOneOut(features, labels, count=4))
+    assert confidences[0, 2] == pytest.approx(float(confidences[0, 3]), abs=1e-6)  # as if there were no such label
+    assert (confidences[:, 3] < 0.1).all()
+    np.testing.assert_allclose(confidences.sum(axis=1), 1, atol=1e-6)
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0])
+def test_features_that_say_nothing_leave_the_shares_of_the_labels(value: float) -> None:
+    labels = np.array([0] * 9 + [1] * 3)
+    judge = LeaveOneOut(np.full((12, 4), value, dtype=np.float32), labels, count=2)
+    output = np.array([[8 / 11, 3 / 11], [9 / 11, 2 / 11]])[labels]  # the row itself does not count
+    powers = np.exp(judge.temperature * output)
+    np.testing.assert_allclose(collect(judge), powers / powers.sum(axis=1, keepdims=True), atol=1e-6)
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 8, 40])
+def test_where_nothing_else_is_left_no_label_is_likelier(count: int) -> None:
+    features = np.random.default_rng(0).normal(size=(count, 3)).astype(np.float32)
+    judge = LeaveOneOut(features, np.arange(count) % 2, count=2, groups=np.zeros(count, dtype=np.int64))
+    np.testing.assert_allclose(collect(judge), 0.5)
+
+
+def test_it_tells_of_its_work_between_blocks_and_while_a_large_set_is_solved(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "_ROWS_AT_ONCE", 100)
+    vectors, labels, classes = draw(1000)
+    told: list[int] = []
+    options: dict[str, Any] = {"groups": group(1000, np.arange(900)), "tell": told.append}
+    judge = LeaveOneOut(vectors, labels, count=classes, **options)
+    before = len(told)
+    collect(judge)
+    assert len(told) - before >= 10 + 9  # blocks, and those of the set
+    assert sum(told) == 1000

@@ -1,0 +1,169 @@
+"""What any estimate of wrong labels has to keep."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from index.arrays import NO_ID
+from index.labels.suspicion import Suspicion, suspect_evenly, suspect_labels
+
+
+def _random(seed: int, *, images: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(seed)
+    confidences = random.dirichlet(np.full(classes, 0.5), size=images).astype(np.float32)
+    return confidences, random.integers(0, classes, size=images)
+
+
+def _noise(found: Suspicion, labels: np.ndarray) -> np.ndarray:
+    """(C, C): of the images labelled i, the share that show j."""
+    counts, noise = np.bincount(labels, minlength=len(found.rates)), np.diag(1 - found.rates)
+    for label, shown, images in found.pairs:
+        noise[label, shown] = images / counts[label]
+    return noise
+
+
+def _confident(shown: np.ndarray, *, classes: int) -> np.ndarray:
+    """(N, C) float32: nine tenths for what an image shows, and the rest spread over the other classes."""
+    confidences = np.full((len(shown), classes), 0.1 / (classes - 1), dtype=np.float32)
+    confidences[np.arange(len(shown)), shown] = 0.9
+    return confidences
+
+
+@settings(deadline=None)
+@given(seed=st.integers(0, 10_000), images=st.integers(1, 40), classes=st.integers(2, 6))
+def test_chances_and_shares_are_in_range_and_shares_sum_to_one(seed: int, images: int, classes: int) -> None:
+    confidences, labels = _random(seed, images=images, classes=classes)
+    before = confidences.copy()
+    found = suspect_labels(confidences, labels)
+    assert found.wrong.dtype == np.float64
+    assert found.wrong.shape == (images,)
+    assert ((found.wrong >= 0) & (found.wrong <= 1)).all()
+    noise = _noise(found, labels)
+    assert ((noise >= 0) & (noise <= 1)).all()
+    np.testing.assert_allclose(noise.sum(axis=1), 1)
+    np.testing.assert_array_equal(confidences, before)
+
+
+@settings(deadline=None)
+@given(seed=st.integers(0, 10_000), images=st.integers(2, 60), classes=st.integers(2, 6))
+def test_a_label_is_never_more_suspicious_than_one_with_less_confidence(
+    seed: int, images: int, classes: int
+) -> None:
+    confidences, labels = _random(seed, images=images, classes=classes)
+    own = confidences[np.arange(images), labels]
+    wrong = suspect_labels(confidences, labels).wrong[np.argsort(own)]
+    assert (np.diff(wrong) <= 0).all()
+
+
+@settings(deadline=None)
+@given(seed=st.integers(0, 10_000), images=st.integers(1, 60), classes=st.integers(2, 6))
+def test_chances_and_shares_count_the_same_number_of_mistakes(seed: int, images: int, classes: int) -> None:
+    confidences, labels = _random(seed, images=images, classes=classes)
+    times = np.random.default_rng(seed).integers(1, 5, size=images)  # duplicates have the same confidences
+    confidences, labels = confidences.repeat(times, axis=0), labels.repeat(times)
+    found = suspect_labels(confidences, labels)
+    counts = np.bincount(labels, minlength=classes)
+    assert found.wrong.sum() == pytest.approx(counts @ found.rates, abs=1e-6)
+
+
+@settings(deadline=None)
+@given(seed=st.integers(0, 10_000))
+def test_the_order_of_images_and_of_classes_means_nothing(seed: int) -> None:
+    confidences, labels = _random(seed, images=40, classes=4)
+    random = np.random.default_rng(seed)
+    images, classes = random.permutation(40), random.permutation(4)
+    found = suspect_labels(confidences, labels)
+    renamed = np.argsort(classes)[labels[images]]
+    again = suspect_labels(confidences[images][:, classes], renamed)
+    np.testing.assert_allclose(again.wrong, found.wrong[images], atol=1e-6)
+    np.testing.assert_allclose(_noise(again, renamed), _noise(found, labels)[classes][:, classes], atol=1e-6)
+
+
+def test_confidences_without_a_doubt_give_no_noise() -> None:
+    labels = np.repeat(np.arange(4), 10)
+    found = suspect_labels(np.eye(4, dtype=np.float32)[labels], labels)
+    assert found.wrong.max() < 0.01
+    np.testing.assert_allclose(_noise(found, labels), np.eye(4), atol=0.01)
+
+
+def test_planted_mistakes_are_the_most_suspicious_and_are_counted_for_their_pair() -> None:
+    shown = np.repeat(np.arange(3), 40)
+    labels = shown.copy()
+    labels[:10] = 1  # of the images labelled 1, a fifth show 0
+    found = suspect_labels(_confident(shown, classes=3), labels)
+    assert found.wrong[:10].min() > 0.5
+    assert found.wrong[10:].max() < 0.1
+    assert _noise(found, labels)[1, 0] == pytest.approx(0.2, abs=0.05)
+    assert _noise(found, labels)[0, 0] == pytest.approx(1, abs=0.05)
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.3])
+def test_the_rate_of_mistakes_is_found_where_confidences_know_what_is_shown(rate: float) -> None:
+    random = np.random.default_rng(0)
+    shown = random.integers(0, 5, size=2000)
+    wrong = random.random(2000) < rate
+    labels = np.where(wrong, (shown + random.integers(1, 5, size=2000)) % 5, shown)
+    # Who has learnt from such labels expects mistakes: the confidence in what is shown is 1 - rate.
+    confidences = np.full((2000, 5), rate / 4, dtype=np.float32)
+    confidences[np.arange(2000), shown] = 1 - rate
+    found = suspect_labels(confidences, labels)
+    assert found.wrong.mean() == pytest.approx(wrong.mean(), rel=0.2)
+    assert found.wrong[wrong].min() > 0.5
+    assert found.wrong[~wrong].max() < 0.1
+
+
+def test_labels_with_the_same_confidence_are_equally_suspicious() -> None:
+    confidences = np.array([[0.5, 0.5, 0], [0.5, 0.1, 0.4], [0.5, 0.2, 0.3]], dtype=np.float32)
+    assert len(set(suspect_labels(confidences, np.zeros(3, dtype=np.int64)).wrong)) == 1
+
+
+def test_mistakes_that_go_one_way_are_counted_that_way() -> None:
+    shown = np.repeat([0, 1], 200)
+    labels = shown.copy()
+    labels[:20] = 1  # of what shows 0, a tenth is labelled 1; never the other way round
+    confidences = np.where(shown[:, None] == 0, [0.9, 0.1], [0.03, 0.97]).astype(np.float32)
+    noise = _noise(suspect_labels(confidences, labels), labels)
+    assert noise[1, 0] == pytest.approx(20 / 220, abs=0.02)
+    assert noise[0, 1] < 0.001
+
+
+def test_a_class_of_few_images_does_not_swallow_what_fits_nowhere() -> None:
+    random = np.random.default_rng(0)
+    labels = np.concatenate([np.repeat(np.arange(3), 600), np.full(200, 3), np.full(7, 4)])
+    odd = labels >= 3  # they look like anything: nobody knows the small class, and hardly anybody class 3
+    confidences = _confident(labels, classes=5)
+    confidences[odd] = random.dirichlet([3, 3, 3, 0.3, 0.01], size=odd.sum())
+    noise = _noise(suspect_labels(confidences, labels), labels)
+    assert noise[3, 4] < 0.1
+    assert noise[3, :3].sum() > 0.4
+
+
+def test_a_class_without_images_is_taken_as_right() -> None:
+    labels = np.array([0, 0, 1, 1])
+    found = suspect_labels(_confident(labels, classes=3), labels)
+    np.testing.assert_array_equal(_noise(found, labels)[2], [0, 0, 1])
+    assert found.wrong.max() < 0.1
+
+
+def test_confidences_that_say_nothing_are_survived() -> None:
+    found = suspect_labels(np.full((4, 2), 0.5, dtype=np.float32), np.array([0, 0, 1, 1]))
+    assert np.isfinite(found.wrong).all()
+    assert len(set(found.wrong)) == 1
+
+
+def test_mistakes_spread_evenly_are_counted_and_no_confidence_raises_a_doubt() -> None:
+    own = np.random.default_rng(0).beta(2, 1, size=500).astype(np.float32)
+    labels, best = np.zeros(500, dtype=np.int64), np.tile([0, 3, NO_ID], (500, 1))
+    found = suspect_evenly(own, labels, best=best, count=7)
+    assert (np.diff(found.wrong[np.argsort(own)]) <= 1e-12).all()
+    assert ((found.wrong >= 0) & (found.wrong <= 1)).all()
+    assert found.pairs == ((0, 3, pytest.approx(found.wrong.sum())),)
+    assert found.rates[0] == pytest.approx(found.wrong.mean())
+    certain = suspect_evenly(np.ones(3, dtype=np.float32), labels[:3], best=best[:3], count=2)
+    assert certain.wrong == pytest.approx(0, abs=1e-3)
+    lost = suspect_evenly(np.zeros(3, dtype=np.float32), labels[:3], best=np.full((3, 1), NO_ID), count=2)
+    assert np.isfinite(lost.wrong).all()
+    assert lost.pairs == ()

@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import onnx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import TensorProto, helper
+
+from index.errors import InputError, ModelFileError
+from index.file_hash import hash_file
+from index.model.backends.registry import open_backend
+from index.model.contract import METADATA_KEY, ModelContract, find_contract, read_contract
+from index.model.seal import SEAL_KEY, UNSEALED, SealedModel, read_sealed, seal_model
+from tests.index.images.test_preprocess import configs
+from tests.models import tiny_contract, write_model, write_tiny_model
+
+contracts = st.builds(
+    ModelContract,
+    backbone=st.text(max_size=20),
+    method=st.text(max_size=20),
+    embedding_dim=st.integers(1, 10_000),
+    preprocess=configs,
+    run_id=st.text(max_size=20),
+    class_count=st.integers(0, 10**6),
+    precision=st.sampled_from(["float32", "int8"]),
+)
+
+
+@given(contracts)
+def test_a_contract_survives_its_json(contract: ModelContract) -> None:
+    assert ModelContract.from_json(contract.to_json()) == contract
+
+
+def open_and_read(path: Path) -> ModelContract:
+    return read_contract(open_backend(read_sealed(path), threads=1).describe(), path=path)
+
+
+def changed(**changes: object) -> str:
+    return json.dumps({**json.loads(tiny_contract().to_json()), **changes})
+
+
+SEAL = f'"{SEAL_KEY}": "{UNSEALED}"'
+BROKEN = {
+    "no JSON": f"{{{SEAL}",
+    "a JSON object": f"[{{{SEAL}}}]",
+    "exactly the keys .* got": f'{{{SEAL}, "schema_version": 2}}',
+    "schema version is 99": changed(schema_version=99),
+    "exactly the keys": changed(colour="red"),
+    "embedding_dim must be int": changed(embedding_dim="16"),
+    "embedding_dim must be positive": changed(embedding_dim=0),
+    "backbone must be str": changed(backbone=None),
+    "preprocess must have exactly the keys": changed(preprocess={}),
+    "preprocess.resize": changed(preprocess={**json.loads(tiny_contract().to_json())["preprocess"], "resize": 0}),
+}
+
+
+@pytest.mark.parametrize("problem", BROKEN)
+def test_a_broken_contract_is_named(problem: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=problem):
+        ModelContract.from_json(BROKEN[problem])
+    path = write_tiny_model(tmp_path / "broken.onnx", contract=BROKEN[problem])
+    with pytest.raises(ModelFileError, match=f"broken.onnx.*{problem}"):
+        open_and_read(path)
+
+
+def test_the_contract_of_a_good_model_is_read(tiny_model: Path) -> None:
+    assert open_and_read(tiny_model) == tiny_contract()
+
+
+def test_a_model_without_a_contract_is_refused_with_advice(tmp_path: Path) -> None:
+    path = write_tiny_model(tmp_path / "foreign.onnx", without_contract=True)
+    with pytest.raises(ModelFileError, match=r"foreign.onnx.*retrieval export"):
+        open_and_read(path)
+
+
+@pytest.mark.parametrize("promise", [{"embedding_dim": 17}, {"preprocess": {"crop": 30}}])
+def test_a_contract_that_the_graph_does_not_keep_is_refused(tmp_path: Path, promise: dict[str, object]) -> None:
+    values = json.loads(tiny_contract().to_json())
+    if "preprocess" in promise:
+        promise = {"preprocess": {**values["preprocess"], **promise["preprocess"]}}
+    path = write_tiny_model(tmp_path / "liar.onnx", contract=json.dumps({**values, **promise}))
+    with pytest.raises(ModelFileError, match="the contract promises"):
+        open_and_read(path)
+
+
+def test_a_graph_with_a_fixed_batch_is_refused(tmp_path: Path) -> None:
+    node = helper.make_node("Identity", ["images"], ["embeddings"])
+    pixels = helper.make_tensor_value_info("images", TensorProto.UINT8, [1, 32, 32, 3])
+    result = helper.make_tensor_value_info("embeddings", TensorProto.UINT8, [1, 32, 32, 3])
+    model = helper.make_model(
+        helper.make_graph([node], "fixed", [pixels], [result]),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=8,
+    )
+    helper.set_model_props(model, {METADATA_KEY: tiny_contract().to_json()})
+    path = write_model(model, tmp_path / "fixed.onnx")
+    with pytest.raises(ModelFileError, match="the contract promises"):
+        open_and_read(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", b"\x08\x07" * 50])
+def test_content_that_is_no_model_is_refused(content: bytes) -> None:
+    with pytest.raises(ModelFileError, match=r"junk.onnx.*not a usable ONNX model"):
+        open_backend(SealedModel(Path("junk.onnx"), content, sha256=""), threads=1)
+
+
+def with_bytes_replaced(model: Path, out: Path, *, old: bytes, new: bytes) -> Path:
+    """A copy with other bytes of the same length, sealed anew: what a forger could hand out."""
+    content = model.read_bytes()
+    digits = json.loads(onnx.load(model).metadata_props[0].value)[SEAL_KEY].encode()
+    changed = content.replace(digits, UNSEALED.encode()).replace(old, new)
+    assert changed != content
+    assert len(changed) == len(content)
+    out.write_bytes(seal_model(changed))
+    return out
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [(b"kernel", b"\xff" * 6), (b"images", b"\xff" * 6), (b"Transpose", b"Nonsense_"), (b"\x08\x08", b"\xff\xff")],
+)
+def test_a_nonsense_graph_under_a_right_seal_is_refused(
+    tiny_model: Path, tmp_path: Path, old: bytes, new: bytes
+) -> None:
+    path = with_bytes_replaced(tiny_model, tmp_path / "forged.onnx", old=old, new=new)
+    with pytest.raises(ModelFileError, match=r"forged.onnx: not a usable ONNX model"):
+        open_and_read(path)
+
+
+def test_an_output_whose_name_is_no_text_is_refused(tmp_path: Path) -> None:
+    path = write_tiny_model(tmp_path / "plain.onnx")
+    forged = with_bytes_replaced(path, tmp_path / "forged.onnx", old=b"embeddings", new=b"\xff" * 10)
+    with pytest.raises(ModelFileError, match=r"forged.onnx: "):
+        open_and_read(forged)
+
+
+def test_a_type_that_the_runtime_cannot_compute_is_refused(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Cast", ["images"], ["double"], to=TensorProto.DOUBLE),
+        helper.make_node("Conv", ["double", "double"], ["embeddings"]),
+    ]
+    pixels = helper.make_tensor_value_info("images", TensorProto.UINT8, [1, 3, 32, 32])
+    result = helper.make_tensor_value_info("embeddings", TensorProto.DOUBLE, None)
+    model = helper.make_model(
+        helper.make_graph(nodes, "double", [pixels], [result]),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=8,
+    )
+    helper.set_model_props(model, {METADATA_KEY: tiny_contract().to_json()})
+    path = write_model(model, tmp_path / "double.onnx")
+    with pytest.raises(ModelFileError, match=r"double.onnx: not a usable ONNX model: .*NOT_IMPLEMENTED"):
+        open_and_read(path)
+
+
+def test_the_file_hash_is_sha256(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"abc")
+    assert hash_file(tmp_path / "a") == hashlib.sha256(b"abc").hexdigest()
+
+
+def test_the_contract_is_found_in_a_whole_model_file_and_damage_is_survived(
+    tmp_path: Path, tiny_model: Path
+) -> None:
+    content = tiny_model.read_bytes()
+    assert find_contract(tiny_model) == tiny_contract()
+    path = tmp_path / "damaged.onnx"
+    found = []
+    for cut in range(0, len(content), 61):
+        for damaged in (content[:cut], content[:cut] + b"\xff\xff\xff" + content[cut + 3 :]):
+            path.write_bytes(damaged)
+            found.append(find_contract(path))
+    assert all(contract is None or contract.backbone == "tiny" for contract in found)
+    assert found.count(None) > len(found) / 4
+    assert find_contract(tmp_path / "none.onnx") is None

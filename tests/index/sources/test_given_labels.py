@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import csv
+import math
+import os
+import sys
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyarrow import parquet
+
+from index.errors import InputError, MissingDependencyError
+from index.sources.given_labels import folder_label, read_label_file, read_labels
+
+
+@pytest.mark.parametrize(
+    ("path", "label"),
+    [("1.jpg", None), ("cat/1.jpg", "cat"), ("cat/in/1.jpg", "cat"), ("caf\udce9/1", "caf\\xe9")],
+)
+def test_the_first_folder_is_the_label(path: str, label: str | None) -> None:
+    assert folder_label(path) == label
+
+
+def test_paths_are_relative_to_the_csv_or_absolute_and_empty_labels_are_none(tmp_path: Path) -> None:
+    file = tmp_path / "labels.csv"
+    file.write_text(
+        "\ufeffpath,label,note\na/1.jpg,cat,x\n"
+        f"{tmp_path}/b.jpg, dog ,\n"
+        '../c.jpg,"a, b",\nd.jpg,,\n"new\nline.jpg",owl,\n',
+        encoding="utf-8",
+    )
+    assert read_label_file(file) == {
+        tmp_path / "a/1.jpg": "cat",
+        tmp_path / "b.jpg": "dog",
+        tmp_path.parent / "c.jpg": "a, b",
+        tmp_path / "new\nline.jpg": "owl",
+    }
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"file,label\na,b\n", "columns path,label; found"),
+        (b"", "columns path,label"),
+        (b"path,label\n,b\n", "line 2: the path is empty"),
+        (b"path,label\na\0.jpg,b\n", "line 2: the path has a NUL in it"),
+        (b"path,label\na.jpg,cat\n./a.jpg,dog\n", "line 3: ./a.jpg is labelled 'dog' here and 'cat' above"),
+        (b"path,label\n\xff\xfe,b\n", "not a readable UTF-8 CSV"),
+    ],
+)
+def test_a_label_file_that_cannot_be_right_is_refused(tmp_path: Path, content: bytes, problem: str) -> None:
+    (tmp_path / "labels.csv").write_bytes(content)
+    with pytest.raises(InputError, match=problem):
+        read_label_file(tmp_path / "labels.csv")
+
+
+def test_a_missing_label_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"none.csv: no such label file"):
+        read_label_file(tmp_path / "none.csv")
+
+
+def test_labels_by_text_are_those_by_path(tmp_path: Path) -> None:
+    (tmp_path / "labels.csv").write_text("path,label\n./a//b/../1.jpg,cat\n/else/2.jpg,dog\n")
+    labels = read_labels(tmp_path / "labels.csv")
+    assert labels == {f"{tmp_path}/a/1.jpg": "cat", "/else/2.jpg": "dog"}
+    assert read_label_file(tmp_path / "labels.csv") == {Path(path): label for path, label in labels.items()}
+
+
+def test_the_same_label_twice_is_no_conflict(tmp_path: Path) -> None:
+    (tmp_path / "labels.csv").write_text("path,label\na.jpg,cat\na.jpg,cat\n")
+    assert read_label_file(tmp_path / "labels.csv") == {tmp_path / "a.jpg": "cat"}
+
+
+def write_parquet(target: Path, /, **columns: Any) -> Path:
+    parquet.write_table(pyarrow.table(columns), target)
+    return target
+
+
+def test_parquet_is_read_as_csv_is(tmp_path: Path) -> None:
+    paths = ["a/1.jpg", f"{tmp_path}/b.jpg", "../c.jpg", "d.jpg", "e.jpg", "a/./1.jpg"]
+    labels = ["cat", " dog ", "a, b", None, " ", "cat"]
+    file = write_parquet(tmp_path / "labels.PARQUET", note=[1] * 6, label=labels, path=paths)
+    assert read_label_file(file) == {
+        tmp_path / "a/1.jpg": "cat",
+        tmp_path / "b.jpg": "dog",
+        tmp_path.parent / "c.jpg": "a, b",
+    }
+
+
+@pytest.mark.parametrize(
+    ("labels", "texts"),
+    [
+        (pyarrow.array([3, None, -1]), ["3", None, "-1"]),
+        (pyarrow.array([3.0, math.nan, 0.5]), ["3", None, "0.5"]),
+        (pyarrow.array([True, None, False]), ["True", None, "False"]),
+        (pyarrow.array(["cat", None, "dog"]).dictionary_encode(), ["cat", None, "dog"]),
+        (pyarrow.array(["cat", "", "dog"], pyarrow.large_string()), ["cat", None, "dog"]),
+        (pyarrow.array([b"cat", None, b"\xff"]), ["cat", None, "\\xff"]),
+        (pyarrow.array([date(2020, 1, 2), None, date(2021, 1, 2)]), ["2020-01-02", None, "2021-01-02"]),
+        (pyarrow.nulls(3), [None, None, None]),
+    ],
+    ids=["int", "float", "bool", "category", "large", "bytes", "date", "null"],
+)
+def test_parquet_labels_of_any_plain_type_become_text(
+    tmp_path: Path, labels: pyarrow.Array, texts: list[str | None]
+) -> None:
+    names = ["0.jpg", "1.jpg", "2.jpg"]
+    file = write_parquet(tmp_path / "labels.parquet", path=names, label=labels)
+    assert read_label_file(file) == {tmp_path / n: text for n, text in zip(names, texts, strict=True) if text}
+
+
+@pytest.mark.parametrize(
+    ("columns", "problem"),
+    [
+        ({"file": ["a"], "label": ["b"]}, r"columns path,label; found \['file', 'label'\]"),
+        ({"path": ["a", ""], "label": ["b", "b"]}, "row 2: the path is empty"),
+        ({"path": ["a", None], "label": ["b", "b"]}, "row 2: the path is empty"),
+        ({"path": ["a\0b"], "label": ["b"]}, "row 1: the path has a NUL in it"),
+        ({"path": [1], "label": ["b"]}, "row 1: expected a path as text, found int"),
+        ({"path": ["a"], "label": [["b", "c"]]}, "expected labels that are text or numbers, found list"),
+        ({"path": ["a", "./a"], "label": ["b", "c"]}, r"row 2: \./a is labelled 'c' here and 'b' above"),
+    ],
+)
+def test_a_parquet_table_that_cannot_be_right_is_refused(
+    tmp_path: Path, columns: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(InputError, match=problem):
+        read_label_file(write_parquet(tmp_path / "labels.parquet", **columns))
+
+
+def test_a_parquet_column_given_twice_is_refused(tmp_path: Path) -> None:
+    columns = [pyarrow.array(["a"]), pyarrow.array(["b"]), pyarrow.array(["c"])]
+    parquet.write_table(pyarrow.table(columns, names=["path", "label", "label"]), tmp_path / "labels.parquet")
+    with pytest.raises(InputError, match=r"found \['path', 'label', 'label'\]"):
+        read_labels(tmp_path / "labels.parquet")
+
+
+def test_a_damaged_parquet_file_is_refused(tmp_path: Path) -> None:
+    file = write_parquet(tmp_path / "labels.parquet", path=[f"{i}.jpg" for i in range(500)], label=["a"] * 500)
+    whole = file.read_bytes()
+    text = whole.replace(b"499.jpg", b"\xff99.jpg")
+    assert text != whole
+    for content in (
+        text,
+        b"",
+        b"path,label\na,b\n",
+        whole[: len(whole) // 2],
+        whole[:4] + bytes(200) + whole[204:],
+    ):
+        file.write_bytes(content)
+        with pytest.raises(InputError, match=r"labels\.parquet: not a readable Parquet file"):
+            read_labels(file)
+
+
+def test_parquet_without_pyarrow_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = write_parquet(tmp_path / "labels.parquet", path=["a"], label=["b"])
+    assert read_labels(file) == {str(tmp_path / "a"): "b"}
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(MissingDependencyError, match=r"pip install 'retrieval-app\[parquet\]'"):
+        read_labels(file)
+
+
+WORDS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=12)
+TABLES = st.dictionaries(WORDS.filter(bool).map(os.path.normpath), WORDS, max_size=8)
+
+
+@given(TABLES)
+def test_tables_come_back_as_they_were_written(
+    tmp_path_factory: pytest.TempPathFactory, table: dict[str, str]
+) -> None:
+    folder = tmp_path_factory.mktemp("tables")
+    with (folder / "labels.csv").open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([("path", "label"), *table.items()])
+    texts = pyarrow.string()
+    write_parquet(
+        folder / "labels.parquet",
+        path=pyarrow.array(table.keys(), texts),
+        label=pyarrow.array(table.values(), texts),
+    )
+    expected = {os.path.join(folder, path): label.strip() for path, label in table.items() if label.strip()}
+    # a path that is absolute, or leads out of the folder, is normalised once more
+    expected = {os.path.normpath(path): label for path, label in expected.items()}
+    assert read_labels(folder / "labels.csv") == read_labels(folder / "labels.parquet") == expected

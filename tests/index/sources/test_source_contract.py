@@ -1,0 +1,161 @@
+"""What every kind of source promises; a further kind passes the same tests once it has a line in `CASES`."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import shutil
+import tarfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from index.errors import ImageError
+from index.images.image_files import decode_image
+from index.sources.items import FoundItem
+from index.sources.reading import read_place
+from index.sources.registry import SOURCES, find_source, make_source
+from index.sources.source import ImageSource, Reach, stays_inside
+from tests.conftest import draw_image
+from tests.index.hostile import encode
+
+IMAGES = {name: encode(draw_image((9, 90, 20 * number), seed=number), "PNG") for number, name in enumerate(
+    ("cat/1.png", "cat/2.png", "dog/1.png"))}  # fmt: skip
+BROKEN = "dog/broken.png"
+
+
+def _fill(folder: Path) -> Path:
+    for name, data in {**IMAGES, BROKEN: b"no image"}.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
+    return folder
+
+
+def _make_folder(home: Path) -> str:
+    return str(_fill(home / "photos"))
+
+
+def _make_glob(home: Path) -> str:
+    return f"{_fill(home / 'photos')}/*/*.png"
+
+
+def _make_archive(home: Path) -> str:
+    with tarfile.open(home / "photos.tar", "w") as archive:
+        for name, data in {**IMAGES, BROKEN: b"no image"}.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+    return str(home / "photos.tar")
+
+
+def _make_list(home: Path) -> str:
+    _fill(home)
+    (home / "photos.txt").write_text("\n".join([*IMAGES, BROKEN, "gone.png"]))
+    return str(home / "photos.txt")
+
+
+def _make_table(home: Path) -> str:
+    _fill(home)
+    rows = "".join(f"{name},{name.split('/')[0]}\n" for name in (*IMAGES, BROKEN, "gone.png"))
+    (home / "photos.csv").write_text(f"path,label\n{rows}")
+    return str(home / "photos.csv")
+
+
+def _make_file(home: Path) -> str:
+    return str(_fill(home) / "cat/1.png")
+
+
+CASES: dict[str, Callable[[Path], str]] = {
+    "folder": _make_folder,
+    "glob": _make_glob,
+    "archive": _make_archive,
+    "list": _make_list,
+    "table": _make_table,
+    "file": _make_file,
+}
+"""By kind: what lets a source be made in a folder, and gives the text that names it."""
+
+
+@pytest.fixture(params=[source.kind for source in SOURCES])
+def made(request: pytest.FixtureRequest, tmp_path: Path) -> ImageSource:
+    (tmp_path / "home").mkdir()
+    source = find_source(CASES[request.param](tmp_path / "home"))
+    assert source.kind == request.param
+    return source
+
+
+def _usable(source: ImageSource) -> list[FoundItem]:
+    return [item for item in source.scan() if item.problem is None]
+
+
+def test_what_a_catalogue_records_is_the_same_source(made: ImageSource) -> None:
+    assert make_source(made.kind, made.location) == made
+    assert made.at(made.location) == made
+    assert pickle.loads(pickle.dumps(made)) == made
+    assert os.path.isabs(made.root)
+    assert made.is_there()
+
+
+def test_every_item_comes_once_and_in_the_same_order(made: ImageSource) -> None:
+    first, again = ([replace(item, problem=None) for item in made.scan()] for _ in range(2))
+    assert first == again
+    assert len({item.path for item in first}) == len(first) >= 1
+
+
+def test_every_item_is_read_by_its_place_or_ends_with_a_reason(made: ImageSource) -> None:
+    read = []
+    for item in made.scan():
+        if item.problem is not None:
+            assert item.problem.reason
+            continue
+        place = made.locate(item)
+        try:
+            data = read_place(place)
+            decode_image(data, name=place.name, target_side=8)
+        except ImageError:
+            assert item.path.endswith(BROKEN)
+            continue
+        assert data == made.read(place) == read_place(pickle.loads(pickle.dumps(place)))
+        assert len(data) == item.size_bytes
+        read.append(data)
+    assert read == list(IMAGES.values())[: len(read)]
+    assert len(read) == (1 if made.is_one_item else len(IMAGES))
+
+
+def test_the_first_bytes_are_shown_to_the_check_which_may_refuse(made: ImageSource) -> None:
+    item = _usable(made)[0]
+
+    def refuse(start: bytes, *, name: str) -> None:
+        raise ImageError(path=name, reason="unwanted", detail=start[:4].decode("latin-1"))
+
+    with pytest.raises(ImageError, match=r"unwanted: .PNG"):
+        made.read(made.locate(item), check=refuse)
+
+
+def test_labels_come_from_what_names_the_images_or_the_first_folder(made: ImageSource) -> None:
+    labels = {item.label for item in _usable(made)}
+    assert labels == ({None} if made.is_one_item else {"cat", "dog"})
+
+
+def test_paths_stay_inside_the_source(made: ImageSource) -> None:
+    assert all(stays_inside(made, item.path) for item in made.scan())
+    assert not stays_inside(made, "../elsewhere.png")
+    assert stays_inside(made, "/elsewhere.png") is (made.reach is Reach.ANYWHERE)
+
+
+def test_a_source_that_was_moved_has_the_same_items_in_its_new_place(made: ImageSource, tmp_path: Path) -> None:
+    before = [(item.path, read_place(made.locate(item))) for item in _usable(made) if BROKEN not in item.path]
+    shutil.move(tmp_path / "home", tmp_path / "moved")
+    assert not made.is_there()
+    now = made.at(made.location.replace(f"{tmp_path}/home", f"{tmp_path}/moved"))
+    assert now.is_there()
+    assert [(i.path, read_place(now.locate(i))) for i in _usable(now) if BROKEN not in i.path] == before
+
+
+def test_links_in_the_folders_of_a_location_are_resolved(made: ImageSource, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("home")
+    linked = made.location.replace(f"{tmp_path}/home", f"{tmp_path}/link")
+    assert find_source(linked) == made

@@ -1,0 +1,258 @@
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+from datetime import date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyarrow import parquet
+
+from index.errors import InputError
+from index.sources.table_rows import as_json, read_table_rows
+
+
+def write_csv(file: Path, text: str) -> Path:
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def write_parquet(file: Path, /, **columns: Any) -> Path:
+    parquet.write_table(pyarrow.table(columns), file)
+    return file
+
+
+def metadata(file: Path) -> list[dict[str, Any]]:
+    return [dict(row.metadata) for row in read_table_rows(file)]
+
+
+def test_rows_come_in_the_tables_order_with_where_they_stand(tmp_path: Path) -> None:
+    text = 'note,label,path\nx, cat ,b.jpg\n"two\nlines",,a.jpg\n\n,dog, spaces .jpg\n'
+    rows = list(read_table_rows(write_csv(tmp_path / "t.csv", text)))
+    assert [(row.where, row.path, row.label, dict(row.metadata)) for row in rows] == [
+        ("line 2", "b.jpg", "cat", {"note": "x"}),
+        ("line 4", "a.jpg", "", {"note": "two\nlines"}),
+        ("line 6", " spaces .jpg", "dog", {}),
+    ]
+    file = write_parquet(tmp_path / "t.parquet", label=["cat ", None], path=["b.jpg", "a.jpg"], note=["x", None])
+    rows = list(read_table_rows(file))
+    assert [(row.where, row.path, row.label, dict(row.metadata)) for row in rows] == [
+        ("row 1", "b.jpg", "cat", {"note": "x"}),
+        ("row 2", "a.jpg", "", {}),
+    ]
+
+
+def test_without_a_label_column_there_is_no_label(tmp_path: Path) -> None:
+    for file in (write_csv(tmp_path / "t.csv", "path\na\n"), write_parquet(tmp_path / "t.parquet", path=["a"])):
+        assert [(row.path, row.label, dict(row.metadata)) for row in read_table_rows(file)] == [("a", None, {})]
+
+
+def test_metadata_is_left_unread_where_it_is_not_wanted(tmp_path: Path) -> None:
+    for file in (
+        write_csv(tmp_path / "t.csv", "path,label,n\na,b,1\n"),
+        write_parquet(tmp_path / "t.parquet", path=["a"], label=["b"], n=[1]),
+    ):
+        (row,) = read_table_rows(file, required=("path", "label"), metadata=False)
+        assert (row.path, row.label, dict(row.metadata)) == ("a", "b", {})
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("12", 12),
+        ("-3", -3),
+        ("0", 0),
+        ("1.50", 1.5),
+        ("-0.25", -0.25),
+        ("1e3", 1000.0),
+        ("2E-2", 0.02),
+        ("9223372036854775807", 2**63 - 1),
+        ("9223372036854775808", "9223372036854775808"),
+        ("9" * 5000, "9" * 5000),
+        ("007", "007"),
+        ("+1", "+1"),
+        (".5", ".5"),
+        ("5.", "5."),
+        ("1e999", "1e999"),
+        ("nan", "nan"),
+        ("Infinity", "Infinity"),
+        ("1_000", "1_000"),
+        ("١٢", "١٢"),
+        (" 1", " 1"),
+        ("true", "true"),
+        ("12 kg", "12 kg"),
+    ],
+)
+def test_a_csv_value_is_a_number_only_where_json_would_write_it_so(
+    tmp_path: Path, text: str, value: object
+) -> None:
+    (found,) = metadata(write_csv(tmp_path / "t.csv", f"path,x\na,{text}\n"))
+    assert found == {"x": value}
+    assert type(found["x"]) is type(value)
+
+
+@given(st.one_of(st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False, allow_infinity=False)))
+def test_numbers_that_json_wrote_come_back_from_csv(
+    tmp_path_factory: pytest.TempPathFactory, number: int | float
+) -> None:
+    file = write_csv(tmp_path_factory.mktemp("csv") / "t.csv", f"path,x\na,{json.dumps(number)}\n")
+    assert metadata(file) == [{"x": number}]
+
+
+def test_a_csv_with_ragged_rows_and_nameless_columns_is_read(tmp_path: Path) -> None:
+    file = write_csv(tmp_path / "t.csv", ",path,x,y\n0,a.jpg,1\n1,b.jpg,1,2,3,4\n2\n")
+    with pytest.raises(InputError, match=r"t\.csv, line 4: the path is empty"):
+        metadata(file)
+    write_csv(file, ",path,x,y\n0,a.jpg,1\n1,b.jpg,1,2,3,4\n")
+    assert metadata(file) == [{"x": 1}, {"x": 1, "y": 2}]
+
+
+UTC2 = timezone(timedelta(hours=2))
+
+
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        (pyarrow.array([3, None]), [3, None]),
+        (pyarrow.array([2**64 - 1, None], pyarrow.uint64()), [2**64 - 1, None]),
+        (pyarrow.array([0.5, math.nan]), [0.5, None]),
+        (pyarrow.array([math.inf, 1.0]), [None, 1.0]),
+        (pyarrow.array([Decimal("19.99"), None]), [19.99, None]),
+        (pyarrow.array([True, False]), [True, False]),
+        (pyarrow.array(["", "x"]), ["", "x"]),
+        (pyarrow.array(["x", None]).dictionary_encode(), ["x", None]),
+        (pyarrow.array([b"caf\xe9", b"x"]), ["caf\\xe9", "x"]),
+        (pyarrow.array([date(2020, 1, 2), None]), ["2020-01-02", None]),
+        (pyarrow.array([time(1, 2, 3), None]), ["01:02:03", None]),
+        (pyarrow.array([datetime(2020, 1, 2, 3, 4, 5), None]), ["2020-01-02T03:04:05", None]),
+        (
+            pyarrow.array([1_577_934_245_000_000_001, None], pyarrow.timestamp("ns")),
+            ["2020-01-02T03:04:05", None],
+        ),
+        (
+            pyarrow.array([datetime(2020, 1, 2, tzinfo=UTC2), None], pyarrow.timestamp("ms", "+02:00")),
+            ["2020-01-02T00:00:00+02:00", None],
+        ),
+        (pyarrow.array([-(2**62), 0], pyarrow.timestamp("ms")), [None, "1970-01-01T00:00:00"]),
+        (pyarrow.array([3_723_000_000_001, None], pyarrow.time64("ns")), ["01:02:03", None]),
+        (pyarrow.array([1_500_000_001, None], pyarrow.duration("ns")), [1.5, None]),
+        (pyarrow.array([[1, None], []]), [[1, None], []]),
+        (pyarrow.array([{"a": [b"\xff"], "b": None}, None]), [{"a": ["\\xff"], "b": None}, None]),
+        (
+            pyarrow.array([[("k", 1.5)], None], pyarrow.map_(pyarrow.string(), pyarrow.float64())),
+            [[["k", 1.5]], None],
+        ),
+        (pyarrow.nulls(2), [None, None]),
+    ],
+    ids=lambda value: str(value.type) if isinstance(value, pyarrow.Array) else "",
+)
+def test_values_of_every_parquet_type_become_json(
+    tmp_path: Path, column: pyarrow.Array, values: list[Any]
+) -> None:
+    found = metadata(write_parquet(tmp_path / "t.parquet", path=["a", "b"], x=column))
+    assert found == [{} if value is None else {"x": value} for value in values]
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+)
+
+
+@given(JSON)
+def test_what_is_json_already_stays_as_it_is(value: Any) -> None:
+    assert as_json(value) == value
+
+
+@given(st.recursive(st.floats() | st.text(st.characters()), lambda inner: st.lists(inner, max_size=3)))
+def test_whatever_comes_can_be_written_as_json(value: Any) -> None:
+    json.dumps(as_json(value), ensure_ascii=False, allow_nan=False).encode()
+
+
+@pytest.mark.parametrize(
+    ("header", "found"),
+    [
+        ("file,label", "'file', 'label'"),
+        ("path,x,path", "'path', 'x', 'path'"),
+        ("path,label,label", "'label', 'label'"),
+    ],
+)
+def test_a_csv_without_one_path_column_and_at_most_one_of_labels_is_refused(
+    tmp_path: Path, header: str, found: str
+) -> None:
+    file = write_csv(tmp_path / "t.csv", f"{header}\n1,2,3\n")
+    with pytest.raises(InputError, match=rf"t\.csv: expected a header with the columns path; found .*{found}"):
+        metadata(file)
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
+def test_a_table_that_cannot_be_opened_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InputError, match=f"{name}: .*(No such file|not a readable)"):
+        metadata(tmp_path / name)
+
+
+def test_other_parquet_columns_may_share_a_name(tmp_path: Path) -> None:
+    columns = [pyarrow.array(["a"]), pyarrow.array([1]), pyarrow.array([2])]
+    parquet.write_table(pyarrow.table(columns, names=["path", "x", "x"]), tmp_path / "t.parquet")
+    assert metadata(tmp_path / "t.parquet") == [{"x": 2}]
+
+
+def test_a_parquet_table_of_several_batches_is_numbered_through(tmp_path: Path) -> None:
+    file = write_parquet(tmp_path / "t.parquet", path=[f"{i}.jpg" for i in range(9001)], x=range(9001))
+    rows = list(read_table_rows(file))
+    assert [row.where for row in rows] == [f"row {i + 1}" for i in range(9001)]
+    assert os.path.splitext(rows[-1].path)[0] == str(rows[-1].metadata["x"]) == "9000"
+
+
+@pytest.mark.parametrize("kind", ["text", "repeated", "list"])
+def test_a_huge_cell_of_parquet_is_a_problem_of_its_row_and_never_a_value(tmp_path: Path, kind: str) -> None:
+    huge = "x" * 40_000_000
+    cells: list[Any] = [huge, "short", "short"] if kind == "text" else [huge] * 2000 + ["short"]
+    if kind == "list":
+        cells = [["x" * 2_000_000] * 3, ["short"], None]
+    file = tmp_path / "t.parquet"
+    paths = [f"{n}.jpg" for n in range(len(cells))]
+    column = pyarrow.DictionaryArray.from_arrays(
+        pyarrow.array([0] * (len(cells) - 1) + [1], pyarrow.int32()), pyarrow.array([huge, "short"])
+    )
+    columns = {"path": paths, "label": ["cat"] * len(cells), "note": column if kind == "repeated" else cells}
+    parquet.write_table(pyarrow.table(columns), file, compression="zstd")
+    assert file.stat().st_size < 1_000_000
+    rows = list(read_table_rows(file))
+    assert [row.problem is None for row in rows] == [len(str(cell)) < 100 for cell in cells]
+    assert all(row.metadata == {} for row in rows if row.problem is not None)
+    assert rows[0].problem == "row 1 of the table has more than 1048576 characters beside the path"
+    assert rows[-1].label == "cat"
+
+
+def test_a_huge_cell_of_a_csv_is_a_problem_of_its_row(tmp_path: Path) -> None:
+    usual = csv.field_size_limit()
+    file = write_csv(tmp_path / "t.csv", f"path,note\na.jpg,{'x' * 2_000_000}\nb.jpg,{'y' * 900_000}\nc.jpg,z\n")
+    first, second, third = read_table_rows(file)
+    assert (first.problem, dict(first.metadata)) == (
+        "line 2 of the table has more than 1048576 characters beside the path",
+        {},
+    )
+    assert (second.problem, third.problem) == (None, None)
+    assert len(second.metadata["note"]) == 900_000
+    assert csv.field_size_limit() == usual
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
+def test_a_path_that_is_far_too_long_is_refused(tmp_path: Path, name: str) -> None:
+    path = "x" * 2_000_000
+    file = (
+        write_csv(tmp_path / name, f"path\n{path}\n")
+        if name == "t.csv"
+        else write_parquet(tmp_path / name, path=[path])
+    )
+    with pytest.raises(InputError, match="the path is far too long"):
+        list(read_table_rows(file))

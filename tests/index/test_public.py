@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+import pytest
+
+from index.config_values import option_names
+from index.duplicates.duplicate_config import DuplicateConfig
+from index.errors import GalleryError, InputError
+from index.evaluation.metrics import DEFAULT_KS
+from index.public import BuildOptions, build, evaluate, open_gallery
+from index.vectors.ann_config import AnnConfig
+from index.writing.build_config import BuildConfig
+from tests.conftest import draw_folder
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
+    folder = tmp_path_factory.mktemp("public")
+    report = build(str(tiny_model), str(draw_folder(folder / "images")), str(folder / "gallery"), batch_size=4)
+    assert report.indexed == 15
+    return folder / "gallery"
+
+
+def test_a_gallery_is_built_opened_searched_and_scored(built: Path) -> None:
+    opened = open_gallery(str(built))
+    assert opened.search(built.parent / "images/red/1.png", k=2)[0].score == pytest.approx(1)
+    by_path, by_object = evaluate(built, k=[1, 3], nmi=True), evaluate(opened, k=(1, 3), nmi=True)
+    assert by_path.to_json() == by_object.to_json()
+    assert list(by_path.scores.recall) == [1, 3]
+
+
+def test_a_model_is_scored_on_labelled_images(built: Path, tiny_model: Path) -> None:
+    scored = evaluate(model=str(tiny_model), data=built.parent / "images", k=[1])
+    assert scored.scores.recall == evaluate(built, k=[1]).scores.recall
+
+
+def test_options_are_those_of_the_command_and_remembered_by_the_gallery(built: Path, tiny_model: Path) -> None:
+    sources = [built.parent / "images"]
+    build(tiny_model, sources, built.parent / "other", recall_target=0.9, dedup="near", max_hash_distance=2)
+    assert set(BuildOptions.__annotations__) == {*option_names(BuildConfig, AnnConfig, DuplicateConfig)}
+    assert inspect.signature(evaluate).parameters["k"].default == DEFAULT_KS
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"bacth_size": 4}, "bacth_size: no such option; did you mean batch_size"),
+        ({"batch_size": "4"}, "batch_size: expected int, got '4'"),
+        ({"batch_size": -1}, r"batch_size must be a whole number in 0..4096, got -1"),
+        ({"dedup": "some"}, "dedup: expected one of off, exact, near, got 'some'"),
+        ({"max_hash_distance": 2}, "max_hash_distance: needs dedup='near', and would do nothing with 'off'"),
+        ({"labels": 3}, "labels: expected a path as str or Path, got 3"),
+    ],
+)
+def test_a_wrong_option_is_refused_before_anything_is_made(
+    tiny_model: Path, tmp_path: Path, options: dict[str, object], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        build(tiny_model, "photos", tmp_path / "gallery", **options)  # type: ignore[arg-type]
+    assert not (tmp_path / "gallery").exists()
+
+
+def test_what_is_no_gallery_is_told(tmp_path: Path) -> None:
+    with pytest.raises(GalleryError):
+        open_gallery(tmp_path)
+    with pytest.raises(InputError, match="path: expected a path as str or Path, got None"):
+        open_gallery(None)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="give either a gallery, or both model and data"):
+        evaluate()

@@ -1,0 +1,215 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import faiss
+import numpy as np
+import pytest
+
+from index.errors import InputError
+from index.vectors.ann_building import build_ann_index, choose_held_out, find_reduced_axes, retune_ann_index
+from index.vectors.ann_config import AnnConfig
+from index.vectors.ann_index import AnnIndex
+from index.vectors.search import VectorSearch
+from index.vectors.shards import VectorRows
+from index.vectors.stored_rows import StoredRows
+from tests.index.vector_sources import VectorSource, exact_scores, split_rows, spread_ids, unit
+
+ROWS, WIDTH = 2000, 32
+SOURCE = VectorSource(width=WIDTH, decay=0.3)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_core() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patched:
+        for module in ("tuning", "ann_building"):
+            patched.setattr(f"index.vectors.{module}.usable_cores", lambda: 1)
+        yield
+
+
+@pytest.fixture(scope="module")
+def shards() -> list[VectorRows]:
+    vectors, _ = SOURCE.draw_gallery(ROWS, seed=6)
+    return split_rows(vectors, spread_ids(ROWS), ends=[700])
+
+
+def config(index_type: str, **options: object) -> AnnConfig:
+    return AnnConfig(index_type=index_type, **{"recall_target": 0.9, **options})
+
+
+@pytest.mark.parametrize("count", [1, 19, 20, 1000, 20_000, 10**6])
+def test_held_out_rows_are_few_and_always_the_same(count: int) -> None:
+    held_out = choose_held_out(count)
+    assert len(held_out) == min(1000, count // 20)
+    assert (np.diff(held_out) > 0).all()
+    assert np.isin(held_out, np.arange(count)).all()
+    assert np.array_equal(held_out, choose_held_out(count))
+
+
+@pytest.mark.parametrize("index_type", ["hnsw", "ivf", "pq"])
+def test_those_that_ask_come_into_the_index_after_they_have_asked(
+    shards: list[VectorRows], index_type: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored, seen = StoredRows.of(shards), []
+
+    def watch(stored: StoredRows, index: AnnIndex, queries: np.ndarray, **options: object) -> dict[str, object]:
+        """What is measured, and what the index holds at that moment."""
+        held = index.faiss_index.ntotal
+        _, found = index.search(queries, k=1, effort=index.most_effort)
+        seen.append((held, index.rows.copy(), queries, found[:, 0]))
+        return {
+            "parameters": {"efSearch": 10, "nprobe": 1, "candidates": 10},
+            "costs": {"rows_per_effort": 1, "rows_per_candidate": 1},
+        }
+
+    monkeypatch.setattr("index.vectors.ann_building.tune_ann", watch)
+    described = build_ann_index(shards, config=config(index_type), folder=tmp_path)
+    [(held, rows, queries, nearest)] = seen
+    held_out = choose_held_out(ROWS)
+    assert held == len(rows) == ROWS - len(held_out)
+    assert not np.isin(held_out, rows).any()
+    assert np.array_equal(queries, stored.gather(held_out))
+    assert not np.isin(nearest, held_out).any()
+    assert described["own_queries"] is True
+    assert np.array_equal(np.load(tmp_path / "held_out.npy"), stored.ids[held_out])
+    assert faiss.read_index(str(tmp_path / "index.faiss")).ntotal == ROWS
+    search = VectorSearch.open(shards, folder=tmp_path, described=described)
+    assert np.array_equal(search.held_out, held_out)
+    assert sorted(search.index.rows.tolist()) == list(range(ROWS))
+    every = stored.gather(np.arange(ROWS))
+    asking = every[::7]
+    _, found = search.index.search(
+        asking, k=100, effort=ROWS if index_type == "hnsw" else search.index.most_effort
+    )
+    exact = np.take_along_axis(exact_scores(asking, every), found, axis=1).max(axis=1)
+    assert np.mean(exact >= 1 - 1e-6) > 0.99  # every number stands for its own row
+
+
+def test_one_thread_writes_the_same_files_twice(shards: list[VectorRows], tmp_path: Path) -> None:
+    """Several threads link a graph in the order in which they come: then only what is measured holds."""
+    for index_type in ("hnsw", "ivf"):
+        contents = []
+        for number in range(2):
+            folder = tmp_path / f"{index_type}{number}"
+            folder.mkdir()
+            described = build_ann_index(shards, config=config(index_type), folder=folder)
+            files = sorted(path.name for path in folder.iterdir())
+            assert files == ["held_out.npy", "index.faiss"]
+            contents.append([(folder / name).read_bytes() for name in files])
+        assert contents[0] == contents[1]
+        assert described["type"] == index_type
+
+
+def test_a_flat_index_has_no_file(shards: list[VectorRows], tmp_path: Path) -> None:
+    described = build_ann_index(shards, config=config("auto"), folder=tmp_path)
+    assert described["type"] == "flat"
+    assert described["recall_at_10"] == 1.0
+    assert list(tmp_path.iterdir()) == []
+    assert json.loads(json.dumps(described)) == described
+    search = VectorSearch.open(shards, folder=tmp_path, described=described)
+    assert search.index is None
+    assert len(search.held_out) == 0
+
+
+@pytest.mark.parametrize("index_type", ["hnsw", "ivf", "pq"])
+@pytest.mark.parametrize("count", [1, 2, 999, 1000])
+def test_few_vectors_of_any_type_can_be_searched(index_type: str, count: int, tmp_path: Path) -> None:
+    vectors, _ = SOURCE.draw(count, seed=8)
+    shards = split_rows(vectors, spread_ids(count), ends=[])
+    described = build_ann_index(shards, config=config(index_type), folder=tmp_path)
+    assert described["type"] == (index_type if count >= 1000 else "flat")
+    search = VectorSearch.open(shards, folder=tmp_path, described=described)
+    scores, found = search.search(vectors[:3], k=5)
+    assert (np.isfinite(scores).sum(axis=1) == min(5, count)).all()
+    assert np.mean(found[:, 0] == shards[0].ids[:3]) >= 2 / 3
+
+
+def test_vectors_that_are_all_the_same_can_be_indexed(tmp_path: Path) -> None:
+    vectors = np.repeat(SOURCE.draw(1, seed=1)[0], 1000, axis=0)
+    shards = split_rows(vectors, spread_ids(1000), ends=[])
+    for index_type in ("hnsw", "ivf", "pq"):
+        described = build_ann_index(shards, config=config(index_type), folder=tmp_path)
+        assert described["recall_at_10"] == 1.0
+        found = VectorSearch.open(shards, folder=tmp_path, described=described).search(vectors[:1], k=10)[1]
+        assert len(set(found[0].tolist())) == 10
+
+
+def test_no_memory_is_an_error_before_anything_is_written(shards: list[VectorRows], tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="--memory-limit"):
+        build_ann_index(shards, config=config("ivf", memory_limit="1kB"), folder=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_is_printed_whatever_faiss_thinks(
+    shards: list[VectorRows], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for index_type in ("hnsw", "ivf", "pq"):
+        build_ann_index(shards, config=config(index_type), folder=tmp_path)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_the_steps_that_take_long_are_announced(shards: list[VectorRows], tmp_path: Path) -> None:
+    calls: dict[str, list[tuple[int, int]]] = {}
+
+    def begin(name: str) -> object:
+        calls[name] = []
+        return lambda done, total: calls[name].append((done, total))
+
+    build_ann_index(shards, config=config("ivf"), folder=tmp_path, begin_step=begin)
+    assert list(calls) == ["Building index", "Measuring index"]
+    assert all(steps and steps[-1][0] == steps[-1][1] for steps in calls.values())
+
+
+def test_queries_of_ones_own_measure_in_place_of_vectors_held_out(
+    shards: list[VectorRows], tmp_path: Path
+) -> None:
+    queries, _ = SOURCE.draw(60, seed=9)
+    described = build_ann_index(shards, config=config("ivf"), folder=tmp_path, queries=queries)
+    assert (described["own_queries"], described["queries"]) == (False, 60)
+    search = VectorSearch.open(shards, folder=tmp_path, described=described)
+    again = retune_ann_index(search, described=described, config=config("ivf", recall_target=0.8), queries=queries)
+    assert (again["own_queries"], again["queries"], again["recall_target"]) == (False, 60, 0.8)
+
+
+def test_tuning_again_for_less_takes_the_fastest_setting_that_meets_it(
+    shards: list[VectorRows], tmp_path: Path
+) -> None:
+    described = build_ann_index(shards, config=config("ivf", recall_target=0.99), folder=tmp_path)
+    search = VectorSearch.open(shards, folder=tmp_path, described=described)
+    before = (tmp_path / "index.faiss").read_bytes()
+    less = retune_ann_index(search, described=described, config=config("ivf", recall_target=0.6))
+    assert less["recall_target"] == 0.6
+    assert less["target_met"] is True
+    meeting = [each for each in less["curve"] if each["recall_at_10"] - 2 * each["recall_error"] >= 0.6]
+    assert less["parameters"] == min(meeting, key=lambda each: float(each["latency_ms_median"]))["parameters"]
+    assert (tmp_path / "index.faiss").read_bytes() == before
+    assert json.loads(json.dumps(less)) == less
+    assert set(less) == set(described)
+
+
+def test_tuning_a_flat_index_again_measures_it(shards: list[VectorRows], tmp_path: Path) -> None:
+    described = build_ann_index(shards, config=config("flat"), folder=tmp_path)
+    search = VectorSearch.open(shards, folder=tmp_path, described=described)
+    assert retune_ann_index(search, described=described, config=config("flat"))["recall_at_10"] == 1.0
+
+
+def test_axes_are_found_where_few_hold_nearly_all() -> None:
+    def store(vectors: np.ndarray) -> StoredRows:
+        return StoredRows.of(split_rows(vectors, spread_ids(len(vectors)), ends=[]))
+
+    random = np.random.default_rng(0)
+    assert find_reduced_axes(store(unit(random.normal(size=(1000, 160))))) is None  # all numbers weigh the same
+    assert (
+        find_reduced_axes(store(unit(random.normal(size=(1000, 128)) * 0.5 ** np.arange(128)))) is None
+    )  # not wide
+    vectors = VectorSource(width=160, decay=1.0).draw(1000, seed=0)[0]
+    axes = find_reduced_axes(store(vectors))
+    assert axes.shape == (32, 160)
+    assert axes.dtype == np.float32
+    assert np.allclose(axes @ axes.T, np.eye(32), atol=1e-5)
+    held = ((vectors @ axes.T) ** 2).sum() / (vectors**2).sum()
+    best = np.linalg.svd(vectors.astype(np.float64), compute_uv=False)
+    assert held >= 0.85
+    assert held == pytest.approx((best[:32] ** 2).sum() / (best**2).sum(), abs=1e-4)

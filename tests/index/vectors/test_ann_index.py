@@ -1,0 +1,266 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import faiss
+import numpy as np
+import pytest
+
+from index.errors import GalleryDamagedError
+from index.faiss_library import faiss_threads
+from index.vectors.ann_building import find_reduced_axes
+from index.vectors.ann_index import AnnIndex, build_ann, extend_ann, map_ann, write_ann
+from index.vectors.kinds.kind import AnnPlan
+from index.vectors.stored_rows import StoredRows, pack
+from tests.index.vector_sources import VectorSource, exact_scores, split_rows, spread_ids
+
+ROWS, WIDTH = 3000, 160
+EFFORT = {"hnsw": 100, "ivf": 20, "pq": 20}
+PLANS = {
+    "hnsw": AnnPlan("hnsw", "HNSW16,SQ8", None, 0, ""),
+    "ivf": AnnPlan("ivf", "IVF32,SQ8", None, 0, ""),
+    "pq": AnnPlan("pq", "IVF32,PQ10np", None, 0, ""),
+    "turned hnsw": AnnPlan("hnsw", "HNSW16,SQ8", 32, 0, ""),
+    "turned ivf": AnnPlan("ivf", "IVF32,SQ8", 32, 0, ""),
+    "graph of centres": AnnPlan("ivf", "IVF32_HNSW8,SQ8", None, 0, ""),
+}
+
+
+@pytest.fixture(scope="module")
+def stored() -> StoredRows:
+    vectors, _ = VectorSource(width=WIDTH, decay=1.0).draw_gallery(ROWS, seed=2)
+    return StoredRows.of(split_rows(vectors, spread_ids(ROWS), ends=[1234]))
+
+
+@pytest.fixture(scope="module")
+def queries() -> np.ndarray:
+    return VectorSource(width=WIDTH, decay=1.0).draw(50, seed=3)[0]
+
+
+@pytest.fixture(scope="module")
+@faiss_threads(1)
+def indexes(stored: StoredRows) -> dict[str, AnnIndex]:
+    rows, axes = np.flatnonzero(np.arange(ROWS) % 20 != 7), find_reduced_axes(stored)
+    return {
+        name: build_ann(
+            plan, stored, rows, axes=None if plan.reduced_width is None else axes[: plan.reduced_width], seed=0
+        )
+        for name, plan in PLANS.items()
+    }
+
+
+@pytest.fixture(params=list(PLANS))
+def index(request: pytest.FixtureRequest, indexes: dict[str, AnnIndex]) -> AnnIndex:
+    return indexes[request.param]
+
+
+def test_found_positions_are_indexed_rows_and_near(
+    index: AnnIndex, stored: StoredRows, queries: np.ndarray
+) -> None:
+    scores, positions = index.search(queries, k=100, effort=EFFORT[index.type])
+    assert scores.shape == positions.shape == (50, 100)
+    assert np.isin(positions[positions >= 0], index.rows).all()
+    exact = exact_scores(queries, stored.gather(index.rows))
+    best = index.rows[np.argsort(-exact, axis=1)[:, :10]]
+    found = np.mean([np.isin(row, near).mean() for row, near in zip(best, positions, strict=True)])
+    assert found > 0.9
+
+
+def test_a_selector_keeps_all_others_out_and_leaves_no_trace(
+    index: AnnIndex, stored: StoredRows, queries: np.ndarray
+) -> None:
+    effort = index.most_effort
+    before = index.search(queries, k=5, effort=EFFORT[index.type])
+    mask = np.random.default_rng(1).random(len(index.rows)) < 0.1
+    _, positions = index.search(queries, k=20, effort=effort, among=pack(mask))
+    assert np.isin(positions[positions >= 0], index.rows[mask]).all()
+    assert (positions >= 0).mean() > 0.9  # what no link leads to is not found
+    few = np.zeros(len(index.rows), dtype=bool)
+    few[:3] = True
+    _, positions = index.search(queries, k=5, effort=effort, among=pack(few))
+    assert np.isin(positions, [-1, *index.rows[:3]]).all()
+    assert ((positions >= 0).sum(axis=1) <= 3).all()
+    after = index.search(queries, k=5, effort=EFFORT[index.type])
+    assert all(np.array_equal(*pair) for pair in zip(before, after, strict=True))
+
+
+def test_more_than_there_are_is_filled_up(index: AnnIndex, queries: np.ndarray) -> None:
+    count = len(index.rows)
+    _, positions = index.search(queries[:3], k=count + 5, effort=max(index.most_effort, count))
+    assert (positions[:, count:] == -1).all()
+
+
+def test_the_width_that_is_searched_is_known(indexes: dict[str, AnnIndex]) -> None:
+    assert {name for name, index in indexes.items() if index.is_reduced} == {"turned hnsw", "turned ivf"}
+    assert indexes["hnsw"].most_effort == len(indexes["hnsw"].rows)
+    assert all(indexes[name].most_effort == 32 for name in ("ivf", "pq", "turned ivf", "graph of centres"))
+
+
+def test_a_written_index_answers_as_before(
+    index: AnnIndex, stored: StoredRows, queries: np.ndarray, tmp_path: Path
+) -> None:
+    path = tmp_path / "index.faiss"
+    write_ann(index, path)
+    mapped = map_ann(path, described={"type": index.type}, width=WIDTH, rows=index.rows)
+    assert (mapped.type, mapped.is_reduced, mapped.most_effort) == (
+        index.type, index.is_reduced, index.most_effort,
+    )  # fmt: skip
+    third = pack(np.arange(len(index.rows)) % 3 == 0)
+    for among in (None, third):
+        for count in (1, 50):
+            expected = index.search(queries[:count], k=15, effort=EFFORT[index.type], among=among)
+            found = mapped.search(queries[:count], k=15, effort=EFFORT[index.type], among=among)
+            assert all(np.array_equal(*pair) for pair in zip(found, expected, strict=True))
+    again = tmp_path / "again.faiss"
+    write_ann(mapped, again)
+    assert again.read_bytes() == path.read_bytes()
+
+
+def test_a_mapped_index_outlives_the_name_of_its_file(
+    index: AnnIndex, queries: np.ndarray, tmp_path: Path
+) -> None:
+    path = tmp_path / "index.faiss"
+    write_ann(index, path)
+    mapped = map_ann(path, described={"type": index.type}, width=WIDTH, rows=index.rows)
+    path.unlink()
+    expected = index.search(queries, k=5, effort=EFFORT[index.type])[1]
+    assert np.array_equal(mapped.search(queries, k=5, effort=EFFORT[index.type])[1], expected)
+
+
+def test_later_rows_are_found_in_an_extended_index(stored: StoredRows) -> None:
+    rows, later = np.arange(0, 2000), np.array([2222, 2100, 2999])
+    index = extend_ann(build_ann(PLANS["ivf"], stored, rows, seed=0), stored, later)
+    assert index.rows.tolist() == [*rows.tolist(), *later.tolist()]
+    _, found = index.search(stored.gather(later), k=1, effort=32)
+    assert np.array_equal(stored.gather(found[:, 0]), stored.gather(later))
+
+
+@pytest.mark.parametrize("name", ["hnsw", "ivf", "pq", "turned hnsw"])
+def test_other_counts_and_widths_are_damage(name: str, indexes: dict[str, AnnIndex], tmp_path: Path) -> None:
+    index, path = indexes[name], tmp_path / "index.faiss"
+    write_ann(index, path)
+    for rows, width in ((index.rows[:-1], WIDTH), (np.append(index.rows, 0), WIDTH), (index.rows, 32)):
+        with pytest.raises(GalleryDamagedError, match=r"index\.faiss.*vectors of width 160, expected"):
+            map_ann(path, described={"type": index.type}, width=width, rows=rows)
+
+
+def test_an_index_of_another_type_is_damage(indexes: dict[str, AnnIndex], tmp_path: Path) -> None:
+    path = tmp_path / "index.faiss"
+    for name, other in (("ivf", "hnsw"), ("hnsw", "ivf"), ("ivf", "pq"), ("turned ivf", "hnsw")):
+        write_ann(indexes[name], path)
+        with pytest.raises(GalleryDamagedError, match=r"index\.faiss"):
+            map_ann(path, described={"type": other}, width=WIDTH, rows=indexes[name].rows)
+
+
+def test_a_missing_file_is_damage(tmp_path: Path) -> None:
+    with pytest.raises(GalleryDamagedError, match=r"index\.faiss"):
+        map_ann(tmp_path / "index.faiss", described={"type": "ivf"}, width=3, rows=np.arange(3))
+
+
+@pytest.mark.parametrize("name", ["hnsw", "pq", "turned ivf"])
+def test_a_file_that_is_cut_short_is_damage(name: str, indexes: dict[str, AnnIndex], tmp_path: Path) -> None:
+    index, path = indexes[name], tmp_path / "index.faiss"
+    write_ann(index, path)
+    whole = path.read_bytes()
+    for size in (0, 3, 4, 100, len(whole) // 2, len(whole) - 100):
+        path.write_bytes(whole[:size])
+        with pytest.raises(GalleryDamagedError, match=r"index\.faiss"):
+            map_ann(path, described={"type": index.type}, width=WIDTH, rows=index.rows)
+
+
+def test_a_file_of_something_else_is_damage(tmp_path: Path) -> None:
+    path = tmp_path / "index.faiss"
+    for content in (b"<html>not found</html>" * 100, bytes(5000), b"IxFI" + b"\xff" * 300):
+        path.write_bytes(content)
+        with pytest.raises(GalleryDamagedError, match=r"index\.faiss"):
+            map_ann(path, described={"type": "hnsw"}, width=WIDTH, rows=np.arange(10))
+
+
+def test_opening_changes_no_limit_of_the_process(indexes: dict[str, AnnIndex], tmp_path: Path) -> None:
+    before = faiss.get_deserialization_vector_byte_limit()
+    path = tmp_path / "index.faiss"
+    write_ann(indexes["ivf"], path)
+    map_ann(path, described={"type": "ivf"}, width=WIDTH, rows=indexes["ivf"].rows)
+    path.write_bytes(path.read_bytes()[:1000])
+    with pytest.raises(GalleryDamagedError):
+        map_ann(path, described={"type": "ivf"}, width=WIDTH, rows=indexes["ivf"].rows)
+    assert faiss.get_deserialization_vector_byte_limit() == before
+
+
+def test_progress_counts_every_row(stored: StoredRows, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("index.vectors.ann_index._ROWS_AT_ONCE", 600)
+    calls: list[tuple[int, int]] = []
+    build_ann(
+        PLANS["ivf"], stored, np.arange(1500), seed=0, progress=lambda done, total: calls.append((done, total))
+    )
+    assert calls == [(0, 1500), (600, 1500), (1200, 1500), (1500, 1500)]
+
+
+@faiss_threads(1)
+def test_one_thread_and_one_seed_make_the_same_bytes(stored: StoredRows, tmp_path: Path) -> None:
+    """Several threads do not, where the index is a graph: they link vectors in the order in which they come."""
+    rows = np.arange(1500)
+    for name in ("hnsw", "ivf", "pq"):
+        files = []
+        for number in range(2):
+            path = tmp_path / f"{number}.faiss"
+            write_ann(build_ann(PLANS[name], stored, rows, seed=0), path)
+            files.append(path.read_bytes())
+        assert files[0] == files[1], name
+
+
+OPENING = """
+import json, sys
+from pathlib import Path
+import numpy as np
+from index.vectors.ann_index import map_ann
+from index.faiss_library import import_faiss
+
+def anonymous():
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
+
+import_faiss()
+path, kind, count, width = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+rows = np.arange(count)
+map_ann(Path(path + ".small"), described={"type": kind}, width=width, rows=rows[:1])
+before = anonymous()
+index = map_ann(Path(path), described={"type": kind}, width=width, rows=rows)
+print(json.dumps(1024 * (anonymous() - before)))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="only Linux tells how memory is used")
+@pytest.mark.parametrize("name", ["ivf", "hnsw"])
+@faiss_threads(1)
+def test_opening_maps_what_is_large(name: str, tmp_path: Path) -> None:
+    """20 MB of codes; what a graph counts by the row and the pages of the reader are far less."""
+    count, width = 20_000, 1024
+    vectors = np.zeros((count, width), dtype=np.float32)
+    vectors[np.arange(count), np.arange(count) % width] = 1
+    factory = {"ivf": "IVF1,SQ8", "hnsw": "HNSW2,SQ8"}[name]
+    path = tmp_path / "index.faiss"
+    for rows, target in ((vectors[:1], Path(f"{path}.small")), (vectors, path)):
+        built = faiss.index_factory(width, factory, faiss.METRIC_INNER_PRODUCT)
+        if name == "hnsw":
+            built.hnsw.efConstruction = 2
+        built.train(vectors[:64])
+        built.add(rows)
+        write_ann(AnnIndex(built, name, np.arange(len(rows))), target)
+    assert path.stat().st_size > 20_000_000
+    arguments = [str(path), name, str(count), str(width)]
+    ran = subprocess.run(
+        [sys.executable, "-c", OPENING, *arguments], capture_output=True, text=True, check=True,
+        cwd=Path(__file__).parents[3],
+    )  # fmt: skip
+    assert json.loads(ran.stdout) < 5_000_000
+
+
+def test_a_plan_of_a_width_that_no_part_divides_is_built_too(stored: StoredRows) -> None:
+    plan = replace(PLANS["pq"], factory="IVF4,PQ1np")
+    index = build_ann(plan, stored, np.arange(600), seed=0)
+    assert index.search(stored.gather(np.arange(5)), k=3, effort=4)[1].shape == (5, 3)

@@ -1,0 +1,463 @@
+"""Every type of index against float64: recall under filters, deletions and additions, and what holds exactly."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from index.arrays import NO_ID
+from index.vectors.ann_building import build_ann_index
+from index.vectors.ann_config import AnnConfig
+from index.vectors.search import VectorSearch
+from index.vectors.shards import VectorRows
+from index.vectors.stored_rows import StoredRows
+from tests.deep import tries
+from tests.index.vector_sources import (
+    VectorSource,
+    exact_scores,
+    measure_recall,
+    search_by_id,
+    split_rows,
+    spread_ids,
+)
+
+INDEXED, LATER, QUERIES = 5000, 240, 300
+TARGET = 0.95
+ALWAYS_INDEX = {"rows_per_effort": 0, "rows_per_candidate": 0}
+SOURCES = {32: VectorSource(width=32, decay=0.3), 160: VectorSource(width=160, decay=1.0)}
+# width, type, memory limit and the factory of what is built
+KINDS = {
+    "flat": (32, "flat", "", r"Flat"),
+    "hnsw": (32, "hnsw", "", r"HNSW\d+,SQ8"),
+    "ivf": (32, "ivf", "", r"IVF\d+,SQ8"),
+    "pq": (32, "pq", "290 kB", r"IVF\d+,PQ8\D*"),
+    "turned hnsw": (160, "hnsw", "", r"PCA32,HNSW\d+,SQ8"),
+    "turned ivf": (160, "ivf", "", r"PCA32,IVF\d+,SQ8"),
+}
+slow = partial(pytest.param, marks=pytest.mark.slow)
+APPROXIMATE = [name for name in KINDS if name != "flat"]
+
+
+@dataclass
+class Built:
+    """An index over the first rows, all rows, and queries that are none of them."""
+
+    folder: Path
+    described: dict[str, Any]
+    shards: list[VectorRows]
+    vectors: np.ndarray
+    ids: np.ndarray
+    clusters: np.ndarray
+    queries: np.ndarray
+    query_clusters: np.ndarray
+    exact: np.ndarray
+
+    def open(self, *, deleted: np.ndarray | None = None, later: bool = True, **described: object) -> VectorSearch:
+        """Open it: with rows that came later, with deleted ids, or where other things are said of the index."""
+        shards = self.shards if later else self.shards[:2]
+        return VectorSearch.open(
+            shards, folder=self.folder, described={**self.described, **described}, deleted=deleted
+        )
+
+    def mask(self, *, deleted: np.ndarray | None = None, later: bool = True) -> np.ndarray:
+        """(N,) bool: the members."""
+        mask = np.ones(len(self.ids) if later else INDEXED, dtype=bool)
+        return mask if deleted is None else mask & ~np.isin(self.ids[: len(mask)], deleted)
+
+
+@pytest.fixture(scope="module")
+def built_indexes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Built]]:
+    indexes = {}
+    with pytest.MonkeyPatch.context() as patched:
+        for module in ("tuning", "ann_building"):
+            patched.setattr(f"index.vectors.{module}.usable_cores", lambda: 1)
+        for name, (width, kind, memory_limit, factory) in KINDS.items():
+            source = SOURCES[width]
+            vectors, clusters = source.draw_gallery(INDEXED + LATER, seed=1)
+            ids = spread_ids(len(vectors))
+            shards = split_rows(vectors, ids, ends=[1777, INDEXED])
+            folder = tmp_path_factory.mktemp(kind)
+            config = AnnConfig(index_type=kind, recall_target=TARGET, memory_limit=memory_limit)
+            described = build_ann_index(shards[:2], config=config, folder=folder)
+            assert re.fullmatch(factory, described["factory"])
+            queries, query_clusters = source.draw(QUERIES, seed=77)
+            exact = exact_scores(queries, vectors)
+            indexes[name] = Built(
+                folder, described, shards, vectors, ids, clusters, queries, query_clusters, exact
+            )
+        yield indexes
+
+
+@pytest.fixture(params=list(KINDS))
+def built(request: pytest.FixtureRequest, built_indexes: dict[str, Built]) -> Built:
+    return built_indexes[request.param]
+
+
+@pytest.fixture(params=APPROXIMATE)
+def approximate(request: pytest.FixtureRequest, built_indexes: dict[str, Built]) -> Built:
+    return built_indexes[request.param]
+
+
+def check(
+    built: Built,
+    found: tuple[np.ndarray, np.ndarray],
+    *,
+    k: int,
+    mask: np.ndarray,
+    rows: np.ndarray | slice = slice(None),
+    excluded: np.ndarray | None = None,
+) -> float:
+    """Check all that must hold exactly, whatever the index finds; its recall."""
+    scores, ids = found
+    exact = built.exact[rows][:, : len(mask)].copy()
+    assert scores.shape == ids.shape == (len(exact), k)
+    assert scores.dtype == np.float32
+    exact[:, ~mask] = -np.inf
+    if excluded is not None:
+        exact[excluded[:, None] == built.ids[None, : len(mask)]] = -np.inf
+    counts = np.minimum(k, np.isfinite(exact).sum(axis=1))
+    there = ids != NO_ID
+    assert np.array_equal(there, np.arange(k) < counts[:, None])
+    places = np.searchsorted(built.ids, ids).clip(max=len(mask) - 1)
+    assert np.array_equal(built.ids[places][there], ids[there])
+    own = np.take_along_axis(exact, places, axis=1)
+    assert np.isfinite(own[there]).all()
+    assert np.array_equal(scores[there], own[there])
+    assert np.isneginf(scores[~there]).all()
+    falls, rises = scores[:, 1:] < scores[:, :-1], ids[:, 1:] > ids[:, :-1]
+    assert (falls | (scores[:, 1:] == scores[:, :-1]) & rises)[there[:, 1:]].all()  # so none comes twice either
+    return measure_recall(ids, exact, built.ids, k=k)
+
+
+def random_mask(share: float, size: int, *, seed: int = 5) -> np.ndarray:
+    mask = np.zeros(size, dtype=bool)
+    mask[np.random.default_rng(seed).choice(size, size=max(1, round(share * size)), replace=False)] = True
+    return mask
+
+
+@pytest.mark.parametrize("k", [1, 10, 100, 1000])
+@pytest.mark.parametrize("later", [False, True])
+def test_fresh_queries_meet_the_target(built: Built, k: int, later: bool) -> None:
+    mask = built.mask(later=later)
+    recall = check(built, built.open(later=later).search(built.queries, k=k), k=k, mask=mask)
+    assert recall >= (TARGET if built.described["type"] != "flat" else 1)
+
+
+def test_every_setting_that_is_said_to_meet_the_target_does(approximate: Built) -> None:
+    """Which of them is the fastest is another matter, and another setting on another machine."""
+    search, mask = approximate.open(later=False), approximate.mask(later=False)
+    for point in approximate.described["curve"]:
+        if point["recall_at_10"] - 2 * point["recall_error"] >= TARGET:
+            found = search.search(approximate.queries, k=10, parameters=point["parameters"])
+            assert check(approximate, found, k=10, mask=mask) >= TARGET
+
+
+# The second makes the index answer where a scan would be sooner, as among millions.
+@pytest.mark.parametrize("described", [{}, {"costs": ALWAYS_INDEX}], ids=["as built", "never a scan first"])
+@pytest.mark.parametrize("share", [0.9, slow(0.8), 0.5, 0.05, slow(0.005), 0.0005])
+def test_random_filters_meet_the_target(built: Built, share: float, described: dict[str, Any]) -> None:
+    mask = random_mask(share, len(built.ids))
+    search = built.open(**described)
+    rows = slice(40 if described and share < 0.1 else None)  # the graph is looked through as a whole
+    for k in (1, 10, 100):
+        found = search.search(built.queries[rows], k=k, allowed=mask)
+        assert check(built, found, k=k, mask=mask, rows=rows) >= TARGET
+    chosen = search.keep(np.random.default_rng(0).permutation(built.ids[mask]))
+    assert np.array_equal(chosen.mask, mask)
+    again = search.search(built.queries[rows], k=100, allowed=chosen)
+    assert np.array_equal(again[1], found[1])
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("described", [{}, {"costs": ALWAYS_INDEX}], ids=["as built", "never a scan first"])
+@pytest.mark.parametrize("keeps", ["its own cluster", "the farthest cluster", "the larger half of the clusters"])
+def test_filters_that_go_with_the_query_meet_the_target(
+    built: Built, keeps: str, described: dict[str, Any]
+) -> None:
+    search, recalls, unfiltered = built.open(**described), [], []
+    for cluster in range(tries(6, deep=12)):
+        rows = np.flatnonzero(built.query_clusters == cluster)
+        means = [
+            built.exact[rows][:, built.clusters == other].mean() if (built.clusters == other).any() else 1
+            for other in range(40)
+        ]
+        mask = {
+            "its own cluster": built.clusters == cluster,
+            "the farthest cluster": built.clusters == int(np.argmin(means)),
+            "the larger half of the clusters": np.isin(built.clusters, np.argsort(means)[20:]),
+        }[keeps]
+        found = search.search(built.queries[rows], k=10, allowed=mask)
+        recalls += len(rows) * [check(built, found, k=10, mask=mask, rows=rows)]
+        found = search.search(built.queries[rows], k=10)
+        unfiltered += len(rows) * [check(built, found, k=10, mask=built.mask(), rows=rows)]
+    assert np.mean(recalls) >= min(TARGET, np.mean(unfiltered))  # some queries are harder
+
+
+@pytest.mark.parametrize("described", [{}, {"costs": ALWAYS_INDEX}], ids=["as built", "never a scan first"])
+@pytest.mark.parametrize("hidden", [5, slow(60), 500])
+def test_filters_that_hide_the_neighbourhood_of_the_query_meet_the_target(
+    built: Built, hidden: int, described: dict[str, Any]
+) -> None:
+    search, recalls = built.open(**described), []
+    for row in range(80):
+        mask = np.ones(len(built.ids), dtype=bool)
+        mask[np.argsort(-built.exact[row])[:hidden]] = False
+        found = search.search(built.queries[row : row + 1], k=10, allowed=mask)
+        recalls.append(check(built, found, k=10, mask=mask, rows=slice(row, row + 1)))
+    assert np.mean(recalls) >= TARGET
+
+
+@pytest.mark.parametrize("share", [0.01, 0.2, 0.9])
+def test_deleted_rows_never_come_back_and_the_target_is_met(built: Built, share: float) -> None:
+    deleted = built.ids[random_mask(share, len(built.ids), seed=9)]
+    search, mask = built.open(deleted=deleted), built.mask(deleted=deleted)
+    for k in (10, 100):
+        assert check(built, search.search(built.queries, k=k), k=k, mask=mask) >= TARGET
+    kept = random_mask(0.3, len(built.ids))
+    found = search.search(built.queries, k=10, allowed=search.keep(built.ids[kept]))
+    assert check(built, found, k=10, mask=mask & kept) >= TARGET
+
+
+def test_a_plain_mask_of_all_rows_does_not_bring_deleted_rows_back(built: Built) -> None:
+    deleted = built.ids[::2]
+    search = built.open(deleted=deleted)
+    everything = np.ones(len(built.ids), dtype=bool)
+    _, found = search.search(built.queries[:30], k=10, allowed=everything)
+    assert not np.isin(found, deleted).any()
+
+
+def test_later_rows_that_are_nearest_are_found_first(built: Built) -> None:
+    later = np.arange(INDEXED, len(built.ids))
+    scores, found = built.open().search(built.vectors[later], k=1)
+    twins = [built.ids[(built.vectors == vector).all(axis=1)][0] for vector in built.vectors[later]]
+    assert found[:, 0].tolist() == twins
+    assert np.allclose(scores[:, 0], 1)
+
+
+def test_rows_that_the_index_was_measured_with_are_found(approximate: Built) -> None:
+    search = approximate.open()
+    assert len(search.held_out) == 250
+    asking = approximate.vectors[search.held_out]
+    _, found = search.search(asking, k=10)
+    own = approximate.vectors[np.searchsorted(approximate.ids, found[:, 0])]
+    assert np.mean((own == asking).all(axis=1)) >= TARGET
+
+
+@pytest.mark.parametrize("described", [{}, {"costs": ALWAYS_INDEX}], ids=["as built", "never a scan first"])
+@pytest.mark.parametrize("k", [1, 10, 100])
+def test_never_fewer_than_exist(built: Built, k: int, described: dict[str, Any]) -> None:
+    search = built.open(**described)
+    for count in sorted({0, 1, k - 1, k, k + 1}):
+        mask = np.zeros(len(built.ids), dtype=bool)
+        mask[np.random.default_rng(count).permutation(len(mask))[:count]] = True
+        found = search.search(built.queries[:25], k=k, allowed=mask)
+        if count:
+            assert check(built, found, k=k, mask=mask, rows=slice(25)) >= TARGET
+        else:
+            assert (found[1] == NO_ID).all()
+            assert np.isneginf(found[0]).all()
+
+
+def test_more_than_exist_are_all(built: Built) -> None:
+    count, queries = len(built.ids), built.queries[:2]
+    found = built.open().search(queries, k=count + 7)
+    assert check(built, found, k=count + 7, mask=built.mask(), rows=slice(2)) == 1
+
+
+def test_excluded_ids_are_never_found_but_their_copies_are(built: Built) -> None:
+    search, size = built.open(), len(built.queries)
+    nearest = search.search(built.queries, k=1)[1][:, 0]
+    excluded = np.where(np.arange(size) % 3 == 0, NO_ID, nearest)
+    excluded[1] = built.ids[-1] + 5  # of no row
+    mask = random_mask(0.5, len(built.ids))
+    for allowed in (built.mask(), mask):
+        found = search.search(built.queries, k=10, allowed=allowed, exclude_ids=excluded)
+        assert not (found[1] == excluded[:, None])[excluded != NO_ID].any()
+        assert check(built, found, k=10, mask=allowed, excluded=excluded) >= TARGET
+    values, counts = np.unique(built.vectors, axis=0, return_counts=True)
+    twins = built.ids[(built.vectors == values[np.argmax(counts)]).all(axis=1)]
+    query = values[np.argmax(counts)][None]
+    assert len(twins) > 20
+    _, found = search.search(query, k=5, exclude_ids=twins[:1])
+    assert np.isin(found[0], twins[1:]).all()
+
+
+def test_many_copies_tie_and_go_by_id_where_all_are_ranked(built: Built) -> None:
+    values, counts = np.unique(built.vectors, axis=0, return_counts=True)
+    twins = built.ids[(built.vectors == values[np.argmax(counts)]).all(axis=1)]
+    scores, found = built.open(costs={"rows_per_effort": 10**9, "rows_per_candidate": 0}).search(
+        values[np.argmax(counts)][None], k=20
+    )
+    assert found[0].tolist() == twins[:20].tolist()
+    assert len(set(scores[0].tolist())) == 1
+
+
+def test_answers_are_the_same_for_any_number_of_threads_and_for_queries_alone(built: Built) -> None:
+    search, mask = built.open(costs=ALWAYS_INDEX), random_mask(0.3, len(built.ids))
+    for allowed in (None, mask):
+        one = search.search(built.queries, k=10, allowed=allowed)
+        two = search.search(built.queries, k=10, allowed=allowed, threads=2)
+        alone = [search.search(query[None], k=10, allowed=allowed) for query in built.queries[:100]]
+        for part in (0, 1):
+            assert np.array_equal(one[part], two[part])
+            assert np.array_equal(one[part][:100], np.concatenate([found[part] for found in alone]))
+
+
+def test_no_queries_have_no_answers(built: Built) -> None:
+    none = built.queries[:0]
+    for allowed in (None, random_mask(0.5, len(built.ids))):
+        scores, found = built.open().search(none, k=3, allowed=allowed)
+        assert scores.shape == found.shape == (0, 3)
+
+
+@pytest.mark.parametrize("min_score", [-1.0, 0.3, 0.7, 1.5])
+def test_all_that_are_similar_enough_are_found(built: Built, min_score: float) -> None:
+    deleted = built.ids[random_mask(0.1, len(built.ids), seed=3)]
+    search, members = built.open(deleted=deleted), built.mask(deleted=deleted)
+    kept = random_mask(0.3, len(built.ids))
+    rows = range(20)
+    queries = built.queries[rows]
+    nearest = built.ids[np.argmax(np.where(members, built.exact[rows], -2), axis=1)]
+    for allowed, mask, excluded in (
+        (None, members, None),
+        (None, members, nearest),
+        (search.keep(built.ids[kept]), members & kept, nearest),
+    ):
+        found = search.search_above(queries, min_score=min_score, allowed=allowed, exclude_ids=excluded)
+        assert len(found) == len(queries)
+        for row, (scores, ids) in enumerate(found):
+            wanted = (built.exact[row] >= min_score) & mask
+            if excluded is not None:
+                wanted &= built.ids != excluded[row]
+            positions = np.flatnonzero(wanted)
+            positions = positions[np.lexsort((positions, -built.exact[row, positions]))]
+            assert np.array_equal(ids, built.ids[positions])
+            assert np.array_equal(scores, built.exact[row, positions])
+
+
+def test_a_bound_that_is_the_score_of_a_row_finds_it(built: Built) -> None:
+    search = built.open()
+    for row in range(30):
+        bound = float(np.sort(built.exact[row])[-7])
+        [(scores, _)] = search.search_above(built.queries[row : row + 1], min_score=bound)
+        assert len(scores) >= 7
+        assert scores[-1] == bound
+
+
+def test_nobody_asks_what_is_similar_enough(built: Built) -> None:
+    assert built.open().search_above(built.queries[:0], min_score=0) == []
+
+
+def test_searches_side_by_side_answer_as_alone(built: Built) -> None:
+    search = built.open(costs=ALWAYS_INDEX)
+    curve = [point["parameters"] for point in built.described["curve"]] or [None]
+    masks = [None, *(random_mask(share, len(built.ids), seed=8) for share in (0.8, 0.5, 0.2))]
+    tasks = [
+        {"k": k, "allowed": mask, "parameters": parameters}
+        for mask in masks
+        for k, parameters in zip((1, 10, 40, 10), (curve[0], curve[-1], None, curve[len(curve) // 2]), strict=True)
+    ]
+
+    def run(number: int) -> tuple[np.ndarray, np.ndarray]:
+        start = 3 * number % 200
+        return search.search(built.queries[start : start + 12], **tasks[number % len(tasks)])
+
+    numbers = range(3 * len(tasks))
+    expected = [run(number) for number in numbers]
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(run, numbers))
+    for (scores, ids), (own_scores, own_ids) in zip(found, expected, strict=True):
+        assert np.array_equal(ids, own_ids)
+        assert np.array_equal(scores, own_scores)
+
+
+def test_harder_looks_find_more_and_leave_no_trace(approximate: Built) -> None:
+    search = approximate.open(later=False)
+    mask = approximate.mask(later=False)
+    before = search.search(approximate.queries, k=10)
+    settings = [point["parameters"] for point in approximate.described["curve"]]
+    most = {name: max(setting[name] for setting in settings) for name in settings[0]}
+    recalls = [
+        check(
+            approximate,
+            search.search(approximate.queries, k=10, parameters=parameters),
+            k=10,
+            mask=mask,
+        )
+        for parameters in (settings[0], most)
+    ]
+    assert recalls[1] >= max(recalls[0], 0.99)
+    assert np.array_equal(search.search(approximate.queries, k=10)[1], before[1])
+
+
+def test_no_cosine_is_above_one(built: Built) -> None:
+    """Queries are of norm 1 but for roundings, and their products with what they are equal to may be above it."""
+    search, queries = built.open(), built.vectors[:30] * np.float32(1 + 5e-7)
+    assert (exact_scores(queries, built.vectors).max(axis=1) > 1).all()
+    for found in (search.search(queries, k=5)[0], search.search(queries[:1], k=5)[0]):
+        assert (found <= 1).all()
+    assert all((scores <= 1).all() for scores, _ in search.search_above(queries, min_score=0.9))
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> tuple[np.ndarray, list[VectorRows], np.ndarray, np.ndarray]:
+    """Queries, shards, members and allowed rows: few different vectors of halves, so that every sum is exact."""
+    width, count = draw(st.integers(1, 4)), draw(st.integers(1, 60))
+    random = np.random.default_rng(draw(st.integers(0, 2**32)))
+    vectors = random.integers(-2, 3, size=(count, width)).astype(np.float32) / 4
+    queries = (
+        random.integers(-2, 3, size=(draw(st.sampled_from([1, 5, 19, 20, 45])), width)).astype(np.float32) / 4
+    )
+    ends = sorted(draw(st.sets(st.integers(1, count - 1), max_size=3))) if count > 1 else []
+    shards = split_rows(vectors, spread_ids(count, seed=draw(st.integers(0, 9))), ends=ends)
+    members = random.random(count) < draw(st.sampled_from([1.0, 0.5]))
+    allowed = random.random(count) < draw(st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0]))
+    return queries, shards, members, allowed
+
+
+@pytest.mark.deep
+@settings(max_examples=tries(37, deep=150), deadline=None)
+@given(
+    problem=problems(),
+    k=st.integers(1, 70),
+    threads=st.integers(1, 3),
+    is_filtered=st.booleans(),
+    excludes=st.booleans(),
+    ranked_at_once=st.sampled_from([1, 50, 1 << 22]),
+)
+def test_a_flat_search_is_the_exact_one(
+    problem: tuple[np.ndarray, list[VectorRows], np.ndarray, np.ndarray],
+    k: int,
+    threads: int,
+    is_filtered: bool,
+    excludes: bool,
+    ranked_at_once: int,
+) -> None:
+    queries, shards, members, allowed = problem
+    stored = StoredRows.of(shards)
+    vectors = np.concatenate([shard.vectors for shard in shards])
+    search = VectorSearch(stored, deleted=stored.ids[~members])
+    kept = members & allowed if is_filtered else members
+    excluded = np.resize(stored.ids, len(queries)) if excludes else None
+    expected = search_by_id(queries, vectors[kept], k=k, ids=stored.ids[kept], exclude=excluded)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("index.vectors.search._RANKED_AT_ONCE", ranked_at_once)
+        found = search.search(
+            queries,
+            k=k,
+            allowed=search.keep(stored.ids[allowed]) if is_filtered else None,
+            exclude_ids=excluded,
+            threads=threads,
+        )
+    assert np.array_equal(found[1], expected[1])
+    assert np.array_equal(found[0], expected[0])

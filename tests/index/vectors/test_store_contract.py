@@ -1,0 +1,223 @@
+"""What every store of vectors must do, with its writer; a further one is tested here by an entry of `STORES`."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from index.arrays import NO_ID, Ids, Vectors
+from index.errors import GalleryDamagedError
+from index.images.preprocess import PreprocessConfig
+from index.vectors.ann_config import AnnConfig
+from index.vectors.file_writer import FileWriter
+from index.vectors.files import FileStore
+from index.vectors.shards import VectorRows, find_checkpoint, write_checkpoint
+from index.vectors.store import Publication, VectorStore
+from index.versions.manifest import Manifest, Version, describe_file
+from tests.index.galleries import few_for_an_index
+from tests.index.vector_sources import VectorSource, exact_scores, spread_ids
+
+ROWS, WIDTH = 300, 16
+Publish = Callable[..., tuple[Version, VectorStore]]
+
+
+class Files:
+    """Versions beside each other in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def publish(
+        self, new: Mapping[int, Vectors], deleted: Ids, base: Version | None, *, compact: bool = False
+    ) -> tuple[Version, VectorStore]:
+        """A version with some new vectors by id, and how it opens."""
+        folder, ids = self._folder / str(len(list(self._folder.iterdir()))), np.array(sorted(new), dtype=np.int64)
+        folder.mkdir()
+        made = []
+        if len(ids):
+            path = folder / "made.npy"
+            sha256 = write_checkpoint(path, VectorRows(ids, np.stack([new[key] for key in ids.tolist()])))
+            made = [find_checkpoint(path, sha256=sha256)]
+        config = AnnConfig(index_type=self.index_type, recall_target=0.9)
+        writer = FileWriter(folder, config, WIDTH, made, Publication(compact=compact))
+        published = writer.publish(ids, deleted, base)
+        before = 0 if base is None else len(FileStore(base.folder, Manifest.read(base)).ids)
+        files = {path.relative_to(folder).as_posix(): describe_file(path) for path in folder.rglob("*.*")}
+        manifest = Manifest(
+            model_sha256="",
+            preprocessing=PreprocessConfig(),
+            embedding_dim=WIDTH,
+            counts={"indexed": before + len(ids) - len(deleted), "deleted": published.deleted},
+            next_id=10**6,
+            index=published.index,
+            files=files,
+        )
+        content = manifest.to_json().encode()
+        (folder / "manifest.json").write_bytes(content)
+        version = Version(folder, hashlib.sha256(content).hexdigest())
+        return version, FileStore(folder, manifest)
+
+
+class FlatFiles(Files):
+    index_type = "flat"
+
+
+class IndexedFiles(Files):
+    index_type = "ivf"
+
+
+STORES = {"files": FlatFiles, "files with an ANN index": IndexedFiles}
+
+
+@pytest.fixture(scope="module", params=STORES)
+def publish(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Publish]:
+    with few_for_an_index():
+        yield STORES[request.param](tmp_path_factory.mktemp("store")).publish
+
+
+@pytest.fixture(scope="module")
+def vectors() -> dict[int, Vectors]:
+    rows, _ = VectorSource(width=WIDTH).draw_gallery(ROWS, seed=4)
+    return dict(zip(spread_ids(ROWS).tolist(), rows, strict=True))
+
+
+@pytest.fixture(scope="module")
+def queries() -> Vectors:
+    return VectorSource(width=WIDTH).draw(25, seed=5)[0]
+
+
+@pytest.fixture(scope="module")
+def first(publish: Publish, vectors: dict[int, Vectors]) -> tuple[Version, VectorStore]:
+    return publish(dict(list(vectors.items())[:250]), np.empty(0, np.int64), None)
+
+
+@pytest.fixture(scope="module")
+def changed(
+    publish: Publish, vectors: dict[int, Vectors], first: tuple[Version, VectorStore]
+) -> tuple[Version, VectorStore]:
+    """With fifty more, and without every tenth of the first."""
+    deleted = first[1].ids[::10]
+    return publish(dict(list(vectors.items())[250:]), deleted, first[0])
+
+
+@pytest.fixture(scope="module", params=["first", "changed"])
+def store(
+    request: pytest.FixtureRequest, first: tuple[Version, VectorStore], changed: tuple[Version, VectorStore]
+) -> VectorStore:
+    return {"first": first, "changed": changed}[request.param][1]
+
+
+def check(store: VectorStore, found: tuple[np.ndarray, Ids], queries: Vectors, allowed: Ids) -> None:
+    """Best first, of equals the smaller id; exact cosines; nearly all of the nearest, and as many as there are."""
+    scores, ids = found
+    truth = exact_scores(queries, store.gather(allowed)).clip(-1, 1)
+    k = min(scores.shape[1], len(allowed))
+    assert (ids[:, k:] == NO_ID).all()
+    assert np.isneginf(scores[:, k:]).all()
+    assert np.isin(ids[:, :k], allowed).all()
+    places = np.searchsorted(allowed, ids[:, :k])
+    assert np.allclose(scores[:, :k], np.take_along_axis(truth, places, axis=1), atol=1e-6, rtol=0)
+    order = np.lexsort((ids[:, :k], -scores[:, :k]), axis=1)
+    assert (order == np.arange(k)).all()
+    nearest = -np.sort(-truth, axis=1)[:, :k]
+    assert (scores[:, :k] >= nearest - 1e-6).sum() >= 0.9 * nearest.size
+
+
+def test_its_members_are_those_that_were_published(
+    first: tuple[Version, VectorStore], changed: tuple[Version, VectorStore], vectors: dict[int, Vectors]
+) -> None:
+    ids = np.array(list(vectors), dtype=np.int64)
+    assert first[1].ids.tolist() == ids[:250].tolist()
+    assert changed[1].ids.tolist() == np.setdiff1d(ids, ids[:250:10]).tolist()
+
+
+def test_vectors_come_back_as_they_were_given(store: VectorStore, vectors: dict[int, Vectors]) -> None:
+    wanted = np.random.default_rng(0).permutation(store.ids)[:40]
+    assert np.array_equal(store.gather(wanted), np.stack([vectors[key] for key in wanted.tolist()]))
+    with pytest.raises(GalleryDamagedError, match="has no vector"):
+        store.gather(np.array([10**7]))
+
+
+def test_a_scan_gives_every_member_once_in_order(store: VectorStore, vectors: dict[int, Vectors]) -> None:
+    blocks = list(store.scan())
+    assert list(chain.from_iterable(ids.tolist() for ids, _ in blocks)) == store.ids.tolist()
+    for ids, rows in blocks:
+        assert np.array_equal(rows, store.gather(ids))
+
+
+@pytest.mark.parametrize("k", [1, 10, ROWS + 5])
+def test_a_search_gives_the_nearest(store: VectorStore, queries: Vectors, k: int) -> None:
+    check(store, store.search(queries, k=k), queries, store.ids)
+    check(store, store.search(queries, k=k, threads=3), queries, store.ids)
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 200])
+def test_only_what_is_chosen_is_found(store: VectorStore, queries: Vectors, count: int) -> None:
+    ids = np.sort(np.random.default_rng(1).choice(store.ids, size=count, replace=False))
+    among = store.choose(np.append(ids, 10**7))
+    assert among.ids.tolist() == ids.tolist()
+    assert store.ids[among.has(store.ids)].tolist() == ids.tolist()
+    check(store, store.search(queries, k=10, among=among), queries, ids)
+
+
+def test_what_a_query_excludes_is_not_found(store: VectorStore) -> None:
+    own = store.ids[:20]
+    scores, ids = store.search(store.gather(own), k=len(store.ids), exclude_ids=own)
+    assert not (ids == own[:, None]).any()
+    assert ((ids == NO_ID).sum(axis=1) == 1).all()
+    assert (scores <= 1).all()
+
+
+def test_all_that_are_similar_enough_are_found(store: VectorStore, queries: Vectors) -> None:
+    truth, allowed = exact_scores(queries, store.gather(store.ids)), store.ids[::2]
+    found = store.search_above(queries, min_score=0.3, among=store.choose(allowed))
+    for row, (scores, ids) in zip(truth, found, strict=True):
+        assert sorted(ids.tolist()) == np.intersect1d(store.ids[row >= 0.3], allowed).tolist()
+        assert (np.diff(scores) <= 0).all()
+
+
+def test_it_says_how_much_it_holds(
+    first: tuple[Version, VectorStore], changed: tuple[Version, VectorStore]
+) -> None:
+    for _, store in (first, changed):
+        assert (store.describe().members, store.describe().width) == (len(store.ids), WIDTH)
+
+
+def test_its_base_stays_as_it_is(
+    first: tuple[Version, VectorStore], changed: tuple[Version, VectorStore], queries: Vectors
+) -> None:
+    gone = np.setdiff1d(first[1].ids, changed[1].ids)
+    assert len(gone) == 25
+    own = first[1].search(first[1].gather(gone), k=1)[0]
+    assert (own >= 1 - 1e-6).all()
+
+
+def test_what_was_deleted_may_come_back(
+    publish: Publish, changed: tuple[Version, VectorStore], vectors: dict[int, Vectors]
+) -> None:
+    back = np.array(sorted(set(vectors) - set(changed[1].ids.tolist())), dtype=np.int64)
+    _, store = publish({key: vectors[key] for key in back[:5].tolist()}, changed[1].ids[:0], changed[0])
+    assert store.ids.tolist() == np.union1d(changed[1].ids, back[:5]).tolist()
+    assert np.array_equal(store.gather(back[:5]), np.stack([vectors[key] for key in back[:5].tolist()]))
+
+
+def test_a_compact_store_holds_its_members_alone(
+    publish: Publish, changed: tuple[Version, VectorStore], queries: Vectors
+) -> None:
+    _, store = publish({}, changed[1].ids[:0], changed[0], compact=True)
+    assert store.ids.tolist() == changed[1].ids.tolist()
+    assert (store.describe().beside, store.describe().deleted) == (0, 0)
+    check(store, store.search(queries, k=10), queries, store.ids)
+
+
+def test_threads_share_it(store: VectorStore, queries: Vectors) -> None:
+    expected = store.search(queries, k=5)[1]
+    with ThreadPoolExecutor(4) as pool:
+        for found in pool.map(lambda _: store.search(queries, k=5)[1], range(8)):
+            assert np.array_equal(found, expected)

@@ -1,0 +1,236 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import faiss
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from index.arrays import NO_ID
+from index.vectors.shards import VectorRows, read_shards, write_array
+from index.vectors.stored_rows import RowSet, StoredRows, best_of, pack
+from tests.deep import tries
+from tests.index.vector_sources import VectorSource, exact_scores, split_rows, spread_ids
+
+ROWS, WIDTH = 2311, 24
+NOISE = 1e-5
+
+
+@pytest.fixture(scope="module")
+def vectors() -> np.ndarray:
+    return VectorSource(width=WIDTH).draw_gallery(ROWS, seed=4)[0]
+
+
+@pytest.fixture(scope="module")
+def queries() -> np.ndarray:
+    return VectorSource(width=WIDTH).draw(64, seed=5)[0]
+
+
+def store(vectors: np.ndarray, *, ends: list[int]) -> StoredRows:
+    return StoredRows.of(split_rows(vectors, spread_ids(len(vectors)), ends=ends))
+
+
+def check_scan(
+    stored: StoredRows, vectors: np.ndarray, queries: np.ndarray, *, k: int, among: RowSet | None
+) -> None:
+    """Compare a scan with float64, as far as float32 sums allow."""
+    exact = exact_scores(queries, vectors)
+    if among is not None:
+        exact[:, ~among.mask] = -np.inf
+    count = min(k, len(vectors) if among is None else len(among))
+    scores, positions = stored.scan(queries, k=k, among=among)
+    assert scores.shape == positions.shape == (len(queries), k)
+    assert scores.dtype == np.float32
+    assert positions.dtype == np.int64
+    assert (positions[:, count:] == NO_ID).all()
+    assert np.isneginf(scores[:, count:]).all()
+    found = positions[:, :count]
+    assert all(len(set(row)) == count for row in found.tolist())
+    own = np.take_along_axis(exact, found, axis=1)
+    assert np.isfinite(own).all()  # none that is not among them
+    assert np.abs(scores[:, :count] - own).max(initial=0) < NOISE
+    assert (np.diff(scores[:, :count], axis=1) <= 0).all()
+    best = -np.sort(-exact, axis=1)[:, :count]
+    assert np.abs(own - best).max(initial=0) < NOISE
+
+
+@pytest.mark.parametrize("ends", [[], [1], [777, 778, 2300], [100, 200, 300, 400, 1999]])
+@pytest.mark.parametrize("count", [1, 19, 20, 64])
+@pytest.mark.parametrize("k", [1, 10, 150])
+def test_a_scan_of_all_rows_finds_the_nearest(
+    vectors: np.ndarray, queries: np.ndarray, ends: list[int], count: int, k: int
+) -> None:
+    check_scan(store(vectors, ends=ends), vectors, queries[:count], k=k, among=None)
+
+
+@pytest.mark.parametrize("ends", [[], [777, 778, 2300]])
+@pytest.mark.parametrize("count", [1, 19, 20, 64])
+@pytest.mark.parametrize("density", [0.0, 0.0005, 0.01, 0.39, 0.41, 0.95, 1.0])
+def test_a_scan_of_some_rows_finds_the_nearest_of_them(
+    vectors: np.ndarray, queries: np.ndarray, ends: list[int], count: int, density: float
+) -> None:
+    mask = np.random.default_rng(6).random(ROWS) < density
+    stored, among = store(vectors, ends=ends), RowSet.of(mask)
+    for k in (1, 10, len(among) + 3):
+        check_scan(stored, vectors, queries[:count], k=k, among=among)
+
+
+@pytest.mark.parametrize("count", [3, 30])
+def test_parts_of_a_large_subset_change_nothing(
+    vectors: np.ndarray, queries: np.ndarray, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("index.vectors.stored_rows._ROWS_AT_ONCE", 100)
+    among = RowSet.of(np.random.default_rng(7).random(ROWS) < 0.7)
+    check_scan(store(vectors, ends=[1500]), vectors, queries[:count], k=130, among=among)
+
+
+@pytest.mark.parametrize("count", [3, 30])
+def test_a_subset_of_one_whole_shard_and_nothing_else(
+    vectors: np.ndarray, queries: np.ndarray, count: int
+) -> None:
+    mask = np.zeros(ROWS, dtype=bool)
+    mask[700:1500] = True
+    for ends in ([700, 1500], [700], [1500]):
+        check_scan(store(vectors, ends=ends), vectors, queries[:count], k=20, among=RowSet.of(mask))
+
+
+def test_more_rows_than_exist_are_filled_up(vectors: np.ndarray, queries: np.ndarray) -> None:
+    for ends in ([], [1, 3]):
+        check_scan(store(vectors[:9], ends=ends), vectors[:9], queries, k=12, among=None)
+
+
+def test_no_queries_find_nothing(vectors: np.ndarray, queries: np.ndarray) -> None:
+    for among in (None, RowSet.of(np.arange(ROWS) % 3 == 0)):
+        scores, positions = store(vectors, ends=[1000]).scan(queries[:0], k=4, among=among)
+        assert scores.shape == positions.shape == (0, 4)
+
+
+@st.composite
+def small_problems(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, list[int], np.ndarray | None, int]:
+    """Few different small whole-number vectors: ties abound, and every sum is exact."""
+    random = np.random.default_rng(draw(st.integers(0, 2**32)))
+    count, width = draw(st.integers(1, 50)), draw(st.integers(1, 5))
+    rows = random.integers(-1, 2, size=(count, width)).astype(np.float32)
+    queries = random.integers(-1, 2, size=(draw(st.sampled_from([1, 3, 19, 20, 25])), width)).astype(np.float32)
+    ends = sorted(draw(st.sets(st.integers(1, count - 1), max_size=4))) if count > 1 else []
+    density = draw(st.sampled_from([None, 0.0, 0.1, 0.3, 0.5, 0.9, 1.0]))
+    return (
+        rows,
+        queries,
+        ends,
+        None if density is None else random.random(count) < density,
+        draw(st.integers(1, 60)),
+    )
+
+
+@pytest.mark.deep
+@settings(max_examples=tries(37, deep=150), deadline=None)
+@given(problem=small_problems())
+def test_scans_of_any_shards_with_ties_are_right(
+    problem: tuple[np.ndarray, np.ndarray, list[int], np.ndarray | None, int],
+) -> None:
+    rows, queries, ends, mask, k = problem
+    check_scan(store(rows, ends=ends), rows, queries, k=k, among=None if mask is None else RowSet.of(mask))
+
+
+@pytest.mark.parametrize("ends", [[], [1], [777, 778, 2300]])
+def test_rows_are_gathered_by_positions_of_any_shape(vectors: np.ndarray, ends: list[int]) -> None:
+    stored, random = store(vectors, ends=ends), np.random.default_rng(8)
+    for shape in ((), (1,), (50,), (0,), (4, 30), (0, 5), (3, 0), (2, 3, 4)):
+        positions = np.asarray(random.integers(0, ROWS, size=shape))
+        rows = stored.gather(positions)
+        assert rows.dtype == np.float32
+        assert np.array_equal(rows, vectors[positions])
+    boundaries = np.array([0, *ends, *(end - 1 for end in ends), ROWS - 1])
+    assert np.array_equal(stored.gather(boundaries), vectors[boundaries])
+
+
+@pytest.mark.parametrize("ends", [[], [777, 778]])
+def test_no_row_stands_for_some_row_or_other_and_moves_no_other(vectors: np.ndarray, ends: list[int]) -> None:
+    positions = np.array([[NO_ID, 5, 777], [2000, NO_ID, NO_ID]])
+    rows = store(vectors, ends=ends).gather(positions)
+    assert np.array_equal(rows[positions != NO_ID], vectors[positions[positions != NO_ID]])
+    known = {row.tobytes() for row in vectors}
+    assert all(row.tobytes() in known for row in rows[positions == NO_ID])
+
+
+def test_positions_count_on_from_shard_to_shard_and_ids_follow(vectors: np.ndarray) -> None:
+    stored = store(vectors, ends=[1, 900])
+    assert stored.starts.tolist() == [0, 1, 900, ROWS]
+    assert len(stored) == ROWS
+    assert stored.width == WIDTH
+    assert np.array_equal(stored.ids, spread_ids(ROWS))
+
+
+def test_mapped_shards_are_scanned_and_gathered_as_those_in_memory(
+    vectors: np.ndarray, queries: np.ndarray, tmp_path: Path
+) -> None:
+    ids = spread_ids(ROWS)
+    for name in ("vectors", "ids"):
+        (tmp_path / name).mkdir()
+    for number, shard in enumerate(split_rows(vectors, ids, ends=[1000])):
+        write_array(tmp_path / "vectors" / f"{number:05d}.npy", shard.vectors)
+        write_array(tmp_path / "ids" / f"{number:05d}.npy", shard.ids)
+    mapped, held = StoredRows.of(read_shards(tmp_path)), store(vectors, ends=[1000])
+    assert all(isinstance(shard.vectors.base, np.memmap) for shard in mapped.shards)
+    for among in (None, RowSet.of(np.arange(ROWS) % 2 == 0)):
+        for count in (2, 40):
+            for part, expected in zip(
+                mapped.scan(queries[:count], k=7, among=among),
+                held.scan(queries[:count], k=7, among=among),
+                strict=True,
+            ):
+                assert np.array_equal(part, expected)
+    assert np.array_equal(mapped.gather(np.array([[5, 2000]])), vectors[[[5, 2000]]])
+
+
+def test_an_empty_shard_among_others_changes_nothing(vectors: np.ndarray, queries: np.ndarray) -> None:
+    ids = spread_ids(50)
+    empty = VectorRows(ids[:0], vectors[:0])
+    stored = StoredRows.of([VectorRows(ids[:20], vectors[:20]), empty, VectorRows(ids[20:], vectors[20:50])])
+    check_scan(stored, vectors[:50], queries[:3], k=5, among=None)
+    check_scan(stored, vectors[:50], queries, k=5, among=RowSet.of(np.arange(50) % 2 == 0))
+    assert np.array_equal(stored.gather(np.array([19, 20, 49])), vectors[[19, 20, 49]])
+
+
+def test_a_set_of_rows_knows_its_mask_and_positions() -> None:
+    first = RowSet.of(np.array([True, False, True, True, False]))
+    assert first.positions.tolist() == [0, 2, 3]
+    assert first.positions.dtype == np.int64
+    assert len(first) == 3
+    assert len(RowSet.of(np.zeros(5, dtype=bool))) == 0
+
+
+@pytest.mark.parametrize("count", [1, 7, 8, 9, 64, 1001])
+def test_faiss_reads_every_bit(count: int) -> None:
+    mask = np.random.default_rng(count).random(count) < 0.5
+    bits = pack(mask)
+    assert len(bits) == -(-count // 8)
+    selector = faiss.IDSelectorBitmap(len(bits), faiss.swig_ptr(bits))
+    assert [selector.is_member(number) for number in range(count)] == mask.tolist()
+    assert not selector.is_member(8 * len(bits))
+
+
+def test_bits_stand_in_the_order_of_the_index() -> None:
+    mask = np.array([True, False, True, True, False])
+    indexed = np.array([4, 0, 1, 3])
+    assert RowSet.of(mask).bits is None
+    assert np.unpackbits(RowSet.of(mask, indexed=indexed).bits, bitorder="little", count=4).tolist() == [
+        0,
+        1,
+        0,
+        1,
+    ]
+
+
+def test_the_best_columns_stand_in_order_and_keep_the_order_of_ties() -> None:
+    scores = np.array([[1, 3, 2, 3], [0, -np.inf, 0, 5]], dtype=np.float32)
+    positions = np.array([[4, 5, 6, 7], [1, NO_ID, 2, 3]])
+    best, found = best_of(scores, positions, k=3)
+    assert best.tolist() == [[3, 3, 2], [5, 0, 0]]
+    assert found.tolist() == [[5, 7, 6], [3, 1, 2]]
+    best, found = best_of(scores, positions, k=6)
+    assert found.tolist() == [[5, 7, 6, 4, NO_ID, NO_ID], [3, 1, 2, NO_ID, NO_ID, NO_ID]]
+    assert np.isneginf(best[:, 4:]).all()

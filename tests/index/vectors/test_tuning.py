@@ -1,0 +1,202 @@
+"""What measuring says of an index; no time is ever asserted, only how times are used."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from index.faiss_library import faiss_threads
+from index.vectors.ann_index import AnnIndex, build_ann, extend_ann
+from index.vectors.kinds.kind import AnnPlan
+from index.vectors.search import VectorSearch
+from index.vectors.stored_rows import StoredRows
+from index.vectors.tuning import KEPT_SHARES, choose_again, describe_flat, tune_ann
+from tests.index.vector_sources import VectorSource, exact_scores, measure_recall, split_rows, spread_ids
+
+ROWS, WIDTH, ASKING = 3000, 32, 200
+FACTORIES = {"hnsw": "HNSW16,SQ8", "ivf": "IVF64,SQ8", "pq": "IVF64,PQ8np"}
+
+
+@dataclass
+class Tuned:
+    """An index over all rows but those that asked, and what was said of it."""
+
+    stored: StoredRows
+    vectors: np.ndarray
+    asking: np.ndarray
+    index: AnnIndex
+    described: dict[str, Any]
+    progress: list[tuple[int, int]]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_core() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("index.vectors.tuning.usable_cores", lambda: 1)
+        yield
+
+
+@pytest.fixture(scope="module")
+@faiss_threads(1)
+def tuned_indexes(one_core: None) -> dict[str, Tuned]:
+    vectors, _ = VectorSource(width=WIDTH, decay=0.3).draw_gallery(ROWS, seed=5)
+    stored = StoredRows.of(split_rows(vectors, spread_ids(ROWS), ends=[999]))
+    asking = np.sort(np.random.default_rng(1).choice(ROWS, size=ASKING, replace=False))
+    rows = np.setdiff1d(np.arange(ROWS), asking)
+    tuned = {}
+    for kind, factory in FACTORIES.items():
+        index = build_ann(AnnPlan(kind, factory, None, 0, ""), stored, rows, seed=0)
+        calls: list[tuple[int, int]] = []
+
+        def note(done: int, total: int, calls: list[tuple[int, int]] = calls) -> None:
+            calls.append((done, total))
+
+        described = tune_ann(stored, index, vectors[asking], target=0.95, progress=note)
+        tuned[kind] = Tuned(stored, vectors, asking, index, described, calls)
+    return tuned
+
+
+@pytest.fixture(params=list(FACTORIES))
+def tuned(request: pytest.FixtureRequest, tuned_indexes: dict[str, Tuned]) -> Tuned:
+    return tuned_indexes[request.param]
+
+
+def sure_recall(point: dict[str, Any]) -> float:
+    return point["recall_at_10"] - 2 * point["recall_error"]
+
+
+def test_the_fastest_setting_that_surely_meets_the_target_is_chosen(tuned: Tuned) -> None:
+    described = tuned.described
+    meeting = [point for point in described["curve"] if sure_recall(point) >= 0.95]
+    assert described["target_met"] is True
+    fastest = min(meeting, key=lambda point: point["latency_ms_median"])
+    assert described["parameters"] == fastest["parameters"]
+    assert described["recall_at_10"] == fastest["recall_at_10"]
+    assert described["recall_error"] == fastest["recall_error"]
+
+
+def test_every_setting_of_the_curve_is_better_than_all_faster_ones(tuned: Tuned) -> None:
+    curve = tuned.described["curve"]
+    latencies, recalls = ([point[name] for point in curve] for name in ("latency_ms_median", "recall_at_10"))
+    assert latencies == sorted(latencies)
+    assert all(earlier < later for earlier, later in pairwise(recalls))
+    names = {tuned.index.kind.effort, "candidates"}
+    assert all(set(point["parameters"]) == names for point in curve)
+    assert recalls[-1] >= 0.99
+
+
+def test_what_is_said_of_every_setting_is_what_it_finds(tuned: Tuned) -> None:
+    """Among the indexed rows: those that ask are stored too, and must not find themselves."""
+    queries = tuned.vectors[tuned.asking]
+    truth = exact_scores(queries, tuned.vectors)
+    truth[:, tuned.asking] = -np.inf
+    new = truth.max(axis=1) < 1 - 1e-6  # copies of what is indexed are found too easily
+    assert 50 <= new.sum() < len(new)
+    assert tuned.described["queries"] == new.sum()
+    for point in tuned.described["curve"]:
+        parameters = point["parameters"]
+        effort, depth = parameters[tuned.index.kind.effort], parameters["candidates"]
+        _, positions = tuned.index.search(queries, k=depth, effort=effort)
+        own = np.take_along_axis(truth, np.maximum(positions, 0), axis=1)
+        own[positions < 0] = -np.inf
+        ranked = np.take_along_axis(positions, np.argsort(-own, axis=1)[:, :10], axis=1)
+        found = np.where(ranked < 0, -1, tuned.stored.ids[ranked])
+        short = ((positions >= 0).sum(axis=1) < 10) & new  # then a scan answers, with all
+        recall = measure_recall(found[new & ~short], truth[new & ~short], tuned.stored.ids, k=10)
+        expected = (recall * (new & ~short).sum() + short.sum()) / new.sum()
+        assert point["recall_at_10"] == pytest.approx(expected, abs=1e-9)
+
+
+def test_a_graph_never_keeps_fewer_than_it_gives(tuned_indexes: dict[str, Tuned]) -> None:
+    for point in tuned_indexes["hnsw"].described["curve"]:
+        assert point["parameters"]["efSearch"] >= point["parameters"]["candidates"]
+
+
+def test_what_is_said_can_be_written_down(tuned: Tuned) -> None:
+    assert json.loads(json.dumps(tuned.described)) == tuned.described
+    assert min(tuned.described["costs"].values()) > 0
+    assert tuned.described["latency_ms_median"] > 0
+    assert tuned.described["queries_per_second"] > 0
+
+
+def test_filters_are_measured_from_many_to_few(tuned: Tuned) -> None:
+    filtered = tuned.described["filtered"]
+    assert [point["kept"] for point in filtered] == list(KEPT_SHARES)
+    assert all(0.95 <= point["recall_at_10"] <= 1 for point in filtered)
+
+
+def test_progress_ends_where_it_was_announced(tuned: Tuned) -> None:
+    done, totals = zip(*tuned.progress, strict=True)
+    assert list(done) == list(range(1, len(done) + 1))
+    assert set(totals) == {len(done)}
+
+
+def test_a_target_that_is_not_met_is_said_and_the_best_setting_taken(tuned_indexes: dict[str, Tuned]) -> None:
+    """Lists of one number each tell nearly nothing."""
+    tuned = tuned_indexes["pq"]
+    plan = AnnPlan("pq", "IVF4,PQ1np", None, 0, "")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("index.vectors.kinds.pq.CANDIDATES", (20, 40))
+        index = build_ann(plan, tuned.stored, tuned.index.rows, seed=0)
+        described = tune_ann(tuned.stored, index, tuned.vectors[tuned.asking], target=0.95)
+    assert described["target_met"] is False
+    best = max(described["curve"], key=lambda point: point["recall_at_10"])
+    assert described["recall_at_10"] == best["recall_at_10"] < 0.95
+    assert described["parameters"] == best["parameters"]
+
+
+@pytest.mark.parametrize("target", [0.5, 0.9, 0.999])
+def test_choosing_again_takes_the_fastest_for_another_target(tuned: Tuned, target: float) -> None:
+    search = VectorSearch(tuned.stored, index=tuned.index, described=tuned.described)
+    asking = tuned.vectors[tuned.asking]
+    again = choose_again(search, described={**tuned.described, "recall_target": target}, queries=asking)
+    meeting = [point for point in again["curve"] if sure_recall(point) >= target]
+    assert again["target_met"] is bool(meeting)
+    if meeting:
+        assert again["parameters"] == min(meeting, key=lambda point: point["latency_ms_median"])["parameters"]
+    known = {json.dumps(point["parameters"]): point["recall_at_10"] for point in tuned.described["curve"]}
+    assert all(known[json.dumps(point["parameters"])] == point["recall_at_10"] for point in again["curve"])
+    assert json.loads(json.dumps(again)) == again
+
+
+def test_a_curve_that_is_timed_again_stands_by_time(tuned: Tuned) -> None:
+    search = VectorSearch(tuned.stored, index=tuned.index, described=tuned.described)
+    asking = tuned.vectors[tuned.asking]
+    for _ in range(3):
+        again = choose_again(search, described={**tuned.described, "recall_target": 0.95}, queries=asking)
+        latencies = [point["latency_ms_median"] for point in again["curve"]]
+        assert latencies == sorted(latencies)
+
+
+def test_queries_of_ones_own_are_measured_against_all_indexed_rows(tuned_indexes: dict[str, Tuned]) -> None:
+    tuned = tuned_indexes["ivf"]
+    queries, _ = VectorSource(width=WIDTH, decay=0.3).draw(60, seed=44)
+    whole = build_ann(AnnPlan("ivf", FACTORIES["ivf"], None, 0, ""), tuned.stored, tuned.index.rows, seed=0)
+    index = extend_ann(whole, tuned.stored, tuned.asking)
+    described = tune_ann(tuned.stored, index, queries, target=0.9)
+    assert described["queries"] == 60
+    search = VectorSearch(
+        tuned.stored,
+        index=index,
+        described={**described, "costs": {"rows_per_effort": 0, "rows_per_candidate": 0}},
+    )
+    _, found = search.search(queries, k=10)
+    recall = measure_recall(found, exact_scores(queries, tuned.vectors), tuned.stored.ids, k=10)
+    assert recall == pytest.approx(described["recall_at_10"], abs=1e-9)
+
+
+@pytest.mark.parametrize("count", [1, 2, 99, 100, 250])
+def test_a_flat_index_is_exact_and_has_nothing_to_tune(tuned_indexes: dict[str, Tuned], count: int) -> None:
+    vectors = tuned_indexes["ivf"].vectors[:count]
+    stored = StoredRows.of(split_rows(vectors, spread_ids(count), ends=[]))
+    described = describe_flat(VectorSearch(stored))
+    assert described["recall_at_10"] == 1.0
+    assert described["recall_note"] == "exact by construction, not measured"
+    assert (described["parameters"], described["curve"]) == ({}, [])
+    assert json.loads(json.dumps(described)) == described

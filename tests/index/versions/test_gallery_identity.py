@@ -1,0 +1,405 @@
+"""No command removes or changes what the gallery did not make, whatever a folder given to it holds."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from index.commands.index_group import index_group
+from index.durable import is_temporary
+from index.errors import GalleryError
+from index.faiss_library import import_faiss
+from index.gallery.gallery import Gallery
+from index.gallery.verify import verify_gallery
+from index.marks import is_part, read_mark, read_part
+from index.sources.registry import find_source
+from index.versions.gallery_parts import make_mark, make_part, remove_part
+from index.versions.versions import find_version, read_current, versions_folder
+from index.writing.build import update_gallery
+from index.writing.people_moves import try_bring_people
+from tests.conftest import draw_folder, draw_image
+from tests.index.galleries import ROOT, SMALL, build, rows
+from tests.index.invoking import invoke
+from tests.kills import Command, Moment, run_command
+
+EXAMPLES = int(os.environ.get("OUT_FOLDER_EXAMPLES", "8"))  # more of them: `make fuzz`
+Shot = dict[str, tuple[object, ...]]
+OWN = (
+    "CURRENT", ".lock", "gallery.json", "part.json", "building", "versions", "000001", "000002", "added", "incoming",
+    "insights", "people", "review.sqlite", "review.sqlite-journal", "plan.json", "manifest.json", "catalog.sqlite",
+    "model.onnx", "checkpoints", "version", "vectors", "00000.npy", "photo.jpg", "CURRENT.tmp",
+)  # fmt: skip
+CONTENTS = (
+    b"", b"photo", b"{}", b"000001 " + b"0" * 64 + b"\n", b'{"kind": "retrieval gallery", "id": ""}',
+    json.dumps({"kind": "part of a retrieval gallery", "gallery": "0" * 32}).encode(),
+    json.dumps({"format_version": 3, "base": None}).encode(),
+)  # fmt: skip
+names = st.lists(st.sampled_from(OWN), min_size=1, max_size=3).map("/".join)
+things = st.one_of(
+    st.sampled_from(CONTENTS),
+    st.binary(max_size=40),
+    st.just("folder"),
+    st.sampled_from(["outside", "nowhere", "."]),
+)
+trees = st.dictionaries(names, things, min_size=1, max_size=8)
+
+
+def shoot(folder: Path, *, but: Callable[[str], bool] = lambda name: False) -> Shot:
+    """Every name below a folder with its kind, time and content, links unfollowed."""
+    found: Shot = {}
+    for place, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            path = Path(place, name)
+            key = str(path.relative_to(folder))
+            status = path.lstat()
+            if but(key):
+                continue
+            content = os.readlink(path) if path.is_symlink() else path.read_bytes() if path.is_file() else b""
+            is_folder = path.is_dir() and not path.is_symlink()
+            found[key] = (status.st_mode, None if is_folder else status.st_mtime_ns, content)
+    return found
+
+
+def plant(tree: dict[str, object], folder: Path, *, outside: Path) -> None:
+    """Make what a tree says below a folder, as far as nothing is in the way."""
+    for name, thing in tree.items():
+        path = folder / name
+        with suppress(FileExistsError, NotADirectoryError):
+            if os.path.lexists(path) or path.parent.resolve() != folder.resolve() / Path(name).parent:
+                continue  # something has the name, or a link leads elsewhere
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if isinstance(thing, bytes):
+                path.write_bytes(thing)
+            elif thing == "folder":
+                path.mkdir()
+            else:
+                path.symlink_to(outside if thing == "outside" else str(thing))
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
+    """Images, a model, somebody's folder, and a gallery of two versions."""
+    return furnish(tmp_path_factory.mktemp("identity"), tiny_model)
+
+
+def furnish(folder: Path, model: Path) -> Path:
+    """The folder, with what the properties need."""
+    images = draw_folder(folder / "images", per_class=2)
+    build(images, folder / "gallery", model)
+    draw_image((9, 9, 9), seed=1).save(images / "late.png")
+    update_gallery(folder / "gallery", config=SMALL)
+    (folder / "outside").mkdir()
+    (folder / "outside" / "photo.jpg").write_bytes(b"photo")
+    shutil.copy(model, folder / "model.onnx")
+    return folder
+
+
+def commands(place: Path, target: Path) -> Iterator[tuple[object, ...]]:
+    """Every command that takes a gallery."""
+    images = place / "images"
+    yield ("build", place / "model.onnx", images, "--out", target)
+    yield ("add", target, images / "late.png")
+    yield ("update", target)
+    yield ("remove", target, "*")
+    for name in ("compact", "tune", "repair", "rollback", "info", "list", "verify"):
+        yield (name, target)
+    yield ("repair", target, "--source", images, "--model", place / "model.onnx")
+    yield ("rollback", target, "--to", "1")
+    yield ("export-vectors", target, "--out", place / "vectors.npy")
+
+
+def start_server(target: Path) -> None:
+    """Do to a folder what `retrieval serve --writable` does when it starts and ends."""
+    from retrieval_app.review.database import ReviewError
+    from retrieval_app.review.jobs import Jobs
+    from retrieval_app.review.joining import join_decisions
+
+    with suppress(GalleryError, ReviewError):
+        try_bring_people(target)
+        join_decisions(target)
+        jobs = Jobs(target, on_change=lambda: None, open_gallery=lambda: Gallery.open(target), config=SMALL)
+        try:
+            jobs.resume()
+        finally:
+            jobs.close()
+
+
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(tree=trees)
+def test_no_command_changes_a_folder_that_is_no_gallery(place: Path, tree: dict[str, object]) -> None:
+    with tempfile.TemporaryDirectory(dir=place) as folder:
+        target, outside = Path(folder) / "vic", place / "outside"
+        target.mkdir()
+        plant(tree, target, outside=outside)
+        others = shoot(outside), shoot(place / "images")
+        for words in commands(place, target):
+            before = shoot(target)
+            result = invoke(index_group, *words)
+            assert not isinstance(result.exception, Exception) or result.exit_code != 0
+            after = shoot(target)
+            assert {name: after.get(name) for name in before} == before, words
+            may_build = words[0] == "build" and not set(before) - {".lock"}
+            assert may_build or read_mark(target) is not None or after.keys() == before.keys(), words
+        start_server(target)
+        assert {name: shoot(target).get(name) for name in before} == before
+        assert (shoot(outside), shoot(place / "images")) == others
+
+
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(tree=trees, seed=st.integers(0, 99))
+def test_what_somebody_put_into_a_gallery_stays_as_it_is(place: Path, tree: dict[str, object], seed: int) -> None:
+    with tempfile.TemporaryDirectory(dir=place) as folder:
+        target, outside = Path(folder) / "g", place / "outside"
+        shutil.copytree(place / "gallery", target, symlinks=True)
+        own = set(shoot(target)) | {"building"}
+        parts = tuple(f"versions/{version}" for version in os.listdir(versions_folder(target)))
+        formerly = ("added", "incoming", "review.sqlite")  # moved to `people`, see test_people_moves
+        plant(
+            {name: thing for name, thing in tree.items() if not name.startswith(formerly)}, target, outside=outside
+        )
+
+        def is_own(name: str) -> bool:
+            return name in own or name.startswith(parts)
+
+        before, others = shoot(target, but=is_own), shoot(outside)
+        draw_image((seed, 9, 200), seed=seed).save(place / "images" / "late.png")
+        for words in commands(place, target):
+            if words[0] != "remove":
+                invoke(index_group, *words)
+            after = shoot(target)
+            assert {name: after.get(name) for name in before} == before, words
+        start_server(target)
+        after = shoot(target)
+        assert {name: after.get(name) for name in before} == before
+        assert shoot(outside) == others
+
+
+def test_photos_in_a_folder_called_building_are_not_deleted(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    victim = tmp_path / "vic" / "building"
+    shutil.copytree(image_folder, victim)
+    before = shoot(tmp_path / "vic")
+    with pytest.raises(GalleryError, match="has other files in it and is no gallery"):
+        build(image_folder, tmp_path / "vic", tiny_model)
+    assert shoot(tmp_path / "vic") == before
+
+
+@pytest.mark.parametrize("name", ["building", "versions/000001"])
+def test_photos_that_somebody_put_into_a_gallery_are_not_deleted(
+    tmp_path: Path, tiny_model: Path, image_folder: Path, name: str
+) -> None:
+    build(image_folder, tmp_path / "g", tiny_model)
+    if name != "building":  # in the place of an old version
+        for number in range(2):
+            draw_image((9, 9, 9), seed=number).save(image_folder / f"late{number}.png")
+            update_gallery(tmp_path / "g", config=SMALL)
+    shutil.copytree(image_folder, tmp_path / "g" / name)
+    before = shoot(tmp_path / "g" / name)
+    draw_image((8, 8, 8), seed=8).save(image_folder / "more.png")
+    if name == "building":
+        with pytest.raises(
+            GalleryError, match=r"building: the gallery needs this name, but did not make this folder"
+        ):
+            update_gallery(tmp_path / "g", config=SMALL)
+    else:
+        assert update_gallery(tmp_path / "g", config=SMALL).changed
+    assert shoot(tmp_path / "g" / name) == before
+
+
+@pytest.mark.parametrize(
+    "words", [("update",), ("compact",), ("tune",), ("remove", "*"), ("repair",), ("rollback",)]
+)
+def test_a_slip_of_the_hand_leaves_nothing_in_a_folder_of_photos(
+    image_folder: Path, words: tuple[str, ...]
+) -> None:
+    before = shoot(image_folder)
+    assert invoke(index_group, words[0], image_folder, *words[1:]).exit_code == 1
+    assert shoot(image_folder) == before
+
+
+def test_a_lock_that_was_left_and_a_gallery_beside_photos_are_no_images(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    (image_folder / ".lock").touch()
+    build(image_folder, tmp_path / "g", tiny_model)
+    (tmp_path / "g" / "added").mkdir()
+    draw_image((1, 2, 3), seed=1).save(tmp_path / "g" / "added" / "upload.png")
+    found = [item.path for item in find_source(str(tmp_path)).scan()]
+    assert {path.split("/")[0] for path in found} == {"images"}
+    assert not [path for path in found if ".lock" in path]
+    assert {row.status for row in rows(tmp_path / "g")} == {"indexed"}
+
+
+def as_before_marks(gallery: Path) -> None:
+    """Let a gallery be as earlier programs wrote it."""
+    (gallery / "gallery.json").unlink()
+    for mark in gallery.rglob("part.json"):
+        mark.unlink()
+
+
+def test_a_gallery_of_an_earlier_program_opens_and_is_marked_when_it_is_written(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    gallery = tmp_path / "g"
+    build(image_folder, gallery, tiny_model)
+    as_before_marks(gallery)
+    assert Gallery.open(gallery).count == 15
+    assert not (gallery / "gallery.json").exists()
+    stranger = gallery / "versions" / "000000"
+    shutil.copytree(image_folder, stranger)
+    for number in range(2):
+        draw_image((9, 9, 9), seed=number).save(image_folder / f"late{number}.png")
+        update_gallery(gallery, config=SMALL)
+    identity = read_mark(gallery)
+    assert identity is not None
+    assert sorted(os.listdir(gallery / "versions")) == ["000000", "000002", "000003"]
+    for name in ("000002", "000003"):
+        part = read_part(gallery / "versions" / name)
+        assert part is not None
+        assert part["gallery"] == identity
+    assert len(shoot(stranger)) == 18
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        "index.writing.publish_change.settle",
+        "index.writing.workspace.publish_version",
+        "index.versions.versions.set_current",
+    ],
+)
+@pytest.mark.parametrize("finished", [False, True])
+def test_unfinished_work_of_an_earlier_program_is_gone_on_with(
+    tmp_path: Path,
+    tiny_model: Path,
+    image_folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    moment: str,
+    finished: bool,
+) -> None:
+    def stop(*words: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    if finished:
+        build(image_folder, tmp_path / "g", tiny_model)
+        draw_image((9, 9, 9), seed=9).save(image_folder / "late.png")
+    with monkeypatch.context() as patched:
+        patched.setattr(moment, stop)
+        with pytest.raises(KeyboardInterrupt):
+            build(image_folder, tmp_path / "g", tiny_model)
+    as_before_marks(tmp_path / "g")
+    (tmp_path / "g" / "building" / "publishing").unlink(missing_ok=True)
+    assert build(image_folder, tmp_path / "g", tiny_model).indexed == 15 + finished
+    assert not (tmp_path / "g" / "building").exists()
+    assert find_version(tmp_path / "g").name == f"{1 + finished:06d}"
+
+
+def test_what_an_earlier_program_left_before_it_had_a_plan_goes(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    gallery = tmp_path / "g"
+    build(image_folder, gallery, tiny_model)
+    as_before_marks(gallery)
+    (gallery / "building" / "checkpoints").mkdir(parents=True)
+    os.link(gallery / "versions" / "000001" / "model.onnx", gallery / "building" / "model.onnx")
+    shutil.copy(gallery / "versions" / "000001" / "catalog.sqlite", gallery / "building")
+    assert not update_gallery(gallery, config=SMALL).changed
+    assert not (gallery / "building").exists()
+
+
+def kill_while_marking(place: Path, model: Path, images: Path) -> None:
+    """Kill a build at some steps of its first marks; run again, it ends. In a process of one thread."""
+    import_faiss()
+    command = Command("build", "build", lambda gallery: build(images, gallery, model))
+    ended = run_command(command, place / "g")
+    assert ended is not None
+    assert ended.error is None, ended.error
+    early = [kind for kind in ended.steps if "temporary" in kind or ".json" in kind or "os.mkdir" in kind]
+    assert len(early) >= 6, early
+    for number, kind in enumerate(random.Random(0).sample(early, k=4)):
+        gallery = place / str(number) / "g"
+        gallery.parent.mkdir()
+        assert run_command(command, gallery, Moment(step=(kind, 1))) is None, kind
+        if gallery.is_dir() and read_mark(gallery) is None:
+            assert all(map(is_temporary, os.listdir(gallery))), kind
+        ended = run_command(command, gallery)
+        assert ended is not None
+        assert ended.error is None, (kind, ended.error)
+        assert read_current(gallery) is not None
+
+
+def test_a_build_killed_while_its_first_marks_are_made_ends_when_it_is_run_again(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    code = (
+        "import sys; from pathlib import Path; "
+        "from tests.index.versions.test_gallery_identity import kill_while_marking; "
+        "kill_while_marking(*map(Path, sys.argv[1:]))"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code, tmp_path, tiny_model, image_folder],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_only_a_part_of_the_same_gallery_is_removed(tmp_path: Path) -> None:
+    (tmp_path / "g").mkdir()
+    identity = make_mark(tmp_path / "g")
+    assert make_mark(tmp_path / "g") == identity
+    part = make_part(tmp_path / "g", "building")
+    (part / "model.onnx").write_bytes(b"half")
+    (tmp_path / "link").symlink_to(part)
+    assert not remove_part(part, of="0" * 32)
+    assert not remove_part(tmp_path / "link", of=identity)
+    assert (part / "model.onnx").exists()
+    assert remove_part(part, of=identity)
+    assert not part.exists()
+
+
+def test_what_somebody_put_into_a_version_or_unfinished_work_outlives_it(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    gallery = tmp_path / "g"
+    build(image_folder, gallery, tiny_model)
+    version, building = gallery / "versions" / "000001", make_part(gallery, "building")
+    mine = [
+        version / "photos",
+        version / "vectors" / "photos",
+        building / "photos",
+        building / "checkpoints" / "mine",
+    ]
+    for folder in mine:
+        shutil.copytree(image_folder, folder)
+    (version / "notes.txt").write_text("mine")
+    (building / "plan.json").write_text("{}")
+    before = [shoot(folder) for folder in mine]
+    for number in range(3):
+        draw_image((9, 9, 9), seed=number).save(image_folder / f"late{number}.png")
+        with suppress(GalleryError):
+            update_gallery(gallery, config=SMALL)
+        if number == 0:
+            assert not is_part(building, of=read_mark(gallery))
+            building.rename(tmp_path / "building")
+    mine[2:] = [tmp_path / "building" / folder.relative_to(building) for folder in mine[2:]]
+    assert [shoot(folder) for folder in mine] == before
+    assert (version / "notes.txt").read_text() == "mine"
+    assert not (version / "catalog.sqlite").exists()
+    assert verify_gallery(gallery).problems == []

@@ -1,0 +1,415 @@
+"""A folder becomes a gallery: every file settled, nothing lost to a kill, clear refusals."""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import itertools
+import logging
+import os
+import resource
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from index.arrays import Vectors
+from index.embedding.registry import open_engine
+from index.embedding.threaded import BATCHES_AHEAD
+from index.errors import GalleryError, GalleryMismatchError, InputError, ModelFileError
+from index.file_hash import hash_file
+from index.gallery.gallery import Gallery
+from index.gallery.verify import verify_gallery
+from index.images.preprocess import Pixels
+from index.model.embedder import Embedder
+from index.sources.items import Place
+from index.versions.gallery_lock import lock_gallery
+from index.versions.versions import find_version
+from index.writing.build import build_gallery, update_gallery
+from index.writing.build_config import BuildConfig
+from tests.conftest import draw_folder, draw_image
+from tests.forked import run
+from tests.index.galleries import SMALL, build, build_ann, few_for_an_index, mixed_folder, rows, vectors
+from tests.models import read_pixels, write_tiny_model
+
+Stopped = Callable[[], AbstractContextManager[None]]
+
+
+@pytest.fixture
+def stopped(monkeypatch: pytest.MonkeyPatch) -> Stopped:
+    """Lets the model fail on a batch that is not full, which the last one of fifteen images is."""
+
+    @contextmanager
+    def stop() -> Iterator[None]:
+        embed = Embedder.embed_padded
+
+        def fail(self: Embedder, pixels: Pixels, *, batch_size: int) -> Vectors:
+            if len(pixels) < batch_size:
+                raise ModelFileError(str(self.path), "the model failed")
+            return embed(self, pixels, batch_size=batch_size)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Embedder, "embed_padded", fail)
+            with pytest.raises(ModelFileError, match="the model failed"):
+                yield
+
+    return stop
+
+
+def test_every_file_is_indexed_or_skipped_with_a_reason(tmp_path: Path, tiny_model: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    folder = mixed_folder(tmp_path / "images")
+    report = build(folder, tmp_path / "g", tiny_model, progress=lambda done, total: seen.append((done, total)))
+    assert report.to_json() == {
+        "gallery": str(tmp_path / "g"),
+        "version": "000001",
+        "changed": True,
+        "found": 33,
+        "new_images": 30,
+        "indexed": 30,
+        "duplicate": 0,
+        "skipped": 3,
+        "moved": 0,
+        "vanished": 0,
+        "removed": 0,
+        "skipped_by_reason": {"not-an-image": 3},
+        "seconds": report.seconds,
+        "images_per_second": report.images_per_second,
+    }
+    assert (report.version, report.changed, report.new_images) == ("000001", True, 30)
+    assert seen[-1] == (33, 33)
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+    assert {row.status for row in rows(tmp_path / "g")} == {"indexed", "skipped"}
+    assert not (tmp_path / "g" / "building").exists()
+
+
+def test_stored_vectors_are_those_of_the_files(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
+    build(image_folder, tmp_path / "g", tiny_model)
+    gallery, embedder = Gallery.open(tmp_path / "g"), Embedder(tiny_model, threads=1)
+    for row in rows(tmp_path / "g"):
+        pixels = read_pixels(embedder, image_folder / row.path)
+        assert np.allclose(gallery.vector(row.id), embedder.embed_batch(pixels[None])[0], atol=1e-6)
+        assert row.sha256 == hash_file(image_folder / row.path)
+        assert row.label == row.path.split("/")[0]
+
+
+def test_labels_come_from_a_file_and_are_refreshed(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
+    labels = tmp_path / "labels.csv"
+    labels.write_text("path,label\nimages/red/0.jpg,apple\nimages/blue/1.png,plum\nnone.jpg,x\n")
+    build(image_folder, tmp_path / "g", tiny_model, labels_file=labels)
+    assert {row.path: row.label for row in rows(tmp_path / "g") if row.label} == {
+        "red/0.jpg": "apple",
+        "blue/1.png": "plum",
+    }
+    ids = {row.path: row.id for row in rows(tmp_path / "g")}
+    report = build(image_folder, tmp_path / "g", tiny_model)
+    assert (report.version, report.new_images) == ("000002", 0)
+    assert {row.label for row in rows(tmp_path / "g")} == {"blue", "green", "red"}
+    assert {row.path: row.id for row in rows(tmp_path / "g")} == ids
+    labels.write_text("path,label\nother/0.jpg,apple\n")
+    with pytest.raises(InputError, match=r"labels.csv: none of its 1 labelled paths"):
+        build(image_folder, tmp_path / "g", tiny_model, labels_file=labels)
+    assert find_version(tmp_path / "g").name == "000002"
+
+
+def test_labels_of_a_folder_reached_by_a_link_are_found(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    (tmp_path / "link").symlink_to(image_folder)
+    labels = tmp_path / "labels.csv"
+    labels.write_text("path,label\nlink/red/0.jpg,apple\n")
+    build(tmp_path / "link", tmp_path / "g", tiny_model, labels_file=labels)
+    assert [row.path for row in rows(tmp_path / "g") if row.label == "apple"] == ["red/0.jpg"]
+
+
+def test_a_folder_moved_while_its_build_was_stopped_loses_nothing_done(
+    tmp_path: Path, image_folder: Path, tiny_model: Path, stopped: Stopped
+) -> None:
+    with stopped():
+        build(image_folder, tmp_path / "g", tiny_model)
+    moved = image_folder.rename(tmp_path / "moved")
+    with pytest.raises(GalleryMismatchError, match="--root"):
+        build(moved, tmp_path / "g", tiny_model)
+    draw_image((5, 5, 5), seed=5).save(moved / "sixteenth.png")
+    report = update_gallery(tmp_path / "g", roots={None: moved}, config=SMALL)
+    assert (report.indexed, report.new_images) == (16, 8)  # the checkpoint of the first eight was kept
+
+
+def build_with_few_open_files() -> None:
+    """Build a gallery with a checkpoint after every image; all is told in `sys.argv`."""
+    model, folder, out = map(Path, sys.argv[1:4])
+    resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[4]), int(sys.argv[4])))
+    config = BuildConfig(batch_size=1, workers=1, checkpoint_images=1)
+    sys.stdout.write(f"{build_gallery(model_path=model, sources=[folder], out=out, config=config).indexed}\n")
+
+
+def test_a_build_needs_few_open_files_whatever_the_number_of_its_checkpoints(
+    tmp_path: Path, tiny_model: Path
+) -> None:
+    folder = draw_folder(tmp_path / "images", per_class=30)
+    ran = run([tiny_model, folder, tmp_path / "g", 60], function=build_with_few_open_files)
+    assert (ran.stdout, ran.stderr) == ("90\n", "")
+    assert verify_gallery(tmp_path / "g").problems == []
+    embedder = Embedder(tiny_model, threads=1)
+    stored = vectors(tmp_path / "g")
+    for row in rows(tmp_path / "g")[::7]:
+        pixels = read_pixels(embedder, folder / row.path)
+        assert np.allclose(
+            np.frombuffer(stored[row.id], np.float32), embedder.embed_batch(pixels[None])[0], atol=1e-6
+        )
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+def test_a_used_up_limit_of_open_files_is_never_called_damage(
+    tmp_path: Path, image_folder: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def refuse(*args: object, **options: object) -> object:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patched:
+        patched.setattr("index.images.image_files._open_without_waiting", refuse)
+        with pytest.raises(InputError, match=r"open files.*ulimit"):  # and no image is skipped for it
+            build(image_folder, tmp_path / "g", tiny_model)
+    with monkeypatch.context() as patched:
+        patched.setattr("index.vectors.shards.np.load", refuse)
+        with pytest.raises(GalleryError, match=r"cannot be read: .*open files.*ulimit") as caught:
+            build(image_folder, tmp_path / "g", tiny_model)
+    assert "damaged" not in str(caught.value)
+    assert build(image_folder, tmp_path / "g", tiny_model).skipped == 0
+
+
+def test_the_gallery_and_its_images_must_lie_beside_each_other(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    (tmp_path / "link").symlink_to(image_folder)
+    for out in (image_folder, image_folder / "g", tmp_path, tmp_path / "link" / "g"):
+        with pytest.raises(InputError, match="must lie beside each other"):
+            build(image_folder, out, tiny_model)
+    assert not (image_folder / "g").exists()
+
+
+def test_a_folder_with_other_files_is_never_taken_for_a_gallery(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.txt").write_text("precious")
+    with pytest.raises(GalleryError, match="is no gallery"):
+        build(image_folder, tmp_path / "thesis", tiny_model)
+    with pytest.raises(InputError, match="found a file"):
+        build(image_folder, tmp_path / "thesis" / "chapter.txt", tiny_model)
+    assert os.listdir(tmp_path / "thesis") == ["chapter.txt"]
+
+
+def test_an_out_that_cannot_be_made_is_an_input_error(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot be made"):
+        build(image_folder, tmp_path / "file" / "g", tiny_model)
+
+
+def test_a_folder_without_usable_images_lists_why_and_leaves_no_gallery(tmp_path: Path, tiny_model: Path) -> None:
+    folder = tmp_path / "images"
+    folder.mkdir()
+    with pytest.raises(InputError, match="no usable image in its sources: there are no files"):
+        build(folder, tmp_path / "g", tiny_model)
+    (folder / "a.jpg").write_bytes(b"")
+    (folder / "b.jpg").write_bytes(b"text")
+    (folder / "c.jpg").write_bytes(b"text")
+    with pytest.raises(InputError, match="no usable image in its sources: 1 empty-file, 2 not-an-image"):
+        build(folder, tmp_path / "g", tiny_model)
+    assert not (tmp_path / "g" / "CURRENT").exists()
+    draw_image((1, 2, 3), seed=0).save(folder / "d.png")
+    assert build(folder, tmp_path / "g", tiny_model).indexed == 1
+
+
+def test_an_image_without_a_finite_unit_vector_is_skipped(tmp_path: Path, image_folder: Path) -> None:
+    model = write_tiny_model(tmp_path / "blind.onnx", blind_to_black=True)
+    Image.new("RGB", (40, 40), "black").save(image_folder / "black.png")
+    report = build(image_folder, tmp_path / "g", model)
+    assert (report.indexed, report.skipped_by_reason) == (15, {"bad-embedding": 1})
+    (row,) = [row for row in rows(tmp_path / "g") if row.status == "skipped"]
+    assert (row.path, row.detail) == ("black.png", "the model gave no finite unit vector")
+
+
+def test_a_batch_that_fails_stops_the_build_and_loses_nothing_done(
+    tmp_path: Path, image_folder: Path, tiny_model: Path, stopped: Stopped
+) -> None:
+    with stopped():  # 15 images are 4 + 4 + 4 + 3
+        build(image_folder, tmp_path / "g", tiny_model)
+    with pytest.raises(GalleryError, match="run the same build again, or `retrieval index update`"):
+        Gallery.open(tmp_path / "g")
+    done = []
+    draw_image((5, 5, 5), seed=5).save(image_folder / "sixteenth.png")
+    report = build(image_folder, tmp_path / "g", tiny_model, progress=lambda n, total: done.append((n, total)))
+    assert report.indexed == 16
+    assert done == [(4, 8), (8, 8)]  # the checkpoint of the first eight was kept
+
+
+def test_a_checkpoint_is_saved_after_some_seconds_too(
+    tmp_path: Path, image_folder: Path, tiny_model: Path, stopped: Stopped
+) -> None:
+    config = BuildConfig(batch_size=4, workers=2, checkpoint_images=1000, checkpoint_seconds=0)
+    with stopped():
+        build_gallery(model_path=tiny_model, sources=[image_folder], out=tmp_path / "g", config=config)
+    assert build(image_folder, tmp_path / "g", tiny_model).new_images == 3
+
+
+def test_a_damaged_checkpoint_is_found_and_never_published(
+    tmp_path: Path, image_folder: Path, tiny_model: Path, stopped: Stopped
+) -> None:
+    with stopped():
+        build(image_folder, tmp_path / "g", tiny_model)
+    (checkpoint,) = (tmp_path / "g" / "building" / "checkpoints").glob("*.npy")
+    content = bytearray(checkpoint.read_bytes())
+    content[-1] ^= 1
+    checkpoint.write_bytes(content)
+    with pytest.raises(
+        GalleryError,
+        match=rf"{checkpoint.name}: the unfinished work is damaged: its SHA-256.*`retrieval index repair`",
+    ):
+        build(image_folder, tmp_path / "g", tiny_model)
+
+
+def test_of_two_builds_at_once_one_waits(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
+    (tmp_path / "g").mkdir()
+    with (
+        lock_gallery(tmp_path / "g"),
+        pytest.raises(GalleryError, match=r"another process is writing.*0\.2 seconds"),
+    ):
+        build(image_folder, tmp_path / "g", tiny_model, wait_s=0.2)
+    assert build(image_folder, tmp_path / "g", tiny_model).indexed == 15
+
+
+def test_a_write_that_fails_is_a_gallery_error(
+    tmp_path: Path, tiny_model: Path, image_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: object, **options: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("index.vectors.shards.write_array", full)
+        with pytest.raises(GalleryError, match=r"No space left on device.*run the same command again"):
+            build(image_folder, tmp_path / "g", tiny_model)
+    assert build(image_folder, tmp_path / "g", tiny_model).indexed == 15
+
+
+def test_rival_packages_are_warned_of(
+    tmp_path: Path,
+    tiny_model: Path,
+    image_folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("index.writing.publish_change.distribution", lambda name: name)
+    with caplog.at_level(logging.WARNING):
+        build(image_folder, tmp_path / "g", tiny_model)
+    assert "both faiss-cpu and faiss-gpu are installed" in caplog.text
+    assert "both onnxruntime and onnxruntime-gpu are installed" in caplog.text
+
+
+def test_no_more_than_a_few_batches_are_decoded_ahead(tiny_model: Path, image_folder: Path) -> None:
+    started = 0
+    paths = sorted(path for path in image_folder.rglob("*") if path.is_file()) * 20
+
+    def files() -> object:
+        nonlocal started
+        for number, path in enumerate(paths):
+            started += 1
+            yield number, Place(path, str(path))
+
+    done = 0
+    for batch in open_engine(Embedder(tiny_model, threads=1), batch_size=4, workers=2).embed(files()):
+        done += len(batch)
+        assert started <= done + (BATCHES_AHEAD + 1) * 4
+        assert [file.id for file in batch] == list(range(done - len(batch), done))
+    assert done == len(paths)
+
+
+@pytest.mark.parametrize(
+    "values", [{"batch_size": -1}, {"workers": -1}, {"checkpoint_images": 0}, {"max_pixels": 10**9}]
+)
+def test_a_config_out_of_range_is_named(values: dict[str, int]) -> None:
+    with pytest.raises(InputError, match=rf"{next(iter(values))} must be a whole number in \d+..\d+, got"):
+        BuildConfig(**values)
+
+
+def die_in_a_build() -> None:
+    """Build a gallery, and be killed before or after the n-th call of a function; all is told in `sys.argv`."""
+    place, name, call, before, model, folder, out = sys.argv[1:]
+    module, _, owner = place.partition(":")
+    holder = importlib.import_module(module)
+    holder = getattr(holder, owner) if owner else holder
+    real, calls = getattr(holder, name), itertools.count(1)
+
+    def dying(*args: Any, **kwargs: Any) -> Any:
+        is_it = next(calls) == int(call)
+        if is_it and before == "before":
+            os.kill(os.getpid(), signal.SIGKILL)
+        result = real(*args, **kwargs)
+        if is_it:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+
+    setattr(holder, name, dying)
+    with few_for_an_index():
+        build_gallery(
+            model_path=Path(model),
+            sources=[Path(folder)],
+            out=Path(out),
+            config=SMALL,
+            index={"index_type": "hnsw"},
+        )
+
+
+CATALOG, VERSIONS = "index.catalog.writer:CatalogWriter", "index.versions.versions"
+MOMENTS = {
+    "after the second checkpoint": (CATALOG, "record_outcomes", 2, "after"),
+    "between a checkpoint's vectors and its rows": (CATALOG, "record_outcomes", 3, "before"),
+    "in the first batch": ("index.model.embedder:Embedder", "embed_batch", 1, "before"),
+    "before the scan is recorded": (CATALOG, "record_scan", 1, "before"),
+    "before what vanished is dropped": (CATALOG, "drop_vanished", 1, "before"),
+    "while the vectors are written": ("index.vectors.file_writer", "write_shards", 1, "before"),
+    "before the index is written": ("index.vectors.ann_building", "write_ann", 1, "before"),
+    "after the index is written": ("index.vectors.ann_building", "write_ann", 1, "after"),
+    "before the manifest is written": ("index.writing.publishing", "_describe", 1, "before"),
+    "before the version is renamed": ("index.writing.workspace", "publish_version", 1, "before"),
+    "before CURRENT is replaced": (VERSIONS, "set_current", 1, "before"),
+    "before the work in progress is removed": (VERSIONS, "set_current", 1, "after"),
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_killed_build_continues_to_the_same_gallery_bit_for_bit(
+    tmp_path: Path, tiny_model: Path, moment: str
+) -> None:
+    folder = mixed_folder(tmp_path / "images")
+    build_ann(folder, tmp_path / "whole", tiny_model)
+    killed = run([*MOMENTS[moment], tiny_model, folder, tmp_path / "g"], function=die_in_a_build)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    decoded: list[int] = []
+    report = build_ann(folder, tmp_path / "g", tiny_model, progress=lambda done, total: decoded.append(total))
+    if "checkpoint" in moment:
+        assert decoded[0] == 33 - 16  # two checkpoints of eight files are not done again
+    if "CURRENT" in moment or "removed" in moment:
+        assert not report.changed
+    assert report.version == "000001"
+    assert rows(tmp_path / "g") == rows(tmp_path / "whole")
+    assert vectors(tmp_path / "g") == vectors(tmp_path / "whole")
+    assert sorted(os.listdir(tmp_path / "g")) == [".lock", "CURRENT", "gallery.json", "versions"]
+
+
+def test_work_in_progress_of_another_model_is_refused(
+    tmp_path: Path, image_folder: Path, tiny_model: Path, stopped: Stopped
+) -> None:
+    with stopped():
+        build(image_folder, tmp_path / "g", tiny_model)
+    other = write_tiny_model(tmp_path / "other.onnx", seed=1)
+    with pytest.raises(GalleryMismatchError, match="model"):
+        build(image_folder, tmp_path / "g", other)

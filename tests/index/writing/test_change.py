@@ -1,0 +1,334 @@
+"""Changing a gallery: several sources that overlap, parts of them, archives, disks that are not there, duplicates."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import tarfile
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from index.errors import GalleryError, InputError
+from index.gallery.gallery import Gallery
+from index.gallery.selection import Selection
+from index.gallery.verify import verify_gallery
+from index.repair.repair import repair_gallery
+from index.sources.folder_walk import walk_folder
+from index.sources.reading import read_place
+from index.versions.versions import find_version
+from index.writing import scanning, settling
+from index.writing.build import add_to_gallery, build_gallery, remove_from_gallery, update_gallery
+from index.writing.reindex import compact_gallery
+from tests.conftest import draw_folder, draw_image
+from tests.index.galleries import SMALL, build, build_ann, rows
+
+
+def members(gallery: Path) -> dict[tuple[int, str], str | None]:
+    """(source, path) to label, of what is indexed, in a gallery that is sound."""
+    assert verify_gallery(gallery, sample=0).problems == []
+    return {(row.source, row.path): row.label for row in rows(gallery) if row.status == "indexed"}
+
+
+def pack(folder: Path, archive: Path) -> Path:
+    with tarfile.open(archive, "w") as tar:
+        tar.add(folder, arcname=".")
+    return archive
+
+
+def test_an_item_in_several_sources_is_indexed_once_and_belongs_to_the_first(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    (tmp_path / "t.csv").write_text("path,label,price\nimages/red/0.jpg,special,3\nimages/red/2.jpg,special,4\n")
+    sources = [tmp_path / "t.csv", image_folder, image_folder / "blue", tmp_path / "images" / "*" / "1.png"]
+    report = build_gallery(model_path=tiny_model, sources=sources, out=tmp_path / "g", config=SMALL)
+    assert (report.found, report.indexed) == (15, 15)
+    found = members(tmp_path / "g")
+    assert found[1, "images/red/0.jpg"] == "special"
+    assert sum(source == 2 for source, _ in found) == 13
+    assert [row.metadata for row in rows(tmp_path / "g") if row.source == 1] == [{"price": 3}, {"price": 4}]
+    assert not update_gallery(tmp_path / "g").changed
+    swapped = build_gallery(model_path=tiny_model, sources=sources[::-1], out=tmp_path / "other", config=SMALL)
+    assert swapped.indexed == 15
+
+
+def test_a_part_of_a_source_stays_a_part_of_it(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
+    (tmp_path / "t.csv").write_text("path,label\nimages/red/0.jpg,special\n")
+    build_gallery(
+        model_path=tiny_model, sources=[tmp_path / "t.csv", image_folder], out=tmp_path / "g", config=SMALL
+    )
+    draw_image((9, 9, 9), seed=77).save(image_folder / "red" / "new.png")
+    draw_image((9, 9, 9), seed=78).save(image_folder / "blue" / "not asked for.png")
+    report = add_to_gallery(tmp_path / "g", [image_folder / "red", image_folder / "red" / "new.png"])
+    assert (report.new_images, report.indexed) == (1, 16)
+    found = members(tmp_path / "g")
+    assert found[2, "red/new.png"] == "red"
+    assert found[1, "images/red/0.jpg"] == "special"
+    assert (2, "red/0.jpg") not in found
+    assert len(Gallery.open(tmp_path / "g").sources) == 2
+    assert update_gallery(tmp_path / "g").new_images == 1
+
+
+def test_what_was_taken_out_comes_back_where_it_is_named(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    build(image_folder, tmp_path / "g", tiny_model)
+    remove_from_gallery(tmp_path / "g", selection=Selection(patterns=("red",)))
+    (image_folder / "red" / "0.jpg").rename(image_folder / "blue" / "was red.jpg")
+    assert update_gallery(tmp_path / "g").indexed == 10  # out stays out, in a new place too
+    assert add_to_gallery(tmp_path / "g", [image_folder / "red" / "1.png"]).indexed == 11
+    (tmp_path / "list.txt").write_text("images/red/2.jpg\n")
+    assert add_to_gallery(tmp_path / "g", [tmp_path / "list.txt"]).indexed == 12
+    assert add_to_gallery(tmp_path / "g", [image_folder]).indexed == 15
+    assert members(tmp_path / "g")[1, "blue/was red.jpg"] == "blue"
+
+
+def test_the_same_source_named_twice_is_one(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
+    sources = [image_folder, f"{image_folder}/", image_folder / ".." / "images"]
+    report = build_gallery(model_path=tiny_model, sources=sources, out=tmp_path / "g", config=SMALL)
+    assert report.indexed == 15
+    assert len(Gallery.open(tmp_path / "g").sources) == 1
+
+
+def test_an_archive_of_unchanged_time_is_not_read_again(
+    tmp_path: Path, tiny_model: Path, image_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "shards"
+    folder.mkdir()
+    pack(image_folder, folder / "0.tar")
+    build(folder, tmp_path / "g", tiny_model)
+    read: list[str] = []
+    real = scanning.scan_archive
+
+    def record(file: Path, *, archive: str) -> object:
+        read.append(archive)
+        return real(file, archive=archive)
+
+    monkeypatch.setattr(scanning, "scan_archive", record)
+    assert not update_gallery(tmp_path / "g").changed
+    assert read == []
+    os.utime(folder / "0.tar", ns=(1, 1))
+    report = update_gallery(tmp_path / "g")
+    assert (read, report.new_images, report.changed) == (["0.tar"], 0, True)
+    draw_image((1, 2, 3), seed=5).save(image_folder / "new.png")
+    pack(image_folder, folder / "0.tar")
+    report = update_gallery(tmp_path / "g")
+    assert (report.new_images, report.indexed) == (1, 16)
+    gallery = Gallery.open(tmp_path / "g")
+    for row in rows(tmp_path / "g"):
+        assert read_place(gallery.place(row.id)) == (image_folder / row.path.removeprefix("0.tar/")).read_bytes()
+
+
+def test_an_archive_replaced_by_a_folder_of_its_name_is_read_as_one(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    folder = tmp_path / "mixed"
+    folder.mkdir()
+    pack(image_folder, folder / "x.tar")
+    build(folder, tmp_path / "g", tiny_model)
+    before = {row.path: row.id for row in rows(tmp_path / "g")}
+    (folder / "x.tar").unlink()
+    shutil.copytree(image_folder, folder / "x.tar")
+    report = update_gallery(tmp_path / "g")
+    assert (report.indexed, report.new_images) == (15, 0)
+    assert {row.path: row.id for row in rows(tmp_path / "g")} == before
+    assert verify_gallery(tmp_path / "g", sample=15).notes == []
+
+
+def test_a_source_whose_disk_is_not_there_loses_nothing(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    other = draw_folder(tmp_path / "other", per_class=2)
+    build_gallery(model_path=tiny_model, sources=[image_folder, other], out=tmp_path / "g", config=SMALL)
+    other.rename(tmp_path / "elsewhere")
+    with pytest.raises(
+        InputError, match=r"other: no such folder or file; .*--root.*mount.*remove /.* --source /.*/other$"
+    ):
+        update_gallery(tmp_path / "g")
+    other.mkdir()
+    with pytest.raises(
+        InputError, match=r"other: nothing is left in it; .*--root.*mount.*remove /.* --source /.*/other$"
+    ):
+        update_gallery(tmp_path / "g")
+    assert not (tmp_path / "g" / "building").exists()
+    assert Gallery.open(tmp_path / "g").count == 21
+    other.rmdir()
+    (tmp_path / "elsewhere").rename(other)
+    assert not update_gallery(tmp_path / "g").changed
+
+
+def test_what_lies_in_a_folder_that_cannot_be_listed_for_a_moment_stays(
+    tmp_path: Path, tiny_model: Path, image_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build(image_folder, tmp_path / "g", tiny_model)
+    real = os.listdir
+
+    def fail(path: str) -> list[str]:
+        if str(path).endswith("/red"):
+            raise OSError(5, "Input/output error")
+        return real(path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("index.images.image_files.os.listdir", fail)
+        assert {found.problem.reason for found in walk_folder(image_folder) if found.problem} == {"unreadable"}
+        report = update_gallery(tmp_path / "g")
+    assert (report.indexed, report.vanished, report.skipped_by_reason) == (15, 0, {"unreadable": 1})
+    assert (update_gallery(tmp_path / "g").skipped, Gallery.open(tmp_path / "g").count) == (0, 15)
+
+
+def test_two_sources_may_swap_places_but_not_share_one(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    other = draw_folder(tmp_path / "other", per_class=1)
+    build_gallery(model_path=tiny_model, sources=[image_folder, other], out=tmp_path / "g", config=SMALL)
+    first, second = str(image_folder), str(other)
+    for roots, problem in (
+        ({first: other}, "already a source"),
+        ({first: tmp_path, second: tmp_path}, "cannot be moved to one place"),
+        ({None: tmp_path}, "several sources; say which one moved"),
+    ):
+        with pytest.raises(InputError, match=problem):
+            update_gallery(tmp_path / "g", roots=roots)
+    image_folder.rename(tmp_path / "x")
+    other.rename(image_folder)
+    (tmp_path / "x").rename(other)
+    report = update_gallery(tmp_path / "g", roots={first: other, second: image_folder})
+    assert (report.new_images, report.moved, report.indexed) == (0, 0, 18)
+
+
+def test_a_reader_of_the_unfinished_catalogue_cannot_spoil_what_is_published(
+    tmp_path: Path, tiny_model: Path, image_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build(image_folder, tmp_path / "g", tiny_model)
+    draw_folder(tmp_path / "more", per_class=2)
+    held: list[sqlite3.Connection] = []
+    real = settling._embed_pending
+
+    def hold(work: object, *words: object, **options: object) -> int:
+        connection = sqlite3.connect(tmp_path / "g" / "building" / "catalog.sqlite")
+        connection.execute("BEGIN")
+        connection.execute("SELECT count(*) FROM images").fetchone()
+        held.append(connection)
+        return real(work, *words, **options)
+
+    monkeypatch.setattr(settling, "_embed_pending", hold)
+    report = add_to_gallery(tmp_path / "g", [tmp_path / "more"])
+    with closing(held[0]):
+        assert report.indexed == len(members(tmp_path / "g")) == 21
+
+
+@pytest.mark.parametrize("then", [compact_gallery, update_gallery])
+def test_duplicates_never_lose_their_kept_image_where_a_command_is_stopped(
+    tmp_path: Path, tiny_model: Path, image_folder: Path, monkeypatch: pytest.MonkeyPatch, then: object
+) -> None:
+    shutil.copy(image_folder / "red" / "0.jpg", image_folder / "red" / "copy.jpg")
+    build(image_folder, tmp_path / "g", tiny_model, dedup="exact")
+    draw_image((3, 3, 3), seed=9).save(image_folder / "red" / "0.jpg")
+
+    def stop(*words: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("index.catalog.writer.CatalogWriter.drop_vanished", stop)
+        with pytest.raises(KeyboardInterrupt):
+            update_gallery(tmp_path / "g")
+    then(tmp_path / "g")
+    assert len(members(tmp_path / "g")) == 16
+
+
+def test_a_labelled_image_is_kept_before_an_unlabelled_one_unless_that_was_kept_before(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    shutil.copy(image_folder / "red" / "0.jpg", image_folder / "a copy.jpg")
+    build(image_folder, tmp_path / "g", tiny_model, dedup="exact")
+    assert (1, "red/0.jpg") in members(tmp_path / "g")
+    (image_folder / "red" / "0.jpg").rename(tmp_path / "away.jpg")
+    assert (1, "a copy.jpg") in build_and_list(image_folder, tmp_path / "g", tiny_model)
+    (tmp_path / "away.jpg").rename(image_folder / "red" / "0.jpg")
+    assert (1, "a copy.jpg") in build_and_list(image_folder, tmp_path / "g", tiny_model)
+
+
+def build_and_list(folder: Path, gallery: Path, model: Path) -> dict[tuple[int, str], str | None]:
+    build(folder, gallery, model, dedup="exact")
+    return members(gallery)
+
+
+def test_a_damaged_catalogue_is_not_carried_into_the_next_version(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    build(image_folder, tmp_path / "g", tiny_model)
+    catalog = find_version(tmp_path / "g").folder / "catalog.sqlite"
+    content = catalog.read_bytes()
+    sha256 = rows(tmp_path / "g")[0].sha256
+    assert sha256 is not None
+    catalog.write_bytes(content.replace(sha256.encode(), b"0" * 64))
+    with pytest.raises(GalleryError, match=r"catalog.sqlite: damaged: its SHA-256"):
+        add_to_gallery(tmp_path / "g", [draw_folder(tmp_path / "more", per_class=1)])
+
+
+def test_damaged_unfinished_work_is_told_from_a_damaged_gallery(
+    tmp_path: Path, tiny_model: Path, image_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build(image_folder, tmp_path / "g", tiny_model)
+
+    def stop(*words: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("index.writing.publish_change.settle", stop)
+        with pytest.raises(KeyboardInterrupt):
+            update_gallery(tmp_path / "g")
+    (tmp_path / "g" / "building" / "catalog.sqlite").write_bytes(b"no database" * 1000)
+    with pytest.raises(
+        GalleryError, match=r"the unfinished work is .*; `retrieval index repair` throws it"
+    ) as caught:
+        update_gallery(tmp_path / "g")
+    assert "rollback" not in str(caught.value)
+    repair_gallery(tmp_path / "g")
+    assert not update_gallery(tmp_path / "g").changed
+
+
+def test_a_refused_command_leaves_nothing_unfinished(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
+    build(image_folder, tmp_path / "g", tiny_model)
+    with pytest.raises(InputError):
+        remove_from_gallery(tmp_path / "g", selection=Selection(patterns=("nothing",)))
+    assert not (tmp_path / "g" / "building").exists()
+
+
+def test_removing_does_not_look_at_what_was_skipped(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
+    (image_folder / "red" / "late.jpg").write_bytes(b"not yet")
+    build(image_folder, tmp_path / "g", tiny_model)
+    draw_image((1, 1, 1), seed=1).save(image_folder / "red" / "late.jpg")
+    report = remove_from_gallery(tmp_path / "g", selection=Selection(ids=(1,)))
+    assert (report.new_images, report.indexed) == (0, 14)
+    assert update_gallery(tmp_path / "g").new_images == 1
+
+
+def test_many_small_additions_are_folded_in(
+    tmp_path: Path, tiny_model: Path, image_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("index.vectors.file_writer._LOOSE_SHARDS", 3)
+    build(image_folder, tmp_path / "g", tiny_model)
+    shards = []
+    for number in range(5):
+        draw_image((number, 9, 9), seed=number).save(image_folder / f"new{number}.png")
+        add_to_gallery(tmp_path / "g", [image_folder])
+        gallery = Gallery.open(tmp_path / "g")
+        shards.append((len(gallery.store._shards), gallery.manifest.index["shards"]))
+        assert gallery.search(gallery.vector(int(gallery.ids[-1])), k=1)[0].id == gallery.ids[-1]
+        assert len(gallery.search(gallery.vector(1), k=99)) == gallery.count == 16 + number
+    assert shards == [(2, 1), (3, 1), (4, 1), (1, 1), (2, 1)]
+
+
+def test_a_shared_file_is_one_file_on_disk(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:
+    draw_folder(image_folder / "more")
+    build_ann(image_folder, tmp_path / "g", tiny_model)
+    first = find_version(tmp_path / "g").folder
+    draw_image((5, 9, 9), seed=5).save(image_folder / "new.png")
+    add_to_gallery(tmp_path / "g", [image_folder])
+    second = find_version(tmp_path / "g").folder
+    for name in ("model.onnx", "index.faiss", "held_out.npy", "vectors/00000.npy", "ids/00000.npy"):
+        assert (first / name).samefile(second / name)
+    assert first != second

@@ -1,0 +1,351 @@
+"""Disks that are full, files that vanish or change meanwhile, writers that die: a clear error, and nothing is lost."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import importlib
+import os
+import resource
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from index.errors import GalleryError, InputError, RetrievalError
+from index.gallery.gallery import Gallery
+from index.gallery.verify import verify_gallery
+from index.writing.build import add_to_gallery, build_gallery, update_gallery
+from index.writing.build_config import BuildConfig
+from index.writing.reindex import compact_gallery, tune_gallery
+from tests.conftest import draw_folder, draw_image
+from tests.forked import run
+from tests.index.galleries import ROOT, SMALL, build, build_ann, few_for_an_index, rows
+
+
+def write_on_a_full_disk() -> None:
+    """Run a command; from one moment on, or during it, no file may grow beyond a limit. All is told in `sys.argv`.
+
+    What is written fails as on a full disk, also in SQLite and faiss.
+    """
+    command, model, folder, out = sys.argv[1], *map(Path, sys.argv[2:5])
+    limit, moment, then = int(sys.argv[5]), sys.argv[6], sys.argv[7]
+    *path, name = moment.split(".")
+    owner: Any = importlib.import_module(".".join(path[:3]))
+    for part in path[3:]:
+        owner = getattr(owner, part)
+    reached = getattr(owner, name)
+
+    def limited(*args: Any, **options: Any) -> Any:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+        try:
+            return reached(*args, **options)
+        finally:
+            if then == "room":
+                resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+
+    setattr(owner, name, limited)
+    try:
+        with few_for_an_index():
+            if command == "build":
+                index = {"index_type": "hnsw"}
+                build_gallery(model_path=model, sources=[folder], out=out, config=SMALL, index=index)
+            elif command == "update":
+                update_gallery(out, config=SMALL)
+            elif command == "tune":
+                tune_gallery(out, changes={"index_type": "ivf"})
+            else:
+                compact_gallery(out)
+        sys.stdout.write("it was written\n")
+    except RetrievalError as error:
+        sys.stdout.write(f"{type(error).__name__} {error}\n")
+
+
+ADVICE = "run the same command again"
+
+
+@dataclass(frozen=True)
+class Full:
+    """From which call on no file may be larger than the limit, and whether there is `room` again after it."""
+
+    moment: str
+    limit: int
+    then: str = "room"
+
+
+def run_limited(command: str, model: Path, folder: Path, out: Path, *, full: Full) -> str:
+    """Run a command in a process whose disk is full from a moment on; the error it gave."""
+    words = [command, model, folder, out, full.limit, full.moment, full.then]
+    ran = run(words, function=write_on_a_full_disk)
+    assert (ran.returncode, ran.stderr) == (0, ""), ran.stderr
+    return ran.stdout
+
+
+def contents(gallery: Path) -> dict[str, tuple[str | None, bytes | None]]:
+    """Path, hash and vector of every item, of a gallery that is sound."""
+    assert verify_gallery(gallery, sample=0).problems == []
+    opened = Gallery.open(gallery)
+    return {
+        row.path: (row.sha256, opened.vector(row.id).tobytes() if row.status == "indexed" else None)
+        for row in rows(gallery)
+    }
+
+
+START = "index.writing.workspace.Workspace.open"
+WRITTEN_BY_ALL = {
+    "the catalogue": Full(START, 20_000),
+    "a finished catalogue": Full("index.catalog.writer.CatalogWriter.write_finished", 5_000),
+    "the manifest": Full("index.writing.publishing._describe", 100, then="full"),
+    "CURRENT": Full("index.versions.versions.set_current", 10),
+}
+WRITTEN = {
+    **WRITTEN_BY_ALL,
+    "the model": Full(START, 100),
+    "a checkpoint": Full("index.writing.workspace.write_checkpoint", 500),
+    "its rows": Full("index.catalog.writer.CatalogWriter.record_outcomes", 5_000),
+    "the ids": Full("index.vectors.file_writer.write_shards", 150),
+    "the vectors": Full("index.vectors.file_writer.write_shards", 300),
+    "the index": Full("index.vectors.ann_building.write_ann", 500),
+    "what the index left out": Full("index.vectors.ann_building.write_array", 100),
+}
+
+
+@pytest.mark.parametrize("written", WRITTEN)
+def test_a_full_disk_is_told_and_a_build_goes_on_where_it_was(
+    tmp_path: Path, tiny_model: Path, written: str
+) -> None:
+    folder = draw_folder(tmp_path / "images", per_class=7)
+    told = run_limited("build", tiny_model, folder, tmp_path / "g", full=WRITTEN[written])
+    assert told.startswith("GalleryError")
+    assert ADVICE in told
+    assert not (tmp_path / "g" / "CURRENT").exists()
+    assert build_ann(folder, tmp_path / "g", tiny_model).indexed == 21
+    build(folder, tmp_path / "whole", tiny_model)
+    assert contents(tmp_path / "g") == contents(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(
+    ("command", "written"),
+    [
+        *(("update", name) for name in WRITTEN_BY_ALL),
+        ("compact", "the vectors"),
+        ("compact", "the index"),
+        ("tune", "the vectors"),
+        ("tune", "the index"),
+        ("tune", "what the index left out"),
+        ("tune", "the manifest"),
+    ],
+)
+def test_a_full_disk_leaves_the_version_before(
+    tmp_path: Path, tiny_model: Path, command: str, written: str
+) -> None:
+    folder = draw_folder(tmp_path / "images", per_class=7)
+    build_ann(folder, tmp_path / "g", tiny_model)
+    before = contents(tmp_path / "g")
+    draw_image((1, 2, 3), seed=7).save(folder / "new.png")
+    told = run_limited(command, tiny_model, folder, tmp_path / "g", full=WRITTEN[written])
+    assert told.startswith("GalleryError")
+    assert ADVICE in told
+    assert contents(tmp_path / "g") == before
+    assert Gallery.open(tmp_path / "g").manifest.index["type"] == "hnsw"
+    with few_for_an_index():
+        assert update_gallery(tmp_path / "g", config=SMALL).indexed == 22
+    assert Gallery.open(tmp_path / "g").manifest.index["type"] == ("ivf" if command == "tune" else "hnsw")
+    assert contents(tmp_path / "g").items() > before.items()
+
+
+def change_after(count: int, change: Callable[[], None]) -> Callable[[int, int], None]:
+    """A progress callback that changes something once so many images are done."""
+    pending = [change]
+
+    def progress(done: int, total: int) -> None:
+        if done >= count and pending:
+            pending.pop()()
+
+    return progress
+
+
+def test_files_that_vanish_or_change_during_a_build_are_as_they_were_read(
+    tmp_path: Path, tiny_model: Path
+) -> None:
+    folder = draw_folder(tmp_path / "images", per_class=20)
+    last = sorted((folder / "red").iterdir())[-2:]  # read long after the first batch is done
+
+    def change() -> None:
+        last[0].unlink()
+        draw_image((9, 9, 9), seed=99).save(last[1])
+
+    report = build(folder, tmp_path / "g", tiny_model, progress=change_after(4, change))
+    assert (report.indexed, report.skipped_by_reason) == (59, {"unreadable": 1})
+    by_path = {row.path: row for row in rows(tmp_path / "g")}
+    assert by_path[f"red/{last[0].name}"].reason == "unreadable"
+    assert by_path[f"red/{last[1].name}"].sha256 == hashlib.sha256(last[1].read_bytes()).hexdigest()
+    again = build(folder, tmp_path / "g", tiny_model)
+    assert (again.indexed, again.skipped, again.new_images) == (59, 0, 0)
+    build(folder, tmp_path / "whole", tiny_model)
+    assert contents(tmp_path / "g") == contents(tmp_path / "whole")
+
+
+def test_an_image_that_changes_after_it_was_read_is_read_again_by_the_next_update(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    first = image_folder / "blue" / "0.jpg"
+    changing = change_after(4, lambda: draw_image((9, 9, 9), seed=99).save(first))
+    build(image_folder, tmp_path / "g", tiny_model, progress=changing)
+    old = {row.path: row for row in rows(tmp_path / "g")}["blue/0.jpg"]
+    assert old.sha256 != hashlib.sha256(first.read_bytes()).hexdigest()
+    assert update_gallery(tmp_path / "g", config=SMALL).new_images == 1
+    build(image_folder, tmp_path / "whole", tiny_model)
+    assert contents(tmp_path / "g") == contents(tmp_path / "whole")
+
+
+def test_an_archive_swapped_during_a_build_gives_no_wrong_vectors(tmp_path: Path, tiny_model: Path) -> None:
+    folder = draw_folder(tmp_path / "images", per_class=10)
+    archive = tmp_path / "more.zip"
+
+    def pack(seed: int) -> None:
+        with zipfile.ZipFile(tmp_path / "next.zip", "w") as packed:
+            for number in range(4):
+                image = tmp_path / "member.png"
+                draw_image((90, 90, 200), seed=seed + number).save(image)
+                packed.write(image, f"{number}.png")
+        (tmp_path / "next.zip").replace(archive)
+
+    pack(100)
+    report = build_gallery(
+        model_path=tiny_model,
+        sources=[folder, archive],
+        out=tmp_path / "g",
+        config=SMALL,
+        progress=change_after(4, lambda: pack(200)),
+    )
+    assert (report.indexed, report.skipped_by_reason) == (30, {"unreadable": 4})
+    assert update_gallery(tmp_path / "g", config=SMALL).indexed == 34
+    build_gallery(model_path=tiny_model, sources=[folder, archive], out=tmp_path / "whole", config=SMALL)
+    assert contents(tmp_path / "g") == contents(tmp_path / "whole")
+
+
+def test_an_image_swapped_for_a_pipe_or_a_folder_is_skipped_and_never_waited_for(
+    tmp_path: Path, tiny_model: Path
+) -> None:
+    folder = draw_folder(tmp_path / "images", per_class=20)
+    last = sorted((folder / "red").iterdir())[-2:]
+
+    def swap() -> None:
+        for path in last:
+            path.unlink()
+        os.mkfifo(last[0])
+        last[1].mkdir()
+
+    report = build(folder, tmp_path / "g", tiny_model, progress=change_after(4, swap))
+    assert (report.indexed, report.skipped_by_reason) == (58, {"not-a-file": 1, "unreadable": 1})
+    again = update_gallery(tmp_path / "g", config=SMALL)
+    assert (again.indexed, again.skipped_by_reason) == (58, {"not-a-file": 1})
+
+
+def test_a_source_that_is_gone_is_told_and_the_gallery_stays(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    build(image_folder, tmp_path / "g", tiny_model)
+    before = contents(tmp_path / "g")
+    away = image_folder.rename(tmp_path / "unmounted")
+    with pytest.raises(InputError, match="no such folder"):
+        update_gallery(tmp_path / "g", config=SMALL)
+    image_folder.mkdir()  # as the empty place where a disk is mounted
+    with pytest.raises(InputError, match="nothing is left in it"):
+        update_gallery(tmp_path / "g", config=SMALL)
+    assert contents(tmp_path / "g") == before
+    image_folder.rmdir()
+    away.rename(image_folder)
+    assert not update_gallery(tmp_path / "g", config=SMALL).changed
+
+
+HOLDER = """
+    import sys, time
+    from pathlib import Path
+    from index.writing.build import build_gallery
+    from index.writing.build_config import BuildConfig
+
+    def wait(done, total):
+        print("working", flush=True)
+        time.sleep(1000)
+
+    model, folder, out = map(Path, sys.argv[1:])
+    config = BuildConfig(batch_size=4, workers=2, checkpoint_images=4)
+    build_gallery(model_path=model, sources=[folder], out=out, config=config, progress=wait)
+"""
+
+
+def test_the_lock_of_another_process_is_told_and_ends_with_it(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    out = tmp_path / "g"
+    words = [sys.executable, "-c", textwrap.dedent(HOLDER), tiny_model, image_folder, out]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(words, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "working\n"
+        for command in (
+            lambda: build(image_folder, out, tiny_model, wait_s=0),
+            lambda: add_to_gallery(out, [image_folder], wait_s=0),
+            lambda: update_gallery(out, wait_s=0),
+            lambda: compact_gallery(out, wait_s=0),
+        ):
+            with pytest.raises(
+                GalleryError, match="another process is writing this gallery; wait for it or stop it"
+            ):
+                command()
+        with pytest.raises(GalleryError, match="has not finished"):
+            Gallery.open(out)
+        holder.send_signal(signal.SIGKILL)
+    done: list[int] = []
+    report = build(image_folder, out, tiny_model, progress=lambda count, total: done.append(total))
+    assert (report.indexed, report.new_images, done[0]) == (
+        15,
+        11,
+        11,
+    )  # the four of the checkpoint are not done again
+    build(image_folder, tmp_path / "whole", tiny_model)
+    assert contents(out) == contents(tmp_path / "whole")
+
+
+def test_an_old_version_that_a_reader_holds_is_kept_until_it_lets_go(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    build(image_folder, tmp_path / "g", tiny_model)
+    with open(tmp_path / "g" / "versions" / "000001" / "manifest.json", "rb") as reader:
+        fcntl.flock(reader, fcntl.LOCK_SH)
+        for _ in range(3):
+            compact_gallery(tmp_path / "g")
+        assert sorted(os.listdir(tmp_path / "g" / "versions")) == ["000001", "000003", "000004"]
+    compact_gallery(tmp_path / "g")
+    assert sorted(os.listdir(tmp_path / "g" / "versions")) == ["000004", "000005"]
+
+
+def test_workers_never_outlive_a_command_that_fails(
+    tmp_path: Path, tiny_model: Path, image_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = threading.active_count()
+
+    def fail(*args: object, **options: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("index.writing.workspace.write_checkpoint", fail)
+        with pytest.raises(GalleryError, match=f"Input/output error.*{ADVICE}"):
+            build(image_folder, tmp_path / "g", tiny_model)
+    assert threading.active_count() == before
+    assert (
+        build_gallery(
+            model_path=tiny_model, sources=[image_folder], out=tmp_path / "g", config=BuildConfig(workers=1)
+        ).indexed
+        == 15
+    )

@@ -1,0 +1,266 @@
+"""Galleries whose index is written anew: what was wished for is remembered, and the images stay as they are."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from index.catalog.reader import read_catalog
+from index.errors import GalleryError, InputError
+from index.gallery.gallery import Gallery
+from index.gallery.selection import Selection
+from index.gallery.verify import verify_gallery
+from index.vectors.ann_config import INDEX_SETTING, AnnConfig
+from index.versions.versions import find_version
+from index.writing.build import add_to_gallery, remove_from_gallery, update_gallery
+from index.writing.reindex import compact_gallery, tune_gallery
+from tests.conftest import draw_folder, draw_image
+from tests.index.galleries import SMALL, build, build_ann, few_for_an_index, rows
+
+PER_CLASS = 20
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
+    """A gallery of sixty images whose index is a graph, and more images beside it."""
+    folder = tmp_path_factory.mktemp("reindex")
+    build_ann(draw_folder(folder / "images", per_class=PER_CLASS), folder / "g", tiny_model, recall_target=0.9)
+    (folder / "queries").mkdir()
+    for number in range(100):
+        draw_image((2 * number, 90, 200 - number), seed=1000 + number).save(folder / "queries" / f"{number}.png")
+    draw_folder(folder / "more", per_class=2)
+    return folder / "g"
+
+
+@pytest.fixture
+def gallery(built: Path, tmp_path: Path) -> Iterator[Path]:
+    """A copy of it that a test may change, with so few images enough for any index."""
+    shutil.copytree(built, tmp_path / "g", symlinks=True)
+    with few_for_an_index():
+        yield tmp_path / "g"
+
+
+def described(gallery: Path) -> dict[str, object]:
+    return Gallery.open(gallery).manifest.index
+
+
+def remembered(gallery: Path) -> AnnConfig:
+    with read_catalog(find_version(gallery).folder / "catalog.sqlite") as catalog:
+        return AnnConfig.from_text(catalog.setting(INDEX_SETTING))
+
+
+def check(gallery: Path, *, kind: str, count: int = 3 * PER_CLASS, **config: object) -> None:
+    """The gallery is sound, it goes by this config, and its index is of this type."""
+    assert verify_gallery(gallery, sample=5, seed=0).problems == []
+    opened, wanted = Gallery.open(gallery), AnnConfig(**config)  # type: ignore[arg-type]
+    assert (opened.count, opened.manifest.index["type"]) == (count, kind)
+    assert remembered(gallery) == wanted
+    assert {name: opened.manifest.index[name] for name in asdict(wanted)} == asdict(wanted)
+    has_file = {name: (find_version(gallery).folder / name).exists() for name in ("index.faiss", "held_out.npy")}
+    assert set(has_file.values()) == {kind != "flat"}
+    assert not (gallery / "building").exists()
+
+
+def stored(gallery: Path) -> dict[int, bytes]:
+    opened = Gallery.open(gallery)
+    return {int(key): opened.vector(int(key)).tobytes() for key in opened.ids}
+
+
+def untouched(gallery: Path, refused: Callable[[], object], *, match: str) -> None:
+    """The command is refused, and the gallery, its versions and its wishes are what they were."""
+    before = find_version(gallery), remembered(gallery), sorted(os.listdir(gallery / "versions"))
+    with pytest.raises(InputError, match=match):
+        refused()
+    assert (find_version(gallery), remembered(gallery), sorted(os.listdir(gallery / "versions"))) == before
+    assert not (gallery / "building").exists()
+    assert not update_gallery(gallery, config=SMALL).changed
+
+
+def test_another_recall_target_is_remembered_and_builds_nothing(gallery: Path) -> None:
+    first, vectors = find_version(gallery).folder, stored(gallery)
+    report = tune_gallery(gallery, changes={"recall_target": 0.97})
+    assert (report.version, report.changed, report.new_images, report.indexed) == ("000002", True, 0, 60)
+    check(gallery, kind="hnsw", index_type="hnsw", recall_target=0.97)
+    second = find_version(gallery).folder
+    for name in ("index.faiss", "held_out.npy", "vectors/00000.npy"):
+        assert (first / name).samefile(second / name)
+    assert stored(gallery) == vectors
+
+
+def test_all_later_commands_go_on_with_what_was_wished_for(gallery: Path, built: Path) -> None:
+    wished = {"index_type": "ivf", "recall_target": 0.8, "memory_limit": "2GB"}
+    tune_gallery(gallery, changes=wished)
+    check(gallery, kind="ivf", **wished)
+    tune_gallery(gallery, changes={"recall_target": 0.85})
+    wished["recall_target"] = 0.85
+    check(gallery, kind="ivf", **wished)
+    add_to_gallery(gallery, [built.parent / "more"], config=SMALL)
+    check(gallery, kind="ivf", count=66, **wished)
+    assert not update_gallery(gallery, config=SMALL).changed
+    remove_from_gallery(gallery, selection=Selection(ids=(1, 2, 61)), config=SMALL)
+    check(gallery, kind="ivf", count=63, **wished)
+    compact_gallery(gallery)
+    check(gallery, kind="ivf", count=63, **wished)
+    tune_gallery(gallery)
+    check(gallery, kind="ivf", count=63, **wished)
+    tune_gallery(gallery, changes={"memory_limit": ""})
+    check(gallery, kind="ivf", count=63, index_type="ivf", recall_target=0.85)
+
+
+def test_building_again_goes_on_with_what_was_wished_for_unless_it_is_told_otherwise(
+    gallery: Path, built: Path, tiny_model: Path
+) -> None:
+    wished = {"index_type": "ivf", "recall_target": 0.7}
+    tune_gallery(gallery, changes=wished)
+    images = built.parent / "images"
+    assert not build(images, gallery, tiny_model).changed
+    check(gallery, kind="ivf", **wished)
+    assert build(
+        images, gallery, tiny_model, index={"index_type": "auto", "recall_target": 0.98, "memory_limit": ""}
+    ).changed
+    check(gallery, kind="flat")
+
+
+def test_every_type_can_become_every_other_and_finds_the_same(gallery: Path) -> None:
+    vectors = stored(gallery)
+    queries = np.random.default_rng(0).normal(size=(5, 16)).astype(np.float32)
+    queries /= np.linalg.norm(queries, axis=1, keepdims=True)
+    exact = None
+    for wanted in ("flat", "ivf", "hnsw", "flat", "hnsw", "ivf", "auto"):
+        tune_gallery(gallery, changes={"index_type": wanted, "recall_target": 0.999})
+        check(gallery, kind="flat" if wanted == "auto" else wanted, index_type=wanted, recall_target=0.999)
+        assert stored(gallery) == vectors
+        found = Gallery.open(gallery).search_many(queries, k=10)
+        exact = exact or found
+        overlap = [len({hit.id for hit in a} & {hit.id for hit in b}) for a, b in zip(found, exact, strict=True)]
+        assert overlap == [10] * 5 if wanted in ("flat", "auto") else sum(overlap) >= 40
+
+
+def test_a_gallery_of_too_few_images_stays_flat_until_it_has_enough(tmp_path: Path, tiny_model: Path) -> None:
+    folder = draw_folder(tmp_path / "images", per_class=3)
+    build(folder, tmp_path / "g", tiny_model)
+    with few_for_an_index():
+        tune_gallery(tmp_path / "g", changes={"index_type": "hnsw"})
+        check(tmp_path / "g", kind="flat", count=9, index_type="hnsw")
+        assert "too few" in str(described(tmp_path / "g")["reason"])
+        add_to_gallery(tmp_path / "g", [draw_folder(tmp_path / "more", per_class=5)], config=SMALL)
+        compact_gallery(tmp_path / "g")
+        check(tmp_path / "g", kind="hnsw", count=24, index_type="hnsw")
+
+
+def test_queries_ask_in_place_of_what_the_index_has_not_seen(gallery: Path, built: Path) -> None:
+    assert described(gallery)["own_queries"] is True
+    tune_gallery(gallery, queries=[str(built.parent / "queries")])
+    check(gallery, kind="hnsw", index_type="hnsw", recall_target=0.9)
+    index = described(gallery)
+    assert (index["queries"], index["own_queries"]) == (100, False)
+    tune_gallery(gallery, changes={"index_type": "ivf"}, queries=[str(built.parent / "queries")])
+    index = described(gallery)
+    assert (index["type"], index["queries"], index["own_queries"]) == ("ivf", 100, False)
+    compact_gallery(gallery)
+    assert described(gallery)["own_queries"] is True
+
+
+def test_too_few_queries_are_refused(gallery: Path, built: Path, tmp_path: Path) -> None:
+    shutil.copytree(built.parent / "queries", tmp_path / "few")
+    (tmp_path / "few" / "99.png").write_bytes(b"<html>")
+    untouched(
+        gallery,
+        lambda: tune_gallery(gallery, queries=[str(tmp_path / "few")], changes={"recall_target": 0.5}),
+        match="99 of 100 queries can be used; at least 100 are needed",
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"memory_limit": "1K", "index_type": "auto"}, "--memory-limit"),
+        ({"memory_limit": "1K"}, "as hnsw, 1,000 are allowed"),
+        ({"memory_limit": "much"}, "memory_limit must be a size"),
+        ({"recall_target": 1.0}, "recall_target must be a share"),
+        ({"index_type": "tree"}, "index_type must be one of"),
+    ],
+)
+def test_wishes_that_cannot_be_fulfilled_leave_the_gallery_as_it_is(
+    gallery: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, object], problem: str
+) -> None:
+    monkeypatch.setattr("index.vectors.ann_choice.FLAT_ROWS", 20)
+    untouched(gallery, lambda: tune_gallery(gallery, changes=changes), match=problem)
+    check(gallery, kind="hnsw", index_type="hnsw", recall_target=0.9)
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        "index.vectors.file_writer.write_shards",
+        "index.vectors.ann_building.write_ann",
+        "index.writing.publishing._describe",
+        "index.writing.workspace.publish_version",
+        "index.versions.versions.set_current",
+    ],
+)
+@pytest.mark.parametrize("finish", [update_gallery, compact_gallery, tune_gallery])
+def test_a_stopped_tuning_is_finished_by_any_command(
+    gallery: Path, monkeypatch: pytest.MonkeyPatch, moment: str, finish: Callable[[Path], object]
+) -> None:
+    def stop(*words: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    wished = {"index_type": "ivf", "recall_target": 0.7}
+    vectors = stored(gallery)
+    with monkeypatch.context() as patched:
+        patched.setattr(moment, stop)
+        with pytest.raises(KeyboardInterrupt):
+            tune_gallery(gallery, changes=wished)
+    assert described(gallery)["type"] == "hnsw"
+    assert (gallery / "building").exists()
+    finish(gallery)
+    check(gallery, kind="ivf", **wished)
+    assert stored(gallery) == vectors
+
+
+def test_what_was_deleted_is_not_found_by_an_index_that_holds_it(gallery: Path) -> None:
+    gone = [row for row in rows(gallery) if row.label == "red"]
+    vector = Gallery.open(gallery).vector(gone[0].id)
+    remove_from_gallery(gallery, selection=Selection(label="red"), config=SMALL)
+    check(gallery, kind="hnsw", count=40, index_type="hnsw", recall_target=0.9)
+    hits = Gallery.open(gallery).search(vector, k=40)
+    assert len(hits) == 40
+    assert {hit.label for hit in hits} == {"blue", "green"}
+
+
+def test_a_gallery_is_tuned_even_where_all_that_asked_is_deleted(gallery: Path) -> None:
+    held_out = np.load(find_version(gallery).folder / "held_out.npy").tolist()
+    assert len(held_out) == 3
+    remove_from_gallery(gallery, selection=Selection(ids=tuple(held_out)), config=SMALL)
+    tune_gallery(gallery, changes={"recall_target": 0.6})
+    check(gallery, kind="hnsw", count=57, index_type="hnsw", recall_target=0.6)
+    remove_from_gallery(gallery, selection=Selection(patterns=("*/1*", "*/2*", "*/3*")), config=SMALL)
+    left = Gallery.open(gallery).count
+    assert left < 30
+    tune_gallery(gallery, changes={"recall_target": 0.8})
+    check(gallery, kind="hnsw", count=left, index_type="hnsw", recall_target=0.8)
+
+
+def test_a_damaged_index_is_not_tuned_under_a_new_checksum(gallery: Path) -> None:
+    path = find_version(gallery).folder / "index.faiss"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(GalleryError, match=r"index\.faiss: damaged: its SHA-256"):
+        tune_gallery(gallery, changes={"recall_target": 0.6})
+    assert find_version(gallery).name == "000001"
+
+
+def test_a_folder_that_is_no_gallery_is_refused(tmp_path: Path) -> None:
+    for command in (compact_gallery, tune_gallery):
+        with pytest.raises(GalleryError, match="no such gallery"):
+            command(tmp_path / "none")
+        with pytest.raises(GalleryError, match="nor one in the making; GALLERY, which comes first, is the folder"):
+            command(tmp_path)

@@ -1,0 +1,212 @@
+"""Building again: what is kept, what is embedded anew, what is refused, what is removed."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from index.errors import GalleryError, GalleryMismatchError, ImageError, InputError
+from index.gallery.gallery import Gallery
+from index.sources.items import Place
+from index.sources.reading import read_place
+from index.versions.versions import find_version
+from index.writing.build import update_gallery
+from index.writing.reindex import compact_gallery
+from tests.conftest import draw_folder, draw_image
+from tests.index.galleries import build, build_ann, mixed_folder, rows, vectors
+from tests.models import write_tiny_model
+
+
+def test_building_again_makes_no_new_version(tmp_path: Path, tiny_model: Path) -> None:
+    folder = mixed_folder(tmp_path / "images")
+    first = build(folder, tmp_path / "g", tiny_model)
+    second = build(folder, tmp_path / "g", tiny_model)
+    assert (second.version, second.changed, second.new_images) == ("000001", False, 0)
+    assert (second.indexed, second.skipped_by_reason) == (first.indexed, first.skipped_by_reason)
+    assert os.listdir(tmp_path / "g" / "versions") == ["000001"]
+    assert not (tmp_path / "g" / "building").exists()
+
+
+def test_only_new_and_changed_files_are_embedded_again(tmp_path: Path, tiny_model: Path) -> None:
+    folder = mixed_folder(tmp_path / "images")
+    build(folder, tmp_path / "g", tiny_model)
+    before = {row.path: row.id for row in rows(tmp_path / "g")}
+    old_vectors = vectors(tmp_path / "g")
+    draw_image((9, 9, 9), seed=900).save(folder / "red" / "added.png")
+    draw_image((99, 9, 9), seed=901, size=(50, 50)).save(folder / "red" / "1.png")
+    (folder / "blue" / "2.jpg").unlink()
+    draw_image((9, 99, 9), seed=902).save(folder / "green" / "5_broken.jpg")  # mended
+    report = build(folder, tmp_path / "g", tiny_model)
+    after = {row.path: row.id for row in rows(tmp_path / "g")}
+    assert (report.version, report.changed, report.new_images, report.indexed) == ("000002", True, 3, 31)
+    assert set(after) == set(before) - {"blue/2.jpg"} | {"red/added.png"}
+    new = {path for path in after if after[path] != before.get(path)}
+    assert new == {"red/added.png", "red/1.png"}
+    new.add("green/5_broken.jpg")
+    assert min(after[path] for path in new - {"green/5_broken.jpg"}) > max(before.values())
+    new_vectors = vectors(tmp_path / "g")
+    for path in set(after) - new:
+        if after[path] in old_vectors:
+            assert new_vectors[after[path]] == old_vectors[after[path]]
+    assert old_vectors.keys() - new_vectors.keys() == {before["blue/2.jpg"], before["red/1.png"]}
+
+
+def test_a_skipped_file_is_tried_again_when_only_its_permission_or_target_changed(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    (image_folder / "late.jpg").symlink_to(tmp_path / "arrives_later.jpg")
+    first = build(image_folder, tmp_path / "g", tiny_model)
+    assert first.skipped_by_reason == {"dangling-link": 1}
+    draw_image((1, 2, 3), seed=1).save(tmp_path / "arrives_later.jpg")
+    second = build(image_folder, tmp_path / "g", tiny_model)
+    assert (second.indexed, second.skipped) == (first.indexed + 1, 0)
+
+
+def test_an_open_gallery_answers_on_while_a_new_version_is_made(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    build(image_folder, tmp_path / "g", tiny_model)
+    opened = Gallery.open(tmp_path / "g")
+    query = opened.vector(1)
+    before = opened.search(query, k=5)
+    draw_image((200, 200, 0), seed=3).save(image_folder / "new.png")
+    build(image_folder, tmp_path / "g", tiny_model)
+    assert opened.search(query, k=5) == before
+    assert Gallery.open(tmp_path / "g").count == opened.count + 1
+
+
+def test_another_model_or_other_sources_are_refused_with_advice(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    build(image_folder, tmp_path / "g", tiny_model)
+    other = write_tiny_model(tmp_path / "other.onnx", seed=1)
+    with pytest.raises(GalleryMismatchError, match=r"model \(SHA-256\).*--out"):
+        build(image_folder, tmp_path / "g", other)
+    with pytest.raises(GalleryMismatchError, match=r"sources.*index add.*--root.*--out"):
+        build(draw_folder(tmp_path / "elsewhere"), tmp_path / "g", tiny_model)
+    assert build(image_folder, tmp_path / "g", tiny_model).new_images == 0
+
+
+def test_a_moved_folder_is_taken_over_without_embedding_again(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    build(image_folder, tmp_path / "g", tiny_model)
+    before = {row.path: row.id for row in rows(tmp_path / "g")}
+    moved = image_folder.rename(tmp_path / "new place")
+    with pytest.raises(InputError, match="no such folder"):
+        update_gallery(tmp_path / "g")
+    draw_image((1, 2, 3), seed=0).save(moved / "new.png")
+    report = update_gallery(tmp_path / "g", roots={None: moved})
+    assert (report.version, report.new_images, report.indexed) == ("000002", 1, 16)
+    assert before.items() <= {row.path: row.id for row in rows(tmp_path / "g")}.items()
+    gallery = Gallery.open(tmp_path / "g")
+    assert gallery.sources[1].root == str(moved)
+    assert read_place(gallery.place(before["red/1.png"])) == (moved / "red/1.png").read_bytes()
+    third = moved.rename(tmp_path / "third")
+    again = update_gallery(tmp_path / "g", roots={str(moved): third})
+    assert (again.version, again.changed, again.new_images) == ("000003", True, 0)
+    assert not build(third, tmp_path / "g", tiny_model).changed
+    with pytest.raises(InputError, match=r"nowhere: no source of the gallery; its sources are .*third"):
+        update_gallery(tmp_path / "g", roots={"nowhere": tmp_path})
+
+
+def test_only_the_current_and_the_previous_version_are_kept(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    for number in range(3):
+        draw_image((number, 2, 3), seed=number).save(image_folder / f"new{number}.png")
+        build(image_folder, tmp_path / "g", tiny_model)
+    assert sorted(os.listdir(tmp_path / "g" / "versions")) == ["000002", "000003"]
+    leftover = tmp_path / "g" / "versions" / "000001"  # as a removal that was killed leaves it
+    leftover.mkdir()
+    (leftover / "model.onnx").write_bytes(b"x")
+    shutil.copy(tmp_path / "g" / "versions" / "000002" / "part.json", leftover)
+    assert not build(image_folder, tmp_path / "g", tiny_model).changed
+    assert sorted(os.listdir(tmp_path / "g" / "versions")) == ["000002", "000003"]
+
+
+def test_a_version_that_a_reader_holds_stays_until_it_is_let_go(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    build(image_folder, tmp_path / "g", tiny_model)
+    opened = Gallery.open(tmp_path / "g")
+    for number in range(3):
+        draw_image((number, 2, 3), seed=number).save(image_folder / f"new{number}.png")
+        build(image_folder, tmp_path / "g", tiny_model)
+    assert sorted(os.listdir(tmp_path / "g" / "versions")) == ["000001", "000003", "000004"]
+    assert opened.search(opened.vector(1), k=3)[0].id == 1
+    assert opened.embedder.sha256 == opened.manifest.model_sha256
+    assert opened.count == 15
+    del opened
+    assert not build(image_folder, tmp_path / "g", tiny_model).changed
+    assert sorted(os.listdir(tmp_path / "g" / "versions")) == ["000003", "000004"]
+
+
+def test_an_old_version_that_cannot_be_removed_does_not_fail_the_build(
+    tmp_path: Path, tiny_model: Path, image_folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(3):
+        draw_image((number, 2, 3), seed=number).save(image_folder / f"new{number}.png")
+        build(image_folder, tmp_path / "g", tiny_model)
+    (tmp_path / "g" / "versions" / "000001").write_text("no folder")
+    with caplog.at_level(logging.WARNING):
+        assert build(image_folder, tmp_path / "g", tiny_model).version == "000003"
+    assert "000001: the old version cannot be removed" in caplog.text
+
+
+def test_a_mended_file_gets_its_vector_between_those_of_the_version_before(
+    tmp_path: Path, image_folder: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unreadable = ImageError(path="x", reason="unreadable", detail="Input/output error")
+
+    def fail_for_some(place: Place) -> bytes:
+        if place.file.name == "2.jpg":
+            raise unreadable
+        return read_place(place)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("index.embedding.threaded.read_place", fail_for_some)
+        assert build(image_folder, tmp_path / "g", tiny_model).skipped == 3
+    monkeypatch.setattr("index.vectors.shards.SHARD_ROWS", 4)
+    assert build(image_folder, tmp_path / "g", tiny_model).new_images == 3
+    build(image_folder, tmp_path / "whole", tiny_model)
+    assert sorted(vectors(tmp_path / "g").values()) == sorted(vectors(tmp_path / "whole").values())
+    assert {row.path: row.id for row in rows(tmp_path / "g")} == {
+        row.path: row.id for row in rows(tmp_path / "whole")
+    }
+
+
+def test_damaged_vectors_are_not_carried_into_the_next_version(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    build(image_folder, tmp_path / "g", tiny_model)
+    shard = tmp_path / "g" / "versions" / "000001" / "vectors" / "00000.npy"
+    content = bytearray(shard.read_bytes())
+    content[-1] ^= 1
+    shard.write_bytes(content)
+    draw_image((1, 2, 3), seed=0).save(image_folder / "new.png")
+    build(image_folder, tmp_path / "g", tiny_model)  # shares the file, under its old checksum
+    with pytest.raises(GalleryError, match=r"00000.npy: damaged: its SHA-256"):
+        Gallery.open(tmp_path / "g")
+    with pytest.raises(GalleryError, match=r"00000.npy: damaged: its SHA-256"):
+        compact_gallery(tmp_path / "g")
+    assert find_version(tmp_path / "g").name == "000002"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["model.onnx", "index.faiss", "held_out.npy", "vectors/00000.npy", "manifest.json", "catalog.sqlite"],
+)
+def test_a_damaged_gallery_is_never_called_up_to_date(tmp_path: Path, tiny_model: Path, name: str) -> None:
+    folder = draw_folder(tmp_path / "images", per_class=7)
+    build_ann(folder, tmp_path / "g", tiny_model)
+    (tmp_path / "g" / "versions" / "000001" / name).write_bytes(b"cut")
+    for _ in range(2):
+        with pytest.raises(
+            GalleryError, match=r"`retrieval index repair`, or go back a version with `retrieval index rollback`"
+        ):
+            build_ann(folder, tmp_path / "g", tiny_model)

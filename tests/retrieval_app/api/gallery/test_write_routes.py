@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from index.versions.gallery_lock import lock_gallery
+from retrieval_app.api.security.access import Access
+from tests.conftest import draw_image
+from tests.retrieval_app.api.conftest import TOKEN, serve
+
+
+@pytest.fixture(scope="module")
+def writer(served: Path) -> Iterator[TestClient]:
+    """Asks a server that may be written, with its token."""
+    with serve(served, access=Access(token=TOKEN, writable=True)) as client:
+        client.headers["Authorization"] = f"Bearer {TOKEN}"
+        yield client
+
+
+def finish(client: TestClient, job: dict[str, Any]) -> dict[str, Any]:
+    """The job once it is over."""
+    for _ in range(600):
+        job = client.get(f"/v1/jobs/{job['job']}").json()
+        if job["state"] in ("done", "failed", "cancelled"):
+            break
+        time.sleep(0.05)
+    return job
+
+
+def draw_jpeg(seed: int) -> bytes:
+    file = io.BytesIO()
+    draw_image((200, 200, 20), seed=seed).save(file, format="JPEG")
+    return file.getvalue()
+
+
+def test_an_image_is_added_found_and_removed(writer: TestClient) -> None:
+    response = writer.post("/v1/images", params={"name": "new.jpg", "label": "yellow"}, content=draw_jpeg(1))
+    assert response.status_code == 202
+    job = finish(writer, response.json())
+    assert (job["state"], job["kind"]) == ("done", "add")
+    image_id = job["result"]["image_id"]
+    assert writer.get(f"/v1/images/{image_id}").json()["label"] == "yellow"
+    assert writer.get(f"/v1/images/{image_id}/thumbnail").status_code == 200
+    removed = writer.delete(f"/v1/images/{image_id}")
+    assert removed.status_code == 202
+    assert finish(writer, removed.json())["state"] == "done"
+    assert writer.get(f"/v1/images/{image_id}").status_code == 404
+    assert writer.delete(f"/v1/images/{image_id}").status_code in (404, 422)
+
+
+@pytest.mark.parametrize("content", [b"", b"no image", b"<svg onload='alert(1)'/>", draw_jpeg(2)[:300]])
+def test_what_is_no_image_is_not_added(writer: TestClient, content: bytes) -> None:
+    response = writer.post("/v1/images", params={"name": "x\r\nX: y.jpg"}, content=content)
+    assert (response.status_code, response.json()["error"]["code"]) == (422, "bad_image")
+
+
+@pytest.mark.parametrize("label", ["../up", "a/b", "", ".", "a\0b", "x" * 201])
+def test_a_label_that_is_no_name_of_a_folder_is_refused(writer: TestClient, label: str) -> None:
+    response = writer.post("/v1/images", params={"label": label}, content=draw_jpeg(3))
+    assert response.status_code == 422
+
+
+def test_an_update_and_an_evaluation_are_jobs(writer: TestClient) -> None:
+    assert finish(writer, writer.post("/v1/update").json())["state"] == "done"
+    body = {"ks": [1, 5], "where": "label != 'green'"}
+    job = finish(writer, writer.post("/v1/evaluate", json=body).json())
+    assert (job["state"], job["kind"]) == ("done", "evaluate")
+    assert job["result"]["version"]
+
+
+def test_evaluations_that_cannot_be_are_refused_or_fail(writer: TestClient) -> None:
+    bodies: list[dict[str, Any]] = [{"ks": []}, {"ks": [0]}, {"ks": [10**9]}, {"where": "label ="}, {"ks": ["1"]}]
+    for body in bodies:
+        assert writer.post("/v1/evaluate", json=body).status_code == 422
+    job = finish(writer, writer.post("/v1/evaluate", json={"where": "label = 'none'"}).json())
+    assert (job["state"], job["result"]) == ("failed", None)
+
+
+def test_jobs_that_are_unknown_are_told_so(writer: TestClient) -> None:
+    assert writer.get("/v1/jobs/0123456789abcdef").status_code == 404
+    assert writer.get("/v1/jobs/..%2f..").status_code in (404, 422)
+
+
+def test_a_job_is_cancelled_while_it_waits_or_is_over(writer: TestClient, served: Path) -> None:
+    with lock_gallery(served):
+        update, added = writer.post("/v1/update").json(), writer.post("/v1/images", content=draw_jpeg(7)).json()
+        assert writer.delete(f"/v1/jobs/{added['job']}").json()["state"] == "cancelled"
+        assert writer.delete(f"/v1/jobs/{update['job']}").status_code == 200
+        assert finish(writer, update)["state"] == "cancelled"
+    assert writer.get(f"/v1/jobs/{added['job']}").json()["message"] == "cancelled before its turn"
+    done = finish(writer, writer.post("/v1/update").json())
+    refused = writer.delete(f"/v1/jobs/{done['job']}")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "conflict")
+    assert writer.delete("/v1/jobs/0123456789abcdef").status_code == 404
+
+
+def test_jobs_beyond_the_bound_are_refused_with_a_time_to_try_again(writer: TestClient, served: Path) -> None:
+    with lock_gallery(served):
+        jobs = [writer.post("/v1/update").json()]
+        answers = [writer.post("/v1/evaluate", json={}) for _ in range(12)]
+        jobs += [answer.json() for answer in answers if answer.status_code == 202]
+        for job in jobs:
+            writer.delete(f"/v1/jobs/{job['job']}")
+    refused = [answer for answer in answers if answer.status_code == 503]
+    assert refused
+    assert refused[0].json()["error"]["code"] == "busy"
+    assert int(refused[0].headers["Retry-After"]) > 0
+
+
+@pytest.mark.parametrize(
+    "access", [Access(writable=True), Access(token=TOKEN), Access(loopback=False, writable=True)]
+)
+def test_without_the_flag_and_a_token_nothing_is_written(served: Path, access: Access) -> None:
+    with serve(served, access=access) as client:
+        client.headers["Authorization"] = f"Bearer {TOKEN}"
+        assert client.get("/v1/gallery").json()["can"]["write"] is False
+        for method, path in (("POST", "/v1/images"), ("DELETE", "/v1/images/1"), ("POST", "/v1/update")):
+            response = client.request(method, path, content=draw_jpeg(4) if path == "/v1/images" else b"")
+            assert (response.status_code, response.json()["error"]["code"]) == (403, "forbidden")

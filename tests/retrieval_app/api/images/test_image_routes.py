@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+from PIL import Image
+
+from tests.retrieval_app.conftest import VANISHED
+
+HUGE = 2**53
+
+
+def test_images_come_page_by_page_in_the_order_of_their_ids(client: TestClient) -> None:
+    seen, after, total = list[int](), -1, 0
+    while True:
+        page = client.get("/v1/images", params={"after": after, "limit": 7}).json()
+        seen += [image["id"] for image in page["images"]]
+        total = page["total"]
+        if page["next_after"] is None:
+            break
+        after = page["next_after"]
+    assert seen == sorted(set(seen))
+    assert len(seen) == total == 19
+
+
+def test_only_what_is_asked_for_is_told(client: TestClient) -> None:
+    image = client.get("/v1/images", params={"limit": 1}).json()["images"][0]
+    assert image.keys() == {"id"}
+    image = client.get("/v1/images", params={"limit": 1, "include": "metadata,label"}).json()["images"][0]
+    assert image.keys() == {"id", "label", "metadata"}
+
+
+def test_conditions_and_words_narrow_the_list(client: TestClient) -> None:
+    blue = client.get("/v1/images", params={"where": "label = 'blue'", "include": "label"}).json()
+    assert (blue["total"], {image["label"] for image in blue["images"]}) == (5, {"blue"})
+    both = client.get("/v1/images", params={"where": "label = 'blue'", "text": "png"}).json()
+    assert both["total"] == 2
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"where": "label ="},
+        {"where": "1; DROP TABLE images"},
+        {"where": "nothing = 1"},
+        {"where": "\0"},
+        {"text": "\0"},
+        {"text": " ".join(f"w{number}" for number in range(30))},
+        {"limit": 0},
+        {"limit": 10**9},
+        {"after": HUGE},
+        {"include": "secret"},
+        {"include": "band"},
+        {"unknown": 1},
+    ],
+)
+def test_what_cannot_be_asked_is_refused(client: TestClient, parameters: dict[str, str | int]) -> None:
+    assert client.get("/v1/images", params=parameters).status_code == 422
+
+
+@pytest.mark.parametrize("path", ["/v1/images", "/v1/facets"])
+def test_a_label_that_no_image_has_is_refused_with_the_nearest(client: TestClient, path: str) -> None:
+    answer = client.get(path, params={"where": "label IN ('green', 'bleu')"})
+    assert answer.status_code == 422
+    assert answer.json()["error"]["message"].startswith(
+        "no item of the gallery has the label bleu; there are blue, "
+    )
+
+
+def test_random_images_are_the_same_for_the_same_seed(client: TestClient) -> None:
+    first, again, other = (
+        client.get("/v1/images/random", params={"count": 6, "seed": seed}).json()["images"] for seed in (1, 1, 2)
+    )
+    assert first == again != other
+    assert len({image["id"] for image in first}) == 6
+    assert len(client.get("/v1/images/random", params={"count": 500}).json()["images"]) == 19
+
+
+def test_an_image_is_described(client: TestClient, image_ids: dict[str, int]) -> None:
+    image = client.get(f"/v1/images/{image_ids['blue/0.jpg']}").json()
+    assert (image["path"], image["label"], image["indexed"]) == ("blue/0.jpg", "blue", True)
+    assert len(image["sha256"]) == 64
+    assert image["modified"].endswith("+00:00")
+    assert image["decision"] is None
+
+
+@pytest.mark.parametrize("what", ["", "/thumbnail", "/picture", "/labels", "/vector"])
+@pytest.mark.parametrize(
+    ("image_id", "status"),
+    [
+        ("99999", 404),
+        (str(HUGE - 1), 404),
+        (str(HUGE), 422),
+        ("-1", 422),
+        ("x", 422),
+        ("1e3", 422),
+        ("1%00", 422),
+        ("9" * 5000, 422),
+        ("..%2f1", 404),
+    ],
+)
+def test_ids_that_are_none_are_told_so(client: TestClient, what: str, image_id: str, status: int) -> None:
+    response = client.get(f"/v1/images/{image_id}{what}")
+    assert response.status_code == status
+    assert response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("what", ["thumbnail", "picture"])
+def test_pictures_are_pixels_made_anew(client: TestClient, image_ids: dict[str, int], what: str) -> None:
+    response = client.get(f"/v1/images/{image_ids['red/1.png']}/{what}")
+    assert response.headers["content-type"] == "image/webp"
+    assert response.headers["cache-control"] == "private, no-cache"
+    assert Image.open(io.BytesIO(response.content)).format == "WEBP"
+
+
+def test_a_picture_that_the_browser_has_is_not_sent_again(client: TestClient, image_ids: dict[str, int]) -> None:
+    url = f"/v1/images/{image_ids['red/1.png']}/thumbnail"
+    tag = client.get(url).headers["etag"]
+    for known in (tag, f"W/{tag}", f'"other", {tag}', "*"):
+        response = client.get(url, headers={"If-None-Match": known})
+        assert (response.status_code, response.content) == (304, b"")
+        assert response.headers["etag"] == tag
+        assert "x-content-type-options" in response.headers
+    assert client.get(url, headers={"If-None-Match": '"other"'}).status_code == 200
+
+
+def test_thumbnails_have_the_side_asked_for(client: TestClient, image_ids: dict[str, int]) -> None:
+    url = f"/v1/images/{image_ids['red/1.png']}/thumbnail"
+    small = Image.open(io.BytesIO(client.get(url, params={"side": 64}).content))
+    assert max(small.size) == 64
+    assert client.get(url, params={"side": 63}).status_code == 422
+    assert client.get(url, params={"side": 10**9}).status_code == 422
+
+
+def test_a_file_that_is_gone_has_no_picture_but_is_still_described(
+    client: TestClient, image_ids: dict[str, int]
+) -> None:
+    gone = image_ids[VANISHED]
+    assert client.get(f"/v1/images/{gone}/thumbnail").status_code == 404
+    assert client.get(f"/v1/images/{gone}/picture").status_code == 404
+    assert client.get(f"/v1/images/{gone}").status_code == 200
+
+
+def test_a_file_that_became_something_else_is_never_served(
+    client: TestClient, image_ids: dict[str, int], served: Path
+) -> None:
+    path = served.parent / "images" / "green" / "3.png"
+    before = path.read_bytes()
+    try:
+        for content in (
+            b"<svg xmlns='http://www.w3.org/2000/svg' onload='alert(1)'/>",
+            b"<script>alert(1)</script>",
+        ):
+            path.write_bytes(content)
+            response = client.get(f"/v1/images/{image_ids['green/3.png']}/picture")
+            assert (response.status_code, response.json()["error"]["code"]) == (404, "bad_image")
+            assert b"alert" not in response.content
+    finally:
+        path.write_bytes(before)
+
+
+def test_neighbours_labels_say_why(client: TestClient, image_ids: dict[str, int]) -> None:
+    answer = client.get(f"/v1/images/{image_ids['blue/0.jpg']}/labels", params={"k": 5}).json()
+    assert answer["label"] == "blue"
+    assert sum(share["count"] for share in answer["shares"]) == 5
+    assert client.get(f"/v1/images/{image_ids['blue/0.jpg']}/labels", params={"k": 10**9}).status_code == 422
+
+
+def test_the_stored_vector_is_given(client: TestClient, image_ids: dict[str, int]) -> None:
+    answer = client.get(f"/v1/images/{image_ids['blue/0.jpg']}/vector").json()
+    assert sum(value * value for value in answer["vector"]) == pytest.approx(1, abs=1e-4)

@@ -1,0 +1,278 @@
+from __future__ import annotations
+
+import csv
+import io
+import zipfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+from httpx import Response
+from PIL import Image
+
+from retrieval_app.api import downloads
+from retrieval_app.api.security.access import Access
+from retrieval_app.review import selection_files
+from tests.conftest import draw_image
+from tests.retrieval_app.api.conftest import TOKEN, serve
+from tests.retrieval_app.api.gallery.test_gallery_routes import wait_for
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
+    """A gallery with wrong labels, equal files of different labels, and a label like a formula."""
+    from index.writing.build import build_gallery
+    from tests.conftest import draw_folder
+
+    folder = tmp_path_factory.mktemp("review")
+    images = draw_folder(folder / "images", per_class=12)
+    for number in range(2):
+        draw_image((40, 60, 220), seed=700 + number).save(images / "red" / f"wrong{number}.png")
+    (images / "green" / "copy.jpg").write_bytes((images / "red" / "0.jpg").read_bytes())
+    (images / "=cmd()").mkdir()
+    draw_image((250, 250, 0), seed=5).save(images / "=cmd()" / "1.png")
+    build_gallery(model_path=tiny_model, sources=[images], out=folder / "small")
+    return folder / "small"
+
+
+@pytest.fixture
+def review(client: TestClient) -> Iterator[TestClient]:
+    """A client; what a test decided is taken back after it."""
+    yield client
+    for kind in ("labels", "duplicates"):
+        while client.post(f"/v1/{kind}/undo").json()["can_undo"]:
+            pass
+
+
+def test_doubted_labels_are_listed_with_why_and_can_be_narrowed(review: TestClient) -> None:
+    doubts = wait_for(review, "/v1/labels/doubts")
+    assert doubts["total"] == doubts["open"] == len(doubts["items"]) > 0
+    first = next(item for item in doubts["items"] if item["path"].startswith("red/wrong"))
+    assert (first["label"], first["suggested"], first["decision"]) == ("red", "blue", None)
+    assert first["disagreeing"]
+    narrowed = review.get("/v1/labels/doubts", params={"label": "red", "suggested": "blue", "limit": 1}).json()
+    assert len(narrowed["items"]) == 1
+    assert review.get("/v1/labels/doubts", params={"label": "no such"}).json()["total"] == 0
+
+
+def test_decisions_move_labels_from_open_to_decided_and_back(review: TestClient) -> None:
+    doubts = wait_for(review, "/v1/labels/doubts")
+    chosen = doubts["items"][0]["id"]
+    body = {"decisions": [{"image_id": chosen, "decision": "change", "label": "blue"}]}
+    answer = review.post("/v1/labels/decisions", json=body).json()
+    assert (answer["decided"], answer["can_undo"]) == (1, True)
+    now = review.get("/v1/labels/doubts").json()
+    assert (now["open"], now["decided"]) == (doubts["open"] - 1, 1)
+    decided = review.get("/v1/labels/doubts", params={"state": "decided"}).json()
+    assert [item["id"] for item in decided["items"]] == [chosen]
+    assert decided["items"][0]["decision"] == {"decision": "change", "label": "blue"}
+    assert review.get(f"/v1/images/{chosen}").json()["decision"] == {"decision": "change", "label": "blue"}
+    listed = review.get("/v1/labels/decisions").json()["decisions"]
+    assert [(entry["image_id"], entry["new_label"]) for entry in listed] == [(chosen, "blue")]
+    assert review.post("/v1/labels/undo").json() == {"undone": [chosen], "can_undo": False}
+    assert review.get("/v1/labels/doubts").json()["open"] == doubts["open"]
+    assert review.post("/v1/labels/undo").json() == {"undone": [], "can_undo": False}
+
+
+def test_an_undo_takes_back_only_the_step_that_it_names(review: TestClient, image_ids: dict[str, int]) -> None:
+    def decide(path: str) -> int:
+        body = {"decisions": [{"image_id": image_ids[path], "decision": "keep"}]}
+        return int(review.post("/v1/labels/decisions", json=body).json()["step"])
+
+    first, second = decide("red/1.png"), decide("red/3.png")
+    refused = review.post("/v1/labels/undo", json={"step": first})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "conflict")
+    assert "since" in refused.json()["error"]["message"]
+    assert len(review.get("/v1/labels/decisions").json()["decisions"]) == 2
+    for step, undone in ((second, [image_ids["red/3.png"]]), (second, []), (first, [image_ids["red/1.png"]])):
+        answer = review.post("/v1/labels/undo", json={"step": step}).json()
+        assert answer == {"undone": undone, "can_undo": step == second}
+
+
+@pytest.mark.parametrize("body", [{"step": 0}, {"step": "1"}, {"step": True}, {"steps": 1}, [1]])
+def test_an_undo_of_no_step_is_refused(review: TestClient, body: object) -> None:
+    for kind in ("labels", "duplicates"):
+        assert review.post(f"/v1/{kind}/undo", json=body).status_code == 422
+
+
+def test_a_label_that_was_seen_must_be_the_label_still(review: TestClient, image_ids: dict[str, int]) -> None:
+    def decide(*seen: dict[str, object]) -> Response:
+        paths = ("red/1.png", "red/3.png")
+        choices = [
+            {"image_id": image_ids[path], "decision": "drop", **entry}
+            for path, entry in zip(paths, seen, strict=False)
+        ]
+        return review.post("/v1/labels/decisions", json={"decisions": choices})
+
+    for other in ("blue", None, "red "):
+        refused = decide({"label_seen": "red"}, {"label_seen": other})
+        assert (refused.status_code, refused.json()["error"]["field"]) == (409, "decisions.1.label_seen")
+        assert "red now" in refused.json()["error"]["message"]
+    assert review.get("/v1/labels/decisions").json()["decisions"] == []
+    assert decide({"label_seen": "red"}, {}).json()["decided"] == 2
+    body = {"image_id": image_ids["red/1.png"], "decision": "change", "label": "blue", "label_seen": "green"}
+    assert review.post("/v1/labels/decisions", json={"decisions": [body]}).status_code == 409
+
+
+def test_a_decision_can_be_forgotten(review: TestClient, image_ids: dict[str, int]) -> None:
+    chosen = image_ids["red/1.png"]
+    for decision in ("keep", "open"):
+        body = {"decisions": [{"image_id": chosen, "decision": decision}]}
+        assert review.post("/v1/labels/decisions", json=body).status_code == 200
+    assert review.get(f"/v1/images/{chosen}").json()["decision"] is None
+    assert review.get("/v1/labels/decisions").json()["decisions"] == []
+
+
+@pytest.mark.parametrize(
+    ("choice", "status"),
+    [
+        ({"decision": "change"}, 422),
+        ({"decision": "keep", "label": "blue"}, 422),
+        ({"decision": "change", "label": ""}, 422),
+        ({"decision": "change", "label": " "}, 422),
+        ({"decision": "change", "label": "a\nb"}, 422),
+        ({"decision": "change", "label": "a\0"}, 422),
+        ({"decision": "change", "label": "\ue000"}, 422),
+        ({"decision": "change", "label": "x" * 201}, 422),
+        ({"decision": "burn"}, 422),
+        ({"decision": "keep", "image_id": 99999}, 404),
+        ({"decision": "keep", "image_id": 2**63}, 422),
+        ({"decision": "keep", "image_id": True}, 422),
+    ],
+)
+def test_decisions_that_say_nothing_clear_are_refused(
+    review: TestClient, image_ids: dict[str, int], choice: dict[str, object], status: int
+) -> None:
+    body = {"decisions": [{"image_id": image_ids["red/1.png"], **choice}]}
+    assert review.post("/v1/labels/decisions", json=body).status_code == status
+    assert review.get("/v1/labels/decisions").json()["decisions"] == []
+
+
+def test_the_label_file_has_the_decisions(review: TestClient, image_ids: dict[str, int], served: Path) -> None:
+    changes = [
+        {"image_id": image_ids["red/wrong0.png"], "decision": "change", "label": "blue"},
+        {"image_id": image_ids["red/wrong1.png"], "decision": "drop"},
+    ]
+    review.post("/v1/labels/decisions", json={"decisions": changes})
+    response = review.get("/v1/labels/file")
+    assert response.headers["content-type"].startswith("text/csv")
+    assert response.headers["content-disposition"] == 'attachment; filename="labels.csv"'
+    counts = {name[9:]: int(text) for name, text in response.headers.items() if name.startswith("x-labels-")}
+    rows = len(image_ids) - 1
+    assert counts == {
+        "kept": rows - 1, "changed": 1, "dropped": 1, "unlabelled": 0, "in-archives": 0, "unnamable": 0
+    }  # fmt: skip
+    labels = {row["path"]: row["label"] for row in csv.DictReader(io.StringIO(response.text))}
+    images = served.parent / "images"
+    assert labels[str(images / "red" / "wrong0.png")] == "blue"
+    assert str(images / "red" / "wrong1.png") not in labels
+    assert labels[str(images / "red" / "1.png")] == "red"
+
+
+def test_files_of_many_blocks_arrive_whole(
+    review: TestClient, image_ids: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = review.get("/v1/labels/file")
+    monkeypatch.setattr(downloads, "_BYTES_IN_MEMORY", 100)
+    monkeypatch.setattr(downloads, "_CHUNK_BYTES", 64)
+    monkeypatch.setattr(selection_files, "_BLOCK_ROWS", 1)
+    with ThreadPoolExecutor(6) as pool:
+        answers = list(pool.map(review.get, ["/v1/labels/file"] * 12))
+        body = {"ids": list(image_ids.values()), "format": "csv"}
+        tables = list(pool.map(lambda _: review.post("/v1/export", json=body), range(6)))
+    assert {answer.content for answer in answers} == {whole.content}
+    assert {int(answer.headers["content-length"]) for answer in answers} == {len(whole.content)}
+    assert {len(list(csv.DictReader(io.StringIO(table.text)))) for table in tables} == {len(image_ids)}
+
+
+def test_duplicates_are_decided_and_undone(review: TestClient) -> None:
+    groups = wait_for(review, "/v1/duplicates")
+    group = next(group for group in groups["items"] if group["labels_differ"])
+    paths = {image["path"] for image in group["images"]}
+    assert {"red/0.jpg", "green/copy.jpg"} <= paths
+    keep = [group["images"][0]["id"]]
+    body = {"group": group["group"], "decision": "copies", "keep": keep}
+    answer = review.post("/v1/duplicates/decisions", json=body).json()
+    assert (answer["decided"], answer["can_undo"]) == (1, True)
+    decided = review.get("/v1/duplicates", params={"state": "decided"}).json()
+    assert decided["items"][0]["decision"] == {"decision": "copies", "keep": keep}
+    rows = list(csv.DictReader(io.StringIO(review.get("/v1/duplicates/file").text)))
+    assert sorted(row["decision"] for row in rows) == ["drop"] * (len(rows) - 1) + ["keep"]
+    undone = review.post("/v1/duplicates/undo").json()
+    assert (undone["undone"], undone["can_undo"]) == (sorted(image["id"] for image in group["images"]), False)
+    assert review.get("/v1/duplicates", params={"state": "open"}).json()["total"] == groups["total"]
+
+
+def test_an_image_tells_of_its_copies(review: TestClient) -> None:
+    group = wait_for(review, "/v1/duplicates")["items"][0]
+    ids = {image["id"] for image in group["images"]}
+    for image_id in ids:
+        copies = review.get(f"/v1/images/{image_id}").json()["copies"]
+        assert {copy["id"] for copy in copies} == ids - {image_id}
+
+
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        ({"group": "0" * 32}, 404),
+        ({"group": "../../x"}, 422),
+        ({"keep": []}, 422),
+        ({"keep": [2**62]}, 422),
+        ({"decision": "different"}, 422),
+        ({"decision": "maybe"}, 422),
+    ],
+)
+def test_decisions_about_no_group_are_refused(review: TestClient, change: dict[str, object], status: int) -> None:
+    group = wait_for(review, "/v1/duplicates")["items"][0]
+    body = {"group": group["group"], "decision": "copies", "keep": [group["images"][0]["id"]], **change}
+    assert review.post("/v1/duplicates/decisions", json=body).status_code == status
+
+
+def test_a_table_of_chosen_images_starts_no_formula(review: TestClient, image_ids: dict[str, int]) -> None:
+    ids = [image_ids["=cmd()/1.png"], image_ids["red/1.png"]]
+    response = review.post("/v1/export", json={"ids": ids, "format": "csv"})
+    assert response.headers["content-disposition"] == 'attachment; filename="small-selection.csv"'
+    rows = list(csv.DictReader(io.StringIO(response.text)))
+    assert [int(row["id"]) for row in rows] == ids
+    assert rows[0]["label"] == "'=cmd()"
+
+
+def test_a_zip_of_chosen_images_has_pictures_made_anew(review: TestClient, image_ids: dict[str, int]) -> None:
+    ids = [image_ids["=cmd()/1.png"], image_ids["red/1.png"]]
+    response = review.post("/v1/export", json={"ids": ids, "format": "zip"})
+    assert response.headers["content-type"] == "application/zip"
+    with zipfile.ZipFile(io.BytesIO(response.content)) as archive:
+        names = archive.namelist()
+        assert archive.testzip() is None
+        assert Image.open(io.BytesIO(archive.read(names[0]))).format == "JPEG"
+    assert len(names) == 3
+    assert not any(".." in name or name.startswith("/") for name in names)
+
+
+def test_unknown_images_are_not_exported(review: TestClient) -> None:
+    assert review.post("/v1/export", json={"ids": [99999], "format": "zip"}).status_code in (404, 422)
+    assert review.post("/v1/export", json={"ids": [], "format": "csv"}).status_code == 422
+
+
+def test_more_images_than_the_limits_tell_are_not_exported(review: TestClient, image_ids: dict[str, int]) -> None:
+    limits = review.get("/v1/gallery").json()["limits"]
+    for kind in ("csv", "zip"):
+        most = limits[f"max_export_{kind}"]
+        refused = review.post("/v1/export", json={"ids": list(range(1, most + 2)), "format": kind})
+        assert refused.status_code == 422
+        assert f"{most:,}" in refused.json()["error"]["message"].replace("5000", "5,000")
+
+
+def test_strangers_on_the_network_decide_nothing_without_a_token(served: Path, image_ids: dict[str, int]) -> None:
+    body = {"decisions": [{"image_id": image_ids["red/1.png"], "decision": "keep"}]}
+    with serve(served, access=Access(loopback=False)) as stranger:
+        assert stranger.get("/v1/gallery").json()["can"]["review"] is False
+        for path in ("/v1/labels/undo", "/v1/duplicates/undo"):
+            assert stranger.post(path).status_code == 403
+        assert stranger.post("/v1/labels/decisions", json=body).status_code == 403
+    with serve(served, access=Access(loopback=False, token=TOKEN)) as friend:
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        assert friend.post("/v1/labels/decisions", json=body, headers=headers).status_code == 200
+        assert friend.post("/v1/labels/undo", headers=headers).status_code == 200

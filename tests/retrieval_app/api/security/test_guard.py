@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from fastapi.testclient import TestClient
+from starlette.websockets import WebSocketDisconnect
+
+from retrieval_app.api.security.access import Access
+from retrieval_app.api.security.guard import MAX_JSON_BYTES
+from retrieval_app.serving.serving_config import ServingConfig
+from tests.retrieval_app.api.conftest import TOKEN, serve
+
+
+@pytest.fixture(scope="module")
+def guarded(served: Path) -> Iterator[TestClient]:
+    """A server that asks for a token, and that others reach."""
+    with serve(served, access=Access(token=TOKEN, loopback=False)) as client:
+        yield client
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/gradio_api/file=/etc/passwd",
+        "/gradio_api/upload",
+        "/gradio_api/queue/join",
+        "/gradio_api/proxy=http://example.org/",
+        "/login",
+        "/docs",
+        "/openapi.json",
+        "/assets/../../secret",
+        "/page/..%2f..%2fsecret",
+        "/v10/gallery",
+    ],
+)
+def test_whatever_the_page_does_not_need_is_not_there(client: TestClient, path: str) -> None:
+    response = client.get(path)
+    assert response.status_code == 404
+    assert response.json()["error"]["code"] == "not_found"
+
+
+@pytest.mark.parametrize("path", ["/v1/health", "/v1/nothing", "/nothing", "/v1/images/1/thumbnail"])
+def test_every_answer_carries_the_security_headers_and_an_id(client: TestClient, path: str) -> None:
+    response = client.get(path)
+    assert response.headers["x-content-type-options"] == "nosniff"
+    assert response.headers["referrer-policy"] == "no-referrer"
+    assert "frame-ancestors" in response.headers["content-security-policy"]
+    assert response.headers["cross-origin-resource-policy"] == "same-origin"
+    assert len(response.headers["x-request-id"]) == 16
+    assert "access-control-allow-origin" not in response.headers
+
+
+def test_the_api_may_not_run_anything_in_a_browser(client: TestClient) -> None:
+    assert client.get("/v1/gallery").headers["content-security-policy"].startswith("default-src 'none'")
+
+
+def test_a_request_id_of_the_client_is_taken_if_it_is_harmless(client: TestClient) -> None:
+    assert client.get("/v1/health", headers={"X-Request-Id": "trace-7"}).headers["x-request-id"] == "trace-7"
+    assert client.get("/v1/health", headers={"X-Request-Id": "<b>"}).headers["x-request-id"] != "<b>"
+    answer = client.get("/v1/images/99999", headers={"X-Request-Id": "trace-8"}).json()
+    assert answer["request_id"] == "trace-8"
+
+
+def test_a_body_without_its_length_is_refused(client: TestClient) -> None:
+    def chunks() -> Iterator[bytes]:
+        yield b"{}"
+
+    assert client.post("/v1/search", content=chunks()).status_code == 411
+
+
+def test_json_and_images_have_each_their_limit(client: TestClient) -> None:
+    headers = {"Content-Type": "application/json"}
+    too_much = b" " * (MAX_JSON_BYTES + 1)
+    assert client.post("/v1/search", content=too_much, headers=headers).status_code == 413
+    assert client.post("/v1/embed", content=too_much).status_code == 422  # no image, but not too large for one
+    assert client.post("/v1/embed", headers={"Content-Length": str(10**11)}).status_code == 413
+
+
+def test_forms_are_refused_everywhere(client: TestClient) -> None:
+    fields = {f"field{number}": "x" for number in range(10_000)}
+    assert client.post("/v1/search", data=fields).status_code == 415
+    assert client.post("/v1/photos", files={"file": b"x"}).status_code == 415
+    assert client.post("/v1/search", content=b"{}", headers={"Content-Type": "text/plain"}).status_code == 415
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("PUT", "/v1/images/1", "DELETE, GET"),
+        ("DELETE", "/v1/images/random", "GET"),
+        ("POST", "/v1/images/random", "GET"),
+        ("TRACE", "/v1/search", "POST"),
+        ("OPTIONS", "/v1/gallery", "GET"),
+        ("HEAD", "/v1/gallery", "GET"),
+    ],
+)
+def test_other_methods_are_refused_with_those_there_are(
+    client: TestClient, method: str, path: str, allowed: str
+) -> None:
+    response = client.request(method, path)
+    assert (response.status_code, response.headers["allow"]) == (405, allowed)
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1", "/v1/", "/v1/nothing", "/v1/images/", "/v1/images/1/nothing", "/v1//gallery"]
+)
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE"])
+def test_nothing_under_the_api_falls_through_to_the_page(client: TestClient, method: str, path: str) -> None:
+    response = client.request(method, path)
+    assert (response.status_code, response.json()["error"]["code"]) == (404, "not_found")
+
+
+def test_there_are_no_web_sockets(client: TestClient) -> None:
+    with pytest.raises(WebSocketDisconnect), client.websocket_connect("/gradio_api/queue/join"):
+        pass
+
+
+def test_the_page_takes_no_writes(client: TestClient) -> None:
+    response = client.post("/config")
+    assert (response.status_code, response.headers["allow"]) == (405, "GET, HEAD")
+
+
+def test_a_body_that_is_longer_than_announced_is_refused(client: TestClient) -> None:
+    chunks = [{"type": "http.request", "body": b"12345", "more_body": True}]
+    assert _send_slowly(client, chunks, announced=3)[0]["status"] == 400
+
+
+def test_a_body_that_does_not_arrive_is_given_up(served: Path) -> None:
+    with serve(served, access=Access(), config=ServingConfig(threads=1, upload_s=1)) as client:
+        chunks = [{"type": "http.request", "body": b"12", "more_body": True}]
+        assert _send_slowly(client, chunks, announced=3)[0]["status"] == 408
+
+
+def test_a_client_that_leaves_is_not_answered(client: TestClient) -> None:
+    assert _send_slowly(client, [{"type": "http.disconnect"}], announced=3) == []
+    assert 'status="499"' in client.get("/v1/metrics").text
+
+
+def test_bodies_share_a_limit(served: Path) -> None:
+    config = ServingConfig(threads=1, bytes_arriving=1000)
+    with serve(served, access=Access(), config=config) as client:
+        response = client.post("/v1/embed", content=b"x" * 1001)
+        assert (response.status_code, response.json()["error"]["code"]) == (503, "busy")
+        assert response.headers["retry-after"] == "1"
+        assert client.post("/v1/embed", content=b"x" * 999).status_code == 422
+
+
+def _send_slowly(client: TestClient, chunks: list[dict[str, Any]], *, announced: int) -> list[Any]:
+    """What the app sends for a body of these chunks, after which nothing comes."""
+    headers = [(b"host", b"127.0.0.1"), (b"content-length", str(announced).encode())]
+    scope = {
+        "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "POST", "path": "/v1/photos",
+        "raw_path": b"/v1/photos", "query_string": b"", "root_path": "", "scheme": "http", "headers": headers,
+        "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 7860),
+    }  # fmt: skip
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        if not chunks:
+            await anyio.sleep_forever()
+        return chunks.pop(0)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    anyio.run(client.app, scope, receive, send)
+    return sent
+
+
+def test_without_the_token_only_health_is_told(guarded: TestClient) -> None:
+    assert guarded.get("/v1/health").status_code == 200
+    assert guarded.get("/v1/ready").status_code == 200
+    for path in ("/v1/gallery", "/v1/metrics", "/v1/openapi.json", "/", "/page/core/dom.js", "/v1/nothing"):
+        response = guarded.get(path)
+        assert response.status_code == 401
+        assert response.headers["www-authenticate"] == "Bearer"
+
+
+def test_the_token_opens_the_api(guarded: TestClient) -> None:
+    assert guarded.get("/v1/gallery", headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200
+    for wrong in (f"Bearer {TOKEN}x", "Bearer ", f"Basic {TOKEN}", TOKEN, "Bearer é", "bearer", ""):
+        headers = {b"Authorization": wrong.encode()}
+        assert guarded.get("/v1/gallery", headers=headers).status_code == 401

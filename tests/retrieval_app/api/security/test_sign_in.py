@@ -1,0 +1,286 @@
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+from httpx import Response
+from starlette.datastructures import Headers
+
+from retrieval_app.api.security import failed_tries
+from retrieval_app.api.security.access import Access
+from retrieval_app.api.security.sign_in import SignIn
+from tests.retrieval_app.api.conftest import TOKEN, serve
+
+FRIEND = {"Authorization": f"Bearer {TOKEN}"}
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+
+
+@pytest.fixture
+def guarded(served: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
+    """A server that asks for a token, follows no redirect by itself, and holds wrong tries back but shortly."""
+    monkeypatch.setattr(failed_tries, "FIRST_WAIT_S", 0.001)
+    monkeypatch.setattr(failed_tries, "LONGEST_WAIT_S", 0.01)
+    with serve(served, access=Access(token=TOKEN, loopback=False)) as client:
+        client.follow_redirects = False
+        yield client
+
+
+def _sign_in(client: TestClient) -> SignIn:
+    found: SignIn = client.app.state.sign_in  # type: ignore[attr-defined]
+    return found
+
+
+def _send(client: TestClient, body: str, *, query: str = "", **headers: str) -> Response:
+    return client.post(f"/{query}", content=body, headers={**FORM, **headers})
+
+
+def _count_looks(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What the server compares with its token from now on."""
+    from retrieval_app.api.security import sign_in
+
+    seen, compare = list[str](), sign_in.are_equal
+
+    def note(text: str, expected: str) -> bool:
+        seen.append(text)
+        return compare(text, expected)
+
+    monkeypatch.setattr(sign_in, "are_equal", note)
+    return seen
+
+
+def test_of_a_request_one_token_is_looked_at(guarded: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = _count_looks(guarded, monkeypatch)
+    guesses = "&".join(f"token=guess-number-{number:05}" for number in range(1000))
+    assert guarded.get(f"/?{guesses}&token={TOKEN}").status_code == 401
+    assert _send(guarded, f"{guesses[:3000]}&token={TOKEN}").status_code == 401
+    assert seen == []
+    several = [("Authorization", f"Bearer {text}") for text in ("guess-one", "guess-two", TOKEN)]
+    assert guarded.get("/v1/gallery", headers=several).status_code == 401
+    assert len(seen) <= 1
+    assert (
+        guarded.get("/v1/gallery", headers={"Authorization": f"Bearer guess, Bearer {TOKEN}"}).status_code == 401
+    )
+    assert len(seen) <= 2
+
+
+def test_of_a_request_one_code_is_looked_at(guarded: TestClient) -> None:
+    code = _sign_in(guarded).make_code()
+    assert guarded.get(f"/?code=guess&code={code}").status_code == 401
+    assert guarded.get(f"/?code={code}").status_code == 303
+
+
+def test_the_token_in_the_address_opens_nothing_and_the_page_says_why(guarded: TestClient) -> None:
+    response = guarded.get(f"/?token={TOKEN}&view=map")
+    assert response.status_code == 401
+    assert "set-cookie" not in response.headers
+    assert "does not belong in the address" in response.text
+    assert TOKEN not in response.text
+
+
+def test_the_printed_address_opens_the_page_once(guarded: TestClient, caplog: pytest.LogCaptureFixture) -> None:
+    code = _sign_in(guarded).make_code()
+    response = guarded.get(f"/?view=map&code={code}&f=label%20%3D%20%27a%27")
+    assert response.status_code == 303
+    assert response.headers["location"] == "./?view=map&f=label+%3D+%27a%27"
+    assert response.headers["referrer-policy"] == "no-referrer"
+    assert response.headers["cache-control"] == "no-store"
+    cookie = response.headers["set-cookie"].lower()
+    assert "httponly" in cookie
+    assert "samesite=lax" in cookie
+    assert "max-age" not in cookie
+    assert "expires" not in cookie  # it ends with the browser
+    assert "secure" not in cookie
+    assert TOKEN not in cookie
+    assert code.lower() not in cookie
+    assert guarded.get("/v1/gallery").status_code == 200  # the client keeps the cookie
+    again = guarded.get(f"/?code={code}&view=map")
+    assert (again.status_code, again.headers["location"]) == (303, "./?view=map")  # by the cookie
+    assert "set-cookie" not in again.headers
+    guarded.cookies.clear()
+    refused = guarded.get(f"/?code={code}")
+    assert refused.status_code == 401
+    assert "has been used" in refused.text
+    assert caplog.messages == ["a used or wrong address code from unknown"]
+    assert code not in refused.text
+
+
+def test_the_code_opens_the_page_alone(guarded: TestClient) -> None:
+    code = _sign_in(guarded).make_code()
+    for path in ("/v1/gallery", "/v1/images/1/thumbnail", "/config", "/page/core/dom.js", "/v1/ready"):
+        response = guarded.get(f"{path}?code={code}")
+        assert response.status_code in (401, 422), path
+        assert "set-cookie" not in response.headers
+    assert guarded.get("/v1/gallery", headers={"Authorization": f"Bearer {code}"}).status_code == 401
+    assert guarded.get("/v1/gallery", headers={"Cookie": f"retrieval_7860={code}"}).status_code == 401
+    assert _send(guarded, f"token={code}").status_code == 401
+    assert _send(guarded, "", query=f"?code={code}").status_code == 401
+    assert guarded.head(f"/?code={code}").status_code == 401  # whoever only looks ahead does not use it up
+    assert guarded.get(f"/?code={code}").status_code == 303
+
+
+def test_who_comes_without_gets_a_field_for_the_token(guarded: TestClient) -> None:
+    response = guarded.get("/?view=map&text=%22%3E%3Cscript%3E")
+    assert response.status_code == 401
+    assert response.headers["content-type"].startswith("text/html")
+    assert response.headers["www-authenticate"] == "Bearer"
+    assert response.headers["x-content-type-options"] == "nosniff"
+    assert response.headers["cache-control"] == "no-store"
+    assert "script" not in response.headers["content-security-policy"]
+    assert "<script" not in response.text
+    assert 'action="./?view=map&amp;text=%22%3E%3Cscript%3E"' in response.text
+    assert re.search(r'<label for="token">', response.text)
+
+
+def test_the_right_token_in_the_field_sets_the_cookie(guarded: TestClient) -> None:
+    response = _send(guarded, f"token={TOKEN}++", query="?view=map&code=old")
+    assert (response.status_code, response.headers["location"]) == (303, "./?view=map")
+    assert response.headers["set-cookie"].startswith("retrieval_7860=")
+    assert TOKEN not in str(response.headers)
+    assert guarded.get("/v1/gallery").status_code == 200
+    assert guarded.get("/").status_code == 200
+
+
+@pytest.mark.parametrize("body", ["token=wrong-token", "token=", "", "token", "%", "token=%ff", "a=b&" * 1000])
+def test_another_text_in_the_field_opens_nothing(guarded: TestClient, body: str) -> None:
+    response = _send(guarded, body)
+    assert response.status_code == 401
+    assert "set-cookie" not in response.headers
+    assert "That is not the token" in response.text
+    assert 'aria-invalid="true"' in response.text
+    assert "wrong-token" not in response.text
+
+
+def test_the_field_is_sent_by_the_page_itself_and_is_short(guarded: TestClient) -> None:
+    right = f"token={TOKEN}"
+    for headers in ({"Origin": "https://evil.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"}):
+        assert _send(guarded, right, **headers).status_code == 403
+    assert _send(guarded, right, Origin="http://127.0.0.1:7860").status_code == 303
+    assert guarded.post("/", content=right, headers={"Content-Type": "application/json"}).status_code == 415
+    assert guarded.post("/", files={"token": TOKEN}).status_code == 415
+    assert _send(guarded, f"{right}&a={'x' * 5000}").status_code == 413
+
+
+def test_where_no_token_is_asked_for_there_is_no_field(client: TestClient) -> None:
+    response = _send(client, f"token={TOKEN}")
+    assert (response.status_code, response.headers["allow"]) == (405, "GET, HEAD")
+    assert client.get("/?code=any&token=any").status_code == 200
+
+
+def test_servers_on_other_ports_have_other_cookies(served: Path) -> None:
+    with serve(served, access=Access(token=TOKEN)) as one:
+        one.follow_redirects = False
+        other = TestClient(one.app, base_url="http://127.0.0.1:7861", follow_redirects=False)
+        first, second = (_send(client, f"token={TOKEN}").headers["set-cookie"] for client in (one, other))
+        assert (first.partition("=")[0], second.partition("=")[0]) == ("retrieval_7860", "retrieval_7861")
+        value = first.partition("=")[2].partition(";")[0]
+        other.cookies.clear()
+        assert other.get("/v1/gallery", headers={"Cookie": f"retrieval_7860={value}"}).status_code == 401
+
+
+def test_a_cookie_ends_with_the_server_and_its_token(served: Path) -> None:
+    with serve(served, access=Access(token=TOKEN)) as one:
+        value = _send(one, f"token={TOKEN}").history[0].headers["set-cookie"].partition(";")[0]
+        assert one.get("/v1/gallery", headers={"Cookie": value}).status_code == 200
+    for token in (TOKEN, f"{TOKEN}2"):
+        with serve(served, access=Access(token=token)) as other:
+            assert other.get("/v1/gallery", headers={"Cookie": value}).status_code == 401
+
+
+@pytest.mark.parametrize(
+    "other", ['prefs={"theme":"dark","n":[1,2]}', "a b=c d", "(x)=/;", "no-name", "ü=é", '"="']
+)
+def test_cookies_of_others_do_not_hide_ours(guarded: TestClient, other: str) -> None:
+    ours = _send(guarded, f"token={TOKEN}").headers["set-cookie"].partition(";")[0]
+    guarded.cookies.clear()
+    for text in (f"{other}; {ours}", f"{ours};{other}"):
+        assert guarded.get("/v1/gallery", headers={b"Cookie": text.encode()}).status_code == 200
+    assert guarded.get("/v1/gallery", headers={b"Cookie": other.encode()}).status_code == 401
+
+
+@pytest.mark.parametrize("text", ["=;=;", "retrieval_7860", "retrieval_7860=é", "retrieval_7860="])
+def test_a_broken_cookie_opens_nothing(guarded: TestClient, text: str) -> None:
+    assert guarded.get("/v1/gallery", headers={b"Cookie": text.encode()}).status_code == 401
+
+
+def test_a_password_for_a_proxy_does_not_hide_the_cookie(guarded: TestClient) -> None:
+    _send(guarded, f"token={TOKEN}")
+    assert guarded.get("/v1/gallery", headers={"Authorization": "Basic dXNlcjpwYXNz"}).status_code == 200
+    assert guarded.get("/v1/gallery", headers={"Authorization": "Bearer wrong"}).status_code == 401
+
+
+def test_the_cookie_is_for_tls_alone_where_a_proxy_here_speaks_it(guarded: TestClient) -> None:
+    proxied = TestClient(
+        guarded.app, base_url="http://127.0.0.1:7860", client=("127.0.0.1", 5), follow_redirects=False
+    )
+    cookie = _send(proxied, f"token={TOKEN}", **{"X-Forwarded-Proto": "https"}).headers["set-cookie"]
+    assert "Secure" in cookie
+    far = TestClient(
+        guarded.app, base_url="http://127.0.0.1:7860", client=("192.0.2.1", 5), follow_redirects=False
+    )
+    cookie = _send(far, f"token={TOKEN}", **{"X-Forwarded-Proto": "https"}).headers["set-cookie"]
+    assert "Secure" not in cookie
+
+
+def test_a_wrong_token_does_not_pass_where_none_is_needed(guarded: TestClient) -> None:
+    assert guarded.get("/v1/ready").status_code == 200
+    response = guarded.get("/v1/ready", headers={"Authorization": "Bearer wrong"})
+    assert (response.status_code, response.json()["error"]["code"]) == (401, "unauthorized")
+
+
+def test_wrong_tokens_wait_and_the_right_one_does_not(served: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(failed_tries, "FIRST_WAIT_S", 2.0)
+    monkeypatch.setattr(failed_tries, "LONGEST_WAIT_S", 2.0)
+    with serve(served, access=Access(token=TOKEN)) as client, client, ThreadPoolExecutor(20) as pool:
+
+        def ask(text: str) -> tuple[int, float]:
+            started = time.monotonic()
+            status = client.get("/v1/gallery", headers={"Authorization": f"Bearer {text}"}).status_code
+            return status, time.monotonic() - started
+
+        wrong = [pool.submit(ask, "wrong-token") for _ in range(16)]
+        time.sleep(0.5)  # all of them have come in
+        assert all(ask(TOKEN)[0] == 200 for _ in range(5))
+        assert sum(not future.done() for future in wrong) == failed_tries.WAITING_OF_ONE
+        answers = [future.result() for future in wrong]
+    waited = [seconds for status, seconds in answers if status == 401]
+    assert len(waited) == failed_tries.WAITING_OF_ONE
+    assert min(waited) >= 1.9
+    assert sum(status == 429 for status, _ in answers) == 16 - failed_tries.WAITING_OF_ONE
+
+
+def test_too_many_wrong_tokens_at_once_are_sent_away(guarded: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(failed_tries, "WAITING_OF_ALL", 0)
+    response = guarded.get("/v1/gallery", headers={"Authorization": "Bearer wrong"})
+    assert (response.status_code, response.json()["error"]["code"]) == (429, "too_many_tries")
+    assert response.headers["connection"] == "close"
+    assert int(response.headers["retry-after"]) >= 1
+    page = _send(guarded, "token=wrong")
+    assert page.status_code == 429
+    assert "Too many wrong tokens" in page.text
+    assert guarded.get("/v1/gallery", headers=FRIEND).status_code == 200
+    assert _send(guarded, f"token={TOKEN}").status_code == 303
+
+
+def test_the_log_tells_who_tried_and_never_what(guarded: TestClient, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, logger="retrieval_app"):
+        guarded.get("/v1/gallery", headers={"Authorization": "Bearer this-was-guessed"})
+        guarded.get("/?code=this-was-guessed")
+        _send(guarded, "token=this-was-guessed")
+        _send(guarded, f"token={TOKEN}")
+        guarded.get("/v1/gallery")  # with its cookie
+    assert caplog.messages == ["a wrong token from unknown"]  # the test's client has no address
+    assert "this-was-guessed" not in caplog.text
+    assert TOKEN not in caplog.text
+
+
+def test_who_brings_no_token_is_not_counted(guarded: TestClient, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        for headers in ({}, {"Cookie": "retrieval_7860=made-up"}, {"Authorization": "Basic dXNlcjpwYXNz"}):
+            assert guarded.get("/v1/gallery", headers=Headers(headers)).status_code == 401
+    assert caplog.messages == []

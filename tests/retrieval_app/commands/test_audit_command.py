@@ -1,0 +1,203 @@
+"""`retrieval audit` as people and programs call it, and training again with what it wrote."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from index.sources.given_labels import read_label_file
+from retrieval_app.commands.cli import main
+from tests.training.audits import BACKBONE, COPY, NOT_UTF8, ORIGINAL, PLANTED, MessyRun, draw_messy, train_messy
+
+TRAIN = ("--backbone", BACKBONE, "--weights", "none", "--resize", "40", "--crop", "32", "--precision", "float32")
+
+
+@pytest.fixture(scope="module")
+def messy(tmp_path_factory: pytest.TempPathFactory) -> MessyRun:
+    """A run of raw features on the messy folder; not to be written to."""
+    folder = tmp_path_factory.mktemp("messy")
+    return train_messy(draw_messy(folder / "photos"), folder / "run", cache=folder / "cache")
+
+
+def _audit(run: MessyRun, out: Path, *flags: str) -> int:
+    return main(["audit", str(run.path), "--out", str(out), "--cache", str(run.cache), "--workers", "1", *flags])
+
+
+def _document(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    return json.loads(capsys.readouterr().out)
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
+        return list(csv.DictReader(file))
+
+
+def _decide(path: Path, rows: list[dict[str, str]], **decisions: str) -> None:
+    """Write decisions about the images whose file names are given, in the page's format."""
+    with path.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file:
+        writer = csv.writer(file)
+        writer.writerow(["path", "sha256", "label", "decision", "new_label"])
+        for row in rows:
+            decision = decisions.get(Path(row["path"]).stem)
+            if decision is not None:
+                verdict, _, new = decision.partition(":")
+                writer.writerow([row["path"], row["sha256"], row["label"], verdict, new])
+
+
+def test_an_audit_says_what_it_found_where_it_lies_and_what_to_type(
+    messy: MessyRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _audit(messy, tmp_path / "audit") == 0
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    lines = captured.out.splitlines()
+    assert "65 images of 3 classes, about" in lines[0]
+    assert "%" in lines[0]
+    assert re.fullmatch(
+        r"every label was judged leave-one-out: from all images but itself; \d+ s in all", lines[1]
+    )
+    assert any(line.startswith("        2  duplicate") for line in lines)
+    assert "audit.csv, audit.parquet, noise.csv, summary.json, audit.html" in captured.out
+    assert lines[-1].strip() == f"retrieval audit {messy.path} --apply cleaned.csv"
+    assert {path.name for path in (tmp_path / "audit").iterdir()} == {
+        "audit.csv", "audit.parquet", "noise.csv", "summary.json", "audit.html",
+    }  # fmt: skip
+    first = {Path(row["path"]).name for row in _rows(tmp_path / "audit" / "audit.csv")[:5]}
+    assert {Path(name).name for name in PLANTED} <= first
+
+
+def test_the_json_document_is_the_summary_and_the_files(
+    messy: MessyRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _audit(messy, tmp_path, "--json", "--limit", "3") == 0
+    document = _document(capsys)
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert document == {
+        **summary, "decisions": None, "cleaned": None, "seconds": document["seconds"],
+        "files": [str(tmp_path / name) for name in
+                  ("audit.csv", "audit.parquet", "noise.csv", "summary.json", "audit.html")],
+    }  # fmt: skip
+    assert document["seconds"] > 0
+
+
+def test_the_cleaned_labels_are_what_training_reads(
+    messy: MessyRun, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    out, cleaned = tmp_path / "audit", tmp_path / "cleaned.csv"
+    assert _audit(messy, out, "--json") == 0
+    capsys.readouterr()
+    rows = _rows(out / "audit.csv")
+    decisions = {Path(name).stem: f"change:{shown}" for name, shown in PLANTED.items()}
+    decisions |= {"05": "drop", "00": "keep"}  # in every class
+    others = {Path(row["path"]).stem: "keep" for row in rows if Path(row["path"]).name != Path(COPY).name}
+    _decide(out / "decisions.csv", rows, **(others | decisions))
+    before = (out / "decisions.csv").read_bytes()
+
+    assert _audit(messy, out, "--apply", str(cleaned), "--json") == 0
+    document = _document(capsys)
+    assert document["decisions"] == {"file": str(out / "decisions.csv"), "images": 64}
+    assert document["cleaned"] == {"file": str(cleaned), "images": 60, "relabelled": 3, "left_out": 5}
+    assert "caf\\udce9.png" in caplog.text, "its name cannot stand in a label file"
+    assert (out / "decisions.csv").read_bytes() == before
+
+    labels = read_label_file(cleaned)
+    assert {labels[messy.data / name] for name in PLANTED} == set(PLANTED.values())
+    assert all(labels[messy.data / name] == shown for name, shown in PLANTED.items())
+    assert labels[messy.data / ORIGINAL] == "blue"
+    gone = {messy.data / name for name in (COPY, NOT_UTF8, "blue/05.png", "green/05.png", "red/05.png")}
+    assert gone.isdisjoint(labels)
+    assert not any(Path(row["path"]).is_absolute() for row in _rows(cleaned))
+
+    train = ["train", str(cleaned), *TRAIN, "--out", str(tmp_path / "run"), "--method", "raw", "--json"]
+    assert main([*train, "--cache", str(messy.cache), "--workers", "1"]) == 0
+    assert _document(capsys)["images"] == 60
+    used = {Path(row["path"]): row["label"] for row in _rows(tmp_path / "run" / "labels.csv")}
+    assert used == labels
+    cached = sorted(messy.cache.rglob("*.npy"))
+    again = ["audit", str(tmp_path / "run"), "--cache", str(messy.cache), "--json", "--workers", "1"]
+    assert main([*again, "--decisions", str(out / "decisions.csv")]) == 0, (
+        "decisions of an earlier run are no error"
+    )
+    assert _document(capsys)["decisions"]["images"] == 57
+    assert "about images or labels that this run does not have: 7 decisions" in caplog.text
+    assert (tmp_path / "run" / "audit" / "audit.html").exists()
+    assert sorted(messy.cache.rglob("*.npy")) == cached
+
+
+def test_without_decisions_the_verdicts_are_applied_and_one_copy_stays(
+    messy: MessyRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cleaned = tmp_path / "new labels.csv"
+    assert _audit(messy, tmp_path / "audit", "--apply", str(cleaned)) == 0
+    text = capsys.readouterr().out
+    assert (
+        f"retrieval train '{cleaned}' --weights none --backbone {BACKBONE} --recipe paper --method raw --out"
+        in text
+    )
+    labels = read_label_file(cleaned)
+    assert len({messy.data / ORIGINAL, messy.data / COPY} & labels.keys()) == 1
+    for row in _rows(tmp_path / "audit" / "audit.csv"):
+        path = Path(row["path"])
+        if path != messy.data / NOT_UTF8 and row["verdict"] != "duplicate":
+            expected = {"keep": row["label"], "change": row["new_label"], "drop": None}[row["verdict"]]
+            assert labels.get(path) == expected
+    assert _audit(messy, tmp_path / "audit", "--apply", str(cleaned)) == 0, "its own file is replaced"
+
+
+def test_decisions_go_before_verdicts_in_the_tables_and_named_files_before_saved_ones(
+    messy: MessyRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"path": row["path"], "sha256": row["sha256"], "label": row["label"]}
+            for row in _rows(messy.path / "labels.csv")]  # fmt: skip
+    _decide(tmp_path / "decisions.csv", rows, **{"planted 2": "drop"})
+    _decide(tmp_path / "named.csv", rows, **{"planted 2": "keep", "copy": "change:blue"})
+    assert _audit(messy, tmp_path, "--decisions", str(tmp_path / "named.csv")) == 0
+    assert f"decisions about 2 images taken from {tmp_path / 'named.csv'}" in capsys.readouterr().out
+    found = {Path(row["path"]).stem: (row["verdict"], row["new_label"]) for row in _rows(tmp_path / "audit.csv")}
+    assert found["planted 2"] == ("keep", "")
+    assert found["copy"] == ("change", "blue")
+
+
+@pytest.mark.parametrize(
+    "flags", [("--decisions", "{}/bad.csv"), ("--apply", "{}/bad.csv"), ("--apply", "{}/no/a.csv")]
+)
+def test_what_cannot_be_used_is_said_before_any_work(
+    messy: MessyRun, tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: tuple[str, str]
+) -> None:
+    (tmp_path / "bad.csv").write_text("path,label\na.png,cat\n")
+    assert _audit(messy, tmp_path / "audit", flags[0], flags[1].format(tmp_path)) == 1
+    captured = capsys.readouterr()
+    assert captured.err.startswith("error: ")
+    assert captured.err.count("\n") == 1
+    assert not (tmp_path / "audit").exists()
+    assert (tmp_path / "bad.csv").read_text() == "path,label\na.png,cat\n"
+
+
+def test_files_are_not_written_among_the_images(messy: MessyRun, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _audit(messy, messy.data / "audit") == 1
+    assert "--out" in capsys.readouterr().err
+    assert not (messy.data / "audit").exists()
+
+
+def test_without_pyarrow_one_line_says_what_is_missing(
+    messy: MessyRun, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)  # as if it were not installed
+    assert _audit(messy, tmp_path) == 0
+    assert (
+        "no audit.parquet: pyarrow is not installed (pip install 'retrieval-app[parquet]')"
+        in capsys.readouterr().out
+    )
+
+
+def test_a_folder_that_is_no_run_is_an_error_of_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["audit", str(tmp_path)]) == 1
+    assert "no training run here" in capsys.readouterr().err

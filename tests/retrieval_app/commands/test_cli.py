@@ -1,0 +1,145 @@
+"""The root command: quick to help, honest about errors, one exit code for each kind of end."""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from retrieval_app.commands.cli import COMMANDS, INTERRUPTED, LazyGroup, main, root
+from tests.conftest import draw_folder
+
+HEAVY = {"torch", "torchvision", "numpy", "PIL", "onnxruntime", "faiss", "gradio", "fastapi"}
+
+
+def leaf_commands() -> Iterator[tuple[str, click.Command]]:
+    """Every command that does something, by the words that call it."""
+    context = click.Context(root)
+    for name in COMMANDS:
+        command = root.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from ((f"{name} {child}", leaf) for child, leaf in command.commands.items())
+        else:
+            yield name, command
+
+
+@pytest.mark.parametrize("name", [name for name, _ in leaf_commands()])
+def test_every_command_has_help_with_examples_and_every_option_says_what_it_does(name: str) -> None:
+    command = dict(leaf_commands())[name]
+    assert f"retrieval {name}" in (command.help or "")
+    options = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
+    assert [option.name for option in options if not option.help] == []
+    assert {"as_json", "debug"} <= {option.name for option in options}
+
+
+def test_the_overview_names_every_command() -> None:
+    context = click.Context(root, info_name="retrieval")
+    overview = root.get_help(context)
+    assert all(f"  {name} " in overview for name in COMMANDS)
+
+
+def test_help_of_every_command_loads_nothing_heavy() -> None:
+    calls = [["--help"], *([*name.split(), "--help"] for name, _ in leaf_commands())]
+    code = (
+        "import json, sys; from retrieval_app.commands.cli import main\n"
+        "for call in json.loads(sys.argv[1]): assert main(call) == 0\n"
+        "print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, json.dumps(calls)], capture_output=True, text=True, check=True
+    )
+    assert HEAVY & set(json.loads(done.stdout.splitlines()[-1])) == set()
+
+
+def test_an_expected_error_is_one_line_and_exit_code_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["search", str(tmp_path / "nothing"), "query.jpg"]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("error: ")
+    assert captured.err.count("\n") == 1
+
+
+def test_debug_shows_the_traceback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["search", str(tmp_path / "nothing"), "query.jpg", "--debug"]) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["nonsense"], ["search"], ["search", "g", "i", "-k", "0"], ["evaluate"]])
+def test_wrong_usage_is_exit_code_two(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "suggested"),
+    [(["serach"], "'search'"), (["index", "biuld"], "'build'"), (["idnex", "info"], "'index'")],
+)
+def test_a_misspelt_command_is_told_with_the_one_that_was_meant(
+    arguments: list[str], suggested: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    assert f"Did you mean {suggested}?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (
+            ["train", "photos", "--weights", "none", "--out", "run"],
+            "is kept: run the same command again with --resume",
+        ),
+        (["index", "build", "m.onnx", "photos", "--out", "g"], "is kept: run the same command again to go on."),
+        (["demo", "--no-serve"], "is kept: run the same command again to go on."),
+        (["index", "verify", "g", "--debug"], "Interrupted; run the same command again."),
+        (["search", "g", "photo.jpg"], "Interrupted; run the same command again."),
+    ],
+)
+def test_an_interrupt_says_how_to_go_on(
+    arguments: list[str], told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(LazyGroup, "resolve_command", interrupt)
+    assert main(arguments) == INTERRUPTED
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("package", "arguments"),
+    [("torch", ["train", "photos", "--weights", "none", "--out", "run"]), ("scipy", ["audit", "run"])],
+)
+def test_a_missing_extra_is_named(package: str, arguments: list[str]) -> None:
+    program = (
+        f"import sys; sys.modules[{package!r}] = None; "  # as if it were not installed
+        f"from retrieval_app.commands.cli import main; sys.exit(main({arguments!r}))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "pip install 'retrieval-app[train]'" in done.stderr
+
+
+def test_a_full_disk_is_one_line_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    draw_folder(tmp_path / "photos")
+    monkeypatch.chdir(tmp_path)
+    arguments = ["train", "photos", "--weights", "none", "--backbone", "squeezenet1_1", "--out", "run"]
+    arguments += ["--resize", "40", "--crop", "32", "--cache", "cache", "--embedding-dim", "8"]
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
+    try:
+        assert main(arguments) == 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    told = capsys.readouterr().err
+    assert told.splitlines()[-1].startswith("error: cache/")
+    assert "cannot be written" in told
+    assert "Traceback" not in told

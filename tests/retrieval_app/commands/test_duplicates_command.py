@@ -1,0 +1,156 @@
+"""`retrieval duplicates` as people and programs call it, on galleries with and without duplicates set aside."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from retrieval_app.commands.cli import main
+from tests.conftest import draw_folder
+from tests.index.galleries import build
+
+NOT_UTF8 = os.fsdecode(b"=caf\xe9.jpg")
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Fifteen drawn images; one of them again under another label, twice, and one saved again."""
+    folder = draw_folder(tmp_path_factory.mktemp("photos") / "photos")
+    shutil.copy(folder / "blue" / "0.jpg", folder / "green" / "copy.jpg")
+    shutil.copy(folder / "blue" / "0.jpg", folder / NOT_UTF8)
+    with Image.open(folder / "red" / "1.png") as image:
+        image.save(folder / "red" / "again.jpg", quality=90)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def gallery(photos: Path, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All of them, none set aside; not to be written to."""
+    out = tmp_path_factory.mktemp("gallery") / "gallery"
+    build(photos, out, tiny_model)
+    return out
+
+
+def read_table(folder: Path) -> list[dict[str, str]]:
+    with (folder / "duplicates.csv").open(newline="", encoding="utf-8", errors="surrogateescape") as file:
+        return list(csv.DictReader(file))
+
+
+def members(rows: list[dict[str, str]], *columns: str) -> list[tuple[str, ...]]:
+    return [tuple(row[name] for name in columns) for row in rows]
+
+
+def document(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    return json.loads(capsys.readouterr().out)
+
+
+def test_near_duplicates_are_grouped_and_the_summary_says_what_differs(
+    gallery: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "found"
+    assert main(["duplicates", str(gallery), "--out", str(out), "--min-similarity", "0.99"]) == 0
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    assert captured.out.splitlines() == [
+        "gallery: 18 images; 2 groups of duplicates, in which 3 images repeat another one",
+        "1 group has different labels: one of them is likely wrong",
+        f"written to {out}: duplicates.csv, duplicates.html",
+    ]
+    rows = read_table(out)
+    assert members(rows, "group", "role", "path", "label", "same_bytes", "hash_distance") == [
+        ("1", "keep", "blue/0.jpg", "blue", "", ""),
+        ("1", "duplicate", f"'{NOT_UTF8}", "", "yes", "0"),
+        ("1", "duplicate", "green/copy.jpg", "green", "yes", "0"),
+        ("2", "keep", "red/1.png", "red", "", ""),
+        ("2", "duplicate", "red/again.jpg", "red", "no", rows[4]["hash_distance"]),
+    ]
+    assert {row["indexed"] for row in rows} == {"yes"}
+    assert {row["source"] for row in rows} == {str(photos)}
+    assert [float(row["similarity"]) for row in rows if row["similarity"]] == pytest.approx([1, 1, 1], abs=0.01)
+    assert "Labels differ: blue 1 · green 1" in (out / "duplicates.html").read_text(encoding="utf-8")
+
+
+def test_equal_files_alone_and_one_json_document(
+    gallery: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["duplicates", str(gallery), "--out", str(tmp_path / "found"), "--kind", "exact", "--json"]) == 0
+    assert document(capsys) == {
+        "gallery": "gallery", "images": 18, "groups": 1, "duplicates": 2,
+        "duplicate_bytes": 2 * (photos / "blue" / "0.jpg").stat().st_size, "groups_with_different_labels": 1,
+        "kind": "exact", "config": None, "shown": 1,
+        "files": [str(tmp_path / "found" / name) for name in ("duplicates.csv", "duplicates.html")],
+    }  # fmt: skip
+    assert len(read_table(tmp_path / "found")) == 3
+
+
+def test_what_a_build_set_aside_is_in_its_kept_images_group(
+    photos: Path, tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = build(photos, tmp_path / "gallery", tiny_model, dedup="exact")
+    assert (report.indexed, report.duplicate) == (16, 2)
+    flags = ("--out", str(tmp_path / "found"), "--min-similarity", "0.99")
+    assert main(["duplicates", str(tmp_path / "gallery"), *flags, "--json"]) == 0
+    assert document(capsys)["images"] == 18
+    rows = read_table(tmp_path / "found")
+    assert members(rows, "group", "role", "path", "similarity", "indexed")[0] == (
+        "1",
+        "keep",
+        "blue/0.jpg",
+        "",
+        "yes",
+    )
+    assert set(members(rows, "group", "role", "path", "similarity", "indexed")[1:3]) == {
+        ("1", "duplicate", f"'{NOT_UTF8}", "", "no"),
+        ("1", "duplicate", "green/copy.jpg", "", "no"),
+    }
+    assert members(rows, "role", "path", "indexed")[3:] == [
+        ("keep", "red/1.png", "yes"), ("duplicate", "red/again.jpg", "yes"),
+    ]  # fmt: skip
+
+
+def test_the_limit_is_said_and_the_table_has_all(
+    gallery: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ("--out", str(tmp_path), "--min-similarity", "0.99", "--limit", "1")
+    assert main(["duplicates", str(gallery), *flags]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "duplicates.html shows 1 of the groups: different labels first, then the largest (--limit)"
+    )
+    assert len(read_table(tmp_path)) == 5
+
+
+def test_files_are_not_written_among_the_images_or_into_the_gallery(
+    gallery: Path, photos: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for folder in (photos / "found", gallery / "found"):
+        assert main(["duplicates", str(gallery), "--out", str(folder)]) == 1
+        error = capsys.readouterr().err
+        assert error.startswith(f"error: --out {folder} lies inside")
+        assert error.count("\n") == 1
+        assert not folder.exists()
+
+
+def test_wrong_use_and_a_missing_gallery_are_told_apart(
+    gallery: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["duplicates", str(gallery), "--out", str(tmp_path), "--min-similarity", "2"]) == 2
+    assert "min_similarity must be" in capsys.readouterr().err
+    assert main(["duplicates", str(tmp_path / "none"), "--out", str(tmp_path)]) == 1
+    assert "no such gallery" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flags", [("--min-similarity", "0.92"), ("--max-hash-distance", "6")])
+def test_limits_of_near_duplicates_are_refused_where_they_would_do_nothing(
+    flags: tuple[str, str], gallery: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "found"
+    assert main(["duplicates", str(gallery), "--out", str(out), "--kind", "exact", *flags]) == 2
+    assert f"{flags[0]} goes with --kind near" in capsys.readouterr().err
+    assert not out.exists()

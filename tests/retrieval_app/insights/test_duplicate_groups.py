@@ -1,0 +1,55 @@
+"""Groups of images that repeat each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from index.gallery.gallery import Gallery
+from index.writing.build import build_gallery
+from retrieval_app.insights.duplicate_groups import find_duplicate_groups
+from tests.retrieval_app.insights.conftest import SAME_FILE, SAVED_AGAIN, draw_labelled
+
+
+def test_equal_files_and_pictures_saved_again_are_groups(labelled: Gallery, ids: dict[str, int]) -> None:
+    duplicates = find_duplicate_groups(labelled)
+    groups = {frozenset(image.path for image in group.images): group for group in duplicates.groups}
+    equal, again = groups[frozenset(("blue/1.png", SAME_FILE))], groups[frozenset(("green/1.png", SAVED_AGAIN))]
+    assert [image.same_bytes for image in equal.images] == [None, True]
+    assert [image.same_bytes for image in again.images] == [None, False]
+    assert again.images[0].similarity is None
+    assert 0.92 <= (again.images[1].similarity or 0) < 1
+    assert duplicates.kept_for[ids[SAME_FILE]] == ids["blue/1.png"]
+    assert duplicates.find(ids[SAME_FILE]) is duplicates.find(ids["blue/1.png"]) is equal
+    assert duplicates.find(ids["red/1.png"]) is None
+    assert duplicates.images == labelled.count
+
+
+def test_groups_whose_labels_differ_come_first(labelled: Gallery, tmp_path: Path, tiny_model: Path) -> None:
+    images = draw_labelled(tmp_path / "images")
+    (images / "red/like_green_5.png").write_bytes((images / "green/5.png").read_bytes())
+    build_gallery(model_path=tiny_model, sources=[images], out=tmp_path / "gallery")
+    groups = find_duplicate_groups(Gallery.open(tmp_path / "gallery")).groups
+    assert [group.labels_differ for group in groups] == [True, *[False] * (len(groups) - 1)]
+    described = groups[0].to_json()
+    assert {image["path"] for image in described["images"]} == {"red/like_green_5.png", "green/5.png"}
+    assert described["labels_differ"] is True
+
+
+def test_images_that_the_build_set_aside_are_there(tmp_path: Path, tiny_model: Path) -> None:
+    images = draw_labelled(tmp_path / "images")
+    build_gallery(model_path=tiny_model, sources=[images], out=tmp_path / "gallery", dedup="near")
+    gallery = Gallery.open(tmp_path / "gallery")
+    aside = {
+        image.path: image
+        for group in find_duplicate_groups(gallery).groups
+        for image in group.images
+        if not image.indexed
+    }
+    assert {SAME_FILE, SAVED_AGAIN} <= aside.keys()
+    assert aside[SAME_FILE].same_bytes
+    assert aside[SAVED_AGAIN].similarity is None
+    assert aside[SAVED_AGAIN].id not in gallery.ids
+
+
+def test_a_gallery_without_copies_has_no_groups(unusual: Gallery) -> None:
+    assert find_duplicate_groups(unusual).to_json() == {"total": 0, "items": []}

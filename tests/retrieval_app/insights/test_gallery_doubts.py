@@ -1,0 +1,85 @@
+"""Labels that may be wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from index.gallery.gallery import Gallery
+from index.labels.doubts import LEAST_DOUBT, Doubts
+from index.writing.build import update_gallery
+from retrieval_app.insights.duplicate_groups import find_duplicate_groups
+from retrieval_app.insights.gallery_doubts import find_doubts
+from tests.retrieval_app.insights.conftest import MISLABELLED
+
+
+@pytest.fixture(scope="module")
+def doubts(labelled: Gallery) -> Doubts:
+    """Of the labelled gallery."""
+    return find_doubts(labelled)
+
+
+def test_planted_mistakes_rank_first_and_what_they_show_is_suggested(
+    labelled: Gallery, doubts: Doubts, ids: dict[str, int]
+) -> None:
+    first = {doubt.id: doubt for doubt in doubts.items[: len(MISLABELLED)]}
+    assert first.keys() == {ids[path] for path in MISLABELLED}
+    for path, shown in MISLABELLED.items():
+        doubt = first[ids[path]]
+        assert (doubt.label, doubt.suggested) == (path.partition("/")[0], shown)
+        assert doubt.wrong > 0.5
+        assert {label for _, _, label in doubt.disagreeing} == {shown}
+        for other, score in doubt.agreeing:
+            assert labelled.image(other).label == doubt.label
+            assert score == pytest.approx(float(labelled.vector(other) @ labelled.vector(doubt.id)), abs=1e-5)
+        assert doubts.find(ids[path]) is doubt
+    assert doubts.find(ids["blue/3.png"]) is None
+    assert doubts.judged == labelled.count
+    assert set(doubts.pairs) == {("red", "blue", 1), ("green", "red", 1)}
+
+
+def test_the_document_has_what_the_api_shows(doubts: Doubts) -> None:
+    document = doubts.to_json()
+    assert document["total"] == len(document["items"]) == len(doubts.items)
+    assert document["items"][0].keys() == {
+        "id", "label", "suggested", "wrong", "suggestions", "agreeing", "disagreeing"
+    }  # fmt: skip
+    assert document["pairs"][0].keys() == {"label", "suggested", "count"}
+    assert [item["wrong"] for item in document["items"]] == sorted(
+        (doubt.wrong for doubt in doubts.items), reverse=True
+    )
+    assert document["items"][-1]["wrong"] >= LEAST_DOUBT
+
+
+def test_a_copy_does_not_vouch_for_its_like(build: Callable[[dict[str, str]], Gallery]) -> None:
+    images = {f"red/{i}.png": "red" for i in range(8)} | {f"blue/{i}.png": "blue" for i in range(8)}
+    gallery = build(images | {"blue/wrong.png": "red"})
+    source = Path(gallery.sources[1].root)
+    for number in range(3):
+        (source / f"blue/copy_{number}.png").write_bytes((source / "blue/wrong.png").read_bytes())
+    update_gallery(gallery.path)
+    changed = Gallery.open(gallery.path)
+    found = find_doubts(changed, duplicates=find_duplicate_groups(changed))
+    assert {changed.image(doubt.id).path for doubt in found.items[:4]} == {
+        "blue/wrong.png", "blue/copy_0.png", "blue/copy_1.png", "blue/copy_2.png"
+    }  # fmt: skip
+    assert all(doubt.suggested == "red" and doubt.wrong > 0.5 for doubt in found.items[:4])
+    group = {doubt.id for doubt in found.items[:4]}
+    assert all(other not in group for doubt in found.items[:4] for other, _ in doubt.agreeing)
+
+
+def test_galleries_with_next_to_nothing_are_judged_or_left_alone(unusual: Gallery) -> None:
+    found = find_doubts(unusual)
+    assert 0 <= found.wrong_share <= 1
+    assert found.judged in (0, 2)
+    assert len(found.items) <= found.judged
+
+
+def test_progress_rises_over_judging_and_comparing_to_the_end(labelled: Gallery) -> None:
+    told: list[tuple[int, int]] = []
+    find_doubts(labelled, lambda done, total: told.append((done, total)))
+    assert told == sorted(told)
+    assert told[-1] == (labelled.count, labelled.count)
+    assert {done for done, _ in told} >= {labelled.count * percent // 100 for percent in (10, 100)}

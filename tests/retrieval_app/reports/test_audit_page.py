@@ -1,0 +1,557 @@
+"""The page of an audit: what is written into it, and what a person can do with it in a real browser."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import io
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from index.errors import InputError
+from index.labels.decisions import CHANGE, DROP, KEEP, LabelDecision
+from index.labels.verdicts import DUPLICATE
+from retrieval_app.demo.drawing.catalogue import draw_catalogue
+from retrieval_app.reports.audit_page import NEIGHBOUR_SIDE, SUSPECT_SIDE, propose_decision, write_audit_page
+from retrieval_app.reports.standalone import bundle_scripts
+from training.audit.report import AuditedImage, AuditReport, ClassNoise, Neighbour, PairNoise
+
+if "CI" not in os.environ:
+    pytest.importorskip("playwright", reason="playwright is not installed")
+from playwright.sync_api import Browser, Locator, Page, Request, expect, sync_playwright
+
+KINDS = ("teapot", "mug", "vase")
+TAG, CLOSER, TEMPLATE, LINES = '"><img src=x onerror=alert(1)>', "</script>", "${alert(1)}", 'a, "b"\nc'
+HOSTILE_FILE = os.fsdecode(b'caf\xe9, "<img src=x onerror=alert(1)>\n.jpg')
+COLUMNS = ["path", "sha256", "label", "decision", "new_label"]
+
+
+def audit_image(path: Path, label: str, *, wrong: float, verdict: str = KEEP, **more: Any) -> AuditedImage:
+    """One row of an audit; what is not given is as plain as can be."""
+    data = path.read_bytes() if path.is_file() else os.fsencode(path)
+    defaults: dict[str, Any] = {
+        "sha256": hashlib.sha256(data).hexdigest(),
+        "confidence": 1 - wrong,
+        "suggestions": ((label, 1 - wrong),),
+        "new_label": None,
+        "agreeing": (),
+        "disagreeing": (),
+        "duplicate_of": None,
+    }
+    return AuditedImage(path=path, label=label, wrong=wrong, verdict=verdict, **(defaults | more))
+
+
+def draw_report(folder: Path) -> AuditReport:
+    """Eight images: three to change, one to drop, a duplicate and its twin, two to keep."""
+    draw_catalogue(folder, kinds=KINDS, pictures_per_kind=3, seed=3, size=256)
+    teapots, mugs, vases = ([folder / kind / f"{kind}-00{i}.jpg" for i in range(2)] for kind in KINDS)
+    hostile = Path(os.fsdecode(os.fsencode(folder) + b"/" + os.fsencode(HOSTILE_FILE)))
+    (folder / "teapot" / "teapot-002.jpg").rename(hostile)
+    images = (
+        audit_image(
+            hostile, LINES, wrong=0.99, verdict=CHANGE, new_label=TAG, suggestions=((TAG, 0.7), (CLOSER, 0.2)),
+            agreeing=(Neighbour(6, 0.9),), disagreeing=(Neighbour(1, 0.8), Neighbour(5, 0.7)),
+        ),
+        audit_image(
+            teapots[0], "mug", wrong=0.9, verdict=CHANGE, new_label="teapot",
+            suggestions=(("teapot", 0.8), ("vase", 0.15), ("mug", 0.05)), confidence=0.05,
+        ),
+        audit_image(
+            teapots[1], "mug", wrong=0.8, verdict=CHANGE, new_label="teapot", suggestions=(("teapot", 0.6),),
+            confidence=0.1,
+        ),
+        audit_image(mugs[0], TEMPLATE, wrong=0.95, verdict=DROP, suggestions=(("mug", 0.3),)),
+        audit_image(mugs[1], "vase", wrong=0.7, verdict=DUPLICATE, confidence=0.02, duplicate_of=5),
+        audit_image(mugs[1], "mug", wrong=0.2, verdict=KEEP, confidence=0.8),
+        audit_image(vases[0], "vase", wrong=0.1),
+        audit_image(vases[1], "vase", wrong=0.3),
+    )  # fmt: skip
+    return AuditReport(
+        run=folder / "run <b>",
+        images=images,
+        classes=(ClassNoise("mug", 3, 0.66), ClassNoise(TAG, 1, 0.2)),
+        pairs=(PairNoise("mug", "teapot", 0.66, 2.0),),
+        noise_rate=0.4,
+    )
+
+
+def read_data(page: Path) -> dict[str, Any]:
+    """What the page's script reads."""
+    _, _, rest = page.read_text(encoding="utf-8").partition('<script type="application/json" id="audit">')
+    return dict(json.loads(rest.partition("</script>")[0]))
+
+
+def picture_size(data: dict[str, Any], image: int) -> tuple[int, int]:
+    with Image.open(io.BytesIO(base64.b64decode(data["pictures"][data["images"][image][3]]))) as picture:
+        assert picture.format == "WEBP"
+        return picture.size
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> AuditReport:
+    return draw_report(tmp_path_factory.mktemp("audited"))
+
+
+def bare_report(images: tuple[AuditedImage, ...]) -> AuditReport:
+    return AuditReport(run=Path("run"), images=images, classes=(), pairs=(), noise_rate=0.0)
+
+
+def test_every_picture_is_embedded_once_and_what_is_only_a_neighbour_is_smaller(
+    report: AuditReport, tmp_path: Path
+) -> None:
+    seen: list[tuple[int, int]] = []
+    out = tmp_path / "audit.html"
+    assert write_audit_page(report, out, limit=5, progress=lambda done, total: seen.append((done, total))) == 5
+    data = read_data(out)
+    assert len(data["pictures"]) == len(set(data["pictures"])) == 6  # the two of one content share theirs
+    assert seen == [(done, 6) for done in range(1, 7)]
+    by_path = {path: number for number, (path, *_) in enumerate(data["images"])}
+    assert max(picture_size(data, by_path[str(report.images[1].path)])) == SUSPECT_SIDE
+    assert max(picture_size(data, by_path[str(report.images[6].path)])) == NEIGHBOUR_SIDE
+    assert [path.name for path in tmp_path.iterdir()] == ["audit.html"]
+
+
+def test_pictures_stand_upright(tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.new("RGB", (80, 40), "red").save(tmp_path / "lying.jpg", exif=exif)
+    report = bare_report((audit_image(tmp_path / "lying.jpg", "red", wrong=0.5),))
+    write_audit_page(report, tmp_path / "audit.html", limit=9)
+    assert picture_size(read_data(tmp_path / "audit.html"), 0) == (40, 80)
+
+
+def test_a_picture_that_is_damaged_gone_or_another_one_by_now_is_a_placeholder(tmp_path: Path) -> None:
+    (tmp_path / "damaged.jpg").write_bytes(b"\xff\xd8\xff no more")
+    Image.new("RGB", (8, 8)).save(tmp_path / "other.png")
+    images = [audit_image(tmp_path / name, "a", wrong=0.5) for name in ("damaged.jpg", "gone.jpg")]
+    images.append(audit_image(tmp_path / "other.png", "a", wrong=0.5, sha256="0" * 64))
+    assert write_audit_page(bare_report(tuple(images)), tmp_path / "audit.html", limit=9) == 3
+    data = read_data(tmp_path / "audit.html")
+    assert data["pictures"] == ["", "", ""]
+    assert list(data["gone"].values())[1:] == [
+        "reading failed or the file vanished",
+        "the file has changed since it was audited",
+    ]
+
+
+def test_the_limit_takes_suspects_first_and_the_most_suspicious_of_them(tmp_path: Path) -> None:
+    images = tuple(
+        audit_image(tmp_path / f"{name}.jpg", "a", wrong=wrong, verdict=verdict)
+        for name, wrong, verdict in (
+            ("k", 0.9, KEEP),
+            ("l", 0.2, DROP),
+            ("m", 0.6, DROP),
+            ("n", 0.1, KEEP),
+        )
+    )
+    assert write_audit_page(bare_report(images), tmp_path / "audit.html", limit=3) == 3
+    data = read_data(tmp_path / "audit.html")
+    assert [Path(data["images"][item["id"]][0]).stem for item in data["items"]] == ["m", "l", "k"]
+
+
+def test_the_two_labels_of_a_duplicate_are_resolved_to_the_surer_one(tmp_path: Path) -> None:
+    for confidences, expected in (
+        ((0.2, 0.6), [(CHANGE, "b"), (KEEP, None)]),
+        ((0.6, 0.2), [(KEEP, None), (CHANGE, "a")]),
+        ((0.4, 0.4), [(CHANGE, "b"), (KEEP, None)]),
+    ):
+        images = tuple(
+            audit_image(tmp_path / "x", label, wrong=0.5, verdict=DUPLICATE, confidence=sure, duplicate_of=1 - row)
+            for row, (label, sure) in enumerate(zip("ab", confidences, strict=True))
+        )
+        assert [propose_decision(bare_report(images), image) for image in images] == expected
+
+
+def test_nothing_of_a_name_or_label_can_end_the_data_and_the_policy_lets_nothing_in(
+    report: AuditReport, tmp_path: Path
+) -> None:
+    write_audit_page(report, tmp_path / "audit.html", limit=9)
+    html = (tmp_path / "audit.html").read_text(encoding="utf-8")
+    assert html.count("</script>") == 2
+    assert "<img" not in html.partition('id="audit">')[2].partition("</script>")[0]
+    assert "default-src 'none'; script-src 'sha256-" in unescape(html)
+    assert "unsafe" not in html
+
+
+def test_a_page_that_cannot_be_written_is_said_to_be_so(report: AuditReport, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"missing/audit\.html: the page cannot be written"):
+        write_audit_page(report, tmp_path / "missing" / "audit.html", limit=1)
+
+
+@dataclass
+class Visit:
+    """The open page, with what it asked for and what it complained about."""
+
+    page: Page
+    url: str
+    requests: list[str] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
+
+    def press(self, *keys: str) -> None:
+        for key in keys:
+            self.page.keyboard.press(key)
+
+    def card(self, number: int) -> Locator:
+        return self.page.locator(".doubt-row").nth(number)
+
+    def pressed(self, number: int) -> list[str]:
+        """The decision on the card of a number: the buttons that are down."""
+        return self.card(number).locator(".decide [aria-pressed=true] .clip").all_text_contents()
+
+    def labels(self) -> list[str]:
+        """The given labels of the cards, from the top."""
+        return self.page.locator(".doubt-row .given").all_text_contents()
+
+    def show(self, verdict: str) -> None:
+        self.page.get_by_role("group", name="Verdict").get_by_role("button", name=verdict).click()
+
+    def download(self) -> list[list[str]]:
+        with self.page.expect_download() as download:
+            self.page.get_by_role("button", name="Download decisions").click()
+        assert download.value.suggested_filename == "decisions.csv"
+        text = Path(download.value.path()).read_bytes().decode("utf-8")
+        return list(csv.reader(io.StringIO(text, newline="")))
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None and "CI" not in os.environ:
+        pytest.skip("no Chromium on this machine")
+    assert chromium is not None, "CI must have a Chromium on its PATH"
+    arguments = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=[*arguments, "--disable-sync"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., Visit]]:
+    """Write the page of a report and open it; everything it says on the way must have been said by the end."""
+    context = browser.new_context(viewport={"width": 1400, "height": 900})
+    visits: list[Visit] = []
+
+    def open_page(report: AuditReport, *, before: str = "", limit: int = 1000, **more: Any) -> Visit:
+        write_audit_page(report, tmp_path / "audit.html", limit=limit, **more)
+        visit = Visit(context.new_page(), (tmp_path / "audit.html").as_uri())
+        visits.append(visit)
+
+        def note_request(request: Request) -> None:
+            visit.requests.append(request.url)
+
+        visit.page.on("request", note_request)
+        visit.page.on("console", lambda message: visit.complaints.append(message.text))
+        visit.page.on("pageerror", lambda error: visit.complaints.append(str(error)))
+        visit.page.on("dialog", lambda dialog: (visit.complaints.append(dialog.message), dialog.dismiss()))
+        if before:
+            visit.page.add_init_script(before)
+        visit.page.goto(visit.url)
+        return visit
+
+    yield open_page
+    complaints = [complaint for visit in visits for complaint in visit.complaints]
+    context.close()
+    assert complaints == []
+
+
+@pytest.fixture
+def visit(open_page: Callable[..., Visit], report: AuditReport) -> Visit:
+    return open_page(report)
+
+
+@pytest.mark.browser
+def test_the_page_shows_the_audit_and_asks_nobody(visit: Visit) -> None:
+    page = visit.page
+    expect(page.locator("h1")).to_have_text("Label audit · run <b>")
+    expect(page.locator(".audit-top")).to_contain_text("8 images")
+    expect(page.locator(".audit-top")).to_contain_text("40\u00a0% of labels estimated wrong")
+    expect(page.locator(".review-done")).to_contain_text("0 of 5 decided")
+    assert visit.labels() == [r'a, "b"\u000ac', TEMPLATE, "mug", "mug", "vase"]  # the most suspicious first
+    card = visit.card(2)
+    expect(card.locator(".given-suggested")).to_have_text("mug→teapot")
+    expect(card.locator(".doubt-head")).to_contain_text("90\u00a0%")
+    expect(card.locator(".suggestions")).to_contain_text("teapot80\u00a0%")
+    expect(visit.card(0).locator(".doubt-near")).to_contain_text("vase0.90")
+    expect(visit.card(4).locator(".doubt-near")).to_contain_text("mugsame")
+    page.wait_for_function("[...document.images].every(image => image.complete && image.naturalWidth > 0)")
+    assert [url for url in visit.requests if not url.startswith("data:")] == [visit.url]
+
+
+@pytest.mark.browser
+def test_hostile_names_and_labels_are_text(visit: Visit) -> None:
+    expect(visit.card(0).locator(".suggested")).to_have_text(TAG)
+    expect(visit.card(0).locator(".doubt-path")).to_have_text(r'caf\xe9, "<img src=x onerror=alert(1)>\u000a.jpg')
+    expect(visit.card(0).locator(".suggestions")).to_contain_text(CLOSER)
+    assert visit.page.locator("img:not([src^='data:image/webp'])").count() == 0
+
+
+@pytest.mark.browser
+def test_no_other_script_runs_in_the_page(visit: Visit) -> None:
+    visit.page.evaluate(
+        "document.body.append(Object.assign(document.createElement('script'), {textContent: 'window.ran = 1'}))"
+    )
+    assert visit.page.evaluate("window.ran") is None
+    assert "Content Security Policy" in visit.complaints.pop()
+
+
+@pytest.mark.browser
+def test_images_are_sorted_either_way(visit: Visit) -> None:
+    visit.page.get_by_label("Sort by").select_option("confidence")
+    expect(visit.card(1).locator(".given")).to_have_text("vase")
+    visit.page.get_by_label("Sort by").select_option("label")
+    expect(visit.card(0).locator(".given")).to_have_text(TEMPLATE)
+    assert visit.labels()[2:] == ["mug", "mug", "vase"]
+    visit.page.get_by_role("button", name="Turn the order round").click()
+    expect(visit.card(0).locator(".given")).to_have_text("vase")
+    visit.page.get_by_label("Sort by").select_option("verdict")
+    expect(visit.card(4).locator(".verdict")).to_have_text("duplicate")
+    assert visit.page.locator(".verdict").all_text_contents() == [*["change"] * 3, "drop", "duplicate"]
+
+
+@pytest.mark.browser
+def test_images_are_filtered_by_pair_class_verdict_and_text(visit: Visit) -> None:
+    page, found = visit.page, visit.page.locator(".review-line [role=status]")
+    pair = page.locator(".audit-side button").filter(has_text="mug → teapot")
+    expect(pair).to_contain_text("2 · 66\u00a0%")
+    pair.click()
+    expect(pair).to_have_attribute("aria-pressed", "true")
+    expect(found).to_have_text("2 images, mug → teapot")
+    assert visit.labels() == ["mug", "mug"]
+    pair.click()
+    expect(found).to_have_text("5 images")
+    page.locator(".audit-side button").filter(has_text="onerror").last.click()
+    expect(visit.card(0).locator(".given")).to_have_text(r'a, "b"\u000ac')
+    page.locator(".audit-side button").filter(has_text="mug66").click()
+    visit.show("All")
+    expect(found).to_have_text("3 images labelled mug")
+    page.get_by_label("Given label").select_option("vase")
+    expect(found).to_have_text("3 images labelled vase")
+    page.get_by_label("Given label").select_option("")
+    visit.press("/")
+    page.keyboard.type("VASE-001")
+    expect(found).to_have_text("1 image")
+    visit.press("Escape")
+    page.get_by_label("Search path or label").fill("")
+    visit.show("Duplicate")
+    expect(found).to_have_text("1 image")
+    expect(page.get_by_label("Search path or label")).to_have_value("")
+    assert visit.labels() == ["vase"]
+
+
+@pytest.mark.browser
+def test_keys_decide_and_go_on_and_undo_comes_back(visit: Visit) -> None:
+    page = visit.page
+    visit.press("a", "l", "2", "x")
+    expect(visit.card(4)).to_be_focused()
+    assert [visit.pressed(number) for number in range(4)] == [
+        [f"Change to {TAG}"], [f"Keep {TEMPLATE}"], ["→ vase"], ["Drop image"],
+    ]  # fmt: skip
+    visit.press("k", "ArrowUp", "Enter")
+    expect(visit.card(3)).to_be_focused()
+    assert visit.pressed(2) == ["Change to teapot"]
+    visit.press("r")
+    page.keyboard.type("gravy boat")
+    visit.press("Enter")
+    expect(page.locator(".review-done")).to_contain_text("4 of 5 decided")
+    assert visit.pressed(3) == ["→ gravy boat"]
+    visit.press("u")
+    expect(visit.card(3).locator("[aria-pressed=true]")).to_have_text("Drop imageX")
+    expect(visit.card(3)).to_be_focused()
+    visit.press("u", "u")
+    expect(visit.card(3).locator("[aria-pressed=true]")).to_have_count(0)
+    assert visit.pressed(2) == ["→ vase"]
+    page.get_by_role("button", name="Decided").click()
+    expect(visit.page.locator(".doubt-row")).to_have_count(3)
+    page.get_by_role("button", name="To decide").click()
+    expect(visit.page.locator(".doubt-row")).to_have_count(2)
+    assert visit.labels() == ["mug", "vase"]
+
+
+@pytest.mark.browser
+def test_the_mouse_decides_and_takes_back(visit: Visit) -> None:
+    card = visit.card(1)
+    card.get_by_role("button", name=f"Keep {TEMPLATE}").click()
+    assert visit.pressed(1) == [f"Keep {TEMPLATE}"]
+    card.locator(".suggestion").filter(has_text="mug").click()
+    assert visit.pressed(1) == ["→ mug"]
+    card.get_by_role("button", name="→ mug").click()
+    assert visit.pressed(1) == []
+
+
+@pytest.mark.browser
+def test_the_enlarged_picture_follows_the_keys_and_a_neighbour_leads_to_its_image(visit: Visit) -> None:
+    page, words = visit.page, visit.page.locator(".zoom-words")
+    visit.press("j", "z")
+    expect(words).to_contain_text(TEMPLATE)
+    visit.press("x")
+    expect(words).to_contain_text("mug→teapot")
+    assert visit.pressed(1) == ["Drop image"]
+    visit.press("Escape")
+    expect(words).to_be_hidden()
+    expect(visit.card(2)).to_be_focused()
+    visit.card(4).locator(".verdict").click()
+    visit.press("x")  # no key decides while a neighbour is looked at
+    assert visit.pressed(4) == []
+    page.get_by_role("button", name="Go to this image").click()
+    expect(page.locator(".doubt-row")).to_have_count(2)
+    assert sorted(visit.labels()) == ["mug", "vase"]  # both are of one path
+
+
+@pytest.mark.browser
+def test_accepting_all_asks_first_spares_what_is_decided_and_is_undone_at_once(visit: Visit) -> None:
+    page, dialog = visit.page, visit.page.get_by_role("dialog")
+    visit.press("l")
+    page.get_by_role("button", name="Accept all shown").click()
+    expect(dialog).to_contain_text("Accept 4 suggestions?")
+    expect(dialog).to_contain_text("Change the label: 3, drop the image: 1")
+    page.get_by_role("button", name="Cancel").click()
+    expect(page.locator(".review-done")).to_contain_text("1 of 5 decided")
+    page.get_by_role("button", name="Accept all shown").click()
+    page.get_by_role("button", name="Accept", exact=True).click()
+    expect(page.locator(".review-done")).to_contain_text("5 of 5 decided")
+    assert visit.pressed(0) == [r'Keep a, "b"\u000ac']
+    assert visit.pressed(4) == ["Change to mug"]
+    visit.press("u")
+    expect(page.locator(".review-done")).to_contain_text("1 of 5 decided")
+
+
+@pytest.mark.browser
+def test_decisions_outlive_the_page_and_are_written_exactly(visit: Visit, report: AuditReport) -> None:
+    visit.press("a", "x", "r")
+    visit.page.keyboard.type(' new, "quoted" ')
+    visit.press("Enter", "l")
+    visit.page.reload()
+    expect(visit.page.locator(".review-done")).to_contain_text("4 of 5 decided")
+    first, second, third, fourth = (report.images[row] for row in (0, 3, 1, 2))
+    path = os.fsencode(first.path).decode("utf-8", "backslashreplace")
+    assert visit.download() == [
+        COLUMNS,
+        [path, first.sha256, LINES, "change", TAG],
+        [str(second.path), second.sha256, TEMPLATE, "drop", ""],
+        [str(third.path), third.sha256, "mug", "change", 'new, "quoted"'],
+        [str(fourth.path), fourth.sha256, "mug", "keep", ""],
+    ]
+
+
+@pytest.mark.browser
+def test_a_file_of_decisions_is_loaded_and_what_the_page_does_not_show_is_kept(
+    open_page: Callable[..., Visit], report: AuditReport, tmp_path: Path
+) -> None:
+    visit = open_page(report, limit=2)
+    shown, hidden = report.images[0], report.images[1]
+    rows = [
+        [os.fsencode(shown.path).decode("utf-8", "backslashreplace"), shown.sha256, LINES, "change", LINES + "!"],
+        ["moved/elsewhere.jpg", hidden.sha256, "mug", "drop", ""],
+    ]
+    with (tmp_path / "mine.csv").open("w", encoding="utf-8-sig", newline="") as file:
+        csv.writer(file).writerows([COLUMNS, rows[0], [*rows[1][:3], "no-class", ""]])  # in a former word
+    visit.page.set_input_files("input[type=file]", tmp_path / "mine.csv")
+    expect(visit.page.locator(".toast")).to_contain_text("2 decisions loaded")
+    expect(visit.page.locator(".review-done")).to_contain_text("1 of 2 decided")
+    visit.page.get_by_role("button", name="Decided").click()
+    expect(visit.card(0).locator(".decide")).to_contain_text(r'→ a, "b"\u000ac!')
+    visit.page.reload()
+    assert visit.download() == [COLUMNS, *rows]
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("path,label\na,b\n", "expected a header with the columns path,sha256,label,decision,new_label"),
+        (",".join(COLUMNS) + "\na,00,b,keep,\na,00,b,change,\n", "row 2: expected keep, change with a new_label"),
+        (",".join(COLUMNS) + "\na,00,b,burn,\n", "row 1: expected keep"),
+        (",".join(COLUMNS) + '\na,"00" 1,b,keep,\n', "a quote stands where none can"),
+    ],
+)
+def test_a_file_that_is_none_of_decisions_is_refused_whole(
+    visit: Visit, tmp_path: Path, text: str, complaint: str
+) -> None:
+    (tmp_path / "bad.csv").write_text(text)
+    visit.page.set_input_files("input[type=file]", tmp_path / "bad.csv")
+    expect(visit.page.locator(".toast")).to_contain_text(f"bad.csv was not loaded: {complaint}")
+    expect(visit.page.locator(".review-done")).to_contain_text("0 of 5 decided")
+
+
+@pytest.mark.browser
+def test_decisions_made_before_are_shown_and_what_is_decided_here_goes_before_them(
+    open_page: Callable[..., Visit], report: AuditReport
+) -> None:
+    made = [
+        LabelDecision(image.sha256, image.label, KEEP, path="anywhere.jpg")
+        for image in (report.images[0], report.images[3])
+    ]
+    visit = open_page(report, decisions=made)
+    visit.page.get_by_role("button", name="Decided").click()
+    expect(visit.page.locator(".doubt-row")).to_have_count(2)
+    visit.card(0).locator("[aria-pressed=true]").click()
+    visit.card(1).get_by_role("button", name="Drop image").click()
+    visit.page.reload()
+    expect(visit.page.locator(".review-done")).to_contain_text("1 of 5 decided")
+    visit.page.get_by_role("button", name="Decided").click()
+    expect(visit.page.locator(".doubt-row")).to_have_count(1)
+    assert visit.pressed(0) == ["Drop image"]
+
+
+@pytest.mark.browser
+def test_where_the_browser_keeps_nothing_the_page_says_so_and_goes_on(
+    open_page: Callable[..., Visit], report: AuditReport
+) -> None:
+    refuse = (
+        "Object.defineProperty(window, 'localStorage', {get() { throw new DOMException('no', 'SecurityError'); }})"
+    )
+    visit = open_page(report, before=refuse)
+    expect(visit.page.get_by_role("alert")).to_contain_text("does not keep what is decided")
+    visit.press("a")
+    assert visit.pressed(0) == [f"Change to {TAG}"]
+    assert len(visit.download()) == 2
+
+
+@pytest.mark.browser
+def test_many_images_are_drawn_as_one_gets_to_them_and_lost_pictures_say_why(
+    open_page: Callable[..., Visit], tmp_path: Path
+) -> None:
+    images = tuple(audit_image(tmp_path / f"{i}.jpg", "a", wrong=0.5, verdict=DROP) for i in range(310))
+    visit = open_page(bare_report(images), limit=300)
+    expect(visit.page.locator(".audit-top")).to_contain_text("300 of 310 on this page")
+    expect(visit.page.locator(".doubt-row")).to_have_count(250)
+    expect(visit.card(0).locator(".gone").first).to_contain_text("reading failed or the file vanished")
+    visit.page.evaluate("scrollTo(0, document.body.scrollHeight)")
+    expect(visit.page.locator(".doubt-row")).to_have_count(300)
+
+
+@pytest.mark.browser
+def test_nothing_is_wider_than_a_phone(visit: Visit) -> None:
+    visit.page.set_viewport_size({"width": 360, "height": 740})
+    assert visit.page.evaluate("document.documentElement.scrollWidth") == 360
+    for button in visit.card(0).locator("button").all():
+        box = button.bounding_box()
+        assert box is not None
+        assert box["x"] + box["width"] <= 360
+
+
+@pytest.mark.browser
+def test_a_run_without_images_has_a_page_too(open_page: Callable[..., Visit]) -> None:
+    visit = open_page(bare_report(()))
+    expect(visit.page.get_by_text("No doubtful labels")).to_be_visible()
+    visit.press("j", "a", "z", "u")
+    expect(visit.page.locator(".toast")).to_contain_text("Nothing to undo")
+
+
+def test_the_script_is_made_of_the_pages_modules_with_nothing_left_to_load() -> None:
+    script = bundle_scripts("reports/audit.js", instead={"core/api.js": "reports/local_api.js"})
+    assert not re.search(r"^(import|export)\b", script, re.MULTILINE)
+    assert "import.meta" not in script
+    assert "</script" not in script

@@ -1,0 +1,289 @@
+from __future__ import annotations
+
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from index.errors import InputError
+from index.labels.decisions import LabelDecision, LabelKey
+from index.versions.people import DECISIONS as FILE_NAME
+from retrieval_app.review.database import DecidedSinceError, ReviewError
+from retrieval_app.review.duplicate_decisions import DuplicateDecision, GroupImage
+from retrieval_app.review.review_store import ReviewStore
+from tests.index.images.test_hostile_files import minding_permissions
+
+ROOT = Path(__file__).parents[3]
+A, B, C = "a" * 64, "b" * 64, "c" * 64
+GROUP = (GroupImage(A, 1, "/x/1\udce9.jpg"), GroupImage(B, 2, "/x/2.jpg"))
+DECIDE_FOR_EVER = """
+import sys
+from pathlib import Path
+from index.labels.decisions import LabelDecision
+from retrieval_app.review.review_store import ReviewStore
+store = ReviewStore(Path(sys.argv[1]))
+for number in range(1_000_000):
+    store.decide([LabelDecision(f"{number:064x}", "shoe", "change", f"label {number}")])
+    print(number, flush=True)
+"""
+DECIDE_ONCE = """
+import sys
+from pathlib import Path
+from index.labels.decisions import LabelDecision
+from retrieval_app.review.database import ReviewError
+from retrieval_app.review.review_store import ReviewStore
+store = ReviewStore(Path(sys.argv[1]))
+print(len(store.label_decisions()), store.can_undo())
+try:
+    store.decide([LabelDecision("a" * 64, "shoe", "keep")])
+except ReviewError as error:
+    print(error)
+print(len(store.label_decisions()))
+"""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ReviewStore:
+    return ReviewStore(tmp_path / FILE_NAME)
+
+
+def meaning(decisions: Mapping[LabelKey, LabelDecision]) -> list[LabelDecision]:
+    """The decisions without their times, in their order."""
+    return [replace(decision, decided_at="") for decision in decisions.values()]
+
+
+def test_nothing_is_made_before_something_is_decided(store: ReviewStore) -> None:
+    assert (store.label_decisions(), store.duplicate_decisions(), store.undo(), store.can_undo()) == (
+        {},
+        {},
+        None,
+        False,
+    )
+    assert not store.path.exists()
+
+
+def test_decisions_are_read_back_by_another_store_as_they_were_made(store: ReviewStore) -> None:
+    made = [
+        LabelDecision(A, "shoe", "change", "boot", 7, path="/x/caf\udce9\n'; DROP TABLE steps; --.jpg"),
+        LabelDecision(B, None, "drop", image_id=8),
+        LabelDecision(C, 'O\'Neill "x"', "keep"),
+    ]
+    step = store.decide(made)
+    assert (step.image_ids, step.count) == ((7, 8), 3)
+    read = ReviewStore(store.path).label_decisions()
+    assert set(meaning(read)) == set(made)
+    assert all(decision.decided_at.endswith("+00:00") for decision in read.values())
+
+
+def test_the_decision_for_a_label_leaves_the_same_image_with_another_label_alone(store: ReviewStore) -> None:
+    store.decide([LabelDecision(A, "shoe", "drop")])
+    assert set(store.label_decisions()) == {(A, "shoe")}
+
+
+def test_undo_goes_back_step_by_step_to_exactly_what_was(store: ReviewStore) -> None:
+    chance = random.Random(0)
+    states = [meaning(store.label_decisions())]
+
+    def choose(sha256: str) -> LabelDecision:
+        if chance.random() < 0.4:
+            return LabelDecision(sha256, "x", chance.choice(["keep", "drop", "open"]))
+        given, image_id = chance.choice(["x", "y", None]), chance.randint(1, 9)
+        return LabelDecision(sha256, given, "change", f"new {chance.random()}", image_id)
+
+    for _ in range(40):
+        shas = chance.sample([A, B, C, "d" * 64], k=chance.randint(1, 3))
+        store.decide([choose(sha256) for sha256 in shas])
+        states.append(meaning(store.label_decisions()))
+    assert len(states[-1]) > 4
+    for before in reversed(states[:-1]):
+        assert store.undo() is not None
+        assert meaning(store.label_decisions()) == before
+    assert store.undo() is None
+    assert not store.can_undo()
+
+
+def test_undo_tells_which_images_it_was_about(store: ReviewStore) -> None:
+    step = store.decide([LabelDecision(A, "x", "keep", image_id=3), LabelDecision(B, "x", "keep", image_id=4)])
+    assert store.can_undo()
+    assert store.undo() == step
+
+
+def test_of_two_reviewers_nobody_undoes_what_the_other_decided(store: ReviewStore) -> None:
+    other = ReviewStore(store.path)
+    mine = store.decide([LabelDecision(A, "x", "drop", image_id=1)])
+    theirs = other.decide([LabelDecision(B, "x", "keep", image_id=2)])
+    with pytest.raises(DecidedSinceError):
+        store.undo(mine.number)
+    assert set(store.label_decisions()) == {(A, "x"), (B, "x")}
+    assert other.undo(theirs.number) == theirs
+    assert other.undo(theirs.number) is None  # it is gone, and the one before is somebody else's
+    assert store.undo(mine.number) == mine
+    assert store.undo(mine.number) is None
+
+
+def test_a_step_about_labels_does_not_stand_in_the_way_of_one_about_duplicates(store: ReviewStore) -> None:
+    step = store.decide_duplicates([DuplicateDecision(GROUP, "different")])
+    store.decide([LabelDecision(A, "x", "drop")])
+    assert store.undo(step.number, about="duplicates") == step
+    again = store.decide_duplicates([DuplicateDecision(GROUP, "different")])
+    store.decide_duplicates([DuplicateDecision(GROUP, "copies", (1,))])
+    with pytest.raises(DecidedSinceError):
+        store.undo(again.number, about="duplicates")
+
+
+def test_an_open_decision_forgets_the_one_before_until_it_is_undone(store: ReviewStore) -> None:
+    store.decide([LabelDecision(A, "shoe", "drop")])
+    store.decide([LabelDecision(A, "shoe", "open")])
+    assert store.label_decisions() == {}
+    store.undo()
+    assert store.label_decisions()[A, "shoe"].decision == "drop"
+
+
+def test_labels_and_duplicates_are_undone_apart(store: ReviewStore) -> None:
+    store.decide([LabelDecision(A, "shoe", "drop")])
+    store.decide_duplicates([DuplicateDecision(GROUP, "different")])
+    assert store.undo() is not None
+    assert store.undo() is None
+    assert len(store.duplicate_decisions()) == 1
+    assert store.can_undo("duplicates")
+
+
+def test_duplicate_decisions_are_read_back_and_undone(store: ReviewStore) -> None:
+    first = DuplicateDecision(GROUP, "copies", (2,))
+    store.decide_duplicates([first])
+    store.decide_duplicates([DuplicateDecision(GROUP[::-1], "different")])
+    read = ReviewStore(store.path)
+    assert [decision.decision for decision in read.duplicate_decisions().values()] == ["different"]
+    step = store.undo(about="duplicates")
+    assert step is not None
+    assert step.image_ids == (1, 2)
+    again = read.duplicate_decisions()[first.group]
+    assert replace(again, decided_at="") == first
+
+
+def test_copies_with_one_label_are_decided_once_and_not_against_each_other(store: ReviewStore) -> None:
+    step = store.decide([LabelDecision(A, "x", "drop", image_id=1), LabelDecision(A, "x", "drop", image_id=2)])
+    assert (step.count, step.image_ids) == (1, (1, 2))
+    with pytest.raises(InputError, match="contradict"):
+        store.decide([LabelDecision(A, "x", "drop"), LabelDecision(A, "x", "keep")])
+    with pytest.raises(InputError, match="about one group"):
+        store.decide_duplicates([DuplicateDecision(GROUP, "different"), DuplicateDecision(GROUP, "copies", (1,))])
+
+
+def test_of_a_refused_step_nothing_is_kept(store: ReviewStore) -> None:
+    with pytest.raises(InputError):
+        store.decide([LabelDecision(A, "x", "drop"), LabelDecision(B, "x", "burn")])
+    with pytest.raises(InputError, match="got 0"):
+        store.decide([])
+    assert not store.path.exists()
+
+
+def test_threads_that_decide_and_undo_at_once_lose_nothing(store: ReviewStore) -> None:
+    def decide(number: int) -> None:
+        for i in range(15):
+            store.decide([LabelDecision(f"{100 * number + i:064x}", "x", "keep")])
+            assert (f"{100 * number + i:064x}", "x") in store.label_decisions()
+
+    other = ReviewStore(store.path)
+
+    def group() -> None:
+        for _ in range(10):
+            other.decide_duplicates([DuplicateDecision(GROUP, "different")])
+            assert other.undo(about="duplicates") is not None
+
+    threads = [threading.Thread(target=decide, args=(number,)) for number in range(4)]
+    threads.append(threading.Thread(target=group))
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(other.label_decisions()) == len(store.label_decisions()) == 60
+    assert not store.can_undo("duplicates")
+
+
+@pytest.mark.parametrize("answers", [1, 25])
+def test_a_killed_process_loses_nothing_that_it_answered(store: ReviewStore, answers: int) -> None:
+    command = [sys.executable, "-c", DECIDE_FOR_EVER, str(store.path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        assert process.stdout is not None
+        seen = [int(process.stdout.readline()) for _ in range(answers)]
+        process.send_signal(signal.SIGKILL)
+        seen += [int(line) for line in process.stdout.read().splitlines()]
+    kept = store.label_decisions()
+    assert len(kept) - len(seen) in (0, 1)  # one may have been kept whose answer was not heard
+    assert all(kept[f"{number:064x}", "shoe"].new_label == f"label {number}" for number in seen)
+    assert store.undo() is not None
+    assert len(store.label_decisions()) == len(kept) - 1
+
+
+def test_a_folder_that_cannot_be_written_gives_a_clear_error_and_the_rest_goes_on(store: ReviewStore) -> None:
+    store.decide([LabelDecision(A, "shoe", "drop")])
+    store.close()
+    folder = store.path.parent
+    store.path.chmod(0o444)
+    folder.chmod(0o555)
+    try:
+        command = minding_permissions([sys.executable, "-c", DECIDE_ONCE, str(store.path)])
+        said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+        command[-1] = str(folder / "other.sqlite")
+        none = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    finally:
+        folder.chmod(0o755)
+    assert (said[0], said[2]) == ("1 True", "1")
+    assert (none[0], none[2]) == ("0 False", "0")
+    for message in (said[1], none[1]):
+        assert message.startswith(str(folder))
+        assert "the gallery's folder cannot be written" in message
+
+
+def test_a_file_that_is_no_database_is_named_and_left_alone(store: ReviewStore) -> None:
+    store.path.write_bytes(b"not a database, but somebody's notes " * 30)
+    for ask in (store.label_decisions, store.undo, lambda: store.decide([LabelDecision(A, "x", "keep")])):
+        with pytest.raises(ReviewError, match="move the file away"):
+            ask()
+    assert store.path.read_bytes().startswith(b"not a database")
+
+
+def test_a_file_of_a_newer_program_is_not_touched(store: ReviewStore) -> None:
+    connection = sqlite3.connect(store.path)
+    connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    with pytest.raises(ReviewError, match="version 99"):
+        store.decide([LabelDecision(A, "x", "keep")])
+
+
+def test_an_empty_file_that_a_killed_process_left_counts_as_none(store: ReviewStore) -> None:
+    store.path.touch()
+    assert (store.label_decisions(), store.can_undo()) == ({}, False)
+    store.decide([LabelDecision(A, "x", "keep")])
+    assert len(store.label_decisions()) == 1
+
+
+def test_a_file_that_was_taken_away_is_noticed(store: ReviewStore) -> None:
+    store.decide([LabelDecision(A, "x", "keep")])
+    store.path.unlink()
+    assert store.label_decisions() == {}
+    store.decide([LabelDecision(B, "x", "keep")])
+    assert set(ReviewStore(store.path).label_decisions()) == {(B, "x")}
+
+
+def test_decisions_go_on_where_another_process_has_moved_them(tmp_path: Path) -> None:
+    former, now = tmp_path / FILE_NAME, tmp_path / "people" / FILE_NAME
+    store = ReviewStore(now, formerly=former)
+    former.touch()
+    store.decide([LabelDecision(A, "x", "keep")])
+    assert (store.path, former.exists()) == (former, True)
+    now.parent.mkdir()
+    former.rename(now)
+    assert set(store.label_decisions()) == {(A, "x")}
+    former.with_name(f"{FILE_NAME}-journal").unlink(missing_ok=True)
+    store.decide([LabelDecision(B, "x", "keep")])
+    assert (store.path, former.exists()) == (now, False)
+    assert set(ReviewStore(now).label_decisions()) == {(A, "x"), (B, "x")}

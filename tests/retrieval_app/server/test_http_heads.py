@@ -1,0 +1,146 @@
+"""What the limits on heads take from uvicorn, whose own protocol they change: a version without it shows here."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from importlib.metadata import version
+from typing import Any
+
+import pytest
+
+pytest.importorskip("gradio", reason="needs the extra `ui`")
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from retrieval_app.server.http_heads import MAX_HEAD_BYTES, MAX_HEADERS, MAX_PIPELINED, BoundedProtocol
+from retrieval_app.server.http_room import Room, Stage
+
+HEAD = b"GET /v1/health HTTP/1.1\r\nhost: a\r\n"
+
+
+class _Transport(asyncio.Transport):
+    """Keeps what is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+        self._is_closing = False
+
+    def write(self, data: Any) -> None:
+        if not self._is_closing:
+            self.written += bytes(data)
+
+    def close(self) -> None:
+        self._is_closing = True
+
+    def abort(self) -> None:
+        self._is_closing = True
+
+    def is_closing(self) -> bool:
+        return self._is_closing
+
+    def pause_reading(self) -> None:
+        """Nothing reads by itself."""
+
+    def resume_reading(self) -> None:
+        """Likewise."""
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return ("127.0.0.1", 1) if name in ("peername", "sockname") else default
+
+
+async def _app(scope: Any, receive: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def _send(*pieces: bytes, room: Room | None = None) -> tuple[BoundedProtocol, _Transport]:
+    """A connection on which these arrived, with time for answers between them."""
+    config = uvicorn.Config(_app, ws="none", log_config=None)
+    room = room or Room(places=10, beside=1)
+    protocol = BoundedProtocol(config=config, server_state=ServerState(), app_state={}, room=room)
+    transport = _Transport()
+    protocol.connection_made(transport)
+    for piece in pieces:
+        if not transport.is_closing():
+            protocol.data_received(piece)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    for _ in range(50):
+        await asyncio.sleep(0)
+    return protocol, transport
+
+
+class _Busy:
+    def drop(self) -> None:
+        raise AssertionError("a request that is answered is not given up for one of the same address")
+
+
+def _statuses(*pieces: bytes) -> list[int]:
+    _, transport = asyncio.run(_send(*pieces))
+    return [int(part[:3]) for part in transport.written.split(b"HTTP/1.1 ")[1:]]
+
+
+def test_the_protocol_has_all_that_is_changed_and_read() -> None:
+    methods = (
+        "connection_made", "connection_lost", "data_received", "on_message_begin", "on_header", "on_headers_complete",
+        "on_message_complete", "on_response_complete", "_unset_keepalive_if_required", "_start_asgi_task",
+    )  # fmt: skip
+    assert not [name for name in methods if not inspect.isfunction(vars(HttpToolsProtocol).get(name))]
+    protocol, _ = asyncio.run(_send(HEAD + b"\r\n"))
+    for name in ("app", "client", "cycle", "headers", "parser", "pipeline", "transport", "url"):
+        assert name in vars(protocol), name
+    assert (protocol.cycle.response_complete, protocol.cycle.disconnected) == (True, False)
+    assert protocol.cycle.message_event.is_set()
+    assert list(protocol.pipeline) == []
+
+
+def test_the_version_is_one_that_this_was_tried_with() -> None:
+    assert tuple(map(int, version("uvicorn").split(".")[:2])) == (0, 54)
+
+
+@pytest.mark.parametrize("size", [1, 7, 4096, MAX_HEAD_BYTES])
+def test_a_head_is_counted_the_same_in_pieces_of_every_size(size: int) -> None:
+    for rest, status in ((100, 200), (-100, 431)):
+        head = HEAD + b"x: " + b"a" * (MAX_HEAD_BYTES - len(HEAD) - rest) + b"\r\n\r\n"
+        if size > 1 or status == 200:
+            assert _statuses(*(head[at : at + size] for at in range(0, len(head), size))) == [status]
+
+
+def test_heads_of_one_connection_are_counted_one_by_one() -> None:
+    head = HEAD + b"x: " + b"a" * (MAX_HEAD_BYTES // 2) + b"\r\n\r\n"
+    assert _statuses(*[head] * 10) == [200] * 10
+    assert _statuses(*[part for _ in range(10) for part in (head[:30_000], head[30_000:])]) == [200] * 10
+
+
+def test_a_body_of_an_announced_length_is_not_counted() -> None:
+    head = b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 1000000\r\n\r\n"
+    assert _statuses(head, *[b"a" * 100_000] * 10, HEAD + b"\r\n") == [200, 200]
+
+
+def test_more_headers_than_the_most_are_refused() -> None:
+    for count, status in ((MAX_HEADERS - 1, 200), (MAX_HEADERS, 431)):
+        assert _statuses(HEAD + b"x: 1\r\n" * count + b"\r\n") == [status]
+
+
+def test_trailers_become_no_headers() -> None:
+    chunked = HEAD + b"transfer-encoding: chunked\r\n\r\n0\r\nauthorization: x\r\n\r\n"
+    protocol, transport = asyncio.run(_send(chunked))
+    assert transport.written.startswith(b"HTTP/1.1 200")
+    assert [name for name, _ in protocol.headers] == [b"host", b"transfer-encoding"]
+
+
+def test_some_requests_may_wait_for_the_answer_to_the_first() -> None:
+    assert _statuses((HEAD + b"\r\n") * (MAX_PIPELINED + 1)) == [200] * (MAX_PIPELINED + 1)
+    assert _statuses((HEAD + b"\r\n") * (MAX_PIPELINED + 2)) == []  # which would not know its answer from others'
+
+
+def test_where_there_is_no_place_left_only_health_is_told() -> None:
+    room, busy = Room(places=1, beside=1), _Busy()
+    room.enter(busy, address="127.0.0.1")
+    room.move(busy, Stage.ANSWER)
+    for path, status in ((b"/v1/health", 200), (b"/v1/ready", 200), (b"/v1/gallery", 503), (b"/", 503)):
+        _, transport = asyncio.run(_send(HEAD.replace(b"/v1/health", path) + b"\r\n", room=room))
+        assert transport.written.startswith(b"HTTP/1.1 %d" % status)

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import resource
+import sys
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+pytest.importorskip("gradio", reason="needs the extra `ui`")
+import uvicorn
+
+from retrieval_app.server import http_server
+from retrieval_app.server.http_server import ANSWER_S, CONNECTIONS_AT_ONCE, HEAD_S, _allow_connections, _Server
+from tests.forked import run
+
+
+@dataclass
+class _Transport:
+    unsent: int = 0
+    ended: list[str] = field(default_factory=list)
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent
+
+    def close(self) -> None:
+        self.ended.append("closed")
+
+    def abort(self) -> None:
+        self.ended.append("aborted")
+
+
+@dataclass(eq=False)
+class _Cycle:
+    response_complete: bool = False
+
+
+@dataclass(eq=False)
+class _Connection:
+    cycle: _Cycle | None = None
+    transport: _Transport = field(default_factory=_Transport)
+
+    def drop(self) -> None:
+        self.transport.abort()
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> _Clock:
+    clock = _Clock()
+    monkeypatch.setattr(http_server, "time", clock)
+    return clock
+
+
+def _pass_time(server: _Server, clock: _Clock, seconds: float) -> None:
+    for _ in range(int(seconds)):
+        clock.now += 1
+        server._close_stuck()
+
+
+def _serve(*connections: Any) -> _Server:
+    async def app(*_: object) -> None:
+        raise AssertionError("nothing is asked")
+
+    server = _Server(uvicorn.Config(app, log_config=None, log_level=None), on_ready=lambda: None)
+    server.server_state.connections = set(connections)
+    return server
+
+
+def test_connections_that_say_nothing_are_closed_and_those_that_are_answered_are_not(clock: _Clock) -> None:
+    silent, done, working = _Connection(), _Connection(_Cycle(response_complete=True)), _Connection(_Cycle())
+    server = _serve(silent, done, working)
+    _pass_time(server, clock, HEAD_S)
+    assert silent.transport.ended == done.transport.ended == []
+    _pass_time(server, clock, 3)
+    assert "closed" in silent.transport.ended
+    assert "closed" in done.transport.ended
+    _pass_time(server, clock, 5 * HEAD_S)
+    assert working.transport.ended == []
+
+
+def test_a_connection_that_asks_again_and_again_stays(clock: _Clock) -> None:
+    busy = _Connection()
+    server = _serve(busy)
+    for _ in range(10):
+        busy.cycle = _Cycle(response_complete=True)
+        _pass_time(server, clock, HEAD_S - 5)
+    assert busy.transport.ended == []
+
+
+def test_an_answer_that_nobody_takes_is_given_up_and_one_that_is_taken_slowly_is_not(clock: _Clock) -> None:
+    stuck, slow = (_Connection(_Cycle(), _Transport(unsent=10_000)) for _ in range(2))
+    server = _serve(stuck, slow)
+    for _ in range(20):
+        slow.transport.unsent -= 1
+        _pass_time(server, clock, ANSWER_S / 5)
+    assert "aborted" in stuck.transport.ended
+    assert slow.transport.ended == []
+
+
+def tell_allowed_connections() -> None:
+    """As many as files may be open: `sys.argv` tells the limits."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]), int(sys.argv[2])))
+    sys.stdout.write(f"{_allow_connections()}\n")
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "places"),
+    [(256, 2000, CONNECTIONS_AT_ONCE), (300, 500, 212), (64, 64, 1), (5000, 5000, CONNECTIONS_AT_ONCE)],
+)
+def test_as_many_connections_are_served_as_files_may_be_open(soft: int, hard: int, places: int) -> None:
+    told = run([soft, hard], function=tell_allowed_connections)
+    assert int(told.stdout) == places, told.stderr

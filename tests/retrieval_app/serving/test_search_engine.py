@@ -1,0 +1,341 @@
+from __future__ import annotations
+
+import asyncio
+import io
+import threading
+import time
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from index.errors import ImageError, InputError, UnknownImageError
+from index.filters.parser import parse_filter
+from index.gallery.gallery import Gallery
+from index.sources.reading import read_place
+from retrieval_app.serving import pictures
+from retrieval_app.serving.errors import BusyError, TimedOutError, UnknownPhotoError
+from retrieval_app.serving.photos import Crop
+from retrieval_app.serving.query import QueryPart, Ranking, SearchQuery
+from retrieval_app.serving.search_engine import Engine
+from retrieval_app.serving.serving_config import ServingConfig
+from tests.conftest import draw_image
+
+
+@pytest.fixture
+def engine(small_gallery: Path) -> Iterator[Engine]:
+    opened = Engine(small_gallery, config=ServingConfig(threads=2))
+    yield opened
+    opened.close()
+
+
+def _run(work: Coroutine[Any, Any, Any]) -> Any:
+    return asyncio.run(work)
+
+
+def _search(engine: Engine, *parts: QueryPart, **options: Any) -> Ranking:
+    ranking: Ranking = _run(engine.search(engine.snapshot(), SearchQuery(parts, **options)))
+    return ranking
+
+
+def _encode(image: Image.Image, kind: str = "PNG") -> bytes:
+    file = io.BytesIO()
+    image.save(file, format=kind)
+    return file.getvalue()
+
+
+def _ids(ranking: Ranking) -> list[int]:
+    return [hit.id for hit in ranking.hits]
+
+
+def test_an_image_finds_what_the_gallery_finds_and_not_itself(engine: Engine, gallery: Gallery, ids: Any) -> None:
+    image_id = ids["red/0.jpg"]
+    ranking = _search(engine, QueryPart(image_id=image_id), k=5, describe=True)
+    expected = gallery.search(gallery.vector(image_id), k=5, exclude_id=image_id)
+    assert _ids(ranking) == [hit.id for hit in expected]
+    assert [hit.rank for hit in ranking.hits] == [1, 2, 3, 4, 5]
+    assert [ranking.rows[hit.id].label for hit in ranking.hits] == [hit.label for hit in expected]
+
+
+def test_pages_put_together_are_the_whole_list(engine: Engine, ids: Any) -> None:
+    part = QueryPart(image_id=ids["blue/1.png"])
+    whole = _search(engine, part, k=100)
+    assert whole.next_offset is None
+    paged, offset = list[int](), 0
+    while offset is not None:
+        page = _search(engine, part, k=4, offset=offset)
+        assert [hit.rank for hit in page.hits] == list(range(offset + 1, offset + 1 + len(page.hits)))
+        paged += _ids(page)
+        offset = page.next_offset
+    assert paged == _ids(whole)
+
+
+def test_a_photo_of_the_gallery_finds_itself_first(engine: Engine, gallery: Gallery, ids: Any) -> None:
+    image_id = ids["green/2.jpg"]
+    photo = _run(engine.keep_photo(read_place(gallery.place(image_id)), name="mine.jpg"))
+    ranking = _search(engine, QueryPart(photo=photo.token), k=1)
+    assert ranking.hits[0].id == image_id
+    assert ranking.hits[0].score == pytest.approx(1, abs=1e-5)
+    kept = Image.open(io.BytesIO(photo.picture))
+    assert (kept.format, kept.size) == ("JPEG", (photo.width, photo.height)) == ("JPEG", (64, 48))
+
+
+def test_a_whole_crop_is_the_photo_and_a_part_is_searched_as_a_picture_of_its_own(
+    engine: Engine, ids: Any
+) -> None:
+    two = Image.new("RGB", (400, 200))
+    two.paste(draw_image((220, 40, 40), seed=1, size=(200, 200)), (0, 0))
+    two.paste(draw_image((40, 60, 220), seed=2, size=(200, 200)), (200, 0))
+    photo = _run(engine.keep_photo(_encode(two), name="two.png"))
+    left = _search(engine, QueryPart(photo=photo.token, crop=Crop(0, 0, 0.5, 1)), k=4, describe=True)
+    right = _search(engine, QueryPart(photo=photo.token, crop=Crop(0.5, 0, 0.5, 1)), k=4, describe=True)
+    assert {left.rows[hit.id].label for hit in left.hits} == {"red"}
+    assert {right.rows[hit.id].label for hit in right.hits} == {"blue"}
+
+
+def test_a_part_of_a_gallery_image_can_be_searched_with(engine: Engine, ids: Any) -> None:
+    image_id = ids["red/1.png"]
+    ranking = _search(engine, QueryPart(image_id=image_id, crop=Crop(0, 0, 1, 1)), k=3)
+    whole = _search(engine, QueryPart(image_id=image_id), k=3)
+    assert _ids(ranking) == _ids(whole)
+    assert image_id not in _ids(ranking)
+
+
+def test_less_like_moves_away(engine: Engine, ids: Any) -> None:
+    red, blue = QueryPart(image_id=ids["red/0.jpg"]), QueryPart(image_id=ids["blue/0.jpg"], weight=-1.0)
+    plain = {hit.id: hit.score for hit in _search(engine, red, k=100).hits}
+    moved = {hit.id: hit.score for hit in _search(engine, red, blue, k=100).hits}
+    other = ids["blue/1.png"]
+    assert moved[other] < plain[other]
+    assert ids["blue/0.jpg"] not in moved
+
+
+def test_two_images_are_searched_with_their_weighted_sum(engine: Engine, gallery: Gallery, ids: Any) -> None:
+    first, second = ids["red/0.jpg"], ids["green/0.jpg"]
+    mixed = gallery.vector(first).astype(np.float64) * 2 + gallery.vector(second)
+    vector = (mixed / np.linalg.norm(mixed)).astype(np.float32)
+    expected = [hit.id for hit in gallery.search(vector, k=20) if hit.id not in (first, second)]
+    ranking = _search(engine, QueryPart(image_id=first, weight=2.0), QueryPart(image_id=second), k=20)
+    assert _ids(ranking) == expected[:20]
+
+
+def test_filters_thresholds_and_exclusions_hold(engine: Engine, ids: Any) -> None:
+    part = QueryPart(image_id=ids["red/0.jpg"])
+    blue = _search(engine, part, k=50, where=parse_filter("label = 'blue'"), describe=True)
+    assert {row.label for row in blue.rows.values()} == {"blue"}
+    scores = [hit.score for hit in _search(engine, part, k=50).hits]
+    above = _search(engine, part, k=50, min_score=scores[3])
+    assert [hit.score for hit in above.hits] == [score for score in scores if score >= scores[3]]
+    left_out = frozenset(_ids(above)[:2])
+    assert not left_out & set(_ids(_search(engine, part, k=50, exclude_ids=left_out)))
+
+
+def test_a_vector_of_any_length_is_a_direction(engine: Engine, gallery: Gallery, ids: Any) -> None:
+    vector = gallery.vector(ids["red/0.jpg"])
+    ranking = _search(engine, QueryPart(vector=vector * 7), k=1)
+    assert ranking.hits[0].id == ids["red/0.jpg"]
+    assert ranking.hits[0].score == pytest.approx(1, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    "vector", [np.zeros(16), np.full(16, np.nan), np.full(16, np.inf), np.ones(15), np.empty(0)]
+)
+def test_a_vector_that_is_no_direction_is_refused(engine: Engine, vector: Any) -> None:
+    with pytest.raises(InputError, match="query vector"):
+        _search(engine, QueryPart(vector=vector.astype(np.float32)))
+
+
+def test_parts_that_cancel_are_refused(engine: Engine, ids: Any) -> None:
+    red = ids["red/0.jpg"]
+    with pytest.raises(InputError, match="cancel"):
+        _search(engine, QueryPart(image_id=red), QueryPart(image_id=red, weight=-1.0))
+
+
+@pytest.mark.parametrize("options", [{"k": 0}, {"offset": -1}, {"k": 1001}, {"offset": 9001}])
+def test_a_list_of_no_sensible_length_is_refused(engine: Engine, ids: Any, options: dict[str, int]) -> None:
+    with pytest.raises(InputError, match="k must"):
+        _search(engine, QueryPart(image_id=ids["red/0.jpg"]), **options)
+
+
+def test_what_is_unknown_is_said_to_be(engine: Engine) -> None:
+    with pytest.raises(UnknownImageError, match="no image 99999"):
+        _search(engine, QueryPart(image_id=99_999))
+    with pytest.raises(UnknownPhotoError, match="no longer kept"):
+        _search(engine, QueryPart(photo="ab" * 16))
+
+
+@pytest.mark.parametrize("crop", [(-0.1, 0, 0.5, 0.5), (0.6, 0, 0.5, 1), (0, 0, 0, 1), (float("nan"), 0, 1, 1)])
+def test_a_crop_outside_the_picture_is_refused(crop: tuple[float, float, float, float]) -> None:
+    with pytest.raises(InputError, match="crop"):
+        Crop(*crop)
+
+
+def test_a_crop_of_a_few_pixels_is_refused(engine: Engine, ids: Any) -> None:
+    with pytest.raises(InputError, match="choose a larger part"):
+        _search(engine, QueryPart(image_id=ids["red/0.jpg"], crop=Crop(0.1, 0.1, 0.01, 0.01)))
+
+
+def test_a_bad_photo_among_good_ones_fails_alone(engine: Engine) -> None:
+    good = _encode(draw_image((220, 40, 40), seed=1))
+
+    async def send() -> list[Any]:
+        snapshot = engine.snapshot()
+        work = [engine.embed(snapshot, data, name="p") for data in (good, b"<svg/>", good, good[:200])]
+        return await asyncio.gather(*work, return_exceptions=True)
+
+    first, svg, third, cut = _run(send())
+    assert np.array_equal(first, third)
+    assert isinstance(svg, ImageError)
+    assert isinstance(cut, ImageError)
+    assert cut.reason == "corrupt"
+
+
+def test_a_photo_with_too_many_bytes_or_pixels_is_refused(small_gallery: Path) -> None:
+    engine = Engine(small_gallery, config=ServingConfig(threads=1, max_upload_bytes=2000, max_upload_pixels=5000))
+    try:
+        with pytest.raises(InputError, match="use a smaller copy"):
+            _run(engine.keep_photo(bytes(2001), name="big.jpg"))
+        with pytest.raises(ImageError, match="at most 5000"):
+            _run(engine.keep_photo(_encode(Image.new("RGB", (100, 51))), name="wide.png"))
+    finally:
+        engine.close()
+
+
+def test_photos_are_forgotten_when_others_come(small_gallery: Path) -> None:
+    engine = Engine(small_gallery, config=ServingConfig(threads=1, photos_bytes=9000))  # one takes about 3 kB
+    try:
+        tokens = [
+            _run(engine.keep_photo(_encode(draw_image((9, 9, 200), seed=n)), name="p")).token for n in range(9)
+        ]
+        with pytest.raises(UnknownPhotoError):
+            engine.photo(tokens[0])
+        assert engine.photo(tokens[-1]).token == tokens[-1]
+        assert 1 <= engine.photos_kept < len(tokens)
+    finally:
+        engine.close()
+
+
+def test_thumbnails_are_reencoded_webp_of_bounded_size(engine: Engine, ids: Any) -> None:
+    data = _run(engine.picture(engine.snapshot(), ids["red/0.jpg"], side=64))
+    image = Image.open(io.BytesIO(data))
+    assert image.format == "WEBP"
+    assert max(image.size) <= 64
+    assert _run(engine.picture(engine.snapshot(), ids["red/0.jpg"], side=64)) is data
+
+
+def test_a_picture_whose_file_vanished_says_so(engine: Engine, ids: Any) -> None:
+    with pytest.raises(InputError, match="no longer in the gallery's source"):
+        _run(engine.picture(engine.snapshot(), ids["red/vanished.jpg"]))
+
+
+def test_reads_beyond_the_bound_are_refused(small_gallery: Path) -> None:
+    engine = Engine(small_gallery, config=ServingConfig(threads=1, reads_waiting=2))
+    gate = threading.Event()
+
+    async def flood() -> list[Any]:
+        blocked = [asyncio.create_task(engine.run(gate.wait, 20)) for _ in range(2)]
+        await asyncio.sleep(0)
+        refused = await asyncio.gather(engine.run(lambda: 1), return_exceptions=True)
+        gate.set()
+        return [*refused, *await asyncio.gather(*blocked), await engine.run(lambda: 1)]
+
+    try:
+        refused, *others = _run(flood())
+        assert isinstance(refused, BusyError)
+        assert others == [True, True, 1]
+    finally:
+        engine.close()
+
+
+def test_pictures_do_not_wait_for_conditions_that_are_looked_up(engine: Engine, ids: Any) -> None:
+    gate = threading.Event()
+
+    async def ask() -> bytes:
+        blocked = [asyncio.create_task(engine.look_up(gate.wait, 20)) for _ in range(10)]
+        await asyncio.sleep(0)
+        try:
+            return await engine.picture(engine.snapshot(), ids["red/1.png"], side=128)
+        finally:
+            gate.set()
+            await asyncio.gather(*blocked)
+
+    assert _run(ask())[:4] == b"RIFF"
+
+
+def test_what_was_begun_and_takes_too_long_is_told_apart_from_what_never_began(small_gallery: Path) -> None:
+    engine = Engine(small_gallery, config=ServingConfig(threads=1, request_s=1))
+    gate = threading.Event()
+
+    async def ask() -> list[Any]:
+        return await asyncio.gather(*(engine.run(gate.wait, 20) for _ in range(6)), return_exceptions=True)
+
+    try:
+        answers = _run(ask())
+        assert [type(answer) for answer in answers] == [TimedOutError] * 4 + [BusyError] * 2  # four readers
+        assert "more than 1 seconds" in str(answers[0])
+        gate.set()
+        while engine.reading:  # room again for others
+            time.sleep(0.001)
+    finally:
+        gate.set()
+        engine.close()
+
+
+def test_many_searches_at_once_answer_as_one_by_one(engine: Engine, gallery: Gallery) -> None:
+    wanted = gallery.ids.tolist() * 4
+
+    async def ask() -> list[Ranking]:
+        snapshot = engine.snapshot()
+        queries = [SearchQuery((QueryPart(image_id=image_id),), k=1 + n % 7) for n, image_id in enumerate(wanted)]
+        return await asyncio.gather(*(engine.search(snapshot, query) for query in queries))
+
+    answers = _run(ask())
+    for number, (image_id, ranking) in enumerate(zip(wanted, answers, strict=True)):
+        expected = gallery.search(gallery.vector(image_id), k=1 + number % 7, exclude_id=image_id)
+        assert _ids(ranking) == [hit.id for hit in expected]
+    assert engine.searches_lane.batches < engine.searches_lane.answered == len(wanted)
+
+
+@pytest.mark.parametrize("changes", [{"photos_waiting": 0}, {"threads": -1}, {"poll_s": 0}, {"batch_wait_ms": -1}])
+def test_limits_that_cannot_be_are_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=next(iter(changes))):
+        ServingConfig(**changes)
+
+
+def test_a_photo_of_many_pixels_is_decoded_apart_and_found_all_the_same(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = _encode(draw_image((220, 40, 40), seed=0, size=(640, 480)))
+    expected = _run(engine.embed(engine.snapshot(), large, name="large"))
+    monkeypatch.setattr(pictures, "LARGE_PIXELS", 100_000)
+    threads: list[str] = []
+    decode = pictures.decode_image
+
+    def watch(data: bytes, **options: Any) -> Image.Image:
+        image = decode(data, **options)
+        threads.append(threading.current_thread().name)
+        return image
+
+    monkeypatch.setattr(pictures, "decode_image", watch)
+    photo = _run(engine.keep_photo(large, name="large"))
+    assert np.array_equal(photo.vector, expected)
+    assert {name.rpartition("_")[0] for name in threads} == {"costly-pictures"}
+
+
+def test_a_photo_that_may_cost_much_takes_one_turn(engine: Engine) -> None:
+    photo, go_on = _encode(draw_image((90, 20, 30), seed=1), "TIFF"), threading.Event()
+
+    async def ask() -> str:
+        kept = asyncio.create_task(engine.keep_photo(photo, name="a.tif"))
+        while not (engine.reading or kept.done()):
+            await asyncio.sleep(0.01)
+        behind = asyncio.create_task(engine.run_costly(lambda: go_on.wait(20)))
+        name = (await kept).name
+        go_on.set()
+        assert await behind, "the photo waited for what came after it"
+        return name
+
+    assert _run(ask()) == "a.tif"

@@ -1,0 +1,127 @@
+"""What `from retrieval_app import …` gives, used as a program would."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+import retrieval_app
+from index.errors import InputError, RetrievalError
+from retrieval_app import audit, build, evaluate, export, open_gallery, train
+from retrieval_app.demo.drawing.catalogue import KINDS, draw_catalogue
+from training.options.resolve import resolve
+from training.run.run_folder import RunFolder
+
+QUICK = {"backbone": "squeezenet1_1", "weights": "none", "resize": 40, "crop": 32, "embedding_dim": 8, "steps": 8}
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four kinds of twelve pictures, a run by the default recipe, its model, its gallery, and its audit."""
+    work = tmp_path_factory.mktemp("python")
+    draw_catalogue(work / "photos", kinds=KINDS[:4], pictures_per_kind=12, seed=0, size=48)
+    cache = str(work / "cache")
+    report = train(str(work / "photos"), str(work / "run"), cache=cache, workers=1, **QUICK)
+    assert (report["images"], report["classes"]) == (48, 4)
+    assert export(str(work / "run"), str(work / "model.onnx")).embedding_dim == 8
+    assert build(work / "model.onnx", [work / "photos"], work / "gallery").indexed == 48
+    assert len(audit(work / "run", work / "audit", cache=cache).report.images) == 48
+    return work
+
+
+def test_the_names_of_the_api_are_these() -> None:
+    assert retrieval_app.__all__ == ["audit", "build", "evaluate", "export", "open_gallery", "train"]
+    for name in retrieval_app.__all__:
+        function = getattr(retrieval_app, name)
+        assert inspect.getdoc(function), name
+        assert all(
+            parameter.annotation is not inspect.Parameter.empty
+            for parameter in inspect.signature(function).parameters.values()
+        ), name
+
+
+def test_type_checkers_are_told_that_the_packages_are_typed() -> None:
+    assert all(
+        files(package).joinpath("py.typed").is_file()
+        for package in ("retrieval_app", "index", "training", "export")
+    )
+
+
+def test_importing_the_api_loads_nothing_heavy() -> None:
+    code = (
+        "import sys, retrieval_app\n"
+        "print({'torch', 'faiss', 'onnxruntime', 'numpy', 'PIL', 'gradio', 'fastapi', 'rich'} & set(sys.modules))"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed == "set()\n"
+
+
+def test_training_without_options_is_the_default_recipe_of_the_command(work: Path) -> None:
+    stored = RunFolder.open(work / "run").read_json("config.json")["config"]
+    assert stored["recipe"] == "default"
+    assert stored["loss"]["method"] == resolve(weights="none").loss.method
+
+
+def test_a_gallery_answers_a_photo_under_a_filter(work: Path) -> None:
+    photo = next((work / "photos" / KINDS[0]).iterdir())
+    gallery = open_gallery(str(work / "gallery"))
+    assert gallery.search(str(photo), k=1)[0].score == pytest.approx(1)
+    hits = gallery.search(Image.open(photo), k=5, where=f"label != '{KINDS[0]}'")
+    assert len(hits) == 5
+    assert KINDS[0] not in {hit.label for hit in hits}
+    assert evaluate(gallery, k=[1]).scores.recall == evaluate(work / "gallery", k=[1]).scores.recall
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"embeding_dim": 8}, "embeding_dim"),
+        ({"embedding_dim": "8"}, "embedding.dim"),
+        ({"embedding_dim": 0}, "embedding.dim"),
+        ({"method": "triplet-magic"}, "triplet-magic"),
+        ({"device": "tpu"}, "--device must be auto, cpu or cuda, got 'tpu'"),
+        ({"cache": 3}, "cache: expected a path as str or Path, got 3"),
+        ({"workers": -1}, "--workers must be a whole number of at least 1, got -1"),
+        ({"precision": "half"}, "--precision must be one of auto, float32, bfloat16, got 'half'"),
+    ],
+)
+def test_training_refuses_wrong_options_before_anything_is_made(
+    work: Path, tmp_path: Path, options: dict[str, object], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        train(work / "photos", tmp_path / "run", **{"weights": "none", **options})  # type: ignore[arg-type]
+    assert not (tmp_path / "run").exists()
+
+
+def test_export_and_audit_refuse_what_they_cannot_use(work: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="give either a run, or backbone with weights"):
+        export()
+    with pytest.raises(InputError, match="backbone needs weights"):
+        export(backbone="resnet50", out=tmp_path / "model.onnx")
+    with pytest.raises(InputError, match="crop: needs backbone, and would do nothing with a run"):
+        export(work / "run", tmp_path / "model.onnx", crop=5)
+    with pytest.raises(InputError, match="embedding_dim must be a whole number of at least 1, got '8'"):
+        export(backbone="resnet50", weights="none", embedding_dim="8")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="limit must be a whole number of at least 1, got '3'"):
+        audit(work / "run", tmp_path / "audit", limit="3")  # type: ignore[arg-type]
+    with pytest.raises(RetrievalError, match=str(tmp_path)):
+        audit(tmp_path)
+
+
+def test_opening_and_evaluating_refuse_numbers_that_are_none(work: Path) -> None:
+    with pytest.raises(InputError, match="threads must be a whole number of at least 0, got -1"):
+        open_gallery(work / "gallery", threads=-1)
+    for ks in ([1.5], "12"):
+        with pytest.raises(InputError, match="k must be whole numbers of at least 1, got"):
+            evaluate(work / "gallery", k=ks)  # type: ignore[arg-type]
+
+
+def test_building_refuses_sources_that_are_none(work: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="sources: expected one or several as str or Path, got 3"):
+        build(work / "model.onnx", 3, tmp_path / "gallery")  # type: ignore[arg-type]

@@ -1,0 +1,199 @@
+"""A run's audit: what was planted is found, and nothing is computed twice."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from index.errors import InputError, RunError
+from index.labels.decisions import KEEP
+from index.labels.verdicts import DUPLICATE, VERDICTS
+from tests.training.audits import (
+    BACKBONE,
+    COLOURS,
+    COPY,
+    NOT_UTF8,
+    ORIGINAL,
+    PLANTED,
+    MessyRun,
+    draw_messy,
+    train_messy,
+)
+from tests.training.conftest import make_config, make_machine
+from tests.training.runs import InterruptionError, interrupt_at
+from training.audit.audit_files import rank_images
+from training.audit.report import AuditReport
+from training.audit.run_audit import NEIGHBOURS, audit_labels
+from training.run.run_folder import RunFolder
+from training.run.train import train
+
+
+def _audit(run: MessyRun) -> AuditReport:
+    return audit_labels(RunFolder.open(run.path), machine=make_machine(run.cache))
+
+
+@pytest.fixture(scope="module")
+def messy(tmp_path_factory: pytest.TempPathFactory) -> MessyRun:
+    """A run of raw features on the messy folder."""
+    folder = tmp_path_factory.mktemp("messy")
+    return train_messy(draw_messy(folder / "photos"), folder / "run", cache=folder / "cache")
+
+
+@pytest.fixture(scope="module")
+def report(messy: MessyRun) -> AuditReport:
+    """Its audit."""
+    return _audit(messy)
+
+
+def test_planted_mistakes_are_the_most_suspicious_with_what_they_show(
+    messy: MessyRun, report: AuditReport
+) -> None:
+    copies = {messy.data / ORIGINAL, messy.data / COPY}  # one of the two is wrong as well
+    ranked = [report.images[row] for row in rank_images(report)]
+    worst = [image for image in ranked if image.path not in copies][: len(PLANTED)]
+    assert {image.path for image in worst} == {messy.data / name for name in PLANTED}
+    shown = {messy.data / name: label for name, label in PLANTED.items()}
+    for image in worst:
+        best = next(label for label, _ in image.suggestions if label != image.label)
+        assert best == shown[image.path]
+        assert image.wrong >= 0.5
+        assert image.verdict != KEEP
+
+
+def test_a_report_says_everything_of_every_image_in_the_order_of_the_run(
+    messy: MessyRun, report: AuditReport
+) -> None:
+    labelled = RunFolder.open(messy.path).read_labels()
+    assert labelled is not None
+    assert [(i.path, i.sha256, i.label) for i in report.images] == [(i.path, i.sha256, i.used) for i in labelled]
+    assert messy.data / NOT_UTF8 in {image.path for image in report.images}
+    assert report.run == messy.path
+    for image in report.images:
+        assert 0 <= image.wrong <= 1
+        assert image.verdict in VERDICTS
+        assert [share for _, share in image.suggestions] == sorted((s for _, s in image.suggestions), reverse=True)
+        assert {label for label, _ in image.suggestions} == set(COLOURS)
+        assert image.confidence == dict(image.suggestions)[image.label]
+
+
+def test_neighbours_agree_or_disagree_and_never_are_the_image_itself(report: AuditReport) -> None:
+    for row, image in enumerate(report.images):
+        assert len(image.agreeing) == len(image.disagreeing) == NEIGHBOURS
+        assert row not in {n.row for n in image.agreeing}
+        assert {report.images[n.row].label for n in image.agreeing} == {image.label}
+        assert image.label not in {report.images[n.row].label for n in image.disagreeing}
+        for side in (image.agreeing, image.disagreeing):
+            assert [n.cosine for n in side] == sorted((n.cosine for n in side), reverse=True)
+
+
+def test_a_copy_with_another_label_is_told_on_both_sides(messy: MessyRun, report: AuditReport) -> None:
+    rows = {image.path: row for row, image in enumerate(report.images)}
+    original, copy = rows[messy.data / ORIGINAL], rows[messy.data / COPY]
+    assert {row for row, image in enumerate(report.images) if image.verdict == DUPLICATE} == {original, copy}
+    assert (report.images[original].duplicate_of, report.images[copy].duplicate_of) == (copy, original)
+
+
+def test_neither_of_two_copies_has_a_say_in_the_other(messy: MessyRun, report: AuditReport) -> None:
+    suggestions = [
+        dict(image.suggestions)
+        for image in report.images
+        if image.path in {messy.data / ORIGINAL, messy.data / COPY}
+    ]
+    assert len(suggestions) == 2
+    assert suggestions[0] == pytest.approx(suggestions[1], abs=1e-6)
+
+
+def test_classes_and_pairs_are_ranked_and_add_up(report: AuditReport) -> None:
+    assert {found.label for found in report.classes} == set(COLOURS)
+    assert sum(found.images for found in report.classes) == len(report.images)
+    rates = [found.noise_rate for found in report.classes]
+    assert rates == sorted(rates, reverse=True)
+    assert report.noise_rate == pytest.approx(
+        sum(found.noise_rate * found.images for found in report.classes) / len(report.images)
+    )
+    images = [pair.images for pair in report.pairs]
+    assert images == sorted(images, reverse=True)
+    assert all(pair.label != pair.suggested and pair.images >= 0.5 for pair in report.pairs)
+
+
+def test_an_audit_comes_out_the_same_again_and_no_feature_is_computed_again(
+    messy: MessyRun, report: AuditReport
+) -> None:
+    cached = sorted(messy.cache.rglob("*.npy"))
+    assert _audit(messy) == report
+    assert sorted(messy.cache.rglob("*.npy")) == cached
+
+
+def test_features_are_computed_where_the_cache_is_gone(
+    messy: MessyRun, report: AuditReport, tmp_path: Path
+) -> None:
+    steps: dict[str, tuple[int, int]] = {}
+    again = audit_labels(
+        RunFolder.open(messy.path), machine=make_machine(tmp_path),
+        progress=lambda step, done, total: steps.update({step: (done, total)}),
+    )  # fmt: skip
+    assert again == report
+    assert steps == {"features": (len(report.images),) * 2, "confidences": (len(report.images),) * 2}
+
+
+@pytest.mark.parametrize("changes", [{"method": "spa"}, {"method": "pca"}, {"method": "raw"}])
+def test_a_run_of_any_method_is_audited_in_its_own_embedding(
+    messy: MessyRun, report: AuditReport, tmp_path: Path, changes: dict[str, str]
+) -> None:
+    run = train_messy(messy.data, tmp_path / "run", cache=messy.cache, **changes)
+    again = _audit(run)
+    np.testing.assert_allclose([i.wrong for i in again.images], [i.wrong for i in report.images], atol=1e-5)
+    cosines, raw = ([n.cosine for i in r.images for n in i.agreeing] for r in (again, report))
+    assert (cosines != raw) == (changes["method"] != "raw")
+
+
+def test_a_run_stopped_in_training_is_audited_by_its_features(
+    messy: MessyRun, report: AuditReport, tmp_path: Path
+) -> None:
+    config, machine = make_config(backbone=BACKBONE, method="proxy-anchor"), make_machine(messy.cache)
+    with pytest.raises(InterruptionError):
+        train(messy.data, tmp_path / "run", config=config, machine=machine, watcher=interrupt_at("embedding", 1))
+    again = _audit(MessyRun(tmp_path / "run", messy.data, messy.cache))
+    assert [image.verdict for image in again.images] == [image.verdict for image in report.images]
+    cosines, raw = ([n.cosine for i in r.images for n in (*i.agreeing, *i.disagreeing)] for r in (again, report))
+    np.testing.assert_allclose(cosines, raw, atol=1e-6)
+
+
+def test_wrong_labels_of_an_experiment_are_audited_as_they_were_used(messy: MessyRun, tmp_path: Path) -> None:
+    run = train_messy(messy.data, tmp_path / "run", cache=messy.cache, label_noise="uniform:0.2")
+    labelled = RunFolder.open(run.path).read_labels()
+    assert labelled is not None
+    found = _audit(run).images
+    assert [image.label for image in found] == [image.used for image in labelled]
+    assert [image.label for image in found] != [image.given for image in labelled]
+
+
+@pytest.mark.parametrize("content", [None, b"no picture", "other"])
+def test_images_that_are_not_what_they_were_are_refused_by_name(
+    messy: MessyRun, tmp_path: Path, content: bytes | str | None
+) -> None:
+    run = messy.copy_to(tmp_path)
+    image = run.data / "blue" / "03.png"
+    if content is None:
+        image.unlink()
+    elif content == "other":
+        shutil.copyfile(run.data / "red" / "03.png", image)
+    else:
+        image.write_bytes(bytes(content))  # type: ignore[arg-type]
+    with pytest.raises(RunError, match=r"1 of 65 images .* the first is .*blue/03\.png; put them back"):
+        _audit(run)
+
+
+def test_a_run_without_features_or_with_one_label_is_refused(messy: MessyRun, tmp_path: Path) -> None:
+    bare = RunFolder.create(tmp_path / "bare", config=make_config(), data=messy.data)
+    with pytest.raises(RunError, match="its features are not made yet"):
+        audit_labels(bare, machine=make_machine(messy.cache))
+    shutil.copytree(messy.path, tmp_path / "run")
+    run = RunFolder.open(tmp_path / "run")
+    labelled = run.read_labels() or []
+    run.write_labels(image for image in labelled if image.used == "blue")
+    with pytest.raises(InputError, match="all images are labelled 'blue'"):
+        audit_labels(run, machine=make_machine(messy.cache))

@@ -1,0 +1,151 @@
+"""The confidences that phase 2 reads, and the images that are trusted by them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from index.labels.leave_one_out import LeaveOneOut
+from training.backbone.feature_sources import CachedSource
+from training.confidence import confidences
+from training.confidence.confidences import (
+    FixedConfidences,
+    LeaveOneOutConfidences,
+    ViewConfidences,
+    believe_module,
+    believe_others,
+    compute_confidences,
+    make_confidences,
+    rows_to_trust,
+)
+from training.confidence.module import ConfidenceModule
+
+
+def _module(feature_dim: int = 6, class_count: int = 4) -> ConfidenceModule:
+    generator = torch.Generator().manual_seed(0)
+    module = ConfidenceModule(feature_dim, hidden=5, class_count=class_count, generator=generator)
+    return module.eval().requires_grad_(False)
+
+
+def _source(count: int = 30, *, views: int = 1) -> CachedSource:
+    return CachedSource(torch.randn(count, views, 6, generator=torch.Generator().manual_seed(1)))
+
+
+def test_fixed_confidences_are_those_of_the_view_where_there_is_one() -> None:
+    module, source = _module(), _source()
+    fixed, asked = (
+        FixedConfidences(compute_confidences(module, source.centre)),
+        ViewConfidences(module, source.centre),
+    )
+    rows = torch.tensor([7, 3, 3, 29])
+    features = source.batch(rows, generator=torch.Generator())
+    torch.testing.assert_close(fixed.batch(rows, features), asked.batch(rows, features), rtol=0, atol=1e-6)
+    torch.testing.assert_close(asked.batch(rows, features), module(source.centre[rows]))
+
+
+def test_confidences_computed_in_blocks_are_those_computed_at_once() -> None:
+    module, source = _module(), _source(4096 + 50)
+    torch.testing.assert_close(
+        compute_confidences(module, source.centre), module(source.centre), rtol=0, atol=1e-6
+    )
+
+
+def test_images_of_one_view_are_asked_once_and_others_view_by_view() -> None:
+    module = _module()
+    assert isinstance(make_confidences(module, _source()), FixedConfidences)
+    assert isinstance(make_confidences(module, _source(views=2)), ViewConfidences)
+    live = _source()
+    live.views = None  # as where every view is new
+    assert isinstance(make_confidences(module, live), ViewConfidences)
+
+
+def test_confidences_that_do_not_fit_into_memory_are_not_kept_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(confidences, "_FIXED_VALUES", 30 * 4)
+    assert isinstance(make_confidences(_module(), _source(30)), FixedConfidences)
+    assert isinstance(make_confidences(_module(), _source(31)), ViewConfidences)
+
+
+def test_the_confidences_of_a_step_are_those_of_its_own_view() -> None:
+    module, source = _module(), _source(views=2)
+    found = make_confidences(module, source)
+    rows = torch.arange(5)
+    first, second = _source(views=2)._views[:5].unbind(dim=1)
+    assert not torch.allclose(found.batch(rows, first), found.batch(rows, second))
+    torch.testing.assert_close(found.batch(rows, second), module(second))
+
+
+@pytest.mark.parametrize("views", [1, 2])
+def test_confidences_can_take_part_in_a_loss_and_carry_no_gradient(views: int) -> None:
+    source = _source(views=views)
+    rows = torch.arange(5)
+    weight = torch.ones(4, requires_grad=True)
+    batch = make_confidences(_module(), source).batch(rows, source.centre[rows])
+    (batch * weight).sum().backward()
+    assert not batch.requires_grad
+    torch.testing.assert_close(weight.grad, batch.sum(dim=0))
+
+
+def test_images_are_trusted_from_the_smallest_confidence_on() -> None:
+    own = torch.tensor([0.05, 0.1, 0.5, 0.0999, 1.0, 0.0])
+    assert rows_to_trust(own, min_confidence=0.1).tolist() == [1, 2, 4]
+    assert rows_to_trust(own, min_confidence=0.1).dtype == torch.int64
+    assert rows_to_trust(own, min_confidence=1.5).tolist() == []
+
+
+def _labels(count: int = 30) -> torch.Tensor:
+    return torch.arange(count) % 4
+
+
+def test_the_beliefs_of_a_module_are_its_confidences_of_the_centre_crops() -> None:
+    module, source = _module(), _source(4096 + 50, views=2)
+    beliefs = believe_module(module, source, _labels(4096 + 50))
+    expected = module(source.centre)
+    blocks = list(beliefs.confidences.blocks())
+    assert torch.equal(torch.cat([rows for rows, _ in blocks]), torch.arange(4096 + 50))
+    torch.testing.assert_close(torch.cat([c for _, c in blocks]), expected, rtol=0, atol=1e-6)
+    own = expected.gather(1, _labels(4096 + 50)[:, None])[:, 0]
+    torch.testing.assert_close(beliefs.own, own, rtol=0, atol=1e-6)
+    assert isinstance(beliefs.confidences, ViewConfidences), "another view is asked for again"
+
+
+@pytest.mark.parametrize("groups", [None, torch.arange(30) // 3])
+def test_the_beliefs_of_the_others_are_those_of_leave_one_out(groups: torch.Tensor | None) -> None:
+    source = _source()
+    beliefs = believe_others(source, _labels(), class_count=4, groups=groups)
+    left_out = None if groups is None else groups.numpy()
+    judge = LeaveOneOut(source.centre.numpy(), _labels().numpy(), count=4, groups=left_out)
+    expected = torch.from_numpy(judge.confidences(np.arange(30)))
+    torch.testing.assert_close(beliefs.own, expected[torch.arange(30), _labels()])
+    torch.testing.assert_close(beliefs.confidences.batch(torch.arange(30), source.centre), expected)
+    torch.testing.assert_close(torch.cat([c for _, c in beliefs.confidences.blocks()]), expected)
+
+
+def test_leave_one_out_in_memory_and_asked_for_again_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    source, rows = _source(views=3), torch.tensor([3, 0, 29, 3])
+    monkeypatch.setattr(confidences, "_FIXED_VALUES", 30 * 4)
+    fixed = believe_others(source, _labels(), class_count=4, groups=None).confidences
+    monkeypatch.setattr(confidences, "_FIXED_VALUES", 30 * 4 - 1)
+    asked = believe_others(source, _labels(), class_count=4, groups=None).confidences
+    assert isinstance(fixed, FixedConfidences)
+    assert isinstance(asked, LeaveOneOutConfidences)
+    view = source._views[rows, 1]
+    torch.testing.assert_close(fixed.batch(rows, view), asked.batch(rows, view), rtol=0, atol=1e-6)
+    torch.testing.assert_close(torch.cat([c for _, c in asked.blocks()]), fixed.values)
+    assert torch.equal(asked.batch(rows, view), asked.batch(rows, 7 * view)), "the view does not matter"
+
+
+@pytest.mark.parametrize("who", ["module", "others"])
+def test_the_belief_in_a_sample_can_weigh_its_loss(who: str) -> None:
+    source = _source()
+    beliefs = (
+        believe_module(_module(), source, _labels())
+        if who == "module"
+        else believe_others(source, _labels(), class_count=4, groups=None)
+    )
+    losses = torch.ones(5, requires_grad=True)
+    (beliefs.own[:5] * losses).sum().backward()
+    assert torch.equal(losses.grad, beliefs.own[:5])
+    assert beliefs.own.dtype == torch.float32
+    assert not beliefs.own.requires_grad
+    assert ((beliefs.own >= 0) & (beliefs.own <= 1)).all()

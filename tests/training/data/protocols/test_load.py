@@ -1,0 +1,531 @@
+"""Benchmarks: miniature copies of the official downloads, whole and damaged."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from scipy.io import savemat
+
+from index.errors import InputError, MissingDependencyError
+from index.images.image_files import read_image
+from training.data.datasets import Dataset, Record
+from training.data.protocols.load import LOADERS, PUBLISHED, load_protocol
+from training.data.protocols.webvision import MAX_PER_CLASS
+from training.options.config import PROTOCOLS
+
+
+def save_images(folder: Path, names: Sequence[str]) -> None:
+    """One tiny JPEG, linked to every other name: the lists are what is read here."""
+    first = folder / names[0]
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", (8, 8), "red").save(first, format="JPEG")
+    for name in names[1:]:
+        if not (folder / name).exists():
+            (folder / name).hardlink_to(first)
+
+
+def write_lines(path: Path, lines: Sequence[object]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{line}\n" for line in lines))
+
+
+def make_cub(root: Path) -> Path:
+    """Two images of each of the classes 1, 2, 100, 101 and 200, listed under image ids that have gaps."""
+    top = root / "CUB_200_2011"
+    classes = [f"{number:03}.Bird_{number}" for number in range(1, 201)]
+    write_lines(top / "classes.txt", [f"{number} {name}" for number, name in enumerate(classes, start=1)])
+    names = [f"{classes[number - 1]}/Bird_{i}.jpg" for number in (1, 2, 100, 101, 200) for i in (0, 1)]
+    write_lines(top / "images.txt", [f"{3 * i + 1} {name}" for i, name in enumerate(names)])
+    write_lines(top / "image_class_labels.txt", [f"{3 * i + 1} {int(n[:3])}" for i, n in enumerate(names)])
+    save_images(top / "images", names)
+    return root
+
+
+def make_sop(root: Path) -> Path:
+    top = root / "Stanford_Online_Products"
+    header = "image_id class_id super_class_id path"
+    train = ["1 1 1 bicycle_final/1_0.JPG", "2 1 1 bicycle_final/1_1.JPG", "3 2 1 bicycle_final/2_0.JPG"]
+    test = ["4 11319 12 toaster_final/9_0.JPG", "5 11319 12 toaster_final/9_1.JPG"]
+    write_lines(top / "Ebay_train.txt", [header, *train])
+    write_lines(top / "Ebay_test.txt", [header, *test])
+    save_images(top, [line.split()[3] for line in train + test])
+    return root
+
+
+IN_SHOP_ROWS = [
+    "img/WOMEN/Dresses/id_00000002/02_1_front.jpg              id_00000002     train     ",
+    "img/WOMEN/Dresses/id_00000002/02_2_side.jpg               id_00000002     train     ",
+    "img/MEN/Denim/id_00000080/01_1_front.jpg                  id_00000080     query     ",
+    "img/MEN/Denim/id_00000080/01_2_side.jpg                   id_00000080     gallery   ",
+    "img/MEN/Denim/id_00000080/01_3_back.jpg                   id_00000080     query     ",
+    "img/MEN/Denim/id_00000090/01_1_front.jpg                  id_00000090     gallery   ",
+]
+
+
+def make_in_shop(root: Path, *, lists: str = "Eval", images: str = "Img") -> Path:
+    header = "image_name item_id evaluation_status"
+    write_lines(root / lists / "list_eval_partition.txt", [len(IN_SHOP_ROWS), header, *IN_SHOP_ROWS])
+    save_images(root / images, [line.split()[0] for line in IN_SHOP_ROWS])
+    return root
+
+
+def make_webvision(root: Path, *, per_class: int = 2) -> Path:
+    """WebVision 1.0 in small: classes 0, 99, 100, 199 and 500 of 1,000."""
+    write_lines(root / "info/synsets.txt", [f"n{number:08} crane, bird {number}" for number in range(1000)])
+    save_images(root, ["google/q0001/first.jpg"])
+    for engine in ("google", "flickr"):
+        names = {f"{engine}/q{number:04}/{i}.jpg": number for number in (0, 99, 100) for i in range(per_class)}
+        rows = [f"{name} {number}" for name, number in names.items()]
+        write_lines(root / f"info/train_filelist_{engine}.txt", rows)
+        save_images(root, list(names))
+    val = {f"val{i:06}.jpg": number for i, number in enumerate([199, 500, 100, 0, 199, 100], start=1)}
+    write_lines(root / "info/val_filelist.txt", [f"{name} {number}" for name, number in val.items()])
+    save_images(root / "val_images_256", list(val))
+    return root
+
+
+def make_tiny_imagenet(root: Path) -> Path:
+    """The official layout with 103 classes that are not sorted, the second with more images than are used."""
+    top = root / "tiny-imagenet-200"
+    wnids = [f"n{(7 * number) % 103:08}" for number in range(103)]
+    write_lines(top / "wnids.txt", wnids)
+    write_lines(top / "words.txt", [f"{wnid}\tcrane, bird" for wnid in wnids])
+    for number, wnid in enumerate(wnids):
+        count = {1: 302, 101: 76}.get(number, 1)
+        save_images(top / "train" / wnid / "images", [f"{wnid}_{i}.JPEG" for i in range(count)])
+        write_lines(top / "train" / wnid / f"{wnid}_boxes.txt", [f"{wnid}_0.JPEG\t0\t10\t63\t58"])
+    save_images(top / "val/images", ["val_0.JPEG"])
+    write_lines(top / "val/val_annotations.txt", [f"val_0.JPEG\t{wnids[0]}\t0\t32\t44\t62"])
+    save_images(top / "test/images", ["test_0.JPEG"])
+    return root
+
+
+CAR_NAMES = [f"Make Model {number} 2012" for number in range(1, 197)]
+CAR_CLASSES = [196, 1, 98, 99, 1, 98, 196]
+
+
+def save_annotations(path: Path, files: Sequence[str], classes: Sequence[int], *, field: str) -> None:
+    """A 1 x N struct array and a 1 x 196 cell array, as MATLAB writes them."""
+    annotations = np.zeros((1, len(files)), dtype=[(field, "O"), ("bbox_x1", "O"), ("class", "O"), ("test", "O")])
+    for i, (file, number) in enumerate(zip(files, classes, strict=True)):
+        annotations[0, i] = (file, np.uint16(30), np.uint8(number), np.uint8(0))
+    names = np.empty((1, len(CAR_NAMES)), dtype=object)
+    names[0, :] = CAR_NAMES
+    path.parent.mkdir(parents=True, exist_ok=True)
+    savemat(path, {"annotations": annotations, "class_names": names}, do_compression=True)
+
+
+def make_cars(root: Path) -> Path:
+    files = [f"car_ims/{i:06}.jpg" for i in range(1, len(CAR_CLASSES) + 1)]
+    save_annotations(root / "cars_annos.mat", files, CAR_CLASSES, field="relative_im_path")
+    save_images(root, files)
+    return root
+
+
+def make_cars_kit(root: Path, *, test_list: str = "") -> Path:
+    files = [f"{i:05}.jpg" for i in range(1, 5)]
+    save_annotations(root / "devkit/cars_train_annos.mat", files, CAR_CLASSES[:4], field="fname")
+    save_annotations(root / "devkit/cars_meta.mat", [], [], field="fname")
+    test = root / test_list / "cars_test_annos_withlabels.mat"
+    save_annotations(test, files[:3], CAR_CLASSES[4:], field="fname")
+    save_images(root / "cars_train", files)
+    save_images(root / "cars_test", files[:3])
+    return root
+
+
+MAKERS: dict[str, Callable[[Path], Path]] = {
+    "cub-200-2011": make_cub,
+    "cars-196": make_cars,
+    "sop": make_sop,
+    "in-shop": make_in_shop,
+    "webvision": make_webvision,
+    "tiny-imagenet": make_tiny_imagenet,
+}
+
+
+def listed(dataset: Dataset, root: Path) -> list[tuple[str, str]]:
+    return [(record.path.relative_to(root).as_posix(), record.label) for record in dataset.records]
+
+
+def test_every_benchmark_that_can_be_named_can_be_read() -> None:
+    assert set(LOADERS) == set(PROTOCOLS) - {"folder"} == set(PUBLISHED) == set(MAKERS)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_splits_share_no_class_and_every_listed_image_can_be_read(name: str, tmp_path: Path) -> None:
+    protocol = load_protocol(name, MAKERS[name](tmp_path))
+    labels = [{record.label for record in split.records} for split in (protocol.train, protocol.test)]
+    assert protocol.name == name
+    assert labels[0]
+    assert labels[1]
+    assert not labels[0] & labels[1]
+    for record in (*protocol.train.records[:3], *protocol.test.records[:3]):
+        assert record.path.is_absolute()
+        assert read_image(record.path, target_side=1).image.mode == "RGB"
+    assert (protocol.is_gallery is None) == (name != "in-shop")
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_other_sizes_than_the_published_are_warned_of_with_both(name: str, tmp_path: Path, caplog) -> None:
+    protocol = load_protocol(name, MAKERS[name](tmp_path))
+    images, classes = PUBLISHED[name][0]
+    seen = len(protocol.train.records)
+    assert f"{name}: the training split has {seen} images of" in caplog.text
+    assert f"published are {images} of {classes}" in caplog.text
+    assert "test split" in caplog.text
+
+
+def test_published_sizes_are_not_warned_of(tmp_path: Path, caplog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PUBLISHED, "sop", ((3, 2), (2, 1)))
+    load_protocol("sop", make_sop(tmp_path))
+    assert not caplog.records
+
+
+def test_a_benchmark_that_is_not_known_is_refused_with_those_that_are(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no such benchmark: 'cub'; expected one of .*cub-200-2011"):
+        load_protocol("cub", tmp_path)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_folder_without_the_download_is_refused_with_the_file_expected(name: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no such file; .* has it as .*\.(txt|mat)"):
+        load_protocol(name, tmp_path)
+    with pytest.raises(InputError, match="no such folder"):
+        load_protocol(name, tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("name", "top"),
+    [
+        ("cub-200-2011", "CUB_200_2011"),
+        ("sop", "Stanford_Online_Products"),
+        ("tiny-imagenet", "tiny-imagenet-200"),
+    ],
+)
+def test_the_folder_may_be_the_archives_own_or_the_one_around_it(name: str, top: str, tmp_path: Path) -> None:
+    assert load_protocol(name, MAKERS[name](tmp_path)) == load_protocol(name, tmp_path / top)
+
+
+LISTS = [
+    ("cub-200-2011", "CUB_200_2011/image_class_labels.txt"),
+    ("cub-200-2011", "CUB_200_2011/classes.txt"),
+    ("sop", "Stanford_Online_Products/Ebay_test.txt"),
+    ("webvision", "info/train_filelist_flickr.txt"),
+    ("webvision", "info/val_filelist.txt"),
+]
+
+
+@pytest.mark.parametrize(("name", "file"), LISTS)
+def test_a_list_that_is_missing_is_named_with_its_archive(name: str, file: str, tmp_path: Path) -> None:
+    (MAKERS[name](tmp_path) / file).unlink()
+    with pytest.raises(InputError, match=rf"{Path(file).name}: no such file; it comes with .+"):
+        load_protocol(name, tmp_path)
+
+
+ALL_LISTS = [
+    *LISTS,
+    ("cub-200-2011", "CUB_200_2011/images.txt"),
+    ("sop", "Stanford_Online_Products/Ebay_train.txt"),
+    ("in-shop", "Eval/list_eval_partition.txt"),
+    ("webvision", "info/train_filelist_google.txt"),
+]
+
+
+@pytest.mark.parametrize(("name", "file"), ALL_LISTS)
+@pytest.mark.parametrize("line", ["7 too many columns are in this line", "lonely", "a b"])
+def test_a_line_that_cannot_be_read_is_named(name: str, file: str, line: str, tmp_path: Path) -> None:
+    path = MAKERS[name](tmp_path) / file
+    number = len(path.read_text().splitlines()) + 2
+    path.write_text(f"{path.read_text()}\n{line}\n")
+    with pytest.raises(InputError, match=rf"{path.name}, line {number}: expected .*found `{line}`"):
+        load_protocol(name, tmp_path)
+
+
+@pytest.mark.parametrize(("name", "file"), ALL_LISTS)
+def test_windows_line_ends_and_a_byte_order_mark_change_nothing(name: str, file: str, tmp_path: Path) -> None:
+    path = MAKERS[name](tmp_path) / file
+    expected = load_protocol(name, tmp_path)
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n") + b"\r\n")
+    assert load_protocol(name, tmp_path) == expected
+
+
+def test_a_list_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    path = make_sop(tmp_path) / "Stanford_Online_Products/Ebay_train.txt"
+    path.write_text(path.read_text(), encoding="utf-16")
+    with pytest.raises(InputError, match=r"Ebay_train\.txt, line 1: no text"):
+        load_protocol("sop", tmp_path)
+
+
+def test_a_list_without_its_header_is_refused(tmp_path: Path) -> None:
+    path = make_sop(tmp_path) / "Stanford_Online_Products/Ebay_train.txt"
+    write_lines(path, path.read_text().splitlines()[1:])
+    with pytest.raises(InputError, match=r"line 1: expected the header `image_id class_id super_class_id path`"):
+        load_protocol("sop", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "images"),
+    [
+        ("cub-200-2011", "CUB_200_2011/images"),
+        ("cars-196", "car_ims"),
+        ("sop", "Stanford_Online_Products/toaster_final"),
+        ("in-shop", "Img/img/WOMEN"),
+        ("webvision", "val_images_256"),
+    ],
+)
+def test_images_that_were_not_unpacked_are_missed_before_any_work(name: str, images: str, tmp_path: Path) -> None:
+    (MAKERS[name](tmp_path) / images).rename(tmp_path / "elsewhere")
+    with pytest.raises(InputError, match=r"the images are not unpacked; .*the first is .*\.(jpg|JPG); unpack .+"):
+        load_protocol(name, tmp_path)
+
+
+def test_one_missing_image_is_left_to_the_reader(tmp_path: Path) -> None:
+    expected = load_protocol("cub-200-2011", make_cub(tmp_path))
+    expected.train.records[0].path.unlink()
+    assert load_protocol("cub-200-2011", tmp_path) == expected
+
+
+def test_a_list_of_one_split_only_is_refused(tmp_path: Path) -> None:
+    path = make_sop(tmp_path) / "Stanford_Online_Products/Ebay_test.txt"
+    write_lines(path, path.read_text().splitlines()[:1])
+    with pytest.raises(InputError, match="its lists name no test image of sop"):
+        load_protocol("sop", tmp_path)
+
+
+def test_cub_trains_on_its_first_hundred_classes(tmp_path: Path) -> None:
+    protocol = load_protocol("cub-200-2011", make_cub(tmp_path))
+    images = tmp_path / "CUB_200_2011/images"
+    assert listed(protocol.train, images) == [
+        (f"{name}/Bird_{i}.jpg", name)
+        for name in ("001.Bird_1", "002.Bird_2", "100.Bird_100")
+        for i in (0, 1)
+    ]  # fmt: skip
+    assert [label for _, label in listed(protocol.test, images)] == ["101.Bird_101"] * 2 + ["200.Bird_200"] * 2
+    assert protocol.ks == (1, 2, 4, 8)
+
+
+def test_a_cub_image_without_a_class_is_refused(tmp_path: Path) -> None:
+    path = make_cub(tmp_path) / "CUB_200_2011/image_class_labels.txt"
+    write_lines(path, path.read_text().splitlines()[:-1])
+    with pytest.raises(InputError, match=r"image_class_labels\.txt: image 28 has no class of classes\.txt"):
+        load_protocol("cub-200-2011", tmp_path)
+
+
+def test_cars_train_on_their_first_98_classes_in_the_order_of_the_list(tmp_path: Path) -> None:
+    protocol = load_protocol("cars-196", make_cars(tmp_path))
+    assert listed(protocol.train, tmp_path) == [
+        ("car_ims/000002.jpg", "Make Model 1 2012"),
+        ("car_ims/000003.jpg", "Make Model 98 2012"),
+        ("car_ims/000005.jpg", "Make Model 1 2012"),
+        ("car_ims/000006.jpg", "Make Model 98 2012"),
+    ]
+    assert [path for path, _ in listed(protocol.test, tmp_path)] == [f"car_ims/{i:06}.jpg" for i in (1, 4, 7)]
+    assert protocol.ks == (1, 2, 4, 8)
+
+
+@pytest.mark.parametrize("test_list", ["", "devkit"])
+@pytest.mark.parametrize("top", ["", "stanford_cars"])
+def test_cars_with_their_development_kit_are_split_by_class_too(test_list: str, top: str, tmp_path: Path) -> None:
+    make_cars_kit(tmp_path / top, test_list=test_list)
+    protocol = load_protocol("cars-196", tmp_path)
+    assert listed(protocol.train, tmp_path / top) == [
+        ("cars_train/00002.jpg", "Make Model 1 2012"),
+        ("cars_train/00003.jpg", "Make Model 98 2012"),
+        ("cars_test/00001.jpg", "Make Model 1 2012"),
+        ("cars_test/00002.jpg", "Make Model 98 2012"),
+    ]
+    assert len(protocol.test.records) == 3
+
+
+@pytest.mark.parametrize("file", ["devkit/cars_meta.mat", "cars_test_annos_withlabels.mat"])
+def test_a_missing_part_of_the_cars_kit_is_named(file: str, tmp_path: Path) -> None:
+    (make_cars_kit(tmp_path) / file).unlink()
+    with pytest.raises(
+        InputError, match=f"{Path(file).name}: no such file; .*(car_devkit.tgz|the page of Cars-196)"
+    ):
+        load_protocol("cars-196", tmp_path)
+
+
+def test_a_cars_list_of_one_image_is_read_as_a_list(tmp_path: Path) -> None:
+    save_annotations(tmp_path / "cars_annos.mat", ["car_ims/000001.jpg"], [1], field="relative_im_path")
+    save_images(tmp_path, ["car_ims/000001.jpg"])
+    with pytest.raises(InputError, match="its lists name no test image of cars-196"):
+        load_protocol("cars-196", tmp_path)
+
+
+def test_a_car_of_no_class_is_refused(tmp_path: Path) -> None:
+    make_cars(tmp_path)
+    files = [f"car_ims/{i:06}.jpg" for i in (1, 2)]
+    save_annotations(tmp_path / "cars_annos.mat", files, [1, 197], field="relative_im_path")
+    with pytest.raises(
+        InputError, match=r"cars_annos\.mat, annotation 2: expected a class in 1\.\.196, found 197"
+    ):
+        load_protocol("cars-196", tmp_path)
+
+
+def test_a_matlab_file_of_something_else_is_refused(tmp_path: Path) -> None:
+    make_cars(tmp_path)
+    savemat(tmp_path / "cars_annos.mat", {"class_names": ["a"]})
+    with pytest.raises(InputError, match="expected a variable annotations in it"):
+        load_protocol("cars-196", tmp_path)
+    savemat(tmp_path / "cars_annos.mat", {"class_names": ["a"], "annotations": [1, 2]})
+    with pytest.raises(InputError, match="expected annotations with relative_im_path and class, found None"):
+        load_protocol("cars-196", tmp_path)
+
+
+def test_a_matlab_file_cut_or_overwritten_anywhere_is_refused(tmp_path: Path) -> None:
+    path = make_cars(tmp_path) / "cars_annos.mat"
+    whole = path.read_bytes()
+    for length in (0, 1, 60, 127, 128, 130, 140, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:length])
+        with pytest.raises(InputError, match=r"cars_annos\.mat"):
+            load_protocol("cars-196", tmp_path)
+    path.write_bytes(whole[:200] + bytes(16) + whole[216:])
+    with pytest.raises(InputError, match=r"cars_annos\.mat"):
+        load_protocol("cars-196", tmp_path)
+
+
+def test_cars_without_scipy_name_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_cars(tmp_path)
+    monkeypatch.setitem(sys.modules, "scipy.io", None)
+    with pytest.raises(MissingDependencyError, match=r"pip install 'retrieval-app\[train\]'"):
+        load_protocol("cars-196", tmp_path)
+
+
+def test_online_products_are_split_by_their_own_lists(tmp_path: Path) -> None:
+    protocol = load_protocol("sop", make_sop(tmp_path))
+    top = tmp_path / "Stanford_Online_Products"
+    assert listed(protocol.train, top) == [
+        ("bicycle_final/1_0.JPG", "1"),
+        ("bicycle_final/1_1.JPG", "1"),
+        ("bicycle_final/2_0.JPG", "2"),
+    ]
+    assert listed(protocol.test, top) == [("toaster_final/9_0.JPG", "11319"), ("toaster_final/9_1.JPG", "11319")]
+    assert protocol.ks == (1, 10, 100, 1000)
+
+
+@pytest.mark.parametrize("top", ["", "In-shop Clothes Retrieval Benchmark"])
+@pytest.mark.parametrize(("lists", "images"), [("Eval", "Img"), ("Anno", ""), ("", ""), ("", "img")])
+def test_in_shop_queries_are_no_gallery_members(top: str, lists: str, images: str, tmp_path: Path) -> None:
+    make_in_shop(tmp_path / top, lists=lists, images=images)
+    protocol = load_protocol("in-shop", tmp_path)
+    base = tmp_path / top / images
+    assert listed(protocol.train, base) == [(row.split()[0], "id_00000002") for row in IN_SHOP_ROWS[:2]]
+    assert listed(protocol.test, base) == [(row.split()[0], row.split()[1]) for row in IN_SHOP_ROWS[2:]]
+    assert protocol.is_gallery == (False, True, False, True)
+    assert protocol.ks == (1, 10, 20, 40)
+
+
+@pytest.mark.parametrize(
+    ("lines", "problem"),
+    [
+        ([], "line 1: expected the number of images"),
+        (["image_name item_id evaluation_status", *IN_SHOP_ROWS], "line 1: expected the number of images"),
+        ([6, *IN_SHOP_ROWS], "line 2: expected the header"),
+        ([7, "image_name item_id evaluation_status", *IN_SHOP_ROWS], "announces 7 images and 6 follow"),
+        ([1, "image_name item_id evaluation_status", "img/a.jpg id_1 val"], "status of train, query, gallery"),
+    ],
+)
+def test_an_in_shop_list_that_is_not_whole_is_refused(lines: list[object], problem: str, tmp_path: Path) -> None:
+    write_lines(make_in_shop(tmp_path) / "Eval/list_eval_partition.txt", lines)
+    with pytest.raises(InputError, match=problem):
+        load_protocol("in-shop", tmp_path)
+
+
+def test_webvision_takes_the_first_hundred_classes_and_searches_the_next(tmp_path: Path) -> None:
+    protocol = load_protocol("webvision", make_webvision(tmp_path))
+    assert listed(protocol.train, tmp_path) == [
+        (f"{engine}/q{number:04}/{i}.jpg", f"n{number:08}")
+        for engine in ("google", "flickr")
+        for number in (0, 99)
+        for i in (0, 1)
+    ]
+    val = tmp_path / "val_images_256"
+    assert listed(protocol.test, val) == [
+        ("val000001.jpg", "n00000199"),
+        ("val000003.jpg", "n00000100"),
+        ("val000005.jpg", "n00000199"),
+        ("val000006.jpg", "n00000100"),
+    ]
+    assert protocol.ks == (1, 2, 4, 8, 16)
+
+
+def test_webvision_2_has_its_validation_list_and_images_elsewhere(tmp_path: Path) -> None:
+    expected = load_protocol("webvision", make_webvision(tmp_path))
+    (tmp_path / "info/val_filelist.txt").rename(tmp_path / "val_filelist.txt")
+    (tmp_path / "val_images_256").rename(tmp_path / "val_images_resized")
+    found = load_protocol("webvision", tmp_path)
+    assert found.train == expected.train
+    assert listed(found.test, tmp_path / "val_images_resized") == listed(
+        expected.test, tmp_path / "val_images_256"
+    )
+
+
+def test_webvision_draws_at_most_300_images_of_a_class_from_both_engines(tmp_path: Path) -> None:
+    make_webvision(tmp_path, per_class=200)
+    protocol = load_protocol("webvision", tmp_path)
+    assert Counter(record.label for record in protocol.train.records) == {
+        "n00000000": MAX_PER_CLASS,
+        "n00000099": MAX_PER_CLASS,
+    }
+    engines = Counter(path.partition("/")[0] for path, _ in listed(protocol.train, tmp_path))
+    assert min(engines.values()) > 200
+    assert protocol == load_protocol("webvision", tmp_path)
+
+
+@pytest.mark.parametrize("count", [150, 200])
+def test_webvision_needs_the_names_of_two_hundred_different_classes(count: int, tmp_path: Path) -> None:
+    make_webvision(tmp_path)
+    write_lines(tmp_path / "info/synsets.txt", [f"n{number % 199} bird" for number in range(count)])
+    with pytest.raises(InputError, match=r"synsets\.txt: expected at least 200 different classes"):
+        load_protocol("webvision", tmp_path)
+
+
+def test_tiny_imagenet_takes_classes_in_the_order_of_their_list_and_images_by_name(tmp_path: Path) -> None:
+    protocol = load_protocol("tiny-imagenet", make_tiny_imagenet(tmp_path))
+    wnids = (tmp_path / "tiny-imagenet-200/wnids.txt").read_text().split()
+    assert wnids != sorted(wnids)
+    train = Counter(record.label for record in protocol.train.records)
+    test = Counter(record.label for record in protocol.test.records)
+    assert list(train) == wnids[:100]
+    assert list(test) == wnids[100:]
+    assert train[wnids[1]] == 300
+    assert test[wnids[101]] == 74
+    names = [record.path.name for record in protocol.train.records if record.label == wnids[1]]
+    assert names == sorted(f"{wnids[1]}_{i}.JPEG" for i in range(302))[:300]
+    assert protocol.ks == (1, 2, 4, 8, 16)
+
+
+def test_a_tiny_imagenet_class_without_images_is_named(tmp_path: Path) -> None:
+    top = make_tiny_imagenet(tmp_path) / "tiny-imagenet-200"
+    (top / "train/n00000007/images").rename(top / "elsewhere")
+    with pytest.raises(InputError, match=r"n00000007/images: no images \(\*\.JPEG\) of the class"):
+        load_protocol("tiny-imagenet", tmp_path)
+
+
+@pytest.mark.parametrize("top", ["", "tiny-imagenet"])
+def test_tiny_imagenet_that_is_split_already_is_taken_as_it_is(top: str, tmp_path: Path) -> None:
+    root = tmp_path / top
+    save_images(root / "train", ["n1/n1_0.JPEG", "n1/n1_1.JPEG", "n2/n2_0.JPEG"])
+    save_images(root / "test", ["n3/n3_0.JPEG"])
+    protocol = load_protocol("tiny-imagenet", tmp_path)
+    assert protocol.train.records == (
+        Record(root / "train/n1/n1_0.JPEG", "n1"),
+        Record(root / "train/n1/n1_1.JPEG", "n1"),
+        Record(root / "train/n2/n2_0.JPEG", "n2"),
+    )
+    assert listed(protocol.test, root) == [("test/n3/n3_0.JPEG", "n3")]
+
+
+def test_tiny_imagenet_without_its_list_of_classes_is_not_taken_for_a_split(tmp_path: Path) -> None:
+    top = make_tiny_imagenet(tmp_path) / "tiny-imagenet-200"
+    (top / "wnids.txt").unlink()
+    with pytest.raises(InputError, match=r"wnids\.txt: no such file; tiny-imagenet-200\.zip has it"):
+        load_protocol("tiny-imagenet", top)

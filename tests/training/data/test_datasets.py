@@ -1,0 +1,138 @@
+"""Datasets: what is listed, what is dropped, and what is refused before any long work."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pyarrow
+import pytest
+from PIL import Image
+from pyarrow import parquet
+
+from index.errors import InputError
+from training.data.datasets import (
+    Record,
+    cap_classes,
+    check_trainable,
+    keep_usable_classes,
+    list_dataset,
+    require_two_classes,
+)
+
+
+def _save(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", (8, 8), "red").save(path)
+    return path
+
+
+def test_a_folder_gives_the_first_folder_as_label_in_a_fixed_order(tmp_path: Path) -> None:
+    for name in ("b/2.png", "b/1.png", "a/deep/er/1.png", "a/0.png"):
+        _save(tmp_path / name)
+    records = list_dataset(tmp_path).records
+    names = [(record.path.relative_to(tmp_path.resolve()).as_posix(), record.label) for record in records]
+    assert names == [("a/0.png", "a"), ("a/deep/er/1.png", "a"), ("b/1.png", "b"), ("b/2.png", "b")]
+    assert all(record.path.is_absolute() for record in records)
+
+
+def test_files_without_a_class_folder_are_left_out_with_a_warning(tmp_path: Path, caplog) -> None:
+    _save(tmp_path / "stray.png")
+    _save(tmp_path / "a/1.png")
+    assert [record.label for record in list_dataset(tmp_path).records] == ["a"]
+    assert f"not in a class folder of {tmp_path}: 1 (stray.png)" in caplog.text
+
+
+def test_files_that_cannot_be_opened_are_listed_as_skipped(tmp_path: Path) -> None:
+    _save(tmp_path / "a/1.png")
+    (tmp_path / "a/gone.png").symlink_to(tmp_path / "nowhere.png")
+    dataset = list_dataset(tmp_path)
+    assert [(skipped.path.name, skipped.reason) for skipped in dataset.skipped] == [("gone.png", "dangling-link")]
+    assert len(dataset.records) == 1
+
+
+def test_a_csv_gives_paths_beside_it_with_their_labels(tmp_path: Path) -> None:
+    for name in ("x/1.png", "x/2.png", "y.png", "z.png"):
+        _save(tmp_path / name)
+    table = tmp_path / "labels.csv"
+    table.write_text(f"label,path,note\nb,x/2.png,\na,x/1.png,hm\n,z.png,unlabelled\nc,{tmp_path / 'y.png'},\n")
+    found = {record.path: record.label for record in list_dataset(table).records}
+    assert found == {tmp_path / "x/1.png": "a", tmp_path / "x/2.png": "b", tmp_path / "y.png": "c"}
+
+
+def test_a_parquet_file_gives_what_a_csv_gives(tmp_path: Path) -> None:
+    rows = {"path": ["x/2.png", "x/1.png", "z.png"], "label": [7, 3, None]}
+    parquet.write_table(pyarrow.table(rows), tmp_path / "labels.parquet")
+    assert list_dataset(tmp_path / "labels.parquet").records == (
+        Record(tmp_path / "x/1.png", "3"),
+        Record(tmp_path / "x/2.png", "7"),
+    )
+
+
+@pytest.mark.parametrize("layout", ["empty", "flat", "csv"])
+def test_data_without_any_label_is_refused_with_what_is_expected(tmp_path: Path, layout: str) -> None:
+    data = tmp_path
+    if layout == "flat":
+        _save(tmp_path / "1.png")
+    elif layout == "csv":
+        data = tmp_path / "labels.csv"
+        data.write_text("path,label\n1.png,\n")
+    with pytest.raises(InputError, match="no labelled image; expected class folders"):
+        list_dataset(data)
+
+
+def test_data_that_does_not_exist_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="nowhere: no such folder, CSV or Parquet file"):
+        list_dataset(tmp_path / "nowhere")
+
+
+def test_a_file_that_is_no_label_table_is_refused(tmp_path: Path) -> None:
+    picture = _save(tmp_path / "1.png")
+    with pytest.raises(InputError, match=r"1\.png"):
+        list_dataset(picture)
+
+
+def test_one_class_only_is_refused_with_the_classes_seen(tmp_path: Path) -> None:
+    for number in range(3):
+        _save(tmp_path / f"only/{number}.png")
+    _save(tmp_path / "lonely/0.png")
+    with pytest.raises(InputError, match=r"two classes.*'only' \(3\), 'lonely' \(1\)"):
+        check_trainable(list_dataset(tmp_path).records, data=tmp_path)
+
+
+def test_no_class_at_all_is_refused_too() -> None:
+    with pytest.raises(InputError, match="classes seen: none"):
+        require_two_classes([], data=Path("data"))
+
+
+def test_data_with_no_readable_image_is_refused_before_training(tmp_path: Path) -> None:
+    for name in ("a/1.png", "a/2.png", "b/1.png", "b/2.png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("not a picture")
+    with pytest.raises(InputError, match="none of the 4 files is a readable image"):
+        check_trainable(list_dataset(tmp_path).records, data=tmp_path)
+
+
+def test_one_readable_image_is_enough_to_begin(tmp_path: Path) -> None:
+    for name in ("a/1.png", "a/2.png", "b/1.png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("not a picture")
+    _save(tmp_path / "b/2.png")
+    check_trainable(list_dataset(tmp_path).records, data=tmp_path)
+
+
+def test_a_cap_draws_images_of_every_class_by_the_seed_and_keeps_their_order() -> None:
+    records = [Record(Path(f"{label}/{number}.png"), label) for label in "abc" for number in range(20)]
+    records += [Record(Path("d/0.png"), "d")]
+    kept = cap_classes(records, max_per_class=5, seed=0)
+    assert Counter(record.label for record in kept) == {"a": 5, "b": 5, "c": 5, "d": 1}
+    assert kept == sorted(kept, key=records.index)
+    assert kept == cap_classes(records, max_per_class=5, seed=0)
+    assert kept != cap_classes(records, max_per_class=5, seed=1)
+    assert cap_classes(records, max_per_class=None, seed=0) == records
+
+
+def test_classes_below_two_images_are_dropped_by_name() -> None:
+    keep, dropped = keep_usable_classes(["a", "b", "a", "c", "d", "d"])
+    assert keep.tolist() == [True, False, True, False, True, True]
+    assert dropped == ["b", "c"]

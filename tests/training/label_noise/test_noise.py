@@ -1,0 +1,286 @@
+"""Label noise: exact, seeded, and always wrong; and the report on what it did."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from index.errors import InputError
+from training.label_noise.hierarchy import Hierarchy
+from training.label_noise.noise import (
+    Labels,
+    add_bernoulli_noise,
+    add_label_noise,
+    add_nearest_class_noise,
+    add_semantic_noise,
+    add_uniform_noise,
+    describe_noise,
+)
+from training.options.config import NOISE_KINDS, LabelNoise
+
+
+def make_hierarchy(class_count: int) -> Hierarchy:
+    """Three classes a genus, three genera a family, under one root."""
+    return Hierarchy(
+        {f"c{i}": (f"c{i}", f"genus {i // 3}", f"family {i // 9}", "root") for i in range(class_count)}
+    )
+
+
+def add_noise(kind: str, labels: Labels, *, class_count: int, rate: float, seed: int) -> Labels:
+    return add_label_noise(
+        labels,
+        noise=LabelNoise(kind, rate),
+        classes=[f"c{i}" for i in range(class_count)],
+        features=np.random.default_rng(0).standard_normal((len(labels), 4), dtype=np.float32),
+        hierarchy=make_hierarchy(class_count),
+        seed=seed,
+    )
+
+
+@pytest.mark.parametrize("kind", NOISE_KINDS)
+@given(
+    count=st.integers(0, 200),
+    class_count=st.integers(2, 12),
+    rate=st.floats(0, 1),
+    seed=st.integers(0, 2**32 - 1),
+)
+@settings(deadline=None, max_examples=40)
+def test_exactly_the_asked_share_changes_and_always_to_another_known_class(
+    kind: str, count: int, class_count: int, rate: float, seed: int
+) -> None:
+    labels = np.random.default_rng(seed).integers(0, class_count, size=count)
+    labels[:class_count] = np.arange(class_count)[:count]
+    assume(kind != "nearest-class" or count != 1)  # one class only: refused, see below
+    before = labels.copy()
+    noisy = add_noise(kind, labels, class_count=class_count, rate=rate, seed=seed)
+    changed = (noisy != labels).sum()
+    if kind == "bernoulli":
+        assert abs(changed - rate * count) <= 6 * np.sqrt(count / 4)
+    else:
+        assert changed == round(rate * count)
+    assert noisy.dtype == np.int64
+    assert ((noisy >= 0) & (noisy < class_count)).all()
+    assert np.array_equal(labels, before), "the given labels are left alone"
+    assert np.array_equal(noisy, add_noise(kind, labels, class_count=class_count, rate=rate, seed=seed))
+
+
+@pytest.mark.parametrize("kind", NOISE_KINDS)
+def test_another_seed_gives_other_noise(kind: str) -> None:
+    labels = np.arange(1000) % 10
+    first, second = (add_noise(kind, labels, class_count=10, rate=0.5, seed=seed) for seed in (0, 1))
+    assert (first != second).any()
+
+
+def test_uniform_noise_is_that_of_recorded_results() -> None:
+    noisy = add_uniform_noise(np.arange(12) % 4, class_count=4, rate=0.5, seed=7)
+    assert noisy.tolist() == [3, 2, 2, 1, 2, 1, 1, 3, 0, 1, 3, 3]
+
+
+@pytest.mark.parametrize("add", [add_uniform_noise, add_bernoulli_noise])
+def test_wrong_labels_are_spread_evenly_over_the_other_classes(add: Callable[..., Labels]) -> None:
+    labels = np.full(9000, 3, dtype=np.int64)
+    counts = np.bincount(add(labels, class_count=10, rate=1, seed=0), minlength=10)
+    assert counts[3] == 0
+    others = np.delete(counts, 3)
+    assert (np.abs(others - 1000) < 5 * np.sqrt(1000)).all()
+
+
+def test_bernoulli_noise_changes_another_number_with_every_seed() -> None:
+    labels = np.zeros(1000, dtype=np.int64)
+    counts = {int((add_bernoulli_noise(labels, class_count=3, rate=0.5, seed=s) != 0).sum()) for s in range(5)}
+    assert len(counts) > 1
+
+
+@given(class_count=st.integers(2, 9), nearest=st.integers(1, 10), seed=st.integers(0, 1000))
+@settings(deadline=None, max_examples=40)
+def test_nearest_class_noise_draws_each_of_the_nearest_classes_and_no_other(
+    class_count: int, nearest: int, seed: int
+) -> None:
+    labels = np.arange(60 * class_count) % class_count
+    features = (
+        np.random.default_rng(seed).standard_normal((len(labels), 3), dtype=np.float32)
+        + 3 * np.eye(class_count, 3, dtype=np.float32)[labels]
+    )
+    noisy = add_nearest_class_noise(
+        labels, features=features, class_count=class_count, rate=1, seed=seed, nearest=nearest
+    )
+    unit = features.astype(np.float64) / np.linalg.norm(features.astype(np.float64), axis=1)[:, None]
+    means = np.array([unit[labels == c].mean(axis=0) for c in range(class_count)])
+    for c in range(class_count):
+        cosines = {
+            d: means[c] @ means[d] / np.linalg.norm(means[c]) / np.linalg.norm(means[d])
+            for d in range(class_count) if d != c
+        }  # fmt: skip
+        drawn = set(noisy[labels == c].tolist())
+        assert drawn <= set(sorted(cosines, key=lambda d: -cosines[d])[:nearest])
+        if nearest <= 3:
+            assert len(drawn) == min(nearest, class_count - 1), "60 draws find all of three"
+
+
+def test_the_length_of_features_does_not_sway_what_is_near() -> None:
+    labels = np.array([0, 0, 1, 2])
+    features = np.array(
+        [[1, 0], [0, 1000], [3, 3.1], [0, 1]], dtype=np.float32
+    )  # class 0 looks along the diagonal
+    for seed in range(8):
+        noisy = add_nearest_class_noise(
+            labels, features=features, class_count=3, rate=1, seed=seed, nearest=1
+        )  # fmt: skip
+        assert noisy[:2].tolist() == [1, 1]
+
+
+def test_a_class_without_samples_is_never_nearest() -> None:
+    labels = np.array([0, 0, 4, 4, 4])
+    features = np.eye(5, dtype=np.float32)
+    noisy = add_nearest_class_noise(labels, features=features, class_count=6, rate=1, seed=0)
+    assert noisy.tolist() == [4, 4, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"labels": np.zeros(4, dtype=np.int64)}, "samples of at least two classes, got one"),
+        ({"features": np.ones((3, 2), dtype=np.float32)}, "needs 4 feature rows, one a label; got 3"),
+        ({"nearest": 0}, "at least one nearest class, got 0"),
+        ({"class_count": 1}, "two classes, got 1"),
+        ({"rate": 2}, r"0\.\.1, got 2"),
+    ],
+)
+def test_what_nearest_class_noise_cannot_do_is_refused(changes: dict[str, object], message: str) -> None:
+    arguments = {
+        "labels": np.arange(4), "features": np.eye(4, dtype=np.float32), "class_count": 4, "rate": 0.5, "seed": 0
+    }  # fmt: skip
+    with pytest.raises(InputError, match=message):
+        add_nearest_class_noise(**(arguments | changes))
+
+
+def test_semantic_noise_stays_below_the_first_ancestor_that_branches() -> None:
+    # c0, c1, c2 | c3, c4, c5 | c6 in one family, c9 alone in the other; c7 and c8 do not train
+    classes = ["c0", "c1", "c2", "c3", "c4", "c5", "c6", "c9"]
+    labels = np.arange(3000) % 8
+    noisy = add_semantic_noise(labels, classes=classes, hierarchy=make_hierarchy(12), rate=1, seed=0)
+    found = {classes[c]: {classes[d] for d in set(noisy[labels == c].tolist())} for c in range(8)}
+    assert found == {
+        "c0": {"c1", "c2"}, "c1": {"c0", "c2"}, "c2": {"c0", "c1"},
+        "c3": {"c4", "c5"}, "c4": {"c3", "c5"}, "c5": {"c3", "c4"},
+        "c6": {"c0", "c1", "c2", "c3", "c4", "c5"},
+        "c9": {"c0", "c1", "c2", "c3", "c4", "c5", "c6"},
+    }  # fmt: skip
+
+
+def test_every_branch_is_as_likely_whatever_it_holds() -> None:
+    hierarchy = Hierarchy({
+        "cat": ("cat", "root"), "owl": ("owl", "bird", "root"), "jay": ("jay", "bird", "root"), "ox": ("ox", "root"),
+    })  # fmt: skip
+    labels = np.zeros(8000, dtype=np.int64)
+    noisy = add_semantic_noise(labels, classes=["cat", "owl", "jay", "ox"], hierarchy=hierarchy, rate=1, seed=0)
+    counts = np.bincount(noisy, minlength=4)
+    assert (np.abs(counts - [0, 2000, 2000, 4000]) < 5 * np.sqrt(2000)).all()
+
+
+def test_semantic_noise_does_not_depend_on_the_order_of_the_hierarchy() -> None:
+    hierarchy = make_hierarchy(12)
+    classes, labels = list(hierarchy.paths), np.arange(240) % 12
+    turned = Hierarchy(dict(reversed(hierarchy.paths.items())))
+    first, second = (
+        add_semantic_noise(labels, classes=classes, hierarchy=tree, rate=0.5, seed=3)
+        for tree in (hierarchy, turned)
+    )
+    assert np.array_equal(first, second)
+
+
+def test_a_class_without_relatives_is_named() -> None:
+    hierarchy = Hierarchy({"cat": ("cat", "pet"), "dog": ("dog", "pet"), "lamp": ("lamp", "thing")})
+    with pytest.raises(InputError, match=r"class 'lamp' has no relative"):
+        add_semantic_noise(
+            np.arange(3), classes=["cat", "dog", "lamp"], hierarchy=hierarchy, rate=0.5, seed=0
+        )  # fmt: skip
+
+
+def test_each_kind_is_the_function_of_its_name() -> None:
+    labels, features = np.arange(300) % 12, np.random.default_rng(1).standard_normal((300, 4), dtype=np.float32)
+    hierarchy, common = make_hierarchy(12), {"rate": 0.4, "seed": 5}
+    classes = list(hierarchy.paths)
+    expected = {
+        "uniform": add_uniform_noise(labels, class_count=12, **common),
+        "bernoulli": add_bernoulli_noise(labels, class_count=12, **common),
+        "nearest-class": add_nearest_class_noise(labels, features=features, class_count=12, **common),
+        "semantic": add_semantic_noise(labels, classes=classes, hierarchy=hierarchy, **common),
+    }
+    assert set(expected) == set(NOISE_KINDS)
+    for kind, noisy in expected.items():
+        found = add_label_noise(
+            labels, noise=LabelNoise(kind, 0.4), classes=classes, features=features, hierarchy=hierarchy, seed=5
+        )
+        assert np.array_equal(found, noisy), kind
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [("semantic", "needs a class hierarchy"), ("gaussian", "must be one of uniform, .*'gaussian'")],
+)
+def test_noise_that_cannot_be_made_is_refused(kind: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        add_label_noise(
+            np.arange(4),
+            noise=LabelNoise(kind, 0.5),
+            classes=["a", "b", "c", "d"],
+            features=np.eye(4, dtype=np.float32),
+            hierarchy=None,
+            seed=0,
+        )
+
+
+@pytest.mark.parametrize("add", [add_uniform_noise, add_bernoulli_noise])
+def test_a_single_class_cannot_be_made_wrong(add: Callable[..., Labels]) -> None:
+    with pytest.raises(InputError, match="two classes, got 1"):
+        add(np.zeros(4, dtype=np.int64), class_count=1, rate=0.5, seed=0)
+
+
+@pytest.mark.parametrize("kind", NOISE_KINDS)
+@pytest.mark.parametrize("rate", [-0.1, 1.1, float("nan")])
+def test_a_rate_outside_its_range_is_refused(kind: str, rate: float) -> None:
+    with pytest.raises(InputError, match=r"0\.\.1"):
+        add_noise(kind, np.arange(4) % 2, class_count=2, rate=rate, seed=0)
+
+
+def test_the_report_counts_what_left_and_what_came() -> None:
+    given_labels = np.array([0, 0, 0, 0, 1, 1, 2])
+    used = np.array([0, 0, 1, 1, 1, 0, 1])
+    report = describe_noise(given_labels, used, classes=["ant", "bee", "cat", "dog"])
+    assert json.loads(json.dumps(report)) == {
+        "samples": 7,
+        "wrong": 4,
+        "rate": 4 / 7,
+        "emptied_classes": 1,
+        "classes": [
+            {"name": "ant", "samples": 4, "relabelled_away": 2, "wrongly_labelled": 1, "purity": 2 / 3},
+            {"name": "bee", "samples": 2, "relabelled_away": 1, "wrongly_labelled": 3, "purity": 1 / 4},
+            {"name": "cat", "samples": 1, "relabelled_away": 1, "wrongly_labelled": 0, "purity": None},
+            {"name": "dog", "samples": 0, "relabelled_away": 0, "wrongly_labelled": 0, "purity": None},
+        ],
+        "swaps": [
+            {"given": "ant", "used": "bee", "samples": 2},
+            {"given": "bee", "used": "ant", "samples": 1},
+            {"given": "cat", "used": "bee", "samples": 1},
+        ],
+    }
+
+
+def test_only_the_most_frequent_swaps_are_listed() -> None:
+    given_labels = np.repeat(np.arange(30), np.arange(1, 31))
+    report = describe_noise(given_labels, (given_labels + 1) % 30, classes=[f"c{i}" for i in range(30)])
+    assert [swap["samples"] for swap in report["swaps"]] == list(range(30, 10, -1))
+    assert report["wrong"] == report["samples"] == 465
+
+
+@pytest.mark.parametrize("count", [0, 6])
+def test_labels_without_noise_are_all_right(count: int) -> None:
+    labels = np.arange(count) % 2
+    report = describe_noise(labels, labels, classes=["ant", "bee"])
+    assert (report["wrong"], report["rate"], report["emptied_classes"], report["swaps"]) == (0, 0.0, 0, [])

@@ -1,0 +1,572 @@
+"""The default recipe and the paper's, from the command line to the exported model."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+import re
+import shutil
+from inspect import get_annotations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from export.embedding_model import EmbeddingModel
+from export.exports import export_run
+from export.parity import MIN_COSINE
+from index.errors import RunError
+from index.labels.leave_one_out import LeaveOneOut
+from index.model.embedder import Embedder
+from retrieval_app.commands.cli import main
+from tests.models import read_pixels
+from tests.training.conftest import IMAGES, FinishedRun, all_options, make_config, make_machine
+from tests.training.runs import InterruptionError, figures, interrupt_at, read_csv, read_metrics, weights
+from training.audit.run_audit import audit_labels
+from training.commands import _format_trial
+from training.head.embedding_heads import ProjectionHead
+from training.options.config import (
+    ConfidenceConfig,
+    DataConfig,
+    EmbeddingConfig,
+    InputConfig,
+    SelectConfig,
+    TrainConfig,
+)
+from training.options.losses import METHODS, UNTRAINED_METHODS, LossConfig, option_groups
+from training.options.resolve import DEFAULT, recipe_values, resolve
+from training.run.checkpoint import load_checkpoint
+from training.run.phases import Watcher
+from training.run.run_folder import RunFolder, _flatten
+from training.run.train import train
+
+SMALL = (*IMAGES, "--embedding-dim", "8")
+"""A quick command line on which the recipe decides everything that it has a value for."""
+QUICK: dict[str, Any] = {"recipe": "default", "trial": True, "steps": 10, "batch_size": 16, "lr": 0.01}
+
+
+def _train(*arguments: object) -> int:
+    return main(["train", *map(str, arguments)])
+
+
+def _flat_config(run: Path) -> dict[str, Any]:
+    return _flatten(json.loads((run / "config.json").read_text())["config"])
+
+
+def _papers(method: str) -> dict[str, Any]:
+    """The papers' values of all options that a run of this method has."""
+    config = dataclasses.asdict(resolve("paper", weights="none", method=method))
+    return _flatten(config)
+
+
+@pytest.fixture
+def options(tmp_path: Path, cache: Path) -> tuple[object, ...]:
+    return ("--out", tmp_path / "run", "--cache", cache, *SMALL)
+
+
+@pytest.fixture(scope="module")
+def default_run(
+    pictures: Path, other_pictures: Path, cache: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """One run of the default recipe as it is, through the command line. Not to be written to."""
+    out = tmp_path_factory.mktemp("recipe") / "run"
+    assert _train(pictures, "--out", out, "--cache", cache, *SMALL, "--val", other_pictures) == 0
+    return out
+
+
+def test_every_value_of_a_recipe_is_an_option_of_the_config() -> None:
+    assert set(DEFAULT) <= set(all_options())
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_either_recipe_goes_with_every_method(method: str) -> None:
+    assert recipe_values("paper", method=method) == {}
+    values = recipe_values("default", method=method)
+    config = resolve(method=method, weights="none")
+    assert (config.recipe, config.loss.method) == ("default", method)
+    if method in UNTRAINED_METHODS:
+        assert values == {}
+        return
+    of_losses = {name for kind in option_groups() for name in get_annotations(kind)}
+    own = {field.name for field in dataclasses.fields(config.loss.options)}
+    assert values.keys() == DEFAULT.keys() - (of_losses - own)
+    flat = _flatten(dataclasses.asdict(config))
+    assert {name: flat[name] for name in values} == values
+
+
+def test_the_default_recipe_is_the_default_in_python_too() -> None:
+    config = resolve(weights="none")
+    assert (config.loss.method, config.loss.options.sample_weights) == ("proxy-nca", "confidence")
+    assert (config.embedding.start, config.embedding.steps, config.embedding.epochs) == ("whitened", 300, 40)
+    assert config == resolve("default", weights="none", method="proxy-nca")
+    with pytest.raises(TypeError, match="recipe"):
+        TrainConfig(recipe="default")  # type: ignore[call-arg]
+
+
+def test_the_command_line_and_python_resolve_to_the_same_config(pictures, options, tmp_path) -> None:
+    assert _train(pictures, *options, "--no-trial", "--steps", "2") == 0
+    sizes = {"resize": 40, "crop": 32, "embedding_dim": 8, "backbone": "squeezenet1_1", "weights": "none"}
+    config = resolve(**sizes, trial=False, steps=2)
+    stored = json.loads((tmp_path / "run" / "config.json").read_text())["config"]
+    assert stored == json.loads(json.dumps(dataclasses.asdict(config)))
+
+
+def test_the_default_recipe_arrives_in_the_run_and_the_rest_is_the_papers(default_run: Path) -> None:
+    papers = _papers("proxy-nca")
+    given = {"resize": 40, "crop": 32, "embedding_dim": 8, "backbone": "squeezenet1_1", "weights": "none"}
+    top = {"seed": 0, "recipe": "default", "validate_every": 10}
+    assert _flat_config(default_run) == {**papers, **recipe_values("default"), **given, **top}
+
+
+def test_the_default_recipe_leaves_the_trial_and_the_confidences_of_the_others(default_run: Path) -> None:
+    report = json.loads((default_run / "report.json").read_text())
+    assert report["method"] == "proxy-nca"
+    assert report["trial"] == json.loads((default_run / "trial.json").read_text())
+    assert report["trial"]["folds"] == 2
+    assert report["trial"]["unseen"]["queries"] == 48
+    assert set(report["phases"]) == {"features", "trial", "confidence", "embedding"}
+    rows = read_csv(default_run / "confidences.csv")
+    assert len(rows) == 48
+    assert all(0 < float(row["confidence"]) < 1 for row in rows)
+    assert not (default_run / "checkpoints" / "confidence.safetensors").exists(), "it takes seconds and keeps none"
+    lines = read_metrics(default_run)
+    assert [line["epoch"] for line in lines if line["phase"] == "embedding"] == list(range(1, 301))
+    assert {line["phase"] for line in lines} == {"embedding", "validation"}
+
+
+def test_a_run_of_the_default_recipe_exports_and_the_file_agrees(default_run: Path, tmp_path: Path) -> None:
+    assert export_run(default_run, tmp_path / "model.onnx").min_cosine >= MIN_COSINE
+    run, embedder = RunFolder.open(default_run), Embedder(tmp_path / "model.onnx")
+    backbone, head, state = run.load_trained()
+    assert isinstance(head, ProjectionHead)
+    assert state == {"method": "proxy-nca", "class_count": 4, "embedding_dim": 8}
+    assert (embedder.contract.method, embedder.contract.embedding_dim) == ("proxy-nca", 8)
+    last = load_checkpoint(run.embedding_checkpoint)[0]
+    torch.testing.assert_close(head.weight, last["head.mix"] @ last["head.weight"])
+    torch.testing.assert_close(head.bias, last["head.mix"] @ last["head.bias"])
+    pixels = np.stack([read_pixels(embedder, path) for path in run.parity_paths()])
+    with torch.inference_mode():
+        expected = EmbeddingModel(backbone, head, run.preprocess()).eval()(torch.from_numpy(pixels)).numpy()
+    found = embedder.embed_batch(pixels)
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+    assert np.ptp(found @ found.T) > 0.1, "pictures are told apart"
+
+
+@pytest.mark.parametrize(
+    ("given", "name", "value"),
+    [
+        (("--method", "multi-similarity"), "method", "multi-similarity"),
+        (("--confidences", "module"), "confidences", "module"),
+        (("--hold", "0"), "hold", 0.0),
+        (("--steps", "2"), "steps", 2),
+        (("--batch-size", "150"), "batch_size", 150),
+        (("--lr", "1e-4"), "lr", 1e-4),
+        (("--nca-scale", "8"), "nca_scale", 8.0),
+        (("--sample-weights", "none"), "sample_weights", "none"),
+    ],
+)
+def test_a_given_option_wins_over_the_recipe_even_with_the_papers_value(
+    pictures, options, tmp_path, given, name, value
+) -> None:
+    short = () if name == "steps" else ("--steps", "3")
+    judge = ("--confidence-epochs", "1") if name == "confidences" else ()
+    assert _train(pictures, *options, "--no-trial", *judge, *short, *given) == 0
+    config = _flat_config(tmp_path / "run")
+    assert config[name] == value
+    steps = {"steps": 2 if name == "steps" else 3}
+    recipe = recipe_values("default", method=config["method"])
+    assert config.items() >= ({**recipe, **steps, name: value}).items()
+
+
+def test_the_papers_recipe_is_exactly_the_defaults_of_the_configs(pictures, cache, tmp_path) -> None:
+    arguments = ("--backbone", "squeezenet1_1", "--weights", "none", "--recipe", "paper", "--method", "pca")
+    assert _train(pictures, "--out", tmp_path / "run", "--cache", cache, *arguments, "--embedding-dim", "8") == 0
+    stored = json.loads((tmp_path / "run" / "config.json").read_text())["config"]
+    expected = TrainConfig(
+        backbone="squeezenet1_1", weights="none", data=DataConfig(), input=InputConfig(),
+        confidence=ConfidenceConfig(), loss=LossConfig(method="pca"), embedding=EmbeddingConfig(embedding_dim=8),
+        selection=SelectConfig(),
+    )  # fmt: skip
+    assert stored == json.loads(json.dumps({**dataclasses.asdict(expected), "recipe": "paper"}))
+
+
+def test_the_papers_recipe_trains_what_the_paper_trains(pictures, options, tmp_path, capsys) -> None:
+    short = ("--epochs", "1", "--confidence-epochs", "1", "--no-trial")
+    assert _train(pictures, *options, "--recipe", "paper", *short) == 0
+    papers = _papers("spa")
+    own = {
+        "resize": 40, "crop": 32, "embedding_dim": 8, "backbone": "squeezenet1_1", "weights": "none", "seed": 0,
+        "recipe": "paper", "validate_every": 10, "epochs": 1, "confidence_epochs": 1, "trial": False,
+    }  # fmt: skip
+    assert _flat_config(tmp_path / "run") == {**papers, **own}
+    assert papers["method"] == "spa"
+
+
+def test_epochs_take_the_place_of_the_recipes_steps(pictures, options, tmp_path) -> None:
+    assert _train(pictures, *options, "--no-trial", "--epochs", "2") == 0
+    config = _flat_config(tmp_path / "run")
+    assert (config["epochs"], config["steps"]) == (2, None)
+    assert [line["epochs"] for line in read_metrics(tmp_path / "run")] == [2, 2]
+
+
+def test_epochs_and_steps_together_are_wrong_usage(pictures, options, tmp_path, capsys) -> None:
+    assert _train(pictures, *options, "--epochs", "2", "--steps", "3") == 2
+    assert "--epochs and --steps both say how long phase 2 is" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_random_start_has_nothing_to_be_held_at(pictures, options, tmp_path, capsys) -> None:
+    assert _train(pictures, *options, "--no-trial", "--start", "random", "--steps", "2") == 0
+    config = _flat_config(tmp_path / "run")
+    assert (config["start"], config["hold"]) == ("random", 0.0)
+    assert _train(pictures, *options, "--start", "random", "--hold", "0.1") == 2
+    assert "--hold keeps a whitened head near its start" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("method", ["spa", "proxy-anchor", "multi-similarity", "procsim", "triplet", "pca"])
+def test_other_methods_train_with_the_default_recipe(pictures, options, tmp_path, method, capsys) -> None:
+    if method == "triplet":
+        pytest.importorskip("pytorch_metric_learning")
+    short = () if method == "pca" else ("--steps", "3")
+    assert _train(pictures, *options, "--method", method, *short, "--json") == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["method"] == method
+    assert (report["trial"] is None) == (method == "pca")
+    config = _flat_config(tmp_path / "run")
+    assert config["start"] == ("random" if method == "pca" else "whitened")
+    assert config.get("sample_weights") == ("confidence" if method == "multi-similarity" else None)
+    assert isinstance(RunFolder.open(tmp_path / "run").load_trained()[1], ProjectionHead)
+
+
+@pytest.mark.parametrize("features", ["live", "cached:4"])
+def test_the_default_recipe_trains_from_other_views_and_resumes_to_the_same_bits(
+    pictures: Path, cache: Path, tmp_path: Path, features: str
+) -> None:
+    config, machine = make_config(**{**QUICK, "trial": False, "features": features}), make_machine(cache)
+    train(pictures, tmp_path / "straight", config=config, machine=machine)
+    with pytest.raises(InterruptionError):
+        train(pictures, tmp_path / "run", config=config, machine=machine, watcher=interrupt_at("embedding", 3))
+    train(pictures, tmp_path / "run", config=config, machine=machine, resume=True)
+    assert weights(tmp_path / "run") == weights(tmp_path / "straight")
+    plain = make_config(**{**QUICK, "trial": False})
+    train(pictures, tmp_path / "plain", config=plain, machine=machine)
+    assert weights(tmp_path / "plain") != weights(tmp_path / "run")
+    confidences = [(tmp_path / name / "confidences.csv").read_text() for name in ("run", "plain")]
+    assert confidences[0] == confidences[1], "leave-one-out judges the centre crops"
+
+
+def test_help_shows_the_values_of_both_recipes(capsys) -> None:
+    assert _train("--help") == 0
+    out = re.sub(r"\s", "", capsys.readouterr().out)  # lines may break anywhere
+    for name, value in DEFAULT.items():
+        papers = all_options()[name].default
+        shown = f"[default:({value}" + ("" if papers is None else f";paper:{papers}") + ")]"
+        assert shown in out, name
+
+
+def test_choosing_by_a_trial_that_is_left_out_is_wrong_usage(pictures, options, tmp_path, capsys) -> None:
+    assert _train(pictures, *options, "--select", "auto", "--no-trial") == 2
+    assert "--select auto reads the trial: leave out --no-trial" in capsys.readouterr().err
+    assert _train(pictures, *options, "--select", "auto", "--method", "pca") == 2
+    assert "--select goes with a method that trains, not with --method pca" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "advice"),
+    [
+        (
+            ("--embedding-dim", "512"),
+            "--start whitened can give: 48 images .* at most 47 directions.*--start random",
+        ),
+        (
+            ("--embedding-dim", "48", "--start", "random", "--select", "auto"),
+            "--select auto can give: 48 images .* at most 47 directions.*--select trained",
+        ),
+    ],
+)
+def test_a_width_that_the_images_do_not_span_is_refused_before_any_features(
+    pictures, tmp_path, arguments, advice, capsys
+) -> None:
+    out, cache = tmp_path / "run", tmp_path / "cache"
+    assert _train(pictures, "--out", out, "--cache", cache, *SMALL, *arguments) == 1
+    assert re.search(advice, capsys.readouterr().err)
+    assert not out.exists()
+    assert not cache.exists()
+
+
+def test_a_width_that_only_the_usable_images_do_not_span_leaves_no_run_folder(
+    pictures: Path, cache: Path, tmp_path: Path, capsys
+) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(pictures, data)
+    for picture in sorted(data.rglob("*.jpg"))[:3]:
+        picture.write_bytes(b"no picture")
+    arguments = (data, "--out", tmp_path / "run", "--cache", cache, *SMALL, "--steps", "2", "--no-trial")
+    assert _train(*arguments, "--embedding-dim", "45") == 1
+    assert "45 images of 512 features span at most 44 directions" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+    assert _train(*arguments, "--embedding-dim", "44") == 0
+
+
+def _lines(out: str) -> list[str]:
+    return [line for line in out.splitlines() if line]
+
+
+def test_the_text_report_shows_the_trial_and_what_follows(pictures, options, tmp_path, capsys) -> None:
+    assert _train(pictures, *options, "--steps", "5") == 0
+    lines = _lines(capsys.readouterr().out)
+    (head,) = [
+        number for number, line in enumerate(lines) if line.startswith("Trial: Recall@1 by the given labels")
+    ]
+    assert lines[head].split()[-4:] == ["trained", "whitened", "pca", "raw"]
+    trial = json.loads((tmp_path / "run" / "trial.json").read_text())
+    for line, part in zip(lines[head + 1 : head + 3], ("unseen", "seen"), strict=True):
+        assert f"({trial[part]['queries']} queries)" in line
+        recall = trial[part]["recall_at_1"]
+        expected = [recall[name] for name in ("trained", "pca-whitened", "pca", "raw")]
+        assert [float(text) / 100 for text in line.split()[-4:]] == pytest.approx(expected, abs=1e-4)
+    assert lines[head + 1].startswith("classes held out")
+    assert lines[head + 2].startswith("images held out of other classes")
+
+
+def test_data_too_small_for_a_trial_trains_and_says_so(pictures, cache, tmp_path, capsys) -> None:
+    data = tmp_path / "data"
+    for kind in sorted(pictures.iterdir())[:3]:
+        (data / kind.name).mkdir(parents=True)
+        for picture in sorted(kind.iterdir())[:4]:
+            shutil.copy(picture, data / kind.name)
+    arguments = ("--out", tmp_path / "run", "--cache", cache, *SMALL, "--steps", "3", "--select", "auto")
+    assert _train(data, *arguments) == 0
+    assert "no trial: too few images" in capsys.readouterr().out
+    report = json.loads((tmp_path / "run" / "report.json").read_text())
+    assert report["method"] == "proxy-nca"
+    assert report["trial"] == {"folds": 1, "unseen": None, "seen": None, "better_untrained": None}
+
+
+def _part(low: float, high: float) -> dict[str, Any]:
+    recall = {"trained": 0.5, "pca-whitened": 0.4, "pca": 0.3, "raw": 0.45}
+    return {"queries": 9, "recall_at_1": recall, "difference_interval": [low, high]}
+
+
+@pytest.mark.parametrize(
+    ("unseen", "seen", "better", "method", "last"),
+    [
+        (_part(0.1, 0.2), _part(-0.1, 0.2), None, "spa", "training is worth it here"),
+        (_part(-0.1, 0.2), _part(0.1, 0.2), None, "spa", "training is worth it here"),
+        (None, _part(0.1, 0.2), None, "spa", "training is worth it here"),
+        (_part(-0.1, 0.2), _part(-0.1, 0.2), None, "spa", "training makes no clear difference here"),
+        (
+            _part(0.1, 0.2), _part(-0.2, -0.1), None, "spa",
+            "training finds more among classes held out, less among images held out of other classes",
+        ),
+        (
+            _part(-0.1, 0.2), _part(-0.2, -0.1), None, "spa",
+            "training finds about as much among classes held out, less among images held out of other classes",
+        ),
+        (_part(-0.2, -0.1), None, "pca", "spa", "warning: training does not beat pca of the same width"),
+        (_part(-0.2, -0.1), None, "pca", "pca", "so the run's embedding is pca, as --select auto asks"),
+    ],
+)  # fmt: skip
+def test_the_last_line_on_the_trial_says_what_the_intervals_say(unseen, seen, better, method, last) -> None:
+    trial = {"unseen": unseen, "seen": seen, "better_untrained": better}
+    lines = _format_trial(trial, method=method)
+    assert lines[-1].startswith(last)
+    assert len(lines) == 3 + (unseen is not None) + (seen is not None)
+    assert _format_trial(None, method=method) == []
+
+
+def _shuffle_labels(pictures: Path, table: Path, *, seed: int) -> None:
+    paths = sorted(pictures.rglob("*.jpg"))
+    labels = np.random.default_rng(seed).permutation([path.parent.name for path in paths])
+    with table.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([("path", "label"), *zip(paths, labels, strict=True)])
+
+
+WRECKED = ("--start", "random", "--lr", "100", "--steps", "30", "--select", "auto")
+"""A head thrown about by its optimizer, which no data makes worth having."""
+
+
+def test_where_training_gains_nothing_auto_takes_an_untrained_embedding_that_exports_and_audits(
+    pictures, other_pictures, cache, tmp_path, capsys
+) -> None:
+    data, out = tmp_path / "labels.csv", tmp_path / "run"
+    _shuffle_labels(pictures, data, seed=2)
+    arguments = (data, "--out", out, "--cache", cache, *SMALL, *WRECKED, "--val", other_pictures)
+    assert _train(*arguments) == 0
+    report = json.loads((out / "report.json").read_text())
+    method = report["trial"]["better_untrained"]
+    assert method in ("pca", "pca-whitened")
+    assert report["method"] == method
+    text = capsys.readouterr().out
+    assert f"so the run's embedding is {method}, as --select auto asks" in text
+    assert report["val"]["recall"] == report["baselines"][method]["recall"]
+    assert set(report["phases"]) == {"features", "trial", "projection"}
+
+    run = RunFolder.open(out)
+    _, head, state = run.load_trained()
+    assert state["method"] == method
+    assert isinstance(head, ProjectionHead)
+    assert export_run(out, tmp_path / "model.onnx").min_cosine >= MIN_COSINE
+    audit = audit_labels(run, machine=make_machine(cache))
+    assert len(audit.images) == 48
+    assert _train(*arguments, "--resume", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == report
+
+
+def test_training_that_loses_is_kept_and_pointed_out_unless_auto_was_asked_for(
+    pictures, options, tmp_path, capsys
+) -> None:
+    _shuffle_labels(pictures, tmp_path / "labels.csv", seed=2)
+    assert _train(tmp_path / "labels.csv", *options, *WRECKED[:-2]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"warning: training does not beat pca(-whitened)? of the same width on this data", out)
+    assert "--select auto in a new --out" in out
+    assert RunFolder.open(tmp_path / "run").load_trained()[2]["method"] == "proxy-nca"
+
+
+def _named(watched: list[str]) -> Watcher:
+    return Watcher(on_images=lambda name, done, total: watched.append(name))
+
+
+def test_a_run_stopped_after_its_trial_does_not_repeat_it_and_arrives_at_the_same_bits(
+    pictures: Path, other_pictures: Path, cache: Path, tmp_path: Path
+) -> None:
+    config, machine = make_config(**QUICK), make_machine(cache)
+    straight = train(pictures, tmp_path / "straight", config=config, machine=machine, val=other_pictures)
+    assert len({line["epoch"] for line in read_metrics(tmp_path / "straight")}) == 4, "10 steps, 3 an epoch"
+    out, watched = tmp_path / "run", list[str]()
+    for epoch in range(1, 5):
+        with pytest.raises(InterruptionError):
+            train(
+                pictures, out, config=config, machine=machine, val=other_pictures, resume=epoch > 1,
+                watcher=interrupt_at("embedding", epoch),
+            )  # fmt: skip
+    written = (out / "trial.json").stat().st_mtime_ns
+    report = train(
+        pictures, out, config=config, machine=machine, val=other_pictures, resume=True, watcher=_named(watched)
+    )
+    assert "trial" not in watched
+    assert (out / "trial.json").stat().st_mtime_ns == written
+    assert report["trial"] == straight["trial"]
+    assert weights(out) == weights(tmp_path / "straight")
+    assert figures(out) == figures(tmp_path / "straight")
+    assert (out / "confidences.csv").read_bytes() == (tmp_path / "straight" / "confidences.csv").read_bytes()
+
+
+def test_a_run_stopped_within_its_trial_tries_again_to_the_same_result(
+    pictures: Path, cache: Path, tmp_path: Path
+) -> None:
+    config, machine, out = make_config(**QUICK), make_machine(cache), tmp_path / "run"
+    straight = train(pictures, tmp_path / "straight", config=config, machine=machine)
+
+    def stop(name: str, done: int, total: int) -> None:
+        if (name, done) == ("trial", 1):
+            raise InterruptionError
+
+    with pytest.raises(InterruptionError):
+        train(pictures, out, config=config, machine=machine, watcher=Watcher(on_images=stop))
+    assert not (out / "trial.json").exists()
+    watched: list[str] = []
+    report = train(pictures, out, config=config, machine=machine, resume=True, watcher=_named(watched))
+    assert "trial" in watched
+    assert report["trial"] == straight["trial"]
+    assert weights(out) == weights(tmp_path / "straight")
+
+
+def test_the_trial_changes_nothing_in_the_head_that_is_trained(
+    pictures: Path, cache: Path, tmp_path: Path
+) -> None:
+    for name, trial in (("with", True), ("without", False)):
+        config = make_config(**{**QUICK, "trial": trial})
+        train(pictures, tmp_path / name, config=config, machine=make_machine(cache))
+    assert weights(tmp_path / "with") == weights(tmp_path / "without")
+    assert (tmp_path / "with" / "trial.json").exists()
+    assert not (tmp_path / "without" / "trial.json").exists()
+
+
+def test_copies_of_a_picture_are_judged_without_each_other(
+    pictures: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, seen = tmp_path / "data", list[list[int]]()
+    shutil.copytree(pictures, data)
+    first, *_, last = sorted(data.rglob("*.jpg"))
+    shutil.copy(first, last.with_name("copy.jpg"))
+
+    class Spy(LeaveOneOut):
+        def __init__(self, *args: Any, groups: np.ndarray, **options: Any) -> None:
+            seen.append(groups.tolist())
+            super().__init__(*args, groups=groups, **options)
+
+    monkeypatch.setattr("training.confidence.confidences.LeaveOneOut", Spy)
+    train(data, tmp_path / "run", config=make_config(**QUICK), machine=make_machine(cache))
+    hashes = [row["sha256"] for row in read_csv(tmp_path / "run" / "labels.csv")]
+    *folds, run = seen
+    assert [hashes.index(sha256) for sha256 in hashes] == [run.index(group) for group in run]
+    assert len(set(run)) == 48 < len(run)
+    assert len(folds) == 2, "and in the trial"
+
+
+@pytest.fixture(scope="module")
+def half_run(pictures: Path, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of the default recipe that was interrupted in phase 2. Not to be written to."""
+    out = tmp_path_factory.mktemp("half") / "run"
+    with pytest.raises(InterruptionError):
+        train(
+            pictures, out, config=make_config(**QUICK), machine=make_machine(cache),
+            watcher=interrupt_at("embedding", 2),
+        )  # fmt: skip
+    return out
+
+
+@pytest.mark.parametrize("changes", [{"steps": 11}, {"hold": 0.5}, {"recipe": "paper"}, {"select": "auto"}])
+def test_resuming_with_another_value_of_the_recipe_is_refused_by_name(
+    pictures: Path, cache: Path, half_run: Path, changes: dict[str, Any]
+) -> None:
+    ((name, value),) = changes.items()
+    config = make_config(**{**QUICK, **changes})
+    with pytest.raises(RunError, match=rf"cannot resume with other options: .*{name} was .*, is '?{value}"):
+        train(pictures, half_run, config=config, machine=make_machine(cache), resume=True)
+
+
+NEW_OPTIONS = (
+    ("recipe",), ("selection",),
+    ("confidence", "confidences"), ("embedding", "start"), ("embedding", "hold"), ("embedding", "steps"),
+)  # fmt: skip
+
+
+def _as_before_the_recipes(run: Path, copy: Path) -> Path:
+    """A run folder as it was written before the options of the recipes."""
+    shutil.copytree(run, copy)
+    document = json.loads((copy / "config.json").read_text())
+    for *concerns, name in NEW_OPTIONS:
+        values = document["config"]
+        for concern in concerns:
+            values = values[concern]
+        del values[name]
+    (copy / "config.json").write_text(json.dumps(document))
+    if (copy / "report.json").exists():
+        report = json.loads((copy / "report.json").read_text())
+        (copy / "report.json").write_text(
+            json.dumps({k: v for k, v in report.items() if k not in ("method", "trial")})
+        )
+    return copy
+
+
+def test_a_run_of_an_earlier_version_exports_and_audits_and_says_why_it_does_not_resume(
+    finished_run: FinishedRun, cache: Path, tmp_path: Path
+) -> None:
+    old = _as_before_the_recipes(finished_run.path, tmp_path / "old")
+    assert export_run(old, tmp_path / "model.onnx").min_cosine >= MIN_COSINE
+    assert Embedder(tmp_path / "model.onnx").contract.method == "spa"
+    assert len(audit_labels(RunFolder.open(old), machine=make_machine(cache)).images) == 48
+    config = make_config(label_noise="uniform:0.25")
+    with pytest.raises(
+        RunError, match=r"begun by an earlier version, which did not know .*trial.*recipe.*new --out"
+    ):
+        train(
+            finished_run.data, old, config=config, machine=make_machine(cache), val=finished_run.val, resume=True
+        )

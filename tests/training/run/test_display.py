@@ -1,0 +1,66 @@
+"""What training shows on stderr: a line an epoch in a log, bars that fit on a terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+
+from training.run.display import describe_epoch, watch_training
+from training.run.phases import EpochReport
+
+CONFIDENCE = EpochReport("confidence", 2, 3, loss=0.5, seconds=1, images_per_second=1234, held_out_loss=0.25)
+EMBEDDING = EpochReport(
+    "embedding", 7, 40, loss=1.5, seconds=1, images_per_second=1234, positives_per_sample=1.25,
+    share_without_positive=0.125,
+)  # fmt: skip
+
+
+def test_an_epoch_is_told_with_the_figures_of_its_phase() -> None:
+    assert describe_epoch(CONFIDENCE) == "loss 0.5000, held out 0.2500, 1,234 images/s"
+    assert describe_epoch(EMBEDDING) == "loss 1.5000, 1.25 positives a sample, 12.5% without, 1,234 images/s"
+
+
+def test_a_log_has_the_first_every_tenth_and_the_last_epoch(capsys: pytest.CaptureFixture[str]) -> None:
+    with watch_training() as watcher:
+        watcher.on_images("features", 1, 2)
+        for epoch in range(1, 24):
+            watcher.on_epoch(replace(CONFIDENCE, epoch=epoch, epochs=23))
+        watcher.on_validation(10, {1: 0.5, 2: 0.75})
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.splitlines() == [
+        *(f"confidence {epoch}/23: {describe_epoch(CONFIDENCE)}" for epoch in (1, 10, 20, 23)),
+        "embedding 10: Recall @1 50.00, @2 75.00 % in validation",
+    ]
+
+
+def _read_to_the_end(terminal: int) -> bytes:
+    """All that was written; a slow machine redraws the bars more often than one read gives."""
+    parts = []
+    with (
+        os.fdopen(terminal, "rb", buffering=0) as file,
+        suppress(OSError),
+    ):  # Linux: an error once the writer is gone
+        while part := file.read(4096):
+            parts.append(part)
+    return b"".join(parts)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+def test_on_a_terminal_of_eighty_columns_bars_counts_and_losses_are_all_seen(monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "xterm")
+    reader, writer = os.openpty()
+    with os.fdopen(writer, "w", encoding="utf-8") as terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        with watch_training() as watcher:
+            watcher.on_images("validation features", 5, 20)
+            watcher.on_epoch(EMBEDDING)
+            watcher.on_validation(7, {1: 0.5})
+    shown = _read_to_the_end(reader).decode("utf-8", "replace")
+    for text in ("5/20", "7/40", "━", "loss 1.5000", "Recall @"):
+        assert text in shown

@@ -1,0 +1,280 @@
+"""The trial: what is held out, what it finds where labels tell something or nothing, and what follows."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from index.evaluation.comparison import PairedDifference
+from index.labels.leave_one_out import LeaveOneOut
+from tests.training.conftest import make_config
+from training.options.config import TrainConfig
+from training.run import trial as trial_module
+from training.run.trial import IMAGE_SHARE, Trial, TrialPart, run_trial, split_for_trial
+
+CPU = torch.device("cpu")
+
+
+@st.composite
+def _labels(draw: st.DrawFn, *, least: int = 2) -> np.ndarray:
+    """(N,) labels of 2 to 60 classes with 2 to 12 images each, in any order, some numbers left out."""
+    sizes = draw(st.lists(st.integers(least, 12), min_size=2, max_size=60))
+    labels = np.repeat(3 * np.arange(len(sizes)), sizes)
+    return np.random.default_rng(draw(st.integers(0, 1000))).permutation(labels).astype(np.int64)
+
+
+@settings(deadline=None, max_examples=80)
+@given(labels=_labels(), seed=st.integers(0, 2**32 - 1))
+def test_a_fold_parts_all_images_and_its_unseen_classes_never_train(labels: np.ndarray, seed: int) -> None:
+    for split in split_for_trial(labels, seed=seed):
+        parts = (split.train, split.unseen, split.seen)
+        assert sorted(np.concatenate(parts).tolist()) == list(range(len(labels)))
+        assert all((np.diff(part) > 0).all() for part in parts)
+        trained = set(labels[split.train].tolist())
+        assert not trained & set(labels[split.unseen].tolist())
+        assert set(labels[split.seen].tolist()) <= trained
+        for label in trained:
+            total, left = int((labels == label).sum()), int((labels[split.train] == label).sum())
+            assert left >= 2
+            assert total - left == int(IMAGE_SHARE * total)
+        assert len(trained) >= 2
+
+
+@settings(deadline=None, max_examples=80)
+@given(labels=_labels(), seed=st.integers(0, 1000))
+def test_few_classes_take_turns_and_of_many_a_fifth_is_held_out_once(labels: np.ndarray, seed: int) -> None:
+    count = len(np.unique(labels))
+    splits = list(split_for_trial(labels, seed=seed))
+    unseen = [sorted(set(labels[split.unseen].tolist())) for split in splits]
+    if count < 4:
+        assert unseen == [[]]
+    elif count < 25:
+        assert len(splits) == (2 if count < 6 else 3)
+        assert sorted(itertools.chain.from_iterable(unseen)) == sorted(set(labels.tolist())), (
+            "every class is unseen once"
+        )
+        assert all(len(fold) >= 2 for fold in unseen), (
+            "an image finds others of its class among some of other classes"
+        )
+    else:
+        assert [len(fold) for fold in unseen] == [count // 5]
+
+
+@settings(deadline=None, max_examples=20)
+@given(labels=_labels(least=1))
+def test_a_class_of_one_image_trains_or_is_searched_and_is_not_lost(labels: np.ndarray) -> None:
+    for split in split_for_trial(labels, seed=0):
+        single = [row for row in range(len(labels)) if (labels == labels[row]).sum() == 1]
+        assert not set(single) & set(split.seen.tolist())
+        assert len(split.train) + len(split.unseen) + len(split.seen) == len(labels)
+
+
+def test_the_seed_alone_decides_what_is_held_out() -> None:
+    labels = np.arange(300) % 30
+
+    def draw(seed: int) -> list[list[int]]:
+        return [part.tolist() for s in split_for_trial(labels, seed=seed) for part in (s.train, s.unseen, s.seen)]
+
+    assert draw(3) == draw(3)
+    assert draw(3) != draw(4)
+
+
+def _features(labels: np.ndarray, *, told: bool = True) -> np.ndarray:
+    """(N, 24) float32: six strong directions tell nothing, the weak others the class, where something does."""
+    generator = np.random.default_rng(0)
+    x = 0.15 * generator.normal(size=(len(labels), 24))
+    x[:, :6] += generator.normal(size=(len(labels), 6))
+    classes = labels if told else generator.permutation(labels)
+    x[:, 6:] += 0.4 * generator.normal(size=(labels.max() + 1, 18))[classes]
+    return (x + 2).astype(np.float32)
+
+
+def _config(**changes: Any) -> TrainConfig:
+    quick = {"recipe": "default", "trial": True, "embedding_dim": 4, "steps": 30, "batch_size": 64}
+    return make_config(**(quick | changes))
+
+
+def _run(labels: np.ndarray, *, told: bool = True, **changes: Any) -> Trial:
+    return run_trial(_features(labels, told=told), labels, config=_config(**changes), device=CPU)
+
+
+@pytest.mark.parametrize(("classes", "images"), [(3, 30), (5, 30), (8, 20), (30, 12)])
+def test_labels_that_tell_something_make_training_win(classes: int, images: int) -> None:
+    labels = np.arange(classes * images) % classes
+    trial = _run(labels)
+    assert trial.better_untrained is None
+    assert trial.seen is not None
+    assert trial.seen.difference.low > 0
+    assert trial.seen.difference.mean > 0.1
+    assert (trial.unseen is None) == (classes < 4)
+    assert trial.folds == {3: 1, 5: 2, 8: 3, 30: 1}[classes]
+    if trial.unseen is not None:
+        assert trial.unseen.difference.mean > 0
+        assert trial.unseen.queries == (len(labels) if classes < 25 else 6 * images)
+
+
+def test_labels_that_tell_nothing_do_not_make_training_win() -> None:
+    differences = []
+    for seed in range(6):
+        trial = _run(np.arange(160) % 8, told=False, seed=seed)
+        assert trial.unseen is not None
+        assert trial.seen is not None
+        assert min(trial.unseen.difference.low, trial.seen.difference.low) <= 0, "never ahead in both"
+        differences.append([trial.unseen.difference.mean, trial.seen.difference.mean])
+    assert np.abs(np.mean(differences, axis=0)).max() < 0.05, "neither better nor worse on average"
+
+
+def test_a_recipe_that_wrecks_the_embedding_loses_to_no_training() -> None:
+    trial = _run(np.arange(160) % 8, embedding_dim=16, start="random", hold=0.0, lr=100.0, steps=3)
+    assert trial.unseen is not None
+    assert trial.unseen.difference.high < 0
+    assert trial.better_untrained == trial.unseen.best_untrained
+
+
+def test_a_trial_repeats_itself_and_leaves_the_global_generators_alone() -> None:
+    labels = np.arange(120) % 6
+    state = torch.get_rng_state()
+    first, again = _run(labels), _run(labels)
+    assert first == again
+    assert first != _run(labels, seed=1)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_an_embedding_wider_than_the_part_that_trains_is_as_wide_as_that_allows() -> None:
+    labels = np.arange(24) % 4  # two classes of six images train, one of each is held out
+    trial = _run(labels, embedding_dim=12)
+    assert trial.unseen is not None
+    assert trial.unseen.queries == 24
+
+
+@pytest.mark.parametrize("method", ["proxy-nca", "multi-similarity", "spa", "superloss"])
+def test_classes_of_two_images_are_enough_for_a_trial_of_unseen_classes(method: str) -> None:
+    trial = _run(np.repeat(np.arange(6), 2), method=method)
+    assert trial.unseen is not None
+    assert trial.unseen.queries == 12
+    assert trial.seen is None
+    assert 0 <= trial.unseen.recall["trained"] <= 1
+
+
+def test_too_few_classes_and_images_try_nothing_and_train_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial_module, "_fit_heads", lambda *_, **__: pytest.fail("there is nothing to search"))
+    trial = _run(np.repeat(np.arange(3), 2))
+    assert trial == Trial(1, None, None)
+    assert trial.better_untrained is None
+
+
+def test_a_least_confidence_that_leaves_too_few_images_does_not_end_the_run() -> None:
+    labels = np.arange(60) % 6
+    features = _features(labels, told=False)
+    config = _config(min_confidence=0.9)
+    assert run_trial(features, labels, config=config, device=CPU) == Trial(3, None, None)
+
+    judge = LeaveOneOut(features, labels, count=6)
+    own = judge.confidences(np.arange(60))[np.arange(60), labels]
+    few = _config(min_confidence=float(np.quantile(own, 0.8)), embedding_dim=16)
+    found = run_trial(features, labels, config=few, device=CPU)
+    assert found.folds == 3, "a whitened start is then only as wide as the images trusted allow"
+
+
+def test_copies_of_a_picture_do_not_vouch_for_each_other_in_the_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    labels = np.arange(60) % 6
+    groups = np.arange(60) // 12
+    seen: list[list[int]] = []
+
+    class Spy(LeaveOneOut):
+        def __init__(self, features: np.ndarray, *args: Any, groups: np.ndarray, **options: Any) -> None:
+            assert len(groups) == len(features)
+            seen.append(groups.tolist())
+            super().__init__(features, *args, groups=groups, **options)
+
+    monkeypatch.setattr("training.confidence.confidences.LeaveOneOut", Spy)
+    run_trial(_features(labels), labels, config=_config(), device=CPU, groups=groups)
+    splits = split_for_trial(labels, seed=0)
+    assert seen == [groups[split.train].tolist() for split in splits]
+
+
+def test_progress_counts_folds() -> None:
+    told: list[tuple[int, int]] = []
+    labels = np.arange(60) % 6
+    run_trial(
+        _features(labels),
+        labels,
+        config=_config(),
+        device=CPU,
+        progress=lambda done, total: told.append((done, total)),
+    )
+    assert told == [(1, 3), (2, 3), (3, 3)]
+
+
+def test_the_best_untrained_is_the_better_of_the_same_width_and_never_the_raw_features() -> None:
+    trial = _run(np.arange(160) % 8)
+    for part in (trial.unseen, trial.seen):
+        assert part is not None
+        assert set(part.recall) == {"trained", "raw", "pca", "pca-whitened"}
+        best = max(("pca", "pca-whitened"), key=lambda name: part.recall[name])
+        assert part.recall[part.best_untrained] == part.recall[best]
+        assert part.best_untrained != "raw"
+        assert part.difference.mean == pytest.approx(part.recall["trained"] - part.recall[best])
+    assert trial.unseen.recall["raw"] > trial.unseen.recall["pca"], "here they would have been the best"
+
+
+def _part(mean: float, low: float, high: float, *, best: str = "pca") -> TrialPart:
+    return TrialPart(
+        50, {"trained": 0.5 + mean, best: 0.5}, best, PairedDifference(mean=mean, low=low, high=high, p_value=0.5)
+    )
+
+
+AHEAD, ABOVE, EQUAL = _part(0.2, 0.1, 0.3), _part(0.05, -0.1, 0.2), _part(0.0, -0.1, 0.1)
+BELOW, BEHIND = _part(-0.05, -0.2, 0.1), _part(-0.2, -0.3, -0.1)
+SEEN_BEHIND = _part(-0.2, -0.3, -0.1, best="pca-whitened")
+
+
+@pytest.mark.parametrize(
+    ("unseen", "seen", "better"),
+    [
+        (AHEAD, AHEAD, None),
+        (AHEAD, None, None),
+        (ABOVE, BEHIND, None),
+        (EQUAL, AHEAD, None),
+        (BELOW, AHEAD, None),
+        (BELOW, ABOVE, None),
+        (BEHIND, AHEAD, "pca"),
+        (BEHIND, None, "pca"),
+        (BELOW, BELOW, "pca"),
+        (EQUAL, EQUAL, "pca"),
+        (BELOW, None, "pca"),
+        (EQUAL, None, "pca"),
+        (BELOW, SEEN_BEHIND, "pca"),
+        (None, SEEN_BEHIND, "pca-whitened"),
+        (None, BELOW, "pca"),
+        (None, AHEAD, None),
+        (None, ABOVE, None),
+        (None, None, None),
+    ],
+)
+def test_an_untrained_embedding_is_better_where_training_loses_on_new_classes_or_gains_nowhere(
+    unseen: TrialPart | None, seen: TrialPart | None, better: str | None
+) -> None:
+    assert Trial(1, unseen, seen).better_untrained == better
+
+
+def test_a_trial_is_plain_json_with_what_follows_from_it() -> None:
+    document = Trial(2, BEHIND, None).to_json()
+    assert json.loads(json.dumps(document)) == document
+    assert document == {
+        "folds": 2,
+        "unseen": {
+            "queries": 50, "recall_at_1": {"trained": 0.3, "pca": 0.5}, "best_untrained": "pca",
+            "difference": -0.2, "difference_interval": [-0.3, -0.1],
+        },
+        "seen": None,
+        "better_untrained": "pca",
+    }  # fmt: skip
+    assert json.loads(json.dumps(_run(np.arange(60) % 6).to_json()))["folds"] == 3

@@ -1,0 +1,322 @@
+"""`retrieval train` as people and programs call it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+from retrieval_app.commands.cli import main
+from tests.training.conftest import EVERY_METHOD, FLAGS, OF_MODULE, all_options, draw_over, make_config
+from tests.training.data.protocols.test_load import make_cub
+from tests.training.runs import read_csv
+from training.commands import default_cache
+from training.commands import train as command
+from training.options.losses import LIBRARY_METHODS, METHODS, UNTRAINED_METHODS
+from training.options.resolve import DEFAULT
+
+
+def _train(*arguments: object) -> int:
+    return main(["train", *map(str, arguments)])
+
+
+def _one_error_line(err: str) -> str:
+    assert "Traceback" not in err
+    errors = [line for line in err.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1, err
+    return errors[0]
+
+
+@pytest.fixture
+def options(tmp_path: Path, cache: Path) -> tuple[object, ...]:
+    return ("--out", tmp_path / "run", "--cache", cache, *FLAGS)
+
+
+def test_json_prints_one_document_and_nothing_else(pictures, other_pictures, options, capsys, tmp_path) -> None:
+    assert _train(pictures, *options, "--val", other_pictures, "--json") == 0
+    captured = capsys.readouterr()
+    report = json.loads(captured.out)
+    assert report == json.loads((tmp_path / "run" / "report.json").read_text())
+    assert {"run", "seconds", "phases", "val", "baselines"} <= set(report)
+    assert "embedding 4/4: loss" in captured.err
+
+
+def test_the_text_report_compares_with_the_untrained_baselines(pictures, other_pictures, options, capsys) -> None:
+    assert _train(pictures, *options, "--val", other_pictures, "--method", "proxy-anchor") == 0
+    out = capsys.readouterr().out
+    assert "48 images of 4 classes, 0 skipped" in out
+    for name in ("proxy-anchor (8-d)", "raw (512-d), untrained", "pca (8-d)", "pca-whitened (8-d)"):
+        (line,) = [line for line in out.splitlines() if line.startswith(name)]
+        figures = re.findall(r"\d+\.\d\d", line.removeprefix(name))
+        assert len(figures) == 5
+        assert all(0 <= float(figure) <= 100 for figure in figures)
+
+
+def test_without_validation_images_the_text_says_how_to_get_figures(pictures, options, capsys) -> None:
+    assert _train(pictures, *options) == 0
+    assert "no --val given" in capsys.readouterr().out
+
+
+def test_the_options_arrive_in_the_run(pictures, options, tmp_path) -> None:
+    changed = ("--lambda", "0.2", "--beta", "50", "--epochs", "1", "--negative-normalisation", "present")
+    more = ("--seed", "7", "--max-per-class", "4", "--label-noise", "uniform:0.5", "--features", "cached:2")
+    assert _train(pictures, *options, *changed, *more) == 0
+    config = json.loads((tmp_path / "run" / "config.json").read_text())["config"]
+    assert (config["loss"]["options"]["lambda_"], config["loss"]["options"]["beta"], config["seed"]) == (
+        0.2,
+        50,
+        7,
+    )
+    assert config["loss"]["options"]["negative_normalisation"] == "present"
+    assert config["embedding"]["epochs"] == 1
+    assert config["input"]["features"] == "cached:2"
+    assert config["data"] == {
+        "protocol": "folder", "max_per_class": 4, "label_noise": "uniform:0.5", "hierarchy": None,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("method", "given"),
+    [
+        ("adaptive-proxy-anchor", {"margins": "per-class", "margin_of": "sample", "kappa": 0.5}),
+        (
+            "procsim",
+            {
+                "nca_scale": 3.0, "procsim_base": "proxy-nca", "procsim_threshold": "mixture", "procsim_lambda": 0.3,
+                "procsim_scale": 2.0, "procsim_proxy_lr": 0.01,
+            },
+        ),
+        ("multi-similarity", {"ms_alpha": 1.5, "ms_beta": 40.0, "ms_base": 0.4, "ms_epsilon": 0.2}),
+        ("superloss", {"superloss_lambda": 0.25, "positive_margin": 0.1, "negative_margin": 0.9}),
+    ],
+)  # fmt: skip
+def test_the_options_of_a_loss_arrive_in_the_run(pictures, options, tmp_path, method, given) -> None:
+    given |= {"min_confidence": 0.01}
+    flags = [text for name, value in given.items() for text in ("--" + name.replace("_", "-"), value)]
+    assert _train(pictures, *options, *OF_MODULE, *flags, "--epochs", "1", "--method", method) == 0
+    stored = json.loads((tmp_path / "run" / "config.json").read_text())["config"]
+    expected = make_config(**given, epochs=1, method=method, validate_every=10)
+    assert stored == json.loads(json.dumps(dataclasses.asdict(expected)))
+
+
+def test_a_finished_run_can_be_resumed_and_not_begun_again(pictures, options, capsys) -> None:
+    assert _train(pictures, *options, "--json") == 0
+    first = json.loads(capsys.readouterr().out)
+    assert _train(pictures, *options, "--json", "--resume") == 0
+    assert json.loads(capsys.readouterr().out) == first
+    assert _train(pictures, *options) == 1
+    assert "--resume" in _one_error_line(capsys.readouterr().err)
+
+
+def _flags(command: click.Command) -> dict[str, click.Option]:
+    return {flag: option for option in command.params if isinstance(option, click.Option) for flag in option.opts}
+
+
+def test_every_config_field_has_a_flag_with_help_and_its_default() -> None:
+    flags = _flags(command)
+    assert {"weights", "label_noise", "margins", "nca_scale", "ms_beta", "guidance"} < set(all_options())
+    for field in all_options().values():
+        option = flags["--" + field.name.rstrip("_").replace("_", "-")]
+        assert option.help
+        if field.default is not dataclasses.MISSING:
+            assert option.default == field.default
+            shown = option.show_default
+            if field.name in DEFAULT:
+                assert isinstance(shown, str)
+                assert shown.startswith(str(DEFAULT[field.name])), "help shows what is used without --recipe paper"
+            elif not isinstance(field.default, bool):  # --x/--no-x tells by itself
+                assert shown is (field.default is not None)
+        if "choices" in field.metadata:
+            assert option.type.choices == field.metadata["choices"]
+
+
+def test_help_names_every_flag_and_gives_examples(capsys) -> None:
+    assert _train("--help") == 0
+    out = capsys.readouterr().out
+    assert all(flag in out for flag in _flags(command))
+    assert out.count("retrieval train ") >= 4
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("data",),
+        ("data", "--out", "run"),
+        ("--out", "run", "--weights", "none"),
+        ("data", "--out", "run", "--weights", "none", "--epochs", "many"),
+        ("data", "--out", "run", "--weights", "none", "--method", "quintuplet"),
+        ("data", "--out", "run", "--weights", "none", "--workers", "0"),
+        ("data", "--out", "run", "--weights", "none", "--unknown"),
+    ],
+)
+def test_wrong_usage_exits_with_two(arguments: tuple[str, ...], capsys) -> None:
+    assert _train(*arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "Usage:" in captured.err
+    assert "Traceback" not in captured.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--lambda", "2"), "--lambda must be between 0 and 1, got 2.0"),
+        (("--crop", "99"), "--crop (99) must not exceed --resize (40)"),
+        (("--label-noise", "half"), "--label-noise must be KIND:P with KIND one of uniform, bernoulli, nearest"),
+        (
+            ("--label-noise", "semantic:0.5"),
+            "--label-noise semantic:0.5 needs a class hierarchy: add --hierarchy FILE",
+        ),
+        (
+            ("--hierarchy", "tree.csv"),
+            "tree.csv is for --label-noise semantic:P, got no --label-noise",
+        ),
+        (("--min-confidence", "1"), "--min-confidence must be between 0 and 1, got 1.0"),
+        (("--method", "pca", "--min-confidence", "0.1"), "--min-confidence goes with a method that trains"),
+        (("--method", "adaptive-proxy-anchor", "--kappa", "-1"), "--kappa must be at least 0, got -1.0"),
+        (("--method", "proxy-nca", "--nca-scale", "-1"), "--nca-scale must be at least 0, got -1.0"),
+        (("--method", "multi-similarity", "--ms-base", "2"), "--ms-base must be in -1..1, got 2.0"),
+        (("--method", "procsim", "--procsim-lambda", "0"), "--procsim-lambda must be greater than 0, got 0.0"),
+        (("--method", "procsim", "--omega", "1"), "--omega above 0 and --guidance FILE go together"),
+        (
+            ("--method", "superloss", "--superloss-lambda", "nan"),
+            "--superloss-lambda must be greater than 0, got nan",
+        ),
+        (("--embedding-dim", "99999"), "--embedding-dim must be in 1..8192, got 99999"),
+    ],
+)
+def test_a_value_out_of_range_is_wrong_usage_and_names_the_flag(
+    pictures, options, arguments, message, capsys
+) -> None:
+    assert _train(pictures, *options[:4], *EVERY_METHOD, *arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert message in captured.err
+    assert "Usage: retrieval train" in captured.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--backbone", "resnet5"), "similar names: resnet50"),
+        (("--weights", "nowhere.pth"), "nowhere.pth: no such weights file"),
+        (("--val", "nowhere"), "nowhere: no such folder, CSV or Parquet file"),
+        (("--resume",), "no training run here"),
+        (("--protocol", "cub-200-2011"), "images.txt: no such file; CUB_200_2011.tgz has it"),
+        (
+            ("--label-noise", "semantic:1", "--hierarchy", "nowhere.csv"),
+            "nowhere.csv: no such file; expected a CSV",
+        ),
+        (
+            ("--method", "procsim", "--omega", "1", "--guidance", "nowhere.npz"),
+            "nowhere.npz: the similarities cannot be read",
+        ),
+        (("--method", "pca", "--embedding-dim", "48"), "--embedding-dim 48 exceeds what PCA can give: 48 images"),
+    ],
+)
+def test_an_expected_error_is_one_line_and_exits_with_one(pictures, options, arguments, message, capsys) -> None:
+    assert _train(pictures, *options[:4], *EVERY_METHOD, *arguments) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert message in _one_error_line(captured.err)
+
+
+def test_debug_shows_the_traceback_before_the_line(pictures, options, capsys) -> None:
+    assert _train(pictures, *options, "--resume", "--debug") == 1
+    err = capsys.readouterr().err
+    assert "Traceback (most recent call last)" in err
+    assert err.splitlines()[-1].startswith("error: ")
+
+
+def test_a_weights_file_is_kept_as_an_absolute_path(pictures, options, tmp_path, monkeypatch) -> None:
+    import torch
+    import torchvision
+
+    torch.save(torchvision.models.squeezenet1_1(weights=None).state_dict(), tmp_path / "weights.pth")
+    monkeypatch.chdir(tmp_path)
+    assert _train(pictures, *options, "--weights", "weights.pth", "--epochs", "1") == 0
+    config = json.loads((tmp_path / "run" / "config.json").read_text())["config"]
+    assert config["weights"] == str(tmp_path / "weights.pth")
+
+
+def test_the_cache_lies_where_the_user_keeps_caches(monkeypatch, tmp_path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert default_cache() == tmp_path / "retrieval-app"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert default_cache() == Path.home() / ".cache" / "retrieval-app"
+
+
+# Whole runs of every method are tested without the command line; here, of every kind of loss one.
+OF_EACH_KIND = ("proxy-nca", "spa", "triplet", "pca")
+
+
+@pytest.mark.parametrize(
+    "method", [name if name in OF_EACH_KIND else pytest.param(name, marks=pytest.mark.slow) for name in METHODS]
+)
+def test_every_method_trains_from_the_command_line(pictures, other_pictures, options, method, capsys) -> None:
+    if method in LIBRARY_METHODS:
+        pytest.importorskip("pytorch_metric_learning")
+    given = ("--val", other_pictures, "--method", method, "--json")
+    short = () if method in UNTRAINED_METHODS else ("--epochs", "1")
+    assert _train(pictures, *options[:4], *EVERY_METHOD, *short, *given) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["val"]["queries"] == 18
+    if method in report["baselines"]:
+        assert report["val"]["recall"] == report["baselines"][method]["recall"]
+
+
+def test_semantic_noise_follows_a_hierarchy_from_a_file(pictures, options, tmp_path, capsys) -> None:
+    kinds = sorted(path.name for path in pictures.iterdir())
+    tree = tmp_path / "tree.csv"
+    rows = [f"{kind},{'first' if number < 2 else 'second'}" for number, kind in enumerate(kinds)]
+    tree.write_text("\n".join(["class,parent", *rows, "first,things", "second,things"]) + "\n")
+    noise = ("--label-noise", "semantic:1", "--hierarchy", tree)
+    assert _train(pictures, *options[:4], *EVERY_METHOD, *noise, "--method", "raw", "--json") == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["noise"]["wrong"] == 48
+    siblings = dict(zip(kinds, [kinds[1], kinds[0], kinds[3], kinds[2]], strict=True))
+    labels = read_csv(tmp_path / "run" / "labels.csv")
+    assert all(row["label"] == siblings[row["given"]] for row in labels)
+
+
+def test_a_hierarchy_without_one_of_the_classes_is_refused_before_any_features(pictures, tmp_path, capsys) -> None:
+    kinds = sorted(path.name for path in pictures.iterdir())
+    tree = tmp_path / "tree.csv"
+    tree.write_text("\n".join(["class,parent", *(f"{kind},things" for kind in kinds[1:])]) + "\n")
+    out, cache = tmp_path / "run", tmp_path / "cache"
+    noise = ("--label-noise", "semantic:0.5", "--hierarchy", tree)
+    assert _train(pictures, "--out", out, "--cache", cache, *FLAGS, *noise) == 1
+    assert f"tree.csv: 1 of the classes not found: '{kinds[0]}'" in _one_error_line(capsys.readouterr().err)
+    assert not out.exists()
+    assert not cache.exists()
+
+
+def test_a_benchmark_trains_on_one_part_of_its_download_and_validates_on_the_other(
+    options, tmp_path, capsys, caplog
+) -> None:
+    root = draw_over(make_cub(tmp_path / "download"))
+    assert _train(root, *options, "--protocol", "cub-200-2011", "--method", "proxy-anchor", "--json") == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["images"], report["classes"]) == (6, 3)
+    assert {row["given"] for row in read_csv(tmp_path / "run" / "labels.csv")} == {
+        "001.Bird_1", "002.Bird_2", "100.Bird_100",
+    }  # fmt: skip
+    assert report["val"]["queries"] == 4
+    assert list(report["val"]["recall"]) == ["1", "2", "4", "8"]
+    assert report["val"]["recall"]["4"] == 1, "a query has three others, one of them of its class"
+    assert "published are 5864 of 100" in caplog.text
+
+
+def test_validation_images_of_ones_own_take_the_place_of_a_benchmarks_test_part(
+    other_pictures, options, tmp_path, capsys
+) -> None:
+    root = draw_over(make_cub(tmp_path / "download"))
+    protocol = ("--protocol", "cub-200-2011", "--val", other_pictures)
+    assert _train(root, *options[:4], *EVERY_METHOD, *protocol, "--method", "raw", "--json") == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["val"]["queries"] == 18
+    assert list(report["val"]["recall"]) == ["1", "2", "4", "8", "16"]

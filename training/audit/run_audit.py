@@ -1,0 +1,157 @@
+"""A run's labels under suspicion: its images and features again, and what all images say of each but itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from index.arrays import NO_ID, Floats, Ids, normalise_rows
+from index.errors import InputError, RunError
+from index.labels.judge import judge_labels
+from index.labels.suspicion import Suspicion
+from index.labels.verdicts import give_verdicts
+from index.text import printable_path
+from index.vectors.exact import Nearest, search_labels
+from training.audit.report import AuditedImage, AuditReport, ClassNoise, Neighbour, PairNoise
+from training.audit.same_pictures import find_duplicates
+from training.backbone.extract import Extractor, extract_features, open_store
+from training.options.machine import Machine
+from training.run.run_folder import LabelledImage, RunFolder
+from training.run.validate import embed_features
+
+NEIGHBOURS = 3
+SUGGESTIONS = 3
+_LEAST_IMAGES = 0.5  # pairs of classes with fewer estimated mistakes are not listed
+_MOST_VALUES = 1 << 30  # confidences in memory at most: 4 GB
+_MOST_LABELS = 1 << 14  # of which every pair is looked at: 2 GB
+
+StepProgress = Callable[[str, int, int], None]
+"""Called with (step, done, total)."""
+
+
+def audit_labels(run: RunFolder, *, machine: Machine, progress: StepProgress = lambda *_: None) -> AuditReport:
+    """What the labels of a run look like from all images but the one that is judged, and its duplicates.
+
+    Args:
+        run: of any method, finished or not, once its features are made.
+        machine: device, feature cache, decoding threads; the precision is the run's own.
+        progress: told of the steps "features" and "confidences", both in images.
+
+    Raises:
+        RunError: the run has not come as far as its features, or its images are not what they were.
+        InputError: it trains with one label only.
+    """
+    images = read_images(run)
+    classes = sorted({image.used for image in images})
+    if len(classes) < 2:
+        raise InputError(f"{run.path}: an audit compares labels, but all images are labelled {classes[0]!r}")
+    numbers = {label: number for number, label in enumerate(classes)}
+    labels = np.array([numbers[image.used] for image in images], dtype=np.int64)
+    features = _load_features(run, images, machine=machine, progress=progress)
+    duplicates = find_duplicates(features, labels, hashes=[image.sha256 for image in images])
+    judgement = judge_labels(
+        features,
+        labels,
+        count=len(classes),
+        groups=duplicates.groups,
+        most_values=_MOST_VALUES,
+        most_labels=_MOST_LABELS,
+        progress=lambda done, total: progress("confidences", len(images) * done // total, len(images)),
+    )
+    verdicts, new_labels = give_verdicts(judgement, labels, duplicate_of=duplicates.other_label)
+    agreeing, disagreeing = search_labels(_embed(run, features), labels, k=NEIGHBOURS)
+    best, confidences = judgement.best[:, :SUGGESTIONS].tolist(), judgement.confidences.tolist()
+    audited = tuple(
+        AuditedImage(
+            path=image.path,
+            sha256=image.sha256,
+            label=image.used,
+            wrong=float(judgement.wrong[row]),
+            confidence=float(judgement.own[row]),
+            suggestions=tuple(
+                (classes[number], share)
+                for number, share in zip(best[row], confidences[row], strict=False)
+                if number != NO_ID
+            ),
+            verdict=verdicts[row],
+            new_label=None if new_labels[row] == NO_ID else classes[new_labels[row]],
+            agreeing=_neighbours(agreeing, row),
+            disagreeing=_neighbours(disagreeing, row),
+            duplicate_of=None if (twin := duplicates.other_label[row]) == NO_ID else int(twin),
+        )
+        for row, image in enumerate(images)
+    )
+    counts = np.bincount(labels, minlength=len(classes))
+    return AuditReport(
+        run=run.path,
+        images=audited,
+        classes=_class_noise(judgement.suspicion, counts=counts, classes=classes),
+        pairs=_pair_noise(judgement.suspicion, counts=counts, classes=classes),
+        noise_rate=float(counts @ judgement.suspicion.rates / len(images)),
+    )
+
+
+def read_images(run: RunFolder) -> list[LabelledImage]:
+    """The run's images with their labels.
+
+    Raises:
+        RunError: the run was stopped before they were chosen.
+    """
+    images = run.read_labels()
+    if images is None or not (run.path / "backbone.safetensors").exists():
+        raise RunError(f"{run.path}: its features are not made yet; continue it with `retrieval train … --resume`")
+    return images
+
+
+def _load_features(
+    run: RunFolder, images: Sequence[LabelledImage], *, machine: Machine, progress: StepProgress
+) -> Floats:
+    """(N, F) float32 backbone features of the centre crops, from the cache where the run left them."""
+    described = run.read_json("features.json")
+    extractor = Extractor(
+        run.load_backbone(), run.preprocess(), device=machine.device, precision=described["precision"]
+    )
+    views = described["views"]
+    store = open_store(machine.cache, extractor, views=views)
+    extracted = extract_features(
+        [image.path for image in images],
+        store=store,
+        extractor=extractor,
+        views=views,
+        workers=machine.workers,
+        progress=lambda done, total: progress("features", done, total),
+    )
+    seen = dict(zip(extracted.rows.tolist(), extracted.hashes, strict=True))
+    changed = [image.path for row, image in enumerate(images) if seen.get(row) != image.sha256]
+    if changed:
+        raise RunError(
+            f"{run.path}: {len(changed)} of {len(images)} images have changed or vanished since the run, the first is "
+            f"{printable_path(str(changed[0]))}; put them back, or train a new run and audit that"
+        )
+    return np.ascontiguousarray(store.load([image.sha256 for image in images])[:, 0])
+
+
+def _embed(run: RunFolder, features: Floats) -> Floats:
+    """(N, D) float32 unit rows: the run's own embedding, or the features where it is not trained yet."""
+    if not (run.path / "head.safetensors").exists():
+        return normalise_rows(features)
+    return embed_features(run.load_trained()[1], features)
+
+
+def _neighbours(nearest: Nearest, row: int) -> tuple[Neighbour, ...]:
+    return tuple(Neighbour(other, cosine) for other, cosine in nearest.of(row))
+
+
+def _class_noise(suspicion: Suspicion, *, counts: Ids, classes: Sequence[str]) -> tuple[ClassNoise, ...]:
+    found = [ClassNoise(c, int(counts[i]), float(suspicion.rates[i])) for i, c in enumerate(classes)]
+    return tuple(sorted(found, key=lambda noisy: -noisy.noise_rate))
+
+
+def _pair_noise(suspicion: Suspicion, *, counts: Ids, classes: Sequence[str]) -> tuple[PairNoise, ...]:
+    found = [
+        PairNoise(classes[label], classes[shown], float(images / counts[label]), images)
+        for label, shown, images in suspicion.pairs
+        if images >= _LEAST_IMAGES
+    ]
+    return tuple(sorted(found, key=lambda pair: -pair.images))

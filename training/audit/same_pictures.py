@@ -1,0 +1,82 @@
+"""Images that show the same picture: the same bytes, or a picture saved again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from index.arrays import NO_ID, Floats, Ids, normalise_rows, rows_by_value
+from index.vectors.exact import Nearest, search_labels
+
+# A picture has to be close to its duplicate both as it is and beside what all images have in common. Measured on 5,398
+# photos of clothing with MobileNetV2: pictures saved again as JPEG of quality 60 have at least 0.974 and 0.946, and
+# two photos of different objects at most 0.921 and 0.860. The first number alone makes everything a duplicate where
+# features differ little (weights that saw no training), the second where two kinds of image are all there is.
+SAME_PICTURE_COSINE = 0.97
+SAME_PICTURE_CENTRED_COSINE = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicates:
+    """Who shows the same picture as whom.
+
+    Attributes:
+        other_label: (N,) int64 row of the nearest duplicate that has another label, `NO_ID` without.
+        groups: (N,) int64; images that are connected as duplicates have the same number.
+    """
+
+    other_label: Ids
+    groups: Ids
+
+
+def find_duplicates(features: Floats, labels: Ids, *, hashes: Sequence[str]) -> Duplicates:
+    """Pair every image with its nearest duplicates, of its own and of another label.
+
+    Args:
+        features: (N, F) float32 backbone features.
+        labels: (N,) int64.
+        hashes: N content hashes.
+    """
+    unit = normalise_rows(features)
+    centred = normalise_rows(unit - unit.mean(axis=0, dtype=np.float64).astype(np.float32))
+    contents = np.unique(np.array(hashes), return_inverse=True)[1]
+    own, other = (_nearest_duplicates(unit, nearest) for nearest in search_labels(centred, labels, k=1))
+    _prefer_identical(other, contents=contents, labels=labels)
+    rows = np.arange(len(labels))
+    for row in np.flatnonzero(other != NO_ID):  # both sides are told, also where one has a nearer image
+        if other[other[row]] == NO_ID:
+            other[other[row]] = row
+    first = np.array([same[0] for same in rows_by_value(contents)], dtype=np.int64)[contents]
+    pairs = [np.stack([rows, partner], axis=1)[partner != NO_ID] for partner in (own, other, first)]
+    return Duplicates(other, connect(np.concatenate(pairs), count=len(labels)))
+
+
+def _nearest_duplicates(unit: Floats, centred: Nearest) -> Ids:
+    """(N,) int64 nearest image where it is close enough in both senses, `NO_ID` elsewhere."""
+    partner = centred.rows[:, 0].copy()
+    cosines = np.einsum("nf,nf->n", unit, unit[partner])
+    is_duplicate = (cosines >= SAME_PICTURE_COSINE) & (centred.cosines[:, 0] >= SAME_PICTURE_CENTRED_COSINE)
+    partner[~is_duplicate] = NO_ID
+    return partner
+
+
+def _prefer_identical(other: Ids, *, contents: Ids, labels: Ids) -> None:
+    """Where a file with the very same bytes has another label, it is the duplicate, whatever the features say."""
+    for rows in rows_by_value(contents):
+        if len(rows) > 1:
+            for row in rows:
+                different = rows[labels[rows] != labels[row]]
+                if len(different):
+                    other[row] = different[0]
+
+
+def connect(pairs: Ids, *, count: int) -> Ids:
+    """(count,) int64: the smallest row that each row is connected to by (P, 2) pairs of rows."""
+    graph = coo_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(count, count))
+    numbers = connected_components(graph, directed=False)[1]
+    smallest: Ids = np.unique(numbers, return_index=True)[1][numbers]
+    return smallest

@@ -1,0 +1,179 @@
+"""`retrieval train`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from index.commands.console import GroupedCommand, config_options, emit, output_options
+from index.errors import InputError
+from index.threads import usable_cores
+from training.options.config import TrainConfig
+from training.options.losses import option_groups
+from training.options.resolve import DEFAULT, RECIPES, resolve
+from training.public import default_cache
+from training.public import train as run_training
+
+_SEARCHED = {"unseen": "classes held out", "seen": "images held out of other classes"}
+
+
+class TrainCommand(GroupedCommand):
+    """`--help` shows the default recipe's values, and the paper's where they differ."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for param in self.params:
+            if isinstance(param, click.Option) and param.name in DEFAULT:
+                paper = "" if param.default is None else f"; paper: {param.default}"
+                param.show_default = f"{DEFAULT[param.name]}{paper}"
+
+
+@click.command(cls=TrainCommand, short_help="Train an embedding on labelled images.")
+@click.argument("data", type=click.Path(path_type=Path))
+@click.option("--out", required=True, type=click.Path(path_type=Path), metavar="RUN", help="Run folder to write.")
+@click.option(
+    "--val",
+    type=click.Path(path_type=Path),
+    help="Other labelled images, for Recall@K in the report (with --protocol: its test part unless given).",
+)
+@click.option(
+    "--recipe", type=click.Choice(RECIPES), default="default", show_default=True,
+    help="Where defaults come from: what held-out classes and images chose, or the Smooth Proxy-Anchor paper.",
+)  # fmt: skip
+@config_options(TrainConfig, *option_groups())
+@click.option(
+    "--cache", type=click.Path(path_type=Path), default=default_cache, show_default="your cache folder",
+    help="Folder of backbone features, shared by runs.",
+)  # fmt: skip
+@click.option(
+    "--device",
+    default="auto",
+    show_default=True,
+    type=click.Choice(["auto", "cpu", "cuda"]),
+    help="Where to compute.",
+)
+@click.option(
+    "--precision", default="auto", show_default=True, type=click.Choice(["auto", "float32", "bfloat16"]),
+    help="Of the backbone pass; auto takes bfloat16 where the hardware computes it.",
+)  # fmt: skip
+@click.option(
+    "--workers", type=click.IntRange(min=1), default=usable_cores, show_default="cores",
+    help="Decoding threads.",
+)  # fmt: skip
+@click.option("--resume", is_flag=True, help="Go on with an interrupted RUN.")
+@output_options
+def train(
+    data: Path, out: Path, val: Path | None, cache: Path, device: str, precision: str, workers: int, resume: bool,
+    as_json: bool, **options: Any,
+) -> None:  # fmt: skip
+    """Train on DATA: a folder of class folders, a CSV or Parquet file with the columns path,label, or a --protocol.
+
+    Two phases on a frozen backbone: a classifier that never sees the image it judges says which labels to believe,
+    then the embedding is trained with these confidences. Wrong labels are expected; nothing needs to be cleaned first.
+    --recipe paper trains Smooth Proxy-Anchor as its paper does, --method chooses among many others. A trial on classes
+    and images held out tells whether training is worth it on your data.
+
+    \b
+    Examples:
+      retrieval train photos/ --weights imagenet --out run
+      retrieval train labels.csv --weights mobilenet.safetensors --backbone mobilenet_v2 --out run --val test/
+      retrieval train photos/ --weights imagenet --out run --select auto
+      retrieval train photos/ --weights imagenet --out run --recipe paper --label-noise uniform:0.3
+      retrieval train photos/ --weights imagenet --out run --method multi-similarity --min-confidence 0.1
+      retrieval train CUB_200_2011/ --protocol cub-200-2011 --weights imagenet --out run --embedding-dim 512
+      retrieval train photos/ --weights imagenet --out run --resume
+    """
+    context = click.get_current_context()
+    given = {
+        name: value for name, value in options.items()
+        if context.get_parameter_source(name) is not ParameterSource.DEFAULT
+    }  # fmt: skip
+    try:
+        config = resolve(**given)
+    except InputError as error:
+        raise click.UsageError(str(error), ctx=context) from error
+    from training.run.display import watch_training
+
+    with watch_training() as watcher:
+        report = run_training(
+            data, out, val=val, resume=resume, cache=cache, device=device, precision=precision, workers=workers,
+            watcher=watcher, **given,
+        )  # fmt: skip
+    emit(report, as_json=as_json, text=format_report(report, config=config))
+
+
+def format_report(report: dict[str, Any], *, config: TrainConfig) -> str:
+    """The report for people: what was trained, and what training bought beside the untrained baselines."""
+    times = ", ".join(f"{name} {phase['seconds']:.0f} s" for name, phase in report["phases"].items())
+    lines = [
+        f"{report['run']}: {report['images']} images of {report['classes']} classes, "
+        f"{report['skipped']} skipped" + (f" ({report['run']}/skipped.csv says why)" if report["skipped"] else ""),
+        f"{report['seconds']:.0f} s ({times})",
+    ]
+    if report["trained_on"] < report["images"]:
+        least = config.confidence.min_confidence
+        lines.append(f"trained on {report['trained_on']} of them: the others have a confidence below {least:g}")
+    if report["noise"] is not None:
+        noise = report["noise"]
+        lines.append(f"labels made wrong: {noise['wrong']} of {noise['samples']} ({noise['rate']:.1%})")
+    lines += _format_trial(report["trial"], method=report["method"])
+    if report["val"] is None:
+        return "\n".join([*lines, "no --val given: Recall@K on other images tells how good this is"])
+    method, rows = report["method"], {}
+    if method not in report["baselines"]:
+        rows[f"{method} ({config.embedding.embedding_dim}-d)"] = report["val"]
+    for name, scores in report["baselines"].items():
+        rows[f"{name} ({scores['embedding_dim']}-d), untrained"] = scores
+    ks = list(report["val"]["recall"])
+    lines += ["", f"{'Recall@K in validation, %':<34}" + "".join(f"{'K=' + k:>8}" for k in ks)]
+    for name, scores in rows.items():
+        lines.append(f"{name:<34}" + "".join(f"{100 * scores['recall'][k]:>8.2f}" for k in ks))
+    return "\n".join(lines)
+
+
+def _format_trial(trial: dict[str, Any] | None, *, method: str) -> list[str]:
+    """What training found beside no training, on classes and images held out, and what follows."""
+    if trial is None:
+        return []
+    if trial["unseen"] is None and trial["seen"] is None:
+        return ["no trial: too few images to hold some out, search them and train on the others"]
+    lines = [
+        "",
+        f"{'Trial: Recall@1 by the given labels, %':<52}{'trained':>9}{'whitened':>10}{'pca':>7}{'raw':>7}",
+    ]
+    for part, what in _SEARCHED.items():
+        if trial[part] is not None:
+            found = trial[part]["recall_at_1"]
+            values = (found[name] for name in ("trained", "pca-whitened", "pca", "raw"))
+            title = f"{what} ({trial[part]['queries']} queries)"
+            lines.append(
+                f"{title:<52}" + "".join(f"{100 * v:>{w}.2f}" for v, w in zip(values, (9, 10, 7, 7), strict=True))
+            )
+    better = trial["better_untrained"]
+    if better is None:
+        lines.append(_conclude(trial))
+    elif better == method:
+        lines.append(
+            f"so the run's embedding is {better}, as --select auto asks: training does not beat it on this data"
+        )
+    else:
+        lines.append(
+            f"warning: training does not beat {better} of the same width on this data; --select auto in a new --out "
+            "takes that"
+        )
+    return lines
+
+
+def _conclude(trial: dict[str, Any]) -> str:
+    """What the intervals of the differences say, where they do not speak for an untrained embedding."""
+    found = {}
+    for part, what in _SEARCHED.items():
+        if trial[part] is not None:
+            low, high = trial[part]["difference_interval"]
+            found[what] = "more" if low > 0 else "less" if high < 0 else "about as much"
+    if "less" in found.values():
+        return "training finds " + ", ".join(f"{how} among {what}" for what, how in found.items())
+    return "training is worth it here" if "more" in found.values() else "training makes no clear difference here"

@@ -1,0 +1,132 @@
+"""The confidences of phase 1: of every image, and as phase 2 reads them, of the view in a step or fixed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from index.labels.leave_one_out import LeaveOneOut
+from training.backbone.feature_sources import FeatureSource
+from training.confidence.module import ConfidenceModule
+
+_FIXED_VALUES = 1 << 28  # N x C confidences that are kept in memory at most: 1 GiB
+
+
+class Confidences(Protocol):
+    """How far every training image shows every class, as phase 1 found it."""
+
+    def batch(self, rows: Tensor, features: Tensor) -> Tensor:
+        """(B, C) in 0..1 of the images `rows` (B,) seen as `features` (B, F)."""
+
+    def blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """(rows, (B, C)) of all images in order, a block at a time; by their centre crops."""
+
+
+class ViewConfidences:
+    """The confidence module asked for every view again."""
+
+    def __init__(self, module: ConfidenceModule, centre: Tensor) -> None:
+        self._module, self._centre = module, centre
+
+    @torch.no_grad()
+    def batch(self, rows: Tensor, features: Tensor) -> Tensor:
+        return self._module(features)
+
+    @torch.inference_mode()
+    def blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
+        for rows in torch.arange(len(self._centre), device=self._centre.device).split(4096):
+            yield rows, self._module(self._centre[rows])
+
+
+class FixedConfidences:
+    """(N, C) confidences in memory, for images with one view or a judge that looks at no view."""
+
+    def __init__(self, values: Tensor) -> None:
+        self.values = values
+
+    def batch(self, rows: Tensor, features: Tensor) -> Tensor:
+        return self.values[rows]
+
+    def blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
+        for rows in torch.arange(len(self.values), device=self.values.device).split(4096):
+            yield rows, self.values[rows]
+
+
+class LeaveOneOutConfidences:
+    """Those of a classifier that has seen all images but the one asked for; the view does not matter."""
+
+    def __init__(self, judge: LeaveOneOut, *, count: int, device: torch.device) -> None:
+        self._judge, self._count, self._device = judge, count, device
+
+    def batch(self, rows: Tensor, features: Tensor) -> Tensor:
+        return torch.from_numpy(self._judge.confidences(rows.cpu().numpy())).to(self._device)
+
+    def blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
+        for rows in torch.arange(self._count, device=self._device).split(4096):
+            yield rows, self.batch(rows, rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Beliefs:
+    """What phase 1 found: (N,) float32 confidence of every image in its own label, and those in all classes."""
+
+    own: Tensor
+    confidences: Confidences
+
+    @classmethod
+    def of(cls, confidences: Confidences, labels: Tensor) -> Beliefs:
+        """With the own confidences read from the others."""
+        own = torch.cat([found.gather(1, labels[rows, None])[:, 0] for rows, found in confidences.blocks()])
+        return cls(own, confidences)
+
+
+def believe_module(module: ConfidenceModule, source: FeatureSource, labels: Tensor) -> Beliefs:
+    """The beliefs of a trained confidence module."""
+    return Beliefs.of(make_confidences(module, source), labels)
+
+
+def believe_others(source: FeatureSource, labels: Tensor, *, class_count: int, groups: Tensor | None) -> Beliefs:
+    """The beliefs of a classifier that has not seen the image it judges, nor others of its group."""
+    device, given = source.centre.device, labels.cpu().numpy()
+    judge = LeaveOneOut(
+        source.centre.float().cpu().numpy(),
+        given,
+        count=class_count,
+        groups=None if groups is None else groups.cpu().numpy(),
+    )
+    if len(given) * class_count > _FIXED_VALUES:
+        return Beliefs.of(LeaveOneOutConfidences(judge, count=len(given), device=device), labels)
+    values = np.empty((len(given), class_count), dtype=np.float32)
+    for rows, confidences in judge.blocks():
+        values[rows] = confidences
+    return Beliefs.of(FixedConfidences(torch.from_numpy(values).to(device)), labels)
+
+
+def make_confidences(module: ConfidenceModule, source: FeatureSource) -> Confidences:
+    """Fixed where every image has one view and they fit into memory: the module then runs once an image."""
+    values = len(source.centre) * module.classify.out_features
+    if source.views == 1 and values <= _FIXED_VALUES:
+        return FixedConfidences(compute_confidences(module, source.centre))
+    return ViewConfidences(module, source.centre)
+
+
+@torch.inference_mode()
+def compute_confidences(module: ConfidenceModule, features: Tensor) -> Tensor:
+    """(N, F) features to (N, C) confidences, in blocks."""
+    return torch.cat([module(part) for part in features.split(4096)])
+
+
+def rows_to_trust(own_confidences: Tensor, *, min_confidence: float) -> Tensor:
+    """Row numbers of the samples whose own label has at least this confidence, sorted int64.
+
+    The "without noise" variants of Smooth Proxy-Anchor's Table 1, where lambda_c is 0.1.
+
+    Args:
+        own_confidences: (N,) confidence of every sample in its own label.
+    """
+    return torch.nonzero(own_confidences >= min_confidence)[:, 0]

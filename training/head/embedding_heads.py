@@ -1,0 +1,98 @@
+"""What makes embeddings of backbone features: the head in training, and those that exports and runs keep."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+
+class EmbeddingHead(nn.Module):
+    """One linear layer and L2 normalisation: (B, F) features to (B, D) unit rows."""
+
+    def __init__(self, feature_dim: int, *, embedding_dim: int, generator: torch.Generator | None = None) -> None:
+        super().__init__()
+        self.linear = nn.Linear(feature_dim, embedding_dim)
+        nn.init.kaiming_normal_(self.linear.weight, mode="fan_out", generator=generator)
+        nn.init.zeros_(self.linear.bias)
+
+    @property
+    def embedding_dim(self) -> int:
+        return self.linear.out_features
+
+    def forward(self, features: Tensor) -> Tensor:
+        return nn.functional.normalize(self.linear(features))
+
+
+class ProjectionHead(nn.Module):
+    """L2 normalisation, a fixed affine projection, L2 normalisation: PCA with or without whitening."""
+
+    weight: Tensor
+    bias: Tensor
+
+    def __init__(self, weight: Tensor, bias: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("weight", weight)  # (D, F) float32
+        self.register_buffer("bias", bias)  # (D,) float32
+
+    @property
+    def embedding_dim(self) -> int:
+        return len(self.weight)
+
+    def forward(self, features: Tensor) -> Tensor:
+        projected = nn.functional.linear(nn.functional.normalize(features), self.weight, self.bias)
+        return nn.functional.normalize(projected)
+
+
+class WhitenedHead(nn.Module):
+    """A head in training that began as the first D of K fixed directions: (B, F) features to (B, D) unit rows.
+
+    The features are L2-normalised and projected onto all K; `mix` (D, K) is what is trained.
+
+    Args:
+        weight: (K, F) float32 directions.
+        bias: (K,) float32.
+        embedding_dim: D.
+    """
+
+    weight: Tensor
+    bias: Tensor
+
+    def __init__(self, weight: Tensor, bias: Tensor, *, embedding_dim: int) -> None:
+        super().__init__()
+        self.register_buffer("weight", weight)
+        self.register_buffer("bias", bias)
+        self.mix = nn.Parameter(torch.eye(embedding_dim, len(weight)))
+
+    @property
+    def embedding_dim(self) -> int:
+        return len(self.mix)
+
+    def forward(self, features: Tensor) -> Tensor:
+        directions = nn.functional.linear(nn.functional.normalize(features), self.weight, self.bias)
+        return nn.functional.normalize(directions @ self.mix.T)
+
+    def drift(self) -> Tensor:
+        """() squared distance of `mix` from where it began, over sqrt(D): wide heads move more rows for the same."""
+        moved = self.mix - torch.eye(*self.mix.shape, device=self.mix.device)
+        return moved.square().sum() / math.sqrt(len(self.mix))
+
+    def fold(self) -> ProjectionHead:
+        """The same map as one projection."""
+        mix = self.mix.detach()
+        return ProjectionHead(mix @ self.weight, mix @ self.bias)
+
+
+class RawHead(nn.Module):
+    """L2 normalisation only: the features as they are."""
+
+    def __init__(self, feature_dim: int) -> None:
+        super().__init__()
+        self.embedding_dim = feature_dim
+
+    def forward(self, features: Tensor) -> Tensor:
+        return nn.functional.normalize(features)
+
+
+Head = EmbeddingHead | ProjectionHead | RawHead

@@ -1,0 +1,210 @@
+"""Training options, one frozen dataclass a concern.
+
+The defaults of these classes are the Smooth Proxy-Anchor paper's. Nobody makes a whole `TrainConfig` by hand:
+`training.options.resolve` does, from the options that were given and a recipe for the others. Nothing here imports
+torch, so that `retrieval train --help` is quick.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from index.errors import InputError
+from training.options.fields import check_fields, option
+from training.options.losses import LossConfig
+
+NOISE_KINDS = ("uniform", "bernoulli", "nearest-class", "semantic")
+PROTOCOLS = ("folder", "tiny-imagenet", "webvision", "cub-200-2011", "cars-196", "sop", "in-shop")
+
+
+@dataclass(frozen=True, slots=True)
+class LabelNoise:
+    """Which labels are made wrong: a kind of `NOISE_KINDS`, and the share of samples (0..1)."""
+
+    kind: str
+    rate: float
+
+
+@dataclass(frozen=True, slots=True)
+class DataConfig:
+    """Which images take part, and with which labels."""
+
+    protocol: str = option(
+        "folder", "How DATA lies: class folders (or a CSV or Parquet file), or a benchmark as its download unpacks.",
+        choices=PROTOCOLS,
+    )  # fmt: skip
+    max_per_class: int | None = option(
+        None, "Use at most N images of a class, drawn by the seed.", metavar="N", at_least=2
+    )
+    label_noise: str | None = option(
+        None,
+        "Make labels wrong for an experiment: uniform:0.3 changes exactly 30 %, bernoulli:0.3 each with that chance, "
+        "nearest-class:0.3 to one of the 5 most similar classes, semantic:0.3 to a sibling in --hierarchy.",
+        metavar="KIND:P",
+    )
+    hierarchy: str | None = option(
+        None,
+        "For semantic noise: a CSV of class,parent, or the folder of WordNet's own data files.",
+        metavar="FILE",
+    )
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        semantic = self.noise is not None and self.noise.kind == "semantic"
+        if semantic and self.hierarchy is None:
+            raise InputError(f"--label-noise {self.label_noise} needs a class hierarchy: add --hierarchy FILE")
+        if self.hierarchy is not None and not semantic:
+            other = "no --label-noise" if self.label_noise is None else f"--label-noise {self.label_noise}"
+            raise InputError(f"--hierarchy {self.hierarchy} is for --label-noise semantic:P, got {other}")
+
+    @property
+    def noise(self) -> LabelNoise | None:
+        """`label_noise`, read; None without it."""
+        if self.label_noise is None:
+            return None
+        match = re.fullmatch(r"([a-z-]+):(0(?:\.\d+)?|1(?:\.0+)?|\.\d+)", self.label_noise)
+        if match is None or match[1] not in NOISE_KINDS:
+            raise InputError(
+                f"--label-noise must be KIND:P with KIND one of {', '.join(NOISE_KINDS)} and P in 0..1, "
+                f"got {self.label_noise!r}"
+            )
+        return LabelNoise(match[1], float(match[2]))
+
+
+@dataclass(frozen=True, slots=True)
+class InputConfig:
+    """How images reach the backbone."""
+
+    resize: int = option(256, "Stretch images to this many pixels a side.", metavar="PIXELS", at_least=1)
+    crop: int = option(
+        224, "Crop to this many pixels a side: random in training, centred otherwise.", metavar="PIXELS",
+        at_least=1,
+    )  # fmt: skip
+    features: str = option(
+        "cached:1",
+        "cached:V runs the backbone once over V fixed views (view 1 is the centre crop); live runs it in every epoch.",
+        metavar="cached:V|live",
+    )
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.crop > self.resize:
+            raise InputError(f"--crop ({self.crop}) must not exceed --resize ({self.resize})")
+        if self.features != "live" and not re.fullmatch(r"cached:[1-9]\d*", self.features):
+            raise InputError(f"--features must be cached:V with V of at least 1, or live; got {self.features!r}")
+
+    @property
+    def cached_views(self) -> int | None:
+        """Views a cached image has; None for live."""
+        return None if self.features == "live" else int(self.features.partition(":")[2])
+
+
+@dataclass(frozen=True, slots=True)
+class ConfidenceConfig:
+    """Phase 1: how far each label is believed.
+
+    By the confidence module, trained with binary cross-entropy on the given labels, or by a linear classifier that
+    has seen all images but the one it judges (`index.labels.leave_one_out`).
+    """
+
+    confidences: str = option(
+        "module",
+        "Who judges labels: the paper's confidence module, or a classifier that never saw the image it judges.",
+        choices=("module", "leave-one-out"),
+    )  # fmt: skip
+    confidence_epochs: int = option(40, "Most epochs of phase 1.", at_least=1)
+    confidence_hidden: int = option(512, "Width of the confidence module's hidden layer.", at_least=1)
+    confidence_lr: float = option(1e-4, "Learning rate of the confidence module.", above=0)
+    holdout: float = option(
+        0.1, "Share of the training images that only watch phase 1, to stop it early.", at_least=0, at_most=0.5
+    )
+    patience: int = option(5, "Stop phase 1 after this many epochs without a better held-out loss.", at_least=1)
+    min_confidence: float | None = option(
+        None, "Leave images out of phase 2 whose confidence in their own label is below this, with any trained method "
+        '(the "without noise" of the SPA paper: 0.1).',
+        metavar="P", above=0, below=1,
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingConfig:
+    """Phase 2: the embedding head and the proxies."""
+
+    embedding_dim: int = option(64, "Width of the embedding.", at_least=1, at_most=8192)
+    start: str = option(
+        "random",
+        "The head's first weights: random, or PCA after whitening within classes, labels weighed by confidence.",
+        choices=("random", "whitened"),
+    )  # fmt: skip
+    hold: float = option(0.0, "How firmly a whitened head is held near its start.", at_least=0)
+    epochs: int = option(40, "Epochs of phase 2; its last weights are kept.", at_least=1)
+    steps: int | None = option(None, "Steps of phase 2, instead of epochs.", metavar="N", at_least=1)
+    batch_size: int = option(150, "Images a step, in both phases.", at_least=2)
+    lr: float = option(1e-4, "Learning rate of the embedding head.", above=0)
+    proxy_lr: float = option(1e-2, "Learning rate of the proxies.", above=0)
+    weight_decay: float = option(1e-4, "AdamW's weight decay, in both phases.", at_least=0)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.hold > 0 and self.start != "whitened":
+            raise InputError(f"--hold keeps a whitened head near its start, got --start {self.start}")
+
+
+@dataclass(frozen=True, slots=True)
+class SelectConfig:
+    """The trial: the recipe against untrained embeddings, on classes and images held out of the training data."""
+
+    trial: bool = option(True, "Train on a part of the data first, and search the classes held out.")
+    select: str = option(
+        "trained",
+        "Which embedding becomes the run's: the trained one, or auto: an untrained one of the same width where it "
+        "finds more in the trial.",
+        choices=("trained", "auto"),
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.select == "auto" and not self.trial:
+            raise InputError("--select auto reads the trial: leave out --no-trial")
+
+
+@dataclass(frozen=True, slots=True)
+class TrainConfig:
+    """The run."""
+
+    loss: LossConfig
+    embedding: EmbeddingConfig
+    confidence: ConfidenceConfig
+    selection: SelectConfig
+    data: DataConfig
+    input: InputConfig
+    weights: str = option(
+        text="Backbone weights: imagenet (fetched by torchvision), none (random), a safetensors or torch state-dict "
+        "file.", metavar="imagenet|none|FILE",
+    )  # fmt: skip
+    backbone: str = option("resnet50", "Any torchvision classification model.")
+    seed: int = option(0, "Seed of everything random.", at_least=0, at_most=2**32 - 1)
+    validate_every: int = option(10, "Recall@K in validation this often.", metavar="EPOCHS", at_least=1)
+    recipe: str = field(default="by hand", init=False)
+    """Where `resolve` took what was not given."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.selection.select == "auto" and getattr(self.loss.options, "guidance", None) is not None:
+            raise InputError(
+                "--select auto reads the trial, and there is none with --guidance: leave one of them out"
+            )
+
+    @property
+    def needs_beliefs(self) -> bool:
+        """Whether the loss, its start or the choice of images asks how far labels are believed."""
+        return self.loss.trains and (
+            self.loss.needs_confidences
+            or self.loss.weighs_samples
+            or self.embedding.start == "whitened"
+            or self.confidence.min_confidence is not None
+        )

@@ -1,0 +1,237 @@
+"""Every loss by its command-line name: where it is, what it needs, and its options by the papers' symbols.
+
+Nothing here imports torch, so that `retrieval train --help` is quick. A loss is one file in `training/losses` and one
+entry here; the options of its entry become flags by themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from index.errors import InputError
+from training.options.fields import check_fields, option
+
+
+@dataclass(frozen=True)
+class LossOptions:
+    """Options of a loss: all of one that has none."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    def unused(self) -> Mapping[str, str]:
+        """Options that do nothing beside the values of others, and which value each goes with."""
+        return {}
+
+
+@dataclass(frozen=True)
+class AnchorOptions(LossOptions):
+    """Proxy-Anchor, Smooth Proxy-Anchor (SPA) and Adaptive Proxy-Anchor."""
+
+    alpha: float = option(32.0, "Scale of the cosines.", above=0)
+    delta: float = option(0.1, "Margin (adaptive: where it starts).", at_least=0)
+    negative_normalisation: str = option(
+        "all", "Divide the negative term by all proxies, or by those with a negative in the batch.",
+        choices=("all", "present"),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SpaOptions(AnchorOptions):
+    """Smooth Proxy-Anchor (SPA)."""
+
+    lambda_: float = option(0.1, "Confidence above which a sample is positive for a class.", above=0, below=1)
+    beta: float = option(100.0, "Sharpness of the smoothing function around lambda.", above=0)
+
+
+@dataclass(frozen=True)
+class AdaptiveOptions(AnchorOptions):
+    """Adaptive Proxy-Anchor: a margin that is learnt."""
+
+    margins: str = option("single", "Learn one margin, or one a class.", choices=("single", "per-class"))
+    margin_of: str = option("proxy", "Whose class's margin a negative pair has.", choices=("proxy", "sample"))
+    kappa: float = option(1.0, "Weight of 1 / mean(margin), which keeps margins from 0.", at_least=0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.delta == 0:
+            raise InputError(f"--delta must be greater than 0, where a learnt margin can start, got {self.delta}")
+
+    def unused(self) -> Mapping[str, str]:
+        return {"margin_of": "--margins per-class"} if self.margins == "single" else {}
+
+
+@dataclass(frozen=True)
+class SampleWeights(LossOptions):
+    """Sums over samples, of which each can be weighed."""
+
+    sample_weights: str = option(
+        "none", "Weigh every sample's loss by the confidence in its label.", choices=("none", "confidence")
+    )
+
+
+@dataclass(frozen=True)
+class NcaScale(LossOptions):
+    """Proxy-NCA, alone or under ProcSim."""
+
+    nca_scale: float = option(
+        8.0, "Scale of the squared distances; 0 takes 0.8 sqrt(C) of C classes, at most 32.", at_least=0
+    )
+
+
+@dataclass(frozen=True)
+class PairMining(LossOptions):
+    """Multi-Similarity with its pair mining, alone or under ProcSim."""
+
+    ms_alpha: float = option(2.0, "Scale of the positive pairs.", above=0)
+    ms_beta: float = option(50.0, "Scale of the negative pairs.", above=0)
+    ms_base: float = option(
+        0.5, "Cosine that both scales turn around (the paper's lambda).", at_least=-1, at_most=1
+    )
+    ms_epsilon: float = option(0.1, "Margin of the pair mining.", at_least=0)
+
+
+@dataclass(frozen=True)
+class NcaOptions(NcaScale, SampleWeights):
+    """Proxy-NCA."""
+
+
+@dataclass(frozen=True)
+class MultiSimilarityOptions(PairMining, SampleWeights):
+    """Multi-Similarity."""
+
+
+@dataclass(frozen=True)
+class ProcSimOptions(NcaScale, PairMining):
+    """ProcSim: a confidence a sample from its Proxy-NCA loss, on top of a sum over samples."""
+
+    procsim_base: str = option(
+        "multi-similarity", "The loss whose samples are weighted.", choices=("multi-similarity", "proxy-nca")
+    )
+    procsim_threshold: str = option(
+        "otsu", "What separates clean from noisy losses.", choices=("otsu", "global-average", "mixture")
+    )
+    procsim_lambda: float = option(0.1, "How slowly the confidence falls above the threshold.", above=0)
+    procsim_scale: float = option(
+        1.0, "Scale of the squared distances in the Proxy-NCA loss that finds the noisy samples.", above=0
+    )
+    procsim_proxy_lr: float = option(1e-3, "Learning rate of the proxies that find the noisy samples.", above=0)
+    guidance: str | None = option(
+        None,
+        "Similarities of classes or images for the language-guidance term (.npz); without them ProcSim trains without "
+        "that part of it.",
+        metavar="FILE",
+    )
+    omega: float = option(0.0, "Weight of the language-guidance term.", at_least=0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.omega > 0) != (self.guidance is not None):
+            raise InputError(
+                "--omega above 0 and --guidance FILE go together, as the weight and the similarities of the "
+                f"language-guidance term; got {self.omega:g} and {self.guidance!r}"
+            )
+
+    def unused(self) -> Mapping[str, str]:
+        if self.procsim_base == "proxy-nca":
+            return dict.fromkeys(PairMining.__dataclass_fields__, "--procsim-base multi-similarity")
+        return dict.fromkeys(("nca_scale", "proxy_lr"), "--procsim-base proxy-nca")
+
+
+@dataclass(frozen=True)
+class SuperLossOptions(LossOptions):
+    """SuperLoss over the pairs of the contrastive loss."""
+
+    superloss_lambda: float = option(1.0, "How little pairs differ in their confidence.", above=0)
+    positive_margin: float = option(0.0, "Distance below which a positive pair costs nothing.", at_least=0)
+    negative_margin: float = option(1.0, "Distance above which a negative pair costs nothing.", at_least=0)
+
+
+@dataclass(frozen=True, slots=True)
+class LossEntry:
+    """One loss.
+
+    Attributes:
+        place: `module:Class`, the module below `training.losses`.
+        options: the class of its options.
+        has_proxies: it has parameters of its own, which --proxy-lr trains.
+        needs_confidences: it reads the confidences of phase 1.
+    """
+
+    place: str
+    options: type[LossOptions] = LossOptions
+    has_proxies: bool = False
+    needs_confidences: bool = False
+
+
+LOSSES: Mapping[str, LossEntry] = {
+    "spa": LossEntry("smooth_proxy_anchor:SmoothProxyAnchor", SpaOptions, True, needs_confidences=True),
+    "proxy-anchor": LossEntry("proxy_anchor:ProxyAnchor", AnchorOptions, True),
+    "adaptive-proxy-anchor": LossEntry("adaptive_proxy_anchor:AdaptiveProxyAnchor", AdaptiveOptions, True),
+    "proxy-nca": LossEntry("proxy_nca:ProxyNca", NcaOptions, True),
+    "multi-similarity": LossEntry("multi_similarity:MultiSimilarity", MultiSimilarityOptions),
+    "procsim": LossEntry("procsim:ProcSim", ProcSimOptions, True),
+    "superloss": LossEntry("superloss:SuperLoss", SuperLossOptions),
+    "triplet": LossEntry("library:Triplet"),
+    "contrastive": LossEntry("library:Contrastive"),
+    "lifted-structure": LossEntry("library:LiftedStructure"),
+    "circle": LossEntry("library:Circle"),
+    "soft-triple": LossEntry("library:SoftTriple", has_proxies=True),
+    "norm-softmax": LossEntry("library:NormSoftmax", has_proxies=True),
+    "fast-ap": LossEntry("library:FastAP"),
+    "cross-batch-memory": LossEntry("library:CrossBatchMemory"),
+}
+LIBRARY_METHODS = tuple(name for name, entry in LOSSES.items() if entry.place.startswith("library:"))
+TRAINED_METHODS = tuple(name for name in LOSSES if name not in LIBRARY_METHODS)
+UNTRAINED_METHODS = ("raw", "pca", "pca-whitened")
+METHODS = (*LOSSES, *UNTRAINED_METHODS)
+NEEDS_CONFIDENCES = frozenset(name for name, entry in LOSSES.items() if entry.needs_confidences)
+
+
+@dataclass(frozen=True, slots=True)
+class LossConfig:
+    """The method."""
+
+    method: str = option(
+        "spa", f"What makes the embedding. A loss: {', '.join(TRAINED_METHODS)}. One of pytorch-metric-learning, which "
+        f"the extra `losses` installs: {', '.join(LIBRARY_METHODS)}. Or no training: {', '.join(UNTRAINED_METHODS)}.",
+        choices=METHODS, metavar="METHOD",
+    )  # fmt: skip
+    options: Any = None
+    """Of the class that the method's entry names; None: their defaults."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        kind = options_of(self.method)
+        if self.options is None:
+            object.__setattr__(self, "options", kind())
+        if type(self.options) is not kind:
+            raise InputError(f"--method {self.method} has {kind.__name__}, got {type(self.options).__name__}")
+
+    @property
+    def trains(self) -> bool:
+        """Whether the method trains anything."""
+        return self.method in LOSSES
+
+    @property
+    def needs_confidences(self) -> bool:
+        """Whether the loss itself reads confidences."""
+        return self.method in NEEDS_CONFIDENCES
+
+    @property
+    def weighs_samples(self) -> bool:
+        """Whether samples weigh as much as their labels are believed."""
+        return getattr(self.options, "sample_weights", "none") == "confidence"
+
+
+def options_of(method: str) -> type[LossOptions]:
+    """The class of a method's options."""
+    return LOSSES[method].options if method in LOSSES else LossOptions
+
+
+def option_groups() -> list[type[LossOptions]]:
+    """The classes that declare options of losses, every one once; a class may have inherited others."""
+    kinds = [kind for entry in LOSSES.values() for kind in reversed(entry.options.__mro__)]
+    return [kind for kind in dict.fromkeys(kinds) if issubclass(kind, LossOptions)]

@@ -1,0 +1,45 @@
+"""Where a run computes, and where it keeps features; none of it changes what the run is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from index.errors import InputError
+
+PRECISIONS = ("auto", "float32", "bfloat16")
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Device, feature cache and threads of a run.
+
+    `precision` is of the backbone pass, one of `PRECISIONS`; `workers` are the decoding threads.
+    """
+
+    cache: Path
+    device: torch.device
+    workers: int
+    precision: str = "auto"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.workers, int) or self.workers < 1:
+            raise InputError(f"--workers must be a whole number of at least 1, got {self.workers!r}")
+        if self.precision not in PRECISIONS:
+            raise InputError(f"--precision must be one of {', '.join(PRECISIONS)}, got {self.precision!r}")
+
+
+def resolve_device(name: str) -> torch.device:
+    """`auto` is CUDA where there is one, else the CPU.
+
+    Raises:
+        InputError: `cuda` where there is none, or an unknown name.
+    """
+    available = torch.cuda.is_available()
+    if name not in ("auto", "cpu", "cuda"):
+        raise InputError(f"--device must be auto, cpu or cuda, got {name!r}")
+    if name == "cuda" and not available:
+        raise InputError("--device cuda: torch finds no CUDA device here; use --device cpu")
+    return torch.device("cuda" if available and name != "cpu" else "cpu")

@@ -1,0 +1,170 @@
+"""From the options that were given to a whole `TrainConfig`: what was not given comes from a recipe.
+
+The command line, the Python API and the benchmarks all make their configs here. Nothing here imports torch, so that
+`retrieval train --help` is quick.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from index.errors import InputError
+from training.options.backbone_libraries import preprocess_for
+from training.options.config import (
+    ConfidenceConfig,
+    DataConfig,
+    EmbeddingConfig,
+    InputConfig,
+    SelectConfig,
+    TrainConfig,
+)
+from training.options.fields import flag_of
+from training.options.losses import LOSSES, METHODS, LossConfig, option_groups, options_of
+
+RECIPES = ("default", "paper")
+# How these were found, and what was tried beside them: docs/recipe.md.
+DEFAULT: Mapping[str, Any] = MappingProxyType({
+    "method": "proxy-nca",
+    "sample_weights": "confidence",
+    "confidences": "leave-one-out",
+    "nca_scale": 0.0,
+    "start": "whitened",
+    "hold": 0.06,
+    "steps": 300,
+    "batch_size": 256,
+    "lr": 1e-3,
+    "alpha": 4.0,
+    "lambda_": 0.3,
+})  # fmt: skip
+_CONCERNS = {
+    "embedding": EmbeddingConfig,
+    "confidence": ConfidenceConfig,
+    "selection": SelectConfig,
+    "data": DataConfig,
+    "input": InputConfig,
+}
+_FILES = ("weights", "hierarchy", "guidance")
+_WEIGHTS = ("imagenet", "none")
+_OF_MODULE = ("confidence_epochs", "confidence_hidden", "confidence_lr", "holdout", "patience")
+_OF_TRAINING = (  # what a method that trains nothing has no use for
+    "min_confidence", "validate_every", "features", "confidences", *_OF_MODULE,
+    *(own.name for own in fields(EmbeddingConfig) if own.name != "embedding_dim"),
+)  # fmt: skip
+Config = TypeVar("Config")
+
+
+def resolve(recipe: str = "default", **given: Any) -> TrainConfig:
+    """The config of `retrieval train` with these options: `resolve(weights="none")` is that with `--weights none`.
+
+    Args:
+        recipe: where the options come from that are not given: `default`, or `paper` for the papers' own values.
+        given: options by their flags' names, with `_` for `-` (`lambda_` for --lambda); `weights` must be there.
+            Files may be paths, and are noted as absolute ones.
+
+    Raises:
+        InputError: naming the flag: an unknown option, a value that it does not take, or one that the method does not
+            use.
+    """
+    if recipe not in RECIPES:
+        raise InputError(f"--recipe must be one of {', '.join(RECIPES)}, got {recipe!r}")
+    known = {own.name for kind in (TrainConfig, LossConfig, *_CONCERNS.values()) for own in _options(kind)}
+    own_options = {own.name for kind in option_groups() for own in _options(kind)}
+    for name in given.keys() - known - own_options:
+        close = difflib.get_close_matches(name, known | own_options, n=1)
+        raise InputError(
+            f"there is no option {name}" + (f"; did you mean {close[0]}?" if close else " in training")
+        )
+    if "weights" not in given:
+        raise InputError("--weights is missing: imagenet, none or a FILE")
+    if given.get("epochs") is not None and given.get("steps") is not None:
+        raise InputError("--epochs and --steps both say how long phase 2 is: give one of them")
+    values = {**_recipe_beside(recipe, given), **_own_sizes(given), **given}
+    values.update({name: absolute_file(values[name]) for name in _FILES if values.get(name) is not None})
+    method = values.get("method", LossConfig().method)
+    loss = LossConfig(method)  # refuses an unknown method
+    if others := sorted(own_options.intersection(given) - {own.name for own in fields(loss.options)}):
+        takers = [taker for taker in LOSSES if others[0] in options_of(taker).__dataclass_fields__]
+        raise InputError(f"{flag_of(others[0])} is for --method {', '.join(takers)}, got --method {method}")
+    config = TrainConfig(
+        **{own.name: values[own.name] for own in _options(TrainConfig) if own.name in values},
+        loss=LossConfig(method, _pick(type(loss.options), values)),
+        **{concern: _pick(kind, values) for concern, kind in _CONCERNS.items()},
+    )
+    object.__setattr__(config, "recipe", recipe)
+    for name, user in unused_options(config):
+        if name in given:
+            raise InputError(f"{flag_of(name)} goes with {user}, and would do nothing here")
+    return config
+
+
+def recipe_values(recipe: str, *, method: str | None = None) -> dict[str, Any]:
+    """A recipe's values by option name, where they differ from the config classes' own.
+
+    Args:
+        recipe: of `RECIPES`.
+        method: the loss, where it is not the recipe's own; options of other losses are left out.
+    """
+    method = method or DEFAULT["method"]
+    if recipe == "paper" or method not in LOSSES:
+        return {}
+    of_losses = {own.name for kind in option_groups() for own in fields(kind)}
+    others = of_losses - {own.name for own in fields(options_of(method))}
+    return {name: value for name, value in DEFAULT.items() if name not in others} | {"method": method}
+
+
+def _recipe_beside(recipe: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The recipe's values without those that what was given rules out."""
+    method = given.get("method")
+    values = recipe_values(recipe, method=method if method in METHODS else None)
+    if given.get("epochs") is not None:
+        values.pop("steps", None)
+    if given.get("start") == "random":
+        values.pop("hold", None)
+    return values
+
+
+def _own_sizes(given: Mapping[str, Any]) -> dict[str, int]:
+    """The size that the backbone takes its images at."""
+    own = preprocess_for(str(given.get("backbone", "")))
+    return {"resize": own.resize, "crop": own.crop}
+
+
+def _options(kind: type) -> Iterator[Any]:
+    return (own for own in fields(kind) if "help" in own.metadata)
+
+
+def _pick(kind: type[Config], values: Mapping[str, Any]) -> Config:
+    return kind(**{own.name: values[own.name] for own in _options(kind) if own.name in values})
+
+
+def absolute_file(file: Any) -> Any:
+    """A file's absolute path as text; the weights that are no file stay as they are."""
+    return str(Path(file).resolve()) if isinstance(file, str | Path) and file not in _WEIGHTS else file
+
+
+def unused_options(config: TrainConfig) -> Iterator[tuple[str, str]]:
+    """Options that change nothing in this config, and what each goes with."""
+    loss = config.loss
+    if not loss.trains:
+        training = f"a method that trains, not with --method {loss.method}"
+        yield from ((name, training) for name in _OF_TRAINING)
+        if config.selection.select == "auto":
+            yield "select", training
+        if config.selection.trial:
+            yield "trial", training
+        return
+    yield from loss.options.unused().items()
+    if not LOSSES[loss.method].has_proxies:
+        yield "proxy_lr", f"a loss with proxies, not with --method {loss.method}"
+    if not config.needs_beliefs:
+        judged = "what reads confidences: --method spa, --sample-weights, --start whitened or --min-confidence"
+        yield from ((name, judged) for name in ("confidences", *_OF_MODULE))
+    elif config.confidence.confidences != "module":
+        yield from ((name, "--confidences module") for name in _OF_MODULE)
+    elif config.confidence.holdout == 0:
+        yield "patience", "--holdout above 0"

@@ -1,0 +1,77 @@
+"""What Python programs call of `training`: one run, from images to a trained embedding. Loads nothing heavy before."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from index.config_values import as_path
+from index.threads import usable_cores
+from training.options.resolve import resolve
+
+if TYPE_CHECKING:
+    from training.run.phases import Watcher
+
+
+def default_cache() -> Path:
+    """Where features are kept unless told otherwise: the user's cache folder."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "retrieval-app"
+
+
+def train(
+    data: str | Path,
+    out: str | Path,
+    *,
+    weights: str | Path,
+    val: str | Path | None = None,
+    resume: bool = False,
+    cache: str | Path | None = None,
+    device: str = "auto",
+    precision: str = "auto",
+    workers: int | None = None,
+    watcher: Watcher | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """Train an embedding that survives wrong labels, into the run folder `out`.
+
+    Args:
+        data: a folder of class folders, a CSV or Parquet file with the columns path,label, or a benchmark's download.
+        out: the run folder; new, or begun with the same options where `resume`.
+        weights: of the backbone: `imagenet`, `none` or a file.
+        val: other labelled images for Recall@K in the report.
+        resume: go on with a run that was interrupted; a finished one gives its report again.
+        cache: folder of backbone features, shared by runs; None is your cache folder.
+        device: `auto`, `cpu` or `cuda`.
+        precision: of the backbone pass: `auto`, `float32` or `bfloat16`.
+        workers: threads that decode; None is one for each core.
+        watcher: told of progress.
+        **options: as `retrieval train` has them, with `_` for `-` (and `lambda_`): `method`, `epochs`,
+            `embedding_dim`, ...; the default recipe gives the others, or the paper's with `recipe="paper"`.
+
+    Returns:
+        The report, as the run folder's report.json has it: Recall@K beside the untrained baselines, and the trial.
+
+    Raises:
+        InputError: data, weights or options that cannot be used, or that the method does not use.
+        RunError: a run folder in the way, missing, or begun with other options.
+    """
+    config = resolve(weights=str(weights), **options)
+    from training.options.machine import Machine, resolve_device
+    from training.run.train import train as run_training
+
+    machine = Machine(
+        cache=default_cache() if cache is None else as_path(cache, "cache"),
+        device=resolve_device(device),
+        workers=workers or usable_cores(),
+        precision=precision,
+    )
+    return run_training(
+        as_path(data, "data"),
+        as_path(out, "out"),
+        config=config,
+        machine=machine,
+        val=None if val is None else as_path(val, "val"),
+        resume=resume,
+        watcher=watcher,
+    )

@@ -1,0 +1,125 @@
+"""Both phases on features at hand, as the run and its trial do them: whom to believe, then the head."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from index.errors import InputError
+from training.backbone.feature_sources import FeatureSource
+from training.confidence.confidences import Beliefs, believe_module, believe_others, rows_to_trust
+from training.head.embedding_heads import Head
+from training.losses.guidance import Guidance
+from training.options.config import TrainConfig
+from training.run.fit import fit_confidence, fit_embedding
+from training.run.phases import PhaseContext
+from training.run.start import TrainedHead
+
+
+def require_directions(count: int, feature_dim: int, *, config: TrainConfig) -> None:
+    """Refuse a width that a whitened start, or the PCA that `--select auto` may take, cannot have.
+
+    Args:
+        count: of images that train, or a number that it cannot exceed.
+        feature_dim: F.
+        config: of the run.
+
+    Raises:
+        InputError: `count` images do not span as many directions.
+    """
+    if not config.loss.trains:
+        return
+    if config.embedding.start == "whitened":
+        what, instead = "--start whitened", "--start random"
+    elif config.selection.select == "auto":
+        what, instead = "--select auto", "--select trained"
+    else:
+        return
+    spanned = max(0, min(feature_dim, count - 1))
+    if config.embedding.embedding_dim > spanned:
+        raise InputError(
+            f"--embedding-dim {config.embedding.embedding_dim} exceeds what {what} can give: {count} images of "
+            f"{feature_dim} features span at most {spanned} directions; lower it, or choose {instead}"
+        )
+
+
+def find_beliefs(
+    source: FeatureSource,
+    labels: Tensor,
+    *,
+    class_count: int,
+    config: TrainConfig,
+    context: PhaseContext,
+    groups: Tensor | None = None,
+) -> Beliefs:
+    """Phase 1, by the confidence module or by leave-one-out.
+
+    Args:
+        source: features of N training images.
+        labels: (N,) int64 given labels.
+        class_count: C.
+        config: of the run.
+        context: seed, device, checkpoint (leave-one-out takes seconds and keeps none).
+        groups: (N,) int64, the same for files of the same bytes, which must not vouch for each other.
+
+    Raises:
+        RunError: training diverged.
+    """
+    if config.confidence.confidences == "leave-one-out":
+        return believe_others(source, labels, class_count=class_count, groups=groups)
+    module = fit_confidence(
+        source,
+        labels,
+        class_count=class_count,
+        config=config.confidence,
+        batch_size=config.embedding.batch_size,
+        weight_decay=config.embedding.weight_decay,
+        context=context,
+    )
+    return believe_module(module, source, labels)
+
+
+def choose_rows(beliefs: Beliefs | None, *, config: TrainConfig) -> Tensor | None:
+    """Sorted numbers of the images that `--min-confidence` leaves for phase 2; None for all."""
+    least = config.confidence.min_confidence
+    if least is None or beliefs is None:
+        return None
+    return rows_to_trust(beliefs.own, min_confidence=least).cpu()
+
+
+def train_head(
+    source: FeatureSource,
+    labels: Tensor,
+    *,
+    class_count: int,
+    config: TrainConfig,
+    context: PhaseContext,
+    beliefs: Beliefs | None,
+    guidance: Guidance | None = None,
+    on_head: Callable[[int, TrainedHead], None] | None = None,
+) -> tuple[Head, int]:
+    """Phase 2: the head, and how many of the N images it was trained on.
+
+    Arguments as those of `find_beliefs` and `fit_embedding`.
+
+    Raises:
+        InputError: a whitened start is wider than the images allow.
+        RunError: training diverged, or `--min-confidence` leaves no image.
+    """
+    rows = choose_rows(beliefs, config=config)
+    uses = config.loss.needs_confidences and beliefs is not None
+    head = fit_embedding(
+        source,
+        labels,
+        class_count=class_count,
+        loss_config=config.loss,
+        config=config.embedding,
+        confidences=beliefs.confidences if uses and beliefs is not None else None,
+        context=context,
+        rows=rows,
+        own=None if beliefs is None else beliefs.own,
+        guidance=guidance,
+        on_head=on_head,
+    )
+    return head, len(labels) if rows is None else len(rows)

@@ -1,0 +1,115 @@
+"""What the two training phases share: their seeds, their batches, their reports."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from index.errors import RunError
+from training.run.checkpoint import load_checkpoint, save_checkpoint
+
+PHASES = ("confidence", "embedding")
+
+
+@dataclass(frozen=True, slots=True)
+class EpochReport:
+    """One epoch of one phase, as it is shown and written to the metrics file.
+
+    `held_out_loss` is phase 1's; `positives_per_sample` and `share_without_positive` tell whether lambda suits the
+    data, and are phase 2's for methods that use confidences.
+    """
+
+    phase: str
+    epoch: int
+    epochs: int
+    loss: float
+    seconds: float
+    images_per_second: float
+    held_out_loss: float | None = None
+    positives_per_sample: float | None = None
+    share_without_positive: float | None = None
+
+    def to_json(self) -> dict[str, object]:
+        """The epoch as one line of the metrics file."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseContext:
+    """What both phases need to know of the run.
+
+    Attributes:
+        seed: of initial weights, batches and views.
+        device: of modules and features.
+        checkpoint: file that is replaced after every epoch, and continued from where it exists; None keeps nothing.
+        on_epoch: called after every epoch, before its checkpoint is written.
+    """
+
+    seed: int
+    device: torch.device
+    checkpoint: Path | None
+    on_epoch: Callable[[EpochReport], None] = lambda _: None
+
+    def load(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        """What the last epoch's `save` wrote; None where the phase begins.
+
+        Raises:
+            RunError: the checkpoint is damaged.
+        """
+        if self.checkpoint is None or not self.checkpoint.exists():
+            return None
+        return load_checkpoint(self.checkpoint)
+
+    def save(self, tensors: Mapping[str, Tensor], *, state: Mapping[str, Any]) -> None:
+        """Replace the checkpoint.
+
+        Raises:
+            RunError: it cannot be written.
+        """
+        if self.checkpoint is not None:
+            save_checkpoint(self.checkpoint, tensors, state=state)
+
+
+@dataclass(frozen=True, slots=True)
+class Watcher:
+    """What a run tells while it goes on; every callback may be left out.
+
+    `on_images(description, done, total)`, `on_epoch(report)`, `on_validation(epoch, recall by K)`.
+    """
+
+    on_images: Callable[[str, int, int], None] = lambda *_: None
+    on_epoch: Callable[[EpochReport], None] = lambda _: None
+    on_validation: Callable[[int, dict[int, float]], None] = lambda *_: None
+
+
+def phase_generator(seed: int, phase: str, epoch: int) -> torch.Generator:
+    """The generator of one epoch's draws; epoch 0 is for initial weights.
+
+    An epoch's draws depend on (seed, phase, epoch) alone, so a resumed run goes on with exactly the batches of an
+    uninterrupted one.
+    """
+    generator = torch.Generator()
+    generator.manual_seed((seed * len(PHASES) + PHASES.index(phase)) * 1_000_003 + epoch)
+    return generator
+
+
+def draw_batches(rows: Tensor, size: int, generator: torch.Generator) -> Iterator[Tensor]:
+    """(N,) row numbers in random order, `size` at a time; the last batch may be smaller."""
+    return iter(rows[torch.randperm(len(rows), generator=generator)].split(size))
+
+
+def require_finite(loss: float, *, phase: str, epoch: int) -> float:
+    """The loss itself.
+
+    Raises:
+        RunError: it is not finite: training has diverged, and no later epoch would mend it.
+    """
+    if not math.isfinite(loss):
+        raise RunError(f"training diverged: the {phase} loss of epoch {epoch} is {loss}; lower the learning rate")
+    return loss

@@ -1,0 +1,216 @@
+"""Before the phases: which images take part with which labels, fixed once, and the features they train from."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from index.errors import InputError, RunError
+from index.evaluation.metrics import DEFAULT_KS
+from index.images.image_files import read_image
+from index.images.preprocess import PreprocessConfig, resize_image
+from index.text import printable_path
+from training.backbone.extract import ExtractedSet, Extractor, extract_features, open_store
+from training.backbone.feature_sources import CachedSource, FeatureSource, LiveSource
+from training.backbone.feature_store import Features, FeatureStore
+from training.data.datasets import (
+    Dataset,
+    Record,
+    cap_classes,
+    check_trainable,
+    keep_usable_classes,
+    list_dataset,
+    require_two_classes,
+)
+from training.data.protocols.load import load_protocol
+from training.label_noise.hierarchy import read_hierarchy
+from training.label_noise.noise import Labels, add_label_noise
+from training.options.config import TrainConfig
+from training.options.machine import Machine
+from training.run.phases import Watcher
+from training.run.run_folder import PARITY_IMAGES, LabelledImage, RunFolder
+from training.run.validate import ValidationSet
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationRecords:
+    """Images that validate; `is_gallery` and `ks` as in `ValidationSet`."""
+
+    records: tuple[Record, ...]
+    is_gallery: tuple[bool, ...] | None = None
+    ks: tuple[int, ...] = DEFAULT_KS
+
+
+def list_data(data: Path, val: Path | None, *, config: TrainConfig) -> tuple[Dataset, ValidationRecords | None]:
+    """The images that may train, capped by class, and those that validate; nothing is decoded yet.
+
+    A benchmark's protocol names both; `val`, where given, takes the place of its test part.
+
+    Raises:
+        InputError: the data cannot be trained on, or no class of the validation images has two.
+    """
+    validation = None
+    if config.data.protocol == "folder":
+        dataset = list_dataset(data)
+    else:
+        protocol = load_protocol(config.data.protocol, data)
+        dataset = protocol.train
+        validation = ValidationRecords(protocol.test.records, protocol.is_gallery, protocol.ks)
+    records = cap_classes(dataset.records, max_per_class=config.data.max_per_class, seed=config.seed)
+    check_trainable(records, data=data)
+    if val is not None:
+        validation = ValidationRecords(_list_validation(val, data=data))
+    return Dataset(tuple(records), dataset.skipped), validation
+
+
+def check_hierarchy(dataset: Dataset, *, config: TrainConfig) -> None:
+    """Refuse a hierarchy without the classes listed, before any long work.
+
+    Raises:
+        InputError: it cannot be read, lacks a class, or has no relative for one.
+    """
+    if config.data.hierarchy is not None:
+        labels = [record.label for record in dataset.records]
+        dropped = keep_usable_classes(labels)[1]
+        classes = sorted(set(labels).difference(dropped))
+        read_hierarchy(Path(config.data.hierarchy), classes=classes).relatives(classes)
+
+
+def _list_validation(val: Path, *, data: Path) -> tuple[Record, ...]:
+    if val.resolve() == data.resolve():
+        logger.warning("--val is the training data itself: its Recall@K will not tell how the model generalises")
+    records = list_dataset(val).records
+    labels = [record.label for record in records]
+    if not keep_usable_classes(labels)[0].any():
+        raise InputError(f"{printable_path(str(val))}: Recall@K needs a class with two images; none has")
+    return records
+
+
+def prepare_training(
+    run: RunFolder,
+    dataset: Dataset,
+    *,
+    data: Path,
+    config: TrainConfig,
+    machine: Machine,
+    extractor: Extractor,
+    watcher: Watcher,
+) -> tuple[list[LabelledImage], FeatureSource]:
+    """The run's images with their labels, fixed once, and the features they train from.
+
+    The files that could not even be opened join those that do not decode in skipped.csv.
+    """
+    images = run.read_labels()
+    paths = [record.path for record in dataset.records] if images is None else [image.path for image in images]
+    views = config.input.cached_views or 1
+    store = open_store(machine.cache, extractor, views=views)
+    extracted = extract_features(
+        paths,
+        store=store,
+        extractor=extractor,
+        views=views,
+        workers=machine.workers,
+        progress=lambda done, total: watcher.on_images("features", done, total),
+    )
+    if images is None:
+        images = _choose_images(dataset.records, extracted, store=store, data=data, config=config)
+        run.save_parity_images(_parity_images([image.path for image in images], extractor.preprocess))
+        run.write_skipped([*dataset.skipped, *extracted.skipped])
+        run.write_labels(images)  # last: its presence says that the choice is made
+    elif extracted.hashes != tuple(image.sha256 for image in images):
+        known = set(extracted.hashes)
+        changed = next((image.path for image in images if image.sha256 not in known), images[0].path)
+        raise RunError(
+            f"{run.path}: images have changed or vanished since the run began, the first is "
+            f"{printable_path(str(changed))}; put them back, or start a new run"
+        )
+    features = torch.from_numpy(store.load([image.sha256 for image in images])).to(machine.device)
+    if config.input.cached_views is not None:
+        return images, CachedSource(features)
+    live = LiveSource(
+        [image.path for image in images], centre=features[:, 0], extractor=extractor, workers=machine.workers
+    )
+    return images, live
+
+
+def _choose_images(
+    records: Sequence[Record], extracted: ExtractedSet, *, store: FeatureStore, data: Path, config: TrainConfig
+) -> list[LabelledImage]:
+    usable = [records[row] for row in extracted.rows]
+    given = [record.label for record in usable]
+    require_two_classes(given, data=data)
+    keep, dropped = keep_usable_classes(given)
+    for label in dropped:
+        logger.warning("class %r has fewer than two usable images and is left out", label)
+    usable = [record for record, kept in zip(usable, keep, strict=True) if kept]
+    hashes = [sha256 for sha256, kept in zip(extracted.hashes, keep, strict=True) if kept]
+    classes = sorted({record.label for record in usable})
+    numbers = {label: number for number, label in enumerate(classes)}
+    labels = np.array([numbers[record.label] for record in usable], dtype=np.int64)
+    used = labels
+    if config.data.noise is not None:
+        used = _make_labels_wrong(labels, classes=classes, features=store.load(hashes)[:, 0], config=config)
+    return [
+        LabelledImage(record.path, sha256, record.label, classes[number])
+        for record, sha256, number in zip(usable, hashes, used, strict=True)
+    ]
+
+
+def _make_labels_wrong(
+    labels: Labels, *, classes: Sequence[str], features: Features, config: TrainConfig
+) -> Labels:
+    noise, hierarchy = config.data.noise, None
+    assert noise is not None
+    if config.data.hierarchy is not None:
+        hierarchy = read_hierarchy(Path(config.data.hierarchy), classes=classes)
+    return add_label_noise(
+        labels, noise=noise, classes=classes, features=features, hierarchy=hierarchy, seed=config.seed
+    )
+
+
+def _parity_images(paths: Sequence[Path], preprocess: PreprocessConfig) -> list[np.ndarray]:
+    chosen = np.linspace(0, len(paths) - 1, num=min(PARITY_IMAGES, len(paths))).round().astype(int)
+    return [resize_image(read_image(paths[i], target_side=preprocess.resize).image, preprocess) for i in chosen]
+
+
+def prepare_validation(
+    validation: ValidationRecords | None, *, machine: Machine, extractor: Extractor, watcher: Watcher
+) -> ValidationSet | None:
+    """Features and labels of the validation images; those that cannot be read are left out.
+
+    Raises:
+        InputError: too few are readable.
+    """
+    if validation is None:
+        return None
+    records = validation.records
+    store = open_store(machine.cache, extractor, views=1)
+    extracted = extract_features(
+        [record.path for record in records],
+        store=store,
+        extractor=extractor,
+        views=1,
+        workers=machine.workers,
+        progress=lambda done, total: watcher.on_images("validation features", done, total),
+    )
+    if not extracted.hashes:
+        raise InputError(f"none of the {len(records)} validation images is readable")
+    if extracted.skipped:
+        logger.warning("%d validation images cannot be used and are left out", len(extracted.skipped))
+    names = [records[row].label for row in extracted.rows]
+    if not keep_usable_classes(names)[0].any():
+        raise InputError("Recall@K needs a class with two validation images; none has two that are readable")
+    labels = np.unique(names, return_inverse=True)[1].astype(np.int64)
+    gallery = None if validation.is_gallery is None else np.array(validation.is_gallery)[extracted.rows]
+    if gallery is not None and not np.isin(labels[~gallery], labels[gallery]).any():
+        raise InputError(
+            "Recall@K needs a query with an image of its class in the gallery; no readable one has one"
+        )
+    return ValidationSet(store.load(extracted.hashes)[:, 0], labels, gallery, validation.ks)

@@ -1,0 +1,322 @@
+"""The folder of one training run: what went in, what came out, and all that a resume needs."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import platform
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import PIL
+import torch
+import torchvision
+from PIL import Image
+from torch import Tensor
+
+from index.durable import write_durably
+from index.errors import RunError
+from index.images.preprocess import PreprocessConfig
+from index.output_files import write_csv
+from training.backbone.backbones import Backbone, load_backbone
+from training.data.datasets import SkippedImage
+from training.head.embedding_heads import EmbeddingHead, Head, ProjectionHead, RawHead
+from training.options.backbone_libraries import preprocess_for
+from training.options.config import TrainConfig
+from training.options.resolve import absolute_file
+from training.run.checkpoint import load_checkpoint, pack_modules, save_checkpoint, unpack_module
+
+PARITY_IMAGES = 16
+_FILES = (
+    "config.json", "features.json", "labels.csv", "skipped.csv", "environment.json", "metrics.jsonl",
+    "backbone.safetensors", "head.safetensors", "confidences.csv", "trial.json", "report.json",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledImage:
+    """One image that takes part in the run: the label it was given, and the one used (they differ under noise)."""
+
+    path: Path
+    sha256: str
+    given: str
+    used: str
+
+
+class RunFolder:
+    """Paths and files of a run; every file is replaced atomically.
+
+    config.json, features.json, labels.csv, skipped.csv, environment.json, metrics.jsonl,
+    checkpoints/*.safetensors, backbone.safetensors, head.safetensors, confidences.csv, trial.json, parity/*.png,
+    report.json
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.confidence_checkpoint = path / "checkpoints" / "confidence.safetensors"
+        self.embedding_checkpoint = path / "checkpoints" / "embedding.safetensors"
+        self.metrics = path / "metrics.jsonl"
+
+    @classmethod
+    def create(cls, path: Path, *, config: TrainConfig, data: Path, val: Path | None = None) -> RunFolder:
+        """A new run folder.
+
+        Raises:
+            RunError: the path exists and is not an empty folder, or cannot be written.
+        """
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            if (path / "config.json").exists():
+                raise RunError(f"{path}: exists already; continue this run with --resume, or choose another --out")
+            raise RunError(f"{path}: exists already and is no training run; choose another --out")
+        run = cls(path)
+        try:
+            run.confidence_checkpoint.parent.mkdir(parents=True, exist_ok=True)
+            inputs = _describe_inputs(data=data, val=val)
+            run._write_json("config.json", {"run_id": secrets.token_hex(8), **inputs, "config": asdict(config)})
+            run._write_json("environment.json", describe_environment())
+        except OSError as error:
+            raise RunError(f"{path}: the run folder cannot be written: {error}") from error
+        return run
+
+    @classmethod
+    def open(cls, path: Path, *, resuming: bool = False) -> RunFolder:
+        """An existing run folder; `resuming` only changes what the error says.
+
+        Raises:
+            RunError: there is none.
+        """
+        if not (path / "config.json").is_file():
+            how = "`retrieval train` without --resume makes one" if resuming else "`retrieval train` makes one"
+            raise RunError(f"{path}: no training run here (config.json is missing); {how}")
+        return cls(path)
+
+    def check_same(self, *, config: TrainConfig, data: Path, val: Path | None = None) -> None:
+        """Refuse to resume with other options or data than the run began with.
+
+        Raises:
+            RunError: naming every difference, or the options that were not there yet when the run began.
+        """
+        document = self.read_json("config.json")
+        stored = {**document, **_flatten(document["config"])}
+        stored["weights"] = absolute_file(stored["weights"])  # once kept as Python programs gave it
+        seen = {**_describe_inputs(data=data, val=val), **_flatten(json.loads(json.dumps(asdict(config))))}
+        self._refuse_changes(stored, {name: value for name, value in seen.items() if name in stored})
+        if unknown := [name for name in seen if name not in stored]:
+            raise RunError(
+                f"{self.path}: begun by an earlier version, which did not know {', '.join(unknown)}; it cannot be "
+                "resumed (once finished, it exports and audits as ever): train again with a new --out"
+            )
+
+    def fix_features(self, description: Mapping[str, Any]) -> None:
+        """features.json: what the features depend on beside the images; written once, the same for a resume.
+
+        Raises:
+            RunError: the run began with other weights or in another precision.
+        """
+        if (self.path / "features.json").exists():
+            self._refuse_changes(self.read_json("features.json"), description)
+        else:
+            self._write_json("features.json", description)
+
+    def _refuse_changes(self, stored: Mapping[str, Any], seen: Mapping[str, Any]) -> None:
+        changed = [f"{name} was {stored.get(name)!r}, is {value!r}" for name, value in seen.items()
+                   if stored.get(name) != value]  # fmt: skip
+        if changed:
+            raise RunError(
+                f"{self.path}: cannot resume with other options: {'; '.join(changed)}; "
+                "repeat those the run began with, or start another with a new --out"
+            )
+
+    def discard(self) -> None:
+        """Remove a run that has come to nothing; what somebody else put into its folder stays there."""
+        folders = {"checkpoints": "*.safetensors", "parity": "*.png", ".": ""}
+        for name in _FILES:
+            (self.path / name).unlink(missing_ok=True)
+        for name, pattern in folders.items():
+            folder = self.path / name
+            for file in folder.glob(pattern) if pattern else ():
+                file.unlink()
+            with suppress(OSError):  # it is not empty, or was never made
+                folder.resolve().rmdir()
+
+    @property
+    def run_id(self) -> str:
+        """Random hexadecimal name of the run, in the contract of the models exported from it."""
+        return str(self.read_json("config.json")["run_id"])
+
+    def read_json(self, name: str) -> dict[str, Any]:
+        """One of the run's JSON files.
+
+        Raises:
+            RunError: it is missing or damaged.
+        """
+        try:
+            document = json.loads((self.path / name).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise RunError(f"{self.path / name}: cannot be read ({error})") from error
+        if not isinstance(document, dict):
+            raise RunError(f"{self.path / name}: expected a JSON object")
+        return document
+
+    def preprocess(self) -> PreprocessConfig:
+        """The preprocessing that the run's images went through."""
+        options = self.read_json("config.json")["config"]
+        sizes = options["input"]
+        return preprocess_for(options["backbone"], resize=sizes["resize"], crop=sizes["crop"])
+
+    def write_labels(self, images: Iterable[LabelledImage]) -> None:
+        """labels.csv: path, sha256, given and used label of every image that takes part."""
+        rows = (
+            [os.fsencode(i.path).decode("utf-8", "surrogateescape"), i.sha256, i.given, i.used] for i in images
+        )
+        write_csv(self.path / "labels.csv", ["path", "sha256", "given", "label"], rows)
+
+    def read_labels(self) -> list[LabelledImage] | None:
+        """What `write_labels` wrote; None where the run was killed before."""
+        path = self.path / "labels.csv"
+        if not path.exists():
+            return None
+        with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
+            return [
+                LabelledImage(Path(r["path"]), r["sha256"], r["given"], r["label"]) for r in csv.DictReader(file)
+            ]
+
+    def write_skipped(self, skipped: Sequence[SkippedImage]) -> None:
+        """skipped.csv: path, reason and detail of every image that could not be used."""
+        write_csv(
+            self.path / "skipped.csv",
+            ["path", "reason", "detail"],
+            ([s.path, s.reason, s.detail] for s in skipped),
+        )
+
+    def count_skipped(self) -> int:
+        """Images in skipped.csv."""
+        with (self.path / "skipped.csv").open(newline="", encoding="utf-8", errors="surrogateescape") as file:
+            return sum(1 for _ in csv.DictReader(file))
+
+    def write_confidences(self, rows: Iterable[Sequence[object]]) -> None:
+        """confidences.csv: per image the confidence in its used label, and the three most likely labels."""
+        header = ["path", "given", "label", "confidence"]
+        header += [f"{name}_{rank}" for rank in (1, 2, 3) for name in ("suggestion", "suggestion_confidence")]
+        write_csv(self.path / "confidences.csv", header, rows)
+
+    def begin_metrics(self, *, epochs: Mapping[str, int]) -> None:
+        """Forget metric lines of epochs after each phase's checkpoint: they will be trained again."""
+        if not self.metrics.exists():
+            return
+        text = self.metrics.read_text(encoding="utf-8")
+        whole = text[: text.rfind("\n") + 1]  # a killed writer may leave half a line
+        lines = [json.loads(line) for line in whole.splitlines()]
+        kept = [line for line in lines if line["epoch"] <= epochs.get(line["phase"], 0)]
+        self._write("metrics.jsonl", "".join(json.dumps(line) + "\n" for line in kept))
+
+    def append_metrics(self, line: Mapping[str, object]) -> None:
+        """Add one line to metrics.jsonl."""
+        with self.metrics.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def save_backbone(self, backbone: Backbone) -> None:
+        """backbone.safetensors: the frozen weights, so that the run can be exported anywhere."""
+        save_checkpoint(
+            self.path / "backbone.safetensors",
+            pack_modules(backbone=backbone.module),
+            state={"name": backbone.name},
+        )
+
+    def load_backbone(self) -> Backbone:
+        """The backbone that `save_backbone` wrote.
+
+        Raises:
+            RunError: the file is missing or damaged.
+        """
+        tensors, state = load_checkpoint(self.path / "backbone.safetensors")
+        backbone = load_backbone(state["name"], "none")
+        unpack_module(backbone.module, tensors, name="backbone")
+        return backbone
+
+    def save_head(self, head: Head, *, method: str, class_count: int) -> None:
+        """head.safetensors: the embedding head; its presence says that training is finished."""
+        state = {"method": method, "class_count": class_count, "embedding_dim": head.embedding_dim}
+        save_checkpoint(self.path / "head.safetensors", pack_modules(head=head), state=state)
+
+    def load_trained(self) -> tuple[Backbone, Head, dict[str, Any]]:
+        """The backbone, the head, and the state saved with it (method, class count).
+
+        Raises:
+            RunError: the run is not finished, or a file is damaged.
+        """
+        if not (self.path / "head.safetensors").exists():
+            raise RunError(f"{self.path}: training is not finished; continue it with `retrieval train … --resume`")
+        tensors, state = load_checkpoint(self.path / "head.safetensors")
+        return self.load_backbone(), _load_head(tensors, state).eval().requires_grad_(False), state
+
+    def save_parity_images(self, images: Sequence[np.ndarray]) -> None:
+        """parity/NN.png: small images, lossless, on which an export is compared with torch."""
+        folder = self.path / "parity"
+        folder.mkdir(exist_ok=True)
+        for number, pixels in enumerate(images):
+            Image.fromarray(pixels).save(folder / f"{number:02}.png")
+
+    def parity_paths(self) -> list[Path]:
+        """The check images in a fixed order."""
+        return sorted((self.path / "parity").glob("*.png"))
+
+    def write_trial(self, trial: Mapping[str, Any]) -> None:
+        """trial.json: what training found in the trial beside no training."""
+        self._write_json("trial.json", trial)
+
+    def read_trial(self) -> dict[str, Any] | None:
+        """What `write_trial` wrote; None where the run was killed before."""
+        return self.read_json("trial.json") if (self.path / "trial.json").exists() else None
+
+    def write_report(self, report: Mapping[str, Any]) -> None:
+        """report.json: the document that `train --json` prints."""
+        self._write_json("report.json", report)
+
+    def _write_json(self, name: str, document: Mapping[str, Any]) -> None:
+        self._write(name, json.dumps(document, indent=2) + "\n")
+
+    def _write(self, name: str, text: str) -> None:
+        write_durably(self.path / name, text.encode())
+
+
+def _load_head(tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> Head:
+    if state["method"] == "raw":
+        return RawHead(state["embedding_dim"])
+    if "head.weight" in tensors:
+        return ProjectionHead(tensors["head.weight"], tensors["head.bias"])
+    embedding_dim, feature_dim = tensors["head.linear.weight"].shape
+    head = EmbeddingHead(feature_dim, embedding_dim=embedding_dim)
+    unpack_module(head, tensors, name="head")
+    return head
+
+
+def _describe_inputs(*, data: Path, val: Path | None) -> dict[str, str | None]:
+    return {"data": str(data.resolve()), "val": None if val is None else str(val.resolve())}
+
+
+def _flatten(values: Mapping[str, Any]) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        flat.update(_flatten(value) if isinstance(value, dict) else {name: value})
+    return flat
+
+
+def describe_environment() -> dict[str, Any]:
+    """Versions and machine, for the record."""
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "torch": torch.__version__,
+        "torchvision": torchvision.__version__,
+        "numpy": np.__version__,
+        "pillow": PIL.__version__,
+        "threads": torch.get_num_threads(),
+        "cuda": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+    }

@@ -1,0 +1,341 @@
+"""A whole training run: images to features, the two phases, and the report beside the untrained baselines."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from index.errors import InputError
+from index.evaluation.metrics import RetrievalScores, bootstrap_interval
+from training.backbone.backbones import load_backbone, require_input_size
+from training.backbone.extract import Extractor
+from training.backbone.feature_sources import FeatureSource
+from training.confidence.confidences import Beliefs
+from training.data.datasets import require_outside
+from training.head.embedding_heads import Head
+from training.head.untrained import fit_untrained
+from training.label_noise.noise import describe_noise
+from training.losses.guidance import Guidance, load_guidance
+from training.losses.make_loss import loss_class
+from training.options.backbone_libraries import preprocess_for
+from training.options.config import TrainConfig
+from training.options.losses import UNTRAINED_METHODS
+from training.options.machine import Machine
+from training.run.checkpoint import load_checkpoint
+from training.run.heads import find_beliefs, require_directions, train_head
+from training.run.phases import EpochReport, PhaseContext, Watcher
+from training.run.prepare import check_hierarchy, list_data, prepare_training, prepare_validation
+from training.run.run_folder import LabelledImage, RunFolder
+from training.run.start import TrainedHead
+from training.run.trial import run_trial
+from training.run.validate import ValidationSet, embed_features, score_baselines
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Clock:
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def measure(self, phase: str) -> Iterator[None]:
+        started = time.perf_counter()
+        yield
+        self.seconds[phase] = time.perf_counter() - started
+
+
+def train(
+    data: Path,
+    out: Path,
+    *,
+    config: TrainConfig,
+    machine: Machine,
+    val: Path | None = None,
+    resume: bool = False,
+    watcher: Watcher | None = None,
+) -> dict[str, Any]:
+    """Train on a folder of class folders or a CSV, into a run folder.
+
+    Args:
+        data: the images and their labels.
+        out: the run folder; new, or begun with the same options where `resume`.
+        config: the run's options.
+        machine: device, cache and threads.
+        val: other labelled images for Recall@K; reported, never used to choose.
+        resume: continue a run that was interrupted; a finished one gives its report again.
+        watcher: told of progress.
+
+    Returns:
+        The report: {"run", "seconds", "phases", "val", "baselines", "images", "trained_on", "classes", "skipped",
+        "noise", "method", "trial"}.
+
+    Raises:
+        InputError: data, weights or options that cannot be used.
+        RunError: a run folder in the way, missing, or begun with other options.
+    """
+    started, clock, watcher = time.perf_counter(), _Clock(), watcher or Watcher()
+    run = RunFolder.open(out, resuming=True) if resume else None
+    if run is not None:
+        run.check_same(config=config, data=data, val=val)
+        if (out / "report.json").exists():
+            return run.read_json("report.json")
+    require_outside(out, data=data, flag="--out")
+    require_outside(machine.cache, data=data, flag="--cache")
+    dataset, val_records = list_data(data, val, config=config)
+    extractor = _open_extractor(config, machine)
+    is_new = run is None
+    if run is None:
+        check_hierarchy(dataset, config=config)
+        if config.loss.trains:
+            loss_class(config.loss.method)  # whether its package is there, before any long work
+        require_directions(len(dataset.records), extractor.backbone.feature_dim, config=config)
+        run = RunFolder.create(out, config=config, data=data, val=val)
+    run.fix_features(extractor.describe(views=config.input.cached_views or 1))
+    with clock.measure("features"), _discarding(run, when_new=is_new):
+        images, source = prepare_training(
+            run,
+            dataset,
+            data=data,
+            config=config,
+            machine=machine,
+            extractor=extractor,
+            watcher=watcher,
+        )
+        require_directions(*source.centre.shape, config=config)  # now of the images that are usable
+        validation = prepare_validation(val_records, machine=machine, extractor=extractor, watcher=watcher)
+        classes = sorted({image.given for image in images})
+        guidance = _read_guidance(images, classes=classes, config=config)
+    run.save_backbone(extractor.backbone)
+    noise = _report_noise(images, classes=classes) if config.data.noise is not None else None
+    trained_on = len(images)
+    phases = _Phases(run, images, source, classes=classes, config=config, machine=machine, watcher=watcher)
+    method, trial = config.loss.method, None
+    if config.selection.trial and config.loss.trains and guidance is None:
+        with clock.measure("trial"):
+            trial = phases.try_out()
+        if config.selection.select == "auto":
+            method = trial["better_untrained"] or method
+    if method in UNTRAINED_METHODS:
+        with clock.measure("projection"), _discarding(run, when_new=is_new):
+            head: Head = fit_untrained(
+                method, source.centre.cpu().numpy(), embedding_dim=config.embedding.embedding_dim
+            )
+    else:
+        head, trained_on = phases.train(validation, guidance=guidance, clock=clock)
+    report = {
+        "run": str(out),
+        "seconds": time.perf_counter() - started,
+        "phases": {name: {"seconds": seconds} for name, seconds in clock.seconds.items()},
+        **_score(head, validation, train_features=source.centre.cpu().numpy(), config=config),
+        "images": len(images),
+        "trained_on": trained_on,
+        "classes": len(classes),
+        "skipped": run.count_skipped(),
+        "noise": noise,
+        "method": method,
+        "trial": trial,
+    }
+    run.save_head(head, method=method, class_count=len(classes))
+    run.write_report(report)
+    return run.read_json("report.json")  # as a resume of the finished run gives it
+
+
+def _read_guidance(
+    images: Sequence[LabelledImage], *, classes: Sequence[str], config: TrainConfig
+) -> Guidance | None:
+    path = getattr(config.loss.options, "guidance", None)
+    if path is None:
+        return None
+    return load_guidance(Path(path), classes=classes, sha256=[image.sha256 for image in images])
+
+
+def _report_noise(images: Sequence[LabelledImage], *, classes: Sequence[str]) -> dict[str, Any]:
+    numbers = {label: number for number, label in enumerate(classes)}
+    given, used = (
+        np.array([numbers[getattr(image, column)] for image in images], dtype=np.int64)
+        for column in ("given", "used")
+    )
+    return describe_noise(given, used, classes=classes)
+
+
+def _open_extractor(config: TrainConfig, machine: Machine) -> Extractor:
+    backbone = load_backbone(config.backbone, config.weights, seed=config.seed)
+    preprocess = preprocess_for(config.backbone, resize=config.input.resize, crop=config.input.crop)
+    require_input_size(backbone, preprocess.crop)
+    return Extractor(backbone, preprocess, device=machine.device, precision=machine.precision)
+
+
+@contextmanager
+def _discarding(run: RunFolder, *, when_new: bool) -> Iterator[None]:
+    """Remove a new run folder if its images turn out to be unusable, so that it is not in the way of the next try."""
+    try:
+        yield
+    except InputError:
+        if when_new:
+            run.discard()
+        raise
+
+
+class _Phases:
+    """The two phases of a run over one feature source, with their checkpoints and metrics."""
+
+    def __init__(
+        self,
+        run: RunFolder,
+        images: Sequence[LabelledImage],
+        source: FeatureSource,
+        *,
+        classes: Sequence[str],
+        config: TrainConfig,
+        machine: Machine,
+        watcher: Watcher,
+    ) -> None:
+        self._run, self._images, self._source, self._classes = run, images, source, classes
+        self._config, self._device, self._watcher = config, machine.device, watcher
+        numbers = {label: number for number, label in enumerate(classes)}
+        self._labels = torch.tensor([numbers[image.used] for image in images], device=machine.device)
+        contents = np.unique([image.sha256 for image in images], return_inverse=True)[1]
+        self._groups = torch.from_numpy(contents.astype(np.int64)).to(machine.device)
+        checkpoints = {
+            "confidence": run.confidence_checkpoint,
+            "embedding": run.embedding_checkpoint,
+            "validation": run.embedding_checkpoint,
+        }
+        run.begin_metrics(
+            epochs={
+                phase: load_checkpoint(path)[1]["epoch"] for phase, path in checkpoints.items() if path.exists()
+            }
+        )
+
+    def _context(self, checkpoint: Path) -> PhaseContext:
+        return PhaseContext(
+            seed=self._config.seed, device=self._device, checkpoint=checkpoint, on_epoch=self._note_epoch
+        )
+
+    def _note_epoch(self, report: EpochReport) -> None:
+        self._run.append_metrics(report.to_json())
+        self._watcher.on_epoch(report)
+        if report.phase == "embedding" and report.epoch == 1:
+            judge = self._config.confidence.confidences
+            warn_of_unsuitable_lambda(report, class_count=len(self._classes), judge=judge)
+
+    def try_out(self) -> dict[str, Any]:
+        """The trial's outcome; from the run folder where it stands already."""
+        found = self._run.read_trial()
+        if found is None:
+            trial = run_trial(
+                self._source.centre.cpu().numpy(),
+                self._labels.cpu().numpy(),
+                config=self._config,
+                device=self._device,
+                groups=self._groups.cpu().numpy(),
+                progress=lambda done, total: self._watcher.on_images("trial", done, total),
+            )
+            self._run.write_trial(trial.to_json())
+            found = trial.to_json()
+        return found
+
+    def train(
+        self, validation: ValidationSet | None, *, guidance: Guidance | None, clock: _Clock
+    ) -> tuple[Head, int]:
+        """Phase 1 where something asks for it, then phase 2; the images that phase 2 saw."""
+        beliefs = None
+        if self._config.needs_beliefs:
+            with clock.measure("confidence"):
+                beliefs = find_beliefs(
+                    self._source,
+                    self._labels,
+                    class_count=len(self._classes),
+                    config=self._config,
+                    context=self._context(self._run.confidence_checkpoint),
+                    groups=self._groups,
+                )
+                self._run.write_confidences(self._confidence_rows(beliefs))
+        with clock.measure("embedding"):
+            return train_head(
+                self._source,
+                self._labels,
+                class_count=len(self._classes),
+                config=self._config,
+                context=self._context(self._run.embedding_checkpoint),
+                beliefs=beliefs,
+                guidance=guidance,
+                on_head=lambda epoch, head: self._validate(epoch, head, validation),
+            )
+
+    def _confidence_rows(self, beliefs: Beliefs) -> Iterator[list[object]]:
+        """The rows of confidences.csv."""
+        top = min(3, len(self._classes))
+        for rows, confidences in beliefs.confidences.blocks():
+            values, numbers = confidences.topk(top, dim=1)
+            for row, v, n in zip(rows.tolist(), values.tolist(), numbers.tolist(), strict=True):
+                image = self._images[row]
+                suggestions = [
+                    x for number, value in zip(n, v, strict=True) for x in (self._classes[number], f"{value:.6f}")
+                ]
+                yield [image.path, image.given, image.used, f"{beliefs.own[row].item():.6f}", *suggestions]
+
+    def _validate(self, epoch: int, head: TrainedHead, validation: ValidationSet | None) -> None:
+        """Recall@K on the validation images every few epochs."""
+        if validation is not None and epoch % self._config.validate_every == 0:
+            recall = validation.score(embed_features(head, validation.features)).recall
+            self._run.append_metrics({"phase": "validation", "epoch": epoch, "recall": recall})
+            self._watcher.on_validation(epoch, recall)
+
+
+def warn_of_unsuitable_lambda(report: EpochReport, *, class_count: int, judge: str) -> None:
+    """Say so where the confidences separate nothing: most classes positive for a sample, or none for most samples.
+
+    `judge` is that of `--confidences`, of which only the module learns more or less by its options.
+    """
+    positives, without = report.positives_per_sample, report.share_without_positive
+    if positives is None or without is None:
+        return
+    if positives > class_count / 2 and class_count > 2:
+        advice = (
+            "raise --confidence-epochs or --confidence-lr, or lower --batch-size"
+            if judge == "module"
+            else "raise --lambda"
+        )
+        logger.warning(
+            "a sample is positive for %.1f of %d classes on average: the confidences separate too little; %s",
+            positives, class_count, advice,
+        )  # fmt: skip
+    elif without > 0.5:
+        advice = "lower --lambda, or raise --confidence-epochs" if judge == "module" else "lower --lambda"
+        logger.warning(
+            "%.0f %% of the samples are positive for no class and only push proxies away: %s",
+            100 * without,
+            advice,
+        )
+
+
+def _score(
+    head: Head, validation: ValidationSet | None, *, train_features: np.ndarray, config: TrainConfig
+) -> dict[str, Any]:
+    if validation is None:
+        return {"val": None, "baselines": None}
+    baselines = score_baselines(
+        validation, train_features=train_features, embedding_dim=config.embedding.embedding_dim
+    )
+    trained = validation.score(embed_features(head, validation.features))
+    return {
+        "val": _describe_scores(trained),
+        "baselines": {
+            name: {"embedding_dim": baseline.embedding_dim, **_describe_scores(baseline.scores)}
+            for name, baseline in baselines.items()
+        },
+    }
+
+
+def _describe_scores(scores: RetrievalScores) -> dict[str, Any]:
+    """The scores, with a 95 % bootstrap interval over queries for Recall@1."""
+    return {**scores.to_json(), "recall_at_1_interval": list(bootstrap_interval(scores.hits[1], seed=0))}

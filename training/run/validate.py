@@ -1,0 +1,82 @@
+"""Recall@K of heads and baselines on the features of other images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import nn
+
+from index.arrays import Floats
+from index.evaluation.metrics import DEFAULT_KS, RetrievalScores, score_retrieval
+from training.head.untrained import fit_all_untrained
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationSet:
+    """Features (N, F) float32 of images that do not train, and their labels (N,) int64.
+
+    `is_gallery` (N,) bool parts them into what is searched and the queries; None: each is asked among all others.
+    `ks` are the K of Recall@K.
+    """
+
+    features: Floats
+    labels: np.ndarray
+    is_gallery: np.ndarray | None = None
+    ks: Sequence[int] = DEFAULT_KS
+
+    def score(self, embeddings: Floats) -> RetrievalScores:
+        """Retrieval among (N, D) unit rows.
+
+        Raises:
+            InputError: no query has another image of its label.
+        """
+        asked, gallery = self.parts()
+        return score_retrieval(
+            embeddings[asked],
+            self.labels[asked],
+            gallery=embeddings[gallery],
+            gallery_labels=self.labels[gallery],
+            gallery_ids=gallery,
+            query_ids=asked,
+            ks=self.ks,
+        )
+
+    def parts(self) -> tuple[np.ndarray, np.ndarray]:
+        """Row numbers (int64, sorted) of the queries, and of what they search."""
+        rows = np.arange(len(self.labels), dtype=np.int64)
+        return (rows, rows) if self.is_gallery is None else (rows[~self.is_gallery], rows[self.is_gallery])
+
+
+@torch.inference_mode()
+def embed_features(head: nn.Module, features: Floats) -> Floats:
+    """(N, F) float32 features to (N, D) float32 unit rows, in blocks, on the head's device."""
+    tensor = next(iter(head.state_dict().values()), None)
+    device = tensor.device if tensor is not None else torch.device("cpu")
+    blocks = [head(part.to(device)).cpu().numpy() for part in torch.from_numpy(features).split(8192)]
+    return np.concatenate(blocks)
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """An untrained embedding's scores, and its width."""
+
+    scores: RetrievalScores
+    embedding_dim: int
+
+
+def score_baselines(
+    validation: ValidationSet, *, train_features: Floats, embedding_dim: int
+) -> dict[str, Baseline]:
+    """The untrained methods on the validation set: raw at full width, PCA and whitened PCA at `embedding_dim`.
+
+    Both projections are fitted on the training images, without labels. Where those span fewer directions than
+    `embedding_dim`, the projections are as wide as they can be.
+    """
+    heads = fit_all_untrained(train_features, embedding_dim=embedding_dim)
+    return {
+        name: Baseline(validation.score(embed_features(head, validation.features)), head.embedding_dim)
+        for name, head in heads.items()
+    }
