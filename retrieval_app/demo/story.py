@@ -198,12 +198,7 @@ def _pretrain(folder: DemoFolder, config: DemoConfig, watcher: Watcher) -> None:
         watcher.on_epoch(EpochReport("backbone", epoch, epochs, loss, seconds / epoch, speed))
 
     backbone = pretrain_backbone(
-        images,
-        labels,
-        config=config.pretrain,
-        preprocess=preprocess,
-        seed=config.seed,
-        on_epoch=report,
+        images, labels, config=config.pretrain, preprocess=preprocess, seed=config.seed, on_epoch=report
     )
     save_checkpoint(folder.backbone, backbone.module.state_dict(), state={"name": backbone.name})
 

@@ -10,17 +10,15 @@ from PIL import Image
 from index.errors import InputError
 from retrieval_app.demo.drawing import animals, belongings, household, plants, radial, vehicles, vessels
 from retrieval_app.demo.drawing.scene import render_scene
-from retrieval_app.demo.drawing.sketch import Drawer, Sketch
+from retrieval_app.demo.drawing.sketch import Part, Pen
 
-_DRAWERS: dict[str, Drawer] = (
-    vessels.DRAWERS
-    | radial.DRAWERS
-    | vehicles.DRAWERS
-    | animals.DRAWERS
-    | plants.DRAWERS
-    | household.DRAWERS
-    | belongings.DRAWERS
-)
+_FAMILIES = (vessels, radial, vehicles, animals, plants, household, belongings)
+_DRAWERS: dict[str, Callable[[Pen], None]] = {
+    name.removeprefix("draw_").replace("_", "-"): drawer
+    for family in _FAMILIES
+    for name, drawer in vars(family).items()
+    if name.startswith("draw_")
+}
 
 KINDS: tuple[str, ...] = tuple(_DRAWERS)
 """The names, family by family with look-alikes side by side, so that `KINDS[0::2]` and `KINDS[1::2]` split
@@ -38,7 +36,7 @@ def draw_picture(kind: str, *, rng: np.random.Generator, size: int = 96) -> Imag
     return render_scene(sketch_kind(kind, rng), rng=rng, size=size)
 
 
-def sketch_kind(kind: str, rng: np.random.Generator) -> Sketch:
+def sketch_kind(kind: str, rng: np.random.Generator) -> list[Part]:
     """Sketch one object of a kind, its proportions decided by `rng`.
 
     Raises:
@@ -46,9 +44,9 @@ def sketch_kind(kind: str, rng: np.random.Generator) -> Sketch:
     """
     if kind not in _DRAWERS:
         raise InputError(f"cannot draw {kind!r}: expected one of the {len(KINDS)} kinds {', '.join(KINDS)}")
-    sketch = Sketch()
-    _DRAWERS[kind](sketch, rng)
-    return sketch
+    pen = Pen(rng)
+    _DRAWERS[kind](pen)
+    return pen.parts
 
 
 def draw_catalogue(

@@ -10,13 +10,13 @@ from PIL import Image, ImageDraw, ImageFilter
 from retrieval_app.demo.drawing.colours import Palette, choose_palette
 from retrieval_app.demo.drawing.patterns import BACKDROPS, MATERIALS, Field
 from retrieval_app.demo.drawing.shapes import Points, box, ellipse, polygon
-from retrieval_app.demo.drawing.sketch import Part, Role, Sketch, transform
+from retrieval_app.demo.drawing.sketch import Part, Role, transform
 
 _OVERSAMPLING = 3
 _PATTERNED = (Role.BODY, Role.ACCENT)
 
 
-def render_scene(sketch: Sketch, *, rng: Generator, size: int) -> Image.Image:
+def render_scene(sketch: list[Part], *, rng: Generator, size: int) -> Image.Image:
     """Paint a sketch once, in a scene drawn from `rng`, as an RGB picture of `size` by `size` pixels."""
     palette = choose_palette(rng)
     parts = _arrange(sketch, rng)
@@ -35,21 +35,21 @@ def _grid(size: int) -> tuple[Field, Field]:
     return x, y
 
 
-def _arrange(sketch: Sketch, rng: Generator) -> list[Part]:
+def _arrange(sketch: list[Part], rng: Generator) -> list[Part]:
     """Pose the sketch inside the unit square, sometimes with something behind or in front of it."""
     turn = np.radians(rng.triangular(-35, 0, 35))
     stretch = np.diag([rng.uniform(0.88, 1.12) * (-1 if rng.random() < 0.4 else 1), rng.uniform(0.92, 1.08)])
     shear = np.array([[1.0, 0.0], [rng.uniform(-0.1, 0.1), 1.0]])
     spin = np.array([[np.cos(turn), np.sin(turn)], [-np.sin(turn), np.cos(turn)]])
     matrix = stretch @ shear @ spin
-    points = np.vstack([part.points for part in sketch.parts if part.role is not Role.HOLE]) @ matrix
+    points = np.vstack([part.points for part in sketch if part.role is not Role.HOLE]) @ matrix
     low, high = points.min(axis=0), points.max(axis=0)
     share = rng.uniform(0.6, 0.9)
     scale = share / float((high - low).max())
     room = 1 - scale * (high - low)
     # A little of the object may leave the frame; most of it never does.
     corner = rng.uniform(-0.02, room + 0.02, 2)
-    posed = [transform(part, matrix=matrix * scale, offset=corner - low * scale) for part in sketch.parts]
+    posed = [transform(part, matrix=matrix * scale, offset=corner - low * scale) for part in sketch]
     middle = corner + scale * (high - low) / 2
     if rng.random() < 0.25:
         posed = [*_draw_distractor(rng, away_from=middle), *posed]

@@ -64,6 +64,12 @@ def lathe(profile: Sequence[Pair], *, smooth: bool = True) -> Points:
     return np.vstack([right, mirror(right)[::-1]])
 
 
+def barrel(top: Pair, bottom: Pair, *, dips: Pair) -> Points:
+    """Trace a round wall between two (half width, y) levels, seen a little from below and from above."""
+    lid = ellipse((0, top[1]), (top[0], dips[0]), start=180, stop=360)
+    return np.vstack([lid, ellipse((0, bottom[1]), (bottom[0], dips[1]), start=0, stop=180)])
+
+
 def ribbon(path: ArrayLike, widths: ArrayLike) -> Points:
     """Trace a band of varying width along a smooth path; `widths` has one full width per path point."""
     spine = curve(path)

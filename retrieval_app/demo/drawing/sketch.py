@@ -1,10 +1,10 @@
 """A sketch: the ordered parts that an object is made of, before it has colours, a pose or a place."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from retrieval_app.demo.drawing.shapes import Points
 
@@ -21,6 +21,9 @@ class Role(IntEnum):
     INK = 6
     OTHER = 7
     OTHER_ACCENT = 8
+
+
+HOLE, BODY, ACCENT, THIRD, DARK, LIGHT, INK, OTHER, OTHER_ACCENT = Role
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,22 +45,35 @@ class Part:
 _FINE = 0.062
 
 
-class Sketch:
-    """Collects the parts of an object, the hindmost first."""
+class Pen:
+    """Draws the parts of an object, the hindmost first, its proportions decided by a generator."""
 
-    def __init__(self) -> None:
+    def __init__(self, rng: np.random.Generator) -> None:
+        self.rng = rng
+        self.vary = rng.uniform
         self.parts: list[Part] = []
 
-    def fill(self, points: Points, role: Role, *, tone: float = 1.0, outlined: bool = True) -> None:
+    def chance(self, share: float) -> bool:
+        """True in this share of all pictures."""
+        return self.rng.random() < share
+
+    def count(self, low: int, high: int) -> int:
+        """A number from `low` to below `high`."""
+        return int(self.rng.integers(low, high))
+
+    def fill(self, points: ArrayLike, role: Role, *, tone: float = 1.0, outlined: bool = True) -> None:
         """Add a filled outline."""
-        self.parts.append(Part(points, role, tone, outlined=outlined))
+        self.parts.append(Part(np.asarray(points, dtype=np.float64), role, tone, outlined=outlined))
 
-    def line(self, points: Points, role: Role, *, width: float, tone: float = 1.0) -> None:
+    def fill_both(self, points: ArrayLike, role: Role, *, tone: float = 1.0) -> None:
+        """Add a filled outline and its reflection in the line x = 0."""
+        for side in (1.0, -1.0):
+            self.fill(np.asarray(points) * (side, 1.0), role, tone=tone)
+
+    def line(self, points: ArrayLike, role: Role, *, width: float, tone: float = 1.0) -> None:
         """Add a stroked path with round ends; fine strokes are details, which ink would drown."""
-        self.parts.append(Part(points, role, tone, width, outlined=width > _FINE and role is not Role.INK))
-
-
-Drawer = Callable[[Sketch, np.random.Generator], None]
+        outlined = width > _FINE and role is not Role.INK
+        self.parts.append(Part(np.asarray(points, dtype=np.float64), role, tone, width, outlined))
 
 
 def transform(part: Part, *, matrix: Points, offset: Points) -> Part:

@@ -8,7 +8,7 @@ from index.errors import InputError
 from retrieval_app.demo.drawing.catalogue import KINDS, draw_catalogue, draw_picture, sketch_kind
 from retrieval_app.demo.drawing.scene import render_scene
 from retrieval_app.demo.drawing.shapes import polygon
-from retrieval_app.demo.drawing.sketch import Role, Sketch
+from retrieval_app.demo.drawing.sketch import Pen, Role
 
 
 def _draw_pixels(kind: str, *, seed: int, size: int = 96) -> np.ndarray:
@@ -46,10 +46,10 @@ def test_an_even_split_puts_half_of_every_family_on_each_side(family: set[str]):
 
 def _draw_empty_scene(*, seed: int) -> np.ndarray:
     """Draw what `render_scene` puts around an object: the object itself is two points in far corners."""
-    sketch = Sketch()
-    sketch.fill(polygon((-1, -1), (-1, -1)), Role.BODY, outlined=False)
-    sketch.fill(polygon((1, 1), (1, 1)), Role.BODY, outlined=False)
-    return np.asarray(render_scene(sketch, rng=np.random.default_rng(seed), size=96)).astype(np.int16)
+    pen = Pen(np.random.default_rng(0))
+    pen.fill(polygon((-1, -1), (-1, -1)), Role.BODY, outlined=False)
+    pen.fill(polygon((1, 1), (1, 1)), Role.BODY, outlined=False)
+    return np.asarray(render_scene(pen.parts, rng=np.random.default_rng(seed), size=96)).astype(np.int16)
 
 
 @pytest.mark.parametrize("kind", KINDS)
