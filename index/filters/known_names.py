@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Sequence
 from difflib import SequenceMatcher
@@ -32,7 +33,7 @@ def check_names(where: Condition, connection: sqlite3.Connection) -> None:
     """See that every column is in the metadata of some row, and every label some row's, of whatever status.
 
     Raises:
-        InputError: one is in none; it is named with those that there are, the most similar first.
+        InputError: one is in none; it is named with those that there are, of too many the most similar.
     """
     for column in list_columns(where):
         names = column.names
@@ -91,7 +92,7 @@ def _check_labels(constants: Sequence[Constant], connection: sqlite3.Connection)
 
 
 def _tell(what: str, wanted: str, known: Sequence[str]) -> str:
-    """That no item has it, and what items have: the most similar first, and asked for where it may be meant."""
+    """That no item has it, and what items have: of too many the most similar, and asked for where one may be meant."""
 
     def likeness(name: str) -> float:
         a, b = (text[:_MOST_CHARACTERS].lower() for text in (name, wanted))
@@ -102,7 +103,13 @@ def _tell(what: str, wanted: str, known: Sequence[str]) -> str:
         return f"{missing}; there are none"
     likely = {name: likeness(name) for name in known}
     best = sorted(known, key=lambda name: (-likely[name], name))
-    listed = ", ".join(printable_path(name[:_MOST_CHARACTERS]) for name in best[:_MOST_SHOWN])
+    shown = sorted((name[:_MOST_CHARACTERS] for name in best[:_MOST_SHOWN]), key=_split_numbers)
+    listed = ", ".join(map(printable_path, shown))
     more = f" and {len(best) - _MOST_SHOWN:,} more" if len(best) > _MOST_SHOWN else ""
     alike = f"; did you mean {printable_path(best[0])}?" if likely[best[0]] >= _ALIKE else ""
     return f"{missing}; there are {listed}{more}{alike}"
+
+
+def _split_numbers(name: str) -> list[tuple[str, int]]:
+    """What names are sorted by as people do: `size 9` before `size 10`, whatever the case."""
+    return [(text, int(number or 0)) for text, number in re.findall("([^0-9]*)([0-9]*)", name.casefold())]

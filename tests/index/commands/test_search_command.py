@@ -138,7 +138,7 @@ def test_a_filter_that_makes_no_sense_is_refused(gallery: Path, photos: Path) ->
     assert (unread.exit_code, "cannot be read at its end" in unread.stderr) == (2, True)
     misspelt = invoke(gallery, "photos/a.png", "--where", "pirce < 5").exception
     assert isinstance(misspelt, InputError)
-    assert "the metadata pirce; there are price, " in str(misspelt)
+    assert "the metadata pirce; there are " in str(misspelt)
     unknown = invoke(gallery, "photos/a.png", "--where", "label IN ('no such')").exception
     assert isinstance(unknown, InputError)
     assert "no item of the gallery has the label no such; there are " in str(unknown)

@@ -21,16 +21,16 @@ def keep(rows: Sequence[Flat], text: str) -> list[int]:
         return [number - 1 for number in found]
 
 
-def test_a_misspelt_column_is_named_with_those_that_there_are_the_closest_first() -> None:
+def test_a_misspelt_column_is_named_with_those_that_there_are() -> None:
     rows: list[Flat] = [
         {"price": 1, "shop": 2, "exif": {"iso": 1, "focal length": 3}},
         {"title": "a", "label": "b"},
     ]
     for text, message in (
-        ("shop = 1 OR pirce < 20", "metadata pirce; there are price, "),
-        ("Label = 'cat'", "metadata Label; there are label, "),
-        ("exif.izo = 1", 'metadata exif.izo; there are exif.iso, exif."focal length"; did you mean exif.iso\\?$'),
-        ("exfi.iso IS NULL", "metadata exfi; there are exif, "),
+        ("shop = 1 OR pirce < 20", "metadata pirce; there are exif, .*, price, .*; did you mean price\\?$"),
+        ("Label = 'cat'", "metadata Label; there are exif, .*; did you mean label\\?$"),
+        ("exif.izo = 1", 'metadata exif.izo; there are exif."focal length", exif.iso; did you mean exif.iso\\?$'),
+        ("exfi.iso IS NULL", "metadata exfi; there are exif, .*; did you mean exif\\?$"),
         ("price.amount = 1", "metadata price.amount; there is none within price$"),
         ('"\x1b" = 1', r'metadata "\\x1b"; there are '),
     ):
@@ -39,10 +39,10 @@ def test_a_misspelt_column_is_named_with_those_that_there_are_the_closest_first(
     with pytest.raises(InputError) as caught:
         keep(rows, "x = 1")
     said = str(caught.value).partition("; there are ")[2].split(", ")
-    assert sorted(said) == ["exif", "id", "label", "metadata.label", "path", "price", "shop", "source", "title"]
+    assert said == ["exif", "id", "label", "metadata.label", "path", "price", "shop", "source", "title"]
     with pytest.raises(InputError, match=r"metadata x; there are id, label, path, source$"):
         keep([{}, {}], "x IS NULL")
-    with pytest.raises(InputError, match=r", [^,]* and 42 more; did you mean column0\?$"):
+    with pytest.raises(InputError, match=r"; there are column0, column1, .* and 42 more; did you mean column0\?$"):
         keep([{f"column{number}": 1 for number in range(50)}], "column = 1")
 
 
@@ -61,17 +61,20 @@ def test_metadata_of_rows_that_are_not_indexed_is_no_misspelt_column() -> None:
         assert catalog.matching_ids(where).tolist() == []
 
 
-def test_a_misspelt_label_is_named_with_those_that_there_are_the_closest_first() -> None:
+def test_a_misspelt_label_is_named_with_those_that_there_are() -> None:
     rows: list[Flat] = [{"own label": "shoes"}, {"own label": "hat"}, {"own label": "042"}, {}]
     for text, message in (
-        ("label = 'shoess'", "label shoess; there are shoes, "),
-        ("id > 2 OR NOT (label IN ('hat', 'Shoe'))", r"label Shoe; there are shoes, .*; did you mean shoes\?$"),
-        ("label != 'het'", r"label het; there are hat, .*; did you mean hat\?$"),
+        ("label = 'shoess'", r"label shoess; there are 042, hat, shoes; did you mean shoes\?$"),
+        ("id > 2 OR NOT (label IN ('hat', 'Shoe'))", r"label Shoe; there are 042, .*; did you mean shoes\?$"),
+        ("label != 'het'", r"label het; there are 042, .*; did you mean hat\?$"),
         ("label = 43", "label 43; there are 042, "),
         ("label = '\x1b'", r"label \\x1b; there are "),
     ):
         with pytest.raises(InputError, match=f"^no item of the gallery has the {message}"):
             keep(rows, text)
+    sizes: list[Flat] = [{"own label": label} for label in ("size 10", "Size 9", "b", "size 1", "A 2")]
+    with pytest.raises(InputError, match=r"label x; there are A 2, b, size 1, Size 9, size 10$"):
+        keep(sizes, "label = 'x'")
     assert keep(rows, "label = 42 OR label = 'hat'") == [1, 2]
     assert keep(rows, "label LIKE 'x%' OR label > 'x' OR label IS NULL") == [3]
     with pytest.raises(InputError, match=r"^no item of the gallery has the label cat; there are none$"):

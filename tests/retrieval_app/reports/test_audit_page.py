@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from html import unescape
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from PIL import Image
@@ -287,6 +287,30 @@ def test_the_page_shows_the_audit_and_asks_nobody(visit: Visit) -> None:
     expect(visit.card(4).locator(".doubt-near")).to_contain_text("mugsame")
     page.wait_for_function("[...document.images].every(image => image.complete && image.naturalWidth > 0)")
     assert [url for url in visit.requests if not url.startswith("data:")] == [visit.url]
+
+
+@pytest.mark.browser
+def test_the_bar_is_one_row_on_a_small_desktop(visit: Visit) -> None:
+    visit.page.set_viewport_size({"width": 1280, "height": 800})
+    for words in ("To decide", "All"):
+        tally = visit.page.locator(".review-bar").get_by_role("button", name=words).locator(".tally")
+        tally.evaluate("it => { it.textContent = '1,000'; }")
+    visit.page.locator(".review-done [role=status]").evaluate("it => { it.textContent = '0 of 1,000 decided'; }")
+    parts = [part.bounding_box() for part in visit.page.locator(".review-bar > *").all()]
+    middles = {round(box["y"] + box["height"] / 2) for box in parts if box is not None}
+    assert len(parts) == 6
+    assert max(middles) - min(middles) <= 1
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_twin_of_a_duplicate_has_a_frame_of_its_own(visit: Visit, scheme: Literal["light", "dark"]) -> None:
+    visit.page.emulate_media(color_scheme=scheme)
+    twin = visit.card(4).locator(".twin")
+    expect(twin).to_contain_text("mugsame")
+    expect(visit.page.locator(".twin")).to_have_count(1)
+    colour = {"light": "rgb(126, 34, 206)", "dark": "rgb(192, 132, 252)"}[scheme]
+    expect(twin.locator(".zoomer")).to_have_css("outline", f"{colour} solid 2px")
 
 
 @pytest.mark.browser

@@ -165,9 +165,10 @@ function drawSuggestion(item, {label, confidence}, n, {on, canReview}) {
 function drawNear(title, neighbours, item, on) {
   const items = neighbours.slice(0, 3).map(neighbour => {
     const label = shownText(neighbour.label ?? item.label);
-    const score = neighbour.id === item.twin?.id ? 'same' : neighbour.score.toFixed(2);
+    const isTwin = neighbour.id === item.twin?.id;
+    const score = isTwin ? 'same' : neighbour.score.toFixed(2);
     return make(
-      'li',
+      isTwin ? 'li.twin' : 'li',
       make(
         'button',
         {
