@@ -23,7 +23,6 @@ def check_parity(model: EmbeddingModel, onnx_path: Path, images: Pixels, *, name
         model: the torch model, on the CPU.
         onnx_path: the file as it would be served.
         images: (N, crop, crop, 3) uint8.
-        name: of the file in the error.
 
     Raises:
         ParityError: a cosine below `MIN_COSINE`, or a row of the file's that is not finite and of unit norm.

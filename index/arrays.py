@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import numpy.typing as npt
 
@@ -32,4 +34,5 @@ def normalise_rows(vectors: Floats) -> Floats:
 def rows_by_value(values: Ids) -> list[Ids]:
     """The sorted rows of every value in (N,) int64, by value."""
     order = np.argsort(values, kind="stable")
-    return np.split(order, np.flatnonzero(np.diff(values[order])) + 1) if len(order) else []
+    cuts = (np.flatnonzero(np.diff(values[order])) + 1).tolist()
+    return [order[start:stop] for start, stop in pairwise([0, *cuts, len(order)])] if len(order) else []

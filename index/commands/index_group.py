@@ -291,12 +291,7 @@ def remove(
         return
     with indexing_bars() as (progress, begin_step):
         report = remove_from_gallery(
-            gallery,
-            selection=selection,
-            sources=sources,
-            progress=progress,
-            begin_step=begin_step,
-            wait_s=wait_s,
+            gallery, selection=selection, sources=sources, progress=progress, begin_step=begin_step, wait_s=wait_s
         )
     emit(report.to_json(), as_json=as_json, text=describe_build(report, out=gallery))
 

@@ -1,4 +1,4 @@
-"""The commands of `retrieval index` that write the index of a gallery anew: compact, tune."""
+"""The commands of `retrieval index` that write the ANN index of a gallery anew: compact, tune."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _PATH = click.Path(path_type=Path, readable=False)  # what cannot be read gets o
 @wait_option
 @output_options
 def compact(*, gallery: Path, wait_s: float, as_json: bool) -> None:
-    """Write GALLERY anew without the room of removed images: one index over all that is left.
+    """Write GALLERY anew without the room of removed images: one ANN index over all that is left.
 
-    Small additions and removals are kept beside the index, and are folded in by themselves when they are many; this
+    Small additions and removals are kept beside the ANN index, and are folded in by themselves when they are many; this
     does it now.
 
     \b
@@ -42,7 +42,7 @@ def compact(*, gallery: Path, wait_s: float, as_json: bool) -> None:
 @click.option(
     "--memory-limit",
     metavar="SIZE",
-    help="Memory that the index may take, such as 500MB or 4GB; '' is half of the machine's.",
+    help="Memory that the ANN index may take, such as 500MB or 4GB; '' is half of the machine's.",
 )
 @wait_option
 @output_options
@@ -56,12 +56,12 @@ def tune(
     wait_s: float,
     as_json: bool,
 ) -> None:
-    """Set how hard the index of GALLERY looks so that it meets the recall target.
+    """Set how hard the ANN index of GALLERY looks so that it meets the recall target.
 
-    What is not given stays as the gallery remembers it; another type or memory limit builds the index again, without
-    embedding anything. Otherwise times are taken again on this machine, and recall is what was measured when the index
-    was built, by vectors of the gallery that asked before it held them. With QUERYs, at least 100 of what `search`
-    takes, it is measured again: they should be like what users ask, and no members of the gallery.
+    What is not given stays as the gallery remembers it; another type or memory limit builds the ANN index again,
+    without embedding anything. Otherwise times are taken again on this machine, and recall is what was measured when
+    the ANN index was built, by vectors of the gallery that asked before it held them. With QUERYs, at least 100 of
+    what `search` takes, it is measured again: they should be like what users ask, and no members of the gallery.
 
     \b
     Examples:

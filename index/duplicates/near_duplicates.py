@@ -37,7 +37,6 @@ class KeptImages:
     100,000.
 
     Args:
-        read: gives the vectors of images held or assigned.
         config: what counts as a duplicate.
     """
 

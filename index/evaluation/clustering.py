@@ -17,7 +17,6 @@ def nmi(embeddings: Floats, labels: Labels, *, seed: int) -> float:
     Args:
         embeddings: (N, D) float32 unit rows.
         labels: (N,) int64; rows that are `UNLABELLED` are left out.
-        seed: of the first centroids.
 
     Raises:
         InputError: no row has a label.

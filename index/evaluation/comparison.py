@@ -60,7 +60,6 @@ def paired_bootstrap(
 
     Args:
         first, second: (Q,), or (S, Q) for S seeds: one score a query, the queries in the same order.
-        seed: of the resampling.
         resamples: draws of Q queries with replacement.
         level: share of the draws' differences between the two bounds.
 

@@ -134,7 +134,6 @@ def score_retrieval(
             asked, such gallery items are never relevant.
         gallery_ids, query_ids: int64; a query is removed from its own ranking by id. None: queries are no members.
         ks: the K of Recall@K.
-        progress: called with (done, total) queries.
 
     Raises:
         InputError: a K below 1, no query has a relevant item, or a vector holds NaN or infinite numbers.
@@ -251,7 +250,6 @@ def bootstrap_interval(
 
     Args:
         per_query: (Q,) one score a query, at least one.
-        seed: of the resampling.
         resamples: draws of Q queries with replacement.
         level: share of the draws' means between the two bounds.
     """

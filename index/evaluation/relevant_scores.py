@@ -12,15 +12,7 @@ import numpy.typing as npt
 from index.arrays import Floats, Ids
 from index.errors import InputError
 from index.threads import map_ahead, multiplying_workers
-from index.vectors.products import (
-    Doubles,
-    Places,
-    arrange,
-    bound_error,
-    find_scale,
-    measure_norms,
-    multiply_pairs,
-)
+from index.vectors.products import Doubles, Places, arrange, bound_error, find_scale, measure_norms, multiply_pairs
 
 _SAMPLE_SHARE, _LEAST_SAMPLE, _LARGEST_SAMPLE = 16, 2048, 16384  # rows of the gallery that bound the first scores
 _BLOCK_ROWS, _BLOCK_SCORES = 2048, 1 << 22  # scored at once

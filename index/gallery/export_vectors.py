@@ -43,10 +43,8 @@ def export_vectors(path: Path, out: Path, *, progress: Progress = no_progress) -
     """Write the vectors of a gallery's members, in id order, a block at a time.
 
     Args:
-        path: the gallery.
         out: `NAME.npy` for (N, D) float32, with `NAME.csv` beside it that says what each row is; or `NAME.parquet`,
             which has it all.
-        progress: called with (done, total) images.
 
     Raises:
         InputError: `out` has another ending, exists, lies in the gallery, or cannot be written.

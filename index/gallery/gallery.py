@@ -18,13 +18,7 @@ from index.arrays import NO_ID, UNLABELLED, Floats, Ids, Labels, Vectors
 from index.catalog.reader import Catalog
 from index.catalog.rows import CatalogRow
 from index.catalog.source_places import describe_move
-from index.errors import (
-    GalleryDamagedError,
-    GalleryMismatchError,
-    InputError,
-    ModelFileError,
-    UnknownImageError,
-)
+from index.errors import GalleryDamagedError, GalleryMismatchError, InputError, ModelFileError, UnknownImageError
 from index.file_hash import hash_file
 from index.filters.condition import Condition
 from index.filters.parser import parse_filter
@@ -38,14 +32,7 @@ from index.sources.source import ImageSource, stays_inside
 from index.text import printable_path, valid_text
 from index.vectors.files import FileStore
 from index.vectors.store import Among, VectorStore
-from index.versions.manifest import (
-    CATALOG_NAME,
-    INDEX_NAME,
-    MODEL_NAME,
-    Manifest,
-    Version,
-    check_file,
-)
+from index.versions.manifest import CATALOG_NAME, INDEX_NAME, MODEL_NAME, Manifest, Version, check_file
 from index.versions.versions import hold_current
 
 logger = logging.getLogger(__name__)
@@ -102,7 +89,6 @@ class Gallery:
         all others here.
 
         Args:
-            path: the gallery folder.
             model_path: a model that must be the one the gallery was built with.
             threads: for one search; requests side by side want 1. The model always runs on one.
             embedder: one that is open already, used if it is of this version's model.
@@ -185,7 +171,7 @@ class Gallery:
         where = parse_filter(where) if isinstance(where, str) else where
         if not isinstance(where, Condition | None):
             raise InputError(f"where: expected a filter as text, got {where!r}")
-        if exclude_id is not None and not isinstance(exclude_id, int | np.integer):
+        if exclude_id is not None and not (isinstance(exclude_id, int | np.integer) and abs(exclude_id) < 1 << 63):
             raise InputError(f"exclude_id must be the id of a member, got {exclude_id!r}")
         excluded = None if exclude_id is None else np.array([exclude_id], dtype=np.int64)
         return self.search_many(vector[None], k=k, min_score=min_score, exclude_ids=excluded, where=where)[0]
@@ -255,7 +241,11 @@ class Gallery:
         Raises:
             InputError: no member has this id.
         """
-        return self._describe_member(self._row(image_id))
+        with self.catalog() as catalog:
+            row = catalog.find([_check_id(image_id)]).get(image_id)
+        if row is None:
+            raise UnknownImageError(image_id, gallery=printable_path(self.name))
+        return self._describe_member(row)
 
     def place(self, image_id: int) -> Place:
         """Where the bytes of a member, or of a duplicate set aside, are, or were when it was indexed.
@@ -265,7 +255,7 @@ class Gallery:
                 its source.
         """
         with self.catalog() as catalog:
-            row = next(catalog.rows_of([image_id]), None)
+            row = next(catalog.rows_of([_check_id(image_id)]), None)
         if row is None or row.status not in ("indexed", "duplicate"):
             raise UnknownImageError(image_id, gallery=printable_path(self.name))
         source = self.sources.get(row.source)
@@ -296,7 +286,7 @@ class Gallery:
         Raises:
             InputError: no member has this id.
         """
-        position = int(np.searchsorted(self.ids, image_id))
+        position = int(np.searchsorted(self.ids, _check_id(image_id)))
         if position >= self.count or self.ids[position] != image_id:
             raise UnknownImageError(image_id, gallery=printable_path(self.name))
         here = self.ids[position : position + 1]
@@ -338,13 +328,6 @@ class Gallery:
         number = {name: position for position, name in enumerate(names)}
         labels = np.array([UNLABELLED if name is None else number[name] for name in names_by_row], dtype=np.int64)
         return self.vectors(self.ids), labels, self.ids, names
-
-    def _row(self, image_id: int) -> CatalogRow:
-        with self.catalog() as catalog:
-            row = catalog.find([image_id]).get(image_id)
-        if row is None:
-            raise UnknownImageError(image_id, gallery=printable_path(self.name))
-        return row
 
     def _check_model(self, model_path: Path) -> None:
         if not model_path.is_file():
@@ -401,3 +384,9 @@ class Gallery:
 
     def _describe_member(self, row: CatalogRow) -> GalleryImage:
         return GalleryImage(row.id, row.path, row.label, self.roots[row.source])
+
+
+def _check_id(image_id: int) -> int:
+    if not isinstance(image_id, int | np.integer):
+        raise InputError(f"an image is asked for by its id, a whole number, got {image_id!r}")
+    return int(image_id)

@@ -22,8 +22,6 @@ class OpenedCatalog:
     """The catalogue of a version.
 
     Args:
-        gallery: the gallery's folder.
-        version: the one that is open.
         filter_s: seconds that a filter may take; None: any time.
     """
 

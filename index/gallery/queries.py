@@ -108,12 +108,7 @@ def answer_queries(
 
 
 def _search_block(
-    queries: Sequence[Query],
-    gallery: Gallery,
-    *,
-    k: int | None,
-    min_score: float | None,
-    where: Condition | None,
+    queries: Sequence[Query], gallery: Gallery, *, k: int | None, min_score: float | None, where: Condition | None
 ) -> list[list[Hit]]:
     vectors = [query.vector for query in queries if query.vector is not None]
     if not vectors:

@@ -18,14 +18,7 @@ from index.progress import Progress, no_progress
 from index.text import printable_path
 from index.vectors.files import find_stored_members, find_unit_shards, list_shard_files, read_stored_ids
 from index.vectors.shards import VectorFile
-from index.versions.manifest import (
-    CATALOG_NAME,
-    MANIFEST_NAME,
-    MODEL_NAME,
-    Manifest,
-    Version,
-    find_manifest,
-)
+from index.versions.manifest import CATALOG_NAME, MANIFEST_NAME, MODEL_NAME, Manifest, Version, find_manifest
 from index.versions.versions import list_versions, read_current
 
 _SHA256 = re.compile(rb"[0-9a-f]{64}")

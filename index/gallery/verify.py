@@ -85,11 +85,9 @@ def verify_gallery(
     """Check the current version of a gallery.
 
     Args:
-        path: the gallery.
         sample: members to embed again from their images.
         seed: of the sample; without it, each call takes another one.
         read_images: compare the bytes of every image, duplicates included, with what was indexed.
-        progress: called with (done, total) files.
         embedding: called with (done, total) images of the sample.
         reading: called with (done, total) images that are read.
 

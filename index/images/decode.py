@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import io
 import struct
+from collections.abc import Callable
 
 from PIL import Image, TiffImagePlugin, UnidentifiedImageError
 
@@ -54,8 +55,15 @@ def decode_here(data: bytes, *, name: str, target_side: int, max_pixels: int) ->
     """
     if not data:
         raise ImageError(path=name, reason="empty-file", detail="0 bytes")
+    return _name_damage(
+        lambda: _decode(data, name=name, target_side=target_side, max_pixels=max_pixels), name=name
+    )
+
+
+def _name_damage(make: Callable[[], Image.Image], *, name: str) -> Image.Image:
+    """What is made, or why Pillow cannot make it."""
     try:
-        return _decode(data, name=name, target_side=target_side, max_pixels=max_pixels)
+        return make()
     except UnidentifiedImageError:
         reason, detail = "not-an-image", f"none of {', '.join(FORMATS)}"
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
@@ -88,15 +96,19 @@ def _decode(data: bytes, *, name: str, target_side: int, max_pixels: int) -> Ima
 
 
 def make_upright(image: Image.Image, *, name: str, target_side: int, max_pixels: int) -> Image.Image:
-    """An image of any mode that is decoded already, as `decode_here` would have given it.
+    """An image of any mode that is opened already, as `decode_here` would have given it.
 
     Raises:
-        ImageError: it has no pixels, too many, or some with no agreed brightness range.
+        ImageError: it has no pixels, too many, or some with no agreed brightness range; or is damaged, or closed.
     """
     if not image.width or not image.height:
         raise ImageError(path=name, reason="corrupt", detail=f"{image.width} x {image.height} pixels")
     _check_pixels(image, name=name, max_pixels=max_pixels)
-    return _turn_upright(_to_rgb(image, name=name, target_side=target_side), _orientation(image))
+
+    def convert() -> Image.Image:
+        return _turn_upright(_to_rgb(image, name=name, target_side=target_side), _orientation(image))
+
+    return _name_damage(convert, name=name)
 
 
 def _check_pixels(image: Image.Image, *, name: str, max_pixels: int) -> None:

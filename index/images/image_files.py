@@ -145,7 +145,6 @@ def read_image(path: Path, *, target_side: int, max_pixels: int = MAX_PIXELS) ->
     """Read and decode one file.
 
     Args:
-        path: the file.
         target_side: pixels of the side it will be resized to; the image given back is reduced by a whole factor
             where both its sides stay at least twice as long.
         max_pixels: width x height allowed, checked on the header before any pixel is decoded.

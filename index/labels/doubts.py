@@ -111,7 +111,6 @@ def list_doubts(
         vectors: (N, D) float32 unit rows.
         labels: (N,) int64, places in `names`, each of which some row has.
         ids: (N,) int64 of the images.
-        names: of the labels.
         groups: (N,) int64; rows of one group are duplicates.
         progress: told (done, total) of the labels: a tenth when all are judged, the rest as those to compare the
             doubted ones with are found.

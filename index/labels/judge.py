@@ -77,7 +77,6 @@ def judge_labels(
         groups: (N,) int64; rows of one group are duplicates and never speak for each other.
         most_values: confidences in memory.
         most_labels: of which every pair is looked at, which takes C x C numbers.
-        progress: told (done, total) while it goes on.
     """
     fits = len(labels) * count <= most_values and count <= most_labels
     looks = _TwoLooks(

@@ -49,7 +49,6 @@ class LeaveOneOut:
         weights: (N,) above 0, how much each row counts in the regression; None: all the same.
         ridges: to choose from. Mistakes between similar labels make a large one likely, under which it cannot tell
             them.
-        tell: told of the work as it goes on.
 
     Attributes:
         ridge, temperature: as chosen.

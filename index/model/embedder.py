@@ -32,7 +32,6 @@ class Embedder:
         model_path: an exported model.
         threads: of the runtime; None for all cores.
         sha256: what the file must be, where the caller knows.
-        backend: the runtime, by its name in `index.model.backends.registry`.
 
     Raises:
         ModelFileError: the file is missing, damaged, another than the one expected, or breaks its contract.

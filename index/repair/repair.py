@@ -104,13 +104,9 @@ def repair_gallery(
     catalogue is sound, the rows that can be read are compared with the files. Uploads and decisions are not touched.
 
     Args:
-        gallery: the gallery folder.
         model_path: the model that it was built with, where no version has it any more.
         sources: where the images come from, if nothing else tells.
         drop_missing: let go of images whose vectors are lost and whose source is not there now.
-        config: see `BuildConfig`.
-        progress: called with (done, total) images to embed.
-        begin_step: called when any other step begins that may take long.
 
     Raises:
         InputError: a source that is needed is not there, or nothing tells what the sources were.

@@ -32,7 +32,6 @@ def fill_catalog(
     """Write the rows that are left into an empty catalogue; indexed ones without a stored vector are pending.
 
     Args:
-        catalog: the empty one.
         rows: a sound catalogue, or rows that could be read.
         stored: (n,) int64 rising ids of sound vectors.
         members: (n,) int64 rising ids of all that the version to be mended had, where that is known.

@@ -48,11 +48,7 @@ def build_ann_index(
     never seen. A scan has no file.
 
     Args:
-        shards: all vectors.
-        config: what is wanted.
-        folder: gets the files.
         queries: (n, D) float32 unit vectors to measure it with; None: those that were put in last.
-        begin_step: called when a step begins that may take long.
 
     Raises:
         InputError: no index fits into the memory that it may take.
@@ -115,11 +111,7 @@ def retune_ann_index(
         asking = search.stored.gather(search.held_out)
         return {**described, **choose_again(search, described=described, queries=asking)}
     measured = tune_ann(
-        search.stored,
-        search.index,
-        queries,
-        target=config.recall_target,
-        progress=begin_step("Measuring index"),
+        search.stored, search.index, queries, target=config.recall_target, progress=begin_step("Measuring index")
     )
     return {**described, **measured, "own_queries": False}
 

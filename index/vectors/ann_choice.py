@@ -28,9 +28,6 @@ def choose_ann(
     """The ANN index for `count` vectors of `width` numbers.
 
     Args:
-        count: vectors.
-        width: numbers of each.
-        config: what is wanted.
         reduced_width: numbers of a rotated vector that are enough to find candidates by; None: all are needed.
         machine_bytes: memory of the machine; None: of this one.
 

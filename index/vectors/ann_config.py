@@ -43,7 +43,7 @@ class AnnConfig:
         default="",
         metadata={
             "metavar": "SIZE",
-            "help": "Memory that the index may take with its ids, such as 500MB or 4GB; without it, half of the "
+            "help": "Memory that the ANN index may take with its ids, such as 500MB or 4GB; without it, half of the "
             "machine's.",
         },
     )

@@ -110,12 +110,8 @@ def build_ann(
     """Build the planned ANN index over some stored positions; it is trained on a sample of them.
 
     Args:
-        plan: what to build.
-        stored: the vectors.
         rows: (m,) int64 rising positions.
         axes: (reduced width, D) float32 orthonormal rows, where the plan reduces the width.
-        seed: of the sample.
-        progress: called with (done, total) vectors.
     """
     faiss, kind = import_faiss(), KINDS[plan.type]
     inner = faiss.index_factory(

@@ -56,7 +56,6 @@ def search(
         gallery: (N, D) float32.
         k: at least 1.
         own: (Q,) int64, a row of the gallery that each query does not find, `NO_ID` for none; None: they find all.
-        progress: told (done, total) queries.
     """
     if k < 1:
         raise ValueError(f"k must be at least 1, got {k}")
@@ -213,6 +212,10 @@ def _bound_best(products: Floats, k: int) -> npt.NDArray[np.float32]:
 
     The columns are dealt out to more than k heaps; k of the heaps' maxima reach the k-th best maximum.
     """
+    best: npt.NDArray[np.float32]
+    if k == 1:
+        best = products.max(axis=1)
+        return best
     rounds = min(_MOST_ROUNDS, products.shape[1] // (_HEAPS * k))
     maxima = products
     if rounds > 1:
@@ -220,9 +223,6 @@ def _bound_best(products: Floats, k: int) -> npt.NDArray[np.float32]:
         maxima = products[:, :width].copy()
         for start in range(width, rounds * width, width):
             np.maximum(maxima, products[:, start : start + width], out=maxima)
-    if k == 1:
-        best: npt.NDArray[np.float32] = maxima.max(axis=1)
-        return best
     count = maxima.shape[1]
     best = np.partition(maxima, count - k, axis=1)[:, count - k]
     return best

@@ -102,12 +102,7 @@ class FileStore:
         )
 
     def search_above(
-        self,
-        queries: Vectors,
-        *,
-        min_score: float,
-        among: Among | None = None,
-        exclude_ids: Ids | None = None,
+        self, queries: Vectors, *, min_score: float, among: Among | None = None, exclude_ids: Ids | None = None
     ) -> list[tuple[Floats, Ids]]:
         """As `VectorStore.search_above`. Raises GalleryError where the ANN index is damaged."""
         return self._search.search_above(

@@ -59,7 +59,6 @@ class VectorSearch:
         """Search some stored vectors.
 
         Args:
-            stored: the vectors.
             index: over some of them.
             described: what the manifest says of the index.
             deleted: (n,) int64 ids that are never found.
@@ -189,12 +188,7 @@ class VectorSearch:
         return scores, found
 
     def search_above(
-        self,
-        queries: Vectors,
-        *,
-        min_score: float,
-        allowed: RowSet | None = None,
-        exclude_ids: Ids | None = None,
+        self, queries: Vectors, *, min_score: float, allowed: RowSet | None = None, exclude_ids: Ids | None = None
     ) -> list[tuple[Floats, Ids]]:
         """For each of (Q, D) queries all members at least so similar, found by a scan and ranked as by `search`."""
         among = self._choose_among(allowed)

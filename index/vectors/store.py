@@ -63,7 +63,6 @@ class VectorStore(Protocol):
             among: only these are found; what `choose` gave. None: any member.
             exclude_ids: (Q,) int64, of one member that each query does not find; `NO_ID` for none.
             effort: how hard to look, as the ANN index counts it; None: as hard as was measured to be enough.
-            threads: at most.
 
         Returns:
             (Q, k) float32 cosines, summed in float64, and (Q, k) int64 ids, of equal cosines the smaller first;
@@ -71,12 +70,7 @@ class VectorStore(Protocol):
         """
 
     def search_above(
-        self,
-        queries: Vectors,
-        *,
-        min_score: float,
-        among: Among | None = None,
-        exclude_ids: Ids | None = None,
+        self, queries: Vectors, *, min_score: float, among: Among | None = None, exclude_ids: Ids | None = None
     ) -> list[tuple[Floats, Ids]]:
         """For each query all members at least so similar, found exactly; in the order of `search`."""
 

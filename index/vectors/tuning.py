@@ -84,11 +84,9 @@ def tune_ann(
     is taken, so that other queries of their kind meet it too.
 
     Args:
-        stored: the vectors.
         index: over some of them.
         queries: (Q, D) float32 unit vectors that it does not hold.
         target: share of the true 10 nearest.
-        progress: called with (done, total) settings.
 
     Returns:
         `parameters`, chosen; `curve`, every setting that is better than all faster ones; `recall_at_10`,
@@ -108,7 +106,6 @@ def choose_again(search: VectorSearch, *, described: Mapping[str, Any], queries:
     What it found for queries that it had not seen is not measured again: it would find the same.
 
     Args:
-        search: the index, opened.
         described: what `tune_ann` said of it, and its `recall_target`.
         queries: (Q, D) float32 unit vectors: those that asked when it was built, now members.
 

@@ -13,15 +13,7 @@ from typing import Any
 
 from index.durable import create_durably, write_durably
 from index.errors import GalleryDamagedError, GalleryError
-from index.marks import (
-    GALLERY_KIND,
-    GALLERY_MARK,
-    PART_KIND,
-    PART_MARK,
-    is_part,
-    is_vacant,
-    read_mark,
-)
+from index.marks import GALLERY_KIND, GALLERY_MARK, PART_KIND, PART_MARK, is_part, is_vacant, read_mark
 from index.text import printable_path
 
 logger = logging.getLogger(__name__)

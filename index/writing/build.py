@@ -60,10 +60,6 @@ def build_gallery(
         dedup: `off`, or which duplicates are set aside: `exact` ones, or `near` ones too.
         duplicates: what counts as near.
         index: fields of `AnnConfig` that are other from now on; the gallery remembers the rest.
-        config: see `BuildConfig`.
-        progress: called with (done, total) items to embed.
-        begin_step: called when any other step begins that may take long.
-        wait_s: seconds to wait for another process that writes the gallery.
 
     Raises:
         InputError: the sources or labels cannot be used, or no image is usable.
@@ -162,14 +158,9 @@ def update_gallery(
     found in another place keeps its id and vector.
 
     Args:
-        gallery: the gallery folder.
         roots: the new place of sources that were moved, by their old one; None as the old one stands for the only
             source.
         thorough: look at the bytes of every item, also where size and time are those of before.
-        config: see `BuildConfig`.
-        progress: called with (done, total) items to embed.
-        begin_step: called when any other step begins that may take long.
-        wait_s: seconds to wait for another process that writes the gallery.
 
     Raises:
         InputError, ModelFileError, GalleryError: as `build_gallery`.

@@ -44,14 +44,10 @@ def write_version(
     """Write every file of a version into an empty folder.
 
     Args:
-        version: the folder.
         catalog: rows that are all settled.
         base: the version that it starts from.
         checkpoints: the vectors made since.
         model: the model file, which every version shares.
-        contract: of the model.
-        how: see `Publication`.
-        begin_step: called when a step begins that may take long.
 
     Raises:
         GalleryDamagedError: a file of the base, or a checkpoint, is not what it was.
@@ -78,11 +74,7 @@ def write_version(
 
 
 def _describe(
-    catalog: CatalogWriter,
-    contract: ModelContract,
-    *,
-    published: Published,
-    files: dict[str, dict[str, Any]],
+    catalog: CatalogWriter, contract: ModelContract, *, published: Published, files: dict[str, dict[str, Any]]
 ) -> Manifest:
     reasons = catalog.skipped_by_reason()
     counts = {"indexed": catalog.count("indexed"), "duplicate": catalog.count("duplicate")}

@@ -49,12 +49,9 @@ def tune_gallery(
     """Measure the index of a gallery again, and build it again where other wishes call for another one.
 
     Args:
-        gallery: the gallery folder.
         changes: fields of `AnnConfig` that are other from now on; the gallery remembers the rest.
         queries: images or vectors, as `gallery.queries.read_queries` takes them, that ask in place of those vectors
             that the index has not seen. They are to be such as are asked later, and no members.
-        begin_step: called when a step begins that may take long.
-        wait_s: seconds to wait for another process that writes the gallery.
 
     Raises:
         InputError: a field is out of range, no index fits, or fewer than 100 queries can be used.

@@ -104,7 +104,6 @@ def run_demo(
 
     Args:
         out: folder of everything the demo makes.
-        config: sizes and seed.
         say: told a sentence at every step.
         watch: what shows the progress of a step while the step runs.
 

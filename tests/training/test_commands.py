@@ -173,7 +173,7 @@ def test_wrong_usage_exits_with_two(arguments: tuple[str, ...], capsys) -> None:
         ),
         (
             ("--hierarchy", "tree.csv"),
-            "tree.csv is for --label-noise semantic:P, got no --label-noise",
+            "tree.csv goes with --label-noise semantic:P, got no --label-noise",
         ),
         (("--min-confidence", "1"), "--min-confidence must be between 0 and 1, got 1.0"),
         (("--method", "pca", "--min-confidence", "0.1"), "--min-confidence goes with a method that trains"),

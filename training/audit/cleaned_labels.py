@@ -70,7 +70,6 @@ def choose_labels(images: Sequence[AuditedImage], *, decided: frozenset[int]) ->
     label whose image is the most confident in its own, so that one always stays.
 
     Args:
-        images: with their verdicts.
         decided: rows whose verdict is a person's.
     """
     chosen = [_chosen_label(image) for image in images]

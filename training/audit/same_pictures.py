@@ -39,7 +39,6 @@ def find_duplicates(features: Floats, labels: Ids, *, hashes: Sequence[str]) -> 
     Args:
         features: (N, F) float32 backbone features.
         labels: (N,) int64.
-        hashes: N content hashes.
     """
     unit = normalise_rows(features)
     centred = normalise_rows(unit - unit.mean(axis=0, dtype=np.float64).astype(np.float32))

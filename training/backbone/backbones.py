@@ -41,7 +41,6 @@ def load_backbone(name: str, weights: str, *, seed: int = 0) -> Backbone:
         name: of any torchvision classification model, or of another library's as `library/model`.
         weights: `imagenet` (fetched by the library), `none` (random by `seed`), or a safetensors or torch
             state-dict file in the library's layout, with or without the last layer.
-        seed: of `none`.
 
     Raises:
         InputError: unknown name; a file that is missing, unreadable or of another architecture; weights that cannot

@@ -34,7 +34,6 @@ class Extractor:
     Args:
         backbone: in eval mode.
         preprocess: size, mean and std of its input.
-        device: where to compute.
         precision: `auto`, `float32` or `bfloat16`.
     """
 
@@ -123,7 +122,6 @@ def extract_features(
         paths: images in a fixed order; an image is known again by its content, wherever it lies.
         store, extractor: where features go and come from.
         views: V fixed views an image.
-        workers: decoding threads.
         progress: called with (images done, images).
     """
     rows: list[int] = []

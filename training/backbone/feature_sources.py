@@ -53,10 +53,7 @@ class LiveSource:
     """A random crop and flip of every image each time it is asked for, through the backbone.
 
     Args:
-        paths: of the N images.
         centre: (N, F) float32 features of their centre crops.
-        extractor: the backbone.
-        workers: decoding threads.
     """
 
     def __init__(self, paths: Sequence[Path], *, centre: Tensor, extractor: Extractor, workers: int) -> None:

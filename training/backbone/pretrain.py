@@ -42,7 +42,6 @@ def pretrain_backbone(
     Args:
         images: (N, resize, resize, 3) uint8.
         labels: (N,) int64, wrong ones included.
-        config: what and how.
         preprocess: crop size, mean and std.
         seed: of weights, batches and crops.
         on_epoch: called with the epochs done and the mean loss of the last one.

@@ -41,7 +41,6 @@ def add_label_noise(
         classes: C names.
         features: (N, F) float32, for nearest-class noise.
         hierarchy: for semantic noise.
-        seed: of the samples chosen and of their new labels.
 
     Returns:
         (N,) int64, a new array.
@@ -70,7 +69,6 @@ def add_uniform_noise(labels: Labels, *, class_count: int, rate: float, seed: in
         labels: (N,) int64 in 0..class_count-1.
         class_count: C, at least 2.
         rate: share of the samples in 0..1.
-        seed: of the samples chosen and of their new labels.
 
     Returns:
         (N,) int64, a new array.
@@ -108,7 +106,6 @@ def add_nearest_class_noise(
         features: (N, F) float32.
         class_count: C, at least 2.
         rate: share of the samples in 0..1.
-        seed: of the samples chosen and of their new labels.
         nearest: at least 1.
 
     Returns:
@@ -154,7 +151,6 @@ def add_semantic_noise(
         classes: C names.
         hierarchy: with all of the classes.
         rate: share of the samples in 0..1.
-        seed: of the samples chosen and of their new labels.
 
     Returns:
         (N,) int64, a new array.

@@ -60,10 +60,7 @@ def mine_pairs(cosines: Tensor, labels: Tensor, *, epsilon: float) -> tuple[Tens
     positive = same & ~torch.eye(len(labels), dtype=torch.bool, device=labels.device)
     hardest_negative = _largest(cosines, ~same)
     hardest_positive = -_largest(-cosines, positive)
-    return (
-        positive & (cosines - epsilon < hardest_negative),
-        ~same & (cosines + epsilon > hardest_positive),
-    )
+    return (positive & (cosines - epsilon < hardest_negative), ~same & (cosines + epsilon > hardest_positive))
 
 
 def _largest(values: Tensor, members: Tensor) -> Tensor:

@@ -38,7 +38,7 @@ def _prepare_as_the_papers(model: str) -> PreprocessConfig:
 
 
 LIBRARIES: Mapping[str, BackboneLibrary] = {
-    "torchvision": BackboneLibrary("torchvision_models", _prepare_as_the_papers),
+    "torchvision": BackboneLibrary("torchvision_models", _prepare_as_the_papers)
 }
 
 

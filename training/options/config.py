@@ -56,7 +56,7 @@ class DataConfig:
             raise InputError(f"--label-noise {self.label_noise} needs a class hierarchy: add --hierarchy FILE")
         if self.hierarchy is not None and not semantic:
             other = "no --label-noise" if self.label_noise is None else f"--label-noise {self.label_noise}"
-            raise InputError(f"--hierarchy {self.hierarchy} is for --label-noise semantic:P, got {other}")
+            raise InputError(f"--hierarchy {self.hierarchy} goes with --label-noise semantic:P, got {other}")
 
     @property
     def noise(self) -> LabelNoise | None:

@@ -89,7 +89,7 @@ def resolve(recipe: str = "default", **given: Any) -> TrainConfig:
     loss = LossConfig(method)  # refuses an unknown method
     if others := sorted(own_options.intersection(given) - {own.name for own in fields(loss.options)}):
         takers = [taker for taker in LOSSES if others[0] in options_of(taker).__dataclass_fields__]
-        raise InputError(f"{flag_of(others[0])} is for --method {', '.join(takers)}, got --method {method}")
+        raise _refuse(others[0], f"--method {', '.join(takers)}, not with --method {method}")
     config = TrainConfig(
         **{own.name: values[own.name] for own in _options(TrainConfig) if own.name in values},
         loss=LossConfig(method, _pick(type(loss.options), values)),
@@ -98,8 +98,12 @@ def resolve(recipe: str = "default", **given: Any) -> TrainConfig:
     object.__setattr__(config, "recipe", recipe)
     for name, user in unused_options(config):
         if name in given:
-            raise InputError(f"{flag_of(name)} goes with {user}, and would do nothing here")
+            raise _refuse(name, user)
     return config
+
+
+def _refuse(name: str, user: str) -> InputError:
+    return InputError(f"{flag_of(name)} goes with {user}, and would do nothing here")
 
 
 def recipe_values(recipe: str, *, method: str | None = None) -> dict[str, Any]:

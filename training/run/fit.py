@@ -53,7 +53,6 @@ def fit_confidence(
         source: features of N training images.
         labels: (N,) int64 given labels in 0..class_count-1.
         batch_size, weight_decay: of AdamW's steps.
-        context: seed, device, checkpoint.
 
     Raises:
         RunError: training diverged.
@@ -178,7 +177,6 @@ def fit_embedding(
         source: features of N training images.
         labels: (N,) int64 given labels; Smooth Proxy-Anchor does not look at them.
         confidences: from phase 1; None for methods without.
-        context: seed, device, checkpoint.
         rows: sorted numbers of the images that take part; None for all.
         own: (N,) confidence of every image in its label, for a whitened start and for losses that weigh samples.
         guidance: similarities for ProcSim's language-guidance term.

@@ -23,7 +23,6 @@ def require_directions(count: int, feature_dim: int, *, config: TrainConfig) -> 
     Args:
         count: of images that train, or a number that it cannot exceed.
         feature_dim: F.
-        config: of the run.
 
     Raises:
         InputError: `count` images do not span as many directions.
@@ -59,7 +58,6 @@ def find_beliefs(
         source: features of N training images.
         labels: (N,) int64 given labels.
         class_count: C.
-        config: of the run.
         context: seed, device, checkpoint (leave-one-out takes seconds and keeps none).
         groups: (N,) int64, the same for files of the same bytes, which must not vouch for each other.
 

@@ -65,13 +65,9 @@ def train(
     """Train on a folder of class folders or a CSV, into a run folder.
 
     Args:
-        data: the images and their labels.
         out: the run folder; new, or begun with the same options where `resume`.
-        config: the run's options.
-        machine: device, cache and threads.
         val: other labelled images for Recall@K; reported, never used to choose.
         resume: continue a run that was interrupted; a finished one gives its report again.
-        watcher: told of progress.
 
     Returns:
         The report: {"run", "seconds", "phases", "val", "baselines", "images", "trained_on", "classes", "skipped",
@@ -101,13 +97,7 @@ def train(
     run.fix_features(extractor.describe(views=config.input.cached_views or 1))
     with clock.measure("features"), _discarding(run, when_new=is_new):
         images, source = prepare_training(
-            run,
-            dataset,
-            data=data,
-            config=config,
-            machine=machine,
-            extractor=extractor,
-            watcher=watcher,
+            run, dataset, data=data, config=config, machine=machine, extractor=extractor, watcher=watcher
         )
         require_directions(*source.centre.shape, config=config)  # now of the images that are usable
         validation = prepare_validation(val_records, machine=machine, extractor=extractor, watcher=watcher)

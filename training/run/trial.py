@@ -115,10 +115,7 @@ def run_trial(
     Args:
         features: (N, F) float32 of the centre crops.
         labels: (N,) int64 given labels in 0..C-1.
-        config: of the run.
-        device: where to compute.
         groups: (N,) int64, the same for files of the same bytes, which must not vouch for each other.
-        progress: called with (done, total) folds.
 
     Raises:
         RunError: training diverged.
@@ -152,7 +149,6 @@ def split_for_trial(labels: np.ndarray, *, seed: int) -> Iterator[Split]:
 
     Args:
         labels: (N,) int64 in 0..C-1.
-        seed: of the draws.
     """
     generator = np.random.default_rng(seed)
     classes = generator.permutation(np.unique(labels))

@@ -115,6 +115,8 @@ def test_what_is_no_gallery_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["compact", "tune"])
 def test_the_commands_are_in_the_group_with_help_that_has_examples(name: str) -> None:
-    words = " ".join(run(index_group, name, "--help"))
+    words = " ".join(" ".join(run(index_group, name, "--help")).split())
     assert "Examples:" in words
     assert f"retrieval index {name} gallery" in words
+    bare = {match[0] for match in re.finditer(r"(?<!ANN )(?<!retrieval )\bindex\b(?! build| compact| tune|-type)", words)}
+    assert not bare, "the search structure is the ANN index"

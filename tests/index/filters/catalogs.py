@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from index.catalog.reader import Catalog
 from index.catalog.schema import migrate
-from index.filters.on_row import Row
+from tests.index.filters.on_row import Row
 
 
 def fill_catalog(connection: sqlite3.Connection, rows: Sequence[Row]) -> Catalog:

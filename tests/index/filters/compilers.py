@@ -26,9 +26,9 @@ from index.filters.condition import (
     Or,
     join,
 )
-from index.filters.on_row import Row
 from index.filters.parser import parse_filter
 from index.filters.words import find_words
+from tests.index.filters.on_row import Row
 
 Keep: TypeAlias = Callable[[Condition, Sequence[Row]], list[int]]
 Flat: TypeAlias = Mapping[str, object]

@@ -3,9 +3,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from index.filters.condition import Condition
-from index.filters.on_row import Row, fulfils
 from index.filters.parser import parse_filter
 from tests.index.filters.compilers import check_compiler
+from tests.index.filters.on_row import Row, fulfils
 
 
 def keep(condition: Condition, rows: Sequence[Row]) -> list[int]:

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from index.filters.condition import Column, Condition, HasWord, Or, equals
-from index.filters.on_row import Row, fulfils
 from index.filters.to_sql import write_sql
 from tests.deep import tries
 from tests.index.filters.catalogs import fill_catalog
 from tests.index.filters.compilers import any_conditions, check_compiler, some_rows
+from tests.index.filters.on_row import Row, fulfils
 
 
 @pytest.fixture(scope="module")

@@ -88,6 +88,15 @@ def test_what_cannot_ask_is_refused_by_what_it_is(gallery: Gallery, query: objec
         gallery.search(query)  # type: ignore[arg-type]
 
 
+def test_a_closed_and_a_damaged_image_are_refused_as_the_file_would_be(gallery: Gallery, photo: Path) -> None:
+    closed = Image.open(photo)
+    closed.close()
+    damaged = Image.open(io.BytesIO(photo.read_bytes()[:-100]))
+    for query in (closed, damaged):
+        with pytest.raises(ImageError, match="query: corrupt: "):
+            gallery.search(query)
+
+
 @pytest.mark.parametrize(
     "query", [b"", b"no image", Image.new("RGB", (0, 5)), Image.new("F", (5, 5)), "missing.jpg"]
 )
@@ -114,3 +123,5 @@ def test_a_filter_and_an_excluded_member_of_the_wrong_type_are_named(gallery: Ga
         gallery.search(gallery.vector(3), where=3)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="exclude_id must be the id of a member, got 'x'"):
         gallery.search(gallery.vector(3), exclude_id="x")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="exclude_id must be the id of a member, got 100000000000000000000"):
+        gallery.search(gallery.vector(3), exclude_id=10**20)

@@ -166,10 +166,18 @@ def test_a_query_of_the_wrong_kind_is_refused(built: Path) -> None:
 
 def test_unknown_ids_are_refused(built: Path) -> None:
     gallery = Gallery.open(built)
-    for unknown in (0, -1, 10**6):
+    for unknown in (0, -1, 10**6, 10**20):
         for ask in (gallery.image, gallery.vector, gallery.place):
             with pytest.raises(InputError, match=f"no image {unknown} in gallery"):
                 ask(unknown)
+
+
+@pytest.mark.parametrize("image_id", ["a", 1.5, None])
+def test_what_is_no_id_is_refused_by_what_it_is(built: Path, image_id: object) -> None:
+    gallery = Gallery.open(built)
+    for ask in (gallery.image, gallery.vector, gallery.place):
+        with pytest.raises(InputError, match=f"by its id, a whole number, got {image_id!r}"):
+            ask(image_id)  # type: ignore[arg-type]
 
 
 def test_a_source_image_that_is_gone_is_named(tmp_path: Path, tiny_model: Path) -> None:

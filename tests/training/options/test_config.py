@@ -117,7 +117,7 @@ def test_a_wrong_value_is_named_with_its_flag(field: str, value: object, flag: s
         ),
         (
             {"label_noise": "uniform:0.5", "hierarchy": "/t.csv"},
-            "--hierarchy /t.csv is for --label-noise semantic:P, got --label-noise uniform:0.5",
+            "--hierarchy /t.csv goes with --label-noise semantic:P, got --label-noise uniform:0.5",
         ),
         ({"method": "adaptive-proxy-anchor", "delta": 0.0}, "--delta must be greater than 0, where .*, got 0.0"),
         *(
@@ -147,7 +147,7 @@ def test_options_that_do_not_go_together_are_named(changes: dict[str, object], m
             "--procsim-threshold must be one of otsu, .*'median'",
         ),
         ({"protocol": "cub"}, "--protocol must be one of folder, .*, got 'cub'"),
-        ({"guidance": "words.npz"}, "--guidance is for --method procsim, got --method spa"),
+        ({"guidance": "words.npz"}, "--guidance goes with --method procsim, not with --method spa"),
         ({"method": "procsim", "guidance": "words.npz"}, "--omega above 0 and --guidance FILE go together"),
     ],
 )
@@ -225,7 +225,7 @@ def test_options_cannot_be_changed_after_they_were_checked() -> None:
             {"select": "auto", "trial": True, "method": "procsim", "omega": 0.5, "guidance": "words.npz"},
             "--select auto reads the trial, and there is none with --guidance",
         ),
-        ({"sample_weights": "confidence"}, "--sample-weights is for .* multi-similarity, got --method spa"),
+        ({"sample_weights": "confidence"}, "--sample-weights goes with .* multi-similarity, not with --method spa"),
         ({"start": "pca"}, "--start must be one of random, whitened, got 'pca'"),
         ({"confidences": "nobody"}, "--confidences must be one of module, leave-one-out, got 'nobody'"),
         ({"select": "best"}, "--select must be one of trained, auto, got 'best'"),
@@ -250,8 +250,8 @@ def test_a_whitened_start_may_be_held_or_not_and_steps_may_be_left_out() -> None
 
 
 UNUSED = [
-    ({"method": "proxy-nca", "alpha": 8.0}, "--alpha is for --method spa, proxy-anchor, adaptive-proxy-anchor, got"),
-    ({"method": "triplet", "sample_weights": "none"}, "--sample-weights is for --method proxy-nca, multi-similarity"),
+    ({"method": "proxy-nca", "alpha": 8.0}, "--alpha goes with --method spa, proxy-anchor, adaptive-proxy-anchor, not"),
+    ({"method": "triplet", "sample_weights": "none"}, "--sample-weights goes with --method proxy-nca, multi"),
     ({"method": "adaptive-proxy-anchor", "margin_of": "sample"}, "--margin-of goes with --margins per-class"),
     ({"method": "procsim", "nca_scale": 4.0}, "--nca-scale goes with --procsim-base proxy-nca"),
     ({"method": "procsim", "proxy_lr": 0.1}, "--proxy-lr goes with --procsim-base proxy-nca"),

@@ -52,9 +52,7 @@ def load_webvision(root: Path) -> Protocol:
     )
     test = [Record(base / name, synsets[number]) for name, number in rows]
     return Protocol(
-        "webvision",
-        as_dataset(cap_classes(train, max_per_class=MAX_PER_CLASS, seed=DRAW_SEED)),
-        as_dataset(test),
+        "webvision", as_dataset(cap_classes(train, max_per_class=MAX_PER_CLASS, seed=DRAW_SEED)), as_dataset(test)
     )
 
 
