@@ -225,7 +225,10 @@ def test_options_cannot_be_changed_after_they_were_checked() -> None:
             {"select": "auto", "trial": True, "method": "procsim", "omega": 0.5, "guidance": "words.npz"},
             "--select auto reads the trial, and there is none with --guidance",
         ),
-        ({"sample_weights": "confidence"}, "--sample-weights goes with .* multi-similarity, not with --method spa"),
+        (
+            {"sample_weights": "confidence"},
+            "--sample-weights goes with .* multi-similarity, not with --method spa",
+        ),
         ({"start": "pca"}, "--start must be one of random, whitened, got 'pca'"),
         ({"confidences": "nobody"}, "--confidences must be one of module, leave-one-out, got 'nobody'"),
         ({"select": "best"}, "--select must be one of trained, auto, got 'best'"),
