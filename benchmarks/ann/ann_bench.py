@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.ann.ann_builds import run_alone
 from benchmarks.ann.ann_peers import OURS, Contestant, list_contestants
 from benchmarks.ann.ann_truth import Truth, find_truth
+from benchmarks.common.alone import run_alone
 from benchmarks.common.kept import digest, hash_code, keep
 from benchmarks.common.record import describe_machine, write_atomically
 from index.arrays import Vectors
@@ -71,12 +71,18 @@ class AnnBench:
     def build(self, contestant: Contestant) -> dict[str, Any]:
         """Build and measure an index in processes of its own, or find it built by the same code and versions."""
         folder = self.find_built(contestant)
-        settings = {"contestant": asdict(contestant), "base": self.folder / "base.npy", "folder": folder}
+        files = {"base": self.folder / "base.npy", "queries": self.folder / "queries.npy", "folder": folder}
+        settings = {"contestant": asdict(contestant), **files}
 
         def make() -> dict[str, Any]:
             shutil.rmtree(folder, ignore_errors=True)  # of a build that was stopped
-            built = run_alone("build", settings)
-            opened = run_alone("open", {**settings, "queries": self.folder / "queries.npy"})
+            built, opened = (
+                run_alone(
+                    "benchmarks.ann.ann_builds", step, settings=settings, wait_policy="PASSIVE",
+                    failing=f"{step} of {contestant.name} exited with {{}}",
+                )
+                for step in ("build", "open")
+            )  # fmt: skip
             print(f"  built {contestant.name}: {built['seconds']:.1f} s", file=sys.stderr, flush=True)
             return {**built, "opened": opened}
 

@@ -1,14 +1,12 @@
 """Each contestant of `benchmarks.ann` built, and read again, in a process of its own: seconds, and bytes.
 
-`run_alone(STEP, settings)` runs one of `STEPS`; the process prints one JSON document.
+`run_alone(__name__, STEP)` runs one of `STEPS`.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import resource
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -23,23 +21,6 @@ from index.threads import usable_cores
 
 SAMPLE_SECONDS = 0.1
 Settings = Mapping[str, Any]
-
-
-def run_alone(step: str, settings: Settings) -> dict[str, Any]:
-    """Run one of `STEPS` in a new process; its document.
-
-    Raises:
-        SystemExit: it failed; its message is on stderr.
-    """
-    finished = subprocess.run(
-        [sys.executable, "-m", "benchmarks.ann.ann_builds", step],
-        input=json.dumps(settings, default=str), stdout=subprocess.PIPE, text=True,
-        env={**os.environ, "OMP_WAIT_POLICY": "PASSIVE"},
-    )  # fmt: skip
-    if finished.returncode:
-        sys.exit(f"{step} of {settings['contestant']['name']} exited with {finished.returncode}")
-    document: dict[str, Any] = json.loads(finished.stdout)
-    return document
 
 
 def build(settings: Settings) -> dict[str, Any]:

@@ -7,12 +7,10 @@ torchvision and faiss; our decoding alone; our model alone. And the settings tha
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -20,6 +18,7 @@ from typing import Any, cast
 import numpy as np
 from PIL import Image
 
+from benchmarks.common.alone import run_alone
 from index.images.image_files import decode_image
 from index.images.preprocess import Pixels, PreprocessConfig, preprocess_image
 from index.model.embedder import Embedder
@@ -32,25 +31,14 @@ USUAL_BATCH = 32
 def run_peer(name: str, settings: Settings) -> dict[str, Any]:
     """Run one of `PEERS` in a new process; its document, with `process_seconds`, the whole process.
 
-    The setting `wait_policy` is OMP_WAIT_POLICY, which OpenMP reads before any of our code runs; `unset` takes it away.
-
-    Raises:
-        SystemExit: it failed; its message is on stderr.
+    The setting `wait_policy` is that of `choose_wait_policy`.
     """
-    own = {key: value for key, value in settings.items() if key != "wait_policy"}
-    environment = dict(os.environ)
-    if "wait_policy" in settings:
-        environment.pop("OMP_WAIT_POLICY", None)
-        if settings["wait_policy"] != "unset":
-            environment["OMP_WAIT_POLICY"] = settings["wait_policy"]
     started = time.perf_counter()
-    finished = subprocess.run(
-        [sys.executable, "-m", "benchmarks.indexing.index_peers", name],
-        input=json.dumps(own, default=str), stdout=subprocess.PIPE, text=True, env=environment,
+    document = run_alone(
+        "benchmarks.indexing.index_peers", name, failing=f"index_peers {name} exited with {{}}",
+        settings={key: value for key, value in settings.items() if key != "wait_policy"},
+        wait_policy=settings.get("wait_policy"),
     )  # fmt: skip
-    if finished.returncode:
-        sys.exit(f"index_peers {name} exited with {finished.returncode}")
-    document: dict[str, Any] = json.loads(finished.stdout)
     return {**document, "process_seconds": time.perf_counter() - started}
 
 
@@ -118,10 +106,7 @@ def run_torch_loop(
         transforms.ToTensor(), transforms.Normalize(config.mean, config.std),
     ])  # fmt: skip
     loader: DataLoader[Any] = DataLoader(
-        cast(Any, _Photos(paths, transform)),
-        batch_size=batch_size,
-        num_workers=workers,
-        pin_memory=device == "cuda",
+        cast(Any, _Photos(paths, transform)), batch_size, num_workers=workers, pin_memory=device == "cuda"
     )
     flat = None
     with torch.inference_mode():
@@ -156,17 +141,14 @@ def run_decoding(*, paths: Sequence[str], preprocess: Settings, pool: str, worke
     The clock runs once the workers have started and have each decoded something.
     """
     decode = partial(read_pixels, config=PreprocessConfig.from_json(preprocess))
-    with _open_pool(pool, workers) as executor:
+    make_pool = {"threads": ThreadPoolExecutor, "processes": ProcessPoolExecutor}[pool]
+    with make_pool(workers) as executor:
         for _ in executor.map(decode, paths[: 4 * workers]):
             pass
         started = time.perf_counter()
         for _ in executor.map(decode, paths, chunksize=8):  # of processes: a task each would cost them more
             pass
         return _rate(len(paths), started)
-
-
-def _open_pool(pool: str, workers: int) -> Executor:
-    return ThreadPoolExecutor(workers) if pool == "threads" else ProcessPoolExecutor(workers)
 
 
 def read_pixels(path: str | Path, *, config: PreprocessConfig) -> Pixels:
@@ -209,15 +191,9 @@ def _rate(images: int, started: float) -> dict[str, Any]:
 
 
 PEERS: dict[str, Callable[..., dict[str, Any]]] = {
-    "torch-loop": run_torch_loop,
-    "decoding": run_decoding,
-    "inference": run_inference,
-}
-
-
-def main() -> None:
-    print(json.dumps(PEERS[sys.argv[1]](**json.load(sys.stdin))))
+    "torch-loop": run_torch_loop, "decoding": run_decoding, "inference": run_inference
+}  # fmt: skip
 
 
 if __name__ == "__main__":
-    main()
+    print(json.dumps(PEERS[sys.argv[1]](**json.load(sys.stdin))))

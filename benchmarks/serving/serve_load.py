@@ -12,18 +12,17 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
-from typing import Any, cast
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import psutil
 
+from benchmarks.common.alone import run_alone
 from benchmarks.common.processes import read_memory
 from benchmarks.serving.serve_http import Conversation, Reply, ReplyReader, find_address
 from benchmarks.serving.serve_requests import Material, mix
@@ -44,14 +43,10 @@ def run_load(settings: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         SystemExit: it failed; its message is on stderr.
     """
-    finished = subprocess.run(
-        [sys.executable, "-m", "benchmarks.serving.serve_load"],
-        input=json.dumps(settings, default=str), stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    if finished.returncode:
-        sys.exit(f"serve_load exited with {finished.returncode}, asking {', '.join(settings['asking'])}")
-    document: dict[str, Any] = json.loads(finished.stdout)
-    return document
+    asking = ", ".join(settings["asking"])
+    return run_alone(
+        "benchmarks.serving.serve_load", settings=settings, failing="serve_load exited with {}, asking " + asking
+    )
 
 
 @dataclass(slots=True)
@@ -65,27 +60,15 @@ class Tally:
     broken: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class MemorySample:
-    """A moment: bytes of the server's process, and conversations answered so far."""
-
-    seconds: float
-    anonymous: int
-    resident: int
-    answered: int
-
-
 class Load:
-    """Clients that ask until `stop`; `tally` may be replaced at any moment to count anew."""
+    """Clients that ask; `tally` may be replaced at any moment to count anew."""
 
     def __init__(self, url: str, begin: Callable[[], Conversation]) -> None:
+        self.address, self.begin = find_address(url), begin
         self.tally = Tally()
-        self.answered = 0
-        self.on_answer: Callable[[], None] = _do_nothing
-        self._address, self._begin = find_address(url), begin
-        self._stopped = False
-        self._clients: set[_Client] = set()
-        self._connecting: set[asyncio.Task[None]] = set()
+        self._clients: dict[_Client, asyncio.Task[None]] = {}
+        self._wanted = float("inf")
+        self._enough = asyncio.Event()
 
     async def start(self, clients: int) -> None:
         """Connect so many clients, which ask at once.
@@ -93,139 +76,102 @@ class Load:
         Raises:
             OSError: the server cannot be reached.
         """
-        loop = asyncio.get_running_loop()
         for _ in range(clients):
-            await loop.create_connection(lambda: _Client(self, loop), *self._address)
+            client = _Client(self)
+            await client.connect()
+            self._clients[client] = asyncio.create_task(client.ask_on())
 
     def stop(self) -> None:
-        """Close all connections, whatever they wait for."""
-        self._stopped = True
-        for client in list(self._clients):
-            client.close()
-        for task in self._connecting:
+        """Close all connections, whatever they wait for; raises what a client has raised."""
+        for client, task in self._clients.items():
+            if task.done():
+                task.result()
             task.cancel()
+            client.transport.abort()
 
-    def begin(self) -> Conversation | None:
-        """The next conversation; None after the stop."""
-        return None if self._stopped else self._begin()
+    async def answer(self, requests: int) -> None:
+        """Return once so many conversations have been answered, or failed.
+
+        Raises:
+            TimeoutError: nothing was answered for a minute.
+        """
+        self._wanted = requests
+        while not self._enough.is_set():
+            before = len(self.tally.seconds)
+            try:
+                await asyncio.wait_for(self._enough.wait(), _PATIENCE_SECONDS)
+            except TimeoutError:
+                if len(self.tally.seconds) == before:
+                    raise
 
     def settle(self, seconds: float, *, well: bool) -> None:
         """Count a conversation that has ended."""
         if well:
-            self.answered += 1
             self.tally.seconds.append(seconds)
         else:
             self.tally.failed += 1
-        self.on_answer()
-
-    def join(self, client: _Client) -> None:
-        self._clients.add(client)
-
-    def leave(self, client: _Client, *, asked: _Asked | None, wait: float) -> None:
-        """A connection has ended; its question, if one was open, is asked on a new one after some seconds."""
-        self._clients.discard(client)
-        if not self._stopped:
-            task = asyncio.get_running_loop().create_task(self._replace(asked, wait=wait))
-            self._connecting.add(task)
-            task.add_done_callback(self._connecting.discard)
-
-    async def _replace(self, asked: _Asked | None, *, wait: float) -> None:
-        loop = asyncio.get_running_loop()
-        await asyncio.sleep(wait)
-        while not self._stopped:
-            try:
-                await loop.create_connection(lambda: _Client(self, loop, asked=asked), *self._address)
-                return
-            except OSError:
-                self.tally.broken += 1
-                await asyncio.sleep(_RECONNECT_SECONDS)
-
-
-def _do_nothing() -> None:
-    pass
-
-
-@dataclass(slots=True)
-class _Asked:
-    """A conversation that goes on: when it began, and the request that has no answer yet."""
-
-    conversation: Conversation
-    started: float
-    request: bytes
+        if len(self.tally.seconds) + self.tally.failed >= self._wanted:
+            self._enough.set()
 
 
 class _Client(asyncio.Protocol):
-    """One connection with one open request at most."""
+    """One connection with one open request at most; another one where the server ends it."""
 
-    def __init__(self, load: Load, loop: asyncio.AbstractEventLoop, *, asked: _Asked | None = None) -> None:
-        self._load, self._loop, self._asked = load, loop, asked
+    def __init__(self, load: Load) -> None:
+        self._load = load
+        self._reply: asyncio.Future[Reply] | None = None
+
+    async def connect(self) -> None:
+        loop = asyncio.get_running_loop()
         self._reader = ReplyReader()
-        self._transport: asyncio.Transport | None = None
-        self._waiting: asyncio.TimerHandle | None = None
-        self._closes = False
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        self._load.join(self)
-        if self._asked is None:
-            self._ask_anew()
-        else:
-            self._send()
-
-    def close(self) -> None:
-        self._asked = None
-        if self._waiting is not None:
-            self._waiting.cancel()
-        if self._transport is not None:
-            self._transport.abort()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        wait = 0.0
-        if self._waiting is not None:  # after a 503; servers close connections that are idle for long
-            self._waiting.cancel()
-            wait = max(0.0, self._waiting.when() - self._loop.time())
-        elif self._asked is not None and not self._closes:
-            self._load.tally.broken += 1
-        self._load.leave(self, asked=self._asked, wait=wait)
+        self.transport, _ = await loop.create_connection(lambda: self, *self._load.address)
 
     def data_received(self, data: bytes) -> None:
         reply = self._reader.feed(data)
-        if reply is None:
-            return
-        self._closes = reply.closes
-        self._take(reply)
+        if reply is not None and self._reply is not None and not self._reply.done():
+            self._reply.set_result(reply)
 
-    def _ask_anew(self) -> None:
-        conversation = self._load.begin()
-        if conversation is None:
-            self.close()
-            return
-        self._asked = _Asked(conversation, time.perf_counter(), next(conversation))
-        self._send()
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._reply is not None and not self._reply.done():
+            self._reply.set_exception(ConnectionResetError())
 
-    def _send(self) -> None:
-        self._waiting = None
-        if self._transport is not None and self._asked is not None and not self._closes:
-            self._transport.write(self._asked.request)
+    async def ask_on(self) -> None:
+        """A conversation after another."""
+        while True:
+            conversation, started = self._load.begin(), time.perf_counter()
+            well = await self._lead(conversation)
+            self._load.settle(time.perf_counter() - started, well=well)
 
-    def _take(self, reply: Reply) -> None:
-        asked, tally = self._asked, self._load.tally
-        if asked is None:
-            return
-        tally.statuses[reply.status] += 1
-        if reply.status == _REFUSED and reply.retry_after is not None:
-            tally.refused += 1
-            self._waiting = self._loop.call_later(reply.retry_after, self._send)
-            return
-        try:
-            asked.request = asked.conversation.send(reply)
-        except StopIteration as end:
-            self._asked = None
-            self._load.settle(time.perf_counter() - asked.started, well=end.value)
-            if not self._closes:
-                self._ask_anew()
-        else:
-            self._send()
+    async def _lead(self, conversation: Conversation) -> bool:
+        request = next(conversation)
+        while True:
+            reply = await self._ask(request)
+            self._load.tally.statuses[reply.status] += 1
+            if reply.status == _REFUSED and reply.retry_after is not None:
+                self._load.tally.refused += 1
+                await asyncio.sleep(reply.retry_after)
+                continue
+            try:
+                request = conversation.send(reply)
+            except StopIteration as end:
+                return bool(end.value)
+
+    async def _ask(self, request: bytes) -> Reply:
+        """The answer, on a new connection where the old one breaks."""
+        while True:
+            try:
+                if self.transport.is_closing():  # servers close connections that are idle for long
+                    await self.connect()
+                self._reply = asyncio.get_running_loop().create_future()
+                self.transport.write(request)
+                reply = await self._reply
+            except OSError as error:
+                self._load.tally.broken += 1
+                await asyncio.sleep(0 if isinstance(error, ConnectionResetError) else _RECONNECT_SECONDS)
+            else:
+                if reply.closes:
+                    self.transport.abort()
+                return reply
 
 
 # --- Measuring ------------------------------------------------------------------------------------------------------
@@ -235,36 +181,20 @@ async def measure(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The load that settings describe, as `run_load` says."""
     host, port = find_address(settings["url"])
     load = Load(settings["url"], mix(settings["asking"], Material.load(f"{host}:{port}", settings)))
-    with _no_collection():
-        return await _measure(load, settings)
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Collect no garbage meanwhile: a pause here would look like one of the server."""
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-
-
-async def _measure(load: Load, settings: Mapping[str, Any]) -> dict[str, Any]:
     await load.start(settings["clients"])
-    pid, samples = settings["pid"], list[MemorySample]()
+    server, samples = psutil.Process(settings["pid"]), list[dict[str, float]]()
     await asyncio.sleep(settings.get("warm_up", 0))
-    load.tally, load.answered = Tally(), 0
-    started, own, server = time.perf_counter(), time.process_time(), _cpu_seconds(pid)
+    load.tally = Tally()
+    started, own, served = time.perf_counter(), time.process_time(), sum(server.cpu_times()[:2])
     sampling = None
     if every := settings.get("sample_seconds", 0):
-        sampling = asyncio.create_task(_sample(load, samples, pid=pid, every=every, started=started))
+        sampling = asyncio.create_task(_sample(load, samples, server, every=every, started=started))
     if "requests" in settings:
-        await _answer(load, settings["requests"])
+        await load.answer(settings["requests"])
     else:
         await asyncio.sleep(settings["seconds"])
     seconds = time.perf_counter() - started
-    own, server = time.process_time() - own, _cpu_seconds(pid) - server
+    own, served = time.process_time() - own, sum(server.cpu_times()[:2]) - served
     tally = load.tally
     load.stop()
     if sampling is not None:
@@ -272,8 +202,8 @@ async def _measure(load: Load, settings: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "clients": settings["clients"], "seconds": seconds, "statuses": dict(sorted(tally.statuses.items())),
         "refused": tally.refused, "failed": tally.failed, "broken": tally.broken, **describe_latency(tally.seconds),
-        "per_second": len(tally.seconds) / seconds, "own_cores": own / seconds, "server_cores": server / seconds,
-        **({"samples": [asdict(sample) for sample in samples]} if samples else {}),
+        "per_second": len(tally.seconds) / seconds, "own_cores": own / seconds, "server_cores": served / seconds,
+        **({"samples": samples} if samples else {}),
     }  # fmt: skip
 
 
@@ -286,44 +216,21 @@ def describe_latency(seconds: list[float]) -> dict[str, Any]:
     return {"answered": len(seconds), **{name: 1000 * float(value) for name, value in named.items()}}
 
 
-async def _answer(load: Load, requests: int) -> None:
-    """Return once so many conversations have been answered, or failed.
-
-    Raises:
-        TimeoutError: nothing was answered for a minute.
-    """
-    enough = asyncio.Event()
-
-    def look() -> None:
-        if load.answered + load.tally.failed >= requests:
-            enough.set()
-
-    load.on_answer = look
-    while not enough.is_set():
-        before = load.answered
-        try:
-            await asyncio.wait_for(enough.wait(), _PATIENCE_SECONDS)
-        except TimeoutError:
-            if load.answered == before:
-                raise
-
-
-async def _sample(load: Load, samples: list[MemorySample], *, pid: int, every: float, started: float) -> None:
-    process = psutil.Process(pid)
+async def _sample(
+    load: Load, samples: list[dict[str, float]], server: psutil.Process, *, every: float, started: float
+) -> None:
+    """Bytes of the server's process, and conversations answered so far, again and again."""
     while True:
-        memory = read_memory(process)
-        samples.append(
-            MemorySample(time.perf_counter() - started, memory["anonymous"], memory["resident"], load.answered)
-        )
+        memory = read_memory(server)
+        samples.append({
+            "seconds": time.perf_counter() - started, "anonymous": memory["anonymous"],
+            "resident": memory["resident"], "answered": len(load.tally.seconds),
+        })  # fmt: skip
         await asyncio.sleep(every)
 
 
-def _cpu_seconds(pid: int) -> float:
-    times = psutil.Process(pid).cpu_times()
-    return times.user + times.system
-
-
 def main() -> None:
+    gc.disable()  # a pause here would look like one of the server
     try:
         print(json.dumps(asyncio.run(measure(json.load(sys.stdin)))))
     except (OSError, ValueError) as error:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.common.alone import choose_wait_policy
 from benchmarks.serving.serve_http import Conversation, Reply, converse, find_address
 
 END_SECONDS = 15
@@ -28,8 +27,6 @@ class Server:
     """A server that has said where it listens.
 
     Attributes:
-        url: http://HOST:PORT.
-        pid: of its process.
         started: `time.perf_counter` before the process was made.
         announced: seconds from then to its address.
     """
@@ -45,40 +42,30 @@ class Server:
         return ":".join(map(str, find_address(self.url)))
 
 
-@contextmanager
-def run_ours(gallery: Path, *, log: Path) -> Iterator[Server]:
+def run_ours(gallery: Path, *, log: Path) -> AbstractContextManager[Server]:
     """`retrieval serve` on a gallery."""
     command = [sys.executable, "-m", "retrieval_app", "serve", str(gallery), "--port", "0", "--json"]
-    with run_server(command, log=log) as server:
-        yield server
+    return run_server(command, log=log)
 
 
 @contextmanager
 def run_peer_server(name: str, settings: Mapping[str, Any], *, log: Path) -> Iterator[Server]:
-    """One of serve_peers.PEERS; the setting `wait_policy` is OMP_WAIT_POLICY, `unset` takes it away."""
+    """One of serve_peers.PEERS; the setting `wait_policy` is that of `choose_wait_policy`."""
     own = {key: value for key, value in settings.items() if key != "wait_policy"}
-    uploads = tempfile.mkdtemp(prefix="peer-uploads-")  # Gradio keeps what it is sent
-    environment = {**os.environ, "GRADIO_TEMP_DIR": uploads}
-    environment.pop("OMP_WAIT_POLICY", None)
-    if settings["wait_policy"] != "unset":
-        environment["OMP_WAIT_POLICY"] = settings["wait_policy"]
     command = [sys.executable, "-m", "benchmarks.serving.serve_peers", name]
-    try:
+    with tempfile.TemporaryDirectory(prefix="peer-uploads-", ignore_cleanup_errors=True) as uploads:
+        # Gradio keeps what it is sent
+        environment = {**choose_wait_policy(settings["wait_policy"]), "GRADIO_TEMP_DIR": uploads}
         with run_server(command, log=log, settings=own, environment=environment) as server:
             wait_until_listening(server)
             yield server
-    finally:
-        shutil.rmtree(uploads, ignore_errors=True)
 
 
 @contextmanager
 def run_server(
-    command: Sequence[str],
-    *,
-    log: Path,
-    settings: Mapping[str, Any] | None = None,
+    command: Sequence[str], *, log: Path, settings: Mapping[str, Any] | None = None,
     environment: Mapping[str, str] | None = None,
-) -> Iterator[Server]:
+) -> Iterator[Server]:  # fmt: skip
     """A command that prints {"url": …} and then serves; its stderr goes to a log.
 
     Raises:

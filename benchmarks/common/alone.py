@@ -1,0 +1,42 @@
+"""A module of the benchmarks in a process of its own: settings go in as JSON, one JSON document comes out."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+
+def run_alone(
+    module: str, *words: str, settings: Mapping[str, Any], failing: str, wait_policy: str | None = None
+) -> dict[str, Any]:
+    """Run a module with some words; its document.
+
+    Args:
+        failing: what is said where it fails, `{}` being its exit status.
+        wait_policy: as `choose_wait_policy` takes it.
+
+    Raises:
+        SystemExit: it failed; its message is on stderr.
+    """
+    finished = subprocess.run(
+        [sys.executable, "-m", module, *words], input=json.dumps(settings, default=str), stdout=subprocess.PIPE,
+        text=True, env=choose_wait_policy(wait_policy),
+    )  # fmt: skip
+    if finished.returncode:
+        sys.exit(failing.format(finished.returncode))
+    document: dict[str, Any] = json.loads(finished.stdout)
+    return document
+
+
+def choose_wait_policy(wait_policy: str | None) -> dict[str, str]:
+    """The environment with OMP_WAIT_POLICY, which OpenMP reads before our code runs; None: as is, `unset`: without."""
+    environment = dict(os.environ)
+    if wait_policy is not None:
+        environment.pop("OMP_WAIT_POLICY", None)
+        if wait_policy != "unset":
+            environment["OMP_WAIT_POLICY"] = wait_policy
+    return environment
