@@ -8,7 +8,6 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from benchmarks.ann.ann_peers import OURS, Contestant, list_contestants
 from benchmarks.ann.ann_truth import Truth, find_truth
 from benchmarks.common.alone import run_alone
 from benchmarks.common.kept import digest, hash_code, keep
-from benchmarks.common.record import describe_machine, write_atomically
+from benchmarks.common.record import describe_machine, save_array, write_atomically
 from index.arrays import Vectors
 
 
@@ -47,18 +46,11 @@ class AnnBench:
         """Make the vectors, once."""
         folder = _write_vectors(options, width=width)
         base, queries = np.load(folder / "base.npy", mmap_mode="r"), np.load(folder / "queries.npy")
-        contestants = [
-            each
-            for each in list_contestants(len(base), index_type=options.index_type)
-            if each.library not in options.without
-        ]
-        names = [each.name for each in contestants]
+        everybody = list_contestants(len(base), index_type=options.index_type)
+        contestants = [each for each in everybody if each.library not in options.without]
+        asked = [options.index_type, *(each.name for each in contestants)]
         machine, code = describe_machine(), hash_code("index")
-        facts = {
-            "machine": machine,
-            "code": [hash_code("benchmarks/ann"), code],
-            "contestants": [options.index_type, *names],
-        }
+        facts = {"machine": machine, "code": [hash_code("benchmarks/ann"), code], "contestants": asked}
         measured = folder / "measured" / digest(facts)
         measured.mkdir(parents=True, exist_ok=True)
         versions = {"ours": digest([machine["versions"], code]), "peers": digest(machine["versions"])}
@@ -76,13 +68,7 @@ class AnnBench:
 
         def make() -> dict[str, Any]:
             shutil.rmtree(folder, ignore_errors=True)  # of a build that was stopped
-            built, opened = (
-                run_alone(
-                    "benchmarks.ann.ann_builds", step, settings=settings, wait_policy="PASSIVE",
-                    failing=f"{step} of {contestant.name} exited with {{}}",
-                )
-                for step in ("build", "open")
-            )  # fmt: skip
+            built, opened = (_run_step(step, settings, name=contestant.name) for step in ("build", "open"))
             print(f"  built {contestant.name}: {built['seconds']:.1f} s", file=sys.stderr, flush=True)
             return {**built, "opened": opened}
 
@@ -91,9 +77,8 @@ class AnnBench:
     def find_built(self, contestant: Contestant) -> Path:
         """The folder of a built index."""
         version = self.versions["ours" if contestant.library == OURS else "peers"]
-        return (
-            self.folder / "built" / f"{contestant.name.replace(' ', '-')}-{digest([asdict(contestant), version])}"
-        )
+        key = digest([asdict(contestant), version])
+        return self.folder / "built" / f"{contestant.name.replace(' ', '-')}-{key}"
 
     def find_truth(self) -> Truth:
         """What is true of all queries without a filter, found once."""
@@ -105,26 +90,25 @@ class AnnBench:
             return Truth(stored["ids"], stored["least"])
 
 
+def _run_step(step: str, settings: Mapping[str, Any], *, name: str) -> dict[str, Any]:
+    failing = f"{step} of {name} exited with {{}}"
+    return run_alone("benchmarks.ann.ann_builds", step, settings=settings, failing=failing, wait_policy="PASSIVE")
+
+
 def _write_vectors(options: argparse.Namespace, *, width: int) -> Path:
     """The folder with `base.npy` and `queries.npy`: of the photos, or copies of the files given."""
+    given: tuple[Vectors, ...] = ()
+    folder = options.out.resolve() / f"photos-{options.count}-{width}-{options.seed}"
     if options.base is not None:
-        given = {"base": np.load(options.base), "queries": np.load(options.queries)}
-        rows_digest = hashlib.sha256(
-            b"".join(np.ascontiguousarray(rows).tobytes() for rows in given.values())
-        ).hexdigest()
-        folder = options.out.resolve() / f"given-{rows_digest[:12]}"
-    else:
-        from benchmarks.ann.ann_vectors import load_vectors
-
-        given = {}
-        folder = options.out.resolve() / f"photos-{options.count}-{width}-{options.seed}"
-    folder.mkdir(parents=True, exist_ok=True)
+        given = np.load(options.base), np.load(options.queries)
+        content = b"".join(np.ascontiguousarray(rows).tobytes() for rows in given)
+        folder = options.out.resolve() / f"given-{hashlib.sha256(content).hexdigest()[:12]}"
     if not (folder / "queries.npy").exists():
         if not given:
-            made = load_vectors(
-                options.vectors or options.out, count=options.count, width=width, seed=options.seed
-            )
-            given = {"base": made.base, "queries": made.queries}
-        for name, rows in given.items():
-            write_atomically(folder / f"{name}.npy", partial(np.save, arr=rows))
+            from benchmarks.ann.ann_vectors import load_vectors
+
+            where = options.vectors or options.out
+            given = load_vectors(where, count=options.count, width=width, seed=options.seed)
+        for name, rows in zip(("base", "queries"), given, strict=True):
+            save_array(folder / f"{name}.npy", rows)
     return folder

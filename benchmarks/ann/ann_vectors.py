@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
-import json
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +13,8 @@ import torch
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional
 
-from benchmarks.common.record import shared_folder, unpack, write_atomically
+from benchmarks.common.kept import digest
+from benchmarks.common.record import find_photos, find_weights, save_array, unpack_tiny_imagenet
 from index.images.image_files import decode_image
 from index.images.preprocess import PreprocessConfig
 from index.threads import map_ahead, usable_cores
@@ -37,16 +35,10 @@ _PREPROCESS = PreprocessConfig(resize=_SIDE, crop=_SIDE)
 Vectors = npt.NDArray[np.float32]
 
 
-@dataclass(frozen=True, slots=True)
-class VectorSet:
-    """(N, D) `base` and (Q, D) `queries`, float32 unit rows; no photo has crops in both."""
+def load_vectors(folder: Path, *, count: int, width: int, seed: int = 0) -> tuple[Vectors, Vectors]:
+    """(N, D) crops of all photos but 2,000, and (Q, D) of those, one crop each, which ask; float32 unit rows.
 
-    base: Vectors
-    queries: Vectors
-
-
-def load_vectors(folder: Path, *, count: int, width: int, seed: int = 0) -> VectorSet:
-    """The crops of all photos but 2,000, which ask with one crop each; made once and kept in the folder.
+    They are made once and kept in the folder.
 
     Args:
         folder: of what is kept; made where it is missing.
@@ -65,35 +57,25 @@ def load_vectors(folder: Path, *, count: int, width: int, seed: int = 0) -> Vect
     base = np.empty((count, width), dtype=np.float32)
     for start in range(0, count, _ROWS_AT_ONCE):
         base[start : start + _ROWS_AT_ONCE] = crops[chosen[start : start + _ROWS_AT_ONCE], :width]
-    _normalise(base)
-    _normalise(queries)
-    return VectorSet(base, queries)
-
-
-def _normalise(rows: Vectors) -> None:
-    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    for rows in (base, queries):
+        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    return base, queries
 
 
 def _list_images(folder: Path) -> list[Path]:
-    data = shared_folder() / "data"
-    roots = [
-        unpack(data / "tiny-imagenet" / f"{part}.tar", folder / "images" / part) for part in ("train", "test")
-    ]
-    return [path for root in (*roots, data / "clothing") for path in sorted(root.rglob("*.*")) if path.is_file()]
+    roots = [*unpack_tiny_imagenet(folder / "images"), find_photos()]
+    return [path for root in roots for path in sorted(root.rglob("*.*")) if path.is_file()]
 
 
 def _open_coefficients(
     folder: Path, images: Sequence[Path], *, views: int, width: int, seed: int
 ) -> npt.NDArray[np.float16]:
     """(images, views, at least `width`) PCA coefficients of every crop, mapped."""
-    key = hashlib.sha256(json.dumps([len(images), views, seed, _SIDE, _CROP_SHARE]).encode()).hexdigest()[:12]
-    stem = f"coefficients-{views}-{key}"
+    stem = f"coefficients-{views}-{digest([len(images), views, seed, _SIDE, _CROP_SHARE])}"
     made = {int(path.stem.rpartition("-")[2]): path for path in folder.glob(f"{stem}-*.npy")}
     path = made.get(min((each for each in made if each >= width), default=0), folder / f"{stem}-{width}.npy")
     if not path.exists():
-        backbone = load_backbone(
-            "mobilenet_v2", str(shared_folder() / "weights" / "mobilenet_v2_imagenet.safetensors")
-        )
+        backbone = load_backbone("mobilenet_v2", str(find_weights()))
         extractor = Extractor(backbone, _PREPROCESS, device=torch.device("cpu"))
         mean, axes = _fit_axes(images[:_FIT_IMAGES], extractor, width=width, seed=seed)
         table = np.empty((len(images), views, width), dtype=np.float16)
@@ -103,7 +85,7 @@ def _open_coefficients(
             done += len(features)
             if done // _TOLD_EVERY > (done - len(features)) // _TOLD_EVERY:
                 print(f"{views} crops each of {done:,} of {len(images):,} photos", file=sys.stderr, flush=True)
-        write_atomically(path, lambda file: np.save(file, table))
+        save_array(path, table)
     coefficients: npt.NDArray[np.float16] = np.load(path, mmap_mode="r")
     return coefficients
 
@@ -161,8 +143,8 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=200_000)
     parser.add_argument("--width", type=int, default=WIDEST)
     options = parser.parse_args()
-    made = load_vectors(options.out, count=options.count, width=options.width)
-    print(f"{made.base.shape} base, {made.queries.shape} queries")
+    base, queries = load_vectors(options.out, count=options.count, width=options.width)
+    print(f"{base.shape} base, {queries.shape} queries")
 
 
 if __name__ == "__main__":

@@ -22,10 +22,9 @@ def run_alone(
     Raises:
         SystemExit: it failed; its message is on stderr.
     """
-    finished = subprocess.run(
-        [sys.executable, "-m", module, *words], input=json.dumps(settings, default=str), stdout=subprocess.PIPE,
-        text=True, env=choose_wait_policy(wait_policy),
-    )  # fmt: skip
+    command, given = [sys.executable, "-m", module, *words], json.dumps(settings, default=str)
+    environment = choose_wait_policy(wait_policy)
+    finished = subprocess.run(command, input=given, stdout=subprocess.PIPE, text=True, env=environment)
     if finished.returncode:
         sys.exit(failing.format(finished.returncode))
     document: dict[str, Any] = json.loads(finished.stdout)

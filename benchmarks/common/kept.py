@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common.record import write_atomically
+from benchmarks.common.record import write_json
 
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -16,9 +16,7 @@ _ROOT = Path(__file__).resolve().parents[2]
 def keep(path: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """What `make` gives, or gave before a stop."""
     if not path.exists():
-        document = make()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, lambda file: file.write(json.dumps(document, indent=1).encode()))
+        write_json(path, make())
     stored: dict[str, Any] = json.loads(path.read_text())
     return stored
 
@@ -31,6 +29,6 @@ def hash_code(*folders: str) -> str:
     return digest.hexdigest()
 
 
-def digest(facts: object) -> str:
-    """Twelve digits for facts that are written as JSON."""
-    return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:12]
+def digest(facts: object, *, digits: int = 12) -> str:
+    """A few digits that tell facts apart, which are written as JSON."""
+    return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:digits]

@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import click
+import numpy as np
 
 from index.errors import RetrievalError
 
@@ -35,7 +38,7 @@ class Measured:
     peak_mib: float
 
 
-def run_retrieval(*arguments: str | Path) -> Measured:
+def run_retrieval(*arguments: str | int | Path) -> Measured:
     """Run a command in a process of its own; its progress goes to this process's stderr.
 
     Raises:
@@ -58,44 +61,62 @@ def run_retrieval(*arguments: str | Path) -> Measured:
 
 def describe_machine() -> dict[str, Any]:
     """Processor, cores, memory and versions."""
-    model = next(
-        (line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")),
-        platform.processor(),
-    )
-    versions = {}
-    for package in PACKAGES:
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            continue
+    cpus = Path("/proc/cpuinfo")
+    model = re.search(r"^model name\s*:\s*(.*)", cpus.read_text() if cpus.exists() else "", re.MULTILINE)
     return {
-        "processor": model,
+        "processor": model[1].strip() if model else platform.processor(),
         "cores": os.cpu_count(),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "versions": versions,
+        "versions": find_versions(PACKAGES),
     }
 
 
-def _lines(path: str) -> list[str]:
-    return Path(path).read_text().splitlines() if Path(path).exists() else []
+def find_versions(packages: Iterable[str]) -> dict[str, str]:
+    """Of those that are installed."""
+    found = {}
+    for package in packages:
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found
 
 
-def write_record(path: Path, *, settings: Mapping[str, Any], results: Mapping[str, Any]) -> None:
-    """Write the JSON record, and say where."""
+def write_record(
+    path: Path, *, settings: Mapping[str, Any], results: Mapping[str, Any], text: str | None = None
+) -> None:
+    """Write the JSON record, and say where; a text is written beside it as Markdown."""
     path.parent.mkdir(parents=True, exist_ok=True)
     document = {"machine": describe_machine(), "settings": dict(settings), "results": dict(results)}
     path.write_text(json.dumps(document, indent=2, default=str) + "\n")
+    if text is not None:
+        path.with_suffix(".md").write_text(f"{text}\n")
     print(f"\nRecord: {path}", file=sys.stderr)
 
 
 def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Let `write` fill a file that appears whole or not at all."""
+    """Let `write` fill a file that appears whole or not at all; its folder is made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     with temporary.open("wb") as file:
         write(file)
     temporary.replace(path)
+
+
+def save_array(path: Path, array: np.ndarray) -> None:
+    """Write an `.npy` file that appears whole or not at all."""
+    write_atomically(path, partial(np.save, arr=array))
+
+
+def write_json(path: Path, document: object) -> None:
+    """Write JSON that appears whole or not at all."""
+    write_atomically(path, lambda file: file.write(json.dumps(document, indent=1).encode()))
+
+
+def write_with_record(path: Path, record: object, write: Callable[[BinaryIO], object], *, suffix: str) -> None:
+    """What `write` puts in a file of the suffix, and the JSON that says it is whole, the latter last."""
+    write_atomically(path.with_suffix(suffix), write)
+    write_json(path, record)
 
 
 def shared_folder() -> Path:
@@ -110,14 +131,25 @@ def shared_folder() -> Path:
     return folder.resolve()
 
 
-def unpack(archive: Path, folder: Path) -> Path:
-    """Unpack a tar file once; the folder."""
-    marker = folder.with_name(folder.name + ".unpacked")
-    if not marker.exists():
-        with tarfile.open(archive) as tar:
-            tar.extractall(folder, filter="data")
-        marker.touch()
-    return folder
+def find_weights(own: Path | str | None = None) -> Path | str:
+    """One's own weights, or the MobileNetV2 of RETRIEVAL_SHARED."""
+    return own or shared_folder() / "weights" / "mobilenet_v2_imagenet.safetensors"
+
+
+def find_photos(own: Path | None = None) -> Path:
+    """One's own folder of photos, or the clothing photos of RETRIEVAL_SHARED."""
+    return (own or shared_folder() / "data" / "clothing").resolve()
+
+
+def unpack_tiny_imagenet(folder: Path) -> list[Path]:
+    """The folders `train` and `test` of Tiny-ImageNet, unpacked once below a folder."""
+    for part in ("train", "test"):
+        marker = folder / f"{part}.unpacked"
+        if not marker.exists():
+            with tarfile.open(shared_folder() / "data" / "tiny-imagenet" / f"{part}.tar") as tar:
+                tar.extractall(folder / part, filter="data")
+            marker.touch()
+    return [folder / "train", folder / "test"]
 
 
 @contextmanager
@@ -135,5 +167,10 @@ def ending_in_words(script: str) -> Iterator[None]:
 def print_machine(seeds: Sequence[int]) -> None:
     """The machine in one line, above a table."""
     machine = describe_machine()
-    versions = ", ".join(f"{name} {number}" for name, number in machine["versions"].items())
+    versions = format_versions(machine["versions"])
     print(f"{machine['processor']}, {machine['cores']} cores; {versions}; seeds {', '.join(map(str, seeds))}")
+
+
+def format_versions(versions: Mapping[str, str]) -> str:
+    """Names with versions, by commas."""
+    return ", ".join(f"{name} {number}" for name, number in versions.items())

@@ -22,12 +22,13 @@ import argparse
 import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.common.parts import Part, make_parser, parse_counts, run_parts
-from benchmarks.common.record import ending_in_words, print_machine, shared_folder
-from benchmarks.indexing.index_bench import Bench, check_counts, summarize_rates, take_turns
+from benchmarks.common.record import ending_in_words, find_photos, print_machine
+from benchmarks.indexing.index_bench import Bench, check_counts, take_turns
 from benchmarks.indexing.index_images import list_images, make_large_images, read_all, sample_photos, take_evenly
 from benchmarks.indexing.index_memory import measure_hundred_thousand
 from benchmarks.indexing.index_peers import choose_inference, choose_loop, read_pixels, run_peer
@@ -53,10 +54,8 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     add("--count", type=int, default=100_000, help="small images to make")
     add("--shard-images", type=int, default=10_000, help="small images in one tar shard")
     add("--small-in-folders", action="store_true", help="small images in folders, not in tar shards")
-    add(
-        "--warm-up", type=int, default=512,
-        help="images to choose the contestants' settings on (large: an eighth for the loop)",
-    )  # fmt: skip
+    warm_up = "images to choose the contestants' settings on (large: an eighth for the loop)"
+    add("--warm-up", type=int, default=512, help=warm_up)
     return parse_counts(parser, arguments, "large_count", "count", "shard_images", "warm_up", "limit")
 
 
@@ -83,22 +82,20 @@ def measure_batch_sizes(bench: Bench, photos: Sequence[Path], options: argparse.
     listed = bench.folder / "warm-up.txt"
     listed.write_text("".join(f"{path}\n" for path in some))
 
-    def contestant(size: int) -> Callable[[], dict[str, Any]]:
-        return lambda: bench.build([listed], "--batch-size", size)
-
     usual = Embedder(bench.model).usual_batch
-    sizes = {str(size): contestant(size) for size in sorted({*BATCH_SIZES, usual})}
-    rounds = take_turns(bench, "photos-batches", sizes, rounds=options.rounds)
-    for documents in rounds.values():
+    sizes = {
+        str(size): partial(bench.build, [listed], "--batch-size", size) for size in sorted({*BATCH_SIZES, usual})
+    }
+    turns = take_turns(bench, "photos-batches", sizes, rounds=options.rounds)
+    for documents in turns["rounds"].values():
         check_counts(documents, expected=len(some))
-    rates = {size: summarize_rates(documents) for size, documents in rounds.items()}
-    return {"images": len(some), "default": usual, "rounds": rounds, "rates": rates}
+    return {"images": len(some), "default": usual, **turns}
 
 
 def measure_large(bench: Bench, options: argparse.Namespace) -> dict[str, Any]:
     """12-megapixel JPEGs."""
     folder = bench.out / "images" / f"large-{options.large_count}-{options.seed}"
-    make_large_images(_photos_folder(options), folder, count=options.large_count, seed=options.seed)
+    make_large_images(find_photos(options.photos), folder, count=options.large_count, seed=options.seed)
     warm_up = -(-options.warm_up // 8)
     return {"what": "12-megapixel JPEGs", **measure_speed(bench, options, "large", folder, warm_up=warm_up)}
 
@@ -118,24 +115,22 @@ def measure_speed(
     )
     looped = _loop_settings(bench, paths, index) | loop["chosen"]
     inferred = _inference_settings(bench, paths, max(len(paths), LEAST_INFERRED)) | alone["chosen"]
-    contestants: dict[str, Callable[[], dict[str, Any]]] = {
-        "ours": lambda: bench.build([folder]),
-        "loop": lambda: run_peer("torch-loop", looped),
-        "decoding": lambda: run_peer("decoding", _decoding_settings(bench, paths, "threads")),
-        "inference": lambda: run_peer("inference", inferred),
-    }
-    rounds = take_turns(bench, part, contestants, rounds=options.rounds)
+    contestants = {
+        "ours": partial(bench.build, [folder]), "loop": partial(run_peer, "torch-loop", looped),
+        "decoding": _decoding(bench, paths, "threads"), "inference": partial(run_peer, "inference", inferred),
+    }  # fmt: skip
+    turns = take_turns(bench, part, contestants, rounds=options.rounds)
     for name in ("ours", "loop"):
-        check_counts(rounds[name], expected=len(paths))
+        check_counts(turns["rounds"][name], expected=len(paths))
     agreement = bench.measure(f"{part}-agreement", lambda: compare_vectors(bench, paths, part=part))
     check_agreement(agreement)
-    rates = {name: summarize_rates(documents) for name, documents in rounds.items()}
+    rates = turns["rates"]
     d, i = rates["decoding"]["median"], rates["inference"]["median"]
     allowed = min(d, i) if bench.on_gpu else 1 / (1 / d + 1 / i)
     ours = rates["ours"]["median"]
     return {
         "images": len(paths), "mib": size / 2**20, "on_gpu": bench.on_gpu, "agreement": agreement,
-        "loop_settings": loop, "inference_settings": alone, "rounds": rounds, "rates": rates, "allowed": allowed,
+        "loop_settings": loop, "inference_settings": alone, **turns, "allowed": allowed,
         "over_loop": ours / rates["loop"]["median"], "of_bound": ours / allowed,
     }  # fmt: skip
 
@@ -148,9 +143,9 @@ def _loop_settings(bench: Bench, paths: Sequence[Path], index: Path) -> dict[str
     }  # fmt: skip
 
 
-def _decoding_settings(bench: Bench, paths: Sequence[Path], pool: str) -> dict[str, Any]:
+def _decoding(bench: Bench, paths: Sequence[Path], pool: str) -> Callable[[], dict[str, Any]]:
     shared = {"paths": list(map(str, paths)), "preprocess": bench.preprocess.to_json()}
-    return {**shared, "pool": pool, "workers": usable_cores()}
+    return partial(run_peer, "decoding", {**shared, "pool": pool, "workers": usable_cores()})
 
 
 def _inference_settings(bench: Bench, paths: Sequence[Path], images: int) -> dict[str, Any]:
@@ -178,13 +173,8 @@ def check_agreement(agreement: Mapping[str, Any]) -> None:
         sys.exit(f"mean cosine {mean:.4f} between the vectors, {LEAST_COSINE} needed; the comparison is void")
 
 
-def _photos_folder(options: argparse.Namespace) -> Path:
-    folder: Path = options.photos or shared_folder() / "data" / "clothing"
-    return folder.resolve()
-
-
 def _find_photos(bench: Bench, options: argparse.Namespace) -> Path:
-    folder = _photos_folder(options)
+    folder = find_photos(options.photos)
     if options.limit is None:
         return folder
     return sample_photos(folder, bench.out / "images" / f"photos-{options.limit}", count=options.limit)
@@ -195,13 +185,9 @@ def measure_decoding(bench: Bench, options: argparse.Namespace) -> dict[str, Any
     paths = list_images(_find_photos(bench, options))
     read_all(paths)
 
-    def contestant(pool: str) -> Callable[[], dict[str, Any]]:
-        return lambda: run_peer("decoding", _decoding_settings(bench, paths, pool))
-
-    pools = ("threads", "processes")
-    rounds = take_turns(bench, "decoding", {pool: contestant(pool) for pool in pools}, rounds=options.rounds)
-    rates = {pool: summarize_rates(documents) for pool, documents in rounds.items()}
-    return {"images": len(paths), "workers": usable_cores(), "rounds": rounds, "rates": rates}
+    pools = {pool: _decoding(bench, paths, pool) for pool in ("threads", "processes")}
+    turns = take_turns(bench, "decoding", pools, rounds=options.rounds)
+    return {"images": len(paths), "workers": usable_cores(), **turns}
 
 
 PARTS = {

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common.kept import digest, hash_code, keep
-from benchmarks.common.record import describe_machine, run_retrieval, shared_folder
+from benchmarks.common.record import describe_machine, find_weights, run_retrieval
 from benchmarks.common.tables import spread
 from index.images.preprocess import PreprocessConfig
 from index.model.backends.onnxruntime import import_onnxruntime
@@ -41,14 +41,10 @@ class Bench:
     @classmethod
     def open(cls, options: argparse.Namespace) -> Bench:
         """Export the model, once."""
-        weights = (options.weights or shared_folder() / "weights" / "mobilenet_v2_imagenet.safetensors").resolve()
+        weights = Path(find_weights(options.weights)).resolve()
         chosen = {name: value for name, value in vars(options).items() if name not in ("out", "part", "rounds")}
-        measured_by = {
-            "options": chosen,
-            "machine": describe_machine(),
-            "code": hash_code("index", "benchmarks/indexing"),
-            "weights": str(weights),
-        }
+        code = hash_code("index", "benchmarks/indexing")
+        measured_by = {"options": chosen, "machine": describe_machine(), "code": code, "weights": str(weights)}
         folder = options.out.resolve() / "measured" / digest(measured_by)
         folder.mkdir(parents=True, exist_ok=True)
         model = folder / "model.onnx"
@@ -75,18 +71,16 @@ class Bench:
 
 def take_turns(
     bench: Bench, part: str, contestants: Mapping[str, Callable[[], dict[str, Any]]], *, rounds: int
-) -> dict[str, list[dict[str, Any]]]:
-    """Each contestant once, then each again."""
+) -> dict[str, dict[str, Any]]:
+    """Each contestant once, then each again: all `rounds`, and the median, least and most `rates` of them."""
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in contestants}
     for number in range(rounds):
         for name, make in contestants.items():
             found[name].append(bench.measure(f"{part}-{number}-{name}", make))
-    return found
-
-
-def summarize_rates(documents: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Median, least and most images/s of some rounds."""
-    return spread([document["images_per_second"] for document in documents])
+    rates = {
+        name: spread([each["images_per_second"] for each in each_round]) for name, each_round in found.items()
+    }
+    return {"rounds": found, "rates": rates}
 
 
 def check_counts(documents: Sequence[Mapping[str, Any]], *, expected: int) -> None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import shutil
-import statistics
 import sys
 import time
 from collections import deque
@@ -27,9 +26,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common.record import print_machine, run_retrieval, write_record
-from benchmarks.common.tables import format_table
+from benchmarks.common.tables import format_spread, format_table, spread
 from benchmarks.indexing.index_collection import MOST_CHANGED_EACH, Collection, settle_row
 from benchmarks.indexing.index_images import take_batches
+from index.arrays import Vectors
 from index.catalog.reader import Catalog, read_catalog
 from index.catalog.rows import STATUSES
 from index.catalog.writer import CatalogWriter, Checkpoint, write_catalog
@@ -55,12 +55,8 @@ Seconds = dict[str, float]
 def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add(
-        "--out",
-        type=Path,
-        required=True,
-        help="folder for the record, the table and OUT/made-up-gallery, which is made anew",
-    )
+    out = "folder for the record, the table and OUT/made-up-gallery, which is made anew"
+    add("--out", type=Path, required=True, help=out)
     add("--rows", type=int, default=1_000_000, help="items in the catalogue")
     add("--edits", type=int, default=1000, help="items that are new, changed, vanished in a later scan")
     add("--moved", type=int, default=1000, help="items that are in another folder in a later scan")
@@ -97,11 +93,10 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     reading = measure_queries(finished, collection, repeats=options.repeats, seed=options.seed)
     commands = measure_commands(gallery, repeats=options.repeats)
     edits = options.edits
+    edited = Collection(options.rows, new=edits, changed=edits, vanished=edits)
     later = {
         "nothing changed": Collection(options.rows),
-        f"{edits:,} new, {edits:,} changed, {edits:,} vanished": Collection(
-            options.rows, new=edits, changed=edits, vanished=edits
-        ),
+        f"{edits:,} new, {edits:,} changed, {edits:,} vanished": edited,
         f"{options.moved:,} moved": Collection(options.rows, moved=options.moved),
     }
     updates = {name: measure_update(found, finished, work) for name, found in later.items()}
@@ -130,27 +125,25 @@ def make_gallery(collection: Collection, gallery: Path, work: Path) -> tuple[Sec
                 catalog.write_finished(work / "finished.sqlite", compact=compact)
             sizes[name] = (work / "finished.sqlite").stat().st_size / 1e6
             (work / "finished.sqlite").unlink()
-        publish(catalog, gallery, work)
+        (work / "model.onnx").touch()
+        catalog.set({INDEX_SETTING: AnnConfig(index_type="flat").to_text()})  # nothing is to be found among equals
+        equals = np.ones((len(catalog.indexed_ids()), EMBEDDING_DIM), dtype=np.float32)
+        contract = ModelContract("none", "raw", EMBEDDING_DIM, PreprocessConfig())
+        publish(catalog, gallery, work, vectors=equals, model=work / "model.onnx", contract=contract)
     shutil.rmtree(work)
     return seconds, sizes
 
 
-def publish(catalog: CatalogWriter, gallery: Path, work: Path) -> None:
-    """Make a version of the catalogue, with vectors that stand for real ones and a model file that is empty."""
-    catalog.set(
-        {INDEX_SETTING: AnnConfig(index_type="flat").to_text()}
-    )  # there is nothing to be found among equals
+def publish(
+    catalog: CatalogWriter, gallery: Path, work: Path, *, vectors: Vectors, model: Path, contract: ModelContract
+) -> None:
+    """Make the first version of a gallery of the catalogue, with (N, D) float32 vectors of what is indexed."""
     ids = np.array(catalog.indexed_ids(), dtype=np.int64)
-    vectors = np.ones((len(ids), EMBEDDING_DIM), dtype=np.float32)
     sha256 = write_checkpoint(work / "vectors.npy", VectorRows(ids, vectors))
-    (work / "model.onnx").touch()
-    version = work / "version"
+    checkpoints, version = [find_checkpoint(work / "vectors.npy", sha256=sha256)], work / "version"
     version.mkdir()
-    write_version(
-        version, catalog, base=None, checkpoints=[find_checkpoint(work / "vectors.npy", sha256=sha256)],
-        model=work / "model.onnx", contract=ModelContract("none", "raw", EMBEDDING_DIM, PreprocessConfig()),
-        how=Publication(),
-    )  # fmt: skip
+    made: dict[str, Any] = {"checkpoints": checkpoints, "model": model, "contract": contract}
+    write_version(version, catalog, base=None, **made, how=Publication())
     make_mark(gallery)
     publish_version(gallery, version, name="000001")
 
@@ -263,8 +256,9 @@ def repeat(action: Callable[[], object], name: str, *, repeats: int) -> dict[str
         started = time.perf_counter()
         action()
         spans.append(1000 * (time.perf_counter() - started))
-    print(f"  {name}: {statistics.median(spans):.1f} ms", file=sys.stderr, flush=True)
-    return {"median": statistics.median(spans), "least": min(spans), "most": max(spans)}
+    found = spread(spans)
+    print(f"  {name}: {found['median']:.1f} ms", file=sys.stderr, flush=True)
+    return found
 
 
 # --- Table ----------------------------------------------------------------------------------------------------------
@@ -274,9 +268,7 @@ def format_catalog(results: dict[str, Any]) -> str:
     """Markdown of `measure`: what is read, and what is written."""
     rows = results["rows"]
     spans = {**results["reading_ms"], **{f"`{name}`": span for name, span in results["commands_ms"].items()}}
-    read = [
-        (name, f"{span['median']:.1f} ({span['least']:.1f} - {span['most']:.1f})") for name, span in spans.items()
-    ]
+    read = [(name, format_spread(span)) for name, span in spans.items()]
     written = [(name, f"{seconds:.2f}") for name, seconds in results["making_seconds"].items()]
     updates = results["update_seconds"]
     steps = [

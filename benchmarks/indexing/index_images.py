@@ -6,9 +6,8 @@ import io
 import itertools
 import json
 import os
-import shutil
 import tarfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -48,14 +47,8 @@ def sample_photos(photos: Path, folder: Path, *, count: int) -> Path:
     for path in take_evenly(list_images(photos), count):
         copy = folder / path.relative_to(photos)
         if not copy.exists():
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(copy, partial(_copy, path))
+            write_atomically(copy, lambda file, path=path: file.write(path.read_bytes()))
     return folder
-
-
-def _copy(path: Path, file: BinaryIO) -> None:
-    with path.open("rb") as source:
-        shutil.copyfileobj(source, file)
 
 
 def make_large_images(photos: Path, folder: Path, *, count: int, seed: int, tile_side: int = TILE_SIDE) -> Path:
@@ -69,13 +62,11 @@ def make_large_images(photos: Path, folder: Path, *, count: int, seed: int, tile
 
     def make(number: int) -> None:
         image = _draw_mosaic(sources, np.random.default_rng([seed, number]), tile_side=tile_side)
-        write_atomically(
-            folder / f"{number:05d}.jpg", lambda file: image.save(file, "JPEG", quality=LARGE_QUALITY)
-        )
+        path = folder / f"{number:05d}.jpg"
+        write_atomically(path, lambda file: image.save(file, "JPEG", quality=LARGE_QUALITY))
 
     with ThreadPoolExecutor(usable_cores()) as pool:
-        for _ in pool.map(make, missing):
-            pass
+        list(pool.map(make, missing))
     return folder
 
 
@@ -125,11 +116,8 @@ def make_small_images(
 def _read_members(archive: Path) -> list[tuple[str, bytes]]:
     """(first folder, bytes) of every file in a tar file."""
     with tarfile.open(archive) as tar:
-        return [
-            (member.name.removeprefix("./").partition("/")[0], content.read())
-            for member in tar
-            if member.isfile() and (content := tar.extractfile(member)) is not None
-        ]
+        files = [(member.name, tar.extractfile(member)) for member in tar if member.isfile()]
+        return [(name.removeprefix("./").partition("/")[0], file.read()) for name, file in files if file]
 
 
 def _change(source: tuple[str, bytes], key: int, *, seed: int) -> tuple[str, bytes]:
@@ -172,9 +160,8 @@ def _write_folder(images: Iterator[tuple[int, str, bytes]], shard: Path) -> None
 
 def read_all(paths: Sequence[Path]) -> int:
     """Read files once, so that no contestant is the one to wait for the disk; their bytes."""
-    read: Callable[[Path], bytes] = Path.read_bytes
     with ThreadPoolExecutor(usable_cores()) as pool:
-        return sum(len(data) for batch in take_batches(paths, 64) for data in pool.map(read, batch))
+        return sum(pool.map(lambda path: len(path.read_bytes()), paths))
 
 
 def take_batches(things: Iterable[T], size: int) -> Iterator[list[T]]:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import statistics
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import psutil
@@ -28,8 +25,7 @@ SAMPLE_SECONDS = 0.5
 FIT_FROM = 0.2  # of the images: before it caches and allocators fill
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(NamedTuple):
     """A moment of a build: bytes of the process and its children, and images whose vectors are on disk."""
 
     seconds: float
@@ -43,12 +39,11 @@ def measure_hundred_thousand(bench: Bench, options: argparse.Namespace) -> dict[
     kind = "folders" if options.small_in_folders else "tars"
     name = f"small-{kind}-{options.count}-{options.shard_images}-{options.seed}"
     tiny = options.tiny_imagenet or shared_folder() / "data" / "tiny-imagenet"
-    sources = make_small_images(
-        sorted(tiny.glob("*.tar")), bench.out / "images" / name, count=options.count,
-        shard_images=options.shard_images, seed=options.seed, in_tars=not options.small_in_folders,
-    )  # fmt: skip
+    folder, made = bench.out / "images" / name, {"count": options.count, "shard_images": options.shard_images}
+    archives, in_tars = sorted(tiny.glob("*.tar")), not options.small_in_folders
+    sources = make_small_images(archives, folder, **made, seed=options.seed, in_tars=in_tars)
     if options.small_in_folders:
-        sources = [bench.out / "images" / name]
+        sources = [folder]
     usual = BuildConfig().checkpoint_images
     checkpoint = min(usual, max(USUAL_BATCH, options.count // 50))
     pace = () if checkpoint == usual else ("--checkpoint-images", checkpoint)
@@ -63,10 +58,8 @@ def measure_hundred_thousand(bench: Bench, options: argparse.Namespace) -> dict[
             memory = add_memory(own)
             if memory["resident"]:
                 moment = time.perf_counter() - started
-                samples.append({
-                    "seconds": moment, "anonymous": memory["anonymous"], "resident": memory["resident"],
-                    "images": rows.count(),
-                })  # fmt: skip
+                sample = Sample(moment, memory["anonymous"], memory["resident"], rows.count())
+                samples.append(sample._asdict())
 
         with sampling(look, every_s=SAMPLE_SECONDS):
             document = bench.build(sources, *pace)
@@ -75,12 +68,9 @@ def measure_hundred_thousand(bench: Bench, options: argparse.Namespace) -> dict[
     document = bench.measure("hundred-thousand", build)
     check_counts([document], expected=options.count)
     samples = [Sample(**sample) for sample in document.pop("samples")]
-    return {
-        "what": f"{options.count:,} small images in {len(sources)} {'folder' if options.small_in_folders else 'tar'}"
-        + "s" * (len(sources) > 1),
-        "build": document,
-        **describe_memory(samples, total=options.count),
-    }
+    places = ("folder" if options.small_in_folders else "tar") + "s" * (len(sources) > 1)
+    what = f"{options.count:,} small images in {len(sources)} {places}"
+    return {"what": what, "build": document, **describe_memory(samples, total=options.count)}
 
 
 class RowCounter:
@@ -116,44 +106,35 @@ def describe_memory(samples: Sequence[Sample], *, total: int) -> dict[str, Any]:
     Raises:
         SystemExit: the build's vectors were not seen on disk.
     """
-    most = min(total, max((sample.images for sample in samples), default=0))
+    seconds, anonymous, resident, images = np.array(samples, dtype=np.float64).reshape(-1, 4).T
+    most = min(total, images.max(initial=0))
     if not most:
         sys.exit("no vectors were seen in GALLERY/building during the build: too few images, or another layout")
-    end = next(number for number, sample in enumerate(samples) if sample.images >= most)
-    embedding, publication = samples[: end + 1], samples[end + 1 :]
-    fitted = [sample for sample in embedding if sample.images >= FIT_FROM * most]
+    end = int(np.argmax(images >= most)) + 1
+    done = images[:end]
+
+    def median_mib(low: float, high: float) -> float | None:
+        chosen = anonymous[:end][(low * most <= done) & (done <= high * most)]
+        return float(np.median(chosen)) / 2**20 if len(chosen) else None
+
+    def pace(low: float, high: float) -> float | None:
+        """Images a second between the first and last step of the count; None with fewer than two."""
+        steps = np.flatnonzero(np.diff(done) > 0) + 1
+        chosen = steps[(low * most <= done[steps]) & (done[steps] <= high * most)]
+        if len(chosen) < 2:
+            return None
+        first, last = chosen[0], chosen[-1]
+        return float((done[last] - done[first]) / (seconds[last] - seconds[first]))
+
+    def peaks(values: np.ndarray) -> dict[str, float]:
+        parts = {"peak while embedding": values[:end], "peak at publication": values[end:]}
+        return {name: float(part.max(initial=0)) / 2**20 for name, part in parts.items()}
+
+    fitted = done >= FIT_FROM * most
+    early_and_late = {"20-40 %": median_mib(0.2, 0.4), "80-100 %": median_mib(0.8, 1.0)}
     return {
-        "samples": len(samples),
-        "bytes_per_image": fit_line(
-            np.array([sample.images for sample in fitted]), np.array([sample.anonymous for sample in fitted])
-        ),
-        "anonymous_mib": {
-            "20-40 %": _median_mib(embedding, most, 0.2, 0.4),
-            "80-100 %": _median_mib(embedding, most, 0.8, 1.0),
-            "peak while embedding": max(sample.anonymous for sample in embedding) / 2**20,
-            "peak at publication": max((sample.anonymous for sample in publication), default=0) / 2**20,
-        },
-        "resident_mib": {
-            "peak while embedding": max(sample.resident for sample in embedding) / 2**20,
-            "peak at publication": max((sample.resident for sample in publication), default=0) / 2**20,
-        },
-        "publication_seconds": publication[-1].seconds - embedding[-1].seconds if publication else 0.0,
-        "images_per_second": {
-            "first fifth": _pace(embedding, most, 0.0, 0.2),
-            "last fifth": _pace(embedding, most, 0.8, 1.0),
-        },
-    }
-
-
-def _median_mib(samples: Sequence[Sample], total: int, low: float, high: float) -> float | None:
-    chosen = [sample.anonymous for sample in samples if low * total <= sample.images <= high * total]
-    return statistics.median(chosen) / 2**20 if chosen else None
-
-
-def _pace(samples: Sequence[Sample], total: int, low: float, high: float) -> float | None:
-    """Images a second between the first and last step of the count in a part of the build; None with fewer than two."""
-    steps = [after for before, after in pairwise(samples) if after.images > before.images]
-    chosen = [sample for sample in steps if low * total <= sample.images <= high * total]
-    if len(chosen) < 2:
-        return None
-    return (chosen[-1].images - chosen[0].images) / (chosen[-1].seconds - chosen[0].seconds)
+        "samples": len(samples), "bytes_per_image": fit_line(done[fitted], anonymous[:end][fitted]),
+        "anonymous_mib": {**early_and_late, **peaks(anonymous)}, "resident_mib": peaks(resident),
+        "publication_seconds": float(seconds[-1] - seconds[end - 1]),
+        "images_per_second": {"first fifth": pace(0.0, 0.2), "last fifth": pace(0.8, 1.0)},
+    }  # fmt: skip

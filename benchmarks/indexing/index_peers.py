@@ -25,6 +25,7 @@ from index.model.embedder import Embedder
 
 Settings = Mapping[str, Any]
 
+MODULE = "benchmarks.indexing.index_peers"
 USUAL_BATCH = 32
 
 
@@ -33,12 +34,10 @@ def run_peer(name: str, settings: Settings) -> dict[str, Any]:
 
     The setting `wait_policy` is that of `choose_wait_policy`.
     """
+    own = dict(settings)
+    policy, failing = own.pop("wait_policy", None), f"index_peers {name} exited with {{}}"
     started = time.perf_counter()
-    document = run_alone(
-        "benchmarks.indexing.index_peers", name, failing=f"index_peers {name} exited with {{}}",
-        settings={key: value for key, value in settings.items() if key != "wait_policy"},
-        wait_policy=settings.get("wait_policy"),
-    )  # fmt: skip
+    document = run_alone(MODULE, name, settings=own, failing=failing, wait_policy=policy)
     return {**document, "process_seconds": time.perf_counter() - started}
 
 
@@ -190,9 +189,8 @@ def _rate(images: int, started: float) -> dict[str, Any]:
     return {"images": images, "seconds": seconds, "images_per_second": images / seconds}
 
 
-PEERS: dict[str, Callable[..., dict[str, Any]]] = {
-    "torch-loop": run_torch_loop, "decoding": run_decoding, "inference": run_inference
-}  # fmt: skip
+PEERS: dict[str, Callable[..., dict[str, Any]]]
+PEERS = {"torch-loop": run_torch_loop, "decoding": run_decoding, "inference": run_inference}
 
 
 if __name__ == "__main__":

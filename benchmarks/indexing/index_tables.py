@@ -12,23 +12,23 @@ GOAL_OVER_LOOP, GOAL_OF_BOUND = 2.5, 0.9
 
 def format_speed(results: Mapping[str, Any]) -> str:
     """Markdown of `measure_speed`."""
-    rates, loop, alone = (
-        results["rates"],
-        results["loop_settings"]["chosen"],
-        results["inference_settings"]["chosen"],
-    )
+    rates = results["rates"]
+    loop, alone = (results[name]["chosen"] for name in ("loop_settings", "inference_settings"))
     rule = "min(d, i)" if results["on_gpu"] else "1 / (1/d + 1/i)"
     settings = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in loop.items())
+    by_batch_size = []
+    if tried := results.get("by_batch_size"):
+        each = ", ".join(f"{size}: {format_spread(found)}" for size, found in tried["rates"].items())
+        what = f"ours by batch size, {tried['images']:,} of them (default {tried['default']})"
+        by_batch_size = [(what, each)]
+    batches = f"batches of {alone['batch_size']}, {alone['callers']} at once"
     rows = [
         ("`retrieval index build`", format_spread(rates["ours"])),
         (f"torchvision + DataLoader + faiss ({settings})", format_spread(rates["loop"])),
         ("decoding and resizing alone, d", format_spread(rates["decoding"])),
-        (
-            f"model alone, i (batches of {alone['batch_size']}, {alone['callers']} at once)",
-            format_spread(rates["inference"]),
-        ),
+        (f"model alone, i ({batches})", format_spread(rates["inference"])),
         (f"what the machine allows, {rule}", f"{results['allowed']:.1f}"),
-        *_rows_by_batch_size(results),
+        *by_batch_size,
         ("ours / loop", _judge(results["over_loop"], GOAL_OVER_LOOP)),
         ("ours / allowed", _judge(results["of_bound"], GOAL_OF_BOUND)),
     ]
@@ -41,33 +41,21 @@ def format_speed(results: Mapping[str, Any]) -> str:
     return f"{format_table([head, 'images/s'], rows)}\n\n{note}"
 
 
-def _rows_by_batch_size(results: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """One row where smaller batches were tried."""
-    if (tried := results.get("by_batch_size")) is None:
-        return []
-    rates = ", ".join(f"{size}: {format_spread(rates)}" for size, rates in tried["rates"].items())
-    return [(f"ours by batch size, {tried['images']:,} of them (default {tried['default']})", rates)]
-
-
 def format_memory(results: Mapping[str, Any]) -> str:
     """Markdown of `measure_hundred_thousand`."""
     build, anonymous, resident = results["build"], results["anonymous_mib"], results["resident_mib"]
     pace, line = results["images_per_second"], results["bytes_per_image"]
     growth = "-" if line is None else f"{line['slope']:.1f} ± {line['standard_error']:.1f} bytes an image"
-    publication = f"{anonymous['peak at publication']:.0f} / {resident['peak at publication']:.0f} MiB"
+    early, late = _number(anonymous["20-40 %"]), _number(anonymous["80-100 %"])
     rows = [
         ("images/s", f"{build['images_per_second']:.1f}"),
         ("images/s in the first / last fifth", f"{_number(pace['first fifth'])} / {_number(pace['last fifth'])}"),
         ("anonymous memory added from 20 % on", growth),
-        (
-            "anonymous memory at 20-40 % / 80-100 %, median",
-            f"{_number(anonymous['20-40 %'])} / {_number(anonymous['80-100 %'])} MiB",
+        ("anonymous memory at 20-40 % / 80-100 %, median", f"{early} / {late} MiB"),
+        *(
+            (f"{peak}, anonymous / resident", f"{anonymous[peak]:.0f} / {resident[peak]:.0f} MiB")
+            for peak in resident
         ),
-        (
-            "peak while embedding, anonymous / resident",
-            f"{anonymous['peak while embedding']:.0f} / {resident['peak while embedding']:.0f} MiB",
-        ),
-        ("peak at publication, anonymous / resident", publication),
         ("publication", f"{results['publication_seconds']:.1f} s"),
     ]
     return format_table([str(results["what"]), ""], rows)

@@ -33,18 +33,17 @@ from sklearn.model_selection import cross_val_predict
 from sklearn.preprocessing import StandardScaler, normalize
 
 from benchmarks.common.parallel import run_parallel
-from benchmarks.common.record import ending_in_words, print_machine, write_atomically, write_record
-from benchmarks.common.tables import format_table
+from benchmarks.common.record import ending_in_words, print_machine, write_record, write_with_record
+from benchmarks.common.tables import format_deviation, format_interval, format_table
 from benchmarks.noise.cells import CLEAN, GridFolder, LabelSet, digest, short_name
 from benchmarks.noise.feature_sets import prepare_usual_features
-from benchmarks.noise.grid import load_label_set, read_noise
-from index.errors import InputError
-from index.evaluation.comparison import spread
+from benchmarks.noise.grid import load_label_set
+from benchmarks.noise.options import make_grid_parser, parse_grid_options
+from benchmarks.noise.reports import over_seeds
 from index.evaluation.metrics import ranking_auc
 from index.labels.judge import judge_twice
 from index.labels.suspicion import suspect_labels
 from index.labels.verdicts import SUSPECT
-from index.threads import usable_cores
 
 DATASETS = ("clothing-disjoint", "clothing-seen", "tiny-imagenet")  # the cheap ones first
 NOISES = ("uniform:0.3", "nearest-class:0.3", "uniform:0.5")
@@ -102,25 +101,16 @@ def precision_at_count(scores: np.ndarray, wrong: np.ndarray) -> float:
 
 
 def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add = parser.add_argument
-    add("--out", type=Path, required=True, help="folder of features and records, as of benchmarks.noise")
-    add("--dataset", action="append", metavar="NAME", help=f"as there (default: {', '.join(DATASETS)})")
-    add("--noise", action="append", metavar="KIND:P", help=f"default: {', '.join(NOISES)}")
-    add("--seeds", type=int, nargs="+", default=list(SEEDS), help="of the noise (default: 0 1 2)")
-    add("--workers", type=int, default=usable_cores(), help="processes, of one thread each (default: one a core)")
-    options = parser.parse_args(arguments)
-    options.dataset = options.dataset or list(DATASETS)
-    options.noise = options.noise or list(NOISES)
+    parser = make_grid_parser(
+        __doc__, out="folder of features and records, as of benchmarks.noise", noises=NOISES, noise="KIND:P",
+        dataset=f"as there (default: {', '.join(DATASETS)})",
+    )  # fmt: skip
+    parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS), help="of the noise (default: 0 1 2)")
+    options = parse_grid_options(parser, arguments, dataset=DATASETS, noise=NOISES)
     if options.workers < 1:
         parser.error("--workers must be at least 1")
-    for noise in options.noise:
-        if noise == CLEAN:
-            parser.error("--noise clean: finding wrong labels is judged where some are known to be wrong")
-        try:
-            read_noise(noise, hierarchy=None)
-        except InputError as error:
-            parser.error(f"--noise {noise}: {error}")
+    if CLEAN in options.noise:
+        parser.error("--noise clean: finding wrong labels is judged where some are known to be wrong")
     return options
 
 
@@ -132,18 +122,15 @@ def main(arguments: list[str] | None = None) -> None:
 def run(options: argparse.Namespace) -> None:
     """Audit the label sets that have no record yet, and report on all that are asked for."""
     folder = GridFolder(options.out)
-    for dataset in options.dataset:
-        prepare_usual_features(
-            dataset, folder.features(dataset), cache=options.out / "cache", workers=options.workers
-        )
-    settings = list(itertools.product(options.dataset, options.noise))
-    asked = [LabelSet(dataset, noise, seed) for dataset, noise in settings for seed in options.seeds]
+    prepare_usual_features(folder, options.dataset, workers=options.workers)
+    kinds = list(itertools.product(options.dataset, options.noise))
+    asked = [LabelSet(dataset, noise, seed) for dataset, noise in kinds for seed in options.seeds]
     missing = [(folder, labels) for labels in asked if not record_path(folder, labels).exists()]
     run_parallel(audit_label_set, missing, "audits", workers=options.workers, threads=1)
     rows = [
         {"dataset": short_name(dataset), "noise": noise}
         | summarise([record_path(folder, LabelSet(dataset, noise, seed)) for seed in options.seeds])
-        for dataset, noise in settings
+        for dataset, noise in kinds
     ]
     text = format_tables(rows, seeds=options.seeds)
     print_machine(options.seeds)
@@ -151,8 +138,8 @@ def run(options: argparse.Namespace) -> None:
     usual = [options.dataset, options.noise, options.seeds] == [list(DATASETS), list(NOISES), list(SEEDS)]
     name = "audit" if usual else f"audit_{digest([options.dataset, options.noise, options.seeds])}"
     peers = {package: version(package) for package in ("cleanlab", "scikit-learn")}
-    write_record(folder.results / f"{name}.json", settings={**vars(options), **peers}, results={"rows": rows})
-    (folder.results / f"{name}.md").write_text(text + "\n")
+    settings = {**vars(options), **peers}
+    write_record(folder.results / f"{name}.json", settings=settings, results={"rows": rows}, text=text)
 
 
 def record_path(folder: GridFolder, labels: LabelSet) -> Path:
@@ -177,10 +164,7 @@ def audit_label_set(folder: GridFolder, labels: LabelSet) -> None:
     arrays: dict[str, Any] = {"wrong": wrong}
     for route, finding in findings.items():
         arrays |= {f"{route}: {name}": scores for name, scores in finding.rankings.items()}
-    path = record_path(folder, labels)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path.with_suffix(".npz"), lambda file: np.savez(file, **arrays))
-    write_atomically(path, lambda file: file.write(json.dumps(record, indent=1).encode()))
+    write_with_record(record_path(folder, labels), record, lambda file: np.savez(file, **arrays), suffix=".npz")
 
 
 def audit_ours(features: np.ndarray, noisy: np.ndarray, *, class_count: int) -> tuple[np.ndarray, Finding]:
@@ -234,7 +218,7 @@ def summarise(paths: Sequence[Path]) -> dict[str, Any]:
     default = max(itertools.product(SCALINGS, [DEFAULT]), key=auc)
     best = max(itertools.product(SCALINGS, RANKINGS), key=auc)
     return {
-        "samples": samples, "wrong": _spread([record["wrong"] / samples for record in records]),
+        "samples": samples, "wrong": over_seeds([record["wrong"] / samples for record in records]),
         "routes": routes, "default": default, "best": best,
         "leads": {"default": _lead(paths, default), "best": _lead(paths, best)},
     }  # fmt: skip
@@ -245,18 +229,15 @@ def _average(seeds: Sequence[Mapping[str, Any]], *, samples: int) -> dict[str, A
     first = seeds[0]
     return {
         "rankings": {
-            name: {key: _spread([seed["rankings"][name][key] for seed in seeds]) for key in ("auc", "precision")}
+            name: {
+                key: over_seeds([seed["rankings"][name][key] for seed in seeds]) for key in ("auc", "precision")
+            }
             for name in first["rankings"]
         },
-        "called": _spread([seed["suspects"] / samples for seed in seeds]),
-        **{key: _spread([seed[key] for seed in seeds]) for key in ("precision", "recall", "rate", "seconds")},
+        "called": over_seeds([seed["suspects"] / samples for seed in seeds]),
+        **{key: over_seeds([seed[key] for seed in seeds]) for key in ("precision", "recall", "rate", "seconds")},
         "details": {key: [seed["details"][key] for seed in seeds] for key in first["details"]},
     }
-
-
-def _spread(values: Sequence[float]) -> dict[str, float]:
-    found = spread(values)
-    return {"mean": found.mean, "deviation": found.deviation}
 
 
 def _lead(paths: Sequence[Path], other: tuple[str, str]) -> dict[str, float]:
@@ -280,28 +261,21 @@ def format_tables(rows: Sequence[Mapping[str, Any]], *, seeds: Sequence[int]) ->
     """AUC, precision at the true count, and the labels called wrong, as three tables in Markdown."""
     over = f"mean ± deviation over seeds {', '.join(map(str, seeds))}" if len(seeds) > 1 else f"seed {seeds[0]}"
     ranked = ["dataset", "noise", "ours", *(f"{name} (A)" for name in RANKINGS), "cleanlab (B)", "best of (B)"]
-    leads = [[_lead_text(row["leads"][key]) for key in ("default", "best")] for row in rows]
-    tables = [
-        _titled(
-            f"**Finding wrong labels, area under the ROC curve**: {over}, in %. (A) are cleanlab's rankings of our "
-            "confidences; (B) is its own way, ranked by self-confidence, and by what ranks best. Points that ours "
-            "leads by, with their 95 % interval over images for these seeds",
-            [*ranked, "ours leads (B) by", "and its best by"],
-            [[*_ranked(row, "auc"), *lead] for row, lead in zip(rows, leads, strict=True)],
-        ),
-        _titled(
-            f"**Share of wrong labels among the most suspicious ones, as many as are wrong**: {over}, in %",
-            ranked,
-            [_ranked(row, "precision") for row in rows],
-        ),
-        _titled(
-            f"**Labels called wrong**: {over}, in % of all labels, with the share of wrong ones as estimated; and "
-            "seconds of processor time, (A) without those of the confidences",
-            ["dataset", "noise", "way", "called wrong", "estimate", "precision", "recall", "seconds"],
-            [line for row in rows for line in _called(row)],
-        ),
-    ]
-    return "\n\n".join(tables)
+    called = ["dataset", "noise", "way", "called wrong", "estimate", "precision", "recall", "seconds"]
+    return "\n\n".join([
+        f"**Finding wrong labels, area under the ROC curve**: {over}, in %. (A) are cleanlab's rankings of our "
+        "confidences; (B) is its own way, ranked by self-confidence, and by what ranks best. Points that ours "
+        "leads by, with their 95 % interval over images for these seeds",
+        format_table([*ranked, "ours leads (B) by", "and its best by"], [
+            [*_ranked(row, "auc"), *(format_interval(_hundredfold(lead)) for lead in row["leads"].values())]
+            for row in rows
+        ]),
+        f"**Share of wrong labels among the most suspicious ones, as many as are wrong**: {over}, in %",
+        format_table(ranked, [_ranked(row, "precision") for row in rows]),
+        f"**Labels called wrong**: {over}, in % of all labels, with the share of wrong ones as estimated; and "
+        "seconds of processor time, (A) without those of the confidences",
+        format_table(called, [line for row in rows for line in _called(row)]),
+    ])  # fmt: skip
 
 
 def _called(row: Mapping[str, Any]) -> list[list[str]]:
@@ -327,16 +301,11 @@ def _ranked(row: Mapping[str, Any], key: str) -> list[str]:
 
 
 def _percent(value: Mapping[str, float]) -> str:
-    mean, deviation = 100 * value["mean"], 100 * value["deviation"]
-    return f"{mean:.2f} ± {deviation:.2f}" if deviation else f"{mean:.2f}"
+    return format_deviation(_hundredfold(value))
 
 
-def _lead_text(lead: Mapping[str, float]) -> str:
-    return f"{100 * lead['mean']:+.2f} [{100 * lead['low']:+.2f}, {100 * lead['high']:+.2f}]"
-
-
-def _titled(title: str, names: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    return f"{title}\n\n{format_table(names, lines)}"
+def _hundredfold(values: Mapping[str, float]) -> dict[str, float]:
+    return {name: 100 * value for name, value in values.items()}
 
 
 if __name__ == "__main__":

@@ -17,11 +17,12 @@ import numpy as np
 import torch
 
 from benchmarks.common.record import print_machine, write_record
+from benchmarks.common.tables import format_interval, format_row, format_table
 from benchmarks.noise.cells import CLEAN, GridFolder, LabelSet
 from benchmarks.noise.feature_sets import FeatureSet
 from benchmarks.noise.grid import load_label_set, train_run
+from benchmarks.noise.reports import lead_in_points, over_seeds
 from index.arrays import NO_ID
-from index.evaluation.comparison import paired_bootstrap, spread
 from index.labels.decisions import CHANGE, KEEP
 from index.labels.judge import judge_labels
 from index.labels.verdicts import give_verdicts
@@ -33,11 +34,9 @@ RECIPES = {
     "default": {"recipe": "default"},
     "proxy-anchor, paper": {"recipe": "paper", "method": "proxy-anchor", "lr": 1e-3},
 }
-DATASETS, NOISES, SEEDS = (
-    ("clothing-seen", "clothing-disjoint"),
-    (CLEAN, "uniform:0.3", "nearest-class:0.3"),
-    (0, 1, 2),
-)
+DATASETS, NOISES = ("clothing-seen", "clothing-disjoint"), (CLEAN, "uniform:0.3", "nearest-class:0.3")
+SEEDS = (0, 1, 2)
+HEAD = ("dataset", "labels", "trained with", "relabelled", "left out", "as given", "cleaned", "cleaned gains")
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -50,8 +49,7 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     print_machine(options.seeds)
     folder, rows = GridFolder(options.out), []
-    print("\n| dataset | labels | trained with | relabelled | left out | as given | cleaned | cleaned gains |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    print("\n" + format_table(HEAD, []))
     for dataset in options.dataset or DATASETS:
         for noise in options.noise or NOISES:
             for name, values in RECIPES.items():
@@ -72,22 +70,15 @@ def compare(
     for seed in seeds:
         features, given = load_label_set(folder, LabelSet(dataset, noise, seed))
         cleaned = clean_labels(features, given)
-        changed.append(
-            (
-                float((cleaned[cleaned != NO_ID] != given[cleaned != NO_ID]).mean()),
-                float((cleaned == NO_ID).mean()),
-            )
-        )
+        kept = cleaned != NO_ID
+        changed.append((float((cleaned[kept] != given[kept]).mean()), float((~kept).mean())))
         for name, labels in (("given", given), ("cleaned", cleaned)):
             hits[name].append(_hits(features, labels, {**recipe, "embedding_dim": width, "seed": seed}))
-    recall = {name: spread([100 * float(h.mean()) for h in found]) for name, found in hits.items()}
-    gain = paired_bootstrap(np.stack(hits["cleaned"]), np.stack(hits["given"]), seed=0)
-    return {
-        "relabelled": float(np.mean([one for one, _ in changed])),
-        "left_out": float(np.mean([other for _, other in changed])),
-        **{name: {"mean": found.mean, "deviation": found.deviation} for name, found in recall.items()},
-        "gain": {"mean": 100 * gain.mean, "low": 100 * gain.low, "high": 100 * gain.high},
-    }
+    gain = lead_in_points(np.stack(hits["cleaned"]), np.stack(hits["given"]))
+    del gain["p_value"]
+    relabelled, left_out = map(float, np.mean(changed, axis=0))
+    recalls = {name: over_seeds([100 * float(each.mean()) for each in found]) for name, found in hits.items()}
+    return {"relabelled": relabelled, "left_out": left_out, **recalls, "gain": gain}
 
 
 def clean_labels(features: FeatureSet, given: np.ndarray) -> np.ndarray:
@@ -111,9 +102,9 @@ def _hits(features: FeatureSet, labels: np.ndarray, values: dict[str, Any]) -> n
 
 def _line(row: dict[str, Any]) -> str:
     values = [f"{row[name]['mean']:.2f} ± {row[name]['deviation']:.2f}" for name in ("given", "cleaned")]
-    gain = f"{row['gain']['mean']:+.2f} [{row['gain']['low']:+.2f}, {row['gain']['high']:+.2f}]"
     shares = [f"{row['relabelled']:.1%}", f"{row['left_out']:.1%}"]
-    return "| " + " | ".join([row["dataset"], row["noise"], row["trained_with"], *shares, *values, gain]) + " |"
+    about = [row["dataset"], row["noise"], row["trained_with"]]
+    return format_row([*about, *shares, *values, format_interval(row["gain"])])
 
 
 if __name__ == "__main__":

@@ -22,19 +22,19 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common.record import ending_in_words, print_machine, shared_folder, write_record
+from benchmarks.common.record import ending_in_words, find_weights, print_machine, write_record
 from benchmarks.noise.cells import CLEAN, FILTERED, RECIPE, GridFolder, digest, result_name
 from benchmarks.noise.example_pictures import draw_retrieval_grid
 from benchmarks.noise.experiments import ABLATIONS, TABLES, Experiment, Setting, build, table_3
 from benchmarks.noise.feature_sets import prepare_features
-from benchmarks.noise.grid import load_label_set, read_noise, run_cells
+from benchmarks.noise.grid import load_label_set, run_cells
 from benchmarks.noise.hyper_parameters import tune
+from benchmarks.noise.options import make_grid_parser, parse_grid_options
 from benchmarks.noise.plots import plot_confidences, plot_experiment, plot_noise
 from benchmarks.noise.reports import format_experiment, format_leads, format_noises, summarise_experiment
 from index.errors import InputError
 from index.file_hash import hash_file
 from index.images.preprocess import PreprocessConfig
-from index.threads import usable_cores
 from training.losses.make_loss import loss_class
 from training.options.losses import LOSSES, METHODS, TRAINED_METHODS, UNTRAINED_METHODS
 
@@ -49,54 +49,35 @@ DEFAULT_NOISES = ("uniform:0.3", CLEAN, "nearest-class:0.3", "uniform:0.5")
 
 
 def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_grid_parser(
+        __doc__, out="folder of features, cells, tables and pictures", noises=DEFAULT_NOISES,
+        dataset="tiny-imagenet (default), clothing-disjoint, clothing-seen, PROTOCOL:FOLDER or folder:TRAIN:TEST",
+    )  # fmt: skip
     add = parser.add_argument
-    add("--out", type=Path, required=True, help="folder of features, cells, tables and pictures")
-    datasets = "tiny-imagenet (default), clothing-disjoint, clothing-seen, PROTOCOL:FOLDER or folder:TRAIN:TEST"
-    add("--dataset", action="append", metavar="NAME", help=datasets)
-    add("--noise", action="append", metavar="clean|KIND:P", help=f"default: {', '.join(DEFAULT_NOISES)}")
     add("--hierarchy", help="for semantic noise: a CSV of class,parent, or WordNet's data files")
     add("--method", action="append", choices=sorted(ALL_METHODS), metavar="NAME",
         help=f"default: {', '.join(DEFAULT_METHODS)}")  # fmt: skip
     add("--width", action="append", type=int, metavar="D", help="default: 64 and 512")
     add("--seeds", type=int, nargs="+", default=DEFAULT_SEEDS)
-    add(
-        "--table",
-        action="append",
-        choices=("1", "2", "3"),
-        default=[],
-        help="a table of the SPA paper; 1 of --method where given, 2 of spa alone",
-    )
-    add(
-        "--ablation",
-        action="append",
-        choices=sorted(ABLATIONS),
-        default=[],
-        help="an ablation of the papers; batch and width of --method where given",
-    )
+    table = "a table of the SPA paper; 1 of --method where given, 2 of spa alone"
+    add("--table", action="append", choices=("1", "2", "3"), default=[], help=table)
+    ablation = "an ablation of the papers; batch and width of --method where given"
+    add("--ablation", action="append", choices=sorted(ABLATIONS), default=[], help=ablation)
     add("--settings", choices=("tuned", "paper"), default="tuned", help="of every method (default tuned)")
     add("--backbone", default="mobilenet_v2")
     add("--weights", help="default: the MobileNetV2 of RETRIEVAL_SHARED")
     add("--resize", type=int, default=256, help="stretch images to this many pixels a side (default 256)")
     add("--crop", type=int, default=224, help="centre crop to this many (default 224)")
     add("--cache", type=Path, help="folder of backbone features and unpacked images (default OUT/cache)")
-    add("--workers", type=int, default=usable_cores(), help="processes (default: one a core)")
     add("--threads", type=int, default=1, help="of each process (default 1)")
-    options = parser.parse_args(arguments)
-    options.dataset = options.dataset or ["tiny-imagenet"]
-    options.noise = options.noise or list(DEFAULT_NOISES)
+    defaults = {"dataset": ["tiny-imagenet"], "noise": DEFAULT_NOISES, "width": [64, 512]}
+    options = parse_grid_options(parser, arguments, **defaults)
     options.own_methods = tuple(options.method or ())
     options.method = options.method or list(DEFAULT_METHODS)
-    options.width = options.width or [64, 512]
     if not options.table and not options.ablation:
         parser.error("nothing to do: name a --table or an --ablation")
     if min(*options.width, options.workers, options.threads) < 1:
         parser.error("--width, --workers and --threads must be at least 1")
-    try:
-        for noise in options.noise:
-            read_noise(noise, hierarchy=options.hierarchy)
-    except InputError as error:
-        parser.error(f"--noise {noise}: {error}")
     return options
 
 
@@ -112,7 +93,7 @@ def run(options: argparse.Namespace) -> None:
         if method.removesuffix(FILTERED) in LOSSES:
             loss_class(method.removesuffix(FILTERED))  # whether its package is there
     fix_hierarchy(folder)
-    weights = options.weights or str(shared_folder() / "weights" / "mobilenet_v2_imagenet.safetensors")
+    weights = str(find_weights(options.weights))
     for dataset in options.dataset:
         prepare_features(
             dataset, folder.features(dataset), cache=options.cache or options.out / "cache",
@@ -161,8 +142,7 @@ def report_experiment(
     unlike = "" if usual or experiment.name != "table-3" else digest([rows, options.seeds])
     parts = [setting.noise, f"{setting.width}d", options.settings, *filter(None, [unlike])]
     name = result_name(experiment.name, setting.dataset, *parts)
-    write_record(folder.results / f"{name}.json", settings=vars(options), results=summary)
-    (folder.results / f"{name}.md").write_text(text + "\n")
+    write_record(folder.results / f"{name}.json", settings=vars(options), results=summary, text=text)
     plot_experiment(summary, folder.results / f"{name}.png")
     return summary
 
@@ -183,9 +163,8 @@ def draw_noises(
             draw_confidences(folder, experiment, settings=settings)
     if tables:
         every = [summary for found in tables.values() for summary in found]
-        (folder.results / result_name("leads", *(dataset for dataset, _ in tables), settings)).with_suffix(
-            ".md"
-        ).write_text(format_leads(every) + "\n")
+        name = result_name("leads", *(dataset for dataset, _ in tables), settings)
+        (folder.results / name).with_suffix(".md").write_text(format_leads(every) + "\n")
     for (dataset, width), found in tables.items():
         if len(found) > 1:
             name = result_name("noise", dataset, f"{width}d", settings)
@@ -200,11 +179,10 @@ def draw_confidences(folder: GridFolder, experiment: Experiment, *, settings: st
         features, noisy = load_label_set(folder, cell.labels)
         own = np.load(folder.confidences(cell.labels))[np.arange(len(noisy)), noisy]
         wrong = noisy != features.train_labels
-        options = cell.config().loss.options
+        loss = cell.config().loss.options
         name = result_name("confidences", cell.labels.dataset, cell.labels.noise, settings)
-        plot_confidences(
-            own[~wrong], own[wrong], folder.results / f"{name}.png", lambda_=options.lambda_, beta=options.beta
-        )
+        out = folder.results / f"{name}.png"
+        plot_confidences(own[~wrong], own[wrong], out, lambda_=loss.lambda_, beta=loss.beta)
 
 
 def tune_all(folder: GridFolder, options: argparse.Namespace) -> dict[tuple[str, int], dict[str, Any]]:
@@ -212,17 +190,13 @@ def tune_all(folder: GridFolder, options: argparse.Namespace) -> dict[tuple[str,
     if options.settings == "paper":
         return {}
     # Ablations, and the tables but 3, are of the first width and of methods of their own.
-    first = (
-        (*options.method, *TRAINED_METHODS) if options.ablation or set(options.table) - {"3"} else options.method
-    )
-    return {
-        (dataset, width): tune(
-            folder, dataset=dataset, width=width, noise=options.noise[0],
-            methods=sorted(set(first if width == options.width[0] else options.method)),
-            workers=options.workers, threads=options.threads,
-        )
-        for dataset, width in itertools.product(options.dataset, options.width)
-    }  # fmt: skip
+    others = TRAINED_METHODS if options.ablation or set(options.table) - {"3"} else ()
+    tuned = {}
+    for dataset, width in itertools.product(options.dataset, options.width):
+        methods = sorted({*options.method, *(others if width == options.width[0] else ())})
+        chosen = {"dataset": dataset, "width": width, "noise": options.noise[0], "methods": methods}
+        tuned[dataset, width] = tune(folder, **chosen, workers=options.workers, threads=options.threads)
+    return tuned
 
 
 def list_experiments(

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.common import kept
 from training.options.config import TrainConfig
 from training.options.losses import NEEDS_CONFIDENCES
 from training.options.resolve import resolve
@@ -74,9 +75,8 @@ class Cell:
     @property
     def name(self) -> str:
         """Of its files."""
-        return _unique_name(
-            [self.labels.name, self.method, f"{self.width}d"], {**self.settings, "curve": self.curve}
-        )
+        parts = [self.labels.name, self.method, f"{self.width}d"]
+        return _unique_name(parts, {**self.settings, "curve": self.curve})
 
     def config(self) -> TrainConfig:
         """All options of the training: the default recipe's or the paper's, and the settings."""
@@ -126,7 +126,7 @@ def _unique_name(parts: Sequence[str], options: Mapping[str, Any]) -> str:
 
 def digest(value: Any) -> str:
     """Ten digits that tell JSON values apart."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:10]
+    return kept.digest(value, digits=10)
 
 
 @dataclass(frozen=True, slots=True)

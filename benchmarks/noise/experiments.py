@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from benchmarks.noise.cells import CLEAN, FILTERED, RECIPE, Cell, LabelSet
@@ -80,46 +82,30 @@ def table_1(setting: Setting, methods: Sequence[str] = ("proxy-nca", "proxy-anch
     return Experiment("table-1", "with and without the samples of low confidence", setting, tuple(rows))
 
 
-def table_2(setting: Setting) -> Experiment:
+def table_2(setting: Setting, name: str = "table-2") -> Experiment:
     """Table 2: Smooth Proxy-Anchor over lambda and beta."""
-    rows = [
-        _row(setting, "spa", at=(lambda_, beta), lambda_=lambda_, beta=beta)
-        for lambda_ in LAMBDAS
-        for beta in BETAS
-    ]
-    return Experiment(
-        "table-2", "Smooth Proxy-Anchor by lambda and beta", setting, tuple(rows), ("lambda", "beta")
-    )
+    rows = _rows_over(setting, "spa", lambda_=LAMBDAS, beta=BETAS)
+    return Experiment(name, "Smooth Proxy-Anchor by lambda and beta", setting, rows, ("lambda", "beta"))
 
 
 def ablate_batch(setting: Setting, methods: Sequence[str] = ("spa", "proxy-anchor")) -> Experiment:
     """Proxy-Anchor's Tables 5 and 6: Recall@1 by batch size."""
-    rows = [_row(setting, method, at=(size,), batch_size=size) for method in methods for size in BATCH_SIZES]
-    return Experiment("batch", "Recall@1 by batch size", setting, tuple(rows), ("batch size",))
+    rows = _rows_over(setting, *methods, batch_size=BATCH_SIZES)
+    return Experiment("batch", "Recall@1 by batch size", setting, rows, ("batch size",))
 
 
 def ablate_width(
     setting: Setting, methods: Sequence[str] = ("spa", "proxy-anchor", "multi-similarity", "pca-whitened")
 ) -> Experiment:
     """Proxy-Anchor's Figure 5: Recall@1 by embedding width."""
-    rows = [_row(setting, method, at=(width,), width=width) for method in methods for width in WIDTHS]
-    return Experiment("width", "Recall@1 by embedding width", setting, tuple(rows), ("embedding width",))
+    rows = _rows_over(setting, *methods, width=WIDTHS)
+    return Experiment("width", "Recall@1 by embedding width", setting, rows, ("embedding width",))
 
 
 def ablate_alpha_delta(setting: Setting) -> Experiment:
     """Proxy-Anchor's Figure 6: Recall@1 by alpha and delta."""
-    rows = [
-        _row(setting, "proxy-anchor", at=(alpha, delta), alpha=alpha, delta=delta)
-        for alpha in ALPHAS
-        for delta in DELTAS
-    ]
-    return Experiment("alpha-delta", "Proxy-Anchor by alpha and delta", setting, tuple(rows), ("alpha", "delta"))
-
-
-def ablate_lambda_beta(setting: Setting) -> Experiment:
-    """Table 2, as an ablation."""
-    table = table_2(setting)
-    return Experiment("lambda-beta", table.title, setting, table.rows, table.axes)
+    rows = _rows_over(setting, "proxy-anchor", alpha=ALPHAS, delta=DELTAS)
+    return Experiment("alpha-delta", "Proxy-Anchor by alpha and delta", setting, rows, ("alpha", "delta"))
 
 
 def ablate_margin(setting: Setting) -> Experiment:
@@ -156,7 +142,7 @@ TABLES = {"1": table_1, "2": table_2}
 BY_METHOD = (table_1, ablate_batch, ablate_width)
 ABLATIONS = {
     "batch": ablate_batch, "width": ablate_width, "alpha-delta": ablate_alpha_delta,
-    "lambda-beta": ablate_lambda_beta, "margin": ablate_margin, "confidence": ablate_confidence,
+    "lambda-beta": partial(table_2, name="lambda-beta"), "margin": ablate_margin, "confidence": ablate_confidence,
 }  # fmt: skip
 
 
@@ -174,3 +160,11 @@ def _row(
 ) -> Row:
     seeds = setting.seeds[:1] if method in UNTRAINED_METHODS else setting.seeds
     return Row(name or method, tuple(setting.cell(method, seed, **changes) for seed in seeds), at)
+
+
+def _rows_over(setting: Setting, *methods: str, **values: Sequence[Any]) -> tuple[Row, ...]:
+    """A row for every method and every choice of these values of its options."""
+    places = list(itertools.product(*values.values()))
+    return tuple(
+        _row(setting, method, at=at, **dict(zip(values, at, strict=True))) for method in methods for at in places
+    )

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.common.record import shared_folder, unpack, write_atomically
+from benchmarks.common.record import find_photos, find_weights, save_array, unpack_tiny_imagenet, write_json
+from benchmarks.noise.cells import GridFolder
 from index.errors import InputError
 from index.evaluation.metrics import DEFAULT_KS
 from index.images.preprocess import PreprocessConfig
@@ -72,11 +73,9 @@ def list_split(name: str, *, work: Path) -> SplitRecords:
         work: folder for unpacked archives.
     """
     if name == "tiny-imagenet":
-        data = shared_folder() / "data" / "tiny-imagenet"
-        folders = (unpack(data / f"{part}.tar", work / "images" / part) for part in ("train", "test"))
-        return SplitRecords(*(list_dataset(folder).records for folder in folders))
+        return SplitRecords(*(list_dataset(folder).records for folder in unpack_tiny_imagenet(work / "images")))
     if name in ("clothing-disjoint", "clothing-seen"):
-        records = list_dataset(shared_folder() / "data" / "clothing").records
+        records = list_dataset(find_photos()).records
         return _split_clothing([r for r in records if r.label not in NO_CLOTHES], seen=name == "clothing-seen")
     protocol, _, rest = name.partition(":")
     if protocol == "folder":
@@ -93,16 +92,19 @@ def _split_clothing(records: Sequence[Record], *, seen: bool) -> SplitRecords:
         train_labels = set(sorted({record.label for record in records})[0::2])
         chosen = np.array([record.label in train_labels for record in records])
     else:
-        chosen = np.zeros(len(records), dtype=bool)
         labels = np.array([record.label for record in records])
-        generator = np.random.default_rng(0)
-        for label in np.unique(labels):
-            rows = generator.permutation(np.flatnonzero(labels == label))
-            chosen[rows[: round(SEEN_TRAINING_SHARE * len(rows))]] = True
-    return SplitRecords(
-        [record for record, taken in zip(records, chosen, strict=True) if taken],
-        [record for record, taken in zip(records, chosen, strict=True) if not taken],
-    )
+        chosen = _take_share(labels, seed=0)
+    train, test = ([records[row] for row in np.flatnonzero(part)] for part in (chosen, ~chosen))
+    return SplitRecords(train, test)
+
+
+def _take_share(labels: np.ndarray, *, seed: int) -> np.ndarray:
+    """(N,) bool: 70 % of every label's images."""
+    taken, generator = np.zeros(len(labels), dtype=bool), np.random.default_rng(seed)
+    for label in np.unique(labels):
+        rows = generator.permutation(np.flatnonzero(labels == label))
+        taken[rows[: round(SEEN_TRAINING_SHARE * len(rows))]] = True
+    return taken
 
 
 def prepare_features(
@@ -132,14 +134,12 @@ def prepare_features(
             )
         return
     split = list_split(name, work=cache)
-    folder.mkdir(parents=True, exist_ok=True)
     store = open_store(cache, extractor, views=1)
     rows = {}
     for part, records in (("train", split.train), ("test", split.test)):
         paths = [record.path for record in records]
         extracted = extract_features(paths, store=store, extractor=extractor, views=1, workers=workers)
-        features = store.load(extracted.hashes)[:, 0]
-        write_atomically(folder / f"{part}.npy", lambda file, features=features: np.save(file, features))
+        save_array(folder / f"{part}.npy", store.load(extracted.hashes)[:, 0])
         rows[part] = list(extracted.rows)
     document = {
         "name": name,
@@ -150,17 +150,17 @@ def prepare_features(
         "is_gallery": None if split.is_gallery is None else [split.is_gallery[row] for row in rows["test"]],
         "ks": list(split.ks),
     }
-    write_atomically(folder / "set.json", lambda file: file.write(json.dumps(document).encode()))
+    write_json(folder / "set.json", document)
 
 
-def prepare_usual_features(name: str, folder: Path, *, cache: Path, workers: int) -> None:
+def prepare_usual_features(folder: GridFolder, datasets: Sequence[str], *, workers: int) -> None:
     """Features of the frozen MobileNetV2, as the grid makes them unless told otherwise; those that stand are taken."""
-    if not (folder / "set.json").exists():
-        weights = str(shared_folder() / "weights" / "mobilenet_v2_imagenet.safetensors")
-        prepare_features(
-            name, folder, cache=cache, backbone="mobilenet_v2", weights=weights, workers=workers,
-            preprocess=PreprocessConfig(resize=256, crop=224),
-        )  # fmt: skip
+    preprocess = PreprocessConfig(resize=256, crop=224)
+    for name in datasets:
+        features = folder.features(name)
+        if not (features / "set.json").exists():
+            usual = {"backbone": "mobilenet_v2", "weights": str(find_weights()), "cache": folder.path / "cache"}
+            prepare_features(name, features, **usual, preprocess=preprocess, workers=workers)
 
 
 @lru_cache(maxsize=4)
@@ -195,11 +195,7 @@ def hold_out_for_tuning(features: FeatureSet, *, fold: int, folds: int) -> Featu
     images do.
     """
     if _is_seen(features):
-        held = np.zeros(len(features.train), dtype=bool)
-        generator = np.random.default_rng(1)
-        for label in range(len(features.classes)):
-            rows = generator.permutation(np.flatnonzero(features.train_labels == label))
-            held[rows[round(SEEN_TRAINING_SHARE * len(rows)) :]] = True
+        held = ~_take_share(features.train_labels, seed=1)
     elif folds == 1:
         chosen = np.linspace(0, len(features.classes) - 1, num=len(features.classes) // 5).round().astype(np.int64)
         held = np.isin(features.train_labels, chosen)

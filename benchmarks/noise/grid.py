@@ -5,9 +5,8 @@ Phase 1 runs once for every noisy label set; all cells of that set read its conf
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ import numpy as np
 import torch
 
 from benchmarks.common.parallel import run_parallel
-from benchmarks.common.record import write_atomically
+from benchmarks.common.record import write_with_record
 from benchmarks.noise.cells import CLEAN, FILTERED, RECIPE, Cell, GridFolder, LabelSet
 from benchmarks.noise.feature_sets import FeatureSet, hold_out_for_tuning, load_features
 from index.evaluation.clustering import nmi
@@ -24,7 +23,7 @@ from index.evaluation.metrics import ranking_auc
 from index.vectors.exact import search
 from training.backbone.feature_sources import CachedSource
 from training.confidence.confidences import FixedConfidences, compute_confidences, rows_to_trust
-from training.head.embedding_heads import EmbeddingHead, Head
+from training.head.embedding_heads import Head
 from training.head.projection import count_directions
 from training.head.untrained import fit_untrained
 from training.label_noise.hierarchy import read_hierarchy
@@ -42,33 +41,23 @@ SHOWN_QUERIES, SHOWN_NEIGHBOURS = 6, 4
 MOST_CLUSTERS = 1000  # of NMI: k-means with more would outlast the training
 
 
-def run_cells(folder: GridFolder, cells: Sequence[Cell], *, workers: int, threads: int) -> None:
+def run_cells(folder: GridFolder, cells: Sequence[Cell], **pool: int) -> None:
     """Run the cells that have no record yet, phase 1 of their label sets first.
 
     Args:
         folder: of features, confidences and records; the features must stand.
         cells: in the order they are begun.
-        workers: processes; together they use workers x threads cores.
-        threads: of each process.
+        pool: `workers` processes of `threads` threads each.
     """
     waiting = {cell.name: cell for cell in cells if not folder.cell(cell).exists()}
-    fit_label_sets(
-        folder,
-        [cell.labels for cell in waiting.values() if cell.needs_confidences],
-        workers=workers,
-        threads=threads,
-    )
-    run_parallel(
-        run_cell, [(folder, cell) for cell in waiting.values()], "trainings", workers=workers, threads=threads
-    )
+    fit_label_sets(folder, [cell.labels for cell in waiting.values() if cell.needs_confidences], **pool)
+    run_parallel(run_cell, [(folder, cell) for cell in waiting.values()], "trainings", **pool)
 
 
-def fit_label_sets(folder: GridFolder, label_sets: Sequence[LabelSet], *, workers: int, threads: int) -> None:
+def fit_label_sets(folder: GridFolder, label_sets: Sequence[LabelSet], **pool: int) -> None:
     """Run phase 1 of the label sets that have no confidences yet."""
     missing = {one.name: one for one in label_sets if not folder.report(one).exists()}
-    run_parallel(
-        fit_label_set, [(folder, one) for one in missing.values()], "phase 1", workers=workers, threads=threads
-    )
+    run_parallel(fit_label_set, [(folder, one) for one in missing.values()], "phase 1", **pool)
 
 
 def load_label_set(folder: GridFolder, labels: LabelSet) -> tuple[FeatureSet, np.ndarray]:
@@ -82,15 +71,8 @@ def load_label_set(folder: GridFolder, labels: LabelSet) -> tuple[FeatureSet, np
     hierarchy = None
     if noise.kind == "semantic" and folder.hierarchy is not None:
         hierarchy = read_hierarchy(Path(folder.hierarchy), classes=features.classes)
-    noisy = add_label_noise(
-        features.train_labels,
-        noise=noise,
-        classes=features.classes,
-        features=features.train,
-        hierarchy=hierarchy,
-        seed=labels.seed,
-    )
-    return features, noisy
+    parts = {"classes": features.classes, "features": features.train, "hierarchy": hierarchy}
+    return features, add_label_noise(features.train_labels, noise=noise, **parts, seed=labels.seed)
 
 
 def read_noise(noise: str, *, hierarchy: str | None) -> LabelNoise | None:
@@ -111,30 +93,23 @@ def fit_label_set(folder: GridFolder, labels: LabelSet) -> None:
     source = CachedSource(torch.from_numpy(features.train)[:, None].to(device))
     held_out: list[float | None] = []
     embedding = EmbeddingConfig()
+    context = PhaseContext(
+        seed=labels.seed, device=device, checkpoint=None,
+        on_epoch=lambda report: held_out.append(report.held_out_loss),
+    )  # fmt: skip
     module = fit_confidence(
-        source,
-        torch.from_numpy(noisy).to(device),
-        class_count=len(features.classes),
-        config=ConfidenceConfig(**labels.phase1),
-        batch_size=embedding.batch_size,
-        weight_decay=embedding.weight_decay,
-        context=PhaseContext(
-            seed=labels.seed, device=device, checkpoint=None,
-            on_epoch=lambda report: held_out.append(report.held_out_loss),
-        ),
+        source, torch.from_numpy(noisy).to(device), class_count=len(features.classes),
+        config=ConfidenceConfig(**labels.phase1), batch_size=embedding.batch_size,
+        weight_decay=embedding.weight_decay, context=context,
     )  # fmt: skip
     confidences = compute_confidences(module, source.centre).cpu().numpy()
     own = confidences[np.arange(len(noisy)), noisy]
     wrong = noisy != features.train_labels
     record = {
-        "labels": asdict(labels),
-        "samples": len(noisy),
-        "wrong": int(wrong.sum()),
-        "auc": ranking_auc(-own, wrong),
-        "held_out_losses": held_out,
-        "seconds": time.perf_counter() - started,
-    }
-    _write(folder.confidences(labels), confidences, record)
+        "labels": asdict(labels), "samples": len(noisy), "wrong": int(wrong.sum()), "auc": ranking_auc(-own, wrong),
+        "held_out_losses": held_out, "seconds": time.perf_counter() - started,
+    }  # fmt: skip
+    write_with_record(folder.report(labels), record, lambda file: np.save(file, confidences), suffix=".npy")
 
 
 def run_cell(folder: GridFolder, cell: Cell) -> None:
@@ -142,37 +117,31 @@ def run_cell(folder: GridFolder, cell: Cell) -> None:
     features, noisy = load_label_set(folder, cell.labels)
     validation = ValidationSet(features.test, features.test_labels, features.is_gallery, features.ks)
     started = time.perf_counter()
-    curve: dict[int, float] = {}
-    head, kept = _train(folder, cell, features=features, noisy=noisy, validation=validation, curve=curve)
+    curve: dict[str, float] = {}
+
+    def note(epoch: int, head: Head) -> None:
+        if epoch in cell.curve:
+            curve[str(epoch)] = validation.score(embed_features(head, features.test)).recall[min(features.ks)]
+
+    head, kept = _train(folder, cell, features, noisy, note)
     seconds = time.perf_counter() - started
     embeddings = embed_features(head, features.test)
     scores = validation.score(embeddings)
     is_trial = cell.labels.fold is not None
     clusters = len(set(features.test_names))
     record = {
-        "cell": asdict(cell),
-        "samples": len(noisy),
-        "samples_used": kept,
-        "test_images": len(features.test),
-        "seconds": seconds,
-        "curve": {str(epoch): value for epoch, value in curve.items()},
-        "embedding_dim": head.embedding_dim,
-        **scores.to_json(),
+        "cell": asdict(cell), "samples": len(noisy), "samples_used": kept, "test_images": len(features.test),
+        "seconds": seconds, "curve": curve, "embedding_dim": head.embedding_dim, **scores.to_json(),
         "mean_class_recall_at_1": scores.mean_class_recall(min(features.ks)),
         "nmi": None if is_trial or clusters > MOST_CLUSTERS else nmi(embeddings, features.test_labels, seed=0),
         "neighbours": {} if is_trial else _show_neighbours(embeddings, validation),
-    }
-    _write(folder.cell(cell).with_suffix(".npy"), scores.hits[min(features.ks)].astype(bool), record)
+    }  # fmt: skip
+    hits = scores.hits[min(features.ks)].astype(bool)
+    write_with_record(folder.cell(cell), record, lambda file: np.save(file, hits), suffix=".npy")
 
 
 def _train(
-    folder: GridFolder,
-    cell: Cell,
-    *,
-    features: FeatureSet,
-    noisy: np.ndarray,
-    validation: ValidationSet,
-    curve: dict[int, float],
+    folder: GridFolder, cell: Cell, features: FeatureSet, noisy: np.ndarray, note: Callable[[int, Head], None]
 ) -> tuple[Head, int]:
     """The head, and the number of training images that it saw."""
     if cell.base_method in UNTRAINED_METHODS:
@@ -191,21 +160,12 @@ def _train(
         if cell.base_method in NEEDS_CONFIDENCES:
             confidences = FixedConfidences(torch.from_numpy(np.array(values)).to(device))
 
-    def note(epoch: int, head: EmbeddingHead) -> None:
-        if epoch in cell.curve:
-            curve[epoch] = validation.score(embed_features(head, features.test)).recall[min(features.ks)]
-
+    source = CachedSource(torch.from_numpy(features.train)[:, None].to(device))
+    context = PhaseContext(seed=cell.labels.seed, device=device, checkpoint=None)
     head = fit_embedding(
-        CachedSource(torch.from_numpy(features.train)[:, None].to(device)),
-        labels,
-        class_count=len(features.classes),
-        loss_config=config.loss,
-        config=config.embedding,
-        confidences=confidences,
-        context=PhaseContext(seed=cell.labels.seed, device=device, checkpoint=None),
-        rows=rows,
-        on_head=note,
-    )
+        source, labels, class_count=len(features.classes), loss_config=config.loss, config=config.embedding,
+        confidences=confidences, context=context, rows=rows, on_head=note,
+    )  # fmt: skip
     return head, len(labels) if rows is None else len(rows)
 
 
@@ -227,10 +187,3 @@ def _show_neighbours(embeddings: np.ndarray, validation: ValidationSet) -> dict[
     own = queries if validation.is_gallery is None else None
     found = search(embeddings[queries], embeddings[gallery], k=SHOWN_NEIGHBOURS, own=own).rows
     return {str(query): gallery[row].tolist() for query, row in zip(queries, found, strict=True)}
-
-
-def _write(path: Path, array: np.ndarray, record: Mapping[str, Any]) -> None:
-    """An array and the JSON that says it is whole, the latter last."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, lambda file: np.save(file, array))
-    write_atomically(path.with_suffix(".json"), lambda file: file.write(json.dumps(record, indent=1).encode()))

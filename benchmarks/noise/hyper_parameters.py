@@ -22,10 +22,9 @@ from training.options.losses import UNTRAINED_METHODS
 LEARNING_RATES = (3e-4, 1e-3)
 PHASE1_LEARNING_RATES = (1e-4, 1e-3)
 STEPS, MOST_EPOCHS, LEAST_EPOCHS = 3_000, 80, 20
+ALPHAS = (4.0, 8.0, 16.0, 32.0)
 SEARCHED: dict[str, tuple[dict[str, float], ...]] = {
-    "spa": tuple({"alpha": value} for value in (4.0, 8.0, 16.0, 32.0)),
-    "proxy-anchor": tuple({"alpha": value} for value in (4.0, 8.0, 16.0, 32.0)),
-    "adaptive-proxy-anchor": tuple({"alpha": value} for value in (4.0, 8.0, 16.0, 32.0)),
+    **dict.fromkeys(("spa", "proxy-anchor", "adaptive-proxy-anchor"), tuple({"alpha": value} for value in ALPHAS)),
     "proxy-nca": tuple({"nca_scale": value} for value in (1.0, 2.0, 4.0, 8.0)),
     "multi-similarity": tuple({"ms_base": value} for value in (0.3, 0.5, 0.7, 0.9)),
     "procsim": tuple({"ms_base": base, "procsim_lambda": value} for base in (0.5, 0.9) for value in (0.1, 1.0)),
@@ -41,14 +40,7 @@ most of them live from the pairs in a batch.
 
 
 def tune(
-    folder: GridFolder,
-    *,
-    dataset: str,
-    width: int,
-    methods: Sequence[str],
-    noise: str,
-    workers: int,
-    threads: int,
+    folder: GridFolder, *, dataset: str, width: int, methods: Sequence[str], noise: str, **pool: int
 ) -> dict[str, dict[str, Any]]:
     """Settings by method name, `phase1` among them, for one dataset and width; trials that stand are not repeated.
 
@@ -56,10 +48,11 @@ def tune(
         methods: names with or without `-filtered`, which shares the settings of its base; untrained ones have none,
             nor has the default recipe, whose values were chosen for all datasets at once (docs/recipe.md).
         noise: of the labels that train; the choice is used for all noises.
+        pool: as `run_cells` takes it.
     """
     features = load_features(folder.features(dataset))
     folds = [(number, count_folds(features)) for number in range(count_folds(features))]
-    phase1 = _choose_phase1(folder, dataset=dataset, noise=noise, folds=folds, workers=workers, threads=threads)
+    phase1 = _choose_phase1(folder, dataset=dataset, noise=noise, folds=folds, **pool)
     label_sets = [LabelSet(dataset, noise, seed=0, fold=fold, phase1=phase1) for fold in folds]
     samples = len(load_label_set(folder, label_sets[0])[1])
     base = sorted({method.removesuffix(FILTERED) for method in methods} - {*UNTRAINED_METHODS, RECIPE})
@@ -67,12 +60,7 @@ def tune(
         method: [list_trials(labels, method=method, width=width, samples=samples) for labels in label_sets]
         for method in base
     }
-    run_cells(
-        folder,
-        [c for parts in trials.values() for cells in parts for c in cells],
-        workers=workers,
-        threads=threads,
-    )
+    run_cells(folder, [cell for parts in trials.values() for cells in parts for cell in cells], **pool)
     chosen = {method: _choose(folder, parts) for method, parts in trials.items()}
     filtered = {method + FILTERED: settings for method, settings in chosen.items()}
     untrained: dict[str, dict[str, Any]] = {method: {} for method in UNTRAINED_METHODS}
@@ -108,30 +96,21 @@ def _choose(folder: GridFolder, parts: Sequence[Sequence[Cell]]) -> dict[str, An
 
 
 def _choose_phase1(
-    folder: GridFolder,
-    *,
-    dataset: str,
-    noise: str,
-    folds: Sequence[tuple[int, int]],
-    workers: int,
-    threads: int,
+    folder: GridFolder, *, dataset: str, noise: str, folds: Sequence[tuple[int, int]], **pool: int
 ) -> dict[str, float]:
     """The confidence module's learning rate with the lowest held-out loss on the noisy labels themselves."""
     sets = {
         lr: [LabelSet(dataset, noise, seed=0, fold=fold, phase1={"confidence_lr": lr}) for fold in folds]
         for lr in PHASE1_LEARNING_RATES
     }
-    fit_label_sets(
-        folder, [labels for parts in sets.values() for labels in parts], workers=workers, threads=threads
-    )
+    fit_label_sets(folder, [labels for parts in sets.values() for labels in parts], **pool)
     losses = {lr: sum(_held_out_loss(folder, labels) for labels in parts) for lr, parts in sets.items()}
     return {"confidence_lr": min(losses, key=losses.__getitem__)}
 
 
 def _held_out_loss(folder: GridFolder, labels: LabelSet) -> float:
-    losses = [
-        loss for loss in json.loads(folder.report(labels).read_text())["held_out_losses"] if loss is not None
-    ]
+    report = json.loads(folder.report(labels).read_text())
+    losses = [loss for loss in report["held_out_losses"] if loss is not None]
     if not losses:
         raise InputError(f"{labels.dataset}: too few images to hold any out of phase 1; use --settings paper")
     return min(losses)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -23,16 +22,16 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common.parallel import run_parallel
-from benchmarks.common.record import ending_in_words, print_machine, write_atomically, write_record
+from benchmarks.common.record import ending_in_words, print_machine, write_record, write_with_record
+from benchmarks.common.tables import format_table
 from benchmarks.noise.cells import GridFolder, LabelSet, digest, file_name, short_name
 from benchmarks.noise.feature_sets import prepare_usual_features
-from benchmarks.noise.grid import load_label_set, read_noise
+from benchmarks.noise.grid import load_label_set
+from benchmarks.noise.options import make_grid_parser, parse_grid_options
 from benchmarks.noise.recipe_heads import MAKERS, TrainingPart
 from benchmarks.noise.recipe_variations import RECIPE_NAME, list_variations
+from benchmarks.noise.reports import lead_in_points
 from index.arrays import Floats, normalise_rows
-from index.errors import InputError
-from index.evaluation.comparison import paired_bootstrap
-from index.threads import usable_cores
 from training.head.embedding_heads import Head
 from training.run.trial import Split, split_for_trial
 from training.run.validate import ValidationSet, embed_features
@@ -58,29 +57,20 @@ class Attempt:
 
 
 def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_grid_parser(
+        __doc__, out="folder of features and records, as of benchmarks.noise", noises=NOISES,
+        dataset=f"as there (default: {', '.join(DATASETS)})",
+    )  # fmt: skip
     add = parser.add_argument
-    add("--out", type=Path, required=True, help="folder of features and records, as of benchmarks.noise")
-    add("--dataset", action="append", metavar="NAME", help=f"as there (default: {', '.join(DATASETS)})")
-    add("--noise", action="append", metavar="clean|KIND:P", help=f"default: {', '.join(NOISES)}")
     add("--width", action="append", type=int, metavar="D", help="default: 64 and 512")
     add("--seeds", type=int, nargs="+", default=[0], help="of noise and training (default: 0)")
     add("--variation", action="append", choices=list(list_variations()), metavar="NAME",
         help="a row of the table, beside that of the recipe (default: all)")  # fmt: skip
-    add("--workers", type=int, default=usable_cores(), help="processes, of one thread each (default: one a core)")
-    options = parser.parse_args(arguments)
-    options.dataset = options.dataset or list(DATASETS)
-    options.noise = options.noise or list(NOISES)
-    options.width = options.width or list(WIDTHS)
+    options = parse_grid_options(parser, arguments, dataset=DATASETS, noise=NOISES, width=WIDTHS)
     chosen = {RECIPE_NAME, *(options.variation or list_variations())}
     options.variation = [name for name in list_variations() if name in chosen]
     if min(options.width) < 2 or options.workers < 1:
         parser.error("--width must be at least 2, --workers at least 1")
-    for noise in options.noise:
-        try:
-            read_noise(noise, hierarchy=None)
-        except InputError as error:
-            parser.error(f"--noise {noise}: {error}")
     return options
 
 
@@ -92,22 +82,19 @@ def main(arguments: list[str] | None = None) -> None:
 def run(options: argparse.Namespace) -> None:
     """Prepare, train what is missing, and report a table for every noise."""
     folder = GridFolder(options.out)
-    for dataset in options.dataset:
-        prepare_usual_features(
-            dataset, folder.features(dataset), cache=options.out / "cache", workers=options.workers
-        )
+    prepare_usual_features(folder, options.dataset, workers=options.workers)
     sets = [LabelSet(*each) for each in itertools.product(options.dataset, options.noise, options.seeds)]
     attempts = [attempt for labels in sets for attempt in list_attempts(folder, labels, options)]
     run_parallel(run_split, _list_tasks(folder, attempts), "splits", workers=options.workers, threads=1)
     print_machine(options.seeds)
     for noise in options.noise:
         summary = summarise(folder, [attempt for attempt in attempts if attempt.labels.noise == noise])
-        text = format_table(summary, noise=noise, seeds=options.seeds)
+        text = format_recipe(summary, noise=noise, seeds=options.seeds)
         print(f"\n{text}")
         asked = [options.dataset, options.width, options.seeds, options.variation]
         name = file_name("recipe", noise, digest(asked))
-        write_record(folder.results / f"{name}.json", settings=vars(options), results={"rows": summary})
-        (folder.results / f"{name}.md").write_text(text + "\n")
+        record = folder.results / f"{name}.json"
+        write_record(record, settings=vars(options), results={"rows": summary}, text=text)
 
 
 def list_attempts(folder: GridFolder, labels: LabelSet, options: argparse.Namespace) -> list[Attempt]:
@@ -158,19 +145,18 @@ def run_split(folder: GridFolder, attempts: Sequence[Attempt]) -> None:
             "seconds": seconds, "queries": {name: len(found) for name, found in hits.items()},
             "recall_at_1": {name: float(found.mean()) for name, found in hits.items()},
         }  # fmt: skip
-        _write(attempt.path(folder), hits, record)
+        saved: dict[str, Any] = hits
+        write_with_record(
+            attempt.path(folder),
+            record,
+            lambda file, saved=saved: np.savez_compressed(file, **saved),
+            suffix=".npz",
+        )
 
 
 def _embed(heads: Sequence[Head], features: Floats) -> Floats:
     """(N, D) unit rows: the heads' side by side, each with the same share of the length."""
     return normalise_rows(np.concatenate([embed_features(head, features) for head in heads], axis=1))
-
-
-def _write(path: Path, hits: dict[str, Any], record: dict[str, Any]) -> None:
-    """The hits, and the JSON that says they are whole, the latter last."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path.with_suffix(".npz"), lambda file: np.savez_compressed(file, **hits))
-    write_atomically(path, lambda file: file.write(json.dumps(record, indent=1).encode()))
 
 
 def _read_hits(path: Path) -> dict[str, np.ndarray]:
@@ -196,42 +182,30 @@ def summarise(folder: GridFolder, attempts: Sequence[Attempt]) -> list[dict[str,
 def _compare(paths: Sequence[Path], recipe: Sequence[Path], part: str) -> dict[str, float]:
     """Mean Recall@1 over folds, and the lead over the recipe on all queries with its 95 % interval, in points."""
     own, others = ([_read_hits(path)[part] for path in each] for each in (paths, recipe))
-    lead = paired_bootstrap(np.concatenate(own), np.concatenate(others), seed=0)
-    return {
-        "recall": 100 * float(np.mean([hits.mean() for hits in own])),
-        "lead": 100 * lead.mean, "low": 100 * lead.low, "high": 100 * lead.high,
-    }  # fmt: skip
+    lead = lead_in_points(np.concatenate(own), np.concatenate(others))
+    recall = 100 * float(np.mean([hits.mean() for hits in own]))
+    return {"recall": recall, "lead": lead["mean"], "low": lead["low"], "high": lead["high"]}
 
 
-def format_table(rows: Sequence[dict[str, Any]], *, noise: str, seeds: Sequence[int]) -> str:
+def format_recipe(rows: Sequence[dict[str, Any]], *, noise: str, seeds: Sequence[int]) -> str:
     """Markdown: a row a variation, U and S of every dataset and width."""
     columns = [(letter, found) for found in rows[0]["found"] for letter in PARTS]
-    header = [
-        "part",
-        "variation",
-        *(f"{found['dataset']} {found['width']}-d {letter}" for letter, found in columns),
-    ]
-    lines = [
+    title = (
         f"**The recipe and one change each**: {noise}, seed {', '.join(map(str, seeds))}, Recall@1 in %, mean over "
         "folds; U: classes held out, S: images held out, judged by the labels before the noise. + and -: better and "
-        "worse than the recipe by more than chance in the choice of queries explains (95 %)",
-        "",
-        _line(header),
-        _line(["---"] * len(header)),
+        "worse than the recipe by more than chance in the choice of queries explains (95 %)"
+    )
+    head = ["part", "variation", *(f"{found['dataset']} {found['width']}-d {letter}" for letter, found in columns)]
+    lines = [
+        [row["group"], row["name"], *(_cell(found[letter]) for found in row["found"] for letter in PARTS)]
+        for row in rows
     ]
-    for row in rows:
-        cells = [_cell(found[letter]) for found in row["found"] for letter in PARTS]
-        lines.append(_line([row["group"], row["name"], *cells]))
-    return "\n".join(lines)
+    return f"{title}\n\n{format_table(head, lines)}"
 
 
 def _cell(found: dict[str, float]) -> str:
     sign = " +" if found["low"] > 0 else " -" if found["high"] < 0 else ""
     return f"{found['recall']:.2f}{sign}"
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 if __name__ == "__main__":

@@ -21,11 +21,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from benchmarks.common.parts import Part, make_parser, parse_counts, run_parts
-from benchmarks.common.record import ending_in_words, print_machine
+from benchmarks.common.record import ending_in_words, find_versions, format_versions, print_machine
 from benchmarks.serving.serve_galleries import open_photos, open_vectors
 from benchmarks.serving.serve_memory import measure_memory
 from benchmarks.serving.serve_speed import VARIANTS, measure_speed
@@ -63,21 +62,11 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> None:
     with ending_in_words("serving"):
         options = parse_options(arguments)
-        _, tables = run_parts(PARTS, options, versions=read_versions())
+        versions = find_versions(_PACKAGES)
+        _, tables = run_parts(PARTS, options, versions=versions)
         print_machine([options.seed])
-        print(", ".join(f"{name} {number}" for name, number in read_versions().items()))
+        print(format_versions(versions))
         print("", *tables, sep="\n\n")
-
-
-def read_versions() -> dict[str, str]:
-    """Of what serves."""
-    found = {}
-    for package in _PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
 
 
 PARTS = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,8 @@ INPUTS_IN_MEMORY = 128
 
 def choose_alone(served: ServedGallery, *, images: int) -> dict[str, Mapping[str, Any]]:
     """The settings of both, those of the model being the fastest of four tried on a quarter of the images."""
-    few: Sequence[str] = list(map(str, take_evenly([Path(path) for path in served.photos], INPUTS_IN_MEMORY)))
-    many = list(map(str, take_evenly([Path(path) for path in served.photos], images)))
+    photos = [Path(path) for path in served.photos]
+    few, many = (list(map(str, take_evenly(photos, count))) for count in (INPUTS_IN_MEMORY, images))
     inference = {"paths": few, "model": served.model}
     chosen = choose_inference({**inference, "images": max(64, images // 4)}, cores=usable_cores(), on_gpu=False)
     preprocess = served.contract.preprocess.to_json()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 from collections.abc import Generator
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from urllib.parse import urlsplit
 import httptools
 
 _WITHOUT_BODY = (204, 304)
-_BOUNDARY = b"----aBoundaryThatNoPhotoHolds7d3f"
+_BOUNDARY = "----aBoundaryThatNoPhotoHolds7d3f"
 _READ_BYTES = 1 << 16
 
 
@@ -67,12 +66,8 @@ class ReplyReader:
 
     def on_message_complete(self) -> None:
         waits = self._headers.get(b"retry-after")
-        self._reply = Reply(
-            self._parser.get_status_code(),
-            bytes(self._body),
-            retry_after=None if waits is None else int(waits),
-            closes=not self._parser.should_keep_alive(),
-        )
+        status, wait = self._parser.get_status_code(), None if waits is None else int(waits)
+        self._reply = Reply(status, bytes(self._body), wait, closes=not self._parser.should_keep_alive())
 
 
 def build_get(host: str, path: str) -> bytes:
@@ -80,7 +75,7 @@ def build_get(host: str, path: str) -> bytes:
     return f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()
 
 
-def build_post(host: str, path: str, body: bytes, *, content_type: str) -> bytes:
+def build_post(host: str, path: str, body: bytes, *, content_type: str = "application/json") -> bytes:
     """A POST request."""
     head = f"POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: {content_type}\r\n"
     return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
@@ -89,16 +84,9 @@ def build_post(host: str, path: str, body: bytes, *, content_type: str) -> bytes
 def build_form(host: str, path: str, data: bytes, *, field: str) -> bytes:
     """A POST request with one JPEG as a form field, as browsers and client libraries send files."""
     disposition = f'Content-Disposition: form-data; name="{field}"; filename="photo.jpg"\r\n'
-    body = b"".join([
-        b"--" + _BOUNDARY + b"\r\n", disposition.encode(), b"Content-Type: image/jpeg\r\n\r\n", data,
-        b"\r\n--" + _BOUNDARY + b"--\r\n",
-    ])  # fmt: skip
-    return build_post(host, path, body, content_type=f"multipart/form-data; boundary={_BOUNDARY.decode()}")
-
-
-def build_json(host: str, path: str, document: object) -> bytes:
-    """A POST request with a JSON document."""
-    return build_post(host, path, json.dumps(document).encode(), content_type="application/json")
+    head = f"--{_BOUNDARY}\r\n{disposition}Content-Type: image/jpeg\r\n\r\n".encode()
+    body = head + data + f"\r\n--{_BOUNDARY}--\r\n".encode()
+    return build_post(host, path, body, content_type=f"multipart/form-data; boundary={_BOUNDARY}")
 
 
 def find_address(url: str) -> tuple[str, int]:
@@ -126,8 +114,7 @@ def converse(url: str, conversation: Conversation, *, timeout: float = 60) -> Re
             connection.sendall(request)
             reply = None
             while reply is None:
-                data = connection.recv(_READ_BYTES)
-                if not data:
+                if not (data := connection.recv(_READ_BYTES)):
                     raise ConnectionResetError(
                         f"{url}: the server ended the connection before its answer was whole"
                     )

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.serving.serve_http import Conversation, Reply, build_form, build_get, build_json, build_post
+from benchmarks.serving.serve_http import Conversation, Reply, build_form, build_get, build_post
 
 THUMBNAIL_SIDE = 256
 _OK = 200
@@ -48,54 +48,47 @@ class Material:
         random.shuffle(paths)
         ids = np.load(settings["ids"]).tolist() if "ids" in settings else []
         rows = np.load(settings["vectors"]).tolist() if "vectors" in settings else []
-        return cls(
-            host, settings["k"], ids, [json.dumps(row) for row in rows], [Path(path).read_bytes() for path in paths],
-            random,
-        )  # fmt: skip
+        photos = [Path(path).read_bytes() for path in paths]
+        return cls(host, settings["k"], ids, [json.dumps(row) for row in rows], photos, random)
 
     def next_photo(self) -> bytes:
         """The photo whose turn it is."""
         return self.photos[next(self.turns) % len(self.photos)]
 
 
+def ask_once(request: bytes) -> Conversation:
+    """One request, whose answer must be 200."""
+    reply = yield request
+    return reply.status == _OK
+
+
 def ask_by_id(material: Material) -> Conversation:
     """What is like a member?"""
     body = f'{{"queries":[{{"image_id":{material.random.choice(material.ids)}}}],"k":{material.k}}}'
-    reply = yield build_post(material.host, "/v1/search", body.encode(), content_type="application/json")
-    return reply.status == _OK
+    return ask_once(build_post(material.host, "/v1/search", body.encode()))
 
 
 def ask_by_vector(material: Material) -> Conversation:
     """What is like a vector?"""
     body = f'{{"queries":[{{"vector":{material.random.choice(material.vectors)}}}],"k":{material.k}}}'
-    reply = yield build_post(material.host, "/v1/search", body.encode(), content_type="application/json")
-    return reply.status == _OK
+    return ask_once(build_post(material.host, "/v1/search", body.encode()))
 
 
 def ask_by_upload(material: Material) -> Conversation:
     """What is like a photo? The answer has paths, as that of the peers."""
     path = f"/v1/search/image?k={material.k}&include=path"
-    reply = yield build_post(material.host, path, material.next_photo(), content_type="image/jpeg")
-    return reply.status == _OK
+    return ask_once(build_post(material.host, path, material.next_photo(), content_type="image/jpeg"))
 
 
 def ask_for_thumbnail(material: Material) -> Conversation:
     """The small picture of a member."""
     chosen = material.random.choice(material.ids)
-    reply = yield build_get(material.host, f"/v1/images/{chosen}/thumbnail?side={THUMBNAIL_SIDE}")
-    return reply.status == _OK
-
-
-def ask_if_ready(material: Material) -> Conversation:
-    """Does the server answer searches?"""
-    reply = yield build_get(material.host, "/v1/ready")
-    return reply.status == _OK
+    return ask_once(build_get(material.host, f"/v1/images/{chosen}/thumbnail?side={THUMBNAIL_SIDE}"))
 
 
 def ask_fastapi(material: Material) -> Conversation:
     """What is like a photo? A form with a file, which is how FastAPI's `UploadFile` is sent."""
-    reply = yield build_form(material.host, f"/search?k={material.k}", material.next_photo(), field="file")
-    return reply.status == _OK
+    return ask_once(build_form(material.host, f"/search?k={material.k}", material.next_photo(), field="file"))
 
 
 def ask_gradio(material: Material) -> Conversation:
@@ -104,7 +97,8 @@ def ask_gradio(material: Material) -> Conversation:
     if reply.status != _OK:
         return False
     photo = {"path": json.loads(reply.body)[0], "meta": {"_type": "gradio.FileData"}}
-    reply = yield build_json(material.host, "/gradio_api/call/predict", {"data": [photo]})
+    body = json.dumps({"data": [photo]}).encode()
+    reply = yield build_post(material.host, "/gradio_api/call/predict", body)
     if reply.status != _OK:
         return False
     event = json.loads(reply.body)["event_id"]
@@ -113,14 +107,10 @@ def ask_gradio(material: Material) -> Conversation:
 
 
 ASKING: dict[str, Callable[[Material], Conversation]] = {
-    "by id": ask_by_id,
-    "by vector": ask_by_vector,
-    "by upload": ask_by_upload,
-    "thumbnail": ask_for_thumbnail,
-    "ready": ask_if_ready,
-    "fastapi": ask_fastapi,
+    "by id": ask_by_id, "by vector": ask_by_vector, "by upload": ask_by_upload, "thumbnail": ask_for_thumbnail,
+    "ready": lambda material: ask_once(build_get(material.host, "/v1/ready")), "fastapi": ask_fastapi,
     "gradio": ask_gradio,
-}
+}  # fmt: skip
 
 
 def mix(shares: Mapping[str, float], material: Material) -> Callable[[], Conversation]:

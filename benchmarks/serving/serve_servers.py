@@ -53,20 +53,19 @@ def run_peer_server(name: str, settings: Mapping[str, Any], *, log: Path) -> Ite
     """One of serve_peers.PEERS; the setting `wait_policy` is that of `choose_wait_policy`."""
     own = {key: value for key, value in settings.items() if key != "wait_policy"}
     command = [sys.executable, "-m", "benchmarks.serving.serve_peers", name]
+    given = json.dumps(own, default=str).encode()
     with tempfile.TemporaryDirectory(prefix="peer-uploads-", ignore_cleanup_errors=True) as uploads:
-        # Gradio keeps what it is sent
         environment = {**choose_wait_policy(settings["wait_policy"]), "GRADIO_TEMP_DIR": uploads}
-        with run_server(command, log=log, settings=own, environment=environment) as server:
+        with run_server(command, given, log=log, environment=environment) as server:
             wait_until_listening(server)
             yield server
 
 
 @contextmanager
 def run_server(
-    command: Sequence[str], *, log: Path, settings: Mapping[str, Any] | None = None,
-    environment: Mapping[str, str] | None = None,
-) -> Iterator[Server]:  # fmt: skip
-    """A command that prints {"url": …} and then serves; its stderr goes to a log.
+    command: Sequence[str], given: bytes = b"", *, log: Path, environment: Mapping[str, str] | None = None
+) -> Iterator[Server]:
+    """A command that is given some bytes, prints {"url": …} and then serves; its stderr goes to a log.
 
     Raises:
         SystemExit: it ended before it had an address.
@@ -81,8 +80,7 @@ def run_server(
     assert process.stdout is not None
     with process.stdin, process.stdout:
         try:
-            if settings is not None:
-                process.stdin.write(json.dumps(settings, default=str).encode())
+            process.stdin.write(given)
             process.stdin.close()
             url = read_address(process.stdout.readline())
             if url is None:
@@ -121,11 +119,10 @@ def read_address(line: bytes) -> str | None:
 def end(process: subprocess.Popen[bytes]) -> None:
     """End a process, at last by force."""
     process.terminate()
-    try:
+    with suppress(subprocess.TimeoutExpired):
         process.wait(END_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    process.kill()
+    process.wait()
 
 
 def wait_for(server: Server, ask: Callable[[], Conversation], *, within: float = READY_SECONDS) -> Reply:

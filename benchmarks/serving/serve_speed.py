@@ -7,7 +7,6 @@ those of medians. All servers run all the time and wait while another is asked.
 from __future__ import annotations
 
 import argparse
-import itertools
 import statistics
 import sys
 from collections import Counter
@@ -37,16 +36,12 @@ Settings = Mapping[str, Any]
 Rounds = Sequence[Mapping[str, Any]]
 
 # as people write them, and what else is tried
-_WAIT_POLICIES = ("unset", "PASSIVE")
 VARIANTS: dict[str, list[Settings]] = {
-    "fastapi": [
-        {"handler": handler, "wait_policy": policy}
-        for handler, policy in itertools.product(("def", "async def"), _WAIT_POLICIES)
-    ],
-    "gradio": [
-        {"at_once": at_once, "wait_policy": policy}
-        for at_once, policy in itertools.product((1, usable_cores()), _WAIT_POLICIES)
-    ],
+    name: [{option: value, "wait_policy": policy} for value in values for policy in ("unset", "PASSIVE")]
+    for name, option, values in (
+        ("fastapi", "handler", ("def", "async def")),
+        ("gradio", "at_once", (1, usable_cores())),
+    )
 }
 
 
@@ -157,10 +152,7 @@ def summarize(rounds: Rounds, *, peers: Sequence[str]) -> dict[str, Any]:
     """Medians of the rounds, the bound of uploads, the goals."""
     contestants: Mapping[str, Mapping[str, Any]] = rounds[0]["contestants"]
     cells = {
-        name: {
-            clients: summarize_cell([each["contestants"][name][clients] for each in rounds])
-            for clients in measured
-        }
+        name: {many: summarize_cell([each["contestants"][name][many] for each in rounds]) for many in measured}
         for name, measured in contestants.items()
     }
     alone = {name: spread([each["alone"][name] for each in rounds]) for name in (DECODING, INFERENCE)}
@@ -171,17 +163,14 @@ def summarize(rounds: Rounds, *, peers: Sequence[str]) -> dict[str, Any]:
 
 def summarize_cell(documents: Rounds) -> dict[str, Any]:
     """One contestant at one number of clients."""
-    statuses: Counter[str] = Counter()
-    for document in documents:
-        statuses.update(document["statuses"])
-    latencies = {
-        name: statistics.median(known)
-        if (known := [each[name] for each in documents if each[name] is not None])
-        else None
+    statuses = sum((Counter(document["statuses"]) for document in documents), Counter[str]())
+    known = {
+        name: [each[name] for each in documents if each[name] is not None]
         for name in ("p50_ms", "p99_ms", "most_ms")
     }
     return {
-        "per_second": spread([document["per_second"] for document in documents]), **latencies,
+        "per_second": spread([document["per_second"] for document in documents]),
+        **{name: statistics.median(values) if values else None for name, values in known.items()},
         **{name: sum(each[name] for each in documents) for name in ("answered", "refused", "failed", "broken")},
         **{name: statistics.median(each[name] for each in documents) for name in ("own_cores", "server_cores")},
         "statuses": dict(statuses),

@@ -11,14 +11,15 @@ import os
 import sys
 import sysconfig
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 
-from benchmarks.common.tables import spread
+from benchmarks.common.tables import spread_all
 from benchmarks.serving.serve_galleries import ServedGallery
 from benchmarks.serving.serve_goals import judge_start
 from benchmarks.serving.serve_peers import K
@@ -39,7 +40,7 @@ def measure_start(served: ServedGallery, options: argparse.Namespace) -> dict[st
             starts.append(start_once(served, options))
             seconds = starts[-1]["ready"]
             print(f"  start {number}, {kind}: ready after {seconds:.2f} s", file=sys.stderr, flush=True)
-    medians = {kind: summarize_starts(starts) for kind, starts in found.items()}
+    medians = {kind: spread_all(starts) for kind, starts in found.items()}
     goals = [judge_start(kind, medians[kind]["ready"]["median"]).to_json() for kind in found]
     return {"gallery": served.describe(), "starts": found, "medians": medians, "goals": goals}
 
@@ -47,22 +48,15 @@ def measure_start(served: ServedGallery, options: argparse.Namespace) -> dict[st
 def start_once(served: ServedGallery, options: argparse.Namespace) -> dict[str, float]:
     """Seconds from the start of the process to each of `MOMENTS`, and MiB that it read from the disk until ready."""
     with run_ours(served.path, log=options.out / "logs" / "ours-start.log") as server:
-        host = server.host
         photo = Path(served.photos[0]).read_bytes()
-        material = Material(host, K, ids=[int(np.load(served.ids)[0])], photos=[photo])
+        material = Material(server.host, K, ids=[int(np.load(served.ids)[0])], photos=[photo])
         found = {"address": server.announced}
         for moment, asking in zip(MOMENTS[1:], ("ready", "by id", "by upload"), strict=True):
             wait_for(server, partial(ASKING[asking], material))
             found[moment] = time.perf_counter() - server.started
             if moment == "ready":
-                found["read_mib"] = read_bytes_from_disk(server.pid) / 2**20
+                found["read_mib"] = psutil.Process(server.pid).io_counters().read_bytes / 2**20
         return found
-
-
-def read_bytes_from_disk(pid: int) -> int:
-    """Bytes that a process had fetched from storage so far."""
-    lines = Path(f"/proc/{pid}/io").read_text().splitlines()
-    return int(dict(line.split(": ") for line in lines)["read_bytes"])
 
 
 def drop_pages(folders: Sequence[Path]) -> None:
@@ -70,13 +64,5 @@ def drop_pages(folders: Sequence[Path]) -> None:
     for folder in folders:
         for path in folder.rglob("*"):
             if path.is_file():
-                handle = os.open(path, os.O_RDONLY)
-                try:
-                    os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
-                finally:
-                    os.close(handle)
-
-
-def summarize_starts(starts: Sequence[Mapping[str, float]]) -> dict[str, dict[str, float]]:
-    """Median, least and most of each figure."""
-    return {name: spread([each[name] for each in starts]) for name in starts[0]}
+                with path.open("rb") as file:
+                    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

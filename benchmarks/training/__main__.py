@@ -11,7 +11,14 @@ import argparse
 import shutil
 from pathlib import Path
 
-from benchmarks.common.record import print_machine, run_retrieval, shared_folder, unpack, write_record
+from benchmarks.common.record import (
+    find_weights,
+    print_machine,
+    run_retrieval,
+    unpack_tiny_imagenet,
+    write_record,
+)
+from benchmarks.common.tables import format_table
 
 
 def parse_options() -> argparse.Namespace:
@@ -29,37 +36,30 @@ def parse_options() -> argparse.Namespace:
 
 def main() -> None:
     options = parse_options()
-    shared = shared_folder()
-    train, test = (
-        unpack(shared / "data" / "tiny-imagenet" / f"{part}.tar", options.out / "images" / part)
-        for part in ("train", "test")
-    )
-    results = []
+    train, test = unpack_tiny_imagenet(options.out / "images")
+    results, rows = [], []
     for features in options.features:
         for method in options.methods:
             run = options.out / f"run-{method}-{features.replace(':', '-')}"
             shutil.rmtree(run, ignore_errors=True)
             measured = run_retrieval(
                 "train", train, "--val", test, "--out", run, "--cache", options.out / "cache",
-                "--backbone", "mobilenet_v2", "--weights", shared / "weights" / "mobilenet_v2_imagenet.safetensors",
+                "--backbone", "mobilenet_v2", "--weights", find_weights(),
                 "--method", method, "--features", features, "--label-noise", options.noise,
                 "--max-per-class", options.max_per_class, "--seed", options.seed, "--validate-every", 1000,
                 "--epochs", options.epochs, "--lr", options.lr,
             )  # fmt: skip
             phases = {name: phase["seconds"] for name, phase in measured.document["phases"].items()}
-            results.append(
-                {
-                    "features": features, "method": method, "recall_at_1": measured.document["val"]["recall"]["1"],
-                    "images": measured.document["images"], "seconds": measured.seconds, "phases": phases,
-                    "peak_mib": round(measured.peak_mib),
-                }
-            )  # fmt: skip
+            results.append({
+                "features": features, "method": method, "recall_at_1": measured.document["val"]["recall"]["1"],
+                "images": measured.document["images"], "seconds": measured.seconds, "phases": phases,
+                "peak_mib": round(measured.peak_mib),
+            })  # fmt: skip
+            told = ", ".join(f"{name} {seconds:.0f}" for name, seconds in phases.items())
+            recall = f"{100 * results[-1]['recall_at_1']:.2f}"
+            rows.append((features, method, recall, told, str(results[-1]["peak_mib"])))
     print_machine([options.seed])
-    print("\n| features | method | Recall@1 | seconds by phase | peak MiB |\n| --- | --- | --- | --- | --- |")
-    for row in results:
-        phases = ", ".join(f"{name} {seconds:.0f}" for name, seconds in row["phases"].items())
-        recall = f"{100 * row['recall_at_1']:.2f}"
-        print(f"| {row['features']} | {row['method']} | {recall} | {phases} | {row['peak_mib']} |")
+    print("\n" + format_table(["features", "method", "Recall@1", "seconds by phase", "peak MiB"], rows))
     write_record(options.out / "record.json", settings=vars(options), results={"runs": results})
 
 

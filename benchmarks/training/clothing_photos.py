@@ -14,16 +14,16 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common.record import print_machine, run_retrieval, shared_folder, write_record
+from benchmarks.common.record import find_photos, find_weights, print_machine, run_retrieval, write_record
+from benchmarks.common.tables import format_table
 from index.gallery.gallery import Gallery
 from retrieval_app.demo.sheets import draw_sheet, neighbour_tiles
 
 
 def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--out", type=Path, required=True, help="folder for everything made, pictures and record.json"
-    )
+    out = "folder for everything made, pictures and record.json"
+    parser.add_argument("--out", type=Path, required=True, help=out)
     parser.add_argument("--photos", type=Path, help="folder of class folders (default: those of RETRIEVAL_SHARED)")
     parser.add_argument("--backbone", default="mobilenet_v2")
     parser.add_argument("--weights", help="default: the MobileNetV2 of RETRIEVAL_SHARED")
@@ -34,10 +34,8 @@ def parse_options() -> argparse.Namespace:
 def main() -> None:
     options = parse_options()
     out: Path = options.out
-    photos = options.photos or shared_folder() / "data" / "clothing"
-    weights = options.weights or shared_folder() / "weights" / "mobilenet_v2_imagenet.safetensors"
-    cache = out / "cache"
-    backbone = ("--backbone", options.backbone, "--weights", weights)
+    photos, cache = find_photos(options.photos), out / "cache"
+    backbone = ("--backbone", options.backbone, "--weights", find_weights(options.weights))
     results: dict[str, Any] = {}
     for name, recipe in (("default", ()), ("spa", ("--recipe", "paper", "--no-trial"))):
         shutil.rmtree(out / f"run-{name}", ignore_errors=True)
@@ -45,22 +43,17 @@ def main() -> None:
         trained = run_retrieval("train", photos, *where, *backbone, *recipe)
         results[f"train-{name}"] = {**trained.document, "peak_mib": round(trained.peak_mib)}
     exports = {
-        "default": ("export", out / "run-default"),
-        "spa": ("export", out / "run-spa"),
-        "raw": ("export", *backbone),
-        "pca-whitened": ("export", *backbone, "--whiten", photos, "--embedding-dim", 64, "--cache", cache),
-    }
+        "default": [out / "run-default"], "spa": [out / "run-spa"], "raw": backbone,
+        "pca-whitened": [*backbone, "--whiten", photos, "--embedding-dim", 64, "--cache", cache],
+    }  # fmt: skip
     for name, arguments in exports.items():
         model, gallery = out / f"{name}.onnx", out / f"gallery-{name}"
         shutil.rmtree(gallery, ignore_errors=True)
-        exported = run_retrieval(*map(str, arguments), "--out", model)
+        exported = run_retrieval("export", *arguments, "--out", model)
         built = run_retrieval("index", "build", model, photos, "--out", gallery)
         evaluated = run_retrieval("evaluate", gallery)
-        results[name] = {
-            "export": exported.document,
-            "index": {**built.document, "peak_mib": round(built.peak_mib)},
-            "evaluate": evaluated.document,
-        }
+        index = {**built.document, "peak_mib": round(built.peak_mib)}
+        results[name] = {"export": exported.document, "index": index, "evaluate": evaluated.document}
     query = find_query(photos)
     searched = run_retrieval("search", out / "gallery-default", query, "-k", 5)
     results["search"] = {"seconds": searched.seconds, **searched.document}
@@ -81,24 +74,21 @@ def find_query(photos: Path) -> Path:
 
 
 def print_results(results: dict[str, Any], *, query: Path, out: Path) -> None:
-    print(
-        "\n| leave-one-out over all photos, % | width | Recall@1 | @2 | @4 | @8 | @16 | MAP@R |\n|" + " --- |" * 8
-    )
+    rows = []
     for name in ("default", "spa", "raw", "pca-whitened"):
         scores, width = results[name]["evaluate"], results[name]["export"]["embedding_dim"]
         cells = [*scores["recall"].values(), scores["map_at_r"]]
-        print(f"| {name} | {width} | " + " | ".join(f"{100 * cell:.2f}" for cell in cells) + " |")
+        rows.append([name, str(width), *(f"{100 * cell:.2f}" for cell in cells)])
+    head = ["leave-one-out over all photos, %", "width", "Recall@1", "@2", "@4", "@8", "@16", "MAP@R"]
+    print("\n" + format_table(head, rows))
     index = results["default"]["index"]
-    print(
-        f"\nindexed {index['indexed']} photos at {index['images_per_second']:.0f} images/s, "
-        f"peak {index['peak_mib']} MiB"
-    )
+    rate = f"{index['images_per_second']:.0f} images/s"
+    print(f"\nindexed {index['indexed']} photos at {rate}, peak {index['peak_mib']} MiB")
     print(f"search with {query.parent.name}/{query.name}: {results['search']['seconds']:.2f} s from a cold start")
     for hit in results["search"]["results"]:
         print(f"  {hit['rank']}  {hit['score']:.4f}  {hit['label']:<12} {hit['path']}")
-    print(
-        f"suspicious labels: {out / 'run-default' / 'audit' / 'audit.html'}; neighbours: {out / 'neighbours.png'}"
-    )
+    audit = out / "run-default" / "audit" / "audit.html"
+    print(f"suspicious labels: {audit}; neighbours: {out / 'neighbours.png'}")
 
 
 if __name__ == "__main__":

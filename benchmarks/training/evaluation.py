@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
+import shutil
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.common.alone import run_alone
 from benchmarks.common.record import ending_in_words, print_machine, write_record
 from benchmarks.common.tables import format_table
 
+MODULE = "benchmarks.training.evaluation"
 VIEWS = 5  # crops of a photo
 SOP_ROWS, SOP_CLASSES = 60_502, 11_316  # Stanford Online Products, its test half
 LARGE_CLASSES = (4, 5, 5)  # parts by the first, second and third dimension
@@ -32,52 +32,40 @@ Vectors = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class Contestant:
-    """One way of scoring: `kind` is `ours` or `peer`, with the K of Recall@K or of the peer's neighbours."""
-
-    kind: str
-    ks: tuple[int, ...] = (1,)
-    wait_policy: str = "unset"
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Make the sets, let the contestants take turns, compare and record."""
     options = _read_options(arguments)
     if options.contestant:
-        print(json.dumps(_score(Contestant(**json.loads(options.contestant)), options.set)))
+        print(json.dumps(_score(**json.load(sys.stdin))))
         return
     with ending_in_words("evaluation"):
         options.out.mkdir(parents=True, exist_ok=True)
         vectors = load_crops(options.vectors, rows=options.rows, width=options.width, seed=options.seed)
         print_machine([options.seed])
+        small, large = make_small_classes(len(vectors), seed=options.seed), make_large_classes(vectors)
         results = {
-            "small classes": _compare(
-                options, "small", vectors, make_small_classes(len(vectors), seed=options.seed)
-            ),
-            "large classes": _compare(options, "large", vectors, make_large_classes(vectors)),
+            f"{name} classes": _compare(options, name, vectors, labels)
+            for name, labels in (("small", small), ("large", large))
         }
         table = "\n\n".join(_write_table(name, result) for name, result in results.items())
         print(table)
         (options.out / "table.md").write_text(table + "\n")
-        settings = {name: value for name, value in vars(options).items() if name not in ("contestant", "set")}
+        settings = {name: value for name, value in vars(options).items() if name != "contestant"}
         write_record(options.out / "record.json", settings=settings, results=results)
 
 
 def _read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.training.evaluation", description=__doc__)
-    parser.add_argument("--out", type=Path, help="folder of the record and the table")
-    parser.add_argument("--vectors", type=Path, help="folder that benchmarks.ann.ann_vectors keeps its vectors in")
-    parser.add_argument(
-        "--rows", type=int, default=SOP_ROWS, help="vectors that are scored (default: %(default)s)"
-    )
-    parser.add_argument("--width", type=int, default=512, help="numbers of a vector (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=3, help="turns of each contestant (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--contestant", help=argparse.SUPPRESS)
-    parser.add_argument("--set", type=Path, help=argparse.SUPPRESS)
+    parser = argparse.ArgumentParser(prog=f"python -m {MODULE}", description=__doc__)
+    add = parser.add_argument
+    add("--out", type=Path, help="folder of the record and the table")
+    add("--vectors", type=Path, help="folder that benchmarks.ann.ann_vectors keeps its vectors in")
+    add("--rows", type=int, default=SOP_ROWS, help="vectors that are scored (default: %(default)s)")
+    add("--width", type=int, default=512, help="numbers of a vector (default: %(default)s)")
+    add("--rounds", type=int, default=3, help="turns of each contestant (default: %(default)s)")
+    add("--seed", type=int, default=0)
+    add("--contestant", action="store_true", help=argparse.SUPPRESS)  # what `_score` takes is on stdin
     options = parser.parse_args(arguments)
-    if options.contestant is None:
+    if not options.contestant:
         if options.out is None or options.vectors is None:
             parser.error("--out and --vectors are needed")
         if options.rounds < 1 or options.rows < 100:
@@ -115,60 +103,45 @@ def make_large_classes(vectors: Vectors) -> Labels:
     photos = np.array([crops.mean(axis=0) for crops in np.array_split(vectors[:, :3], -(-len(vectors) // VIEWS))])
     groups = [np.arange(len(photos))]
     for dimension, parts in enumerate(LARGE_CLASSES):
-        groups = [
-            part
-            for group in groups
-            for part in np.array_split(group[np.argsort(photos[group, dimension], kind="stable")], parts)
-        ]
+        ordered = [group[np.argsort(photos[group, dimension], kind="stable")] for group in groups]
+        groups = [part for group in ordered for part in np.array_split(group, parts)]
     labels = np.empty(len(photos), dtype=np.int64)
     for label, group in enumerate(groups):
         labels[group] = label
-    counts = [len(part) for part in np.array_split(np.arange(len(vectors)), len(photos))]
-    return np.repeat(labels, counts)
+    return np.repeat(labels, [len(part) for part in np.array_split(np.arange(len(vectors)), len(photos))])
 
 
-def _compare(
-    options: argparse.Namespace, name: str, vectors: Vectors, labels: Labels, *, wait_policy: str | None = None
-) -> dict[str, Any]:
+def _compare(options: argparse.Namespace, name: str, vectors: Vectors, labels: Labels) -> dict[str, Any]:
     """Every contestant on one set, in turns; the set is shuffled, so that rows say nothing of labels.
 
-    Without a wait policy the peer tries all of them in a warm-up.
+    The peer's wait policy is the best of a warm-up.
     """
     folder = options.out / name
     folder.mkdir(exist_ok=True)
     order = np.random.default_rng(options.seed + 2).permutation(len(vectors))
     np.save(folder / "vectors.npy", vectors[order])
     np.save(folder / "labels.npy", labels[order])
-    tried = {}
-    if wait_policy is None:
-        tried = {
-            policy: _run(Contestant("peer", wait_policy=policy), folder)["seconds"] for policy in WAIT_POLICIES
-        }
-    best = wait_policy or min(tried, key=lambda policy: tried[policy])
-    contestants = {
-        "ours": Contestant("ours"),
-        "pytorch-metric-learning": Contestant("peer", wait_policy=best),
+    tried = {policy: _run(folder, "peer", wait_policy=policy)["seconds"] for policy in WAIT_POLICIES}
+    best = min(tried, key=lambda policy: tried[policy])
+    contestants: dict[str, dict[str, Any]] = {
+        "ours": {"kind": "ours"},
+        "pytorch-metric-learning": {"kind": "peer", "wait_policy": best},
     }
     if name == "small":
-        contestants[f"ours, K = {', '.join(map(str, SOP_KS))}"] = Contestant("ours", ks=SOP_KS)
-        contestants["pytorch-metric-learning, precision_at_1 alone"] = Contestant("peer", ks=(), wait_policy=best)
+        contestants[f"ours, K = {', '.join(map(str, SOP_KS))}"] = {"kind": "ours", "ks": SOP_KS}
+        alone = {"kind": "peer", "ks": (), "wait_policy": best}
+        contestants["pytorch-metric-learning, precision_at_1 alone"] = alone
     found: dict[str, list[dict[str, Any]]] = {contestant: [] for contestant in contestants}
     for _ in range(options.rounds):
         for contestant, chosen in contestants.items():
-            found[contestant].append(_run(chosen, folder))
-    for file in ("vectors.npy", "labels.npy"):
-        (folder / file).unlink()
-    folder.rmdir()
+            found[contestant].append(_run(folder, **chosen))
+    shutil.rmtree(folder)
     sizes = np.unique(labels, return_counts=True)[1]
     return {
-        "rows": len(labels),
-        "classes": len(sizes),
+        "rows": len(labels), "classes": len(sizes),
         "rows of a class": {"least": int(sizes.min()), "mean": float(sizes.mean()), "most": int(sizes.max())},
-        "warm-up of the peer, seconds": tried,
-        "wait policy": best,
-        "contestants": found,
-        **summarize(found),
-    }
+        "warm-up of the peer, seconds": tried, "wait policy": best, "contestants": found, **summarize(found),
+    }  # fmt: skip
 
 
 def summarize(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
@@ -178,53 +151,41 @@ def summarize(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any
         SystemExit: the scores differ by more than near ties explain.
     """
     seconds = {name: statistics.median(run["seconds"] for run in runs) for name, runs in found.items()}
-    differences = {
-        name: {
-            metric: abs(value - found["ours"][0]["scores"][metric])
-            for metric, value in runs[0]["scores"].items()
-            if metric in found["ours"][0]["scores"]
-        }
-        for name, runs in found.items()
-        if name != "ours"
-    }
-    for name, difference in differences.items():
-        if max(difference.values()) > TOLERANCE:
-            sys.exit(f"{name}: scores differ from ours by {difference}; the comparison is void")
+    ours, differences = found["ours"][0]["scores"], {}
+    for name in [each for each in found if each != "ours"]:
+        theirs = found[name][0]["scores"]
+        differences[name] = {metric: abs(theirs[metric] - ours[metric]) for metric in theirs if metric in ours}
+        if max(differences[name].values()) > TOLERANCE:
+            sys.exit(f"{name}: scores differ from ours by {differences[name]}; the comparison is void")
     return {
         "seconds": seconds,
         "times ours": {name: value / seconds["ours"] for name, value in seconds.items()},
         "peak_mib": {name: max(run["peak_mib"] for run in runs) for name, runs in found.items()},
-        "scores": found["ours"][0]["scores"],
+        "scores": ours,
         "differences": differences,
     }
 
 
-def _run(contestant: Contestant, folder: Path) -> dict[str, Any]:
+def _run(folder: Path, kind: str, ks: tuple[int, ...] = (1,), wait_policy: str = "unset") -> dict[str, Any]:
     """One contestant in a process of its own."""
-    environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
-    if contestant.wait_policy != "unset":
-        environment["OMP_WAIT_POLICY"] = contestant.wait_policy
-    fields = {"kind": contestant.kind, "ks": contestant.ks, "wait_policy": contestant.wait_policy}
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks.training.evaluation",
-        "--contestant",
-        json.dumps(fields),
-        "--set",
-        str(folder),
-    ]
-    output = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
-    document: dict[str, Any] = json.loads(output)
-    print(f"  {folder.name}: {fields}: {document['seconds']:.2f} s", file=sys.stderr, flush=True)
+    settings = {"kind": kind, "ks": ks, "folder": folder}
+    failing = f"{kind} exited with {{}}"
+    document = run_alone(MODULE, "--contestant", settings=settings, failing=failing, wait_policy=wait_policy)
+    told = {"kind": kind, "ks": ks, "wait_policy": wait_policy}
+    print(f"  {folder.name}: {told}: {document['seconds']:.2f} s", file=sys.stderr, flush=True)
     return document
 
 
-def _score(contestant: Contestant, folder: Path) -> dict[str, Any]:
-    """Seconds, peak memory above the vectors, and scores; imports and reading come before the clock."""
-    vectors, labels = np.load(folder / "vectors.npy"), np.load(folder / "labels.npy")
-    prepare = {"ours": _prepare_ours, "peer": _prepare_peer}[contestant.kind]
-    score = prepare(vectors, labels, tuple(contestant.ks))
+def _score(kind: str, ks: Sequence[int], folder: str) -> dict[str, Any]:
+    """Seconds, peak memory above the vectors, and scores; imports and reading come before the clock.
+
+    Args:
+        kind: `ours` or `peer`.
+        ks: of Recall@K, or of the peer's neighbours.
+        folder: of `vectors.npy` and `labels.npy`.
+    """
+    vectors, labels = (np.load(Path(folder) / f"{name}.npy") for name in ("vectors", "labels"))
+    score = {"ours": _prepare_ours, "peer": _prepare_peer}[kind](vectors, labels, tuple(ks))
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins here
     before = _read_memory("VmRSS")
     start = time.perf_counter()
@@ -263,11 +224,8 @@ def _prepare_peer(vectors: Vectors, labels: Labels, ks: tuple[int, ...]) -> Call
     from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 
     names = dict(zip(PEER_METRICS, ("Recall@1", "R-precision", "MAP@R"), strict=True))
-    calculator = AccuracyCalculator(
-        include=PEER_METRICS if ks else PEER_METRICS[:1],
-        k="max_bin_count" if ks else 1,
-        device=torch.device("cpu"),
-    )
+    include, k = (PEER_METRICS, "max_bin_count") if ks else (PEER_METRICS[:1], 1)
+    calculator = AccuracyCalculator(include=include, k=k, device=torch.device("cpu"))
     rows, classes = torch.from_numpy(vectors), torch.from_numpy(labels)
 
     def score() -> dict[str, float]:
@@ -289,10 +247,8 @@ def _write_table(name: str, result: Mapping[str, Any]) -> str:
         for contestant, seconds in result["seconds"].items()
     ]  # fmt: skip
     head = ["", "seconds", "times ours", "MiB above the vectors", "largest difference of a score"]
-    title = (
-        f"{name}: {result['rows']:,} vectors, {result['classes']:,} classes of {size['least']} to {size['most']}"
-    )
-    return f"{title}; {scores}\n\n{format_table(head, rows)}"
+    sizes = f"{result['classes']:,} classes of {size['least']} to {size['most']}"
+    return f"{name}: {result['rows']:,} vectors, {sizes}; {scores}\n\n{format_table(head, rows)}"
 
 
 if __name__ == "__main__":

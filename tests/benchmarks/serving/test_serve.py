@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.common.tables import spread_all
 from benchmarks.serving.__main__ import CLIENTS, main, parse_options
 from benchmarks.serving.serve_servers import Server
-from benchmarks.serving.serve_start import MOMENTS, drop_pages, summarize_starts
+from benchmarks.serving.serve_start import MOMENTS, drop_pages
 from benchmarks.serving.serve_tables import format_start
 
 
@@ -48,7 +49,7 @@ def test_pages_are_dropped_of_files_that_stay_as_they_are(tmp_path: Path) -> Non
 
 def test_the_table_of_starts_has_medians_and_verdicts() -> None:
     starts = [{**dict.fromkeys(MOMENTS, seconds), "read_mib": 10.0} for seconds in (1.0, 3.0, 2.0)]
-    medians = {kind: summarize_starts(starts) for kind in ("warm", "cold")}
+    medians = {kind: spread_all(starts) for kind in ("warm", "cold")}
     goal = {"name": "warm", "measured": 2.0, "limit": 3.0, "unit": " s", "at_most": True, "met": True}
     table = format_start({
         "gallery": {"images": 5398, "what": "photos"}, "starts": {"warm": starts, "cold": starts},

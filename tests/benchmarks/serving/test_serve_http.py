@@ -6,7 +6,7 @@ from email import message_from_bytes
 
 import pytest
 
-from benchmarks.serving.serve_http import Reply, ReplyReader, build_form, build_json, find_address
+from benchmarks.serving.serve_http import Reply, ReplyReader, build_form, build_post, find_address
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n"
 
@@ -59,8 +59,8 @@ def test_a_form_holds_the_file_as_it_is() -> None:
     assert (part.get_param("name", header="content-disposition"), part.get_filename()) == ("file", "photo.jpg")
 
 
-def test_json_is_sent_with_its_length() -> None:
-    assert build_json("host:1", "/x", {"k": 3}).endswith(b"Content-Length: 8\r\n\r\n" + b'{"k": 3}')
+def test_a_body_is_sent_with_its_length() -> None:
+    assert build_post("host:1", "/x", b'{"k": 3}').endswith(b"Content-Length: 8\r\n\r\n" + b'{"k": 3}')
 
 
 def test_an_address_needs_a_host_and_a_port() -> None:
