@@ -19,7 +19,6 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 from benchmarks.ann.ann_bench import AnnBench
 from benchmarks.ann.ann_curves import measure_curves
 from benchmarks.ann.ann_filters import measure_filters
-from benchmarks.ann.ann_memory import measure_memory
 from benchmarks.ann.ann_pictures import plot_curves
 from benchmarks.ann.ann_tables import format_curves, format_filters, format_memory
 from benchmarks.common.parts import Part, make_parser, parse_counts, run_parts
@@ -68,7 +67,7 @@ def run(options: argparse.Namespace) -> None:
 PARTS = {
     "curves": Part(lambda bench, options: measure_curves(bench, rounds=options.rounds), format_curves),
     "filters": Part(lambda bench, options: measure_filters(bench, seed=options.seed), format_filters),
-    "memory": Part(lambda bench, _: measure_memory(bench), format_memory),
+    "memory": Part(lambda bench, _: bench.measure_memory(), format_memory),
 }
 
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import json
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.ann.ann_peers import OURS, Contestant, list_contestants
+from benchmarks.ann.ann_peers import OURS, Contestant, Opened, list_contestants
 from benchmarks.ann.ann_truth import Truth, find_truth
 from benchmarks.common.alone import run_alone
 from benchmarks.common.kept import digest, hash_code, keep
@@ -73,6 +74,18 @@ class AnnBench:
             return {**built, "opened": opened}
 
         return keep(folder.with_name(f"{folder.name}.json"), make)
+
+    def measure_memory(self) -> dict[str, Any]:
+        """What building our index takes: the peak of a process of its own, with the vectors mapped from their file."""
+        ours = next(each for each in self.contestants if each.name == OURS)
+        built = self.build(ours)
+        described = json.loads((self.find_built(ours) / "described.json").read_text())
+        count, width = self.base.shape
+        return {"vectors": count, "width": width, "build": built, "described": described}
+
+    def open_built(self, contestants: Iterable[Contestant]) -> dict[str, Opened]:
+        """Built indexes, read again, by name."""
+        return {each.name: each.open(self.folder / "base.npy", self.find_built(each)) for each in contestants}
 
     def find_built(self, contestant: Contestant) -> Path:
         """The folder of a built index."""

@@ -13,9 +13,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import faiss
 import numpy as np
 
-from benchmarks.ann.ann_peers import Contestant, as_ids
+from benchmarks.ann.ann_peers import Contestant, as_ids, import_peer
 from benchmarks.common.processes import read_memory, sampling
 from index.threads import usable_cores
 
@@ -27,7 +28,8 @@ def build(settings: Settings) -> dict[str, Any]:
     """Build with all cores and write; seconds of both, bytes on disk, and the process's peaks of memory."""
     contestant, base, folder = _read(settings)
     folder.mkdir(parents=True)
-    ready = contestant.build(base, folder, threads=usable_cores())
+    _warm_up(contestant, base)
+    rows = contestant.load(base)
     peaks = read_memory()
 
     def look() -> None:
@@ -36,16 +38,15 @@ def build(settings: Settings) -> dict[str, Any]:
 
     with sampling(look, every_s=SAMPLE_SECONDS):
         before, started = read_memory(), time.perf_counter()
-        ready()
+        contestant.build(rows, folder, threads=usable_cores())
         seconds = time.perf_counter() - started
     usage = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    disk_bytes = sum(path.stat().st_size for path in folder.iterdir() if path.suffix != ".json")
     return {
-        "seconds": seconds,
-        "disk_bytes": sum(path.stat().st_size for path in folder.iterdir() if path.suffix != ".json"),
-        "before": before,
+        "seconds": seconds, "disk_bytes": disk_bytes, "before": before,
         "peak_anonymous": max(peaks["anonymous"], before["anonymous"]),
         "peak_resident": max(usage, peaks["resident"]),
-    }
+    }  # fmt: skip
 
 
 def open_and_search(settings: Settings) -> dict[str, Any]:
@@ -64,11 +65,7 @@ def open_and_search(settings: Settings) -> dict[str, Any]:
 
 def _warm_up(contestant: Contestant, base: Path) -> None:
     """Load the libraries, which are not memory of the index."""
-    import faiss
-
     if contestant.library in ("hnswlib", "usearch"):
-        from benchmarks.ann.ann_peers import import_peer
-
         import_peer(contestant.library)
     few = np.load(base, mmap_mode="r")[:64].copy()
     index = faiss.IndexFlatIP(few.shape[1])

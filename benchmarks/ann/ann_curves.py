@@ -5,8 +5,9 @@ from __future__ import annotations
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,11 +29,11 @@ def measure_curves(bench: AnnBench, *, rounds: int) -> dict[str, Any]:
     """Build everybody, take turns, and compare our points with the peers' fronts."""
     truth = bench.find_truth()
     builds = {each.name: bench.build(each) for each in bench.contestants}
-    opened = {
-        each.name: each.open(bench.folder / "base.npy", bench.find_built(each)) for each in bench.contestants
-    }
+    opened = bench.open_built(bench.contestants)
     readings = [
-        bench.measure(f"curves-{number}-{name}", _turn(bench, opened[name], truth, name=name, number=number))
+        bench.measure(
+            f"curves-{number}-{name}", partial(_turn, bench, opened[name], truth, name=name, number=number)
+        )
         for number in range(rounds)
         for name in opened
     ]
@@ -48,24 +49,17 @@ def measure_curves(bench: AnnBench, *, rounds: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _turn(
-    bench: AnnBench, opened: Opened, truth: Truth, *, name: str, number: int
-) -> Callable[[], dict[str, Any]]:
-    def make() -> dict[str, Any]:
-        base = np.array(bench.base)
-        points = []
-        for parameters in opened.points:
-            single = time_singles(opened.prepare(parameters, threads=1), bench.queries)
-            batch = time_batch(opened.prepare(parameters, threads=usable_cores()), bench.queries)
-            points.append({
-                "parameters": parameters,
-                "single": describe(single, base, bench.queries, truth=truth),
-                "batch": describe(batch, base, bench.queries, truth=truth),
-            })  # fmt: skip
-        print(f"  round {number + 1}: {name}", file=sys.stderr, flush=True)
-        return {"points": points}
-
-    return make
+def _turn(bench: AnnBench, opened: Opened, truth: Truth, *, name: str, number: int) -> dict[str, Any]:
+    base, points = np.array(bench.base), []
+    for parameters in opened.points:
+        single = time_singles(opened.prepare(parameters, threads=1), bench.queries)
+        batch = time_batch(opened.prepare(parameters, threads=usable_cores()), bench.queries)
+        points.append({
+            "parameters": parameters, "single": describe(single, base, bench.queries, truth=truth),
+            "batch": describe(batch, base, bench.queries, truth=truth),
+        })  # fmt: skip
+    print(f"  round {number + 1}: {name}", file=sys.stderr, flush=True)
+    return {"points": points}
 
 
 @dataclass(frozen=True, slots=True)

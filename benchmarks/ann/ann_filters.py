@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from benchmarks.ann.ann_bench import AnnBench
-from benchmarks.ann.ann_curves import Answers, time_singles
+from benchmarks.ann.ann_curves import time_singles
 from benchmarks.ann.ann_peers import OURS, Opened, Parameters
 from benchmarks.ann.ann_truth import NEIGHBOURS, Mask, find_recall, find_truth
 from index.arrays import NO_ID, Vectors
@@ -27,9 +28,11 @@ def measure_filters(bench: AnnBench, *, seed: int) -> dict[str, Any]:
     chosen = [each for each in bench.contestants if each.name in (OURS, *PEERS)]
     for each in chosen:
         bench.build(each)
-    opened = {each.name: each.open(bench.folder / "base.npy", bench.find_built(each)) for each in chosen}
+    opened = bench.open_built(chosen)
     cells = [
-        bench.measure(f"filters-{kind}-{share:g}", _cell(bench, opened, kind=kind, share=share, seed=seed))
+        bench.measure(
+            f"filters-{kind}-{share:g}", partial(_measure_cell, bench, opened, kind=kind, share=share, seed=seed)
+        )
         for kind in KINDS
         for share in SHARES
     ]
@@ -49,36 +52,32 @@ def make_mask(base: Vectors, *, kind: str, share: float, seed: int) -> Mask:
     return mask
 
 
-def _cell(
+def _measure_cell(
     bench: AnnBench, opened: Mapping[str, Opened], *, kind: str, share: float, seed: int
-) -> Callable[[], dict[str, Any]]:
-    def make() -> dict[str, Any]:
-        base = np.array(bench.base)
-        masks = [make_mask(base, kind=kind, share=share, seed=seed + number) for number in range(MASKS)]
-        shared = np.array_split(bench.queries[: MASKS * QUERIES], MASKS)
-        rows: dict[tuple[str, int], list[dict[str, Any]]] = {}
-        for mask, queries in zip(masks, shared, strict=True):
-            truth = find_truth(base, queries, allowed=mask)
-            for name, index in opened.items():
-                for place, parameters in enumerate(index.filtered_points):
-                    find = index.prepare(parameters, threads=1, allowed=mask)
-                    answers = time_singles(find, queries, most_seconds=MOST_SECONDS)
-                    count = len(answers.ids)
-                    recall = find_recall(base, queries[:count], answers.ids, truth=truth.take(count), allowed=mask)
-                    rows.setdefault((name, place), []).append({"recall": recall, **_read(answers)})
-        print(f"  filters: {kind}, {share:.2%} kept", file=sys.stderr, flush=True)
-        points = [
-            {"contestant": name, "parameters": opened[name].filtered_points[place], **summarise(found)}
-            for (name, place), found in rows.items()
-        ]
-        return {"kind": kind, "share": share, "kept": int(masks[0].sum()), "points": points}
-
-    return make
-
-
-def _read(answers: Answers) -> dict[str, Any]:
-    short = int(((answers.ids != NO_ID).sum(axis=1) < NEIGHBOURS).sum())
-    return {"queries": len(answers.ids), "short": short, "median_ms": answers.median_ms, "p95_ms": answers.p95_ms}
+) -> dict[str, Any]:
+    base = np.array(bench.base)
+    masks = [make_mask(base, kind=kind, share=share, seed=seed + number) for number in range(MASKS)]
+    shared = np.array_split(bench.queries[: MASKS * QUERIES], MASKS)
+    rows: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for mask, queries in zip(masks, shared, strict=True):
+        truth = find_truth(base, queries, allowed=mask)
+        for name, index in opened.items():
+            for place, parameters in enumerate(index.filtered_points):
+                find = index.prepare(parameters, threads=1, allowed=mask)
+                answers = time_singles(find, queries, most_seconds=MOST_SECONDS)
+                count = len(answers.ids)
+                recall = find_recall(base, queries[:count], answers.ids, truth=truth.take(count), allowed=mask)
+                short = int(((answers.ids != NO_ID).sum(axis=1) < NEIGHBOURS).sum())
+                rows.setdefault((name, place), []).append({
+                    "recall": recall, "queries": count, "short": short, "median_ms": answers.median_ms,
+                    "p95_ms": answers.p95_ms,
+                })  # fmt: skip
+    print(f"  filters: {kind}, {share:.2%} kept", file=sys.stderr, flush=True)
+    points = [
+        {"contestant": name, "parameters": opened[name].filtered_points[place], **summarise(found)}
+        for (name, place), found in rows.items()
+    ]
+    return {"kind": kind, "share": share, "kept": int(masks[0].sum()), "points": points}
 
 
 def summarise(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -10,12 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import faiss
 import numpy as np
 
 from benchmarks.ann.ann_truth import NEIGHBOURS, Mask
 from index.arrays import NO_ID, Ids, Vectors
 from index.faiss_library import faiss_threads
+from index.vectors.ann_building import build_ann_index
 from index.vectors.ann_config import AnnConfig
+from index.vectors.search import VectorSearch
 from index.vectors.shards import SHARD_ROWS, VectorRows
 
 OURS = "ours"
@@ -60,9 +63,13 @@ class Contestant:
     library: str
     settings: Parameters
 
-    def build(self, base: Path, folder: Path, *, threads: int) -> Callable[[], object]:
-        """Make ready to build the rows of an `.npy` file; the call that is timed builds and writes into the folder."""
-        return LIBRARIES[self.library].build(base, folder, self.settings, threads)
+    def load(self, base: Path) -> Any:
+        """The rows of an `.npy` file as `build` takes them."""
+        return map_shards(base) if self.library == OURS else np.load(base)
+
+    def build(self, rows: Any, folder: Path, *, threads: int) -> None:
+        """Build and write into a folder."""
+        LIBRARIES[self.library].build(rows, folder, self.settings, threads)
 
     def open(self, base: Path, folder: Path) -> Opened:
         """Read what was written."""
@@ -72,18 +79,19 @@ class Contestant:
 def list_contestants(count: int, *, index_type: str) -> list[Contestant]:
     """Ours, and the peers with settings that suit so many vectors."""
     lists = 2 ** round(np.log2(4 * count**0.5)) if count >= 1000 else 8
-    graphs = [
-        Contestant(f"hnswlib M={m}", "hnswlib", "hnswlib", {"m": m}) for m in (16, 32)
-    ] + [
-        Contestant(f"usearch {dtype} {m}", "usearch", "usearch", {"dtype": dtype, "m": m, "metric": metric})
-        for dtype, m, metric in (("f32", 16, "ip"), ("f32", 32, "ip"), ("bf16", 16, "ip"), ("i8", 16, "cos"))
-    ]  # fmt: skip
+    usearch = (("f32", 16, "ip"), ("f32", 32, "ip"), ("bf16", 16, "ip"), ("i8", 16, "cos"))
+    factories = {"HNSW": "HNSW32,Flat", "IVF": f"IVF{lists},SQ8", "Flat": "Flat"}
     return [
         Contestant(OURS, OURS, OURS, {"index_type": index_type}),
-        *graphs,
-        Contestant("faiss HNSW32,Flat", "faiss HNSW", "faiss", {"factory": "HNSW32,Flat"}),
-        Contestant(f"faiss IVF{lists},SQ8", "faiss IVF", "faiss", {"factory": f"IVF{lists},SQ8"}),
-        Contestant("faiss Flat", "faiss Flat", "faiss", {"factory": "Flat"}),
+        *(Contestant(f"hnswlib M={m}", "hnswlib", "hnswlib", {"m": m}) for m in (16, 32)),
+        *(
+            Contestant(f"usearch {dtype} {m}", "usearch", "usearch", {"dtype": dtype, "m": m, "metric": metric})
+            for dtype, m, metric in usearch
+        ),
+        *(
+            Contestant(f"faiss {factory}", f"faiss {kind}", "faiss", {"factory": factory})
+            for kind, factory in factories.items()
+        ),
     ]
 
 
@@ -101,23 +109,14 @@ class Ours:
     filtered_points: Sequence[Parameters] = ({},)
 
     def __init__(self, base: Path, folder: Path, settings: Parameters) -> None:
-        from index.vectors.search import VectorSearch
-
         self.described = json.loads((folder / "described.json").read_text())
         self._search = VectorSearch.open(map_shards(base), folder=folder, described=self.described)
         self.points = [point["parameters"] for point in self.described.get("curve") or [{"parameters": {}}]]
 
     @staticmethod
-    def build(base: Path, folder: Path, settings: Parameters, threads: int) -> Callable[[], object]:
-        from index.vectors.ann_building import build_ann_index
-
-        shards, config = map_shards(base), AnnConfig(**settings)
-
-        def build() -> None:
-            described = build_ann_index(shards, config=config, folder=folder)
-            (folder / "described.json").write_text(json.dumps(described))
-
-        return build
+    def build(shards: Sequence[VectorRows], folder: Path, settings: Parameters, threads: int) -> None:
+        described = build_ann_index(shards, config=AnnConfig(**settings), folder=folder)
+        (folder / "described.json").write_text(json.dumps(described))
 
     def prepare(self, point: Parameters, *, threads: int, allowed: Mask | None = None) -> Find:
         search, parameters = self._search.search, dict(point) or None
@@ -129,10 +128,7 @@ class Faiss:
     """Indexes of faiss by its factory's names."""
 
     def __init__(self, base: Path, folder: Path, settings: Parameters) -> None:
-        import faiss
-
-        self._faiss, self._index = faiss, faiss.read_index(str(folder / "index.faiss"))
-        factory = settings["factory"]
+        self._index, factory = faiss.read_index(str(folder / "index.faiss")), settings["factory"]
         self._is_graph = factory.startswith("HNSW")
         self.filtered_points: Sequence[Parameters] = []
         if self._is_graph:
@@ -142,39 +138,27 @@ class Faiss:
             self.points = [{"nprobe": lists} for lists in LISTS] if factory.startswith("IVF") else [{}]
 
     @staticmethod
-    def build(base: Path, folder: Path, settings: Parameters, threads: int) -> Callable[[], object]:
-        import faiss
-
-        rows = np.load(base)
+    def build(rows: Vectors, folder: Path, settings: Parameters, threads: int) -> None:
         index: Any = faiss.index_factory(rows.shape[1], settings["factory"], faiss.METRIC_INNER_PRODUCT)
         if settings["factory"].startswith("HNSW"):
             index.hnsw.efConstruction = EF_CONSTRUCTION
-
-        def build() -> None:
-            with faiss_threads(threads):
-                index.train(rows)
-                index.add(rows)
-            faiss.write_index(index, str(folder / "index.faiss"))
-
-        return build
+        with faiss_threads(threads):
+            index.train(rows)
+            index.add(rows)
+        faiss.write_index(index, str(folder / "index.faiss"))
 
     def prepare(self, point: Parameters, *, threads: int, allowed: Mask | None = None) -> Find:
-        index = self._index
-        parameters = None if not point else self._parameters(point, allowed)
+        chosen = dict(point)
+        if allowed is not None:
+            chosen["sel"] = faiss.IDSelectorBitmap(np.packbits(allowed, bitorder="little"))
+        kind = faiss.SearchParametersHNSW if self._is_graph else faiss.SearchParametersIVF
+        parameters = kind(**chosen) if point else None
 
         def find(queries: Vectors) -> Any:
             with faiss_threads(threads):
-                return index.search(queries, NEIGHBOURS, params=parameters)[1]
+                return self._index.search(queries, NEIGHBOURS, params=parameters)[1]
 
         return find
-
-    def _parameters(self, point: Parameters, allowed: Mask | None) -> Any:
-        faiss = self._faiss
-        selected = (
-            {} if allowed is None else {"sel": faiss.IDSelectorBitmap(np.packbits(allowed, bitorder="little"))}
-        )
-        kind = faiss.SearchParametersHNSW if self._is_graph else faiss.SearchParametersIVF
-        return kind(**point, **selected)
 
 
 class Hnswlib:
@@ -189,16 +173,11 @@ class Hnswlib:
         self._index.load_index(str(folder / "index.bin"))
 
     @staticmethod
-    def build(base: Path, folder: Path, settings: Parameters, threads: int) -> Callable[[], object]:
-        rows, hnswlib = np.load(base), import_peer("hnswlib")
-
-        def build() -> None:
-            index = hnswlib.Index("ip", rows.shape[1])
-            index.init_index(len(rows), M=settings["m"], ef_construction=EF_CONSTRUCTION)
-            index.add_items(rows, num_threads=threads)
-            index.save_index(str(folder / "index.bin"))
-
-        return build
+    def build(rows: Vectors, folder: Path, settings: Parameters, threads: int) -> None:
+        index = import_peer("hnswlib").Index("ip", rows.shape[1])
+        index.init_index(len(rows), M=settings["m"], ef_construction=EF_CONSTRUCTION)
+        index.add_items(rows, num_threads=threads)
+        index.save_index(str(folder / "index.bin"))
 
     def prepare(self, point: Parameters, *, threads: int, allowed: Mask | None = None) -> Find:
         index = self._index
@@ -227,15 +206,10 @@ class Usearch:
         self._index.load(folder / "index.usearch")
 
     @staticmethod
-    def build(base: Path, folder: Path, settings: Parameters, threads: int) -> Callable[[], object]:
-        rows = np.load(base)
+    def build(rows: Vectors, folder: Path, settings: Parameters, threads: int) -> None:
         index = _make_usearch(rows.shape[1], settings)
-
-        def build() -> None:
-            index.add(np.arange(len(rows)), rows, threads=threads)
-            index.save(folder / "index.usearch")
-
-        return build
+        index.add(np.arange(len(rows)), rows, threads=threads)
+        index.save(folder / "index.usearch")
 
     def prepare(self, point: Parameters, *, threads: int, allowed: Mask | None = None) -> Find:
         index = self._index
@@ -248,13 +222,8 @@ class Usearch:
 
 
 def _make_usearch(width: int, settings: Parameters) -> Any:
-    return import_peer("usearch.index").Index(
-        ndim=width,
-        metric=settings["metric"],
-        dtype=settings["dtype"],
-        connectivity=settings["m"],
-        expansion_add=128,
-    )
+    chosen = {"metric": settings["metric"], "dtype": settings["dtype"], "connectivity": settings["m"]}
+    return import_peer("usearch.index").Index(ndim=width, **chosen, expansion_add=128)
 
 
 LIBRARIES: dict[str, Any] = {OURS: Ours, "faiss": Faiss, "hnswlib": Hnswlib, "usearch": Usearch}

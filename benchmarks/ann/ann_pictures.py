@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from benchmarks.ann.ann_curves import MODES
 from benchmarks.ann.ann_peers import OURS
 from benchmarks.ann.ann_tables import TITLES
-from benchmarks.noise.plots import DPI, WIDTH_PIXELS
+from benchmarks.noise.plots import make_figure
 
 LEAST_RECALL = 0.9
 # Okabe and Ito's colours, which the colour-blind tell apart.
@@ -25,8 +25,7 @@ LOOKS = {
 
 def plot_curves(results: Mapping[str, Any], out: Path) -> Figure:
     """Write the fronts of `measure_curves` with every other point small behind them."""
-    layout = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1)
-    figure = Figure(figsize=(WIDTH_PIXELS / DPI, 5), dpi=DPI, layout=layout)
+    figure = make_figure(500)
     panels = figure.subplots(1, len(MODES))
     for axes, mode in zip(panels, MODES, strict=True):
         _draw(axes, results, mode)
@@ -38,20 +37,17 @@ def plot_curves(results: Mapping[str, Any], out: Path) -> Figure:
 
 
 def _draw(axes: Axes, results: Mapping[str, Any], mode: str) -> None:
-    for row in results["rows"]:
-        colour, marker = LOOKS[row["family"]]
-        shown = [point[mode] for point in row["points"] if point[mode]["recall"] >= LEAST_RECALL]
-        axes.plot(
-            [each["recall"] for each in shown], [each["rate"] for each in shown],
-            linestyle="none", marker=marker, markersize=3, color=colour, alpha=0.35,
-        )  # fmt: skip
-    for family, points in results["fronts"][mode].items():
+    def plot(points: list[Mapping[str, float]], family: str, **look: Any) -> None:
         colour, marker = LOOKS[family]
-        front = [point for point in points if point["recall"] >= LEAST_RECALL]
-        axes.plot(
-            [point["recall"] for point in front], [point["rate"] for point in front], label=family, color=colour,
-            marker=marker, markersize=5, linewidth=2.2 if family == OURS else 1.3, zorder=3 if family == OURS else 2,
-        )  # fmt: skip
+        shown = [(point["recall"], point["rate"]) for point in points if point["recall"] >= LEAST_RECALL]
+        axes.plot(*np.reshape(shown, (-1, 2)).T, marker=marker, color=colour, **look)
+
+    for row in results["rows"]:
+        every = [point[mode] for point in row["points"]]
+        plot(every, row["family"], linestyle="none", markersize=3, alpha=0.35)
+    for family, points in results["fronts"][mode].items():
+        width, order = (2.2, 3) if family == OURS else (1.3, 2)
+        plot(points, family, label=family, markersize=5, linewidth=width, zorder=order)
     axes.set_yscale("log")
     axes.set_xlim(LEAST_RECALL, 1.002)
     axes.set(title=TITLES[mode], xlabel="recall@10", ylabel="queries/s")

@@ -15,10 +15,7 @@ GOAL_RATIO = 1.0
 GOAL_FILTERED_RECALL = 0.98
 GOAL_BUILD_BYTES = 1.5 * 2**30
 RECALLS = (0.95, 0.97, 0.98, 0.99, 0.995, 0.998)
-TITLES = {
-    "single": "one query after another, one thread",
-    "batch": "all queries at once, all cores",
-}
+TITLES = {"single": "one query after another, one thread", "batch": "all queries at once, all cores"}
 
 
 def format_curves(results: Mapping[str, Any]) -> str:
@@ -36,16 +33,11 @@ def format_curves(results: Mapping[str, Any]) -> str:
 def _format_builds(results: Mapping[str, Any]) -> str:
     count = results["vectors"]
 
-    def bytes_each(value: float) -> str:
-        return f"{max(0, value) / count:.0f}"
-
-    rows = [
-        (
-            _name(name, results), f"{built['seconds']:.1f}", bytes_each(built["opened"]["anonymous"]),
-            bytes_each(built["opened"]["mapped"]), bytes_each(built["disk_bytes"]),
-        )
-        for name, built in results["builds"].items()
-    ]  # fmt: skip
+    rows = []
+    for name, built in results["builds"].items():
+        sizes = (built["opened"]["anonymous"], built["opened"]["mapped"], built["disk_bytes"])
+        bytes_each = [f"{max(0, size) / count:.0f}" for size in sizes]
+        rows.append((_name(name, results), f"{built['seconds']:.1f}", *bytes_each))
     head = ["", "build, s", "own memory, bytes a vector", "mapped and touched", "on disk"]
     return format_table(head, rows)
 
@@ -69,17 +61,12 @@ def _format_compared(compared: Iterable[Mapping[str, Any]]) -> str:
             format_parameters(each["parameters"]), f"{each['recall']:.4f}", f"{each['rate']:,.0f}",
             "-" if each.get("p95_ms") is None else f"{each['median_ms']:.3f} / {each['p95_ms']:.3f}",
             each["peer"] or "none gets there", "-" if each["peer"] is None else f"{each['peer_rate']:,.0f}",
-            "-" if each["ratio"] is None else _judge(each["ratio"]),
+            "-" if each["ratio"] is None else f"{each['ratio']:.2f}{' (below)' * (each['ratio'] < GOAL_RATIO)}",
         )
         for each in compared
     ]  # fmt: skip
-    return format_table(
-        ["ours", "recall@10", "queries/s", "ms, median / p95", "best peer", "its queries/s", "ours / peer"], rows
-    )
-
-
-def _judge(ratio: float) -> str:
-    return f"{ratio:.2f}" if ratio >= GOAL_RATIO else f"{ratio:.2f} (below)"
+    head = ["ours", "recall@10", "queries/s", "ms, median / p95", "best peer", "its queries/s", "ours / peer"]
+    return format_table(head, rows)
 
 
 def _format_held_out(results: Mapping[str, Any]) -> str:
@@ -90,27 +77,16 @@ def _format_held_out(results: Mapping[str, Any]) -> str:
     points = next(row["points"] for row in results["rows"] if row["contestant"] == OURS)
     rows = [
         (
-            format_parameters(said["parameters"]) + chosen_mark(said["parameters"], described),
+            format_parameters(said["parameters"]) + " *(chosen)*" * (said["parameters"] == described.get("parameters")),
             f"{said['recall_at_10']:.4f}", f"{point['single']['recall']:.4f}",
             f"{point['single']['recall'] - said['recall_at_10']:+.4f}", f"{said['latency_ms_median']:.3f}",
             f"{point['single']['median_ms']:.3f}",
         )
         for said, point in zip(described["curve"], points, strict=True)
     ]  # fmt: skip
-    head = [
-        "ours",
-        "recall@10 by held-out members",
-        "by queries",
-        "difference",
-        "ms by held-out members",
-        "by queries",
-    ]
+    head = ["ours", "recall@10 by held-out members", "by queries", "difference"]
+    head += ["ms by held-out members", "by queries"]
     return format_table(head, rows)
-
-
-def chosen_mark(parameters: Parameters, described: Mapping[str, Any]) -> str:
-    """A mark behind the parameters that the index chose for itself."""
-    return " *(chosen)*" if parameters == described.get("parameters") else ""
 
 
 def format_filters(results: Mapping[str, Any]) -> str:
@@ -127,15 +103,8 @@ def format_filters(results: Mapping[str, Any]) -> str:
                 f"{point['least_recall']:.4f}", f"{point['median_ms']:.3f} / {point['p95_ms']:.3f}",
                 f"{point['short']} of {point['queries']}",
             ))  # fmt: skip
-    head = [
-        "rows kept",
-        "",
-        "parameters",
-        "recall@10",
-        "least of a mask",
-        "ms, median / p95",
-        "fewer than 10 found",
-    ]
+    head = ["rows kept", "", "parameters", "recall@10", "least of a mask", "ms, median / p95"]
+    head.append("fewer than 10 found")
     title = f"## Filters: {results['vectors']:,} vectors, {results['width']}-d"
     note = (
         f"A peer's row is its fastest parameter with a recall of {GOAL_FILTERED_RECALL}, or else its best recall."
@@ -145,15 +114,12 @@ def format_filters(results: Mapping[str, Any]) -> str:
 
 def format_memory(results: Mapping[str, Any]) -> str:
     """Markdown of `measure_memory`."""
-    build = results["build"]
+    build, before = results["build"], results["build"]["before"]
     verdict = "met" if build["peak_resident"] < GOAL_BUILD_BYTES else "not met"
     rows = [
         ("index", str(results["described"].get("factory") or results["described"]["type"])),
         ("seconds", f"{build['seconds']:.1f}"),
-        (
-            "before the build, anonymous / resident",
-            _mib(build["before"]["anonymous"], build["before"]["resident"]),
-        ),
+        ("before the build, anonymous / resident", _mib(before["anonymous"], before["resident"])),
         ("peak, anonymous / resident", _mib(build["peak_anonymous"], build["peak_resident"])),
         (f"goal: resident below {GOAL_BUILD_BYTES / 2**20:.0f} MiB", verdict),
         ("bytes on disk a vector, without the vectors", f"{build['disk_bytes'] / results['vectors']:.0f}"),

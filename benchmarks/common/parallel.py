@@ -7,16 +7,15 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
 from multiprocessing.connection import wait
 from typing import Any
+from unittest.mock import patch
 
 import torch
 
 from index.commands.console import progress_bar
-from index.progress import Progress
 
 
 def run_parallel(
@@ -34,75 +33,49 @@ def run_parallel(
     if not arguments:
         return
     with progress_bar(what, unit="cells") as progress:
+
+        def tell(done: int) -> None:
+            """Also a line for every tenth of the work where no bar is seen."""
+            progress(done, len(arguments))
+            if not sys.stderr.isatty() and done * 10 // len(arguments) > (done - 1) * 10 // len(arguments):
+                print(f"{what} {done}/{len(arguments)}", file=sys.stderr, flush=True)
+
         if workers == 1:
-            with _torch_threads(threads):
+            before = torch.get_num_threads()
+            torch.set_num_threads(threads)
+            try:
                 for done, each in enumerate(arguments, start=1):
                     task(*each)
-                    progress(done, len(arguments))
-                    _log(what, done, len(arguments))
+                    tell(done)
+            finally:
+                torch.set_num_threads(before)
             return
         # Read when a worker imports its libraries; without it every process would start a thread for every core.
-        with _environment(OMP_NUM_THREADS=str(threads), OMP_WAIT_POLICY="PASSIVE"):
-            _run_in_processes(task, arguments, what, workers=workers, threads=threads, progress=progress)
+        with patch.dict(os.environ, OMP_NUM_THREADS=str(threads), OMP_WAIT_POLICY="PASSIVE"):
+            _run_in_processes(task, arguments, tell, workers=workers, threads=threads)
 
 
 def _run_in_processes(
     task: Callable[..., None],
     arguments: Sequence[tuple[Any, ...]],
-    what: str,
+    tell: Callable[[int], None],
     *,
     workers: int,
     threads: int,
-    progress: Progress,
 ) -> None:
-    pool = ProcessPoolExecutor(
-        min(workers, len(arguments)),
-        mp_context=multiprocessing.get_context("spawn"),
-        initializer=_start_worker,
-        initargs=(threads,),
-    )
+    count, context = min(workers, len(arguments)), multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(count, context, initializer=_start_worker, initargs=(threads,))
     try:
         futures = [pool.submit(task, *each) for each in arguments]
         for done, future in enumerate(as_completed(futures), start=1):
             future.result()
-            progress(done, len(futures))
-            _log(what, done, len(futures))
+            tell(done)
     except BaseException:
         for worker in multiprocessing.active_children():
             worker.terminate()
         raise
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-@contextmanager
-def _environment(**values: str) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
-@contextmanager
-def _torch_threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def _log(what: str, done: int, total: int) -> None:
-    """A line for every tenth of the work where no bar is seen."""
-    if not sys.stderr.isatty() and done * 10 // total > (done - 1) * 10 // total:
-        print(f"{what} {done}/{total}", file=sys.stderr, flush=True)
 
 
 def _start_worker(threads: int) -> None:

@@ -36,7 +36,7 @@ def list_images(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
-def take_evenly(paths: Sequence[Path], count: int) -> list[Path]:
+def take_evenly(paths: Sequence[T], count: int) -> list[T]:
     """`count` of them, evenly spaced, or all where there are fewer."""
     count = min(count, len(paths))
     return [paths[number * len(paths) // count] for number in range(count)]

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Rectangle
 
+from benchmarks.common.tables import format_deviation
 from benchmarks.noise.cells import CLEAN, FILTERED
 from training.options.losses import UNTRAINED_METHODS
 
@@ -86,9 +87,9 @@ def plot_grid(summary: Summary, out: Path) -> Figure:
     for row in summary["rows"]:
         y, x = down.index(row["at"][0]), across.index(row["at"][1])
         found = _recall_at_1(row)
-        spread = f"\n± {found['deviation']:.2f}" if found["deviation"] else ""
         colour = "white" if found["mean"] < (np.nanmin(means) + np.nanmax(means)) / 2 else "black"
-        axes.text(x, y, f"{found['mean']:.2f}{spread}", ha="center", va="center", color=colour)
+        text = format_deviation(found).replace(" ±", "\n±")
+        axes.text(x, y, text, ha="center", va="center", color=colour)
     y, x = divmod(int(np.nanargmax(means)), len(across))
     axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, fill=False, edgecolor="#D55E00", linewidth=3))
     axes.set_xticks(range(len(across)), [f"{value:g}" for value in across])
@@ -105,9 +106,8 @@ def plot_bars(summary: Summary, out: Path) -> Figure:
     figure, axes = _start(summary, height=130 + 34 * len(rows))
     for y, row in enumerate(rows):
         found = _recall_at_1(row)
-        axes.errorbar(
-            found["mean"], y, xerr=found["deviation"], capsize=4, **{**looks[row["name"]], "markersize": 9}
-        )
+        look = {**looks[row["name"]], "markersize": 9}
+        axes.errorbar(found["mean"], y, xerr=found["deviation"], capsize=4, **look)
         place = (found["mean"] + found["deviation"], y)
         axes.annotate(f"{found['mean']:.2f}", place, (9, 0), textcoords="offset points", va="center")
     axes.set_yticks(range(len(rows)), [row["name"] for row in rows])
@@ -128,18 +128,13 @@ def plot_noise(summaries: Sequence[Summary], out: Path) -> Figure:
     ordered = sorted(summaries, key=lambda summary: summary["noise"] != CLEAN)
     looks = _looks([row for summary in ordered for row in summary["rows"]])
     trained = [name for name in looks if name not in UNTRAINED_METHODS]
-    figure, axes = _start(
-        {**ordered[0], "title": "Recall@1 by noise in the training labels", "noise": None}, height=540
-    )
+    about = {**ordered[0], "title": "Recall@1 by noise in the training labels", "noise": None}
+    figure, axes = _start(about, height=540)
     for name, look in looks.items():
         offset = (trained.index(name) + 0.5) / len(trained) * 0.84 - 0.42 if name in trained else 0.0
-        points = [
-            (group + offset, _recall_at_1(row))
-            for group, summary in enumerate(ordered)
-            for row in summary["rows"]
-            if row["name"] == name
-        ]
-        xs, found = [x for x, _ in points], [each for _, each in points]
+        rows = [(group, row) for group, summary in enumerate(ordered) for row in summary["rows"]]
+        points = [(group + offset, _recall_at_1(row)) for group, row in rows if row["name"] == name]
+        xs, found = zip(*points, strict=True)
         if name in trained:
             _draw_line(axes, xs, found, label=name, look={**look, "linestyle": "none", "markersize": 8})
         else:
@@ -168,11 +163,9 @@ def plot_confidences(
     """
     figure, axes = _start({"title": "Confidence of training images in their own label"}, height=480)
     bins = np.linspace(0, 1, 51).tolist()
-    for values, what, colour in (
-        (confidences_of_right, "right labels", RIGHT_LABELS),
-        (confidences_of_wrong, "wrong labels", WRONG_LABELS),
-    ):
-        label = f"{what} (n = {len(values):,})"
+    both = (("right", confidences_of_right, RIGHT_LABELS), ("wrong", confidences_of_wrong, WRONG_LABELS))
+    for what, values, colour in both:
+        label = f"{what} labels (n = {len(values):,})"
         axes.hist(values, bins, color=colour, alpha=0.35)
         axes.hist(values, bins, histtype="step", color=colour, linewidth=1.6, label=label)
     axes.set_yscale("log")
@@ -183,7 +176,7 @@ def plot_confidences(
     w = np.exp(-np.logaddexp(0, -beta * (c - lambda_)))
     weights.plot(c, w, color=WEIGHT, linewidth=2, label=f"w(c), λ = {lambda_:g}, β = {beta:g}")
     weights.set(ylabel="weight w(c)", ylim=(0, 1.04))
-    handles = [both for one in (axes, weights) for both in zip(*one.get_legend_handles_labels(), strict=True)]
+    handles = [each for one in (axes, weights) for each in zip(*one.get_legend_handles_labels(), strict=True)]
     figure.legend(*zip(*handles, strict=True), loc="outside lower center", ncols=3, frameon=False)
     return _save(figure, out)
 
@@ -205,10 +198,15 @@ def _looks(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     return looks
 
 
+def make_figure(height: int) -> Figure:
+    """An empty figure, 900 x height pixels."""
+    layout = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1)
+    return Figure(figsize=(WIDTH_PIXELS / DPI, height / DPI), dpi=DPI, layout=layout)
+
+
 def _start(summary: Summary, *, height: int) -> tuple[Figure, Axes]:
     """An empty figure under the summary's title and what the numbers are about."""
-    layout = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1)
-    figure = Figure(figsize=(WIDTH_PIXELS / DPI, height / DPI), dpi=DPI, layout=layout)
+    figure = make_figure(height)
     axes = figure.add_subplot()
     about = [summary.get("dataset"), summary.get("noise")]
     if "width" in summary and "embedding width" not in summary["axes"]:
@@ -244,10 +242,11 @@ def _set_ticks(axes: Axes, values: Sequence[float]) -> None:
 def _finish(figure: Figure, axes: Axes, out: Path, legend_title: str | None = None) -> Figure:
     """Add the legend, below the axes where it is short, else beside them, and write the file."""
     handles, labels = axes.get_legend_handles_labels()
-    style: dict[str, Any] = {"loc": "outside right upper"}
-    if len(labels) <= 4:
-        style = {"loc": "outside lower center", "ncols": 2}
-    figure.legend(handles, labels, title=legend_title, frameon=False, handlelength=3, **style)
+    below = len(labels) <= 4
+    figure.legend(
+        handles, labels, title=legend_title, frameon=False, handlelength=3, ncols=2 if below else 1,
+        loc="outside lower center" if below else "outside right upper",
+    )  # fmt: skip
     return _save(figure, out)
 
 

@@ -36,7 +36,7 @@ def measure_memory(served: ServedGallery, options: argparse.Namespace) -> dict[s
     described = describe_memory(samples)
     goal = judge_memory(described["rise_bytes"], middle=described["anonymous"]["half-way"])
     return {
-        "gallery": served.describe(), "mix": MIX, "load": document, **described, "goals": [goal.to_json()],
+        "gallery": served.describe(), "mix": MIX, "load": document, **described, "goals": [goal],
         "samples": samples,
     }  # fmt: skip
 

@@ -92,19 +92,24 @@ def run_server(
             end(process)
 
 
-def wait_until_listening(server: Server, *, within: float = READY_SECONDS) -> None:
+def wait_until_listening(server: Server) -> None:
     """Return once the server takes connections.
 
     Raises:
         SystemExit: it did not in time.
     """
-    while time.perf_counter() - server.started < within:
-        try:
+    for _ in polling(server, READY_SECONDS):
+        with suppress(ConnectionRefusedError):
             socket.create_connection(find_address(server.url)).close()
             return
-        except ConnectionRefusedError:
-            time.sleep(_POLL_SECONDS)
-    sys.exit(f"{server.url}: it takes no connections after {within:.0f} s")
+    sys.exit(f"{server.url}: it takes no connections after {READY_SECONDS:.0f} s")
+
+
+def polling(server: Server, within: float) -> Iterator[None]:
+    """Turns, until so many seconds after the server's start."""
+    while time.perf_counter() - server.started < within:
+        yield
+        time.sleep(_POLL_SECONDS)
 
 
 def read_address(line: bytes) -> str | None:
@@ -132,7 +137,7 @@ def wait_for(server: Server, ask: Callable[[], Conversation], *, within: float =
         SystemExit: it did not in time.
     """
     problem = "it never answered"
-    while time.perf_counter() - server.started < within:
+    for _ in polling(server, within):
         try:
             reply = converse(server.url, ask())
         except OSError as error:
@@ -141,5 +146,4 @@ def wait_for(server: Server, ask: Callable[[], Conversation], *, within: float =
             if reply.status == 200:
                 return reply
             problem = f"it answers {reply.status}: {reply.body[:200]!r}"
-        time.sleep(_POLL_SECONDS)
     sys.exit(f"{server.url}: not ready after {within:.0f} s; {problem}")

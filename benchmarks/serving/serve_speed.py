@@ -18,8 +18,8 @@ from typing import Any
 
 from benchmarks.common.tables import spread
 from benchmarks.indexing.index_images import read_all, take_evenly
+from benchmarks.indexing.index_peers import choose_inference, run_peer
 from benchmarks.serving.serve_agreement import check_agreement, compare_answers
-from benchmarks.serving.serve_alone import DECODING, INFERENCE, choose_alone, measure_alone
 from benchmarks.serving.serve_galleries import ServedGallery
 from benchmarks.serving.serve_goals import GOAL_CLIENTS, find_bound, judge_speed
 from benchmarks.serving.serve_load import run_load
@@ -28,6 +28,8 @@ from benchmarks.serving.serve_requests import ASKING, Material
 from benchmarks.serving.serve_servers import Server, run_ours, run_peer_server, wait_for
 from index.threads import usable_cores
 
+DECODING, INFERENCE = "decoding", "inference"  # alone, each on all cores: what the machine allows
+INPUTS_IN_MEMORY = 128
 COMPARED_PHOTOS = 32
 LEAST_SHARED = 0.8  # of the results, on average: pixels differ a little
 LEAST_SHARED_FOUND = 0.5  # where the index misses some: photos are not of the kind that it was measured with
@@ -72,10 +74,11 @@ def measure_speed(served: ServedGallery, options: argparse.Namespace, *, asking:
         uploading = {each.name: (each.server, each.asking) for each in contestants if each.asking in UPLOADING}
         agreement = compare_answers(uploading, take_evenly(photos, COMPARED_PHOTOS), k=K, first="by upload")
         check_agreement(agreement, least=LEAST_SHARED if served.is_exact else LEAST_SHARED_FOUND)
-        rounds = [
-            {**take_round(contestants, served, options, number=number), "alone": measure_alone(alone)}
-            for number in range(options.rounds)
-        ]
+        rounds = []
+        for number in range(options.rounds):
+            found = take_round(contestants, served, options, number=number)
+            rates = {name: run_peer(name, own)["images_per_second"] for name, own in alone.items()}
+            rounds.append({**found, "alone": rates})
     return {
         "gallery": served.describe(), "k": K, "cores": usable_cores(), "agreement": agreement, "tried": tried,
         "rounds": rounds, **summarize(rounds, peers=[each.name for each in contestants if each.server is not ours]),
@@ -83,6 +86,16 @@ def measure_speed(served: ServedGallery, options: argparse.Namespace, *, asking:
 
 
 UPLOADING = ("by upload", *VARIANTS)
+
+
+def choose_alone(served: ServedGallery, *, images: int) -> dict[str, Mapping[str, Any]]:
+    """Settings of our decoding and our model, those of the model the fastest of four on a quarter of the images."""
+    few, many = (take_evenly(served.photos, count) for count in (INPUTS_IN_MEMORY, images))
+    inference = {"paths": few, "model": served.model}
+    chosen = choose_inference({**inference, "images": max(64, images // 4)}, cores=usable_cores(), on_gpu=False)
+    preprocess = served.contract.preprocess.to_json()
+    decoding = {"paths": many, "preprocess": preprocess, "pool": "threads", "workers": usable_cores()}
+    return {DECODING: decoding, INFERENCE: {**inference, "images": images, **chosen["chosen"]}}
 
 
 def choose_peers(
@@ -157,7 +170,7 @@ def summarize(rounds: Rounds, *, peers: Sequence[str]) -> dict[str, Any]:
     }
     alone = {name: spread([each["alone"][name] for each in rounds]) for name in (DECODING, INFERENCE)}
     bound = find_bound(alone[DECODING]["median"], alone[INFERENCE]["median"])
-    goals = [goal.to_json() for goal in judge_speed(cells, bound=bound, peers=peers)]
+    goals = judge_speed(cells, bound=bound, peers=peers)
     return {"cells": cells, "alone": alone, "bound": bound, "goals": goals}
 
 

@@ -41,7 +41,7 @@ def measure_start(served: ServedGallery, options: argparse.Namespace) -> dict[st
             seconds = starts[-1]["ready"]
             print(f"  start {number}, {kind}: ready after {seconds:.2f} s", file=sys.stderr, flush=True)
     medians = {kind: spread_all(starts) for kind, starts in found.items()}
-    goals = [judge_start(kind, medians[kind]["ready"]["median"]).to_json() for kind in found]
+    goals = [judge_start(kind, medians[kind]["ready"]["median"]) for kind in found]
     return {"gallery": served.describe(), "starts": found, "medians": medians, "goals": goals}
 
 

@@ -14,15 +14,13 @@ READ = "read from the disk until ready, MiB"
 def format_speed(results: Mapping[str, Any]) -> str:
     """Markdown of `measure_speed`."""
     gallery, cores = results["gallery"], results["cores"]
-    rows = [
-        (
-            name, clients, format_spread(cell["per_second"]), format_ms(cell["p50_ms"]), format_ms(cell["p99_ms"]),
-            f"{cell['refused']:,}", f"{cell['failed'] + cell['broken']:,}",
-            f"{100 * cell['own_cores'] / cores:.0f} %", f"{100 * cell['server_cores'] / cores:.0f} %",
-        )
-        for name, measured in results["cells"].items()
-        for clients, cell in measured.items()
-    ]  # fmt: skip
+    rows = []
+    for name, measured in results["cells"].items():
+        for clients, cell in measured.items():
+            times = ["-" if cell[key] is None else f"{cell[key]:.1f}" for key in ("p50_ms", "p99_ms")]
+            counts = [f"{count:,}" for count in (cell["refused"], cell["failed"] + cell["broken"])]
+            shares = [f"{100 * cell[key] / cores:.0f} %" for key in ("own_cores", "server_cores")]
+            rows.append((name, clients, format_spread(cell["per_second"]), *times, *counts, *shares))
     head = ["", "clients", "answers/s", "p50, ms", "p99, ms", "503", "failed", "cores: clients", "cores: server"]
     alone = results["alone"]
     allowed = [
@@ -31,20 +29,17 @@ def format_speed(results: Mapping[str, Any]) -> str:
         ("what the cores allow, 1 / (1/d + 1/i)", f"{results['bound']:.1f}"),
     ]
     title = f"## {gallery['images']:,} {gallery['what']}, {gallery['width']}-d, index {gallery['index']}"
-    parts = [
-        title, format_table(head, rows), format_table(["", "photos/s"], allowed),
-        _format_tried(results["tried"]), _format_agreement(results["agreement"]), format_goals(results["goals"]),
-    ]  # fmt: skip
+    tables = [format_table(head, rows), format_table(["", "photos/s"], allowed), _format_tried(results["tried"])]
+    parts = [title, *tables, _format_agreement(results["agreement"]), format_goals(results["goals"])]
     return "\n\n".join(part for part in parts if part)
 
 
 def _format_tried(tried: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
-    rows = [
-        (name, ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in each["settings"].items()),
-         f"{each['per_second']:.1f}")
-        for name, variants in tried.items()
-        for each in variants
-    ]  # fmt: skip
+    rows = []
+    for name, variants in tried.items():
+        for each in variants:
+            settings = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in each["settings"].items())
+            rows.append((name, settings, f"{each['per_second']:.1f}"))
     return format_table(["warm-up", "settings", "answers/s"], rows) if rows else ""
 
 
@@ -92,17 +87,9 @@ def format_start(results: Mapping[str, Any]) -> str:
 
 def format_goals(goals: Iterable[Mapping[str, Any]]) -> str:
     """Each goal, its figure, and whether it is met."""
-    rows = [
-        (
-            goal["name"], f"{goal['measured']:.2f}{goal['unit']}",
-            f"{'at most' if goal['at_most'] else 'at least'} {goal['limit']:g}{goal['unit']}",
-            "met" if goal["met"] else "not met",
-        )
-        for goal in goals
-    ]  # fmt: skip
+    rows = []
+    for goal in goals:
+        limit = f"{'at most' if goal['at_most'] else 'at least'} {goal['limit']:g}{goal['unit']}"
+        measured = f"{goal['measured']:.2f}{goal['unit']}"
+        rows.append((goal["name"], measured, limit, "met" if goal["met"] else "not met"))
     return format_table(["", "measured", "goal", ""], rows)
-
-
-def format_ms(value: float | None) -> str:
-    """Milliseconds, `-` where nothing was answered."""
-    return "-" if value is None else f"{value:.1f}"

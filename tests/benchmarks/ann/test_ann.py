@@ -79,7 +79,7 @@ def test_a_peer_finds_what_is_nearest(
     base = tmp_path / "base.npy"
     folder = tmp_path / "built"
     folder.mkdir()
-    contestant.build(base, folder, threads=2)()
+    contestant.build(contestant.load(base), folder, threads=2)
     opened = contestant.open(base, folder)
     rows, queries = np.load(base), np.load(tmp_path / "queries.npy")
     nearest = (queries @ rows.T).argmax(axis=1)
