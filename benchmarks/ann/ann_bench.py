@@ -27,12 +27,9 @@ class AnnBench:
     """One set of vectors, and the folder that keeps what is made of it.
 
     Attributes:
-        folder: of these vectors.
         measured: folder of the measurements with the same options, code, machine and versions.
         versions: SHA-256 of what an index of ours, and what one of a peer, depends on beside its settings.
-        contestants: who is measured.
-        base: (N, D) float32 unit rows, mapped.
-        queries: (Q, D) float32 unit rows.
+        base, queries: (N, D), mapped, and (Q, D) float32 unit rows.
     """
 
     folder: Path

@@ -44,7 +44,7 @@ def measure_curves(bench: AnnBench, *, rounds: int) -> dict[str, Any]:
     count, width = bench.base.shape
     return {
         "vectors": count, "width": width, "queries": len(bench.queries), "builds": builds, "rounds": rounds,
-        "rows": rows, "fronts": _make_fronts(rows), "compared": compare_points(rows),
+        "rows": rows, "fronts": {mode: find_fronts(rows, mode) for mode in MODES}, "compared": compare_points(rows),
         "described": getattr(opened.get(OURS), "described", None),
     }  # fmt: skip
 
@@ -130,30 +130,23 @@ def _take_medians(rounds: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return points
 
 
-def _collect(rows: Sequence[Mapping[str, Any]], mode: str) -> dict[str, list[Point]]:
+def find_fronts(rows: Sequence[Mapping[str, Any]], mode: str) -> dict[str, list[Point]]:
     """The front of each family."""
     points: dict[str, list[Point]] = {}
     for row in rows:
-        found = [Point(point[mode]["recall"], point[mode]["rate"]) for point in row["points"]]
+        found = [{key: point[mode][key] for key in ("recall", "rate")} for point in row["points"]]
         points.setdefault(row["family"], []).extend(found)
     return {family: find_front(each) for family, each in points.items()}
-
-
-def _make_fronts(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, list[dict[str, float]]]]:
-    return {
-        mode: {family: [asdict(point) for point in front] for family, front in _collect(rows, mode).items()}
-        for mode in MODES
-    }
 
 
 def compare_points(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     """Each of our points with a recall of at least .95 beside the peers' best front there, by mode."""
     compared: dict[str, list[dict[str, Any]]] = {}
     for mode in MODES:
-        fronts = _collect(rows, mode)
+        fronts = find_fronts(rows, mode)
         fronts.pop(OURS, None)
         compared[mode] = [
-            {"parameters": point["parameters"], **found, **compare(Point(found["recall"], found["rate"]), fronts)}
+            {"parameters": point["parameters"], **found, **compare(found, fronts)}
             for row in rows
             if row["family"] == OURS
             for point in row["points"]

@@ -32,12 +32,7 @@ Find = Callable[[Vectors], Any]  # (n, D) queries to what the library gives; `as
 
 
 class Opened(Protocol):
-    """An index that was read.
-
-    Attributes:
-        points: parameters to search with.
-        filtered_points: the same for a filter; empty where the library has none.
-    """
+    """An index that was read; `filtered_points` are empty where the library has no filter."""
 
     points: Sequence[Parameters]
     filtered_points: Sequence[Parameters]
@@ -49,14 +44,7 @@ class Opened(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Contestant:
-    """One way to build an index.
-
-    Attributes:
-        name: shown in tables.
-        family: those of one family share a front.
-        library: key of `LIBRARIES`.
-        settings: of the building.
-    """
+    """One way to build an index with a library of `LIBRARIES`; those of one family share a front."""
 
     name: str
     family: str

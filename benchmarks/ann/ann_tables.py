@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.ann.ann_curves import MODES
 from benchmarks.ann.ann_filters import PEERS, choose_peer
-from benchmarks.ann.ann_fronts import Point, rate_at
+from benchmarks.ann.ann_fronts import rate_at
 from benchmarks.ann.ann_peers import OURS, Parameters
 from benchmarks.common.tables import format_table
 
@@ -50,7 +50,7 @@ def _name(name: str, results: Mapping[str, Any]) -> str:
 def _format_fronts(fronts: Mapping[str, Sequence[Mapping[str, float]]]) -> str:
     rows = []
     for family, points in fronts.items():
-        rates = [rate_at([Point(**point) for point in points], recall) for recall in RECALLS]
+        rates = [rate_at(points, recall) for recall in RECALLS]
         rows.append((family, *("-" if rate is None else f"{rate:,.0f}" for rate in rates)))
     return format_table(["", *(f"{recall:g}" for recall in RECALLS)], rows)
 

@@ -70,7 +70,6 @@ class Finding:
         suspects: (N,) bool, the labels called wrong.
         rate: estimated share of wrong labels.
         seconds: of processor time, which do not grow with what else runs on the machine.
-        details: for the record.
     """
 
     rankings: dict[str, np.ndarray]

@@ -27,7 +27,6 @@ class LabelSet:
     """One noisy labelling of one dataset, for which phase 1 runs once.
 
     Attributes:
-        dataset: its name.
         noise: `clean` or `KIND:P` as `retrieval train --label-noise` takes it.
         seed: of the noise, and of all that is trained on it.
         fold: (number, count) of a part of the training data that judges, the rest trains (`hold_out_for_tuning`);
@@ -54,10 +53,8 @@ class Cell:
     """One training and its scores.
 
     Attributes:
-        labels: what it trains on.
         method: as `retrieval train --method`, with `-filtered` for the variant without noise, or `default` for
             `retrieval train` as it comes.
-        width: of the embedding.
         settings: options of loss and embedding that differ from the paper's recipe (of any kind, from the default
             recipe, for `default`), by field name.
         curve: epochs after which Recall@1 is noted as well.

@@ -31,14 +31,10 @@ class FeatureSet:
     """Frozen features of a dataset.
 
     Attributes:
-        name: of the dataset.
         train, test: (N, F) and (M, F) float32.
         train_labels, test_labels: int64; the training labels are numbered 0..C-1 in the order of `classes`.
-        classes: names of the training classes.
         test_names: labels of the test images as text.
-        test_paths: of the test images.
         is_gallery: (M,) bool for query/gallery protocols, None for leave-one-out.
-        ks: the K of Recall@K.
     """
 
     name: str
@@ -142,14 +138,12 @@ def prepare_features(
         save_array(folder / f"{part}.npy", store.load(extracted.hashes)[:, 0])
         rows[part] = list(extracted.rows)
     document = {
-        "name": name,
-        "features": description,
+        "name": name, "features": description, "ks": list(split.ks),
         "train_labels": [split.train[row].label for row in rows["train"]],
         "test_labels": [split.test[row].label for row in rows["test"]],
         "test_paths": [str(split.test[row].path) for row in rows["test"]],
         "is_gallery": None if split.is_gallery is None else [split.is_gallery[row] for row in rows["test"]],
-        "ks": list(split.ks),
-    }
+    }  # fmt: skip
     write_json(folder / "set.json", document)
 
 
@@ -168,18 +162,15 @@ def load_features(folder: Path) -> FeatureSet:
     """What `prepare_features` wrote; kept, as a worker asks for the same set again and again."""
     document = json.loads((folder / "set.json").read_text())
     classes, train_labels = np.unique(document["train_labels"], return_inverse=True)
+    is_gallery = document["is_gallery"]
     return FeatureSet(
-        name=document["name"],
-        train=np.load(folder / "train.npy"),
-        test=np.load(folder / "test.npy"),
+        name=document["name"], train=np.load(folder / "train.npy"), test=np.load(folder / "test.npy"),
         train_labels=train_labels.astype(np.int64),
         test_labels=np.unique(document["test_labels"], return_inverse=True)[1].astype(np.int64),
-        classes=tuple(map(str, classes)),
-        test_names=tuple(document["test_labels"]),
-        test_paths=tuple(document["test_paths"]),
-        is_gallery=None if document["is_gallery"] is None else np.array(document["is_gallery"]),
-        ks=tuple(document["ks"]),
-    )
+        classes=tuple(map(str, classes)), test_names=tuple(document["test_labels"]),
+        test_paths=tuple(document["test_paths"]), ks=tuple(document["ks"]),
+        is_gallery=None if is_gallery is None else np.array(is_gallery),
+    )  # fmt: skip
 
 
 def count_folds(features: FeatureSet) -> int:
@@ -202,18 +193,13 @@ def hold_out_for_tuning(features: FeatureSet, *, fold: int, folds: int) -> Featu
     else:
         held = features.train_labels % folds == fold
     kept, numbers = np.unique(features.train_labels[~held], return_inverse=True)
+    names = np.array(features.classes)
     return FeatureSet(
-        name=f"{features.name}, tuning",
-        train=features.train[~held],
-        test=features.train[held],
-        train_labels=numbers.astype(np.int64),
-        test_labels=features.train_labels[held],
-        classes=tuple(features.classes[number] for number in kept),
-        test_names=tuple(features.classes[number] for number in features.train_labels[held]),
-        test_paths=(),
-        is_gallery=None,
-        ks=(1,),
-    )
+        name=f"{features.name}, tuning", train=features.train[~held], test=features.train[held],
+        train_labels=numbers.astype(np.int64), test_labels=features.train_labels[held],
+        classes=tuple(names[kept].tolist()), test_names=tuple(names[features.train_labels[held]].tolist()),
+        test_paths=(), is_gallery=None, ks=(1,),
+    )  # fmt: skip
 
 
 def _is_seen(features: FeatureSet) -> bool:

@@ -121,9 +121,7 @@ def plot_bars(summary: Summary, out: Path) -> Figure:
 def plot_noise(summaries: Sequence[Summary], out: Path) -> Figure:
     """Recall@1 of every method by noise, clean labels first; methods that know no noise are lines across.
 
-    Args:
-        summaries: of one experiment on one dataset at one width, one a noise.
-        out: the PNG file.
+    Summaries are of one experiment on one dataset at one width, one a noise.
     """
     ordered = sorted(summaries, key=lambda summary: summary["noise"] != CLEAN)
     looks = _looks([row for summary in ordered for row in summary["rows"]])
@@ -158,7 +156,6 @@ def plot_confidences(
     Args:
         confidences_of_right: (n,) confidences of right labels in themselves, 0..1.
         confidences_of_wrong: (m,) those of wrong labels.
-        out: the PNG file.
         lambda_, beta: of the smoothing function w(c) = 1 / (1 + exp(-beta (c - lambda))).
     """
     figure, axes = _start({"title": "Confidence of training images in their own label"}, height=480)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -47,9 +48,7 @@ class TrainingPart:
         self.labels = torch.from_numpy(numbers.astype(np.int64))
         self.source = CachedSource(torch.from_numpy(features)[:, None])
         self.seed = seed
-        self._own: dict[str, Tensor] = {}
-        self._starts: dict[str, Projection] = {}
-        self._heads: dict[str, Head] = {}
+        self._made: dict[str, Any] = {}
 
     @cached_property
     def beliefs(self) -> Beliefs:
@@ -65,37 +64,41 @@ class TrainingPart:
         """Those of most variance."""
         return replace(self.axes, variances=self.axes.variances[:width], axes=self.axes.axes[:width])
 
+    def _once(self, make: Callable[[], Any], *facts: object) -> Any:
+        """What is made by these facts, the first time."""
+        if (key := digest(facts)) not in self._made:
+            self._made[key] = make()
+        return self._made[key]
+
     def own(self, kind: str) -> Tensor:
         """(N,) confidence in every label, by name of `BELIEFS`."""
-        if kind not in self._own:
-            self._own[kind] = BELIEFS[kind](self)
-        return self._own[kind]
+        return self._once(lambda: BELIEFS[kind](self), kind)
 
     def start(self, variation: Variation, width: int) -> Projection:
         """The directions that the head begins with."""
         options = {**START, "weights": variation.beliefs, **variation.start}
-        key = digest([options, width])
-        if key not in self._starts:
-            weights = self.own(options.pop("weights")).numpy()
-            self._starts[key] = fit_within_classes(
-                self.features, self.labels.numpy(), weights=weights, embedding_dim=width, **options
-            )
-        return self._starts[key]
+
+        def fit() -> Projection:
+            weights, labels = self.own(options["weights"]).numpy(), self.labels.numpy()
+            chosen = {**options, "weights": weights}
+            return fit_within_classes(self.features, labels, embedding_dim=width, **chosen)
+
+        return self._once(fit, "start", options, width)
 
     def train(self, variation: Variation, width: int, *, seed_offset: int = 0) -> Head:
         """The trained head."""
-        offset = variation.seed_offset + seed_offset
-        key = digest([variation.describe(class_count=self.class_count, width=width), offset])
-        if key not in self._heads:
-            config = variation.config(class_count=self.class_count, width=width)
+        offset, size = variation.seed_offset + seed_offset, {"class_count": self.class_count, "width": width}
+
+        def train() -> Head:
+            beliefs = replace(self.beliefs, own=self.own(variation.beliefs))
+            how = {"config": variation.config(**size), "context": make_context(self.seed + offset)}
             # What shapes the start is no option of a run, so that another start takes its place here.
             with patch("training.run.start.fit_within_classes", lambda *_, **__: self.start(variation, width)):
-                self._heads[key], _ = train_head(
-                    self.source, self.labels, class_count=self.class_count, config=config,
-                    context=make_context(self.seed + offset),
-                    beliefs=replace(self.beliefs, own=self.own(variation.beliefs)),
-                )  # fmt: skip
-        return self._heads[key]
+                return train_head(self.source, self.labels, class_count=self.class_count, **how, beliefs=beliefs)[
+                    0
+                ]
+
+        return self._once(train, "head", variation.describe(**size), offset)
 
 
 def make_context(seed: int) -> PhaseContext:
@@ -123,9 +126,8 @@ def _believe_folds(part: TrainingPart) -> Tensor:
         others = torch.ones(len(own), dtype=torch.bool)
         others[asked] = False
         module = _fit_module(part, torch.nonzero(others)[:, 0])
-        own[asked] = compute_confidences(module, part.source.centre[asked]).gather(1, part.labels[asked, None])[
-            :, 0
-        ]
+        confidences = compute_confidences(module, part.source.centre[asked])
+        own[asked] = confidences.gather(1, part.labels[asked, None])[:, 0]
     return own
 
 

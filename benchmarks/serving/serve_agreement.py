@@ -20,8 +20,6 @@ def compare_answers(
 
     Args:
         servers: by name, with how they are asked by upload.
-        photos: that are asked with.
-        k: results compared.
         first: name of the server that the others are compared with.
 
     Raises:

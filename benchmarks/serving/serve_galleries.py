@@ -34,9 +34,6 @@ class ServedGallery:
     """A gallery, and what clients and peers need of it.
 
     Attributes:
-        what: in a few words.
-        path: of the gallery.
-        model: that it was built with.
         photos: that are sent to it.
         ids, vectors, paths: files: (N,) int64 of the members, their (N, D) float32, a JSON list of their paths.
         queries: file: (Q, D) float32 that are no members.

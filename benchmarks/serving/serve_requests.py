@@ -25,8 +25,6 @@ class Material:
 
     Attributes:
         host: HOST:PORT of the server, which every request names.
-        k: results wanted.
-        ids: of members.
         vectors: each a JSON list.
         photos: the bytes of image files, in the order in which they are sent, over and over.
         random: chooses ids, vectors, and what is asked next.
