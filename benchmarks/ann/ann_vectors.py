@@ -15,6 +15,7 @@ from torchvision.transforms.v2 import functional
 
 from benchmarks.common.kept import digest
 from benchmarks.common.record import find_photos, find_weights, save_array, unpack_tiny_imagenet
+from benchmarks.indexing.index_images import take_batches
 from index.images.image_files import decode_image
 from index.images.preprocess import PreprocessConfig
 from index.threads import map_ahead, usable_cores
@@ -108,14 +109,9 @@ def _extract(images: Sequence[Path], extractor: Extractor, *, views: int, seed: 
         pixels = functional.pil_to_tensor(image)
         return torch.stack([_crop(pixels, generator) for _ in range(views)]).permute(0, 2, 3, 1).numpy()
 
-    waiting: list[npt.NDArray[np.uint8]] = []
-    for crops in map_ahead(crop, range(len(images)), workers=usable_cores(), ahead=max(2, _CROPS_AHEAD // views)):
-        waiting.append(crops)
-        if len(waiting) * views >= _BATCH:
-            yield _run(waiting, extractor, views=views)
-            waiting = []
-    if waiting:
-        yield _run(waiting, extractor, views=views)
+    cropped = map_ahead(crop, range(len(images)), workers=usable_cores(), ahead=max(2, _CROPS_AHEAD // views))
+    for batch in take_batches(cropped, -(-_BATCH // views)):
+        yield extractor.extract(np.concatenate(batch)).numpy().reshape(len(batch), views, -1)
 
 
 def _crop(pixels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
@@ -130,10 +126,6 @@ def _crop(pixels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         pixels, top, left, high, wide, [_SIDE, _SIDE], interpolation=v2.InterpolationMode.BILINEAR
     )
     return functional.horizontal_flip(crop) if mirror < 0.5 else crop
-
-
-def _run(crops: Sequence[npt.NDArray[np.uint8]], extractor: Extractor, *, views: int) -> Vectors:
-    return extractor.extract(np.concatenate(crops)).numpy().reshape(len(crops), views, -1)
 
 
 def main() -> None:

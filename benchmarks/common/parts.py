@@ -6,17 +6,15 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks.common.record import write_record
 
 _ENVIRONMENT = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "MALLOC_ARENA_MAX", "MALLOC_TRIM_THRESHOLD_", "LD_PRELOAD")
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """One question: what measures it, and what makes a Markdown table of that."""
 
     measure: Callable[..., dict[str, Any]]
@@ -24,17 +22,15 @@ class Part:
 
 
 def make_parser(
-    description: str | None, parts: Mapping[str, Part], *, default: Sequence[str], rounds: int = 3
+    description: str | None, parts: Mapping[str, Part], *, default: Sequence[str]
 ) -> argparse.ArgumentParser:
     """A parser with the options that all have."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder for everything made")
-    parser.add_argument(
-        "--part", action="append", choices=list(parts), help=f"may be repeated; default {', '.join(default)}"
-    )
-    parser.add_argument(
-        "--rounds", type=int, default=rounds, help="times that each contestant is measured (default: %(default)s)"
-    )
+    part = f"may be repeated; default {', '.join(default)}"
+    parser.add_argument("--part", action="append", choices=list(parts), help=part)
+    turns = "times that each contestant is measured (default: %(default)s)"
+    parser.add_argument("--rounds", type=int, default=3, help=turns)
     parser.add_argument("--seed", type=int, default=0, help="of everything random")
     parser.set_defaults(default_parts=tuple(default))
     return parser
@@ -66,11 +62,8 @@ def run_parts(
     for name in options.part:
         print(f"{name}{suffix}", file=sys.stderr, flush=True)
         results = measured[name] = parts[name].measure(*given, options)
-        write_record(
-            options.out / f"record-{name}{suffix}.json",
-            settings=vars(options) | {"environment": environment} | settings,
-            results=results,
-        )
+        given_settings = vars(options) | {"environment": environment} | settings
+        write_record(options.out / f"record-{name}{suffix}.json", settings=given_settings, results=results)
         tables.append(parts[name].table(results))
         (options.out / f"table-{name}{suffix}.md").write_text(f"{tables[-1]}\n")
     return measured, tables

@@ -23,11 +23,8 @@ class Bench:
     """The model that all parts use, and the folder that keeps what was measured.
 
     Attributes:
-        out: of the command.
         folder: of measurements made with the same options, code and machine.
-        weights: of torchvision's mobilenet_v2.
-        model: the same weights as `retrieval export` writes them.
-        preprocess: of the model's contract.
+        weights: of torchvision's mobilenet_v2; `model` is the same as `retrieval export` writes it.
         on_gpu: whether ONNX Runtime has one; the loop gets one only then.
     """
 

@@ -106,9 +106,6 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     }  # fmt: skip
 
 
-# --- Writing --------------------------------------------------------------------------------------------------------
-
-
 def make_gallery(collection: Collection, gallery: Path, work: Path) -> tuple[Seconds, dict[str, float]]:
     """A gallery of one version with the collection's catalogue; seconds of its steps, and megabytes of the files."""
     seconds: Seconds = {}
@@ -158,13 +155,14 @@ def measure_update(found: Collection, finished: Path, work: Path) -> Seconds:
             catalog.prepare()
     with write_catalog(work / CATALOG_NAME) as catalog:
         record_scan(catalog, found, list(catalog.sources()), seconds, name="scan")
+        size = BuildConfig().checkpoint_images
         with timing(seconds, "changed items confirmed"):
-            for rows in take_batches(catalog.changed(), BuildConfig().checkpoint_images):
+            for rows in take_batches(catalog.changed(), size):
                 catalog.confirm([(row, "0" * 64) for row in rows])
         with timing(seconds, "moved items found"):
             moved = sum(
                 catalog.confirm_moved([(row, settle_row(row).sha256) for row in rows])
-                for rows in take_batches(catalog.moved_candidates(), BuildConfig().checkpoint_images)
+                for rows in take_batches(catalog.moved_candidates(), size)
             )
         with timing(seconds, "vanished items dropped"):
             vanished = catalog.drop_vanished()
@@ -209,9 +207,6 @@ def timing(seconds: Seconds, name: str) -> Iterator[None]:
     print(f"  {name}: {seconds[name]:.2f} s", file=sys.stderr, flush=True)
 
 
-# --- Reading --------------------------------------------------------------------------------------------------------
-
-
 def measure_queries(path: Path, collection: Collection, *, repeats: int, seed: int) -> dict[str, dict[str, float]]:
     """Milliseconds to open the catalogue and to have what is asked of it."""
     middle = collection.rows // 2
@@ -243,10 +238,8 @@ def measure_commands(gallery: Path, *, repeats: int) -> dict[str, dict[str, floa
         "retrieval index list --status skipped": ("list", gallery, "--status", "skipped"),
         "retrieval index info": ("info", gallery),
     }
-    return {
-        name: repeat(partial(run_retrieval, "index", *words), name, repeats=repeats)
-        for name, words in commands.items()
-    }
+    actions = {name: partial(run_retrieval, "index", *words) for name, words in commands.items()}
+    return {name: repeat(action, name, repeats=repeats) for name, action in actions.items()}
 
 
 def repeat(action: Callable[[], object], name: str, *, repeats: int) -> dict[str, float]:
@@ -261,9 +254,6 @@ def repeat(action: Callable[[], object], name: str, *, repeats: int) -> dict[str
     return found
 
 
-# --- Table ----------------------------------------------------------------------------------------------------------
-
-
 def format_catalog(results: dict[str, Any]) -> str:
     """Markdown of `measure`: what is read, and what is written."""
     rows = results["rows"]
@@ -271,9 +261,8 @@ def format_catalog(results: dict[str, Any]) -> str:
     read = [(name, format_spread(span)) for name, span in spans.items()]
     written = [(name, f"{seconds:.2f}") for name, seconds in results["making_seconds"].items()]
     updates = results["update_seconds"]
-    steps = [
-        (name, *(f"{update[name]:.2f}" for update in updates.values())) for name in next(iter(updates.values()))
-    ]
+    names = next(iter(updates.values()))
+    steps = [(name, *(f"{update[name]:.2f}" for update in updates.values())) for name in names]
     sizes = [(name, f"{size / rows * 1e6:.0f}") for name, size in results["megabytes"].items()]
     return "\n\n".join([
         format_table([f"read, {rows:,} rows", "ms"], read), format_table([f"make, {rows:,} rows", "s"], written),

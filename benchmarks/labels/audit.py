@@ -100,10 +100,8 @@ def precision_at_count(scores: np.ndarray, wrong: np.ndarray) -> float:
 
 
 def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
-    parser = make_grid_parser(
-        __doc__, out="folder of features and records, as of benchmarks.noise", noises=NOISES, noise="KIND:P",
-        dataset=f"as there (default: {', '.join(DATASETS)})",
-    )  # fmt: skip
+    dataset = f"as there (default: {', '.join(DATASETS)})"
+    parser = make_grid_parser(__doc__, dataset=dataset, noises=NOISES, noise="KIND:P")
     parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS), help="of the noise (default: 0 1 2)")
     options = parse_grid_options(parser, arguments, dataset=DATASETS, noise=NOISES)
     if options.workers < 1:

@@ -50,7 +50,7 @@ DEFAULT_NOISES = ("uniform:0.3", CLEAN, "nearest-class:0.3", "uniform:0.5")
 
 def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = make_grid_parser(
-        __doc__, out="folder of features, cells, tables and pictures", noises=DEFAULT_NOISES,
+        __doc__, out="folder of features, cells, tables and pictures", noises=DEFAULT_NOISES, threads="",
         dataset="tiny-imagenet (default), clothing-disjoint, clothing-seen, PROTOCOL:FOLDER or folder:TRAIN:TEST",
     )  # fmt: skip
     add = parser.add_argument

@@ -12,15 +12,22 @@ from index.threads import usable_cores
 
 
 def make_grid_parser(
-    description: str | None, *, out: str, dataset: str, noises: Sequence[str], noise: str = "clean|KIND:P"
+    description: str | None,
+    *,
+    out: str = "folder of features and records, as of benchmarks.noise",
+    dataset: str,
+    noises: Sequence[str],
+    noise: str = "clean|KIND:P",
+    threads: str = ", of one thread each",
 ) -> argparse.ArgumentParser:
     """A parser with what all have; `out` and `dataset` are said of these options, `noise` is how one is written."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help=out)
     parser.add_argument("--dataset", action="append", metavar="NAME", help=dataset)
     parser.add_argument("--noise", action="append", metavar=noise, help=f"default: {', '.join(noises)}")
-    workers = "processes (default: one a core)"
-    parser.add_argument("--workers", type=int, default=usable_cores(), help=workers)
+    parser.add_argument(
+        "--workers", type=int, default=usable_cores(), help=f"processes{threads} (default: one a core)"
+    )
     return parser
 
 

@@ -16,6 +16,7 @@ import itertools
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -57,10 +58,8 @@ class Attempt:
 
 
 def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
-    parser = make_grid_parser(
-        __doc__, out="folder of features and records, as of benchmarks.noise", noises=NOISES,
-        dataset=f"as there (default: {', '.join(DATASETS)})",
-    )  # fmt: skip
+    dataset = f"as there (default: {', '.join(DATASETS)})"
+    parser = make_grid_parser(__doc__, dataset=dataset, noises=NOISES)
     add = parser.add_argument
     add("--width", action="append", type=int, metavar="D", help="default: 64 and 512")
     add("--seeds", type=int, nargs="+", default=[0], help="of noise and training (default: 0)")
@@ -145,13 +144,8 @@ def run_split(folder: GridFolder, attempts: Sequence[Attempt]) -> None:
             "seconds": seconds, "queries": {name: len(found) for name, found in hits.items()},
             "recall_at_1": {name: float(found.mean()) for name, found in hits.items()},
         }  # fmt: skip
-        saved: dict[str, Any] = hits
-        write_with_record(
-            attempt.path(folder),
-            record,
-            lambda file, saved=saved: np.savez_compressed(file, **saved),
-            suffix=".npz",
-        )
+        write = partial(np.savez_compressed, **hits)
+        write_with_record(attempt.path(folder), record, write, suffix=".npz")
 
 
 def _embed(heads: Sequence[Head], features: Floats) -> Floats:
@@ -173,9 +167,9 @@ def summarise(folder: GridFolder, attempts: Sequence[Attempt]) -> list[dict[str,
     rows: dict[str, dict[str, Any]] = {}
     for (name, dataset, width), paths in places.items():
         row = rows.setdefault(name, {"group": list_variations()[name].group, "name": name, "found": []})
-        row["found"].append({"dataset": short_name(dataset), "width": width, **{
-            letter: _compare(paths, places[RECIPE_NAME, dataset, width], part) for letter, part in PARTS.items()
-        }})  # fmt: skip
+        recipe = places[RECIPE_NAME, dataset, width]
+        found = {letter: _compare(paths, recipe, part) for letter, part in PARTS.items()}
+        row["found"].append({"dataset": short_name(dataset), "width": width, **found})
     return list(rows.values())
 
 

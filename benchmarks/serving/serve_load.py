@@ -174,9 +174,6 @@ class _Client(asyncio.Protocol):
                 return reply
 
 
-# --- Measuring ------------------------------------------------------------------------------------------------------
-
-
 async def measure(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The load that settings describe, as `run_load` says."""
     host, port = find_address(settings["url"])

@@ -120,9 +120,5 @@ def announce(port: int) -> None:
 PEERS: dict[str, Callable[[Settings], None]] = {"fastapi": serve_fastapi, "gradio": serve_gradio}
 
 
-def main() -> None:
-    PEERS[sys.argv[1]](json.load(sys.stdin))
-
-
 if __name__ == "__main__":
-    main()
+    PEERS[sys.argv[1]](json.load(sys.stdin))

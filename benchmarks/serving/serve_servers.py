@@ -89,7 +89,11 @@ def run_server(
                 sys.exit(f"{' '.join(command)} printed no address; what it said is in {log}")
             yield Server(url, process.pid, started, time.perf_counter() - started)
         finally:
-            end(process)
+            process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(END_SECONDS)
+            process.kill()
+            process.wait()
 
 
 def wait_until_listening(server: Server) -> None:
@@ -119,15 +123,6 @@ def read_address(line: bytes) -> str | None:
     except ValueError:
         return None
     return document.get("url") if isinstance(document, dict) else None
-
-
-def end(process: subprocess.Popen[bytes]) -> None:
-    """End a process, at last by force."""
-    process.terminate()
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(END_SECONDS)
-    process.kill()
-    process.wait()
 
 
 def wait_for(server: Server, ask: Callable[[], Conversation], *, within: float = READY_SECONDS) -> Reply:

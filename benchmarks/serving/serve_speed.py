@@ -158,9 +158,6 @@ def ask(
     })  # fmt: skip
 
 
-# --- Rounds to medians ----------------------------------------------------------------------------------------------
-
-
 def summarize(rounds: Rounds, *, peers: Sequence[str]) -> dict[str, Any]:
     """Medians of the rounds, the bound of uploads, the goals."""
     contestants: Mapping[str, Mapping[str, Any]] = rounds[0]["contestants"]
