@@ -8,17 +8,7 @@ from collections.abc import Sequence
 from difflib import SequenceMatcher
 
 from index.errors import InputError
-from index.filters.condition import (
-    LABEL,
-    OWN_COLUMNS,
-    Among,
-    Column,
-    Compare,
-    Condition,
-    Constant,
-    list_columns,
-    list_leaves,
-)
+from index.filters import condition as tree
 from index.filters.to_sql import expand, reach, write_sql
 from index.filters.to_text import write_column
 from index.text import printable_path, valid_text
@@ -29,22 +19,22 @@ _ALIKE = 0.6  # of 1, from where on a name is taken for the one that was meant
 _MOST_CHARACTERS = 100  # of two names that are compared, which takes the product
 
 
-def check_names(where: Condition, connection: sqlite3.Connection) -> None:
+def check_names(where: tree.Condition, connection: sqlite3.Connection) -> None:
     """See that every column is in the metadata of some row, and every label some row's, of whatever status.
 
     Raises:
         InputError: one is in none; it is named with those that there are, of too many the most similar.
     """
-    for column in list_columns(where):
+    for column in tree.list_columns(where):
         names = column.names
         if not column.is_own and not _exists(names, connection):
             depth = next(depth for depth in range(1, len(names) + 1) if not _exists(names[:depth], connection))
             raise InputError(_explain(names[:depth], connection))
-    for leaf in list_leaves(where):
+    for leaf in tree.list_leaves(where):
         match leaf:
-            case Compare(column, "=" | "!=", constant) if column == LABEL:
+            case tree.Compare(column, "=" | "!=", constant) if column == tree.LABEL:
                 _check_labels([constant], connection)
-            case Among(column, constants) if column == LABEL:
+            case tree.Among(column, constants) if column == tree.LABEL:
                 _check_labels(constants, connection)
 
 
@@ -56,13 +46,13 @@ def _exists(names: tuple[str, ...], connection: sqlite3.Connection) -> bool:
 
 def _explain(names: tuple[str, ...], connection: sqlite3.Connection) -> str:
     inside = names[:-1]
-    known = [write_column(Column(found)) for found in _list_columns(inside, connection)]
-    shown = printable_path(write_column(Column(names)))
+    known = [write_column(tree.Column(found)) for found in _list_columns(inside, connection)]
+    shown = printable_path(write_column(tree.Column(names)))
     if not known and inside:
-        within = printable_path(write_column(Column(inside)))
+        within = printable_path(write_column(tree.Column(inside)))
         return f"no item of the gallery has the metadata {shown}; there is none within {within}"
-    own = [] if inside else list(OWN_COLUMNS)
-    return _tell("metadata", write_column(Column(names)), [*own, *known])
+    own = [] if inside else list(tree.OWN_COLUMNS)
+    return _tell("metadata", write_column(tree.Column(names)), [*own, *known])
 
 
 def _list_columns(inside: tuple[str, ...], connection: sqlite3.Connection) -> list[tuple[str, ...]]:
@@ -77,9 +67,9 @@ def _list_columns(inside: tuple[str, ...], connection: sqlite3.Connection) -> li
     return [(*inside, str(name)) for (name,) in rows]
 
 
-def _check_labels(constants: Sequence[Constant], connection: sqlite3.Connection) -> None:
+def _check_labels(constants: Sequence[tree.Constant], connection: sqlite3.Connection) -> None:
     for constant in constants:
-        found = write_sql(Compare(LABEL, "=", constant))
+        found = write_sql(tree.Compare(tree.LABEL, "=", constant))
         query = f"SELECT 1 FROM images WHERE {found.text} LIMIT 1"
         if connection.execute(query, found.values).fetchone() is None:
             query = (  # those with the same first letter before others, of which there may be too many

@@ -29,21 +29,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from index.errors import InputError
-from index.filters.condition import (
-    OWN_COLUMNS,
-    Among,
-    And,
-    Column,
-    Compare,
-    Condition,
-    Constant,
-    IsNull,
-    Like,
-    Not,
-    Or,
-    Sign,
-    join,
-)
+from index.filters import condition as tree
 from index.filters.filter_tokens import RESERVED, Token, place_error, read_tokens
 from index.text import printable_path, valid_text
 
@@ -57,7 +43,7 @@ _COMPARISON = "a comparison: =, !=, <, <=, >, >=, IN, LIKE, BETWEEN or IS NULL"
 _VALUE = "a number, 'text', TRUE or FALSE"
 
 
-def parse_filter(text: str) -> Condition:
+def parse_filter(text: str) -> tree.Condition:
     """The condition of a text.
 
     Raises:
@@ -90,23 +76,25 @@ class _Parser:
     def token(self) -> Token:
         return self.tokens[self.at]
 
-    def read_filter(self) -> Condition:
+    def read_filter(self) -> tree.Condition:
         """The condition of all."""
         condition = self._read_any()
         if self.token.kind != "end":
             raise self._unexpected("AND, OR or the end")
         return condition
 
-    def _read_any(self) -> Condition:
-        return self._read_joined("OR", Or, lambda: self._read_joined("AND", And, self._read_one))
+    def _read_any(self) -> tree.Condition:
+        return self._read_joined("OR", tree.Or, lambda: self._read_joined("AND", tree.And, self._read_one))
 
-    def _read_joined(self, word: str, kind: type[And] | type[Or], read: Callable[[], Condition]) -> Condition:
+    def _read_joined(
+        self, word: str, kind: type[tree.And] | type[tree.Or], read: Callable[[], tree.Condition]
+    ) -> tree.Condition:
         parts = [read()]
         while self._take(word):
             parts.append(read())
-        return join(parts, kind)
+        return tree.join(parts, kind)
 
-    def _read_one(self) -> Condition:
+    def _read_one(self) -> tree.Condition:
         start = self.token
         if not (word := self._take("NOT", "(")):
             return self._read_condition()
@@ -114,14 +102,14 @@ class _Parser:
         if self.nesting > MAX_NESTING:
             raise place_error(self.text, start.start, f"at most {MAX_NESTING} ( and NOT may lie in each other")
         if word == "NOT":
-            condition: Condition = Not(self._read_one())
+            condition: tree.Condition = tree.Not(self._read_one())
         else:
             condition = self._read_any()
             self._expect(")", wanted="AND, OR or )")
         self.nesting -= 1
         return condition
 
-    def _read_condition(self) -> Condition:
+    def _read_condition(self) -> tree.Condition:
         self.conditions += 1
         if self.conditions > MAX_CONDITIONS:
             problem = f"at most {MAX_CONDITIONS} comparisons are allowed; IN compares with many values"
@@ -132,43 +120,43 @@ class _Parser:
         if sign.kind == "sign" and sign.text in _SIGNS:
             self.at += 1
             constant = self._read_value(column, start, ordered=_SIGNS[sign.text] not in ("=", "!="))
-            return Compare(column, cast(Sign, _SIGNS[sign.text]), constant)
+            return tree.Compare(column, cast(tree.Sign, _SIGNS[sign.text]), constant)
         if self._take("IS"):
             is_negated = bool(self._take("NOT"))
             self._expect("NULL", wanted="NULL" if is_negated else "NULL or NOT NULL")
-            return Not(IsNull(column)) if is_negated else IsNull(column)
+            return tree.Not(tree.IsNull(column)) if is_negated else tree.IsNull(column)
         is_negated = bool(self._take("NOT"))
         condition = self._read_set(column, start, wanted="IN, LIKE or BETWEEN" if is_negated else _COMPARISON)
-        return Not(condition) if is_negated else condition
+        return tree.Not(condition) if is_negated else condition
 
-    def _read_set(self, column: Column, start: Token, *, wanted: str) -> Condition:
+    def _read_set(self, column: tree.Column, start: Token, *, wanted: str) -> tree.Condition:
         if self._take("IN"):
             self._expect("(", wanted="(, as in IN (1, 2)")
             constants = [self._read_value(column, start)]
             while self._take(","):
                 constants.append(self._read_value(column, start))
             self._expect(")", wanted=", or )")
-            return Among(column, tuple(constants))
+            return tree.Among(column, tuple(constants))
         if self._take("LIKE"):
-            return Like(column, self._read_pattern())
+            return tree.Like(column, self._read_pattern())
         if self._take("BETWEEN"):
             least = self._read_value(column, start, ordered=True)
             self._expect("AND", wanted="AND and the greater value")
             most = self._read_value(column, start, ordered=True)
-            return And((Compare(column, ">=", least), Compare(column, "<=", most)))
+            return tree.And((tree.Compare(column, ">=", least), tree.Compare(column, "<=", most)))
         raise self._unexpected(wanted)
 
-    def _read_column(self) -> Column:
+    def _read_column(self) -> tree.Column:
         start, names = self.token, [self._read_name()]
         while self._take("."):
             names.append(self._read_name())
         if len(names) > MAX_NAMES:
             raise place_error(self.text, start.start, f"a column has at most {MAX_NAMES} names")
-        if len(names) == 1 and names[0] in OWN_COLUMNS:
-            return OWN_COLUMNS[names[0]]
+        if len(names) == 1 and names[0] in tree.OWN_COLUMNS:
+            return tree.OWN_COLUMNS[names[0]]
         if len(names) > 1 and start.text == "metadata":
             del names[0]
-        return Column(tuple(names))
+        return tree.Column(tuple(names))
 
     def _read_name(self) -> str:
         token = self.token
@@ -182,7 +170,7 @@ class _Parser:
         self.at += 1
         return valid_text(token.content)
 
-    def _read_value(self, column: Column, start: Token, *, ordered: bool = False) -> Constant:
+    def _read_value(self, column: tree.Column, start: Token, *, ordered: bool = False) -> tree.Constant:
         """A value that can be compared with a column; `start` is the column's first token."""
         token = self.token
         truth = {"TRUE": "1", "FALSE": "0"}.get(token.reserved)
@@ -199,8 +187,8 @@ class _Parser:
             raise place_error(self.text, token.start, problem)
         self.at += 1
         if truth is not None:
-            return Constant("truth", truth)
-        return Constant("number" if token.kind == "number" else "text", token.content)
+            return tree.Constant("truth", truth)
+        return tree.Constant("number" if token.kind == "number" else "text", token.content)
 
     def _read_pattern(self) -> str:
         token = self.token

@@ -13,21 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from index.filters.condition import (
-    LABEL,
-    PATH,
-    Among,
-    And,
-    Column,
-    Compare,
-    Condition,
-    Constant,
-    HasWord,
-    IsNull,
-    Like,
-    Not,
-    Or,
-)
+from index.filters import condition as tree
 from index.filters.glob_match import MATCH_LONG, MOST_STEPS, find_glob, write_glob
 from index.text import valid_text
 
@@ -67,28 +53,28 @@ class _Operand:
     holder: str = ""
 
 
-def write_sql(condition: Condition) -> Sql:
+def write_sql(condition: tree.Condition) -> Sql:
     """An expression that is true for the rows of `images` that fulfil a condition."""
     match condition:
-        case Compare(column, sign, constant):
+        case tree.Compare(column, sign, constant):
             return _compare(_operand(column), sign, constant)
-        case Among(column, constants):
+        case tree.Among(column, constants):
             return _match_any(_operand(column), constants)
-        case Like(column, pattern):
+        case tree.Like(column, pattern):
             return _match_glob(_operand(column), write_glob(pattern), places=len(pattern))
-        case IsNull(column):
+        case tree.IsNull(column):
             return compose("{} IS NULL", _operand(column).sql)
-        case HasWord(word):
+        case tree.HasWord(word):
             return _find_word(word)
-        case Not(part):
+        case tree.Not(part):
             return compose("NOT ({})", write_sql(part))
-        case And(parts):
+        case tree.And(parts):
             return join(list(map(write_sql, parts)), word="AND")
-        case Or(parts):
+        case tree.Or(parts):
             return join(list(map(write_sql, parts)), word="OR")
 
 
-def _operand(column: Column) -> _Operand:
+def _operand(column: tree.Column) -> _Operand:
     if not column.is_own:
         return _Operand(reach(column.names), holder="images.metadata")
     name = column.names[0]
@@ -130,7 +116,7 @@ def expand(depth: int) -> str:
     return ", ".join(["json_each(images.metadata) AS k0", *inner])
 
 
-def _compare(column: _Operand, sign: str, constant: Constant) -> Sql:
+def _compare(column: _Operand, sign: str, constant: tree.Constant) -> Sql:
     """A comparison by =, !=, <, <=, > or >=; a truth has only the first two."""
     x, is_order = column.sql, sign not in ("=", "!=")
     if constant.kind == "truth":
@@ -147,7 +133,7 @@ def _compare(column: _Operand, sign: str, constant: Constant) -> Sql:
     return compose("(CASE typeof({}) WHEN 'text' THEN {}{} END)", x, compared, other)
 
 
-def _match_any(column: _Operand, constants: Sequence[Constant]) -> Sql:
+def _match_any(column: _Operand, constants: Sequence[tree.Constant]) -> Sql:
     """Whether the column equals one of the constants, of which there is at least one."""
     texts = [constant for constant in constants if constant.kind == "text"]
     numbers = [constant for constant in constants if constant.kind == "number"]
@@ -168,7 +154,7 @@ def _match_any(column: _Operand, constants: Sequence[Constant]) -> Sql:
 def _match_glob(column: _Operand, glob: str, *, places: int) -> Sql:
     """Whether a pattern for GLOB with so many places matches the column's text, in time linear in the text."""
     x = compose("CAST({} AS TEXT)", column.sql) if column.holds == "bytes" else column.sql
-    bound = bind(_stored(Constant("text", glob), column))
+    bound = bind(_stored(tree.Constant("text", glob), column))
     limit = bind(str(MOST_STEPS // max(places, 1)))
     is_long = compose("length({}) > CAST({} AS INTEGER)", Sql(column.holder) if column.holder else x, limit)
     slow = compose(f"{MATCH_LONG}(CAST({{}} AS BLOB), {{}})", column.sql, bound)
@@ -186,14 +172,14 @@ def _find_form(word: str) -> list[Sql]:
         return _match_glob(operand, find_glob(word), places=len(word))
 
     return [
-        match(_operand(PATH)),
-        match(_operand(LABEL)),
+        match(_operand(tree.PATH)),
+        match(_operand(tree.LABEL)),
         compose(_IN_SOURCE, match(_Operand(Sql("location"), "bytes"))),
         compose(_IN_METADATA, match(_Operand(Sql("leaf.atom")))),
     ]
 
 
-def _number(constant: Constant) -> Sql:
+def _number(constant: tree.Constant) -> Sql:
     """The number, of an affinity for which SQLite takes a text on the other side as the number that it is, if any.
 
     It is bound as text: SQLite reads it as it does the stored one.
@@ -201,15 +187,15 @@ def _number(constant: Constant) -> Sql:
     return compose("CAST({} AS NUMERIC)", bind(constant.text))
 
 
-def _is_among(column: _Operand, constants: Iterable[Constant]) -> Sql:
+def _is_among(column: _Operand, constants: Iterable[tree.Constant]) -> Sql:
     listed = bind(json.dumps([constant.text for constant in constants]))
     return compose("{} IN (SELECT CAST(value AS NUMERIC) FROM json_each({}))", column.sql, listed)
 
 
-def _is_number(constant: Constant) -> bool:
+def _is_number(constant: tree.Constant) -> bool:
     return NUMBER.fullmatch(constant.text) is not None
 
 
-def _stored(constant: Constant, column: _Operand) -> Value:
+def _stored(constant: tree.Constant, column: _Operand) -> Value:
     """A text as the catalogue has it: undecodable bytes are escapes in it, but themselves in paths."""
     return os.fsencode(constant.text) if column.holds == "bytes" else valid_text(constant.text)

@@ -2,61 +2,48 @@
 
 from __future__ import annotations
 
-from index.filters.condition import (
-    OWN_COLUMNS,
-    Among,
-    And,
-    Column,
-    Compare,
-    Condition,
-    Constant,
-    HasWord,
-    IsNull,
-    Like,
-    Not,
-    Or,
-)
+from index.filters import condition as tree
 from index.filters.filter_tokens import write_name
 
 
-def write_condition(condition: Condition) -> str:
+def write_condition(condition: tree.Condition) -> str:
     """The text of a condition that looks for no words, which texts of the language cannot name.
 
-    >>> write_condition(Not(Like(Column(("on sale",)), "it's %")))
+    >>> write_condition(tree.Not(tree.Like(tree.Column(("on sale",)), "it's %")))
     'NOT "on sale" LIKE \\'it\\'\\'s %\\''
     """
     match condition:
-        case Compare(column, sign, constant):
+        case tree.Compare(column, sign, constant):
             return f"{write_column(column)} {sign} {_write_constant(constant)}"
-        case Among(column, constants):
+        case tree.Among(column, constants):
             return f"{write_column(column)} IN ({', '.join(map(_write_constant, constants))})"
-        case Like(column, pattern):
+        case tree.Like(column, pattern):
             return f"{write_column(column)} LIKE {_quote(pattern)}"
-        case IsNull(column):
+        case tree.IsNull(column):
             return f"{write_column(column)} IS NULL"
-        case Not(part):
+        case tree.Not(part):
             return f"NOT {_write_part(part)}"
-        case And(parts):
+        case tree.And(parts):
             return " AND ".join(map(_write_part, parts))
-        case Or(parts):
+        case tree.Or(parts):
             return " OR ".join(map(_write_part, parts))
-        case HasWord(word):
+        case tree.HasWord(word):
             raise ValueError(f"no text of a filter looks for the word {word!r} everywhere")
 
 
-def write_column(column: Column) -> str:
+def write_column(column: tree.Column) -> str:
     """A column as a filter names it."""
-    own = len(column.names) == 1 and column.names[0] in OWN_COLUMNS
+    own = len(column.names) == 1 and column.names[0] in tree.OWN_COLUMNS
     is_ambiguous = own if len(column.names) == 1 else column.names[0] == "metadata"
     names = ("metadata", *column.names) if is_ambiguous and not column.is_own else column.names
     return ".".join(map(write_name, names))
 
 
-def _write_part(part: Condition) -> str:
-    return f"({write_condition(part)})" if isinstance(part, And | Or) else write_condition(part)
+def _write_part(part: tree.Condition) -> str:
+    return f"({write_condition(part)})" if isinstance(part, tree.And | tree.Or) else write_condition(part)
 
 
-def _write_constant(constant: Constant) -> str:
+def _write_constant(constant: tree.Constant) -> str:
     if constant.kind == "truth":
         return "TRUE" if constant.text == "1" else "FALSE"
     return constant.text if constant.kind == "number" else _quote(constant.text)
