@@ -22,7 +22,9 @@ class ByteBudget:
     def hold(self, size_bytes: int) -> Iterator[None]:
         """Hold as many bytes for as long as the context lasts."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._held_bytes or self._fits(size_bytes))
+            self._changed.wait_for(
+                lambda: not self._held_bytes or self._held_bytes + size_bytes <= self._capacity_bytes
+            )
             self._held_bytes += size_bytes
         try:
             yield
@@ -30,6 +32,3 @@ class ByteBudget:
             with self._changed:
                 self._held_bytes -= size_bytes
                 self._changed.notify_all()
-
-    def _fits(self, size_bytes: int) -> bool:
-        return self._held_bytes + size_bytes <= self._capacity_bytes

@@ -135,7 +135,6 @@ def format_report(report: dict[str, Any], *, config: TrainConfig) -> str:
 
 
 def _format_trial(trial: dict[str, Any] | None, *, method: str) -> list[str]:
-    """What training found beside no training, on classes and images held out, and what follows."""
     if trial is None:
         return []
     if trial["unseen"] is None and trial["seen"] is None:

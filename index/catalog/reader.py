@@ -60,7 +60,7 @@ def read_catalog(path: Path, *, limit_s: float | None = None, spoiled: bool = Fa
                 printable_path(str(path)), "an earlier program made it: run `retrieval index update`"
             )
         until = math.inf if limit_s is None else time.monotonic() + limit_s
-        connection.text_factory = _read_text
+        connection.text_factory = lambda data: data.decode("utf-8", "replace")  # somebody else may have written it
         if spoiled:
             hide_spoiled(connection)
         yield Catalog(connection, gallery=find_gallery(path), until=until)
@@ -336,11 +336,6 @@ class Catalog:
         found = self._connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         if found != "ok":
             raise sqlite3.DatabaseError(found)
-
-
-def _read_text(data: bytes) -> str:
-    """A text of the catalogue, which somebody else may have written."""
-    return data.decode("utf-8", "replace")
 
 
 def identify_file(path: Path) -> tuple[int, int, int] | None:

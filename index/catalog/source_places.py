@@ -71,7 +71,8 @@ def find_places(
     if added is not None:
         found[added] = FolderSource(str(added_folder(home)))
         if (former := _find_former_home(recorded[added], home=home)) is not None:
-            places = {**_look_from(former, found), **places}
+            seen = {str(number): os.path.relpath(source.location, former) for number, source in found.items()}
+            places = {**seen, **places}
     taken, moves = {source.location for source in found.values()}, []
     for number, source in recorded.items():
         beside = places.get(str(number))
@@ -177,11 +178,6 @@ def _find_former_home(added: ImageSource, *, home: Path) -> str | None:
     """Where a gallery was when an earlier program recorded the images sent to it; None where it tells nothing new."""
     former, name = os.path.split(added.location)
     return former if os.path.isabs(former) and name == ADDED and former != str(home) else None
-
-
-def _look_from(former: str, found: Mapping[int, ImageSource]) -> dict[str, str]:
-    """Where sources lay as seen from the gallery's former place."""
-    return {str(number): os.path.relpath(source.location, former) for number, source in found.items()}
 
 
 def _is_sent(item: CatalogRow) -> bool:

@@ -82,8 +82,6 @@ def _count_queries(queries: Iterator[Query], progress: Progress) -> Iterator[Que
 
 @dataclass(slots=True)
 class _Tally:
-    """What became of the queries so far."""
-
     queries: int = 0
     skipped: int = 0
     results: int = 0
@@ -113,7 +111,6 @@ class _Tally:
             raise InputError("no query could be used")
 
     def describe(self, out: Path) -> str:
-        """The tally of a run that wrote a file."""
         from index.text import printable_path
 
         answered = self.queries - self.skipped
@@ -249,7 +246,6 @@ def _progress(request: _Request, *, visible: bool) -> Iterator[Progress]:
 
 
 def _print_json(blocks: Iterable[list[Answer]], stream: TextIO) -> None:
-    """Print one document, a query a line."""
     from index.text import valid_text
 
     separator = '{"queries": [\n'
@@ -264,7 +260,6 @@ def _print_json(blocks: Iterable[list[Answer]], stream: TextIO) -> None:
 
 
 def _print_groups(blocks: Iterable[list[Answer]], stream: TextIO, *, several: bool) -> None:
-    """Print the results of each query below its name."""
     from index.text import printable_path
 
     gap = ""

@@ -26,7 +26,7 @@ class Fingerprint:
         sha256: of its bytes.
         phash: its perceptual hash; None where it was never decoded.
         labelled: whether it has a label.
-        kept image: the indexed image for which it was set aside when the gallery was built; it then has no vector.
+        kept_id: the indexed image for which it was set aside when the gallery was built; it then has no vector.
     """
 
     id: int
@@ -42,7 +42,7 @@ class Duplicate:
 
     Attributes:
         id: of the image.
-        kept image: id of the other.
+        kept_id: id of the other.
         similarity: their cosine; None where one of them has no vector.
         hash_distance: bits in which their perceptual hashes differ; None where one of them has none.
         same_bytes: whether the files are equal.

@@ -109,7 +109,6 @@ class _Nearest:
         self._best = np.full(count, -np.inf, dtype=np.float32)
 
     def update(self, rows: Rows, kept: Ids, similarities: Floats) -> None:
-        """Let rows have these kept images where they are nearer; a row may come more than once."""
         order = np.lexsort((kept, -similarities, rows))
         first = order[np.unique(rows[order], return_index=True)[1]]  # the best of every row
         row, found, similarity = rows[first], kept[first], similarities[first]
@@ -119,8 +118,6 @@ class _Nearest:
 
 
 class _Numbers:
-    """A growing array of int64."""
-
     def __init__(self) -> None:
         self._room = np.empty(_SPARE_ROWS, dtype=np.int64)
         self._count = 0
@@ -140,7 +137,6 @@ class _Numbers:
 
 
 def _cut_evenly(pairs: Iterable[tuple[Rows, Rows]]) -> Iterator[tuple[Rows, Rows]]:
-    """The same pairs in the same order, `PAIRS_AT_ONCE` at a time."""
     rows = places = np.empty(0, dtype=np.intp)
     for more_rows, more_places in pairs:
         if len(more_rows):

@@ -6,7 +6,7 @@ import hashlib
 import os
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, nullcontext
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
@@ -28,14 +28,8 @@ _SMALL_BYTES = 1 << 23  # of a file that is read without asking for room
 _files_held = ByteBudget(1 << 30)
 
 
-@dataclass(frozen=True, slots=True)
-class _DecodedItem:
-    id: int
-    name: str
-    pixels: Pixels | None = None
-    sha256: str | None = None
-    phash: int | None = None
-    problem: ImageError | None = None
+_Decoded = tuple[EmbeddedItem, str, Pixels | None]
+"""An outcome without its vector, the name of the item, and the pixels of one that can be used."""
 
 
 class ThreadedEngine:
@@ -68,7 +62,7 @@ class ThreadedEngine:
         with closing(map_ahead(embed, batches, workers=self._workers, ahead=ahead)) as done:
             yield from done
 
-    def _decode(self, item: tuple[int, Place]) -> _DecodedItem:
+    def _decode(self, item: tuple[int, Place]) -> _Decoded:
         key, place = item
         sha256 = None
         size_bytes = _announced_bytes(place)
@@ -79,16 +73,16 @@ class ThreadedEngine:
                 pixels = self._embedder.preprocess(data, name=place.name, max_pixels=self._max_pixels)
                 del data
         except ImageError as error:
-            return _DecodedItem(key, place.name, sha256=sha256, problem=error.apart())
-        return _DecodedItem(key, place.name, pixels, sha256, perceptual_hash(pixels))
+            return EmbeddedItem(key, sha256=sha256, problem=error.apart()), place.name, None
+        return EmbeddedItem(key, sha256=sha256, phash=perceptual_hash(pixels)), place.name, pixels
 
-    def _run(self, batch: list[_DecodedItem]) -> list[EmbeddedItem]:
-        pixels = [item.pixels for item in batch if item.pixels is not None]
-        if not pixels:
-            return [EmbeddedItem(item.id, sha256=item.sha256, problem=item.problem) for item in batch]
-        vectors = self._embedder.embed_padded(np.stack(pixels), batch_size=self._size)
+    def _run(self, batch: list[_Decoded]) -> list[EmbeddedItem]:
+        usable = [pixels for _, _, pixels in batch if pixels is not None]
+        if not usable:
+            return [item for item, _, _ in batch]
+        vectors = self._embedder.embed_padded(np.stack(usable), batch_size=self._size)
         rows = iter(zip(vectors, unit_rows(vectors), strict=True))
-        return [_outcome(item, rows) for item in batch]
+        return [item if pixels is None else _outcome(item, name, *next(rows)) for item, name, pixels in batch]
 
 
 def _announced_bytes(place: Place) -> int:
@@ -99,11 +93,8 @@ def _announced_bytes(place: Place) -> int:
         return 0
 
 
-def _outcome(item: _DecodedItem, rows: Iterator[tuple[Vectors, np.bool_]]) -> EmbeddedItem:
-    if item.pixels is None:
-        return EmbeddedItem(item.id, sha256=item.sha256, problem=item.problem)
-    vector, usable = next(rows)
-    if usable:
-        return EmbeddedItem(item.id, vector, item.sha256, item.phash)
-    problem = ImageError(path=item.name, reason="bad-embedding", detail="the model gave no finite unit vector")
+def _outcome(item: EmbeddedItem, name: str, vector: Vectors, is_unit: np.bool_) -> EmbeddedItem:
+    if is_unit:
+        return replace(item, vector=vector)
+    problem = ImageError(path=name, reason="bad-embedding", detail="the model gave no finite unit vector")
     return EmbeddedItem(item.id, sha256=item.sha256, problem=problem)

@@ -185,7 +185,6 @@ def _describe_no_match(query_labels: Labels, *, lone: int) -> str:
 def _score_part(
     part: Asked, *, ks: Sequence[int], progress: Progress | None
 ) -> tuple[list[Scores], Scores, Scores]:
-    """Recall at each K, MAP@R and R-precision of the queries that are asked."""
     ranks, asked = rank_relevant(part, depth=max(ks), progress=progress), part.relevant > 0
     r = np.maximum(part.relevant, 1)
     return (

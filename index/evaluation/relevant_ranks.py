@@ -122,7 +122,6 @@ class _Entries:
             self.lowest[rows] = _last(self._scores, starts[:-1], alive)
 
     def _count_ranks(self, starts: Places) -> Places:
-        """Ranks of the entries of some rows, if nothing else than was seen stands before them."""
         before = self.before[starts[0] : starts[-1]]
         passed = np.concatenate([[0], np.cumsum(before, dtype=np.int64)]) + np.arange(len(before) + 1)
         ranks: Places = passed[1:] - np.repeat(passed[starts[:-1] - starts[0]], np.diff(starts))
@@ -172,7 +171,6 @@ class _Count:
         self._limits = entries.lowest - self._errors
 
     def run(self, progress: Progress | None) -> None:
-        """See every pair that may matter."""
         total = len(self._rows)
         for start in range(0, total, _STAGE_ROWS):
             stop = min(start + _STAGE_ROWS, total)
@@ -246,7 +244,6 @@ class _Count:
     def _see(
         self, stage: _Stage, rows: Places, columns: Places, bounds: Floats, *, asking: slice
     ) -> tuple[int, npt.NDArray[np.intp]]:
-        """How many of some items stand right before each entry of the rows that ask, from their (n,) bounds."""
         others = self._row_labels[rows] != self._column_labels[columns]
         others &= self._places[columns] != self._own[rows]
         rows, columns = rows[others], columns[others]
@@ -278,7 +275,6 @@ class _Count:
 
 
 def _split(hits: Places) -> list[Places]:
-    """Pairs to look at together: with few classes nearly all of a tile's are."""
     return [hits[start : start + _PAIRS_AT_ONCE] for start in range(0, len(hits), _PAIRS_AT_ONCE)]
 
 

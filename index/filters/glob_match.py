@@ -86,8 +86,6 @@ def match_glob(text: str, glob: str, *, until: float = math.inf) -> bool:
 
 
 class _Search:
-    """Looks for parts in one text."""
-
     def __init__(self, text: str, until: float) -> None:
         self._text, self._until = text, until
         self._lower = text.lower() if text.isascii() else None

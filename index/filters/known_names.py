@@ -56,7 +56,6 @@ def _explain(names: tuple[str, ...], connection: sqlite3.Connection) -> str:
 
 
 def _list_columns(inside: tuple[str, ...], connection: sqlite3.Connection) -> list[tuple[str, ...]]:
-    """What metadata there is within that of these names."""
     wanted = "".join(f"k{number}.key = ? AND " for number in range(len(inside)))
     kind = "'object'" if not inside else f"k{len(inside) - 1}.type"
     query = (

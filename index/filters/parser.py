@@ -64,8 +64,6 @@ def parse_filter(text: str) -> tree.Condition:
 
 @dataclass(slots=True)
 class _Parser:
-    """Reads the tokens from left to right."""
-
     text: str
     tokens: list[Token]
     at: int = 0
@@ -77,7 +75,6 @@ class _Parser:
         return self.tokens[self.at]
 
     def read_filter(self) -> tree.Condition:
-        """The condition of all."""
         condition = self._read_any()
         if self.token.kind != "end":
             raise self._unexpected("AND, OR or the end")

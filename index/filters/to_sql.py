@@ -134,7 +134,6 @@ def _compare(column: _Operand, sign: str, constant: tree.Constant) -> Sql:
 
 
 def _match_any(column: _Operand, constants: Sequence[tree.Constant]) -> Sql:
-    """Whether the column equals one of the constants, of which there is at least one."""
     texts = [constant for constant in constants if constant.kind == "text"]
     numbers = [constant for constant in constants if constant.kind == "number"]
     parts = [_compare(column, "=", constant) for constant in constants if constant.kind == "truth"]

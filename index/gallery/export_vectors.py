@@ -74,7 +74,6 @@ _Write = Callable[[Gallery, list[Path], Progress], None]
 
 
 def _find_writer(out: Path) -> tuple[_Write, list[Path]]:
-    """What writes a file of this ending, and every file that it writes."""
     ending = out.suffix.lower()
     if ending == ".npy":
         return _write_npy, [out, out.with_suffix(".csv")]

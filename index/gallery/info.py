@@ -94,7 +94,7 @@ def read_info(path: Path) -> GalleryInfo:
     manifest = Manifest.read(version)
     check_file(version.folder, CATALOG_NAME, manifest, contents=False)
     with read_catalog(version.folder / CATALOG_NAME) as catalog:
-        sources, labels = _describe_sources(catalog, manifest), _describe_labels(catalog)
+        sources, labels = _describe_sources(catalog, manifest), catalog.indexed_labels(limit=_LARGEST_LABELS)
         settings = _describe_settings(catalog)
     made = (version.folder / MANIFEST_NAME).stat().st_mtime
     return GalleryInfo(
@@ -104,7 +104,7 @@ def read_info(path: Path) -> GalleryInfo:
         model=_describe_model(version, manifest),
         counts=manifest.counts,
         sources=sources,
-        labels=labels,
+        labels=dict(zip(("count", "images", "largest"), labels, strict=True)),
         settings=settings,
         index=manifest.index,
         disk_bytes=_measure(path, manifest),
@@ -135,11 +135,6 @@ def _describe_sources(catalog: Catalog, manifest: Manifest) -> list[dict[str, An
         {"kind": source.kind, "location": valid_text(source.location), "images": images.get(number, 0)}
         for number, source in sources.items()
     ]
-
-
-def _describe_labels(catalog: Catalog) -> dict[str, Any]:
-    count, images, largest = catalog.indexed_labels(limit=_LARGEST_LABELS)
-    return {"count": count, "images": images, "largest": largest}
 
 
 def _describe_settings(catalog: Catalog) -> dict[str, Any]:

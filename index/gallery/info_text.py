@@ -96,7 +96,6 @@ def _describe_filters(filtered: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _advise(index: Mapping[str, Any], *, gallery: Path) -> Iterator[str]:
-    """What a better recall would cost, or how the target can be met."""
     if not index["target_met"]:
         yield f"for the target, search exactly: {command_line('tune', gallery, {'--index-type': 'flat'})}"
         return

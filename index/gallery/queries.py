@@ -98,24 +98,19 @@ def answer_queries(
     """
     left, most, bound = iter(queries), 0, gallery.count if k is None else k
     while block := list(islice(left, max(1, min(_BLOCK_QUERIES, _BLOCK_HITS // bound)))):
-        asking = [query for query in block if query.vector is not None]
-        found = iter(_search_block(asking, gallery, k=k, min_score=min_score, where=where))
+        asking = [(query, query.vector) for query in block if query.vector is not None]
+        found: Iterator[list[Hit]] = iter(())
+        if asking:
+            excluded = [NO_ID if query.exclude_id is None else query.exclude_id for query, _ in asking]
+            vectors, exclude_ids = np.stack([vector for _, vector in asking]), np.array(excluded, dtype=np.int64)
+            found = iter(
+                gallery.search_many(vectors, k=k, min_score=min_score, exclude_ids=exclude_ids, where=where)
+            )
         answers = [(query, [] if query.vector is None else next(found)) for query in block]
         most = max(most, *(len(hits) for _, hits in answers))
         if k is None and asking:  # what was found so far says how much the next ones may find
             bound = max(1, most)
         yield answers
-
-
-def _search_block(
-    queries: Sequence[Query], gallery: Gallery, *, k: int | None, min_score: float | None, where: Condition | None
-) -> list[list[Hit]]:
-    vectors = [query.vector for query in queries if query.vector is not None]
-    if not vectors:
-        return []
-    excluded = [NO_ID if query.exclude_id is None else query.exclude_id for query in queries]
-    exclude_ids = np.array(excluded, dtype=np.int64)
-    return gallery.search_many(np.stack(vectors), k=k, min_score=min_score, exclude_ids=exclude_ids, where=where)
 
 
 def count_queries(arguments: Sequence[str], *, ids: Sequence[int] = ()) -> int:

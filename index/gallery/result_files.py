@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 from index.durable import make_temporary, put_in_place
 from index.errors import InputError
@@ -103,18 +103,23 @@ def _errors_named(path: Path) -> Iterator[None]:
         ) from error
 
 
-class _Writer(Protocol):
-    def write(self, rows: Sequence[ResultRow]) -> None: ...
+class _Writer:
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
 
-    def finish(self) -> None: ...
+    def write(self, rows: Sequence[ResultRow]) -> None:
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        """Write what is held back."""
 
     def discard(self) -> None:
         """Let go of everything; no error after `finish`."""
 
 
-class _CsvWriter:
+class _CsvWriter(_Writer):
     def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
+        super().__init__(file)
         self._write([COLUMNS])
 
     def write(self, rows: Sequence[ResultRow]) -> None:
@@ -125,27 +130,17 @@ class _CsvWriter:
         csv.writer(text).writerows(rows)
         self._file.write(text.getvalue().encode())
 
-    def finish(self) -> None: ...
 
-    def discard(self) -> None: ...
-
-
-class _LinesWriter:
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-
+class _LinesWriter(_Writer):
     def write(self, rows: Sequence[ResultRow]) -> None:
         for row in rows:
             document = dict(zip(COLUMNS, row.values(), strict=True)) | {"metadata": row.hit.metadata}
             self._file.write(json.dumps(document).encode() + b"\n")
 
-    def finish(self) -> None: ...
 
-    def discard(self) -> None: ...
-
-
-class _ParquetWriter:
+class _ParquetWriter(_Writer):
     def __init__(self, file: IO[bytes]) -> None:
+        super().__init__(file)
         pyarrow = import_pyarrow("writing Parquet")
         text, whole = pyarrow.string(), pyarrow.int64()
         kinds = (text, whole, whole, pyarrow.float32(), text, text, text, text)

@@ -6,7 +6,7 @@ import fnmatch
 import json
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from index.catalog.catalog_scan import REMOVED
@@ -47,7 +47,7 @@ class Selection:
             InputError: a pattern or id is of no item, a path may mean items of more than one source, the filter names
                 metadata, or a label, that no item has, or no item, taken out or not, fulfils all conditions.
         """
-        matching = _Search.of(self.patterns).run(catalog) if self.patterns else None
+        matching = _Search(self.patterns).run(catalog) if self.patterns else None
         where = self._where
         if where is not None and (self.ids or matching is not None):
             kept = set(catalog.matching_ids(where, status=None).tolist())
@@ -88,11 +88,9 @@ class _Pattern:
 
     @property
     def is_glob(self) -> bool:
-        """Whether it has wildcards; it may all the same be the very name of a file."""
         return _WILDCARDS.search(self.text) is not None
 
 
-@dataclass(slots=True)
 class _Search:
     """One look at the path of every row, for all patterns together.
 
@@ -100,16 +98,10 @@ class _Search:
     wildcards of which nothing was found yet.
     """
 
-    patterns: Sequence[_Pattern]
-    meanings: dict[str, set[str]]
-    unseen: dict[str, re.Pattern[str]]
-
-    @classmethod
-    def of(cls, texts: Iterable[str]) -> _Search:
-        """A search that has not begun."""
-        patterns = [_Pattern(text, text.rstrip("/"), os.path.abspath(text).rstrip("/")) for text in texts]
-        globs = {pattern.text: _compile([pattern]) for pattern in patterns if pattern.is_glob}
-        return cls(patterns, {pattern.text: set() for pattern in patterns}, globs)
+    def __init__(self, texts: Iterable[str]) -> None:
+        self.patterns = [_Pattern(text, text.rstrip("/"), os.path.abspath(text).rstrip("/")) for text in texts]
+        self.meanings: dict[str, set[str]] = {pattern.text: set() for pattern in self.patterns}
+        self.unseen = {pattern.text: _compile([pattern]) for pattern in self.patterns if pattern.is_glob}
 
     def run(self, catalog: Catalog) -> set[int]:
         """The ids of the rows that any pattern means.

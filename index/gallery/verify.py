@@ -203,7 +203,6 @@ def _search_members(gallery: Gallery, chosen: Ids, *, seed: int | None) -> Itera
 def _embed_again(
     gallery: Gallery, chosen: Ids, progress: Progress
 ) -> Iterator[tuple[EmbeddedItem, CatalogRow, Place]]:
-    """Every chosen member as it is embedded now, with its row and its place."""
     with gallery.catalog() as catalog:
         rows = catalog.find(chosen.tolist())
     places = {number: gallery.sources[rows[number].source].locate(rows[number]) for number in sorted(rows)}

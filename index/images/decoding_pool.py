@@ -104,8 +104,6 @@ class DecodingPool:
 
 
 class _Worker:
-    """One process, and this end of the socket to it."""
-
     def __init__(self) -> None:
         self._socket, other_end = socket.socketpair()
         self._socket.setblocking(False)
@@ -132,11 +130,9 @@ class _Worker:
         raise InputError(f"the process that images are decoded in does not start ({sys.executable}): {problem}")
 
     def is_alive(self) -> bool:
-        """Whether the process is running."""
         return self._process.poll() is None
 
     def kill(self) -> None:
-        """End the process now."""
         self._process.kill()
         self._process.wait()
         self._socket.close()

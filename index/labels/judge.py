@@ -124,8 +124,6 @@ class _Steps:
 
 
 class _TwoLooks:
-    """Both regressions."""
-
     def __init__(
         self, features: Floats, labels: Labels, *, count: int, groups: Ids | None, progress: _Steps
     ) -> None:

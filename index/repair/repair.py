@@ -47,6 +47,13 @@ from index.writing.settling import settle
 from index.writing.workspace import Workspace
 
 _LISTED = 20
+_NOTES = {  # by where the rows come from
+    "sources": "the catalogue is lost in every version: all images have new ids, above all old ones",
+    "rows": "no catalogue is sound: the rows that could be read were compared with the files, other images are new",
+}
+_OLDER_NOTE = (
+    "the rows are those of {}: labels and metadata are as the sources say, what was added since has new ids"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,7 +324,7 @@ class _Repair:
         work.remove()
         kept, new = len(np.intersect1d(ids, stored)), int((ids >= least).sum())
         if origin != "current":
-            self._explain(origin)
+            self.notes.append(_NOTES.get(origin, _OLDER_NOTE.format(origin)))
         return RepairReport(
             gallery=valid_text(str(self.gallery)), version=version.name, changed=True, damaged=self.damaged,
             catalog=origin, indexed=len(ids), kept=kept, embedded=len(ids) - kept - new, new_images=new,
@@ -348,21 +355,6 @@ class _Repair:
             self.notes += find_new(catalog, progress=begin_step("Scanning"))
         settle(work, catalog, config=config, keep_vanished=True, progress=progress, begin_step=begin_step)
         return gone
-
-    def _explain(self, origin: str) -> None:
-        if origin == "sources":
-            self.notes.append(
-                "the catalogue is lost in every version: all images have new ids, above all old ones"
-            )
-        elif origin == "rows":
-            self.notes.append(
-                "no catalogue is sound: the rows that could be read were compared with the files, other images are new"
-            )
-        else:
-            self.notes.append(
-                f"the rows are those of {origin}: labels and metadata are as the sources say, what was added since "
-                "has new ids"
-            )
 
 
 def _has_bytes(path: Path, expected: bytes) -> bool:

@@ -80,7 +80,6 @@ class _Tail:
     parts: tuple[str, ...]
 
     def holds(self, path: str) -> bool:
-        """Whether a path, or a folder that it lies in, matches."""
         reached = self._with_no_folders({0})
         for name in path.split("/"):
             reached = self._with_no_folders({place for at in reached for place in self._step(at, name)})

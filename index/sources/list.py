@@ -41,7 +41,6 @@ class ListSource(LocalSource):
 
 
 def _lies_in(path: str, folders: set[str]) -> bool:
-    """Whether a path is one of the folders or lies below one."""
     ends = (end for end, character in enumerate(path + "/") if character == "/")
     return bool(folders) and any((path[:end] or "/") in folders for end in ends)
 

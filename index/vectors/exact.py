@@ -120,8 +120,6 @@ def _cut(places: Ids, width: int) -> Iterator[Ids]:
 
 
 class _Blocks:
-    """Queries and a gallery, multiplied some queries at a time."""
-
     def __init__(self, queries: Floats, gallery: Floats) -> None:
         self.queries, self.gallery = queries, gallery
         with np.errstate(over="ignore"):  # a norm that is too large for float32 is out of range
@@ -132,7 +130,6 @@ class _Blocks:
         self.are_cosines = all((abs(some - 1) <= UNIT_TOLERANCE).all() for some in (norms, others))
 
     def multiply(self, places: Ids) -> _Block:
-        """Some of the queries with the whole gallery."""
         with np.errstate(over="ignore", invalid="ignore"):
             products = self.queries[places] @ self.gallery.T
         return _Block(self, places, None, products, self._errors[places])
@@ -152,7 +149,6 @@ class _Block:
     errors: Floats
 
     def of(self, part: Ids, columns: Ids) -> _Block:
-        """Some of the queries, and some of the columns."""
         products = self.products[np.ix_(part, columns)]
         return _Block(self.whole, self.places[part], columns, products, self.errors[part])
 

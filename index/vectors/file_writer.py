@@ -85,7 +85,6 @@ class FileWriter:
         )
 
     def _is_other(self, index: dict[str, Any]) -> bool:
-        """Whether an ANN index was chosen by other wishes than there are now."""
         return (index["index_type"], index["memory_limit"]) != (self.config.index_type, self.config.memory_limit)
 
     def _write_anew(self, members: Ids, files: Sequence[VectorFile]) -> Published:
@@ -107,7 +106,6 @@ class FileWriter:
         )
 
     def _share(self, base: Version, manifest: Manifest) -> dict[str, dict[str, Any]]:
-        """Link the base's files; what its manifest says of them, which must still be so."""
         shared = {name: described for name, described in manifest.files.items() if is_shared(name)}
         for name in shared:
             check_file(base.folder, name, manifest, contents=False)

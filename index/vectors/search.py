@@ -258,7 +258,6 @@ class VectorSearch:
         yield from self._scan(queries, everyone[unsure], count=count, among=among)
 
     def _scan(self, queries: Vectors, rows: Ids, *, count: int, among: RowSet | None) -> Iterator[tuple[Ids, Ids]]:
-        """The `count` nearest by a scan, and all that may tie with the last of them."""
         total = len(self.stored) if among is None else len(among)
         count = min(count, total)
         depth = min(total, count + _SPARE_CANDIDATES)

@@ -55,7 +55,6 @@ def write_array(path: Path, array: npt.NDArray[Any]) -> None:
 
 
 def _write_blocks(path: Path, blocks: Iterable[npt.NDArray[Any]], *, shape: tuple[int, ...]) -> None:
-    """Write one array of this shape that is never in memory as a whole."""
     left = iter(blocks)
     first = np.ascontiguousarray(next(left))
     with path.open("wb") as file:

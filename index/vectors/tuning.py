@@ -38,7 +38,6 @@ class _Trial:
     truth: Floats
 
     def without_copies(self) -> _Trial:
-        """The queries that are no copies of what they search, where enough are left: copies are found easily."""
         new = self.truth[:, 0] < 1 - _SCORE_TOLERANCE
         return _Trial(self.queries[new], self.truth[new]) if new.sum() >= _ENOUGH_QUERIES else self
 
@@ -54,17 +53,14 @@ class _Trial:
         return float(shares.mean()), float(max(shares.std() / len(shares) ** 0.5, least))
 
     def latency_ms(self, search: VectorSearch, among: RowSet | None = None) -> float:
-        """Median time of one query alone."""
         return self.time_ms(lambda query: search.search(query, k=MEASURED_K, allowed=among))
 
     def queries_per_second(self, search: VectorSearch) -> float:
-        """Rate of all queries in one batch, on all cores."""
         start = time.perf_counter()
         search.search(self.queries, k=MEASURED_K, threads=usable_cores())
         return len(self.queries) / (time.perf_counter() - start)
 
     def time_ms(self, call: Callable[[Vectors], object]) -> float:
-        """Median time of a call with one query."""
         times: list[float] = []
         for query in self.queries[:_TIMED_QUERIES]:
             start = time.perf_counter()
@@ -137,7 +133,6 @@ def _describe_choice(
     target: float,
     filtered_rows: Ids,
 ) -> dict[str, Any]:
-    """What `tune_ann` says of the point of a curve that is chosen; filters keep some of `filtered_rows`."""
     chosen, is_met = _choose(curve, target=target)
     tuned = {
         "parameters": chosen["parameters"],

@@ -210,7 +210,6 @@ def _is_version(folder: Path) -> bool:
 
 
 def _has_traces(folder: Path) -> bool:
-    """Whether a folder holds a version of ours."""
     return any(read_part(version) is not None or _is_version(version) for version in list_versions(folder))
 
 

@@ -55,7 +55,6 @@ def _open(gallery: Path, shown: str) -> int:
 
 
 def _take(descriptor: int, shown: str) -> bool:
-    """Whether the lock is ours now."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -45,7 +45,6 @@ class AssignedLabels:
 
 
 def _real(path: str) -> str:
-    """The path with the links on the way to its folder followed."""
     folder, name = os.path.split(path)
     return os.path.join(_real_folder(folder), name)
 

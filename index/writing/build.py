@@ -223,7 +223,6 @@ def remove_from_gallery(
 
 
 def _check_out(out: Path, *, sources: Sequence[ImageSource]) -> Path:
-    """The gallery's absolute path, checked before any work."""
     shown, gallery = printable_path(str(out)), out.resolve()
     for source in sources:
         if isinstance(source, FolderSource) and (
@@ -248,7 +247,6 @@ def _check_out(out: Path, *, sources: Sequence[ImageSource]) -> Path:
 
 
 def _check_sources(work: Workspace, given: Sequence[ImageSource]) -> None:
-    """Raise GalleryMismatchError where the gallery is of other sources than given."""
     with write_catalog(work.catalog_path) as catalog:
         sources, added = catalog.sources(), catalog.added_source()
     known = {source.location for number, source in sources.items() if number != added}

@@ -169,7 +169,6 @@ def _clean_up(work: Workspace, *, version: str, previous: str | None) -> None:
 
 
 def _check_index(catalog: CatalogWriter, *, width: int) -> None:
-    """Raise InputError where no index can hold all items in the memory allowed, before any of them is embedded."""
     count = catalog.count("indexed") + catalog.count("pending")
     config = AnnConfig.from_text(catalog.setting(INDEX_SETTING))
     choose_ann(
@@ -178,7 +177,6 @@ def _check_index(catalog: CatalogWriter, *, width: int) -> None:
 
 
 def _refuse_empty(work: Workspace, reasons: Mapping[str, int]) -> None:
-    """Raise InputError: a gallery of no image is never published; the version before stays."""
     work.remove()
     found = ", ".join(f"{count} {reason}" for reason, count in reasons.items()) or "there are no files"
     shown = printable_path(str(work.gallery))

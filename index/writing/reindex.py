@@ -73,7 +73,6 @@ def tune_gallery(
 
 
 def _embed(gallery: Path, queries: Sequence[str]) -> Vectors:
-    """The (n, D) float32 unit vectors of the queries that can be used."""
     found = [query.vector for query in read_queries(queries, ids=(), gallery=Gallery.open(gallery))]
     vectors = [vector for vector in found if vector is not None]
     if len(vectors) < _FEW_QUERIES:

@@ -111,15 +111,13 @@ class _Owners:
                 self._progress(self._met, 0)
             location = os.path.join(root, item.path)
             if has_rivals:
-                owner = next(filter(self._is_taken, self._names(location, other_than=number)), None)
+                names = self._names(location, other_than=number)
+                owner = next((name for name in names if self._catalog.has_item(*name)), None)
                 if owner is not None:
                     if restore:
                         self._catalog.restore(*owner, item)
                     continue
             yield number, item if labels is None else labels.label(item, location)
-
-    def _is_taken(self, name: tuple[int, str]) -> bool:
-        return self._catalog.has_item(*name)
 
     def _has_rivals(self, number: int) -> bool:
         """Whether another source may have an item of this one."""

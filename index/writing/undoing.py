@@ -36,7 +36,6 @@ def undone_where_called_off(work: Workspace, *, undo: bool) -> Iterator[None]:
 
 
 def _copy(catalog: Path, target: Path) -> Path:
-    """A copy as of now, which appears whole."""
     part = target.with_name(target.name + ".tmp")
     part.unlink(missing_ok=True)
     with closing(sqlite3.connect(catalog)) as source, closing(sqlite3.connect(part)) as copy:

@@ -194,7 +194,6 @@ class _PendingBatches:
         self.computed += count
 
     def save(self) -> None:
-        """Store what is computed."""
         if self._features:
             self._store.add(self._hashes, np.concatenate(self._features))
             self._hashes, self._features = [], []

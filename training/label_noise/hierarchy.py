@@ -171,7 +171,6 @@ def _read_wordnet(folder: Path, *, classes: Sequence[str]) -> Hierarchy:
 
 
 def _find_ancestors(synset: str, hypernyms: Mapping[str, list[str]], *, data: Path) -> set[str]:
-    """The synset and all above it."""
     found, open_ends = {synset}, [synset]
     while open_ends:
         node = open_ends.pop()

@@ -122,7 +122,6 @@ def recipe_values(recipe: str, *, method: str | None = None) -> dict[str, Any]:
 
 
 def _recipe_beside(recipe: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The recipe's values without those that what was given rules out."""
     method = given.get("method")
     values = recipe_values(recipe, method=method if method in METHODS else None)
     if given.get("epochs") is not None:

@@ -78,8 +78,8 @@ class RunFolder:
         try:
             run.confidence_checkpoint.parent.mkdir(parents=True, exist_ok=True)
             inputs = _describe_inputs(data=data, val=val)
-            run._write_json("config.json", {"run_id": secrets.token_hex(8), **inputs, "config": asdict(config)})
-            run._write_json("environment.json", describe_environment())
+            run.write_json("config.json", {"run_id": secrets.token_hex(8), **inputs, "config": asdict(config)})
+            run.write_json("environment.json", describe_environment())
         except OSError as error:
             raise RunError(f"{path}: the run folder cannot be written: {error}") from error
         return run
@@ -122,7 +122,7 @@ class RunFolder:
         if (self.path / "features.json").exists():
             self._refuse_changes(self.read_json("features.json"), description)
         else:
-            self._write_json("features.json", description)
+            self.write_json("features.json", description)
 
     def _refuse_changes(self, stored: Mapping[str, Any], seen: Mapping[str, Any]) -> None:
         changed = [f"{name} was {stored.get(name)!r}, is {value!r}" for name, value in seen.items()
@@ -267,19 +267,8 @@ class RunFolder:
         """The check images in a fixed order."""
         return sorted((self.path / "parity").glob("*.png"))
 
-    def write_trial(self, trial: Mapping[str, Any]) -> None:
-        """trial.json: what training found in the trial beside no training."""
-        self._write_json("trial.json", trial)
-
-    def read_trial(self) -> dict[str, Any] | None:
-        """What `write_trial` wrote; None where the run was killed before."""
-        return self.read_json("trial.json") if (self.path / "trial.json").exists() else None
-
-    def write_report(self, report: Mapping[str, Any]) -> None:
-        """report.json: the document that `train --json` prints."""
-        self._write_json("report.json", report)
-
-    def _write_json(self, name: str, document: Mapping[str, Any]) -> None:
+    def write_json(self, name: str, document: Mapping[str, Any]) -> None:
+        """Write one of the run's JSON files."""
         self._write(name, json.dumps(document, indent=2) + "\n")
 
     def _write(self, name: str, text: str) -> None:

@@ -134,7 +134,7 @@ def train(
         "trial": trial,
     }
     run.save_head(head, method=method, class_count=len(classes))
-    run.write_report(report)
+    run.write_json("report.json", report)
     return run.read_json("report.json")  # as a resume of the finished run gives it
 
 
@@ -165,7 +165,6 @@ def _open_extractor(config: TrainConfig, machine: Machine) -> Extractor:
 
 @contextmanager
 def _discarding(run: RunFolder, *, when_new: bool) -> Iterator[None]:
-    """Remove a new run folder if its images turn out to be unusable, so that it is not in the way of the next try."""
     try:
         yield
     except InputError:
@@ -218,9 +217,7 @@ class _Phases:
             warn_of_unsuitable_lambda(report, class_count=len(self._classes), judge=judge)
 
     def try_out(self) -> dict[str, Any]:
-        """The trial's outcome; from the run folder where it stands already."""
-        found = self._run.read_trial()
-        if found is None:
+        if not (self._run.path / "trial.json").exists():
             trial = run_trial(
                 self._source.centre.cpu().numpy(),
                 self._labels.cpu().numpy(),
@@ -229,9 +226,8 @@ class _Phases:
                 groups=self._groups.cpu().numpy(),
                 progress=lambda done, total: self._watcher.on_images("trial", done, total),
             )
-            self._run.write_trial(trial.to_json())
-            found = trial.to_json()
-        return found
+            self._run.write_json("trial.json", trial.to_json())
+        return self._run.read_json("trial.json")
 
     def train(
         self, validation: ValidationSet | None, *, guidance: Guidance | None, clock: _Clock
@@ -262,7 +258,6 @@ class _Phases:
             )
 
     def _confidence_rows(self, beliefs: Beliefs) -> Iterator[list[object]]:
-        """The rows of confidences.csv."""
         top = min(3, len(self._classes))
         for rows, confidences in beliefs.confidences.blocks():
             values, numbers = confidences.topk(top, dim=1)
@@ -274,7 +269,6 @@ class _Phases:
                 yield [image.path, image.given, image.used, f"{beliefs.own[row].item():.6f}", *suggestions]
 
     def _validate(self, epoch: int, head: TrainedHead, validation: ValidationSet | None) -> None:
-        """Recall@K on the validation images every few epochs."""
         if validation is not None and epoch % self._config.validate_every == 0:
             recall = validation.score(embed_features(head, validation.features)).recall
             self._run.append_metrics({"phase": "validation", "epoch": epoch, "recall": recall})
@@ -327,5 +321,4 @@ def _score(
 
 
 def _describe_scores(scores: RetrievalScores) -> dict[str, Any]:
-    """The scores, with a 95 % bootstrap interval over queries for Recall@1."""
     return {**scores.to_json(), "recall_at_1_interval": list(bootstrap_interval(scores.hits[1], seed=0))}

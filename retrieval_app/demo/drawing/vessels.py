@@ -7,7 +7,6 @@ from retrieval_app.demo.drawing.sketch import ACCENT, BODY, DARK, INK, LIGHT, Pe
 
 
 def _trace_wall(top: tuple[float, float], bottom: tuple[float, float], *, dip: float) -> Points:
-    """Trace a round wall seen a little from above between two (half width, y) levels."""
     base = ellipse((0, bottom[1]), (bottom[0], dip), start=0, stop=180)
     lid = ellipse((0, top[1]), (top[0], dip), start=180, stop=0)
     return np.vstack([base, lid])
