@@ -44,7 +44,6 @@ class Places:
     """The sources by number, where they are now.
 
     Attributes:
-        sources: all.
         added: the number of the one that holds the images that were sent to this gallery; None without.
         moves: those outside the gallery that are not where they were, and were found.
     """

@@ -22,10 +22,7 @@ class Fingerprint:
     """What tells whether an image of a gallery repeats another.
 
     Attributes:
-        id: of the image.
-        sha256: of its bytes.
         phash: its perceptual hash; None where it was never decoded.
-        labelled: whether it has a label.
         kept_id: the indexed image for which it was set aside when the gallery was built; it then has no vector.
     """
 
@@ -41,11 +38,8 @@ class Duplicate:
     """An image that repeats its `kept_id`, which repeats none itself.
 
     Attributes:
-        id: of the image.
-        kept_id: id of the other.
         similarity: their cosine; None where one of them has no vector.
         hash_distance: bits in which their perceptual hashes differ; None where one of them has none.
-        same_bytes: whether the files are equal.
     """
 
     id: int

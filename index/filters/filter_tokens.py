@@ -29,8 +29,6 @@ class Token:
 
     Attributes:
         kind: "number", "word", "single" or "double" (by its quotes), "sign", or "end".
-        text: as it was written.
-        start: of its first character.
     """
 
     kind: str

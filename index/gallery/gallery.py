@@ -47,11 +47,8 @@ class Gallery:
         manifest: what the version says of itself.
         sources: where its images come from, by number.
         roots: the sources' roots as text, by the same numbers.
-        store: the vectors of its members.
         ids: (N,) int64 of the members, in rising order.
-        name: of the gallery's own folder.
         digest: SHA-256 of the manifest, which no other version of any gallery has.
-        count: members.
     """
 
     def __init__(

@@ -49,7 +49,6 @@ class GalleryInfo:
     Attributes:
         made: time of the manifest, ISO 8601 in UTC.
         model: `sha256`, `embedding_dim` and `preprocessing`, and where the file tells them `backbone` and `method`.
-        counts: as in the manifest.
         sources: `kind`, `location` and indexed `images` of each.
         labels: `count`, `images` that have one, and the `largest` with their images.
         settings: `dedup`, the thresholds that go with it, and the `labels` file.

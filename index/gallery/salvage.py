@@ -30,9 +30,7 @@ class SalvagedVersion:
     """A version, and which of its files are as they were written.
 
     Attributes:
-        folder: the version's.
         manifest: its manifest, where the file, or the copy in its mark, is what was written.
-        manifest_text: the bytes of it.
         is_current: whether CURRENT names it.
         is_left: whether a rollback went from it to an earlier one.
         sound: names of files whose SHA-256 a manifest has.

@@ -26,8 +26,6 @@ class Doubt:
     """A label that may be wrong.
 
     Attributes:
-        id: of the image.
-        label: that it has.
         wrong: chance (0..1) that it is wrong.
         suggestions: (label, confidence) of the likeliest other labels, best first.
         agreeing: (id, score) of the nearest others with the same label, nearest first, no duplicates.
@@ -67,7 +65,6 @@ class Doubts:
 
     Attributes:
         items: those that are wrong with a chance of `LEAST_DOUBT` or more, the likeliest first.
-        judged: labels that were looked at.
         wrong_share: estimated share (0..1) of these that is wrong.
         pairs: (label, suggested, count) of the items that are likely wrong, the most frequent first.
     """

@@ -23,9 +23,7 @@ class Embedder:
     """A model file opened for inference.
 
     Attributes:
-        contract: what the model says of itself.
         sha256: of the model file; galleries are bound to it.
-        on_gpu: whether it runs on one.
         usual_batch: images at once where speed counts: few are in a CPU's caches, many keep a GPU busy.
 
     Args:

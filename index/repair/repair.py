@@ -62,7 +62,6 @@ class RepairReport:
 
     Attributes:
         version: the sound version that is current now.
-        changed: whether anything was mended.
         damaged: what was wrong, in words; none where all was well.
         catalog: where the rows come from: `current`, `version N`, `rows` that could be read of a damaged one, or
             `sources`, where every image has a new id.
@@ -72,7 +71,6 @@ class RepairReport:
         new_images: those that no row was left of; they have ids that were never given before.
         gone: images that no sound vector and no file is left of.
         gone_images: the first of these, by path.
-        notes: what else is worth knowing.
     """
 
     gallery: str

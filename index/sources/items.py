@@ -59,7 +59,6 @@ class FoundItem:
     Attributes:
         path: '/'-separated, below the source's root, undecodable bytes as surrogates; absolute where a list or table
             names a file outside the root. Of a member: the archive's path, '/', and the member's name.
-        size_bytes: of the file or member.
         mtime_ns: of the file, or of the archive.
         archive: path of the archive below the root; None for a file.
         starts_at: where the member starts in its archive: its content in a tar, its local header in a zip.

@@ -31,12 +31,8 @@ class FileWriter:
     """The `StoreWriter` of a version folder.
 
     Attributes:
-        folder: of the version that is written.
-        config: what is wanted of the ANN index.
         width: numbers of a vector.
         made: where the vectors of new members are; of an id the last one counts.
-        how: see `Publication`.
-        begin_step: called when a step begins that may take long.
     """
 
     folder: Path

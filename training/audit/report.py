@@ -22,9 +22,6 @@ class AuditedImage:
     """One training image and what the audit thinks of its label.
 
     Attributes:
-        path: of the file.
-        sha256: of the file's content.
-        label: the label it trains with.
         wrong: chance that the label is wrong, 0..1; rows are ranked by it.
         confidence: leave-one-out confidence in the label, 0..1: from all images but this one and its duplicates.
         suggestions: the (label, leave-one-out confidence) of the most likely classes, best first, three at most.
@@ -71,7 +68,6 @@ class AuditReport:
     """A whole audit.
 
     Attributes:
-        run: the run folder's path.
         images: in the order of the run's labels.csv.
         classes: the noisiest first.
         pairs: the most images first; pairs with an estimate below half an image are left out.

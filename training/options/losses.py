@@ -155,7 +155,6 @@ class LossEntry:
 
     Attributes:
         place: `module:Class`, the module below `training.losses`.
-        options: the class of its options.
         has_proxies: it has parameters of its own, which --proxy-lr trains.
         needs_confidences: it reads the confidences of phase 1.
     """

@@ -46,7 +46,6 @@ class PhaseContext:
 
     Attributes:
         seed: of initial weights, batches and views.
-        device: of modules and features.
         checkpoint: file that is replaced after every epoch, and continued from where it exists; None keeps nothing.
         on_epoch: called after every epoch, before its checkpoint is written.
     """

@@ -38,7 +38,6 @@ class InferenceBackend(Protocol):
     Attributes:
         name: of the runtime, as the registry has it.
         precision: the numbers it computes with; `as exported` where it takes the model's own.
-        on_gpu: whether it runs on one.
     """
 
     name: str
