@@ -10,7 +10,7 @@ from export.embedding_model import EmbeddingModel
 from export.to_onnx import ExportReport, export_model
 from export.untrained_models import check_images, make_raw, make_whitened
 from index.model.contract import ModelContract
-from index.progress import Progress
+from index.progress import Progress, no_progress
 from training.backbone.backbones import load_backbone, require_input_size
 from training.backbone.extract import Extractor
 from training.options.backbone_libraries import preprocess_for
@@ -53,7 +53,7 @@ def export_untrained(
     crop: int | None = None,
     cache: Path,
     workers: int,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
 ) -> ExportReport:
     """Export a backbone's raw features, or their PCA whitening on a folder (`embedding_dim` wide).
 

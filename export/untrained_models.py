@@ -13,7 +13,7 @@ from torch import nn
 from index.errors import ImageError, InputError
 from index.images.image_files import read_image
 from index.images.preprocess import Pixels, PreprocessConfig, preprocess_image
-from index.progress import Progress
+from index.progress import Progress, no_progress
 from index.sources.folder_walk import walk_folder
 from index.text import printable_path
 from training.backbone.backbones import Backbone
@@ -49,7 +49,7 @@ def make_whitened(
     embedding_dim: int,
     cache: Path,
     workers: int,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
 ) -> UntrainedModel:
     """PCA-whitened features, fitted on all usable images of a folder; labels are not needed and not looked at.
 

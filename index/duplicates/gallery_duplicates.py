@@ -11,7 +11,7 @@ from index.duplicates.duplicate_config import DuplicateConfig
 from index.duplicates.near_duplicates import PAIRS_AT_ONCE, KeptImages, ReadVectors, measure_pairs
 from index.errors import GalleryDamagedError
 from index.images.perceptual_hash import hamming_distances
-from index.progress import Progress
+from index.progress import Progress, no_progress
 from index.versions.manifest import CATALOG_NAME
 
 _STREAM_ROWS = 4096  # between two reports of progress
@@ -54,7 +54,7 @@ def find_gallery_duplicates(
     read: ReadVectors,
     *,
     config: DuplicateConfig | None,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
 ) -> list[Duplicate]:
     """The images of a gallery that repeat another one, in the order of ids.
 
@@ -99,7 +99,7 @@ def _check_kept_images(images: Sequence[Fingerprint]) -> None:
 
 
 def _assign_all(
-    images: Sequence[Fingerprint], read: ReadVectors, *, config: DuplicateConfig, progress: Progress | None
+    images: Sequence[Fingerprint], read: ReadVectors, *, config: DuplicateConfig, progress: Progress
 ) -> dict[int, int]:
     """The kept image of every image by id: its own where it repeats none or was never decoded."""
     assigned = {image.id: image.id for image in images}
@@ -109,8 +109,7 @@ def _assign_all(
         ids, hashes = np.array(hashed[start : start + _STREAM_ROWS], dtype=np.int64).T
         found = kept.assign(ids, hashes)
         assigned.update(zip(ids.tolist(), found.tolist(), strict=True))
-        if progress is not None:
-            progress(start + len(ids), len(hashed))
+        progress(start + len(ids), len(hashed))
     return assigned
 
 

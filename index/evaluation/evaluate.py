@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +20,7 @@ from index.evaluation.metrics import RetrievalScores, bootstrap_interval, score_
 from index.filters.condition import Condition
 from index.gallery.gallery import Gallery
 from index.model.embedder import Embedder
-from index.progress import Progress
+from index.progress import Progress, no_progress
 from index.sources.given_labels import read_labels
 from index.sources.items import Place
 from index.sources.registry import find_source
@@ -64,10 +64,7 @@ class Evaluation:
             "mean_class_recall_at_1": self.scores.mean_class_recall(1),
             "nmi": self.nmi,
             "skipped": self.skipped,
-            "per_class": {
-                name: {"queries": score.queries, "recall_at_1": score.recall_at_1}
-                for name, score in self.per_class.items()
-            },
+            "per_class": {name: asdict(score) for name, score in self.per_class.items()},
         }
 
 
@@ -97,8 +94,8 @@ def evaluate_gallery(
     where: Condition | None = None,
     ks: Sequence[int],
     with_nmi: bool = False,
-    progress: Progress | None = None,
-    scoring: Progress | None = None,
+    progress: Progress = no_progress,
+    scoring: Progress = no_progress,
 ) -> Evaluation:
     """Score a gallery on its own labels.
 
@@ -137,8 +134,8 @@ def evaluate_model(
     query: Path | None = None,
     ks: Sequence[int],
     with_nmi: bool = False,
-    progress: Progress | None = None,
-    scoring: Progress | None = None,
+    progress: Progress = no_progress,
+    scoring: Progress = no_progress,
 ) -> Evaluation:
     """Score a model on the images of `data`, a folder of class folders or a label file; else as a gallery of them.
 
@@ -163,7 +160,7 @@ def _evaluate(
     ks: Sequence[int],
     with_nmi: bool,
     skipped: int = 0,
-    scoring: Progress | None,
+    scoring: Progress,
 ) -> Evaluation:
     """Score the queries (None: the members, or those `kept`) among the members; `skipped` files were no members."""
     asking, labels, own = members.vectors, members.labels, None if queries is not None else members.ids
@@ -197,7 +194,7 @@ def _score_classes(scores: RetrievalScores, names: Sequence[str]) -> dict[str, C
     return {names[label]: ClassScore(queries[label], recall[label]) for label in recall}
 
 
-def embed_labelled(source: Path, *, embedder: Embedder, progress: Progress | None = None) -> LabelledImages:
+def embed_labelled(source: Path, *, embedder: Embedder, progress: Progress = no_progress) -> LabelledImages:
     """Embed every usable image of a source; the others are counted and named in the log by reason.
 
     In a folder the first folder below it is the label; of a table, only the images with a label are taken.
@@ -210,8 +207,7 @@ def embed_labelled(source: Path, *, embedder: Embedder, progress: Progress | Non
     embedded: list[EmbeddedItem] = []
     for batch in open_engine(embedder).embed((number, place) for number, (place, _) in enumerate(items)):
         embedded += batch
-        if progress is not None:
-            progress(len(embedded), len(items))
+        progress(len(embedded), len(items))
     embedded.sort(key=lambda item: item.id)
     skipped.update(item.problem.reason for item in embedded if item.problem is not None)
     vectors = [item.vector for item in embedded if item.vector is not None]

@@ -17,7 +17,7 @@ from index.arrays import UNLABELLED, Floats, Ids, Labels
 from index.errors import InputError
 from index.evaluation.relevant_ranks import RelevantRanks, rank_relevant
 from index.evaluation.relevant_scores import Asked
-from index.progress import Progress
+from index.progress import Progress, no_progress
 
 Relevance = npt.NDArray[np.bool_]
 Scores = npt.NDArray[np.float64]
@@ -122,7 +122,7 @@ def score_retrieval(
     gallery_ids: Ids,
     query_ids: Ids | None = None,
     ks: Sequence[int] = DEFAULT_KS,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
 ) -> RetrievalScores:
     """Score the ranking of every labelled query by (falling product, id), exactly; memory is bounded.
 
@@ -182,9 +182,7 @@ def _describe_no_match(query_labels: Labels, *, lone: int) -> str:
     return f"no query has another image of its label to find: all {lone} labelled queries stand alone"
 
 
-def _score_part(
-    part: Asked, *, ks: Sequence[int], progress: Progress | None
-) -> tuple[list[Scores], Scores, Scores]:
+def _score_part(part: Asked, *, ks: Sequence[int], progress: Progress) -> tuple[list[Scores], Scores, Scores]:
     ranks, asked = rank_relevant(part, depth=max(ks), progress=progress), part.relevant > 0
     r = np.maximum(part.relevant, 1)
     return (
@@ -194,10 +192,8 @@ def _score_part(
     )
 
 
-def _report_part(progress: Progress | None, *, done_before: int, total: int) -> Progress | None:
+def _report_part(progress: Progress, *, done_before: int, total: int) -> Progress:
     """Progress among all queries that are asked; those that are not come last in their part."""
-    if progress is None:
-        return None
     return lambda done, _: progress(min(done_before + done, total), total)
 
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from index.arrays import Floats
 from index.evaluation.relevant_scores import Asked, ExactProducts, RelevantScores, score_relevant
-from index.progress import Progress
+from index.progress import Progress, no_progress
 from index.threads import map_ahead, multiplying_workers
 from index.vectors.products import Heads, Places, arrange, find_axes
 
@@ -60,7 +60,7 @@ class RelevantRanks:
         return np.arange(1, len(self.ranks) + 1) - np.repeat(self.starts[:-1], np.diff(self.starts))
 
 
-def rank_relevant(asked: Asked, *, depth: int, progress: Progress | None = None) -> RelevantRanks:
+def rank_relevant(asked: Asked, *, depth: int, progress: Progress = no_progress) -> RelevantRanks:
     """Where the relevant items of every query stand by (falling score, id), the query itself left out.
 
     Args:
@@ -170,7 +170,7 @@ class _Count:
         self._by_id[np.argsort(asked.gallery_ids)] = np.arange(len(self._places))
         self._limits = entries.lowest - self._errors
 
-    def run(self, progress: Progress | None) -> None:
+    def run(self, progress: Progress) -> None:
         total = len(self._rows)
         for start in range(0, total, _STAGE_ROWS):
             stop = min(start + _STAGE_ROWS, total)
@@ -179,8 +179,7 @@ class _Count:
                 self._limits = self._entries.lowest - self._errors
             if np.isfinite(self._limits[start:]).any():
                 self._run_stage(slice(start, stop))
-            if progress is not None:
-                progress(stop, total)
+            progress(stop, total)
 
     def _run_stage(self, rows: slice) -> None:
         """All pairs of some rows, but those with earlier ones that were seen from there."""

@@ -16,7 +16,7 @@ from torch import Tensor
 from index.errors import ImageError
 from index.images.image_files import decode_image, read_bytes
 from index.images.preprocess import Pixels, PreprocessConfig
-from index.progress import Progress
+from index.progress import Progress, no_progress
 from index.threads import map_ahead
 from training.backbone.backbones import Backbone, normalise_images
 from training.backbone.feature_store import Features, FeatureStore
@@ -112,7 +112,7 @@ def extract_features(
     extractor: Extractor,
     views: int,
     workers: int,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
 ) -> ExtractedSet:
     """See that the store holds the features of every usable image.
 
@@ -149,8 +149,7 @@ def extract_features(
                 hashes.append(result.sha256)
                 if result.views is not None:
                     pending.add(result.sha256, result.views)
-            if progress is not None:
-                progress(row + 1, len(paths))
+            progress(row + 1, len(paths))
         pending.compute()
     finally:
         pending.save()

@@ -8,6 +8,7 @@ import numpy as np
 from PIL import Image
 
 from index.errors import InputError
+from index.progress import Progress, no_progress
 from retrieval_app.demo.drawing import animals, belongings, household, plants, radial, vehicles, vessels
 from retrieval_app.demo.drawing.scene import render_scene
 from retrieval_app.demo.drawing.sketch import Part, Pen
@@ -56,7 +57,7 @@ def draw_catalogue(
     pictures_per_kind: int,
     seed: int,
     size: int = 96,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress = no_progress,
 ) -> None:
     """Write `folder/<kind>/<kind>-000.jpg` and so on, keeping complete pictures that are already there.
 
@@ -79,8 +80,7 @@ def draw_catalogue(
                     f"cannot write the picture {path}: {error.strerror or error}; choose another folder"
                 ) from error
             done += 1
-            if progress is not None:
-                progress(done, total)
+            progress(done, total)
 
 
 def _is_complete(path: Path) -> bool:
