@@ -1,12 +1,12 @@
 // The frame: which view is shown, the header's facts, the theme.
 //
 // A view is an entry of `views.json`, which the server writes into the frame's links, and a module with `start(panel)`,
-// called once, when it is first shown. It may also export `show(state)` and `hide()`, called whenever it is shown (after
-// `start` too) and left. Changes of state while it is shown: `onState`.
+// called once, when it is first shown. Changes of state while it is shown: `onState`.
 
 import {button, count, icon, make, refill} from './core/dom.js';
 import {gallery} from './core/api.js';
 import {showKeys} from './core/keys.js';
+import {notice} from './core/loading.js';
 import {toastError} from './core/toast.js';
 import {followLink, onState, readState} from './core/url_state.js';
 
@@ -14,7 +14,7 @@ const THEME = 'theme';
 
 let frame = null;
 let shown = null;
-const started = new Map();
+const started = new Set();
 const scrolled = new Map();
 const links = new Map();
 
@@ -25,16 +25,8 @@ export function start(element) {
   frame.dataset.started = 'true';
   applyTheme(savedTheme());
   for (const link of frame.querySelectorAll('nav a')) link.prepend(icon(link.dataset.icon, 19));
-  frame
-    .querySelector('.tools')
-    .append(
-      themeButton(),
-      button(
-        'Keyboard',
-        {icon: 'keyboard', iconOnly: true, class: 'quiet keys-button', title: 'Keyboard (?)'},
-        showKeys,
-      ),
-    );
+  const keys = {icon: 'keyboard', iconOnly: true, class: 'quiet keys-button', title: 'Keyboard (?)'};
+  frame.querySelector('.tools').append(themeButton(), button('Keyboard', keys, showKeys));
   frame.addEventListener('click', followLink);
   frame.querySelector('.skip').addEventListener('click', event => {
     event.preventDefault();
@@ -54,15 +46,12 @@ function showFacts(facts) {
     + ` Version ${facts.version}.`;
 }
 
-async function showView(state) {
+function showView(state) {
   links.set(state.view, location.search);
   if (state.view === shown) return;
   const before = shown;
   shown = state.view;
-  if (before !== null) {
-    scrolled.set(before, scrollY);
-    started.get(before)?.then(module => module?.hide?.());
-  }
+  if (before !== null) scrolled.set(before, scrollY);
   for (const panel of frame.querySelectorAll('.view')) panel.hidden = panel.id !== `view-${shown}`;
   for (const link of frame.querySelectorAll('nav a')) {
     const {view} = link.dataset;
@@ -72,8 +61,7 @@ async function showView(state) {
   }
   if (before !== null) scrollTo(0, scrolled.get(shown) ?? 0);
   if (before !== null && isFocusLost()) panelOf(shown).focus({preventScroll: true});
-  const module = await startView(state.view);
-  if (shown === state.view) module?.show?.(readState());
+  if (!started.has(shown)) startView(shown, panelOf(shown));
 }
 
 /** True if what was pressed is no longer there. */
@@ -82,44 +70,26 @@ function isFocusLost() {
   return activeElement === document.body || activeElement?.closest('[hidden]') !== null;
 }
 
-function startView(view) {
-  if (!started.has(view)) started.set(view, loadView(view, panelOf(view)));
-  return started.get(view);
-}
-
-async function loadView(view, panel) {
+async function startView(view, panel) {
+  started.add(view);
   const waiting = make('div.waiting', make('span', {class: 'spin', role: 'status', 'aria-label': 'Loading'}));
   panel.append(waiting);
   try {
     const module = await import(`./${linkOf(view).dataset.module}`);
     waiting.remove();
     await module.start(panel);
-    return module;
   } catch (error) {
     started.delete(view);
     console.error(error);
-    refill(
-      panel,
-      make(
-        'div',
-        {class: 'notice error', role: 'alert'},
-        icon('warning', 40),
-        make('h2', 'This view could not be opened'),
-        make('p', error instanceof TypeError ? 'The server gave no answer. Is it still running?' : error.message),
-        button('Retry', {class: 'primary'}, () => location.reload()),
-      ),
-    );
-    return null;
+    const text = error instanceof TypeError ? 'The server gave no answer. Is it still running?' : error.message;
+    const again = button('Retry', {class: 'primary'}, () => location.reload());
+    refill(panel, notice({icon: 'warning', size: 40, title: 'This view could not be opened', text, bad: true}, again));
   }
 }
 
-function linkOf(view) {
-  return frame.querySelector(`nav a[data-view="${view}"]`);
-}
+const linkOf = view => frame.querySelector(`nav a[data-view="${view}"]`);
 
-function panelOf(view) {
-  return frame.querySelector(`#view-${view}`);
-}
+const panelOf = view => frame.querySelector(`#view-${view}`);
 
 function themeButton() {
   const toggle = button('Dark theme', {iconOnly: true, icon: 'moon', class: 'quiet'});
@@ -141,9 +111,7 @@ function themeButton() {
   return toggle;
 }
 
-function isDark() {
-  return document.body.classList.contains('dark');
-}
+const isDark = () => document.body.classList.contains('dark');
 
 function savedTheme() {
   return localStorage.getItem(THEME) ?? (matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light');

@@ -4,6 +4,7 @@ const ROOT = new URL('../../v1/', import.meta.url);
 const RETRIES = 3;
 const LONGEST_WAIT_SECONDS = 8;
 const SIGNED_OUT = 'You are no longer signed in. Reload the page, and type the token.';
+const CALIBRATION_MILLISECONDS = 2000;
 const POLL_MILLISECONDS = [400, 700, 1000, 1500];
 
 /** What went wrong: `message` is for people, `code` and `status` for the page, `field` names the input at fault. */
@@ -15,9 +16,7 @@ export class ApiError extends Error {
 }
 
 /** True of an error that only says that the page itself gave up waiting. */
-export function isAborted(error) {
-  return error?.name === 'AbortError';
-}
+export const isAborted = error => error?.name === 'AbortError';
 
 /** The address of a route: `address('images', {text: 'a', include: ['label', 'path']})`; null and '' are left out. */
 export function address(path, params = {}) {
@@ -38,9 +37,7 @@ export function address(path, params = {}) {
  * @param {Stoppable} options
  * @returns {Promise<AnswerOf<Path, 'get'>>}
  */
-export async function get(path, params, {signal} = {}) {
-  return readJson(await ask(address(path, params), {signal}));
-}
+export const get = async (path, params, {signal} = {}) => readJson(await ask(address(path, params), {signal}));
 
 /**
  * POST a JSON body (or a file, as it is) and read JSON.
@@ -94,27 +91,21 @@ export async function download(path, body = null) {
 }
 
 /** A thumbnail of an image of the gallery. */
-export function thumbnailUrl(id, side = 256) {
-  return address(`images/${id}/thumbnail`, {side});
-}
+export const thumbnailUrl = (id, side = 256) => address(`images/${id}/thumbnail`, {side});
 
 /** What stands in the place of a picture that cannot be shown. @type {(id?: number) => string} */
 export const pictureProblem = () => 'No picture available';
 
 /** The picture itself, of at most 2048 pixels. */
-export function pictureUrl(id) {
-  return address(`images/${id}/picture`);
-}
+export const pictureUrl = id => address(`images/${id}/picture`);
 
 /** A photo that was sent to search with. */
-export function photoUrl(token) {
-  return address(`photos/${encodeURIComponent(token)}/picture`);
-}
+export const photoUrl = token => address(`photos/${encodeURIComponent(token)}/picture`);
 
 /** @type {Promise<GalleryFacts> | null} */
 let described = null;
 
-/** What the gallery is (GET /v1/gallery): asked once, and again after `forgetGallery`. */
+/** What the gallery is (GET /v1/gallery): asked once. */
 export function gallery() {
   described ??= get('gallery').catch(error => {
     described = null;
@@ -123,9 +114,17 @@ export function gallery() {
   return described;
 }
 
-/** Ask for the gallery's description anew, next time. */
-export function forgetGallery() {
-  described = null;
+/** The same for those who can do without: the frame tells of a failure. @param {(facts: GalleryFacts) => void} use */
+export const withGallery = use => gallery().then(use, () => {});
+
+/** What it is once its calibration is no longer on its way; null where the server is gone. */
+export async function calibratedGallery() {
+  for (;;) {
+    const facts = await gallery().catch(() => null);
+    if (!['computing', 'waiting'].includes(facts?.calibration?.state ?? '')) return facts;
+    await pause(CALIBRATION_MILLISECONDS);
+    described = null;
+  }
 }
 
 /** @returns {RequestInit} */

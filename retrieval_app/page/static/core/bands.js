@@ -16,9 +16,7 @@ export function bandMark(band) {
 }
 
 /** The dot alone. @param {{name: string}} band */
-export function bandDot({name}) {
-  return make('span', {class: `dot ${name.replace(' ', '-')}`});
-}
+export const bandDot = ({name}) => make('span', {class: `dot ${name.replace(' ', '-')}`});
 
 /** A band in a sentence. */
 export function bandWords(band) {
@@ -30,15 +28,12 @@ export function bandWords(band) {
 
 /** What the dots mean, once, above the results. */
 export function bandLegend() {
-  return make(
-    'details.legend',
-    make(
-      'summary',
+  return make('details.legend', [
+    make('summary', [
       make('span', {class: 'legend-title', title: 'What the dots and numbers mean'}, 'Same label:'),
       NAMES.map(([name]) => make('span.legend-name', bandDot({name}), name)),
-    ),
-    make(
-      'p',
+    ]),
+    make('p', [
       'The number on a card is its score: how alike the model finds the two pictures, 1 at most. ',
       'The dot says what such a score is worth in this gallery: of its own images that are as alike as that, ',
       'how many have the same label. ',
@@ -47,8 +42,8 @@ export function bandLegend() {
         place < NAMES.length - 1 ? ', ' : '. ',
       ]),
       'It is a guide, not a proof: where labels are wrong or rare, look at the pictures.',
-    ),
-  );
+    ]),
+  ]);
 }
 
 /**
@@ -64,6 +59,4 @@ export function shareAt(points, score) {
   return share;
 }
 
-function capital(text) {
-  return text[0].toUpperCase() + text.slice(1);
-}
+const capital = text => text[0].toUpperCase() + text.slice(1);

@@ -1,8 +1,8 @@
 // Charts as SVG, drawn at the width they have, each with its numbers as a table for whoever cannot or will not look.
 
 import {make, percent, refill} from './dom.js';
+import {makeSvg} from './icons.js';
 
-const SVG = 'http://www.w3.org/2000/svg';
 const HEIGHT = 250;
 const ROOM = {left: 46, right: 14, top: 12, bottom: 40};
 
@@ -25,28 +25,20 @@ export function recallChart(shares) {
     about: `Recall@K: ${points.map(point => `${precise(point.value)} at ${point.k}`).join(', ')}`,
     head: ['First K results', 'Of the searches, find one of the same label', '95 % interval'],
     rows: points.map(point => [point.k, precise(point.value), `${precise(point.low)} to ${precise(point.high)}`]),
-    draw: width => {
-      const axes = drawAxes(width, {
-        x: {from: -0.4, to: places.length - 0.6, ticks: places, text: n => points[n].k, name: 'K, results looked at'},
+    draw(width) {
+      const {x, y, bottom, add, svg} = drawAxes(width, {
+        x: {from: -0.4, to: places.length - 0.4, ticks: places, text: n => points[n].k, name: 'K, results looked at'},
         y: {from: low, to: 1, ticks: spread(low, 1, 4), text: percent},
       });
-      const {x, y} = axes;
-      axes.add('path', {class: 'line tone-same', d: path(points.map((point, n) => [x(n), y(point.value)]))});
-      points.forEach((point, n) => {
-        axes.add('path', {class: 'whisker', d: `M${x(n)} ${y(point.low)}V${y(point.high)}`});
-        axes.add(
-          'circle',
-          {class: 'point tone-same', cx: x(n), cy: y(point.value), r: 4},
-          `first ${point.k}: ${precise(point.value)}`,
-        );
-        axes.add(
-          'text',
-          {class: 'value', x: x(n), y: y(point.value) + (point.value > 0.97 ? 20 : -10), 'text-anchor': 'middle'},
-          null,
-          precise(point.value),
-        );
+      add('path', {class: 'line tone-same', d: path(points.map((point, n) => [x(n), y(point.value)]))});
+      points.forEach(({k, value, low: least, high}, n) => {
+        const title = makeSvg('title', {}, `first ${k}: ${precise(value)}`);
+        add('path', {class: 'whisker', d: `M${x(n)} ${y(least)}V${y(high)}`});
+        add('circle', {class: 'point tone-same', cx: x(n), cy: y(value), r: 4}, title);
+        // Under the line, which never falls, and beside the whisker, so that it touches neither.
+        add('text', {class: 'value', x: x(n) + 6, y: Math.min(y(value) + 17, bottom - 5)}, (100 * value).toFixed(1));
       });
-      return axes.svg;
+      return svg;
     },
   });
 }
@@ -58,60 +50,35 @@ export function recallChart(shares) {
  */
 export function scoreChart({edges, same, different}) {
   const used = same.map((value, n) => value > 0 || different[n] > 0);
-  const from = edges[Math.max(0, used.indexOf(true))];
-  const to = edges[used.lastIndexOf(true) + 1] ?? 1;
-  const shares = values =>
-    values.map(
-      value =>
-        value
-        / Math.max(
-          1,
-          values.reduce((sum, each) => sum + each, 0),
-        ),
-    );
+  const [first, end] = [Math.max(0, used.indexOf(true)), used.lastIndexOf(true) + 1];
+  const [from, to] = [edges[first], edges[end] ?? 1];
+  const shares = values => {
+    const sum = values.reduce((total, each) => total + each, 0);
+    return values.map(value => value / Math.max(1, sum));
+  };
   const [ofSame, ofDifferent] = [shares(same), shares(different)];
   const top = Math.max(...ofSame, ...ofDifferent);
+  const row = n => [
+    `${edges[n].toFixed(2)} to ${edges[n + 1].toFixed(2)}`,
+    precise(ofSame[n]),
+    precise(ofDifferent[n]),
+  ];
   return figure({
     title: 'Scores of same and of other label',
     about:
       `Distribution of the scores of the nearest neighbour of the same label, ${peak(edges, same)}, `
       + `and of the nearest one of another label, ${peak(edges, different)}`,
-    keys: [
-      ['tone-same', 'nearest of the same label'],
-      ['tone-different', 'nearest of another label'],
-    ],
+    keys: {'tone-same': 'nearest of the same label', 'tone-different': 'nearest of another label'},
     head: ['Score', 'Nearest of the same label', 'Nearest of another label'],
-    rows: same
-      .map((_, n) => [
-        `${edges[n].toFixed(2)} to ${edges[n + 1].toFixed(2)}`,
-        precise(ofSame[n]),
-        precise(ofDifferent[n]),
-      ])
-      .filter((_, n) => used[n]),
-    draw: width => {
-      const axes = drawAxes(width, {
-        x: {
-          from,
-          to,
-          ticks: spread(from, to, width < 480 ? 4 : 7),
-          text: value => value.toFixed(2),
-          name: 'Score (cosine similarity)',
-        },
-        y: {from: 0, to: top * 1.05, ticks: [], text: String},
-      });
-      const {x, y} = axes;
-      for (const [kind, values] of [
-        ['tone-different', ofDifferent],
-        ['tone-same', ofSame],
-      ]) {
-        const steps = values
-          .flatMap((value, n) => [
-            [x(edges[n]), y(value)],
-            [x(edges[n + 1]), y(value)],
-          ])
-          .filter(([place]) => place >= x(from) - 0.1 && place <= x(to) + 0.1);
-        axes.add('path', {class: `area ${kind}`, d: `${path(steps)}V${y(0)}H${steps[0][0]}Z`});
-        axes.add('path', {class: `line ${kind}`, d: path(steps)});
+    rows: used.flatMap((isUsed, n) => (isUsed ? [row(n)] : [])),
+    draw(width) {
+      const y = {from: 0, to: top * 1.05, ticks: [], text: String};
+      const axes = drawAxes(width, {x: scoreAxis(from, to, width), y});
+      for (const [kind, values] of Object.entries({'tone-different': ofDifferent, 'tone-same': ofSame})) {
+        const steps = values.slice(first, end).map((value, n) => `${axes.y(value)}H${axes.x(edges[first + n + 1])}`);
+        const line = `M${axes.x(from)} ${steps.join('V')}`;
+        axes.add('path', {class: `area ${kind}`, d: `${line}V${axes.y(0)}H${axes.x(from)}Z`});
+        axes.add('path', {class: `line ${kind}`, d: line});
       }
       return axes.svg;
     },
@@ -133,44 +100,34 @@ export function calibrationChart(points) {
     about:
       `The share of neighbours with the same label rises with the score, from ${percent(points[0][1])} at `
       + `${from.toFixed(2)} to ${percent(last[1])} at ${to.toFixed(2)}${half ? `; it is one half at ${half[0].toFixed(2)}` : ''}`,
-    keys: [
-      ['tone-same', 'has the same label'],
-      ['interval', '95 % interval'],
-    ],
+    keys: {'tone-same': 'has the same label', interval: '95 % interval'},
     head: ['Score', 'Of the neighbours, have the same label', '95 % interval'],
-    rows: points.map(([score, share, low, high]) => [
+    rows: points.map(([score, share, ...interval]) => [
       score.toFixed(3),
       precise(share),
-      `${precise(low)} to ${precise(high)}`,
+      interval.map(precise).join(' to '),
     ]),
-    draw: width => {
-      const axes = drawAxes(width, {
-        x: {
-          from,
-          to,
-          ticks: spread(from, to, width < 480 ? 4 : 7),
-          text: value => value.toFixed(2),
-          name: 'Score (cosine similarity)',
-        },
+    draw(width) {
+      const {x, y, add, svg} = drawAxes(width, {
+        x: scoreAxis(from, to, width),
         y: {from: 0, to: 1, ticks: [0, 0.2, 0.5, 0.8, 1], text: percent},
       });
-      const {x, y} = axes;
       const upper = points.map(([score, , , high]) => [x(score), y(high)]);
       const lower = points.map(([score, , low]) => [x(score), y(low)]).reverse();
-      axes.add('path', {class: 'area interval', d: `${path([...upper, ...lower])}Z`});
-      axes.add('path', {class: 'line tone-same', d: path(points.map(([score, share]) => [x(score), y(share)]))});
-      return axes.svg;
+      add('path', {class: 'area interval', d: `${path([...upper, ...lower])}Z`});
+      add('path', {class: 'line tone-same', d: path(points.map(([score, share]) => [x(score), y(share)]))});
+      return svg;
     },
   });
 }
 
 /**
  * @param {{
- *   title: string, about: string, keys?: string[][], head: string[], rows: (string | number)[][],
+ *   title: string, about: string, keys?: Record<string, string>, head: string[], rows: (string | number)[][],
  *   draw: (width: number) => Element,
  * }} given
  */
-function figure({title, about, keys = [], head, rows, draw}) {
+function figure({title, about, keys = {}, head, rows, draw}) {
   const stage = make('div', {class: 'chart', role: 'img', 'aria-label': about});
   let width = 0;
   new ResizeObserver(() => {
@@ -179,72 +136,34 @@ function figure({title, about, keys = [], head, rows, draw}) {
     width = now;
     refill(stage, draw(width));
   }).observe(stage);
-  return make(
-    'figure.chart-figure',
-    make(
-      'figcaption',
-      make('h3', title),
-      keys.map(([kind, text]) => make('span', {class: `chart-key ${kind}`}, make('i', {'aria-hidden': 'true'}), text)),
-    ),
-    stage,
-    make(
-      'details.chart-numbers',
-      make('summary', 'The numbers'),
-      make(
-        'div',
-        {class: 'chart-scroller', tabindex: 0, role: 'region', 'aria-label': `${title}, as a table`},
-        table(head, rows),
-      ),
-    ),
+  const legend = Object.entries(keys).map(([kind, text]) =>
+    make('span', {class: `chart-key ${kind}`}, make('i', {'aria-hidden': 'true'}), text),
   );
+  const columns = head.map(text => make('th', {scope: 'col'}, text));
+  const lines = rows.map(([first, ...rest]) =>
+    make('tr', make('th', {scope: 'row'}, first), [rest.map(text => make('td', text))]),
+  );
+  const numbers = make('table', make('thead', make('tr', columns)), make('tbody', lines));
+  const region = {class: 'chart-scroller', tabindex: 0, role: 'region', 'aria-label': `${title}, as a table`};
+  return make('figure.chart-figure', [
+    make('figcaption', make('h3', title), legend),
+    stage,
+    make('details.chart-numbers', make('summary', 'The numbers'), make('div', region, numbers)),
+  ]);
 }
 
-function table(head, rows) {
-  return make(
-    'table',
-    make(
-      'thead',
-      make(
-        'tr',
-        head.map(text => make('th', {scope: 'col'}, text)),
-      ),
-    ),
-    make(
-      'tbody',
-      rows.map(([first, ...rest]) =>
-        make(
-          'tr',
-          make('th', {scope: 'row'}, String(first)),
-          rest.map(text => make('td', String(text))),
-        ),
-      ),
-    ),
-  );
-}
+const scoreAxis = (from, to, width) => ({
+  from,
+  to,
+  ticks: spread(from, to, width < 480 ? 4 : 7),
+  text: value => value.toFixed(2),
+  name: 'Score (cosine similarity)',
+});
 
 function drawAxes(width, {x, y}) {
-  const svg = document.createElementNS(SVG, 'svg');
-  /** @param {string} tag @param {object} attributes @param {string | null} title @param {string | null} text */
-  const add = (tag, attributes, title = null, text = null) => {
-    const node = document.createElementNS(SVG, tag);
-    for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-    if (title !== null) {
-      const told = document.createElementNS(SVG, 'title');
-      told.append(title);
-      node.append(told);
-    }
-    if (text !== null) node.append(text);
-    svg.append(node);
-    return node;
-  };
-  for (const [name, value] of Object.entries({
-    width,
-    height: HEIGHT,
-    viewBox: `0 0 ${width} ${HEIGHT}`,
-    'aria-hidden': 'true',
-  })) {
-    svg.setAttribute(name, value);
-  }
+  const svg = makeSvg('svg', {width, height: HEIGHT, viewBox: `0 0 ${width} ${HEIGHT}`, 'aria-hidden': 'true'});
+  /** @param {string} tag @param {object} attributes @param {...(string | Node)} children */
+  const add = (tag, attributes, ...children) => svg.append(makeSvg(tag, attributes, ...children));
   const left = y.ticks.length ? ROOM.left : ROOM.right;
   const right = width - ROOM.right;
   const bottom = HEIGHT - ROOM.bottom;
@@ -252,14 +171,12 @@ function drawAxes(width, {x, y}) {
   const placeY = value => round(bottom - ((value - y.from) / (y.to - y.from)) * (bottom - ROOM.top));
   for (const tick of y.ticks) {
     add('path', {class: 'rule', d: `M${left} ${placeY(tick)}H${right}`});
-    add('text', {x: left - 8, y: placeY(tick) + 4, 'text-anchor': 'end'}, null, y.text(tick));
+    add('text', {x: left - 8, y: placeY(tick) + 4, 'text-anchor': 'end'}, y.text(tick));
   }
   add('path', {class: 'axis', d: `M${left} ${bottom}H${right}`});
-  for (const tick of x.ticks) {
-    add('text', {x: placeX(tick), y: bottom + 16, 'text-anchor': 'middle'}, null, String(x.text(tick)));
-  }
-  add('text', {class: 'name', x: (left + right) / 2, y: HEIGHT - 6, 'text-anchor': 'middle'}, null, x.name);
-  return {svg, add, x: placeX, y: placeY};
+  for (const tick of x.ticks) add('text', {x: placeX(tick), y: bottom + 16, 'text-anchor': 'middle'}, x.text(tick));
+  add('text', {class: 'name', x: (left + right) / 2, y: HEIGHT - 6, 'text-anchor': 'middle'}, x.name);
+  return {svg, add, x: placeX, y: placeY, bottom};
 }
 
 const round = value => Math.round(10 * value) / 10;

@@ -6,7 +6,7 @@ export {icon};
 
 /**
  * An element: `make('a.chip', {href: '?', onclick: f}, 'text', node, [more])`, classes behind its tag, without properties
- * where it has none. Of these `class`, `dataset` and `style` (objects) and `onNAME` functions are what they are called;
+ * where it has none; a button is none of a form's unless it says so. Of these `class`, `dataset` and `style` (objects) and `onNAME` functions are what they are called;
  * others are attributes, where true means present and false, null or undefined absent. Children that are null, undefined
  * or false are left out.
  *
@@ -18,6 +18,7 @@ export {icon};
 export function make(tag, ...given) {
   const [name, ...classes] = tag.split('.');
   const element = document.createElement(name);
+  if (name === 'button') element.setAttribute('type', 'button');
   if (classes.length) element.className = classes.join(' ');
   const [first] = given;
   const hasProperties =
@@ -43,9 +44,8 @@ function setProperty(element, name, value) {
 
 /** @param {Element} element @param {Child[]} children */
 function fill(element, children) {
-  for (const child of children) {
-    if (Array.isArray(child)) fill(element, child);
-    else if (child !== null && child !== undefined && child !== false) element.append(/** @type {string} */ (child));
+  for (const child of /** @type {any[]} */ (children).flat(Infinity)) {
+    if (child !== null && child !== undefined && child !== false) element.append(child);
   }
 }
 
@@ -82,17 +82,22 @@ export function refill(element, ...children) {
  * @param {((event: MouseEvent) => void) | null} run
  */
 export function button(text, {icon: drawing = null, iconOnly = false, class: name = '', ...props} = {}, run = null) {
-  const classes = ['button', iconOnly ? 'icon-button' : '', name].filter(Boolean).join(' ');
-  /** @type {Props} */
-  const given = {type: 'button', class: classes, ...props};
-  if (iconOnly) Object.assign(given, {'aria-label': text, title: props.title ?? text});
-  if (run) given.onclick = run;
+  const named = iconOnly && {'aria-label': text, title: text};
+  const given = {
+    class: `button${iconOnly ? ' icon-button' : ''} ${name}`,
+    ...named,
+    ...props,
+    ...(run && {onclick: run}),
+  };
   return make('button', given, drawing && icon(drawing), !iconOnly && text);
 }
 
-/** Which of some elements has the focus, -1 if none. @param {Iterable<Element>} elements */
-export function placeOfFocus(elements) {
-  return [...elements].findIndex(element => element === document.activeElement);
+/** The same, where the focus stays on the button that stands where the one that had it stood. */
+export function refillKeepingFocus(element, ...children) {
+  const place = [...element.querySelectorAll('button')].indexOf(/** @type {any} */ (document.activeElement));
+  refill(element, ...children);
+  const buttons = element.querySelectorAll('button');
+  if (place >= 0) buttons[Math.min(place, buttons.length - 1)]?.focus({preventScroll: true});
 }
 
 /** Text as it can be shown: characters that are invisible or turn the writing round are spelled out. */

@@ -20,46 +20,21 @@ export function registerKeys(view, title, entries) {
 export function showKeys() {
   const {view} = readState();
   const shown = groups.filter(group => group.view === null || group.view === view);
-  const tables = shown.map(group =>
-    make(
-      'section.key-group',
-      make('h3', group.title),
-      make(
-        'dl',
-        group.entries.map(entry =>
-          make(
-            'div',
-            make(
-              'dt',
-              entry.keys.map(key => make('kbd', nameOf(key))),
-            ),
-            make('dd', entry.does),
-          ),
-        ),
-      ),
-    ),
+  const drawKey = key => make('kbd', nameOf(key));
+  const drawEntry = ({keys, does}) => make('div', make('dt', keys.map(drawKey)), make('dd', does));
+  const tables = shown.map(({title, entries}) =>
+    make('section.key-group', make('h3', title), make('dl', entries.map(drawEntry))),
   );
   openDialog({title: 'Keyboard', body: make('div.key-groups', tables)});
 }
 
-const NAMES = {
-  ArrowLeft: '←',
-  ArrowRight: '→',
-  ArrowUp: '↑',
-  ArrowDown: '↓',
-  Escape: 'Esc',
-  ' ': 'Space',
-  Delete: 'Del',
-};
+const NAMES = {ArrowLeft: '←', ArrowRight: '→', ArrowUp: '↑', ArrowDown: '↓', Escape: 'Esc', ' ': 'Space'};
 
-function nameOf(key) {
-  return (
-    key
-      .split('+')
-      .map(part => NAMES[part] ?? (part.length === 1 ? part.toUpperCase() : part))
-      .join(' + ') || '+'
-  );
-}
+const nameOf = key =>
+  key
+    .split('+')
+    .map(part => NAMES[part] ?? (part.length === 1 ? part.toUpperCase() : part))
+    .join(' + ') || '+';
 
 /** True where keys write text or move a control, so that the page must not take them. */
 function isTyping(target) {

@@ -6,18 +6,35 @@ import {button, icon, make, percent, refill, sentence} from './dom.js';
 /**
  * A box in place of content: `notice({icon: 'photo', title, text}, button, …)`.
  *
- * @param {{icon?: string, title: string, text?: string | null, bad?: boolean}} given
+ * @param {{
+ *   icon?: string, size?: number, title: string, text?: Child, bad?: boolean, role?: string | null,
+ * }} given
  * @param {...Child} more
  */
-export function notice({icon: drawing = 'info', title, text = null, bad = false}, ...more) {
-  return make(
-    'div',
-    {class: `notice ${bad ? 'error' : ''}`, role: bad ? 'alert' : null},
-    icon(drawing, 28),
+export function notice({icon: name = 'info', size = 28, title, text, bad, role = bad ? 'alert' : null}, ...more) {
+  return make('div', {class: `notice ${bad ? 'error' : ''}`, role}, [
+    name && icon(name, size),
     make('h2', title),
     text && make('p', text),
     more,
-  );
+  ]);
+}
+
+/**
+ * Fill a view's panel: its head, and what `draw(body, about, retry)` makes of the rest, where a failure of it is told.
+ *
+ * @param {HTMLElement} panel
+ * @param {{
+ *   title: string, lead: string, kind?: string,
+ *   draw: (body: HTMLElement, about: HTMLElement, retry: () => void) => Promise<void>,
+ * }} given
+ */
+export function openView(panel, {title, lead, kind = '', draw}) {
+  const about = make('p.lead', lead);
+  const body = make('div', {class: kind});
+  refill(panel, make('div.view-head', make('h2', title), about), body);
+  const load = () => draw(body, about, load).catch(error => isAborted(error) || showFailure(body, error, load));
+  load();
 }
 
 /**
@@ -60,8 +77,7 @@ export async function awaitReady(place, path, {params, what, why, drawing = 'cha
 /** A failure in the place of the content, with a way to try again. @param {Error} error */
 export function showFailure(place, error, retry) {
   if (!(error instanceof ApiError)) console.error(error);
-  refill(
-    place,
+  refill(place, [
     notice(
       {
         icon: 'warning',
@@ -71,7 +87,7 @@ export function showFailure(place, error, retry) {
       },
       button('Try again', {class: 'primary'}, retry),
     ),
-  );
+  ]);
 }
 
 /** The filter expression that keeps one label, or several. @param {...string} labels */

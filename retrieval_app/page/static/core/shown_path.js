@@ -11,16 +11,13 @@ export function drawPath(path, text) {
   if (!found) return make('span', {class: 'path clip', title: name}, make('bdi', name));
   const start = found.at > 2 * BEFORE ? found.at - BEFORE : 0;
   const end = found.at + found.length;
-  return make(
-    'span',
-    {class: 'path clip matching', title: name},
-    make(
-      'bdi',
+  return make('span', {class: 'path clip matching', title: name}, [
+    make('bdi', [
       `${start > 0 ? '\u2026' : ''}${name.slice(start, found.at)}`,
       make('mark', name.slice(found.at, end)),
       name.slice(end),
-    ),
-  );
+    ]),
+  ]);
 }
 
 /** The last place of the first of the words that the name holds; the folder is mostly on the label's chip already. */

@@ -9,14 +9,14 @@ export function thumb(id, {side = 256, alt = '', eager = false} = {}) {
 }
 
 /** The picture by id, large. */
-export function picture(id, {alt = ''} = {}) {
-  return framed(pictureUrl(id), {alt, eager: true, problem: pictureProblem(id)});
-}
+export const picture = (id, {alt = ''} = {}) => framed(pictureUrl(id), {alt, eager: true, problem: pictureProblem(id)});
 
 /** A photo that was sent to search with. */
-export function photoThumb(token, {alt = ''} = {}) {
-  return framed(photoUrl(token), {alt, eager: true});
-}
+export const photoThumb = (token, {alt = ''} = {}) => framed(photoUrl(token), {alt, eager: true});
+
+/** A thumbnail to press, which enlarges it. @param {number} id @param {string} name @param {() => void} run */
+export const zoomer = (id, name, run, side = 256) =>
+  make('button', {class: 'zoomer', 'aria-label': `Enlarge ${name}`, onclick: run}, thumb(id, {side}));
 
 function framed(source, {alt, eager, problem = pictureProblem()}) {
   const frame = make('span.picture');

@@ -24,9 +24,7 @@ export function announce(text) {
 export function toast(text, {kind = 'info', action = null} = {}) {
   stack ??= attach(make('div', {class: 'app toasts', role: 'region', 'aria-label': 'Messages'}));
   const close = () => element.remove();
-  const element = make(
-    'div',
-    {class: `toast ${kind}`, role: kind === 'bad' ? 'alert' : 'status'},
+  const element = make('div', {class: `toast ${kind}`, role: kind === 'bad' ? 'alert' : 'status'}, [
     make('span', text),
     action
       && button(action.text, {class: 'quiet'}, () => {
@@ -34,7 +32,7 @@ export function toast(text, {kind = 'info', action = null} = {}) {
         action.run();
       }),
     button('Dismiss', {icon: 'close', iconOnly: true, class: 'quiet'}, close),
-  );
+  ]);
   stack.append(element);
   while (stack.children.length > MOST) stack.children[0].remove();
   let left = SECONDS * (action || kind === 'bad' ? 2 : 1);
@@ -50,9 +48,7 @@ export function toast(text, {kind = 'info', action = null} = {}) {
 }
 
 /** An ApiError, or any other error, as a message. */
-export function toastError(error) {
-  return toast(error.message || 'Something went wrong.', {kind: 'bad'});
-}
+export const toastError = error => toast(error.message || 'Something went wrong.', {kind: 'bad'});
 
 function attach(element) {
   document.body.append(element);

@@ -5,21 +5,7 @@ const DEFAULT_K = 48;
 /** How much a part counts in the query. */
 export const WEIGHTS = {like: 1, more: 0.7, less: -0.4};
 
-const OWN = new Set([
-  'view',
-  'image',
-  'photo',
-  'more',
-  'less',
-  'crop',
-  'text',
-  'f',
-  'k',
-  'min',
-  'group',
-  'ids',
-  'details',
-]);
+const OWN = 'view image photo more less crop text f k min group ids details'.split(' ');
 const listeners = new Set();
 
 /**
@@ -45,12 +31,9 @@ export function readState(search = location.search) {
     k: Number.isInteger(k) && k >= 1 && k <= 1000 ? k : DEFAULT_K,
     min: readNumber(params.get('min')),
     group: params.get('group') === '1',
-    ids: (params.get('ids') ?? '')
-      .split(',')
-      .map(readId)
-      .filter(id => id !== null),
+    ids: (params.get('ids') ?? '').split(',').flatMap(text => readId(text) ?? []),
     details: readId(params.get('details')),
-    extra: Object.fromEntries([...params].filter(([name]) => !OWN.has(name))),
+    extra: Object.fromEntries([...params].filter(([name]) => !OWN.includes(name))),
   };
 }
 
@@ -62,12 +45,7 @@ export function readState(search = location.search) {
 export function writeState(change, {replace = false} = {}) {
   const link = linkTo(change);
   if (link === linkTo({})) return;
-  if (!replace) {
-    push(link);
-    return;
-  }
-  history.replaceState(history.state, '', addressOf(link));
-  tell({travelled: false});
+  show(link, replace);
 }
 
 /**
@@ -93,42 +71,28 @@ export function onState(run) {
 }
 
 /** A name for a part, the same for the same picture: 'i12', 'pTOKEN'. @param {Part} part */
-export function partKey(part) {
-  return part.image !== undefined ? `i${part.image}` : `p${part.photo}`;
-}
+export const partKey = part => (part.image !== undefined ? `i${part.image}` : `p${part.photo}`);
 
 /** A click on a link within the page becomes a change of state; any other click is left to the browser. */
 export function followLink(event) {
   const link = event.target.closest?.('a[href]');
   if (!link || event.defaultPrevented || event.button !== 0) return;
-  if (
-    event.metaKey
-    || event.ctrlKey
-    || event.shiftKey
-    || event.altKey
-    || link.target
-    || link.hasAttribute('download')
-  ) {
-    return;
-  }
+  if (event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
+  if (link.target || link.hasAttribute('download')) return;
   const url = new URL(link.href);
   if (url.origin !== location.origin || url.pathname !== location.pathname || url.hash) return;
   event.preventDefault();
   if (url.search === location.search) return;
-  push(url.search || url.pathname);
+  show(url.search || url.pathname);
 }
 
 /** How many steps Back stays within the page. */
-export function depth() {
-  return history.state?.depth ?? 0;
-}
+export const depth = () => history.state?.depth ?? 0;
 
-function addressOf(link) {
-  return link === '?' ? location.pathname : link; // rather than an address that ends in a bare mark
-}
-
-function push(link) {
-  history.pushState({depth: depth() + 1}, '', addressOf(link));
+function show(link, replace = false) {
+  const address = link === '?' ? location.pathname : link; // rather than an address that ends in a bare mark
+  if (replace) history.replaceState(history.state, '', address);
+  else history.pushState({depth: depth() + 1}, '', address);
   tell({travelled: false});
 }
 
@@ -140,9 +104,7 @@ function tell(how) {
 history.scrollRestoration = 'manual';
 addEventListener('popstate', () => tell({travelled: true}));
 
-function isView(name) {
-  return document.querySelector(`nav a[data-view="${CSS.escape(name)}"]`) !== null;
-}
+const isView = name => document.querySelector(`nav a[data-view="${CSS.escape(name)}"]`) !== null;
 
 function readParts(params) {
   const crops = new Map();
@@ -176,13 +138,9 @@ function readCrop(text) {
   return {x, y, width: Math.min(width, 1 - x), height: Math.min(height, 1 - y)};
 }
 
-function readId(text) {
-  return /^\d{1,15}$/.test(text ?? '') ? Number(text) : null;
-}
+const readId = text => (/^\d{1,15}$/.test(text ?? '') ? Number(text) : null);
 
-function readNumber(text) {
-  return text === null || text === '' || !Number.isFinite(Number(text)) ? null : Number(text);
-}
+const readNumber = text => (text === null || text === '' || !Number.isFinite(Number(text)) ? null : Number(text));
 
 /** @param {State} state */
 function writeQuery(state) {

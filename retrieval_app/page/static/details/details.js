@@ -5,6 +5,7 @@ import {gallery, get, isAborted, pictureUrl} from '../core/api.js';
 import {bandDot, bandWords} from '../core/bands.js';
 import {drawDuplicates, drawFacts, later, nameOf, neighbourSection, whySection} from './details_sections.js';
 import {drawLabelForm} from './fix_label.js';
+import {notice} from '../core/loading.js';
 import {picture} from '../core/thumbs.js';
 import {announce} from '../core/toast.js';
 
@@ -16,18 +17,15 @@ import {announce} from '../core/toast.js';
 export function makeDetails({hit, act, step, close}) {
   const body = make('div.details-body');
   const title = make('h2', {class: 'clip', tabindex: '-1'}, 'Details');
-  const element = make(
-    'aside',
-    {class: 'details', 'aria-label': 'Details', hidden: true},
-    make(
-      'header.details-head',
+  const element = make('aside', {class: 'details', 'aria-label': 'Details', hidden: true}, [
+    make('header.details-head', [
       title,
       button('Previous', {icon: 'left', iconOnly: true, class: 'quiet', title: 'Previous (←)'}, () => step(-1)),
       button('Next', {icon: 'right', iconOnly: true, class: 'quiet', title: 'Next (→)'}, () => step(1)),
       button('Close', {icon: 'close', iconOnly: true, class: 'quiet', title: 'Close (Esc)'}, close),
-    ),
+    ]),
     body,
-  );
+  ]);
   const standing = make('div.standing-place');
   let shown = null;
   let running = null;
@@ -36,7 +34,6 @@ export function makeDetails({hit, act, step, close}) {
     running?.abort();
     running = new AbortController();
     const {signal} = running;
-    shown = id;
     standing.replaceChildren();
     title.textContent = hit(id)?.path ? nameOf(hit(id).path) : 'Details';
     refill(body, drawPicture(id), drawActions(id, act), make('div.skeleton.block'));
@@ -47,37 +44,26 @@ export function makeDetails({hit, act, step, close}) {
         gallery(),
       ]);
       title.textContent = nameOf(image.path);
-      refill(
-        body,
+      refill(body, [
         drawPicture(id),
         drawActions(id, act),
         standing,
-        make(
-          'section.column',
+        make('section.column', [
           make('h3', 'Label'),
           drawLabelForm(image, {facts, decided: () => shown === id && load(id)}),
-        ),
+        ]),
         later('Why: the labels of its nearest', whySection(image, {signal})),
         later('Its neighbours', neighbourSection(image, {signal, act})),
         image.copies.length > 0 && drawDuplicates(image, act),
         drawFacts(image),
-      );
+      ]);
       place();
       announce(`Details of ${nameOf(image.path)}`);
     } catch (error) {
       if (isAborted(error)) return;
-      refill(
-        body,
-        make(
-          'div',
-          {class: 'notice error', role: 'alert'},
-          make('h2', 'No details'),
-          make('p', sentence(error.message)),
-          error.status === 404
-            ? button('Close', {class: 'primary'}, close)
-            : button('Retry', {class: 'primary'}, () => load(id)),
-        ),
-      );
+      const gone = error.status === 404;
+      const way = button(gone ? 'Close' : 'Retry', {class: 'primary'}, () => (gone ? close() : load(id)));
+      refill(body, notice({icon: '', title: 'No details', text: sentence(error.message), bad: true}, way));
     }
   }
 
@@ -95,52 +81,38 @@ export function makeDetails({hit, act, step, close}) {
       if (id === shown) return;
       element.hidden = id === null;
       document.body.classList.toggle('showing-details', id !== null);
-      if (id !== null) {
-        load(id);
-        return;
+      shown = id;
+      if (id !== null) load(id);
+      else {
+        running?.abort();
+        refill(body);
       }
-      running?.abort();
-      shown = null;
-      refill(body);
     },
     focus: () => title.focus({preventScroll: true}),
   };
 }
 
 function drawPicture(id) {
-  return make(
-    'a',
-    {
-      class: 'details-picture',
-      href: pictureUrl(id),
-      target: '_blank',
-      rel: 'noopener',
-      title: 'Open the picture',
-      'aria-label': 'Open the picture',
-    },
-    picture(id),
-  );
+  const given = {href: pictureUrl(id), target: '_blank', rel: 'noopener', 'aria-label': 'Open the picture'};
+  return make('a.details-picture', {...given, title: 'Open the picture'}, picture(id));
 }
 
 function drawActions(id, act) {
-  return make(
-    'div.row.details-actions',
+  return make('div.row.details-actions', [
     button('Search with this', {icon: 'search', class: 'primary'}, () => act('search', id)),
     button('More like this', {icon: 'plus'}, () => act('more', id)),
     button('Less like this', {icon: 'minus'}, () => act('less', id)),
-  );
+  ]);
 }
 
 /** @param {Item} item */
 function drawStanding(item) {
   if (item?.score === undefined) return null;
-  return make(
-    'p.standing',
+  return make('p.standing', [
     item.band && bandDot(item.band),
-    make(
-      'span',
+    make('span', [
       make('strong.figures', `${item.rank ? `Rank ${item.rank}, score` : 'Score'} ${item.score.toFixed(3)}. `),
       item.band && bandWords(item.band),
-    ),
-  );
+    ]),
+  ]);
 }

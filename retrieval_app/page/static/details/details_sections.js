@@ -9,6 +9,8 @@ import {linkTo} from '../core/url_state.js';
 const NEIGHBOURS = 12;
 const VOTERS = 20;
 const BARS = 5;
+/** @type {Intl.DateTimeFormatOptions} */
+const WHEN = {dateStyle: 'medium', timeStyle: 'short'};
 
 /**
  * A section whose nodes are still on their way; it goes if there are none.
@@ -30,103 +32,66 @@ export function later(title, promise) {
 export async function whySection(image, {signal}) {
   const {label, own_share: own, shares} = await get(`images/${image.id}/labels`, {k: VOTERS}, {signal});
   if (shares.length === 0) return null;
-  const shown = shares.slice(0, BARS);
   const rest = shares.slice(BARS).reduce((sum, entry) => sum + entry.share, 0);
-  return [
-    make(
-      'p.small.soft',
-      label === null
-        ? 'It has no label; these are its neighbours\u2019.'
-        : !own
-          ? `None of its ${VOTERS} nearest is \u201c${shownText(label)}\u201d.`
-          : `${percent(own)} of its ${VOTERS} nearest are \u201c${shownText(label)}\u201d too.`,
-    ),
-    make(
-      'ul.shares',
-      shown.map(entry =>
-        make(
-          'li',
-          {class: entry.label === label ? 'own' : ''},
-          make(
-            'span',
-            {class: 'clip', title: shownText(entry.label ?? 'no label')},
-            shownText(entry.label ?? 'no label'),
-          ),
-          make('span', {class: 'bar', style: {'--share': entry.share}}),
-          make(
-            'span',
-            {class: 'figures small', title: `mean score ${entry.mean_score.toFixed(3)}`},
-            percent(entry.share),
-          ),
-        ),
-      ),
-      rest > 0.001
-        && make(
-          'li',
-          make('span.soft', 'others'),
-          make('span', {class: 'bar', style: {'--share': rest}}),
-          make('span.figures.small', percent(rest)),
-        ),
-    ),
-  ];
+  const words =
+    label === null
+      ? 'It has no label; these are its neighbours\u2019.'
+      : own
+        ? `${percent(own)} of its ${VOTERS} nearest are \u201c${shownText(label)}\u201d too.`
+        : `None of its ${VOTERS} nearest is \u201c${shownText(label)}\u201d.`;
+  const bars = shares.slice(0, BARS).map(entry => {
+    const name = shownText(entry.label ?? 'no label');
+    const given = {own: entry.label === label, title: `mean score ${entry.mean_score.toFixed(3)}`};
+    return drawShare(make('span', {class: 'clip', title: name}, name), entry.share, given);
+  });
+  const others = rest > 0.001 && drawShare(make('span.soft', 'others'), rest);
+  return [make('p.small.soft', words), make('ul.shares', bars, others)];
+}
+
+/** @param {Element} name @param {number} share */
+function drawShare(name, share, {own = false, title = /** @type {string | null} */ (null)} = {}) {
+  return make('li', {class: own ? 'own' : ''}, [
+    name,
+    make('span', {class: 'bar', style: {'--share': share}}),
+    make('span', {class: 'figures small', title}, percent(share)),
+  ]);
 }
 
 /** What looks like it. @param {ImageDetails} image */
 export async function neighbourSection(image, {signal, act}) {
-  const {hits} = await post(
-    'search',
-    {queries: [{image_id: image.id}], k: NEIGHBOURS, include: ['label', 'path']},
-    {signal},
-  );
+  const body = {queries: [{image_id: image.id}], k: NEIGHBOURS, include: /** @type {any} */ (['label', 'path'])};
+  const {hits} = await post('search', body, {signal});
   if (hits.length === 0) return make('p.small.soft', 'The gallery holds no other image.');
-  const items = hits.map(hit => make('li', drawNeighbour(hit, {image, act})));
+  const items = hits.map(hit => {
+    const label = shownText(hit.label ?? 'no label');
+    const words = `${label}, score ${hit.score.toFixed(3)}`;
+    const differs = hit.label !== null && hit.label !== image.label;
+    const given = {title: words, 'aria-label': `Details of ${shownText(hit.path)}, ${words}`};
+    const run = () => act('open', hit.id);
+    return drawInStrip(hit.id, label, {...given, class: differs ? 'other' : '', onclick: run});
+  });
   return make('ul.strip', items);
 }
 
-/** @param {SearchHit} hit */
-function drawNeighbour(hit, {image, act}) {
-  const label = shownText(hit.label ?? 'no label');
-  const words = `${label}, score ${hit.score.toFixed(3)}`;
-  const differs = hit.label !== null && hit.label !== image.label;
-  const given = {type: 'button', title: words, 'aria-label': `Details of ${shownText(hit.path)}, ${words}`};
-  return make(
-    'button',
-    {...given, class: differs ? 'other' : '', onclick: () => act('open', hit.id)},
-    thumb(hit.id, {side: 128}),
-    make('span.clip', label),
-  );
+/** A picture to press, with words below. @param {number} id */
+function drawInStrip(id, words, props) {
+  return make('li', make('button', props, thumb(id, {side: 128}), make('span.clip', words)));
 }
 
 /** Its near-duplicates. @param {ImageDetails} image */
 export function drawDuplicates(image, act) {
-  return make(
-    'section.column',
+  const items = image.copies.map(twin => {
+    const alike = twin.similarity === null ? 'alike' : `${percent(twin.similarity)} alike`;
+    const told = `${twin.same_bytes ? 'same file' : alike}${twin.indexed ? '' : ', set aside'}`;
+    const name = shownText(twin.path);
+    const given = {title: `${name}: ${told}`, 'aria-label': `Details of the duplicate ${name}, ${told}`};
+    return drawInStrip(twin.id, told, {...given, disabled: !twin.indexed, onclick: () => act('open', twin.id)});
+  });
+  return make('section.column', [
     make('h3', 'Near-duplicates'),
-    make(
-      'ul.strip',
-      image.copies.map(twin => {
-        const alike = twin.similarity === null ? 'alike' : `${percent(twin.similarity)} alike`;
-        const words = twin.same_bytes ? 'same file' : alike;
-        const told = `${words}${twin.indexed ? '' : ', set aside'}`;
-        return make(
-          'li',
-          make(
-            'button',
-            {
-              type: 'button',
-              disabled: !twin.indexed,
-              title: `${shownText(twin.path)}: ${told}`,
-              'aria-label': `Details of the duplicate ${shownText(twin.path)}, ${told}`,
-              onclick: () => act('open', twin.id),
-            },
-            thumb(twin.id, {side: 128}),
-            make('span.clip', told),
-          ),
-        );
-      }),
-    ),
+    make('ul.strip', items),
     make('a', {class: 'small', href: linkTo({view: 'duplicates'})}, 'Review duplicates'),
-  );
+  ]);
 }
 
 /** Path, file and metadata. @param {ImageDetails} image */
@@ -135,30 +100,21 @@ export function drawFacts(image) {
     ['Id', image.id],
     ['Source', image.source],
     ['Size', image.size_bytes === null ? null : fileSize(image.size_bytes)],
-    [
-      'Changed',
-      image.modified && new Date(image.modified).toLocaleString('en-GB', {dateStyle: 'medium', timeStyle: 'short'}),
-    ],
+    ['Changed', image.modified && new Date(image.modified).toLocaleString('en-GB', WHEN)],
     ...Object.entries(image.metadata ?? {}).map(([name, value]) => [
       name,
-      typeof value === 'object' && value !== null ? JSON.stringify(value) : value,
+      typeof value === 'object' && value ? JSON.stringify(value) : value,
     ]),
   ].filter(([, value]) => value !== null && value !== undefined && value !== '');
+  const lines = rows.map(([name, value]) =>
+    make('tr', make('th', {scope: 'row'}, shownText(name)), make('td', make('bdi', shownText(value)))),
+  );
   const copy = button('Copy path', {icon: 'copy', iconOnly: true, class: 'quiet small'}, () => copyText(image.path));
-  return make(
-    'section.column',
+  return make('section.column', [
     make('h3', 'File and metadata'),
     make('div.path-row', make('span.mono.grow', make('bdi', shownText(image.path))), copy),
-    make(
-      'table.table',
-      make(
-        'tbody',
-        rows.map(([name, value]) =>
-          make('tr', make('th', {scope: 'row'}, shownText(name)), make('td', make('bdi', shownText(value)))),
-        ),
-      ),
-    ),
-  );
+    make('table.table', make('tbody', lines)),
+  ]);
 }
 
 async function copyText(text) {
@@ -171,6 +127,4 @@ async function copyText(text) {
 }
 
 /** The file's name of a path. */
-export function nameOf(path) {
-  return shownText(path.split('/').pop());
-}
+export const nameOf = path => shownText(path.split('/').pop());

@@ -42,17 +42,15 @@ export function drawLabelForm(image, {facts, decided}) {
   }
 
   if (can) fillForm(form, {image, facts, decide});
-  refill(
-    element,
-    make(
-      'div.row',
+  refill(element, [
+    make('div.row', [
       image.label === null ? make('span.soft', 'No label') : make('span.chip', make('span', shownText(image.label))),
       drawDecision(image.decision),
       toggle,
-    ),
+    ]),
     drawDoubt(image, {can, decide}),
     form,
-  );
+  ]);
   return element;
 }
 
@@ -70,27 +68,23 @@ function drawDoubt(image, {can, decide}) {
   const {doubt} = image;
   if (!doubt || image.decision) return null;
   const {suggested} = doubt;
-  return make(
-    'div.doubt',
+  return make('div.doubt', [
     icon('warning', 18),
-    make(
-      'div.column',
-      make(
-        'span',
+    make('div.column', [
+      make('span', [
         `This label is doubted: ${percent(doubt.wrong)} likely wrong.`,
         suggested && ` Images that look like it are mostly \u201c${shownText(suggested)}\u201d.`,
-      ),
+      ]),
       can
-        && make(
-          'div.row',
+        && make('div.row', [
           suggested
             && button(`Change to \u201c${shownText(suggested)}\u201d`, {class: 'small'}, () =>
               decide('change', suggested),
             ),
           button('Keep it', {class: 'small'}, () => decide('keep')),
-        ),
-    ),
-  );
+        ]),
+    ]),
+  ]);
 }
 
 function fillForm(form, {image, facts, decide}) {
@@ -106,25 +100,19 @@ function fillForm(form, {image, facts, decide}) {
   input.addEventListener('input', () => {
     change.disabled = unchanged();
   });
-  refill(
-    form,
+  refill(form, [
     make('label', {for: 'new-label', class: 'small'}, 'The right label'),
     make('div.row.nowrap', input, change),
-    make(
-      'datalist',
-      {id: 'all-labels'},
-      facts.labels.names.map(name => make('option', {value: name})),
-    ),
-    make(
-      'div.row',
+    make('datalist', {id: 'all-labels'}, [facts.labels.names.map(name => make('option', {value: name}))]),
+    make('div.row', [
       button('Keep as it is', {icon: 'check', class: 'small'}, () => decide('keep')),
       button(
         'Drop from the labels',
         {icon: 'close', class: 'small danger', title: 'It shows no known label: leave it out of training'},
         () => decide('drop'),
       ),
-    ),
-  );
+    ]),
+  ]);
   form.addEventListener('submit', event => {
     event.preventDefault();
     if (!unchanged()) decide('change', input.value.trim());

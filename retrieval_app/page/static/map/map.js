@@ -1,9 +1,8 @@
 // Map: every image as a point, alike ones near each other; look around, choose labels, open a point, draw round many.
 
-import {isAborted} from '../core/api.js';
-import {count, make, refill} from '../core/dom.js';
+import {count, refill} from '../core/dom.js';
 import {registerKeys} from '../core/keys.js';
-import {awaitReady, notice, showFailure} from '../core/loading.js';
+import {awaitReady, notice, openView} from '../core/loading.js';
 import {drawMapView} from './map_view.js';
 
 const STEPS = {ArrowLeft: [60, 0], ArrowRight: [-60, 0], ArrowUp: [0, 60], ArrowDown: [0, -60]};
@@ -12,30 +11,21 @@ let view = null; // what the keys act on, once the map stands
 
 /** Fill the panel. */
 export function start(panel) {
-  const body = make('div.map-body');
-  const about = make('p.lead', 'Images that the model finds alike lie near each other.');
-  refill(panel, make('div.view-head', make('h2', 'Map'), about), body);
-  const load = () => show(body, about, load).catch(error => isAborted(error) || showFailure(body, error, load));
   const key = (keys, does, run) => ({keys, does, run: event => (view ? run(event) : false)});
   const onMap = run => event => (view.owns(event) ? run(event) : false);
+  const pan = event => view.canvas.panBy(...STEPS[event.key]);
+  const open = () => view.open();
   registerKeys('map', 'Map', [
     key(['+', '='], 'Zoom in', () => view.canvas.zoomBy(1.4)),
     key(['-'], 'Zoom out', () => view.canvas.zoomBy(1 / 1.4)),
     key(['0'], 'Show all', () => view.canvas.goTo(null)),
-    key(
-      Object.keys(STEPS),
-      'Move, when the map has the focus',
-      onMap(event => view.canvas.panBy(...STEPS[event.key])),
-    ),
-    key(
-      ['Enter'],
-      'Open the image in the middle',
-      onMap(() => view.open()),
-    ),
+    key(Object.keys(STEPS), 'Move, when the map has the focus', onMap(pan)),
+    key(['Enter'], 'Open the image in the middle', onMap(open)),
     key(['l'], 'Draw round images', () => view.toggleLasso()),
     key(['Escape'], 'Leave the drawing, then the chosen images, then the chosen labels', () => view.leave()),
   ]);
-  load();
+  const lead = 'Images that the model finds alike lie near each other.';
+  openView(panel, {title: 'Map', lead, kind: 'map-body', draw: show});
 }
 
 async function show(body, about, retry) {
@@ -47,10 +37,9 @@ async function show(body, about, retry) {
   });
   if (!map) return;
   if (!map.ids.length) {
-    refill(
-      body,
+    refill(body, [
       notice({icon: 'map', title: 'No images yet', text: 'The map fills as soon as the gallery has images.'}),
-    );
+    ]);
     return;
   }
   const shown = count(map.ids.length, 'image');

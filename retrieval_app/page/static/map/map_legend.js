@@ -77,23 +77,20 @@ export function drawLegend(entries, on) {
     const listed =
       all || wanted ? found.slice(0, 500) : found.filter((entry, n) => n < LISTED || chosen.has(entry.place));
     refill(list, listed.map(drawEntry), !listed.length && make('li.small.soft', 'No label of that name'));
-    refill(
-      more,
+    refill(more, [
       found.length > listed.length
         && !wanted
         && button(`Show all ${count(entries.length, 'label')}`, {class: 'quiet small'}, () => {
           all = true;
           draw();
         }),
-    );
+    ]);
   }
   function drawEntry(entry) {
-    return make(
-      'li',
+    return make('li', [
       make(
         'button',
         {
-          type: 'button',
           class: 'legend-entry',
           'aria-pressed': String(chosen.has(entry.place)),
           title: nameOf(entry),
@@ -108,7 +105,7 @@ export function drawLegend(entries, on) {
         make('span.clip', nameOf(entry)),
         make('span.soft.figures', entry.amount.toLocaleString('en')),
       ),
-    );
+    ]);
   }
   draw();
   return {

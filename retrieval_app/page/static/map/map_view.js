@@ -39,28 +39,23 @@ export function drawMapView(body, map) {
     {class: 'map-lasso', title: 'Drag over images, or round them (L, or drag with Shift)', 'aria-pressed': 'false'},
     () => toggleLasso(),
   );
-  const tools = make(
-    'div',
-    {class: 'map-tools', role: 'group', 'aria-label': 'Map'},
+  const tools = make('div', {class: 'map-tools', role: 'group', 'aria-label': 'Map'}, [
     button('Zoom in', {icon: 'plus', iconOnly: true, title: 'Zoom in (+)'}, () => canvas.zoomBy(1.6)),
     button('Zoom out', {icon: 'minus', iconOnly: true, title: 'Zoom out (−)'}, () => canvas.zoomBy(1 / 1.6)),
     button('Show all', {icon: 'fit', iconOnly: true, title: 'Show all (0)'}, () => canvas.goTo(null)),
-  );
+  ]);
   const legend = drawLegend(entries, {point, choose: toggleLabel});
   const onlyBar = make('div.only-bar');
   body.append(
     make('div.map-stage', node, tools, lasso, card, status, result),
-    make(
-      'aside',
-      {class: 'map-side', 'aria-label': 'Labels'},
+    make('aside', {class: 'map-side', 'aria-label': 'Labels'}, [
       make('h3', 'Labels'),
-      make(
-        'p.small.soft',
+      make('p.small.soft', [
         canLabel ? `Choose one to show only its images.${greyWords(entries)}` : 'This gallery has no labels.',
-      ),
+      ]),
       onlyBar,
       canLabel ? legend.element : '',
-    ),
+    ]),
     make('p', {id: 'map-help', class: 'visually-hidden'}, describe(entries, map.ids.length)),
   );
 
@@ -104,12 +99,11 @@ export function drawMapView(body, map) {
     card.hidden = i < 0;
     if (i < 0) return;
     const entry = entryOf(i);
-    refill(
-      card,
+    refill(card, [
       thumb(map.ids[i], {eager: true}),
       make('p.row', make('i', {class: `swatch colour-${entry.colour}`}), make('b.clip', nameOf(entry))),
       make('a', {class: 'button small', href: linkTo(openState(i))}, 'Open'),
-    );
+    ]);
     const {clientWidth: width, clientHeight: height} = node;
     card.style.left = `${Math.max(8, at[0] > width / 2 ? at[0] - 190 : at[0] + 18)}px`;
     card.style.top = `${Math.max(8, Math.min(at[1] - 60, height - 240))}px`;
@@ -142,12 +136,11 @@ export function drawMapView(body, map) {
     const share = shareOf(found);
     const ids = found.slice(0, MOST_IDS).map(i => map.ids[i]);
     const words = found.length > MOST_IDS ? `Show the first ${MOST_IDS.toLocaleString('en')}` : 'Show them';
-    refill(
-      result,
+    refill(result, [
       make('span', make('b', count(found.length, 'image')), share && `, ${share}`),
       make('a', {class: 'button primary', href: linkTo({view: 'search', ids})}, words),
       button('Choose none', {icon: 'close', iconOnly: true, class: 'quiet'}, () => showLassoed([])),
-    );
+    ]);
     announce(`${count(found.length, 'image')} chosen`);
   }
   function shareOf(points) {
@@ -195,19 +188,16 @@ export function drawMapView(body, map) {
     const shown = entries.filter(entry => chosen.has(entry.place));
     const labels = shown.map(entry => entry.name).filter(name => name !== null);
     const amount = shown.reduce((sum, entry) => sum + entry.amount, 0);
-    refill(
-      onlyBar,
+    refill(onlyBar, [
       chosen.size > 0 && [
         make('b', {role: 'status'}, count(amount, 'image')),
         labels.length === shown.length
-          && make(
-            'a',
-            {class: 'button small', href: linkTo({view: 'search', filters: [whereLabel(...labels)]})},
+          && make('a', {class: 'button small', href: linkTo({view: 'search', filters: [whereLabel(...labels)]})}, [
             'Show them',
-          ),
+          ]),
         button('All labels', {class: 'quiet small'}, () => change({only: null})),
       ],
-    );
+    ]);
     canvas.refresh();
   }
 

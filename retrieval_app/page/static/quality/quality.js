@@ -1,32 +1,24 @@
 // Quality: how well search works on this gallery, by its own labels, in words before numbers.
 
-import {forgetGallery, gallery, isAborted} from '../core/api.js';
+import {calibratedGallery, gallery} from '../core/api.js';
 import {calibrationChart, precise, recallChart, scoreChart} from '../core/charts.js';
 import {count, fileSize, make, refill, shownText} from '../core/dom.js';
-import {awaitReady, notice, showFailure} from '../core/loading.js';
+import {awaitReady, notice, openView} from '../core/loading.js';
 import {drawClasses, drawConfusion, drawWorst} from './quality_tables.js';
 
 /** Fill the panel. */
 export function start(panel) {
-  const body = make('div.quality-body');
-  refill(
-    panel,
-    make(
-      'div.view-head',
-      make('h2', 'Quality'),
-      make(
-        'p.lead',
-        'How well search works here, measured with the gallery’s own labels: every labelled image '
-          + 'is searched for in turn, itself left out.',
-      ),
-    ),
-    body,
-  );
-  const load = () => show(body, load).catch(error => isAborted(error) || showFailure(body, error, load));
-  load();
+  openView(panel, {
+    title: 'Quality',
+    lead:
+      'How well search works here, measured with the gallery’s own labels: every labelled image '
+      + 'is searched for in turn, itself left out.',
+    kind: 'quality-body',
+    draw: show,
+  });
 }
 
-async function show(body, retry) {
+async function show(body, _, retry) {
   const described = await gallery();
   const labelled = described.labels.labelled;
   if (!labelled) {
@@ -44,20 +36,18 @@ async function show(body, retry) {
     return;
   }
   const calibration = make('div.quality-card');
-  refill(
-    body,
+  refill(body, [
     drawHeadline(quality, described),
-    make(
-      'div.quality-charts',
+    make('div.quality-charts', [
       make('div.quality-card', recallChart(quality.recall_at)),
       calibration,
       quality.histogram && make('div.quality-card', scoreChart(quality.histogram)),
-    ),
+    ]),
     drawClasses(quality.classes),
     drawConfusion(quality.confusion),
     drawWorst(quality.worst),
     drawFacts(quality.index, described),
-  );
+  ]);
   drawCalibration(calibration, described);
 }
 
@@ -81,65 +71,48 @@ function drawHeadline(quality, described) {
   const first = quality.recall_at[0];
   const [low, high] = first.interval;
   const others = described.images - quality.queries;
-  return make(
-    'section',
-    {class: 'quality-headline', 'aria-label': 'In short'},
+  return make('section', {class: 'quality-headline', 'aria-label': 'In short'}, [
     make('p.figure-large', make('b', precise(first.value)), make('span', 'Recall@1')),
-    make(
-      'div.in-words',
-      make(
-        'p.sentence',
+    make('div.in-words', [
+      make('p.sentence', [
         'Of 100 searches with a labelled image of this gallery, ',
         make('b', String(Math.round(100 * first.value))),
         ' find one of the same label first.',
-      ),
-      make(
-        'p.soft',
+      ]),
+      make('p.soft', [
         `Measured with ${quality.sampled ? 'a sample of ' : ''}${count(quality.queries, 'search', 'searches')}; with 95 % confidence the `
           + `true share lies between ${precise(low)} and ${precise(high)}.`
           + (others > 0 && !quality.sampled
             ? ` ${count(others, 'image')} took no part: without a label, or the only one of it.`
             : ''),
-      ),
+      ]),
       quality.recall_without_copies
-        && make(
-          'p.soft',
+        && make('p.soft', [
           'Where no image may find a near-duplicate of itself: ',
           make('b', precise(quality.recall_without_copies.value)),
           '.',
-        ),
+        ]),
       quality.map_at_r
-        && make(
-          'p.soft',
+        && make('p.soft', [
           make('b', `MAP@R ${precise(quality.map_at_r.value)}`),
           `: how well all images of a label gather at the top, not only the first; 100 % would be every one of them before any other.`,
-        ),
-    ),
-  );
+        ]),
+    ]),
+  ]);
 }
 
-// The calibration is computed apart from the rest; it is asked for until it stands.
+// The calibration is computed apart from the rest.
 /** @param {HTMLElement} place @param {GalleryFacts} described */
 async function drawCalibration(place, described) {
-  let {calibration} = described;
   refill(place, make('p', {class: 'soft', role: 'status'}, 'What a score means is being measured…'));
-  for (let turn = 0; calibration?.state === 'computing' && turn < 200; turn += 1) {
-    await new Promise(resolve => setTimeout(resolve, 1500));
-    if (!place.isConnected) return;
-    forgetGallery();
-    calibration = await gallery().then(
-      now => now.calibration,
-      () => calibration,
-    );
-  }
+  const {calibration} = (await calibratedGallery()) ?? described;
   if (calibration?.state === 'ready' && calibration.points?.length > 1) {
     refill(place, calibrationChart(calibration.points));
   } else {
-    refill(
-      place,
+    refill(place, [
       make('h3', 'What a score means here'),
       make('p.soft', 'Too few labelled images to tell how often neighbours at a score have the same label.'),
-    );
+    ]);
   }
 }
 
@@ -178,14 +151,12 @@ function drawFacts(index, described) {
   if (typeof index.memory_bytes === 'number') {
     facts.push(['Memory', fileSize(index.memory_bytes), 'That the index takes']);
   }
-  return make(
-    'section.quality-card',
+  return make('section.quality-card', [
     make('h3', 'The gallery and its index'),
-    make(
-      'dl.facts-list',
+    make('dl.facts-list', [
       facts.map(([name, value, why]) =>
         make('div', make('dt', name), make('dd', make('b', value), why && make('span', why))),
       ),
-    ),
-  );
+    ]),
+  ]);
 }

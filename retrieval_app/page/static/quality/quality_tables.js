@@ -29,15 +29,13 @@ export function drawClasses(classes) {
   const body = make('tbody');
   const foot = make('div.table-foot');
   const heads = COLUMNS.map((entry, n) =>
-    make(
-      'th',
-      {scope: 'col'},
+    make('th', {scope: 'col'}, [
       button(entry.name, {class: 'sorter'}, () => {
         down = column === n ? !down : entry.down;
         column = n;
         draw();
       }),
-    ),
+    ]),
   );
   function draw() {
     const {value} = COLUMNS[column];
@@ -48,47 +46,39 @@ export function drawClasses(classes) {
       head.setAttribute('aria-sort', n !== column ? 'none' : down ? 'descending' : 'ascending');
     });
     refill(body, rows.slice(0, all ? undefined : FEW).map(drawClass));
-    refill(
-      foot,
+    refill(foot, [
       classes.length > FEW
         && button(all ? 'Show fewer' : `Show all ${count(classes.length, 'label')}`, {class: 'quiet'}, () => {
           all = !all;
           draw();
         }),
-    );
+    ]);
   }
   draw();
-  return make(
-    'section.quality-card',
+  return make('section.quality-card', [
     make('h3', 'By label'),
-    make(
-      'p.soft',
+    make('p.soft', [
       'Which labels search finds well, and which it mixes up with others. The thin line is the 95 % interval: long where there are few images.',
-    ),
+    ]),
     make('table.classes', make('thead', make('tr', heads)), body),
     foot,
-  );
+  ]);
 }
 
 /** @param {ClassEntry} row */
 function drawClass({label: name, images, recall_at_1: share, interval}) {
   const [low, high] = interval;
   const span = make('u', {'aria-hidden': 'true', style: {left: `${100 * low}%`, width: `${100 * (high - low)}%`}});
-  return make(
-    'tr',
-    make(
-      'th',
-      {scope: 'row'},
+  return make('tr', [
+    make('th', {scope: 'row'}, [
       make('a', {href: searchOf(name), title: `Search in ${shownText(name)}`}, shownText(name)),
-    ),
+    ]),
     make('td.number', images.toLocaleString('en')),
-    make(
-      'td',
-      {class: 'with-bar', title: `95 % interval: ${precise(low)} to ${precise(high)}`},
+    make('td', {class: 'with-bar', title: `95 % interval: ${precise(low)} to ${precise(high)}`}, [
       make('span.share-measure', bar(share), span),
       make('b', precise(share)),
-    ),
-  );
+    ]),
+  ]);
 }
 
 /** Which label is taken for which, and the images it happened to. @param {Confusion[]} pairs */
@@ -98,35 +88,28 @@ export function drawConfusion(pairs) {
   const rows = pairs
     .slice(0, 40)
     .map(({label: given, found, count: times, ids}, n) =>
-      make(
-        'li',
-        {hidden: n >= FEW},
-        make(
-          'a',
-          {href: linkTo({view: 'search', ids})},
-          make(
-            'span.label-pair',
+      make('li', {hidden: n >= FEW}, [
+        make('a', {href: linkTo({view: 'search', ids})}, [
+          make('span.label-pair', [
             label(given),
             make('span', {class: 'arrow', 'aria-label': 'finds'}, '→'),
             label(found),
-          ),
+          ]),
           bar(times / most, 'tone-different'),
           make('b', times.toLocaleString('en')),
-        ),
-      ),
+        ]),
+      ]),
     );
-  return make(
-    'section.quality-card',
+  return make('section.quality-card', [
     make('h3', 'Most often confused'),
-    make(
-      'p.soft',
+    make('p.soft', [
       'Given label → label of the first image found, and how often. Follow one to see the images; wrong labels among them can be mended under ',
       make('a', {href: linkTo({view: 'labels'})}, 'Labels'),
       '.',
-    ),
+    ]),
     make('ol.confusion', rows),
     showAll(rows),
-  );
+  ]);
 }
 
 /**
@@ -137,29 +120,23 @@ export function drawConfusion(pairs) {
 export function drawWorst(worst) {
   if (!worst.length) return null;
   const cards = worst.map(({id, label: given, hit, misses}, n) =>
-    make(
-      'li',
-      {hidden: n >= FEW},
-      make(
-        'a',
-        {class: 'failed', href: linkTo({view: 'search', parts: [{image: id, role: 'like', crop: null}]})},
+    make('li', {hidden: n >= FEW}, [
+      make('a', {class: 'failed', href: linkTo({view: 'search', parts: [{image: id, role: 'like', crop: null}]})}, [
         make('span.visually-hidden', 'Search with this image: '),
         make('span.failed-two', thumb(id), thumb(hit.id)),
         make('span.failed-says', label(given), make('span.arrow', '→'), label(hit.label)),
         make('span.soft', `score ${hit.score.toFixed(2)}${misses > 1 ? `, the first ${misses} all differ` : ''}`),
-      ),
-    ),
+      ]),
+    ]),
   );
-  return make(
-    'section.quality-card',
+  return make('section.quality-card', [
     make('h3', 'Searches that failed'),
-    make(
-      'p.soft',
+    make('p.soft', [
       'Left the image searched with, right what it finds first, of another label. Often a label is wrong, or the picture shows something else as well.',
-    ),
+    ]),
     make('ul.failures', cards),
     showAll(cards),
-  );
+  ]);
 }
 
 /** What shows the rest of a list, of which only the first few are shown; none where that is all. */

@@ -32,17 +32,15 @@ const choose = change => writeState({extra: {...readState().extra, ...change}});
 function drawHeader() {
   const fact = (number, words) => make('li', make('b', number), ` ${words}`);
   const shown = items.length < data.total ? 'on this page, the most suspicious' : 'on this page';
-  return make(
-    'header.audit-top',
+  return make('header.audit-top', [
     make('h1', icon('label', 22), `Label audit · ${data.run}`),
-    make(
-      'ul.soft.small',
+    make('ul.soft.small', [
       fact(data.total.toLocaleString('en'), data.total === 1 ? 'image' : 'images'),
       fact(percent(data.noise_rate), 'of labels estimated wrong'),
       Object.entries(data.verdicts).map(([verdict, number]) => fact(number.toLocaleString('en'), verdict)),
       fact(items.length.toLocaleString('en'), `of ${data.total.toLocaleString('en')} ${shown}`),
-    ),
-  );
+    ]),
+  ]);
 }
 
 function drawTools() {
@@ -63,11 +61,9 @@ function drawTools() {
       text.blur();
     },
   });
-  const sort = make(
-    'select',
-    {class: 'select', 'aria-label': 'Sort by', onchange: () => choose({sort: sort.value})},
+  const sort = make('select', {class: 'select', 'aria-label': 'Sort by', onchange: () => choose({sort: sort.value})}, [
     Object.entries(SORTS).map(([value, words]) => make('option', {value}, words)),
-  );
+  ]);
   const turn = button('Turn the order round', {icon: 'shuffle', iconOnly: true}, () => {
     const now = moreFilters(readState()).sort;
     choose({sort: now.startsWith('-') ? now.slice(1) : `-${now}`});
@@ -82,8 +78,7 @@ function drawTools() {
   };
   onState(update);
   update(readState());
-  return make(
-    'div.row.audit-tools',
+  return make('div.row.audit-tools', [
     make('div', {class: 'segments', role: 'group', 'aria-label': 'Verdict'}, verdicts),
     text,
     sort,
@@ -91,7 +86,7 @@ function drawTools() {
     button('Load decisions…', {}, () => file.click()),
     file,
     button('Keys', {icon: 'keyboard', iconOnly: true}, showKeys),
-  );
+  ]);
 }
 
 async function load(field) {
@@ -113,8 +108,7 @@ openStorage(() => {
     'This browser does not keep what is decided on this page: download the decisions before you close it, and load them when you open it again.';
   warning.hidden = false;
 });
-refill(
-  document.body,
+refill(document.body, [
   make('div.app.audit', drawHeader(), warning, drawTools(), make('div.audit-layout', drawPanels(), list)),
-);
+]);
 start(list);

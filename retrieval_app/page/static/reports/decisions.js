@@ -79,9 +79,7 @@ export function readFile(text) {
   return found.size;
 }
 
-function named(fields) {
-  return Object.fromEntries(COLUMNS.map((name, place) => [name, fields[place]]));
-}
+const named = fields => Object.fromEntries(COLUMNS.map((name, place) => [name, fields[place]]));
 
 function checkEntry(entry, row) {
   const decision = FORMER_WORDS[entry.decision] ?? entry.decision;

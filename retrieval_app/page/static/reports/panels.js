@@ -9,12 +9,10 @@ const approximate = number => Number(number.toFixed(number < 9.95 ? 1 : 0)).toLo
 
 /** The panels; what is pressed in them filters the list. */
 export function drawPanels() {
-  const element = make(
-    'aside',
-    {class: 'audit-side', 'aria-label': 'Noise'},
+  const element = make('aside', {class: 'audit-side', 'aria-label': 'Noise'}, [
     drawPanel('Classes', 'estimated share of wrong labels', data.classes.map(drawClass)),
     drawPanel('Confusions', 'given → shown, estimated images', findPairs().map(drawPair)),
-  );
+  ]);
   const mark = ({extra: {label = '', suggested = ''}}) => {
     for (const node of /** @type {NodeListOf<HTMLButtonElement>} */ (element.querySelectorAll('button'))) {
       node.setAttribute('aria-pressed', String(node.value === JSON.stringify([label, suggested])));
@@ -27,12 +25,10 @@ export function drawPanels() {
 
 function drawPanel(title, about, buttons) {
   const open = !matchMedia('(max-width: 1240px)').matches;
-  return make(
-    'details',
-    {open, class: 'panel'},
+  return make('details', {open, class: 'panel'}, [
     make('summary', make('b', title), make('span.small.soft', about)),
     make('ul', buttons.length ? buttons.map(button => make('li', button)) : make('li.soft', 'None')),
-  );
+  ]);
 }
 
 function drawChoice(label, suggested, title, ...inside) {
@@ -40,7 +36,6 @@ function drawChoice(label, suggested, title, ...inside) {
   return make(
     'button',
     {
-      type: 'button',
       value,
       title,
       onclick: event => {

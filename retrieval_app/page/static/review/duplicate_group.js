@@ -1,9 +1,9 @@
 // One group of images that look alike: each to be marked as kept, and what the group is, duplicates or different pictures.
 
-import {count, fileSize, make, percent, placeOfFocus, refill, shownText} from '../core/dom.js';
-import {openZoom} from './review_bar.js';
-import {thumb} from '../core/thumbs.js';
-import {linkTo} from '../core/url_state.js';
+import {button, count, fileSize, make, percent, refill, refillKeepingFocus, shownText} from '../core/dom.js';
+import {decisionButton, openZoom} from './review_bar.js';
+import {zoomer} from '../core/thumbs.js';
+import {drawLead} from './surroundings.js';
 
 /** What a decision says, in words; null is one taken back. @param {GroupDecision | null} decision */
 export function wordsFor(decision) {
@@ -51,17 +51,14 @@ export function drawGroup(group, {canReview, on}) {
       onfocusin: () => on.focus(group),
       'aria-label': `Group of ${images.length}${group.labels_differ ? ', labels differ' : ''}: ${names}`,
     },
-    make(
-      'div.group-head',
+    make('div.group-head', [
       make('h3', count(images.length, 'image')),
       sameBytes && make('span.chip', 'same file'),
       group.labels_differ
-        && make(
-          'span',
-          {class: 'chip warn', title: 'If these are duplicates, at least one of the labels is wrong'},
+        && make('span', {class: 'chip warn', title: 'If these are duplicates, at least one of the labels is wrong'}, [
           'labels differ',
-        ),
-    ),
+        ]),
+    ]),
     make('ul.group-images', figures),
     decide,
   );
@@ -89,31 +86,20 @@ export function drawGroup(group, {canReview, on}) {
     const {decision} = group;
     const isDuplicates = decision?.decision === 'copies';
     const asDecided = isDuplicates && keep.size === decision.keep.length && decision.keep.every(id => keep.has(id));
-    const entry = (key, words, {pressed, name, kind = '', disabled = false}) =>
-      make(
-        'button',
-        {
-          type: 'button',
-          class: `decision ${kind}`,
-          disabled,
-          'aria-pressed': String(pressed),
-          title: pressed ? 'Take it back' : words,
-          onclick: () => on.decide(group, pressed ? 'open' : name),
-        },
-        make('span.clip', words),
-        make('kbd', {'aria-hidden': 'true'}, key),
-      );
+    const isDifferent = decision?.decision === 'different';
+    const run = (pressed, name) => () => on.decide(group, pressed ? 'open' : name);
     const duplicates =
       keep.size === images.length
         ? 'Duplicates, keep all'
         : `Duplicates: keep ${keep.size}, drop ${images.length - keep.size}`;
-    const focused = placeOfFocus(decide.querySelectorAll('button'));
-    refill(
-      decide,
-      entry('A', duplicates, {pressed: asDecided, name: 'copies', kind: 'proposed', disabled: !keep.size}),
-      entry('D', 'Different pictures, keep all', {pressed: decision?.decision === 'different', name: 'different'}),
-    );
-    if (focused >= 0) decide.querySelectorAll('button')[focused].focus({preventScroll: true});
+    const same = {pressed: asDecided, kind: 'proposed', disabled: !keep.size, onclick: run(asDecided, 'copies')};
+    refillKeepingFocus(decide, [
+      decisionButton('A', duplicates, same),
+      decisionButton('D', 'Different pictures, keep all', {
+        pressed: isDifferent,
+        onclick: run(isDifferent, 'different'),
+      }),
+    ]);
   }
   function redraw() {
     keep = new Set(group.decision?.decision === 'copies' ? group.decision.keep : keep.size ? keep : [images[0].id]);
@@ -126,17 +112,15 @@ export function drawGroup(group, {canReview, on}) {
 /** @param {GroupImage} image */
 function drawImage(image, place, {box, zoom}) {
   const path = shownText(image.path);
-  return make(
-    'li.duplicate-image',
-    make('button', {type: 'button', class: 'zoomer', 'aria-label': `Enlarge ${path}`, onclick: zoom}, thumb(image.id)),
-    make(
-      'div.duplicate-words',
+  return make('li.duplicate-image', [
+    zoomer(image.id, path, zoom),
+    make('div.duplicate-words', [
       make('span.first', make('b.clip', labelOf(image)), make('span.soft.figures', likenessOf(image, place))),
       make('span', {class: 'clip small soft', title: path}, path),
       make('span.small.soft', fileSize(image.size_bytes), !image.indexed && ' · not searched'),
-    ),
+    ]),
     box && make('label.keep-toggle', box, 'Keep', place < 9 && make('kbd', {'aria-hidden': 'true'}, String(place + 1))),
-  );
+  ]);
 }
 
 /** The images of a group, large, one after the other in the same place, so that the eye sees what differs. */
@@ -149,21 +133,11 @@ export function openComparison(group, {from, onClose}) {
     return [
       make('p', make('b', place), ` · ${likenessOf(image, at)} · ${labelOf(image)} · ${fileSize(image.size_bytes)}`),
       make('p.small.soft', shownText(image.path)),
-      make(
-        'div.row',
-        make('button', {type: 'button', class: 'button small', onclick: () => go(-1)}, '← Previous'),
-        make('button', {type: 'button', class: 'button small', onclick: () => go(1)}, 'Next →'),
-        image.indexed
-          && make(
-            'a',
-            {
-              class: 'push',
-              href: linkTo({view: 'search', parts: [{image: image.id, role: 'like', crop: null}], details: image.id}),
-              onclick: () => zoom.close(),
-            },
-            'Search with this image',
-          ),
-      ),
+      make('div.row', [
+        button('← Previous', {class: 'small'}, () => go(-1)),
+        button('Next →', {class: 'small'}, () => go(1)),
+        image.indexed && drawLead(image.id, () => zoom.close(), {class: 'push'}),
+      ]),
     ];
   };
   const zoom = openZoom({

@@ -1,11 +1,11 @@
 // Duplicates: groups of images that look alike, side by side; what becomes of each group is decided and remembered.
 
-import {gallery, isAborted} from '../core/api.js';
+import {gallery} from '../core/api.js';
 import {drawGroup, openComparison, wordsFor} from './duplicate_group.js';
 import {count, make, refill} from '../core/dom.js';
 import {registerKeys} from '../core/keys.js';
-import {awaitReady, notice, showFailure} from '../core/loading.js';
-import {drawReadOnly, drawReviewBar, readListState} from './review_bar.js';
+import {awaitReady, openView} from '../core/loading.js';
+import {drawNothingIn, drawReadOnly, drawReviewBar, readListState} from './review_bar.js';
 import {makeReviewList} from './review_list.js';
 import {toast} from '../core/toast.js';
 import {onState, readState, writeState} from '../core/url_state.js';
@@ -15,21 +15,6 @@ let view = null; // what the keys act on, once there is a list
 
 /** Fill the panel. */
 export function start(panel) {
-  const body = make('div');
-  refill(
-    panel,
-    make(
-      'div.view-head',
-      make('h2', 'Duplicates'),
-      make(
-        'p.lead',
-        'Images that look the same or nearly so. No file is touched: what you decide is kept beside the gallery, '
-          + 'and the list you download says which files to keep and which to drop.',
-      ),
-    ),
-    body,
-  );
-  const load = () => open(body, load).catch(error => isAborted(error) || showFailure(body, error, load));
   const key = (keys, does, run) => ({keys, does, run: event => (view ? run(event) : false)});
   registerKeys('duplicates', 'Duplicates', [
     key(['j', 'ArrowDown'], 'Next group', () => view.list.step(1)),
@@ -45,12 +30,18 @@ export function start(panel) {
     key(['u', 'Ctrl+z'], 'Undo the last decision', () => view.undo()),
     key(['z'], 'Enlarge; ← and → go through the group', () => view.zoom()),
   ]);
-  load();
+  openView(panel, {
+    title: 'Duplicates',
+    lead:
+      'Images that look the same or nearly so. No file is touched: what you decide is kept beside the gallery, '
+      + 'and the list you download says which files to keep and which to drop.',
+    draw: open,
+  });
 }
 
 const readFilter = (state = readState()) => ({state: readListState(state)});
 
-async function open(body, retry) {
+async function open(body, _, retry) {
   view = null;
   const described = await gallery();
   const first = await awaitReady(body, 'duplicates', {
@@ -79,26 +70,22 @@ function drawList(body, first, canReview) {
   const found = make('p', {role: 'status'});
   const place = make('div.duplicate-groups');
   const more = make('div.more-line');
-  refill(
-    body,
+  refill(body, [
     drawReadOnly(canReview),
     bar.element,
-    make(
-      'div.row.review-line',
+    make('div.row.review-line', [
       found,
-      make(
-        'span.small.soft.push.review-hint',
+      make('span.small.soft.push.review-hint', [
         'The list has one line for each file of a decided group: path, keep or drop, group.',
-      ),
-    ),
+      ]),
+    ]),
     place,
     more,
-  );
+  ]);
 
   const list = makeReviewList({
     path: 'duplicates',
-    decidePath: 'duplicates/decisions',
-    undoPath: 'duplicates/undo',
+    area: 'duplicates',
     size: PAGE,
     readFilter,
     place,
@@ -135,20 +122,10 @@ function drawList(body, first, canReview) {
   };
 }
 
-function drawNothing({filter, tally}) {
-  if (filter.state === 'decided') {
-    return notice({
-      icon: 'copy',
-      title: 'Nothing decided yet',
-      text: 'What you decide is listed here, and can be changed.',
-    });
-  }
-  if (tally.decided) {
-    return notice({
-      icon: 'check',
-      title: 'All decided',
-      text: 'Every group has a decision. Download the list to tidy the folders.',
-    });
-  }
-  return notice({icon: 'check', title: 'No duplicates', text: 'No two images of this gallery look the same.'});
-}
+const drawNothing = list =>
+  drawNothingIn(list, {
+    icon: 'copy',
+    all: 'Every group has a decision. Download the list to tidy the folders.',
+    title: 'No duplicates',
+    text: 'No two images of this gallery look the same.',
+  });

@@ -38,11 +38,7 @@ export function askLabel(item, names, done) {
     },
     make('div.row.nowrap.ask-head', thumb(item.id, {side: 128, eager: true}), drawPair(item)),
     field,
-    make(
-      'datalist',
-      {id: 'known-labels'},
-      names.map(name => make('option', {value: name})),
-    ),
+    make('datalist', {id: 'known-labels'}, [names.map(name => make('option', {value: name}))]),
     make('div.row', words, button('Change the label', {class: 'primary', type: 'submit'})),
   );
   const dialog = openDialog({
@@ -89,14 +85,12 @@ export function enlarge(item, {act, onClose}) {
   function captionOf(now) {
     return [
       drawPair(now),
-      make(
-        'p.small.soft',
+      make('p.small.soft', [
         now.decision ? wordsFor(now.decision) : `Not decided, ${percent(now.wrong)} likely wrong`,
         ' · ',
         shownText(now.path),
-      ),
-      make(
-        'div.row.zoom-keys',
+      ]),
+      make('div.row.zoom-keys', [
         [
           ['A', 'Accept', 'a'],
           ['L', 'Keep', 'l'],
@@ -104,15 +98,13 @@ export function enlarge(item, {act, onClose}) {
           ['U', 'Undo', 'u'],
           ['↓', 'Next', 'j'],
         ].map(([key, text, name]) =>
-          make(
-            'button',
-            {type: 'button', class: 'button small', onclick: () => act(name)},
+          make('button', {class: 'button small', onclick: () => act(name)}, [
             text,
             make('kbd', {'aria-hidden': 'true'}, key),
-          ),
+          ]),
         ),
         drawLead(now.id, () => zoom.close(), {class: 'push'}),
-      ),
+      ]),
     ];
   }
   return {show: now => zoom.show(now.id, captionOf(now))};

@@ -1,8 +1,9 @@
 // One doubted label as a row: the picture, given → suggested, why, and what can be decided.
 
 import {bar} from '../core/charts.js';
-import {make, percent, placeOfFocus, refill, shownText} from '../core/dom.js';
-import {thumb} from '../core/thumbs.js';
+import {make, percent, refill, refillKeepingFocus, shownText} from '../core/dom.js';
+import {decisionButton} from './review_bar.js';
+import {zoomer} from '../core/thumbs.js';
 
 /** What a decision says, in words; null is one taken back. @param {LabelDecision | null} decision */
 export function wordsFor(decision) {
@@ -37,14 +38,13 @@ const named = (text, kind) => make('span', {class: `clip ${kind}`, title: shownT
 
 /** "polo → t-shirt". @param {DoubtEntry} item */
 export function drawPair(item) {
-  return make(
-    'p.given-suggested',
+  return make('p.given-suggested', [
     named(item.label, 'given'),
     proposalOf(item)?.decision === 'change' && [
       make('span', {class: 'arrow', role: 'img', 'aria-label': 'looks like'}, '→'),
       named(item.suggested, 'suggested'),
     ],
-  );
+  ]);
 }
 
 /**
@@ -65,34 +65,25 @@ export function drawRow(item, {on, canReview}) {
     });
   const picture = make(
     'div.doubt-picture',
-    make(
-      'button',
-      {type: 'button', class: 'zoomer', 'aria-label': `Enlarge ${name}`, onclick: () => on.zoom(item)},
-      thumb(item.id),
-    ),
+    zoomer(item.id, name, () => on.zoom(item)),
     box,
   );
-  const about = make(
-    'div.doubt-about',
-    make(
-      'p.doubt-head',
+  const about = make('div.doubt-about', [
+    make('p.doubt-head', [
       make('b', {class: item.wrong >= 0.5 ? 'bad' : ''}, percent(item.wrong)),
       ' chance that the label is wrong',
       item.verdict && drawVerdict(item, on),
-    ),
+    ]),
     drawPair(item),
-    make(
-      'div',
-      {class: 'suggestions', role: 'group', 'aria-label': 'What it may be'},
+    make('div', {class: 'suggestions', role: 'group', 'aria-label': 'What it may be'}, [
       item.suggestions.slice(0, 3).map((suggestion, n) => drawSuggestion(item, suggestion, n, {on, canReview})),
-    ),
+    ]),
     make('p', {class: 'clip small soft doubt-path', title: name}, name),
-  );
-  const near = make(
-    'div.doubt-near',
+  ]);
+  const near = make('div.doubt-near', [
     drawNear('Nearest with this label', item.agreeing, item, on),
     drawNear('Nearest with others', item.disagreeing, item, on),
-  );
+  ]);
   const decide = make('div', {class: 'decide', role: 'group', 'aria-label': 'Decision'});
   const node = make(
     'article',
@@ -103,10 +94,7 @@ export function drawRow(item, {on, canReview}) {
       'aria-label': `${name}, labelled ${shownText(item.label)}, ${percent(item.wrong)} chance of being wrong`,
       onfocusin: () => on.focus(item),
     },
-    picture,
-    about,
-    near,
-    decide,
+    [picture, about, near, decide],
   );
   const redraw = () => {
     node.classList.toggle('decided', item.decision !== null);
@@ -132,11 +120,7 @@ function drawVerdict(item, on) {
   };
   if (!item.twin) return make('span', props, item.verdict);
   const title = `Its duplicate is labelled ${shownText(item.twin.label)}: show it`;
-  return make(
-    'button',
-    {...props, type: 'button', title, onclick: () => on.zoomNeighbour(item.twin, item)},
-    item.verdict,
-  );
+  return make('button', {...props, title, onclick: () => on.zoomNeighbour(item.twin, item)}, item.verdict);
 }
 
 function drawSuggestion(item, {label, confidence}, n, {on, canReview}) {
@@ -150,16 +134,8 @@ function drawSuggestion(item, {label, confidence}, n, {on, canReview}) {
     make('span.figures.soft', percent(confidence)),
   ];
   if (!canReview) return make('div.suggestion', inside);
-  return make(
-    'button',
-    {
-      type: 'button',
-      class: 'suggestion',
-      title: `${words} (${n + 1})`,
-      onclick: () => on.decide(item, own ? KEEP : {decision: 'change', label}),
-    },
-    inside,
-  );
+  const run = () => on.decide(item, own ? KEEP : {decision: 'change', label});
+  return make('button', {class: 'suggestion', title: `${words} (${n + 1})`, onclick: run}, inside);
 }
 
 function drawNear(title, neighbours, item, on) {
@@ -167,21 +143,11 @@ function drawNear(title, neighbours, item, on) {
     const label = shownText(neighbour.label ?? item.label);
     const isTwin = neighbour.id === item.twin?.id;
     const score = isTwin ? 'same' : neighbour.score.toFixed(2);
-    return make(
-      isTwin ? 'li.twin' : 'li',
-      make(
-        'button',
-        {
-          type: 'button',
-          class: 'zoomer',
-          'aria-label': `Enlarge neighbour, ${label}, score ${score}`,
-          onclick: () => on.zoomNeighbour(neighbour, item),
-        },
-        thumb(neighbour.id, {side: 128}),
-      ),
+    return make(isTwin ? 'li.twin' : 'li', [
+      zoomer(neighbour.id, `neighbour, ${label}, score ${score}`, () => on.zoomNeighbour(neighbour, item), 128),
       make('span.clip', label),
       make('span.soft.figures', score),
-    );
+    ]);
   });
   return make('div', make('h3', title), items.length ? make('ul', items) : make('p.small.soft', 'None is near'));
 }
@@ -193,37 +159,15 @@ function drawDecide(place, item, on) {
   const isSuggested =
     decision !== null && decision.decision === proposal?.decision && decision.label === proposal.label;
   const isOther = decision?.decision === 'change' && !isSuggested;
-  const entry = (key, words, pressed, run, title = words, kind = '') =>
-    make(
-      'button',
-      {
-        type: 'button',
-        class: `decision ${kind}`,
-        'aria-pressed': String(pressed),
-        title: pressed ? 'Take it back' : title,
-        onclick: pressed ? () => on.decide(item, null) : run,
-      },
-      make('span.clip', words),
-      make('kbd', {'aria-hidden': 'true'}, key),
-    );
-  const focused = placeOfFocus(place.querySelectorAll('button'));
-  refill(
-    place,
-    proposal && entry('A', say(proposal, item), isSuggested, () => on.decide(item, proposal), undefined, 'proposed'),
-    proposal?.decision !== 'keep'
-      && entry('L', say(KEEP, item), decision?.decision === 'keep', () => on.decide(item, KEEP)),
-    entry(
-      'R',
-      isOther ? `→ ${shownText(decision.label)}` : 'Other label…',
-      isOther,
-      () => on.ask(item),
-      'Change to a label you type',
-    ),
-    proposal?.decision !== 'drop'
-      && entry('X', say(DROP, item), decision?.decision === 'drop', () => on.decide(item, DROP), NO_LABEL),
-  );
-  if (focused >= 0) {
-    const buttons = place.querySelectorAll('button');
-    buttons[Math.min(focused, buttons.length - 1)].focus({preventScroll: true});
-  }
+  const entry = (key, words, pressed, run, more) =>
+    decisionButton(key, words, {pressed, onclick: pressed ? () => on.decide(item, null) : run, ...more});
+  const offer = (key, decided, pressed, more) =>
+    entry(key, say(decided, item), pressed, () => on.decide(item, decided), more);
+  const other = isOther ? `→ ${shownText(decision.label)}` : 'Other label…';
+  refillKeepingFocus(place, [
+    proposal && offer('A', proposal, isSuggested, {kind: 'proposed'}),
+    proposal?.decision !== 'keep' && offer('L', KEEP, decision?.decision === 'keep'),
+    entry('R', other, isOther, () => on.ask(item), {title: 'Change to a label you type'}),
+    proposal?.decision !== 'drop' && offer('X', DROP, decision?.decision === 'drop', {title: NO_LABEL}),
+  ]);
 }

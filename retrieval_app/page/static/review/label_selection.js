@@ -42,14 +42,13 @@ export function makeSelection(list, {accept, decide, KEEP, DROP}) {
       clear();
     };
     element.hidden = !items.length;
-    refill(
-      element,
+    refill(element, [
       make('b', {role: 'status'}, `${count(items.length, 'image')} selected`),
       button('Accept suggestions', {class: 'primary'}, () => accept(items)),
       button('Keep labels', {}, () => all(KEEP)),
       button('Drop', {}, () => all(DROP)),
       button('Select none', {icon: 'close', iconOnly: true, class: 'quiet'}, clear),
-    );
+    ]);
   }
   return {element, toggle, clear, has: item => chosen.has(item)};
 }

@@ -1,13 +1,13 @@
 // Labels: the doubted ones as a working list, worst first; decided with one key each, undone with another.
 
-import {gallery, isAborted} from '../core/api.js';
+import {gallery} from '../core/api.js';
 import {button, count, make, refill, shownText} from '../core/dom.js';
 import {registerKeys} from '../core/keys.js';
 import {askLabel, confirmMany, enlarge, enlargeNeighbour} from './label_dialogs.js';
 import {DROP, drawRow, KEEP, proposalOf, wordsFor} from './label_rows.js';
 import {makeSelection} from './label_selection.js';
-import {awaitReady, notice, showFailure} from '../core/loading.js';
-import {drawReadOnly, drawReviewBar, readListState} from './review_bar.js';
+import {awaitReady, notice, openView} from '../core/loading.js';
+import {drawNothingIn, drawReadOnly, drawReviewBar, readListState} from './review_bar.js';
 import {makeReviewList} from './review_list.js';
 import {drawHint, FILE, KEPT, moreFilters, PAGE} from './surroundings.js';
 import {toast} from '../core/toast.js';
@@ -17,10 +17,6 @@ let view = null; // what the keys act on, once there is a list
 
 /** Fill the panel. */
 export function start(panel) {
-  const about = make('p.lead', 'Labels that the neighbours contradict, the most doubtful first.');
-  const body = make('div');
-  refill(panel, make('div.view-head', make('h2', 'Labels'), about), body);
-  const load = () => open(body, about, load).catch(error => isAborted(error) || showFailure(body, error, load));
   const key = (keys, does, run) => ({keys, does, run: event => (view ? run(event) : false)});
   registerKeys('labels', 'Labels', [
     key(['j', 'ArrowDown'], 'Next image', () => view.list.step(1)),
@@ -36,21 +32,21 @@ export function start(panel) {
     key(['s'], 'Select, to decide several at once', () => view.act('s')),
     key(['Escape'], 'Select none', () => view.selection.clear()),
   ]);
-  load();
+  const lead = 'Labels that the neighbours contradict, the most doubtful first.';
+  openView(panel, {title: 'Labels', lead, draw: open});
 }
 
 async function open(body, about, retry) {
   view = null;
   const described = await gallery();
   if (!described.labels.labelled) {
-    refill(
-      body,
+    refill(body, [
       notice({
         icon: 'label',
         title: 'This gallery has no labels',
         text: 'Build it from folders named after their labels, or with a label file, and doubtful labels are listed here.',
       }),
-    );
+    ]);
     return;
   }
   const first = await awaitReady(body, 'labels/doubts', {
@@ -117,8 +113,7 @@ function drawList(body, described, first) {
 
   const list = makeReviewList({
     path: 'labels/doubts',
-    decidePath: 'labels/decisions',
-    undoPath: 'labels/undo',
+    area: 'labels',
     size: PAGE,
     readFilter,
     place,
@@ -160,31 +155,28 @@ function drawList(body, described, first) {
     KEEP,
     DROP,
   });
-  refill(
-    body,
+  refill(body, [
     drawReadOnly(canReview),
     bar.element,
     make('div.row.review-line', found, acceptAll, hint),
     place,
     more,
     selection.element,
-  );
+  ]);
 
   function drawOptions(pairs) {
     const {filter} = list;
     const sums = new Map();
     for (const entry of pairs) sums.set(entry.label, (sums.get(entry.label) ?? 0) + entry.count);
     const option = (value, text, selected) => make('option', {value, selected}, text);
-    refill(
-      given,
+    refill(given, [
       option('', 'Any given label', !filter.label),
       [...sums]
         .sort((a, b) => b[1] - a[1])
         .map(([label, amount]) => option(label, `${shownText(label)} (${amount})`, label === filter.label)),
-    );
+    ]);
     const offered = pairs.filter(entry => !filter.label || entry.label === filter.label).slice(0, 300);
-    refill(
-      pair,
+    refill(pair, [
       option('', 'Any suggestion', !filter.suggested),
       offered.map(entry =>
         option(
@@ -193,7 +185,7 @@ function drawList(body, described, first) {
           entry.label === filter.label && entry.suggested === filter.suggested,
         ),
       ),
-    );
+    ]);
   }
   function acceptMany(items) {
     const changes = items.map(item => [item, proposalOf(item)]).filter(([, decision]) => decision);
@@ -269,31 +261,19 @@ function whichOf({label, suggested}) {
   return label ? ` labelled ${shownText(label)}` : '';
 }
 
-function drawNothing({filter, tally}) {
+function drawNothing(list) {
+  const {filter} = list;
   const chosen = filter.label || filter.suggested;
   const clear = chosen && button('Show all labels', {class: 'primary'}, () => choose({label: '', suggested: ''}));
-  if (filter.state === 'decided') {
-    return notice(
-      {icon: 'label', title: 'Nothing decided yet', text: 'What you decide is listed here, and can be changed.'},
-      clear,
-    );
+  if (chosen && filter.state !== 'decided') {
+    const text = 'No doubtful image of this choice is open.';
+    return notice({icon: 'check', title: 'Nothing left here', text}, clear);
   }
-  if (chosen) {
-    return notice(
-      {icon: 'check', title: 'Nothing left here', text: 'No doubtful image of this choice is open.'},
-      clear,
-    );
-  }
-  if (tally.decided) {
-    return notice({
-      icon: 'check',
-      title: 'All decided',
-      text: 'Every doubtful label has a decision. Download the file to use them.',
-    });
-  }
-  return notice({
-    icon: 'check',
+  return drawNothingIn(list, {
+    icon: 'label',
+    all: 'Every doubtful label has a decision. Download the file to use them.',
     title: 'No doubtful labels',
     text: 'The neighbours of every image agree with its label.',
+    more: clear,
   });
 }

@@ -2,7 +2,8 @@
 
 import {download} from '../core/api.js';
 import {openDialog} from '../core/dialog.js';
-import {button, make, placeOfFocus, refill} from '../core/dom.js';
+import {button, make, refill, refillKeepingFocus} from '../core/dom.js';
+import {notice} from '../core/loading.js';
 import {picture} from '../core/thumbs.js';
 import {toast, toastError} from '../core/toast.js';
 
@@ -37,18 +38,13 @@ export function drawReviewBar({filters = [], file, canReview, on}) {
       take.disabled = false;
     }
   });
-  const element = make(
-    'div.review-bar',
-    make(
-      'div',
-      {class: 'segments', role: 'group', 'aria-label': 'Which to show'},
-      states.map(({node}) => node),
-    ),
+  const element = make('div.review-bar', [
+    make('div', {class: 'segments', role: 'group', 'aria-label': 'Which to show'}, [states.map(({node}) => node)]),
     filters,
     make('div.review-done.push', track, words),
     undo,
     take,
-  );
+  ]);
   return {
     element,
     update({state, open, decided, canUndo}) {
@@ -71,16 +67,31 @@ export function readListState({extra}) {
   return Object.hasOwn(STATES, extra.state ?? '') ? /** @type {keyof STATES} */ (extra.state) : 'open';
 }
 
+/** What stands in the place of a list without items: what was decided, that all is, or that there is nothing at all. */
+export function drawNothingIn({filter, tally}, {icon, all, title, text, more = /** @type {Child} */ (null)}) {
+  if (filter.state === 'decided') {
+    const words = 'What you decide is listed here, and can be changed.';
+    return notice({icon, title: 'Nothing decided yet', text: words}, more);
+  }
+  return notice({icon: 'check', ...(tally.decided ? {title: 'All decided', text: all} : {title, text})});
+}
+
+/** A button that decides, with its key; pressed, it takes its decision back. */
+export const decisionButton = (key, words, {pressed, kind = '', title = words, ...props}) =>
+  make(
+    'button',
+    {class: `decision ${kind}`, 'aria-pressed': String(pressed), title: pressed ? 'Take it back' : title, ...props},
+    [make('span.clip', words), make('kbd', {'aria-hidden': 'true'}, key)],
+  );
+
 /** Say that decisions cannot be made here; null where they can. */
 export function drawReadOnly(canReview) {
   return canReview
     ? null
-    : make(
-        'p',
-        {class: 'read-only', role: 'note'},
+    : make('p', {class: 'read-only', role: 'note'}, [
         make('b', 'Looking only. '),
         'Decisions are taken on the machine that serves this page, or with its token: open the page there, or with ?token=… at the end of its address.',
-      );
+      ]);
 }
 
 /**
@@ -95,10 +106,8 @@ export function openZoom({id, title, caption, onKey, onClose}) {
   const words = make('div.zoom-words');
   const dialog = openDialog({title, wide: true, body: [stage, words], onClose});
   const show = (now, nodes) => {
-    const pressed = placeOfFocus(words.querySelectorAll('button'));
     refill(stage, picture(now));
-    refill(words, nodes);
-    words.querySelectorAll('button')[pressed]?.focus(); // or the keys would be heard no longer
+    refillKeepingFocus(words, nodes); // or the keys would be heard no longer
   };
   dialog.element.addEventListener('keydown', event => {
     if (!event.ctrlKey && !event.metaKey && !event.altKey) onKey?.(event);

@@ -21,15 +21,14 @@ import {announce, toast, toastError} from '../core/toast.js';
 /**
  * The list in `place`, with what leads on in `more`.
  *
- * path, undoPath, decidePath: routes; size: of a page; readFilter() -> {state, ...}: what the address asks for;
+ * path: the list's route, area: of those that decide and undo; size: of a page; readFilter() -> {state, ...}: what the address asks for;
  * keyOf(item): its name; idsOf(item): the images an undo speaks of; drawItem(item) -> {node, redraw}; drawNothing(list);
  * pack(changes) -> body of a decision; words(decision | null); onChange(list, answer?): counts are others; onMove(item).
  *
  * @template {{decision: Decision | null}} Item
  * @template Decision
  * @param {{
- *   path: 'labels/doubts' | 'duplicates', decidePath: 'labels/decisions' | 'duplicates/decisions',
- *   undoPath: 'labels/undo' | 'duplicates/undo', size: number, readFilter: () => ListFilter,
+ *   path: 'labels/doubts' | 'duplicates', area: 'labels' | 'duplicates', size: number, readFilter: () => ListFilter,
  *   keyOf: (item: Item) => any, idsOf: (item: Item) => number[], drawItem: (item: Item) => any,
  *   drawNothing: (list: any) => Child, pack: (changes: [Item, Decision | null][]) => any,
  *   words: (decision: Decision | null) => string, place: HTMLElement, more: HTMLElement,
@@ -39,8 +38,7 @@ import {announce, toast, toastError} from '../core/toast.js';
  */
 export function makeReviewList({
   path,
-  decidePath,
-  undoPath,
+  area,
   size,
   readFilter,
   keyOf,
@@ -189,7 +187,7 @@ export function makeReviewList({
     if (!changes.length) return;
     const before = changes.map(([item]) => /** @type {[Item, Decision | null]} */ ([item, item.decision]));
     for (const [item, decision] of changes) put(item, decision);
-    inTurn(() => post(decidePath, pack(changes))).then(
+    inTurn(() => post(/** @type {const} */ (`${area}/decisions`), pack(changes))).then(
       answer => {
         past.push({step: answer.step, before});
         list.tally.canUndo = answer.can_undo;
@@ -240,7 +238,7 @@ export function makeReviewList({
   async function undoLast() {
     const own = past.pop();
     try {
-      return {own, answer: await post(undoPath, own ? {step: own.step} : {})};
+      return {own, answer: await post(/** @type {const} */ (`${area}/undo`), own ? {step: own.step} : {})};
     } catch (error) {
       if (own) past.push(own);
       throw error;

@@ -124,14 +124,8 @@ function between(one, other) {
   return {x: Math.min(one.x, other.x, 1 - width), y: Math.min(one.y, other.y, 1 - height), width, height};
 }
 
-function isWhole({width, height}) {
-  return width > 0.995 && height > 0.995;
-}
+const isWhole = ({width, height}) => width > 0.995 && height > 0.995;
 
-function limit(value, most = 1) {
-  return Math.max(0, Math.min(most, value));
-}
+const limit = (value, most = 1) => Math.max(0, Math.min(most, value));
 
-function round(share) {
-  return Math.round(share * 100);
-}
+const round = share => Math.round(share * 100);

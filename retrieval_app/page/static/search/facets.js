@@ -85,12 +85,11 @@ export function makeFacets({changed}) {
         labels.values.some(label => label.value === value && label.count === count),
       );
     const focused = element.querySelector(':focus')?.dataset.where;
-    refill(
-      element,
+    refill(element, [
       facets
         .filter(facet => facet.values.length > 0)
         .map((facet, number) => drawFacet(state, {facet, open: number < OPEN_AT_FIRST && !sameAsLabels(facet)})),
-    );
+    ]);
     if (focused) element.querySelector(`[data-where="${CSS.escape(focused)}"]`)?.focus({preventScroll: true});
   }
 
@@ -103,14 +102,9 @@ export function makeFacets({changed}) {
     const hidden = facet.values.length - shown.length;
     if (!folded.has(facet.name)) folded.set(facet.name, open || chosen.length > 0);
     const summary = make('summary', titleOf(facet.name));
-    const details = make(
-      'details',
-      {class: 'facet', open: folded.get(facet.name)},
+    const details = make('details', {class: 'facet', open: folded.get(facet.name)}, [
       summary,
-      make(
-        'ul',
-        shown.map(value => make('li', drawValue({facet, value, most, on: chosen.includes(value.where)}))),
-      ),
+      make('ul', [shown.map(value => make('li', drawValue({facet, value, most, on: chosen.includes(value.where)})))]),
       (hidden > 0 || all)
         && facet.values.length > SHOWN_AT_FIRST
         && button(
@@ -125,7 +119,7 @@ export function makeFacets({changed}) {
       facet.more > 0
         && (all || hidden === 0)
         && make('p.small.soft', `${facet.more.toLocaleString('en')} more values: write one in the text box`),
-    );
+    ]);
     details.addEventListener('toggle', () => folded.set(facet.name, details.open));
     summary.addEventListener('click', () =>
       requestAnimationFrame(() => details.open && details.scrollIntoView({block: 'nearest'})),
@@ -135,9 +129,7 @@ export function makeFacets({changed}) {
 
   function drawValue({facet, value, most, on}) {
     const text = value.value === '' ? '(top folder)' : shownText(value.value);
-    return make(
-      'label',
-      {class: 'facet-value', style: {'--share': value.count / most}},
+    return make('label', {class: 'facet-value', style: {'--share': value.count / most}}, [
       make('input', {
         type: 'checkbox',
         checked: on,
@@ -146,7 +138,7 @@ export function makeFacets({changed}) {
       }),
       make('span', {class: 'clip grow', title: text}, text),
       make('span.figures.soft.small', value.count.toLocaleString('en')),
-    );
+    ]);
   }
 
   return {
@@ -167,6 +159,4 @@ export function makeFacets({changed}) {
   };
 }
 
-function titleOf(name) {
-  return TITLES[name] ?? shownText(name);
-}
+const titleOf = name => TITLES[name] ?? shownText(name);

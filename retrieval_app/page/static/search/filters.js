@@ -1,7 +1,7 @@
 // The text box, which takes plain words and conditions, and a chip for every condition that holds.
 
 import {button, count, debounce, icon, make, refill, sentence, shownText} from '../core/dom.js';
-import {gallery, get, isAborted} from '../core/api.js';
+import {get, isAborted, withGallery} from '../core/api.js';
 import {readState, writeState} from '../core/url_state.js';
 
 const NARROW = matchMedia('(max-width: 760px)').matches;
@@ -9,9 +9,7 @@ const TYPING_MILLISECONDS = 300;
 const CONDITION = /[\s)"\w](=|!=|<|>)|\b(in\s*\(|is\s+(not\s+)?null|(not\s+)?like\s+['"]|between\s+\S+\s+and\s+)/i;
 
 /** True of text that is meant as a condition, such as `price < 20`, and not as words to look for. */
-export function isCondition(text) {
-  return CONDITION.test(text);
-}
+export const isCondition = text => CONDITION.test(text);
 
 /**
  * The box with its chips. `nameOf(expression)` gives a chip's text, `leave()` is called where the keyboard goes on to the
@@ -30,19 +28,16 @@ export function makeFilterBox({nameOf, leave}) {
   });
   const hint = make('p', {class: 'small soft', id: 'filter-hint', 'aria-live': 'polite'});
   const chips = make('ul', {class: 'chips', 'aria-label': 'Conditions'});
-  const element = make(
-    'form',
-    {class: 'filter-box', role: 'search'},
+  const element = make('form', {class: 'filter-box', role: 'search'}, [
     make('label', {class: 'visually-hidden', for: 'filter-text'}, 'Filter'),
-    make(
-      'div.filter-input',
+    make('div.filter-input', [
       icon('search', 17),
       input,
       make('kbd', {'aria-hidden': 'true', title: 'Press / to write here'}, '/'),
-    ),
+    ]),
     hint,
     chips,
-  );
+  ]);
   let shown = '';
 
   const type = debounce(text => writeState({text}, {replace: true}), TYPING_MILLISECONDS);
@@ -69,14 +64,11 @@ export function makeFilterBox({nameOf, leave}) {
   }
 
   let latest = null;
-  gallery().then(
-    ({labels}) => {
-      if (!NARROW && labels.count > 1) {
-        input.placeholder += `, or write a condition: label != '${shownText(labels.names[0])}'`;
-      }
-    },
-    () => {},
-  ); // the frame tells of it
+  withGallery(({labels}) => {
+    if (!NARROW && labels.count > 1) {
+      input.placeholder += `, or write a condition: label != '${shownText(labels.names[0])}'`;
+    }
+  });
   input.addEventListener('input', () => {
     const text = input.value.trim();
     if (isCondition(text)) {
@@ -113,21 +105,19 @@ export function makeFilterBox({nameOf, leave}) {
   });
 
   function drawChip(words, remove, title = words) {
-    return make(
-      'li.chip.on',
+    return make('li.chip.on', [
       make('span', {title}, words),
       button(
         `Remove the condition ${words}`,
         {icon: 'close', iconOnly: true, class: 'quiet chip-remove', title: 'Remove'},
         remove,
       ),
-    );
+    ]);
   }
 
   function drawChips(state) {
     const chosen = state.parts.length === 0 ? state.ids.length : 0;
-    refill(
-      chips,
+    refill(chips, [
       chosen > 0 && drawChip(count(chosen, 'chosen image'), () => writeState({ids: []})),
       state.filters.map((filter, number) =>
         drawChip(
@@ -140,14 +130,13 @@ export function makeFilterBox({nameOf, leave}) {
         ),
       ),
       state.filters.length > 1
-        && make(
-          'li',
+        && make('li', [
           button('Clear all', {class: 'quiet small'}, () => {
             writeState({filters: []});
             input.focus();
           }),
-        ),
-    );
+        ]),
+    ]);
     chips.hidden = state.filters.length === 0 && chosen === 0;
   }
 

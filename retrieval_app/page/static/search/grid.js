@@ -6,6 +6,7 @@ import {drawPath} from '../core/shown_path.js';
 import {thumb} from '../core/thumbs.js';
 import {readState} from '../core/url_state.js';
 
+const SCORE = 'Score: how alike the model finds the two pictures (their cosine), 1 at most';
 const EAGER = 12;
 const STEPS = {ArrowLeft: -1, ArrowRight: 1};
 const KEYS = {Enter: 'search', ' ': 'details', i: 'details', x: 'select', m: 'more', l: 'less'};
@@ -128,62 +129,40 @@ export function makeGrid({act, moved}) {
 
 /** Grey cards, while results are on their way. */
 export function drawSkeletons(number) {
-  return make(
-    'ol',
-    {class: 'grid', 'aria-hidden': 'true'},
+  return make('ol', {class: 'grid', 'aria-hidden': 'true'}, [
     Array.from({length: number}, () =>
       make('li.card', make('span.skeleton.picture'), make('span.skeleton.line'), make('span.skeleton.line.short')),
     ),
-  );
+  ]);
 }
 
 /** @param {Item} item */
 function drawCard(item, {eager, text}) {
   const name = item.path ? shownText(item.path) : `image ${item.id}`;
-  return make(
-    'li',
-    {class: `card${item.duplicateOf ? ' is-duplicate' : ''}`, dataset: {id: item.id}},
+  const label = shownText(item.label);
+  return make('li', {class: `card${item.duplicateOf ? ' is-duplicate' : ''}`, dataset: {id: item.id}}, [
     make(
       'button',
-      {
-        type: 'button',
-        class: 'card-open',
-        tabindex: '-1',
-        'aria-label': describe(item, name),
-        dataset: {act: 'details'},
-      },
-      make(
-        'span.card-picture',
+      {class: 'card-open', tabindex: '-1', 'aria-label': describe(item, name), dataset: {act: 'details'}},
+      make('span.card-picture', [
         thumb(item.id, {eager}),
         item.rank && make('span.rank', item.rank),
         item.duplicateOf && make('span.rank', `duplicate of ${item.duplicateOf}`),
-      ),
-      make(
-        'span.card-text',
+      ]),
+      make('span.card-text', [
         item.band && make('span.card-line', bandMark(item.band)),
-        make(
-          'span.card-line',
-          item.label
-            && make('span', {class: 'chip', title: shownText(item.label)}, make('span', shownText(item.label))),
-          item.score !== undefined
-            && make(
-              'span',
-              {
-                class: 'score figures',
-                title: 'Score: how alike the model finds the two pictures (their cosine), 1 at most',
-              },
-              item.score.toFixed(3),
-            ),
-        ),
+        make('span.card-line', [
+          item.label && make('span', {class: 'chip', title: label}, make('span', label)),
+          item.score !== undefined && make('span', {class: 'score figures', title: SCORE}, item.score.toFixed(3)),
+        ]),
         drawPath(item.path ?? name, text),
-      ),
+      ]),
     ),
-    make(
-      'span.card-actions',
+    make('span.card-actions', [
       action('Search with this', 'search', 'search'),
       action('More like this', 'plus', 'more'),
       action('Less like this', 'minus', 'less'),
-    ),
+    ]),
     button('Select', {
       icon: 'check',
       iconOnly: true,
@@ -200,7 +179,7 @@ function drawCard(item, {eager, text}) {
         title: 'Near-duplicates folded into this one',
         dataset: {act: 'duplicates'},
       }),
-  );
+  ]);
 }
 
 function action(text, drawing, name) {

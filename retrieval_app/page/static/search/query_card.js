@@ -27,22 +27,20 @@ export function makeQueryCard({changed, add, open, labelled}) {
   function draw() {
     const part = parts.find(entry => partKey(entry) === chosen) ?? parts[0];
     chosen = partKey(part);
-    refill(
-      element,
-      make(
-        'div.query-head',
+    refill(element, [
+      make('div.query-head', [
         make('h2.kicker', 'Searching with'),
         button('Clear', {class: 'quiet small push', title: 'Start anew'}, () => {
           const view = element.closest('.view');
           changed([]);
           view?.focus({preventScroll: true});
         }),
-      ),
+      ]),
       make('div.query-body', drawLarge(part), drawFacts(part)),
       parts.length > 1
         && make('ul', {class: 'query-parts', 'aria-label': 'All pictures of the query'}, parts.map(drawSmall)),
       makeDrop({title: 'Add a photo', small: true, sent: add}),
-    );
+    ]);
     parts.forEach(look);
   }
 
@@ -59,81 +57,61 @@ export function makeQueryCard({changed, add, open, labelled}) {
   function drawFacts(part) {
     const key = partKey(part);
     const known = facts.get(part.image);
-    return make(
-      'div.query-facts',
-      make(
-        'div.row',
+    return make('div.query-facts', [
+      make('div.row', [
         known?.label && make('span.chip', make('span', shownText(known.label))),
         make('span', {class: 'clip small soft grow', title: titleOf(part)}, make('bdi', titleOf(part))),
-      ),
+      ]),
       part.crop
         ? button('Reset crop', {icon: 'crop', class: 'small'}, () => change(key, {crop: null}))
-        : make(
-            'p.small.soft.hint',
+        : make('p.small.soft.hint', [
             icon('crop', 15),
             matchMedia('(hover: none)').matches
               ? 'Drag the corners to search with a part of it'
               : 'Drag over the picture, or its corners, to search with a part of it',
-          ),
+          ]),
       parts.length > 1 && drawSign(part),
       part.image !== undefined && button('Details', {icon: 'info', class: 'quiet small'}, () => open(part.image)),
-    );
+    ]);
   }
 
   function drawSign(part) {
     const key = partKey(part);
     const last = part.role !== 'less' && parts.filter(entry => entry.role !== 'less').length === 1;
     const sign = (text, name, less) =>
-      button(
-        text,
-        {
-          icon: name,
-          class: 'small',
-          'aria-pressed': String((part.role === 'less') === less),
-          disabled: less && last,
-          title: less && last ? 'One picture at least must be looked for' : null,
-        },
-        () => (part.role === 'less') !== less && change(key, {role: less ? 'less' : 'more'}),
-      );
-    return make(
-      'div',
-      {class: 'segments', role: 'group', 'aria-label': 'How it counts'},
+      button(text, {
+        icon: name,
+        class: 'small',
+        'aria-pressed': String((part.role === 'less') === less),
+        disabled: less && last,
+        title: less && last ? 'One picture at least must be looked for' : null,
+        onclick: () => (part.role === 'less') !== less && change(key, {role: less ? 'less' : 'more'}),
+      });
+    return make('div', {class: 'segments', role: 'group', 'aria-label': 'How it counts'}, [
       sign('More like', 'plus', false),
       sign('Less like', 'minus', true),
-    );
+    ]);
   }
 
   function drawSmall(part) {
     const key = partKey(part);
     const less = part.role === 'less';
     const words = `${less ? 'Less' : 'More'} like ${titleOf(part)}${part.crop ? ', a part of it' : ''}`;
-    return make(
-      'li',
-      {class: `query-part${less ? ' less' : ''}`, dataset: {part: key}},
-      make(
-        'button',
-        {
-          type: 'button',
-          class: 'query-choose',
-          title: words,
-          'aria-label': words,
-          'aria-pressed': String(key === chosen),
-          onclick: () => {
-            chosen = key;
-            draw();
-            element.querySelector('.query-choose[aria-pressed="true"]')?.focus();
-          },
-        },
+    const pressed = {'aria-pressed': String(key === chosen)};
+    const remove = {icon: 'close', iconOnly: true, class: 'small query-remove', title: 'Remove'};
+    const choose = () => {
+      chosen = key;
+      draw();
+      element.querySelector('.query-choose[aria-pressed="true"]')?.focus();
+    };
+    return make('li', {class: `query-part${less ? ' less' : ''}`, dataset: {part: key}}, [
+      make('button', {class: 'query-choose', title: words, 'aria-label': words, ...pressed, onclick: choose}, [
         part.image !== undefined ? thumb(part.image, {side: 128, eager: true}) : photoThumb(part.photo),
         make('span.query-sign', icon(less ? 'minus' : 'plus', 13)),
         part.crop && make('span.query-cropped', icon('crop', 12)),
-      ),
-      button(
-        `Remove ${titleOf(part)}`,
-        {icon: 'close', iconOnly: true, class: 'small query-remove', title: 'Remove'},
-        () => drop(key),
-      ),
-    );
+      ]),
+      button(`Remove ${titleOf(part)}`, {...remove, onclick: () => drop(key)}),
+    ]);
   }
 
   function titleOf(part) {

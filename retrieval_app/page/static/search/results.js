@@ -20,9 +20,7 @@ export function resultsKey(state) {
 }
 
 /** The filters as one expression; null without any. */
-export function whereOf(filters) {
-  return filters.length === 0 ? null : filters.map(filter => `(${filter})`).join(' AND ');
-}
+export const whereOf = filters => (filters.length === 0 ? null : filters.map(filter => `(${filter})`).join(' AND '));
 
 /** A query as the API takes it. @param {Part[]} parts @param {Record<Role, number>} weights */
 function queriesOf(parts, weights) {

@@ -1,7 +1,7 @@
 // The search view: what the address asks for is shown; whatever is pressed changes the address.
 
 import {button, find, make} from '../core/dom.js';
-import {forgetGallery, gallery, get} from '../core/api.js';
+import {calibratedGallery, gallery} from '../core/api.js';
 import {makeDetails} from '../details/details.js';
 import {makeFacets} from './facets.js';
 import {makeFilterBox} from './filters.js';
@@ -17,7 +17,6 @@ import {makeStart} from './start.js';
 import {makeDrop, takeEverywhere} from './upload.js';
 import {depth, onState, readState, writeState} from '../core/url_state.js';
 
-const CALIBRATION_MILLISECONDS = 2000;
 const AT_TOP = 70;
 
 /** Fill the panel; called once. */
@@ -71,14 +70,12 @@ class SearchView {
     );
     const hide = () => this.showFilters(false);
     const close = button('Close', {icon: 'close', iconOnly: true, class: 'quiet'}, hide);
-    this.narrow = make(
-      'div',
-      {class: 'narrow', id: 'narrow'},
+    this.narrow = make('div', {class: 'narrow', id: 'narrow'}, [
       make('div.narrow-head', make('h2', 'Filters'), close),
       this.settings.element,
       this.facets.element,
       button('Show results', {class: 'primary narrow-done'}, hide),
-    );
+    ]);
     this.upload = makeDrop({title: 'Search with a photo', small: true, sent: searchPhotos});
     this.draw(panel);
     takeEverywhere({active: () => readState().view === 'search', sent: searchPhotos});
@@ -219,15 +216,9 @@ class SearchView {
 
   /** The bands come with the calibration, which a fresh gallery needs some seconds for. */
   async awaitCalibration() {
-    const isComing = facts => ['computing', 'waiting'].includes(facts?.calibration?.state);
-    let facts = await gallery().catch(() => null);
-    if (!isComing(facts)) return;
-    while (isComing(facts)) {
-      await new Promise(resolve => setTimeout(resolve, CALIBRATION_MILLISECONDS));
-      facts = await get('gallery').catch(() => null);
-    }
-    if (facts === null) return; // the server is gone, which the next search says
-    forgetGallery();
+    const before = await gallery().catch(() => null);
+    const facts = await calibratedGallery();
+    if (facts === null || facts === before) return; // the server is gone, which the next search says; or all was there
     this.settings.learn();
     const state = readState();
     if (state.view === 'search' && state.parts.length > 0 && scrollY < AT_TOP) this.results.refresh(state);

@@ -1,7 +1,8 @@
 // What the results' place says when there is nothing to show: what to change, or what went wrong.
 
-import {button, icon, make, sentence} from '../core/dom.js';
+import {button, make, sentence} from '../core/dom.js';
 import {photoUrl} from '../core/api.js';
+import {notice} from '../core/loading.js';
 import {makeDrop} from './upload.js';
 import {partKey, writeState} from '../core/url_state.js';
 
@@ -21,7 +22,7 @@ export function drawEmpty(state) {
     state.text && `the words \u201c${state.text}\u201d`,
   ].filter(Boolean);
   const text = limits.length > 0 ? `No image fits ${limits.join(', ')}.` : 'The gallery holds no other image.';
-  return make('div.notice', icon('search', 40), make('h2', 'Nothing found'), make('p', text), make('div.row', ways));
+  return notice({icon: 'search', size: 40, title: 'Nothing found', text}, make('div.row', ways));
 }
 
 /** Those photos of a query that the server no longer keeps; the browser may still have kept their pictures. */
@@ -37,37 +38,27 @@ export async function findLostPhotos(parts) {
 export function drawFailure(error, {state, lost, retry}) {
   if (lost.length > 0) return drawLost(state, lost);
   const refused = error.status === 422 || error.status === 400;
-  return make(
-    'div',
-    {class: 'notice error', role: 'alert'},
-    icon('warning', 40),
-    make('h2', refused ? 'That cannot be searched' : 'That did not work'),
-    make('p', sentence(error.message)),
-    make(
-      'div.row',
-      refused && state.filters.length > 0
-        ? button('Remove the conditions', {class: 'primary'}, () => writeState({filters: []}))
-        : button('Retry', {class: 'primary'}, retry),
-      error.status === 404 && button('Start anew', {}, () => writeState({parts: [], ids: []})),
-    ),
-  );
+  const title = refused ? 'That cannot be searched' : 'That did not work';
+  const ways = [
+    refused && state.filters.length > 0
+      ? button('Remove the conditions', {class: 'primary'}, () => writeState({filters: []}))
+      : button('Retry', {class: 'primary'}, retry),
+    error.status === 404 && button('Start anew', {}, () => writeState({parts: [], ids: []})),
+  ];
+  const text = sentence(error.message);
+  return notice({icon: 'warning', size: 40, title, text, bad: true}, make('div.row', ways));
 }
 
 function drawLost(state, lost) {
   const keys = new Set(lost.map(partKey));
   const rest = state.parts.filter(part => !keys.has(partKey(part)));
   const sent = tokens => writeState({parts: [...rest, ...tokens.map(photo => ({photo, role: 'like', crop: null}))]});
-  return make(
-    'div',
-    {class: 'notice', role: 'alert'},
-    icon('photo', 40),
-    make('h2', lost.length > 1 ? 'These photos are no longer kept' : 'This photo is no longer kept'),
-    make(
-      'p',
-      'Photos that are searched with stay in the server\u2019s memory for a while only, and are never stored. '
-        + 'Choose it once more to go on.',
-    ),
+  const title = lost.length > 1 ? 'These photos are no longer kept' : 'This photo is no longer kept';
+  const text =
+    'Photos that are searched with stay in the server\u2019s memory for a while only, and are never stored. '
+    + 'Choose it once more to go on.';
+  return notice({icon: 'photo', size: 40, title, text, role: 'alert'}, [
     makeDrop({title: 'Choose the photo again', small: true, sent}),
     button(rest.length > 0 ? 'Search without it' : 'Start anew', {class: 'quiet'}, () => writeState({parts: rest})),
-  );
+  ]);
 }

@@ -1,7 +1,7 @@
 // Several results chosen at once: what can be done with them, in a bar at the foot.
 
 import {button, count, make, refill} from '../core/dom.js';
-import {download, gallery} from '../core/api.js';
+import {download, withGallery} from '../core/api.js';
 import {announce, toast, toastError} from '../core/toast.js';
 
 const NARROW = matchMedia('(max-width: 760px)').matches;
@@ -11,12 +11,9 @@ export function makeSelection({shown, changed, search}) {
   const element = make('div', {class: 'selection', role: 'toolbar', 'aria-label': 'Selection', hidden: true});
   const ids = new Set();
   let limits = {max_export_csv: 1000, max_export_zip: 1000, max_queries: 8};
-  gallery().then(
-    facts => {
-      limits = facts.limits;
-    },
-    () => {},
-  ); // the frame tells of it
+  withGallery(facts => {
+    limits = facts.limits;
+  });
 
   function update() {
     element.hidden = ids.size === 0;
@@ -30,8 +27,7 @@ export function makeSelection({shown, changed, search}) {
       ids.size > most ? `At most ${most.toLocaleString('en')} at once` : null,
     );
     const focused = element.querySelector(':focus')?.dataset.name;
-    refill(
-      element,
+    refill(element, [
       make('strong.figures', `${ids.size.toLocaleString('en')} selected`),
       button('Select all', {class: 'small', dataset: {name: 'all'}}, () => set([...ids, ...shown()])),
       ids.size <= limits.max_queries
@@ -40,30 +36,24 @@ export function makeSelection({shown, changed, search}) {
           {icon: 'search', class: 'small', dataset: {name: 'search'}},
           () => search([...ids]),
         ),
-      button(
-        'CSV',
-        {
-          icon: 'download',
-          class: 'small',
-          disabled: Boolean(tooManyRows),
-          title: tooManyRows ?? 'Ids, paths, labels and metadata as a table',
-          dataset: {name: 'csv'},
-        },
-        () => save('csv'),
-      ),
-      button(
-        'ZIP',
-        {
-          icon: 'download',
-          class: 'small',
-          disabled: Boolean(tooManyPictures),
-          title: tooManyPictures ?? 'The pictures, and the table, which says of each that cannot be read why',
-          dataset: {name: 'zip'},
-        },
-        () => save('zip'),
-      ),
+      button('CSV', {
+        icon: 'download',
+        class: 'small',
+        disabled: Boolean(tooManyRows),
+        title: tooManyRows ?? 'Ids, paths, labels and metadata as a table',
+        dataset: {name: 'csv'},
+        onclick: () => save('csv'),
+      }),
+      button('ZIP', {
+        icon: 'download',
+        class: 'small',
+        disabled: Boolean(tooManyPictures),
+        title: tooManyPictures ?? 'The pictures, and the table, which says of each that cannot be read why',
+        dataset: {name: 'zip'},
+        onclick: () => save('zip'),
+      }),
       button('Clear', {icon: 'close', class: 'quiet small', dataset: {name: 'clear'}}, clear),
-    );
+    ]);
     if (focused) element.querySelector(`[data-name="${focused}"]`)?.focus();
   }
 

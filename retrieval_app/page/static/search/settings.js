@@ -1,7 +1,7 @@
 // How a ranking is shown: the lowest score, near-duplicates folded, how many at a time.
 
 import {make, percent} from '../core/dom.js';
-import {gallery} from '../core/api.js';
+import {withGallery} from '../core/api.js';
 import {shareAt} from '../core/bands.js';
 import {writeState} from '../core/url_state.js';
 
@@ -21,13 +21,11 @@ export function makeSettings() {
   const words = make('output', {class: 'small soft', id: 'least-words', for: 'least-score'});
   const fold = make('input', {type: 'checkbox', role: 'switch', id: 'fold-duplicates'});
   const counts = make('select', {class: 'select', id: 'how-many'});
-  const element = make(
-    'section',
-    {class: 'settings', 'aria-label': 'Ranking'},
+  const element = make('section', {class: 'settings', 'aria-label': 'Ranking'}, [
     make('div.field', make('label', {for: 'least-score'}, 'Score at least'), slider, words),
     make('label.switch', 'Fold near-duplicates', fold),
     make('label.switch.count', 'Results at a time', counts),
-  );
+  ]);
   let points = null;
 
   function tell() {
@@ -49,13 +47,10 @@ export function makeSettings() {
   fold.addEventListener('change', () => writeState({group: fold.checked}));
   counts.addEventListener('change', () => writeState({k: Number(counts.value)}));
   function learn() {
-    gallery().then(
-      facts => {
-        points = facts.calibration?.state === 'ready' ? facts.calibration.points : null;
-        tell();
-      },
-      () => {}, // the frame tells of it
-    );
+    withGallery(({calibration}) => {
+      points = calibration?.state === 'ready' ? calibration.points : null;
+      tell();
+    });
   }
 
   learn();

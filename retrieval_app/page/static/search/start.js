@@ -6,61 +6,36 @@ import {thumb} from '../core/thumbs.js';
 import {makeDrop} from './upload.js';
 
 const SAMPLES = 12;
+const randomSeed = () => Math.floor(Math.random() * 1e6);
 
 /** The start. `sent(tokens)` hears of photos, `search(id)` of a chosen image. Has `element` and `load()`. */
 export function makeStart({sent, search}) {
-  const strip = make(
-    'ul.samples',
-    Array.from({length: SAMPLES}, () => make('li.skeleton')),
-  );
-  const element = make(
-    'section',
-    {class: 'start', 'aria-labelledby': 'start-title'},
-    makeDrop(
-      matchMedia('(hover: none)').matches
-        ? {title: 'Find images like yours', hint: 'Choose or take a photo. Several at once make one search.', sent}
-        : {
-            title: 'Find images like yours',
-            hint: 'Drop photos here, click to choose, or paste. Several at once make one search.',
-            sent,
-          },
-    ),
-    make(
-      'div.start-samples',
-      make(
-        'div.row.nowrap',
+  const hint = matchMedia('(hover: none)').matches
+    ? 'Choose or take a photo. Several at once make one search.'
+    : 'Drop photos here, click to choose, or paste. Several at once make one search.';
+  const strip = make('ul.samples', [Array.from({length: SAMPLES}, () => make('li.skeleton'))]);
+  const element = make('section', {class: 'start', 'aria-labelledby': 'start-title'}, [
+    makeDrop({title: 'Find images like yours', hint, sent}),
+    make('div.start-samples', [
+      make('div.row.nowrap', [
         make('h2', {id: 'start-title'}, 'Or start from one of these'),
-        button('Show others', {icon: 'shuffle', class: 'quiet small push'}, () =>
-          load(Math.floor(Math.random() * 1e6)),
-        ),
-      ),
+        button('Show others', {icon: 'shuffle', class: 'quiet small push'}, () => load(randomSeed())),
+      ]),
       strip,
-    ),
-  );
+    ]),
+  ]);
   let loaded = false;
 
   async function load(seed) {
     try {
       const {images} = await get('images/random', {count: SAMPLES, seed, include: ['label', 'path']});
       loaded = true;
-      refill(
-        strip,
-        images.map(image =>
-          make(
-            'li',
-            make(
-              'button',
-              {
-                type: 'button',
-                title: shownText(image.path),
-                'aria-label': `Search with ${shownText(image.path)}`,
-                onclick: () => search(image.id),
-              },
-              thumb(image.id, {eager: true}),
-            ),
-          ),
-        ),
-      );
+      const drawSample = image => {
+        const path = shownText(image.path);
+        const given = {title: path, 'aria-label': `Search with ${path}`, onclick: () => search(image.id)};
+        return make('li', make('button', given, thumb(image.id, {eager: true})));
+      };
+      refill(strip, images.map(drawSample));
     } catch (error) {
       refill(strip, make('li.wide.small.soft', error.message));
     }

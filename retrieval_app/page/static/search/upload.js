@@ -7,9 +7,7 @@ import {toast, toastError} from '../core/toast.js';
 const names = new Map();
 
 /** The name of the file that a token stands for; null after a reload. */
-export function photoName(token) {
-  return names.get(token) ?? null;
-}
+export const photoName = token => names.get(token) ?? null;
 
 /**
  * A place for photos: click to choose, or drop. `sent(tokens)` is called with what arrived. `title` and `hint` say what
@@ -25,14 +23,12 @@ export function makeDrop({title, hint, sent, small = false}) {
     'aria-label': `${title}. ${hint ?? ''}`,
   });
   const words = make('strong', title);
-  const zone = make(
-    'label',
-    {class: `drop${small ? ' small' : ''}`},
+  const zone = make('label', {class: `drop${small ? ' small' : ''}`}, [
     icon(small ? 'plus' : 'photo', small ? 18 : 34),
     input,
     words,
     hint && make('span', hint),
-  );
+  ]);
   const take = files =>
     sendPhotos(files, progress => {
       zone.classList.toggle('sending', progress !== null);
@@ -56,12 +52,10 @@ export function makeDrop({title, hint, sent, small = false}) {
 
 /** Photos pasted, or dropped anywhere on the page while `active()`; a drop elsewhere never makes the browser leave. */
 export function takeEverywhere({active, sent}) {
-  const veil = make(
-    'div',
-    {class: 'app drop-veil', hidden: true},
+  const veil = make('div', {class: 'app drop-veil', hidden: true}, [
     icon('photo', 40),
     make('strong', 'Drop to search with it'),
-  );
+  ]);
   document.body.append(veil);
   const take = files => {
     const close = toast(files.length > 1 ? `Reading ${files.length} photos…` : 'Reading the photo…');
@@ -82,23 +76,15 @@ export function takeEverywhere({active, sent}) {
   addEventListener('dragleave', event => {
     if (event.relatedTarget === null) veil.hidden = true;
   });
-  addEventListener(
-    'drop',
-    event => {
-      veil.hidden = true;
-      if (!holdsFiles(event)) return;
-      event.preventDefault();
-      if (active()) take(filesOf(event));
-    },
-    {capture: false},
-  );
-  addEventListener(
-    'drop',
-    () => {
-      veil.hidden = true;
-    },
-    {capture: true},
-  );
+  addEventListener('drop', event => {
+    if (!holdsFiles(event)) return;
+    event.preventDefault();
+    if (active()) take(filesOf(event));
+  });
+  const lift = () => {
+    veil.hidden = true;
+  };
+  addEventListener('drop', lift, {capture: true}); // also of what another place takes
 }
 
 async function sendPhotos(files, onProgress) {
@@ -136,6 +122,4 @@ async function sendPhoto(file, limit) {
 const filesOf = event => [...(event.dataTransfer?.files ?? [])];
 
 /** @param {DragEvent} event */
-function holdsFiles(event) {
-  return [...(event.dataTransfer?.types ?? [])].includes('Files');
-}
+const holdsFiles = event => [...(event.dataTransfer?.types ?? [])].includes('Files');
