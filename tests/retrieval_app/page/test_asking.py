@@ -91,17 +91,17 @@ def test_a_list_undoes_its_own_steps_and_asks_anew_where_others_decided(page: An
         [200, {"undone": [4], "can_undo": False}],
     ]
     code = """
-      const {makeReviewList} = await import('/page/review/review_list.js');
+      const {ReviewList} = await import('/page/review/review_list.js');
       const [place, more] = ['ul', 'p'].map(name => document.createElement(name));
       document.body.replaceChildren(place, more);
       const drawItem = () => ({node: document.createElement('li'), redraw() {}});
-      const list = makeReviewList({
-        path: 'doubts', decidePath: 'decide', undoPath: 'undo', size: 9, place, more, drawItem,
+      const list = new ReviewList({
+        path: 'labels/doubts', area: 'labels', size: 9, place, more, drawItem,
         readFilter: () => ({state: 'all'}), keyOf: item => item.id, idsOf: item => [item.id], words: () => '',
         drawNothing: () => null, onChange() {},
         pack: changes => changes.length,
       });
-      const counts = () => asked.filter(([, path]) => path === '/v1/undo').length;
+      const counts = () => asked.filter(([, path]) => path === '/v1/labels/undo').length;
       list.take(structuredClone(listed), true);
       list.decide([[list.items[0], {decision: 'keep', label: null}]]);
       for (let turn = 1; turn < 4; turn += 1) {
@@ -111,10 +111,10 @@ def test_a_list_undoes_its_own_steps_and_asks_anew_where_others_decided(page: An
       return asked.filter(([method]) => method === 'POST').map(([, path, body]) => [path, body]);
     """
     assert run(page, turns, code, listed=listed) == [
-        ["/v1/decide", 1],
-        ["/v1/undo", {"step": 7}],
-        ["/v1/undo", {"step": 7}],
-        ["/v1/undo", {}],  # nothing is left that was decided here
+        ["/v1/labels/decisions", 1],
+        ["/v1/labels/undo", {"step": 7}],
+        ["/v1/labels/undo", {"step": 7}],
+        ["/v1/labels/undo", {}],  # nothing is left that was decided here
     ]
 
 

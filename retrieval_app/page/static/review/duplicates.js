@@ -6,7 +6,7 @@ import {count, make, refill} from '../core/dom.js';
 import {registerKeys} from '../core/keys.js';
 import {awaitReady, openView} from '../core/loading.js';
 import {drawNothingIn, drawReadOnly, drawReviewBar, readListState} from './review_bar.js';
-import {makeReviewList} from './review_list.js';
+import {ReviewList} from './review_list.js';
 import {toast} from '../core/toast.js';
 import {onState, readState, writeState} from '../core/url_state.js';
 
@@ -83,7 +83,7 @@ function drawList(body, first, canReview) {
     more,
   ]);
 
-  const list = makeReviewList({
+  const list = new ReviewList({
     path: 'duplicates',
     area: 'duplicates',
     size: PAGE,
@@ -94,7 +94,7 @@ function drawList(body, first, canReview) {
     keyOf: group => group.group,
     idsOf: group => group.images.map(image => image.id),
     drawItem: /** @param {GroupEntry} group */ group =>
-      drawGroup(group, {canReview, on: {focus: list.setCurrent, zoom, decide}}),
+      drawGroup(group, {canReview, on: {focus: target => list.setCurrent(target), zoom, decide}}),
     drawNothing,
     pack: ([[group, decision]]) => ({group: group.group, ...(decision ?? {decision: 'open', keep: []})}),
     onChange(now) {

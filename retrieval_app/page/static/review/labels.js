@@ -8,7 +8,7 @@ import {DROP, drawRow, KEEP, proposalOf, wordsFor} from './label_rows.js';
 import {makeSelection} from './label_selection.js';
 import {awaitReady, notice, openView} from '../core/loading.js';
 import {drawNothingIn, drawReadOnly, drawReviewBar, readListState} from './review_bar.js';
-import {makeReviewList} from './review_list.js';
+import {ReviewList} from './review_list.js';
 import {drawHint, FILE, KEPT, moreFilters, PAGE} from './surroundings.js';
 import {toast} from '../core/toast.js';
 import {onState, readState, writeState} from '../core/url_state.js';
@@ -111,7 +111,7 @@ function drawList(body, described, first) {
   const place = make('div.doubt-rows');
   const more = make('div.more-line');
 
-  const list = makeReviewList({
+  const list = new ReviewList({
     path: 'labels/doubts',
     area: 'labels',
     size: PAGE,

@@ -8,173 +8,163 @@ import {announce, toast, toastError} from '../core/toast.js';
 /** @typedef {{state: 'open' | 'decided' | 'all', label?: string, suggested?: string}} ListFilter */
 
 /**
- * @template Item, Decision
- * @typedef {{
- *   items: Item[], cards: Map<any, any>, current: Item | null, filter: ListFilter,
- *   total: number, tally: {open: number, decided: number, canUndo: boolean},
- *   take: (answer: any, fresh: boolean) => void, refresh: () => void, setCurrent: (item: Item) => void,
- *   goTo: (item: Item) => void, step: (by: number) => void, undo: () => void,
- *   decide: (changes: [Item, Decision | null][], how?: {onward?: boolean}) => void,
- * }} ReviewList
- */
-
-/**
  * The list in `place`, with what leads on in `more`.
  *
- * path: the list's route, area: of those that decide and undo; size: of a page; readFilter() -> {state, ...}: what the address asks for;
- * keyOf(item): its name; idsOf(item): the images an undo speaks of; drawItem(item) -> {node, redraw}; drawNothing(list);
- * pack(changes) -> body of a decision; words(decision | null); onChange(list, answer?): counts are others; onMove(item).
+ * path: the list's route; area: of those that decide and undo; size: of a page; readFilter() -> {state, ...}: what the
+ * address asks for; keyOf(item): its name; idsOf(item): the images an undo speaks of; drawItem(item) -> {node, redraw};
+ * drawNothing(list); pack(changes) -> body of a decision; words(decision | null); onChange(list, answer?): counts are
+ * others; onMove(item).
  *
  * @template {{decision: Decision | null}} Item
  * @template Decision
- * @param {{
- *   path: 'labels/doubts' | 'duplicates', area: 'labels' | 'duplicates', size: number, readFilter: () => ListFilter,
- *   keyOf: (item: Item) => any, idsOf: (item: Item) => number[], drawItem: (item: Item) => any,
- *   drawNothing: (list: any) => Child, pack: (changes: [Item, Decision | null][]) => any,
- *   words: (decision: Decision | null) => string, place: HTMLElement, more: HTMLElement,
- *   onChange: (list: any, answer?: any) => void, onMove?: (item: Item) => void,
- * }} given
- * @returns {ReviewList<Item, Decision>}
  */
-export function makeReviewList({
-  path,
-  area,
-  size,
-  readFilter,
-  keyOf,
-  idsOf,
-  drawItem,
-  drawNothing,
-  pack,
-  words,
-  place,
-  more,
-  onChange,
-  onMove = () => {},
-}) {
-  const inTurn = makeQueue();
+export class ReviewList {
+  /** @type {Item[]} */
+  items = [];
+  cards = new Map();
+  /** @type {Item | null} */
+  current = null;
+  total = 0;
+  tally = {open: 0, decided: 0, canUndo: false};
   /** @type {{step: number, before: [Item, Decision | null][] | null}[]} */
-  const past = [];
-  /** @type {ReviewList<Item, Decision>} */
-  const list = {
-    items: [],
-    cards: new Map(),
-    current: null,
-    filter: readFilter(),
-    total: 0,
-    tally: {open: 0, decided: 0, canUndo: false},
-    take,
-    refresh,
-    setCurrent,
-    goTo,
-    step,
-    decide,
-    undo,
-  };
-  let turn = 0;
-  let busy = false;
+  #past = [];
+  #inTurn = makeQueue();
+  #turn = 0;
+  #busy = false;
+  #given;
 
-  function take(answer, fresh) {
-    const {tally} = list;
+  /**
+   * @param {{
+   *   path: 'labels/doubts' | 'duplicates', area: 'labels' | 'duplicates', size: number, readFilter: () => ListFilter,
+   *   keyOf: (item: Item) => any, idsOf: (item: Item) => number[], drawItem: (item: Item) => any,
+   *   drawNothing: (list: any) => Child, pack: (changes: [Item, Decision | null][]) => any,
+   *   words: (decision: Decision | null) => string, place: HTMLElement, more: HTMLElement,
+   *   onChange: (list: any, answer?: any) => void, onMove?: (item: Item) => void,
+   * }} given
+   */
+  constructor(given) {
+    this.#given = given;
+    this.filter = given.readFilter();
+  }
+
+  /** @param {Item} item */
+  #cardOf(item) {
+    return this.cards.get(this.#given.keyOf(item));
+  }
+
+  /** Show what the server answered: alone, where it is `fresh`, or behind what is shown. */
+  take(answer, fresh) {
+    const {keyOf, drawItem, drawNothing, place, onChange} = this.#given;
+    const {tally} = this;
     if (fresh) {
-      Object.assign(list, {items: [], cards: new Map(), current: null});
+      Object.assign(this, {items: [], cards: new Map(), current: null});
       refill(place);
     }
-    list.total = answer.total;
+    this.total = answer.total;
     Object.assign(tally, {open: answer.open, decided: answer.decided, canUndo: answer.can_undo ?? tally.canUndo});
     for (const item of answer.items) {
-      if (list.cards.has(keyOf(item))) continue;
-      list.items.push(item);
-      list.cards.set(keyOf(item), drawItem(item));
-      place.append(list.cards.get(keyOf(item)).node);
+      if (this.#cardOf(item)) continue;
+      this.items.push(item);
+      this.cards.set(keyOf(item), drawItem(item));
+      place.append(this.#cardOf(item).node);
     }
-    place.classList.toggle('all-decided', list.filter.state === 'decided');
-    if (!list.current && list.items.length) setCurrent(list.items[0]);
-    if (!list.items.length) refill(place, drawNothing(list));
-    drawMore(answer.items.length > 0);
-    onChange(list, answer);
+    place.classList.toggle('all-decided', this.filter.state === 'decided');
+    if (!this.current && this.items.length) this.setCurrent(this.items[0]);
+    if (!this.items.length) refill(place, drawNothing(this));
+    this.#drawMore(answer.items.length > 0);
+    onChange(this, answer);
   }
-  function drawMore(goesOn) {
-    const left = list.total - countShown();
+
+  #drawMore(goesOn) {
+    const left = this.total - this.#countShown();
+    const fetchMore = () => this.#fetchMore();
     const next = goesOn && left > 0 && button(`Show more (${left.toLocaleString('en')} left)`, {}, fetchMore);
-    refill(more, next);
+    refill(this.#given.more, next);
     if (!next) return;
-    new IntersectionObserver(
-      (seen, watch) => {
-        if (!seen.some(entry => entry.isIntersecting)) return;
-        watch.disconnect();
-        fetchMore();
-      },
-      {rootMargin: '900px'},
-    ).observe(next);
+    const seen = (entries, watch) => {
+      if (!entries.some(entry => entry.isIntersecting)) return;
+      watch.disconnect();
+      fetchMore();
+    };
+    new IntersectionObserver(seen, {rootMargin: '900px'}).observe(next);
   }
+
   // What was decided since stays in sight, but is not among those that the server counts any more.
-  const countShown = () =>
-    list.items.filter(
-      item => list.filter.state === 'all' || (item.decision !== null) === (list.filter.state === 'decided'),
-    ).length;
-  async function fetchMore() {
-    if (busy) return;
-    busy = true;
-    const now = turn;
+  #countShown() {
+    const {state} = this.filter;
+    return this.items.filter(item => state === 'all' || (item.decision !== null) === (state === 'decided')).length;
+  }
+
+  /** What the server has of the list, from one place on. */
+  #ask(offset, limit = this.#given.size) {
+    return this.#inTurn(() => get(this.#given.path, {...this.filter, offset, limit}));
+  }
+
+  async #fetchMore() {
+    if (this.#busy) return;
+    this.#busy = true;
+    const now = this.#turn;
     try {
-      const answer = await inTurn(() => get(path, {...list.filter, offset: countShown(), limit: size}));
-      if (now === turn) take(answer, false);
+      const answer = await this.#ask(this.#countShown());
+      if (now === this.#turn) this.take(answer, false);
     } catch (error) {
       toastError(error);
     } finally {
-      busy = false;
+      this.#busy = false;
     }
   }
-  async function refresh() {
-    const now = (turn += 1);
-    list.filter = readFilter();
+
+  /** Fetch anew what the address asks for. */
+  async refresh() {
+    const {place, readFilter} = this.#given;
+    const now = (this.#turn += 1);
+    this.filter = readFilter();
     place.classList.add('stale');
     try {
-      const answer = await inTurn(() => get(path, {...list.filter, offset: 0, limit: size}));
-      if (now !== turn) return;
-      for (const entry of past) entry.before = null;
-      take(answer, true);
+      const answer = await this.#ask(0);
+      if (now !== this.#turn) return;
+      for (const entry of this.#past) entry.before = null;
+      this.take(answer, true);
       const above = (place.parentElement ?? place).getBoundingClientRect().top - 60;
       if (above < 0) window.scrollBy(0, above);
-      announce(`${list.total.toLocaleString('en')} shown`);
+      announce(`${this.total.toLocaleString('en')} shown`);
     } catch (error) {
-      showFailure(place, error, refresh);
+      showFailure(place, error, () => this.refresh());
     } finally {
       place.classList.remove('stale');
     }
   }
-  // The same picture may be decided with another one: the server counts.
-  const recount = debounce(
-    () =>
-      inTurn(() => get(path, {...list.filter, offset: 0, limit: 1})).then(
-        ({open, decided}) => {
-          Object.assign(list.tally, {open, decided});
-          onChange(list);
-        },
-        () => null,
-      ),
-    400,
-  );
 
-  function setCurrent(item) {
-    if (list.current === item) return;
-    if (list.current) list.cards.get(keyOf(list.current))?.node.classList.remove('current');
-    list.current = item;
-    list.cards.get(keyOf(item)).node.classList.add('current');
+  // The same picture may be decided with another one: the server counts.
+  #recount = debounce(async () => {
+    const answer = await this.#ask(0, 1).catch(() => null);
+    if (!answer) return;
+    Object.assign(this.tally, {open: answer.open, decided: answer.decided});
+    this.#given.onChange(this);
+  }, 400);
+
+  /** @param {Item} item */
+  setCurrent(item) {
+    if (this.current === item) return;
+    if (this.current) this.#cardOf(this.current)?.node.classList.remove('current');
+    this.current = item;
+    this.#cardOf(item).node.classList.add('current');
   }
-  function goTo(item) {
-    setCurrent(item);
-    const {node} = list.cards.get(keyOf(item));
+
+  /** Make it the current one, in sight and with the focus. @param {Item} item */
+  goTo(item) {
+    this.setCurrent(item);
+    const {node} = this.#cardOf(item);
     node.scrollIntoView({block: 'nearest'});
     if (!document.querySelector('dialog[open]')) node.focus({preventScroll: true});
-    onMove(item);
+    this.#given.onMove?.(item);
   }
-  async function step(by) {
-    if (!list.current) return;
-    const next = list.items.indexOf(list.current) + by;
-    if (!list.items[next] && by > 0 && more.firstChild) await fetchMore();
-    goTo(list.items[next] ?? list.current);
+
+  async step(by) {
+    if (!this.current) return;
+    const next = this.items.indexOf(this.current) + by;
+    if (!this.items[next] && by > 0 && this.#given.more.firstChild) await this.#fetchMore();
+    this.goTo(this.items[next] ?? this.current);
   }
 
   /**
@@ -183,73 +173,80 @@ export function makeReviewList({
    * @param {[Item, Decision | null][]} changes
    * @param {{onward?: boolean}} how
    */
-  function decide(changes, {onward = false} = {}) {
+  decide(changes, {onward = false} = {}) {
     if (!changes.length) return;
+    const {area, pack, words, onChange, onMove} = this.#given;
     const before = changes.map(([item]) => /** @type {[Item, Decision | null]} */ ([item, item.decision]));
-    for (const [item, decision] of changes) put(item, decision);
-    inTurn(() => post(/** @type {const} */ (`${area}/decisions`), pack(changes))).then(
+    this.#putAll(changes);
+    this.#inTurn(() => post(/** @type {const} */ (`${area}/decisions`), pack(changes))).then(
       answer => {
-        past.push({step: answer.step, before});
-        list.tally.canUndo = answer.can_undo;
-        onChange(list);
-        recount();
+        this.#past.push({step: answer.step, before});
+        this.tally.canUndo = answer.can_undo;
+        onChange(this);
+        this.#recount();
       },
       error => {
-        for (const [item, decision] of before) put(item, decision);
-        fail(error);
+        this.#putAll(before);
+        this.#fail(error);
       },
     );
     announce(changes.length === 1 ? words(changes[0][1]) : `${changes.length} decisions made`);
-    if (onward) step(1);
-    else if (list.current) onMove(list.current);
+    if (onward) this.step(1);
+    else if (this.current) onMove?.(this.current);
   }
-  /** @param {Item} item @param {Decision | null} decision */
-  function put(item, decision) {
-    const added = Number(decision !== null) - Number(item.decision !== null);
-    list.tally.open -= added;
-    list.tally.decided += added;
-    item.decision = decision;
-    list.cards.get(keyOf(item))?.redraw();
-    onChange(list);
-  }
-  async function undo() {
-    try {
-      const {own, answer} = await inTurn(undoLast);
-      list.tally.canUndo = answer.can_undo;
-      const ids = new Set(answer.undone);
-      if (!ids.size) {
-        toast(own ? 'It was taken back before' : 'Nothing to undo');
-        if (own) await refresh();
-        else onChange(list);
-        return;
-      }
-      if (own?.before?.every(([item]) => idsOf(item).some(id => ids.has(id)))) {
-        for (const [item, decision] of own.before) put(item, decision);
-      } else await refresh(); // it was decided elsewhere, or before
-      const item = list.items.find(candidate => idsOf(candidate).some(id => ids.has(id)));
-      if (item) goTo(item);
-      announce('Undone');
-      recount();
-    } catch (error) {
-      fail(error);
+
+  /** @param {[Item, Decision | null][]} changes */
+  #putAll(changes) {
+    for (const [item, decision] of changes) {
+      const added = Number(decision !== null) - Number(item.decision !== null);
+      this.tally.open -= added;
+      this.tally.decided += added;
+      item.decision = decision;
+      this.#cardOf(item)?.redraw();
+      this.#given.onChange(this);
     }
   }
-  // The last step that was made here, by its number, so that nobody's later one is taken back for it.
-  async function undoLast() {
-    const own = past.pop();
+
+  async undo() {
+    const {idsOf, onChange} = this.#given;
     try {
-      return {own, answer: await post(/** @type {const} */ (`${area}/undo`), own ? {step: own.step} : {})};
+      const {own, answer} = await this.#inTurn(() => this.#undoLast());
+      this.tally.canUndo = answer.can_undo;
+      const ids = new Set(answer.undone);
+      const isUndone = item => idsOf(item).some(id => ids.has(id));
+      if (!ids.size) {
+        toast(own ? 'It was taken back before' : 'Nothing to undo');
+        if (own) await this.refresh();
+        else onChange(this);
+        return;
+      }
+      if (own?.before?.every(([item]) => isUndone(item))) this.#putAll(own.before);
+      else await this.refresh(); // it was decided elsewhere, or before
+      const item = this.items.find(isUndone);
+      if (item) this.goTo(item);
+      announce('Undone');
+      this.#recount();
     } catch (error) {
-      if (own) past.push(own);
+      this.#fail(error);
+    }
+  }
+
+  // The last step that was made here, by its number, so that nobody's later one is taken back for it.
+  async #undoLast() {
+    const own = this.#past.pop();
+    try {
+      return {own, answer: await post(/** @type {const} */ (`${this.#given.area}/undo`), own ? {step: own.step} : {})};
+    } catch (error) {
+      if (own) this.#past.push(own);
       throw error;
     }
   }
+
   // Where others decided meanwhile, or nobody knows whether the server has done it, the list is asked for anew.
-  function fail(error) {
+  #fail(error) {
     toastError(error);
-    if (['conflict', 'timeout'].includes(error.code)) refresh();
+    if (['conflict', 'timeout'].includes(error.code)) this.refresh();
   }
-  return list;
 }
 
 /** One after the other, so that an undo never overtakes a decision. */
