@@ -6,9 +6,9 @@ export {icon};
 
 /**
  * An element: `make('a.chip', {href: '?', onclick: f}, 'text', node, [more])`, classes behind its tag, without properties
- * where it has none; a button is none of a form's unless it says so. Of these `class`, `dataset` and `style` (objects) and `onNAME` functions are what they are called;
- * others are attributes, where true means present and false, null or undefined absent. Children that are null, undefined
- * or false are left out.
+ * where it has none; a button is none of a form's unless it says so. Of these `class`, `dataset` and `style` (objects)
+ * and `onNAME` functions are what they are called; others are attributes, where true means present and false, null or
+ * undefined absent. Children that are null, undefined or false are left out.
  *
  * @template {string} Tag
  * @param {Tag} tag

@@ -4,6 +4,8 @@ import {button, find, icon, make, percent, refill, shownText} from '../core/dom.
 import {post} from '../core/api.js';
 import {announce, toast, toastError} from '../core/toast.js';
 
+const quoted = label => `\u201c${shownText(label)}\u201d`;
+const DROP = 'It shows no known label: leave it out of training';
 const DONE = {keep: 'kept', change: 'changed', drop: 'dropped'};
 
 /**
@@ -35,8 +37,7 @@ export function drawLabelForm(image, {facts, decided}) {
       if (error.code === 'conflict') decided(); // it is another image now, or has another label
       return;
     }
-    const words =
-      decision === 'change' ? `Label changed to \u201c${shownText(label)}\u201d` : `Label ${DONE[decision]}`;
+    const words = decision === 'change' ? `Label changed to ${quoted(label)}` : `Label ${DONE[decision]}`;
     toast(words, {kind: 'good', action: {text: 'Undo', run: () => undo(step, decided)}});
     decided();
   }
@@ -57,10 +58,9 @@ export function drawLabelForm(image, {facts, decided}) {
 /** @param {LabelDecision | null} decision */
 function drawDecision(decision) {
   if (!decision) return null;
-  if (decision.decision !== 'change') {
-    return make('span.chip.on', icon('check', 13), make('span', DONE[decision.decision]));
-  }
-  return make('span.chip.on', icon('right', 12), make('span', shownText(decision.label)));
+  const changed = decision.decision === 'change';
+  const words = changed ? shownText(decision.label) : DONE[decision.decision];
+  return make('span.chip.on', changed ? icon('right', 12) : icon('check', 13), make('span', words));
 }
 
 /** @param {ImageDetails} image */
@@ -73,14 +73,11 @@ function drawDoubt(image, {can, decide}) {
     make('div.column', [
       make('span', [
         `This label is doubted: ${percent(doubt.wrong)} likely wrong.`,
-        suggested && ` Images that look like it are mostly \u201c${shownText(suggested)}\u201d.`,
+        suggested && ` Images that look like it are mostly ${quoted(suggested)}.`,
       ]),
       can
         && make('div.row', [
-          suggested
-            && button(`Change to \u201c${shownText(suggested)}\u201d`, {class: 'small'}, () =>
-              decide('change', suggested),
-            ),
+          suggested && button(`Change to ${quoted(suggested)}`, {class: 'small'}, () => decide('change', suggested)),
           button('Keep it', {class: 'small'}, () => decide('keep')),
         ]),
     ]),
@@ -106,11 +103,7 @@ function fillForm(form, {image, facts, decide}) {
     make('datalist', {id: 'all-labels'}, [facts.labels.names.map(name => make('option', {value: name}))]),
     make('div.row', [
       button('Keep as it is', {icon: 'check', class: 'small'}, () => decide('keep')),
-      button(
-        'Drop from the labels',
-        {icon: 'close', class: 'small danger', title: 'It shows no known label: leave it out of training'},
-        () => decide('drop'),
-      ),
+      button('Drop from the labels', {icon: 'close', class: 'small danger', title: DROP}, () => decide('drop')),
     ]),
   ]);
   form.addEventListener('submit', event => {

@@ -7,8 +7,9 @@ const WORDS = ['keep', 'change', 'drop'];
 const FORMER_WORDS = {relabel: 'change', 'no-class': 'drop'};
 const PREFIX = `retrieval-audit/${data.key}/`;
 
+const named = fields => Object.fromEntries(COLUMNS.map((name, place) => [name, fields[place]]));
 const decisions = new Map();
-const given = new Map(data.decisions.map(fields => named(fields)).map(entry => [keyOf(entry), entry]));
+const given = new Map(data.decisions.map(named).map(entry => [keyOf(entry), entry]));
 const steps = [];
 let storage = null;
 let unsaved = false;
@@ -78,8 +79,6 @@ export function readFile(text) {
   take([...found]);
   return found.size;
 }
-
-const named = fields => Object.fromEntries(COLUMNS.map((name, place) => [name, fields[place]]));
 
 function checkEntry(entry, row) {
   const decision = FORMER_WORDS[entry.decision] ?? entry.decision;

@@ -105,14 +105,8 @@ export function makeFilterBox({nameOf, leave}) {
   });
 
   function drawChip(words, remove, title = words) {
-    return make('li.chip.on', [
-      make('span', {title}, words),
-      button(
-        `Remove the condition ${words}`,
-        {icon: 'close', iconOnly: true, class: 'quiet chip-remove', title: 'Remove'},
-        remove,
-      ),
-    ]);
+    const given = {icon: 'close', iconOnly: true, class: 'quiet chip-remove', title: 'Remove'};
+    return make('li.chip.on', make('span', {title}, words), button(`Remove the condition ${words}`, given, remove));
   }
 
   function drawChips(state) {

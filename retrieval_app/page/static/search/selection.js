@@ -4,6 +4,7 @@ import {button, count, make, refill} from '../core/dom.js';
 import {download, withGallery} from '../core/api.js';
 import {announce, toast, toastError} from '../core/toast.js';
 
+const named = name => ({class: 'small', dataset: {name}});
 const NARROW = matchMedia('(max-width: 760px)').matches;
 
 /** The bar. `shown()` gives all ids on the page, `changed(ids)` hears of changes, `search(ids)` makes them a query. */
@@ -23,47 +24,33 @@ export function makeSelection({shown, changed, search}) {
   }
 
   function draw() {
-    const [tooManyRows, tooManyPictures] = [limits.max_export_csv, limits.max_export_zip].map(most =>
-      ids.size > most ? `At most ${most.toLocaleString('en')} at once` : null,
-    );
     const focused = element.querySelector(':focus')?.dataset.name;
     refill(element, [
       make('strong.figures', `${ids.size.toLocaleString('en')} selected`),
-      button('Select all', {class: 'small', dataset: {name: 'all'}}, () => set([...ids, ...shown()])),
+      button('Select all', named('all'), () => set([...ids, ...shown()])),
       ids.size <= limits.max_queries
-        && button(
-          NARROW ? 'Search' : 'Search with these',
-          {icon: 'search', class: 'small', dataset: {name: 'search'}},
-          () => search([...ids]),
+        && button(NARROW ? 'Search' : 'Search with these', {icon: 'search', ...named('search')}, () =>
+          search([...ids]),
         ),
-      button('CSV', {
-        icon: 'download',
-        class: 'small',
-        disabled: Boolean(tooManyRows),
-        title: tooManyRows ?? 'Ids, paths, labels and metadata as a table',
-        dataset: {name: 'csv'},
-        onclick: () => save('csv'),
-      }),
-      button('ZIP', {
-        icon: 'download',
-        class: 'small',
-        disabled: Boolean(tooManyPictures),
-        title: tooManyPictures ?? 'The pictures, and the table, which says of each that cannot be read why',
-        dataset: {name: 'zip'},
-        onclick: () => save('zip'),
-      }),
+      saver('csv', limits.max_export_csv, 'Ids, paths, labels and metadata as a table'),
+      saver('zip', limits.max_export_zip, 'The pictures, and the table, which says of each that cannot be read why'),
       button('Clear', {icon: 'close', class: 'quiet small', dataset: {name: 'clear'}}, clear),
     ]);
     if (focused) element.querySelector(`[data-name="${focused}"]`)?.focus();
+  }
+
+  function saver(format, most, contents) {
+    const refusal = ids.size > most ? `At most ${most.toLocaleString('en')} at once` : null;
+    const given = {icon: 'download', disabled: refusal !== null, title: refusal ?? contents, ...named(format)};
+    return button(format.toUpperCase(), given, () => save(format));
   }
 
   async function save(format) {
     const close = format === 'zip' ? toast(`Packing ${count(ids.size, 'picture')}…`) : () => {};
     try {
       await download('export', {ids: [...ids], format});
-      toast(`${format === 'zip' ? 'Pictures and table' : 'Table'} of ${count(ids.size, 'image')} saved`, {
-        kind: 'good',
-      });
+      const saved = format === 'zip' ? 'Pictures and table' : 'Table';
+      toast(`${saved} of ${count(ids.size, 'image')} saved`, {kind: 'good'});
     } catch (error) {
       toastError(error);
     } finally {
