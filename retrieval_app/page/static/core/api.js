@@ -1,5 +1,7 @@
 // What the page asks of the server: JSON under /v1, with every failure as one ApiError in words for people.
 
+import {saveFile} from './dom.js';
+
 const ROOT = new URL('../../v1/', import.meta.url);
 const RETRIES = 3;
 const LONGEST_WAIT_SECONDS = 8;
@@ -80,13 +82,7 @@ export async function getReady(path, params, {signal, onProgress = () => {}} = {
 export async function download(path, body = null) {
   const answer = await ask(address(path), body === null ? {} : {method: 'POST', ...packed(body)});
   const named = /filename="?([^";]+)"?/.exec(answer.headers.get('content-disposition') ?? '');
-  const link = document.createElement('a');
-  link.href = URL.createObjectURL(await answer.blob());
-  link.download = named ? named[1] : path;
-  document.body.append(link);
-  link.click();
-  link.remove();
-  setTimeout(() => URL.revokeObjectURL(link.href), 60000);
+  saveFile(await answer.blob(), named ? named[1] : path);
   return answer.headers;
 }
 

@@ -148,3 +148,12 @@ export function debounce(run, milliseconds) {
   waiting.cancel = () => clearTimeout(timer);
   return waiting;
 }
+
+/** Have the browser save a file. @param {Blob} content @param {string} name */
+export function saveFile(content, name) {
+  const link = make('a', {href: URL.createObjectURL(content), download: name});
+  document.body.append(link);
+  link.click();
+  link.remove();
+  setTimeout(() => URL.revokeObjectURL(link.href), 60000);
+}

@@ -44,10 +44,8 @@ export function drawMap(canvas, points, show, on) {
 
   const scale = () => base * zoom;
   /** @returns {[number, number]} */
-  const toScreen = i => [
-    (points.x[i] - centre[0]) * scale() + width / 2,
-    (points.y[i] - centre[1]) * scale() + height / 2,
-  ];
+  const place = ({x, y}) => [(x - centre[0]) * scale() + width / 2, (y - centre[1]) * scale() + height / 2];
+  const toScreen = i => place({x: points.x[i], y: points.y[i]});
   /** @param {number[]} at */
   const toMap = ([x, y]) => [(x - width / 2) / scale() + centre[0], (y - height / 2) / scale() + centre[1]];
 
@@ -117,15 +115,10 @@ export function drawMap(canvas, points, show, on) {
   // Names over their crowds; one that would lie on an earlier, larger one is left out until the zoom parts them.
   function drawCaptions() {
     const drawn = [];
-    Object.assign(context, {
-      font: '650 13px system-ui, sans-serif',
-      textAlign: 'center',
-      lineJoin: 'round',
-      lineWidth: 4,
-    });
+    const font = '650 13px system-ui, sans-serif';
+    Object.assign(context, {font, textAlign: 'center', lineJoin: 'round', lineWidth: 4});
     for (const caption of show.captions()) {
-      const x = (caption.x - centre[0]) * scale() + width / 2;
-      const y = (caption.y - centre[1]) * scale() + height / 2;
+      const [x, y] = place(caption);
       const reach = context.measureText(caption.text).width / 2 + 3;
       if (drawn.some(other => Math.abs(other.x - x) < other.reach + reach && Math.abs(other.y - y) < 17)) continue;
       drawn.push({x, y, reach});
@@ -175,12 +168,7 @@ export function drawMap(canvas, points, show, on) {
   function drawCross() {
     context.lineWidth = 1.5;
     context.strokeStyle = line;
-    context.beginPath();
-    context.moveTo(width / 2 - 9, height / 2);
-    context.lineTo(width / 2 + 9, height / 2);
-    context.moveTo(width / 2, height / 2 - 9);
-    context.lineTo(width / 2, height / 2 + 9);
-    context.stroke();
+    context.stroke(new Path2D(`M${width / 2 - 9} ${height / 2}h18m-9 -9v18`));
   }
 
   function resize() {
@@ -293,15 +281,10 @@ export function drawMap(canvas, points, show, on) {
   };
 }
 
-function reachOf(values) {
-  let low = Infinity;
-  let high = -Infinity;
-  for (const value of values) {
-    low = Math.min(low, value);
-    high = Math.max(high, value);
-  }
-  return [low, high];
-}
+const reachOf = values => [
+  values.reduce((low, value) => Math.min(low, value), Infinity),
+  values.reduce((high, value) => Math.max(high, value), -Infinity),
+];
 
 function isInside([x, y], polygon) {
   let inside = false;

@@ -6,6 +6,9 @@ import {count, fileSize, make, refill, shownText} from '../core/dom.js';
 import {awaitReady, notice, openView} from '../core/loading.js';
 import {drawClasses, drawConfusion, drawWorst} from './quality_tables.js';
 
+const RECALL = 'Of the ten truly nearest images, so many are among the ten it finds; measured when it was built';
+const TIME = 'In the index alone, measured when it was built';
+
 /** Fill the panel. */
 export function start(panel) {
   openView(panel, {
@@ -118,39 +121,23 @@ async function drawCalibration(place, described) {
 
 /** @param {GalleryFacts['index']} index @param {GalleryFacts} described */
 function drawFacts(index, described) {
-  const facts = [
+  const {images, labels, version, model, embedding_dim: dimensions} = described;
+  const labelled = `${labels.labelled.toLocaleString('en')} of them labelled, with ${count(labels.count, 'label')}`;
+  const names = [model.backbone, model.method].filter(Boolean).map(shownText).join(', ');
+  const recall = index.recall_at_10 ?? index.recall;
+  const latency = index.latency_ms ?? index.latency_ms_median;
+  const isKnown = value => typeof value === 'number';
+  const facts = /** @type {string[][]} */ (
     [
-      'Images',
-      `${described.images.toLocaleString('en')}`,
-      `${described.labels.labelled.toLocaleString('en')} of them labelled, with ${count(described.labels.count, 'label')}`,
-    ],
-    ['Version', described.version, 'Every change of the gallery makes a new version; answers never mix two'],
-    [
-      'Model',
-      [described.model.backbone, described.model.method].filter(Boolean).map(shownText).join(', ') || 'unknown',
-      `It turns each image into ${described.embedding_dim} numbers`,
-    ],
-  ];
-  if (index.type) facts.push(['Index', shownText(index.factory ?? index.type), shownText(index.explanation)]);
-  const recall = index.recall_at_10 ?? index.recall ?? null;
-  if (typeof recall === 'number') {
-    facts.push([
-      'Recall of the index',
-      precise(recall),
-      'Of the ten truly nearest images, so many are among the ten it finds; measured when it was built',
-    ]);
-  }
-  const latency = index.latency_ms ?? index.latency_ms_median ?? null;
-  if (typeof latency === 'number') {
-    facts.push([
-      'Time of a search',
-      `${latency < 1 ? latency.toFixed(2) : latency.toFixed(1)} ms`,
-      'In the index alone, measured when it was built',
-    ]);
-  }
-  if (typeof index.memory_bytes === 'number') {
-    facts.push(['Memory', fileSize(index.memory_bytes), 'That the index takes']);
-  }
+      ['Images', images.toLocaleString('en'), labelled],
+      ['Version', version, 'Every change of the gallery makes a new version; answers never mix two'],
+      ['Model', names || 'unknown', `It turns each image into ${dimensions} numbers`],
+      index.type && ['Index', shownText(index.factory ?? index.type), shownText(index.explanation)],
+      isKnown(recall) && ['Recall of the index', precise(recall), RECALL],
+      isKnown(latency) && ['Time of a search', `${latency.toFixed(latency < 1 ? 2 : 1)} ms`, TIME],
+      isKnown(index.memory_bytes) && ['Memory', fileSize(index.memory_bytes), 'That the index takes'],
+    ].filter(Boolean)
+  );
   return make('section.quality-card', [
     make('h3', 'The gallery and its index'),
     make('dl.facts-list', [

@@ -1,5 +1,6 @@
 // What the label list asks of a server, answered from what stands in the page; in the place of core/api.js there.
 
+import {saveFile} from '../core/dom.js';
 import {data, images, isSuspect, items} from './data.js';
 import {canUndo, decide, decisionOf, undo, writeFile} from './decisions.js';
 
@@ -60,11 +61,7 @@ export async function post(path, body) {
 /** Save the file of decisions; gives how many are in it. */
 export async function download() {
   const {text, count} = writeFile();
-  const link = document.createElement('a');
-  link.href = URL.createObjectURL(new Blob([text], {type: 'text/csv;charset=utf-8'}));
-  link.download = 'decisions.csv';
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 60000);
+  saveFile(new Blob([text], {type: 'text/csv;charset=utf-8'}), 'decisions.csv');
   return count;
 }
 

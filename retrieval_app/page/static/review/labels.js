@@ -189,20 +189,18 @@ function drawList(body, described, first) {
   }
   function acceptMany(items) {
     const changes = items.map(item => [item, proposalOf(item)]).filter(([, decision]) => decision);
-    if (changes.length) {
-      confirmMany(
-        changes.map(([, decision]) => decision),
-        () => {
-          list.decide(changes);
-          selection.clear();
-        },
-      );
-    } else toast('None of them has a suggestion');
+    const run = () => {
+      list.decide(changes);
+      selection.clear();
+    };
+    const decisions = changes.map(([, decision]) => decision);
+    if (changes.length) confirmMany(decisions, run);
+    else toast('None of them has a suggestion');
   }
+  /** @type {(item: DoubtEntry, label: string) => LabelDecision} */
+  const labelled = (item, label) => (label === item.label ? KEEP : {decision: 'change', label});
   const ask = (item, onward = false) =>
-    askLabel(item, names, label =>
-      list.decide([[item, label === item.label ? KEEP : {decision: 'change', label}]], {onward}),
-    );
+    askLabel(item, names, label => list.decide([[item, labelled(item, label)]], {onward}));
   function zoom(item) {
     list.setCurrent(item);
     let seen = item; // the focus goes back to the row that it came from, which makes that the current one
@@ -222,17 +220,14 @@ function drawList(body, described, first) {
   }
   function act(name) {
     const item = list.current;
-    const number = Number(name);
-    if (name === 'u') {
-      if (canReview) list.undo();
-      return;
-    }
-    if (!item) return;
+    if (name === 'u' && canReview) list.undo();
+    if (name === 'u' || !item) return;
     if (name === 'j' || name === 'k') list.step(name === 'j' ? 1 : -1);
     else if (name === 'z') zoom(item);
-    else if (canReview) decide(item, name, number);
+    else if (canReview) decide(item, name);
   }
-  function decide(item, name, number) {
+  function decide(item, name) {
+    const suggestion = item.suggestions[Number(name) - 1];
     const on = decision => list.decide([[item, decision]], {onward: true});
     if (name === 'a' && proposalOf(item)) on(proposalOf(item));
     else if (name === 'a') {
@@ -241,10 +236,7 @@ function drawList(body, described, first) {
     else if (name === 'x') on(DROP);
     else if (name === 'r') ask(item, true);
     else if (name === 's') selection.toggle(item, !selection.has(item));
-    else if (item.suggestions[number - 1]) {
-      const {label} = item.suggestions[number - 1];
-      on(label === item.label ? KEEP : {decision: 'change', label});
-    }
+    else if (suggestion) on(labelled(item, suggestion.label));
   }
 
   list.take(first, true);

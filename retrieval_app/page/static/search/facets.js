@@ -52,20 +52,19 @@ export function makeFacets({changed}) {
     running?.abort();
     running = new AbortController();
     const {signal} = running;
-    const named =
-      kindOf(state) === 'named' && state.ids.length <= MOST_NAMED ? [`id IN (${state.ids.join(', ')})`] : [];
+    const isNamed = kindOf(state) === 'named' && state.ids.length <= MOST_NAMED;
+    const named = isNamed ? [`id IN (${state.ids.join(', ')})`] : [];
     const ask = filters => get('facets', {where: whereOf([...named, ...filters]), text: state.text}, {signal});
     if (known.size === 0 && state.filters.length > 0) learn(await get('facets', {}, {signal}));
     const answer = learn(await ask(state.filters));
     // Within a facet values add up, so its counts are those without its own condition.
-    const facets = await Promise.all(
+    return Promise.all(
       answer.facets.map(async facet => {
         const others = state.filters.filter(filter => readCondition(filter)?.facet !== facet.name);
         if (others.length === state.filters.length) return facet;
         return learn(await ask(others)).facets.find(entry => entry.name === facet.name) ?? facet;
       }),
     );
-    return facets;
   }
 
   function learn(answer) {

@@ -2,12 +2,12 @@
 
 import {button, find, make, percent, shownText} from '../core/dom.js';
 import {bandMark} from '../core/bands.js';
-import {drawPath} from '../core/shown_path.js';
 import {thumb} from '../core/thumbs.js';
 import {readState} from '../core/url_state.js';
 
 const SCORE = 'Score: how alike the model finds the two pictures (their cosine), 1 at most';
 const EAGER = 12;
+const BEFORE = 6; // characters of a path before the word that it was found by
 const STEPS = {ArrowLeft: -1, ArrowRight: 1};
 const KEYS = {Enter: 'search', ' ': 'details', i: 'details', x: 'select', m: 'more', l: 'less'};
 
@@ -197,4 +197,30 @@ function describe(item, name) {
     name,
   ];
   return `${words.filter(Boolean).join(', ')}. Details`;
+}
+
+/** The path in one line; a word of `text` that it holds is marked and stands where it can be seen. */
+function drawPath(path, text) {
+  const name = shownText(path);
+  const found = findWord(name, text);
+  if (!found) return make('span', {class: 'path clip', title: name}, make('bdi', name));
+  const start = found.at > 2 * BEFORE ? found.at - BEFORE : 0;
+  const end = found.at + found.length;
+  return make('span', {class: 'path clip matching', title: name}, [
+    make('bdi', [
+      `${start > 0 ? '\u2026' : ''}${name.slice(start, found.at)}`,
+      make('mark', name.slice(found.at, end)),
+      name.slice(end),
+    ]),
+  ]);
+}
+
+/** The last place of the first of the words that the name holds; the folder is mostly on the label's chip already. */
+function findWord(name, text) {
+  const lower = name.toLowerCase();
+  for (const word of text.toLowerCase().split(/\s+/).filter(Boolean)) {
+    const at = lower.lastIndexOf(word);
+    if (at >= 0) return {at, length: word.length};
+  }
+  return null;
 }

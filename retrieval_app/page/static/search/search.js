@@ -8,9 +8,9 @@ import {makeFilterBox} from './filters.js';
 import {makeGrid} from './grid.js';
 import {makeQueryCard} from './query_card.js';
 import {addPhotos, searchImages, searchPhotos, weighImage} from './query_changes.js';
+import {registerKeys} from '../core/keys.js';
 import {kindOf, readImages} from './results.js';
 import {ResultsPane} from './results_pane.js';
-import {registerSearchKeys} from './search_keys.js';
 import {makeSelection} from './selection.js';
 import {makeSettings} from './settings.js';
 import {makeStart} from './start.js';
@@ -79,7 +79,7 @@ class SearchView {
     this.upload = makeDrop({title: 'Search with a photo', small: true, sent: searchPhotos});
     this.draw(panel);
     takeEverywhere({active: () => readState().view === 'search', sent: searchPhotos});
-    registerSearchKeys(this);
+    registerViewKeys(this);
   }
 
   draw(panel) {
@@ -223,4 +223,39 @@ class SearchView {
     const state = readState();
     if (state.view === 'search' && state.parts.length > 0 && scrollY < AT_TOP) this.results.refresh(state);
   }
+}
+
+/** The keys of the view; those of a card are the grid's own, and only told of here. */
+function registerViewKeys(view) {
+  const enterGrid = event => {
+    if (view.details.isOpen() && ['ArrowLeft', 'ArrowRight'].includes(event.key)) {
+      view.step(event.key === 'ArrowLeft' ? -1 : 1);
+      return true;
+    }
+    if (document.activeElement !== document.body && !document.activeElement?.matches('.view')) return false;
+    if (event.key === 'ArrowUp' || event.key === 'ArrowLeft') return false;
+    return view.grid.focusFirst();
+  };
+  registerKeys('search', 'Search', [
+    {keys: ['/'], does: 'Write in the text box', run: () => view.box.focus()},
+    {keys: ['Escape'], does: 'Close, clear the selection, or go back', run: () => leave(view), whileTyping: true},
+    {keys: ['Ctrl+v'], does: 'Search with a copied photo'},
+  ]);
+  registerKeys('search', 'Results', [
+    {keys: ['ArrowLeft', 'ArrowUp', 'ArrowDown', 'ArrowRight'], does: 'Go over the results', run: enterGrid},
+    {keys: ['Enter'], does: 'Search with this image'},
+    {keys: [' ', 'i'], does: 'Details'},
+    {keys: ['m'], does: 'More like this'},
+    {keys: ['l'], does: 'Less like this'},
+    {keys: ['x'], does: 'Select; with Shift and a click, all between'},
+  ]);
+}
+
+function leave(view) {
+  if (view.narrow.classList.contains('open')) view.showFilters(false);
+  else if (view.details.isOpen()) view.close();
+  else if (view.selection.size() > 0) view.selection.clear();
+  else if (depth() > 0) history.back();
+  else return false;
+  return true;
 }
