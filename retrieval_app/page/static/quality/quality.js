@@ -51,7 +51,7 @@ async function show(body, _, retry) {
     drawWorst(quality.worst),
     drawFacts(quality.index, described),
   ]);
-  drawCalibration(calibration, described);
+  drawCalibration(calibration);
 }
 
 const noLabels = () =>
@@ -105,10 +105,12 @@ function drawHeadline(quality, described) {
 }
 
 // The calibration is computed apart from the rest.
-/** @param {HTMLElement} place @param {GalleryFacts} described */
-async function drawCalibration(place, described) {
+/** @param {HTMLElement} place */
+async function drawCalibration(place) {
   refill(place, make('p', {class: 'soft', role: 'status'}, 'What a score means is being measured…'));
-  const {calibration} = (await calibratedGallery()) ?? described;
+  const facts = await calibratedGallery();
+  if (facts === null) return; // the server is gone
+  const {calibration} = facts;
   if (calibration?.state === 'ready' && calibration.points?.length > 1) {
     refill(place, calibrationChart(calibration.points));
   } else {

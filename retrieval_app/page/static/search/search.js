@@ -199,9 +199,8 @@ class SearchView {
 
   close() {
     const {details} = readState();
-    if (this.#openedAt === depth() && depth() > 0) {
-      history.back();
-    } // so that Back does not open and close it again
+    // Going back, so that Back does not open and close it again.
+    if (this.#openedAt === depth() && depth() > 0) history.back();
     else writeState({details: null}, {replace: true});
     if (details !== null && !this.grid.focus(details)) this.grid.focusFirst();
   }
