@@ -18,7 +18,6 @@ declare global {
   /** A doubted label; the page of an audit knows its verdict, too. */
   type DoubtEntry = api.DoubtEntry & {proposal?: LabelDecision | null; verdict?: string};
   type FacetEntry = api.FacetEntry;
-  type FacetValueEntry = api.FacetValueEntry;
   type GalleryFacts = api.GalleryFacts;
   type GalleryMap = api.GalleryMap;
   type GroupDecision = api.GroupDecisionEntry;
