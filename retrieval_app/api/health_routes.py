@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from retrieval_app.api.answers import send_json
-from retrieval_app.api.errors import describe_errors
-from retrieval_app.api.schemas import Answer, NoParameters
+from retrieval_app.api.asking import AskedAlone, answers
+from retrieval_app.api.schemas import Answer
 from retrieval_app.api.visitors import find_visitor
 from retrieval_app.serving.errors import NotReadyError
-from retrieval_app.serving.search_engine import Engine
 
 _PROBLEM = "the newest version cannot be served, the one before goes on; the server's log says why"
 _FAILS = "the gallery cannot be searched at the moment; the server's log says why"
+_TEXT = {200: {"content": {"text/plain": {}}, "description": "Prometheus' text"}}
 
 router = APIRouter(prefix="/v1", tags=["health"])
 
@@ -37,39 +37,28 @@ class Readiness(Answer):
     problem: str | None
 
 
-@router.get("/health", response_model=Health, responses=describe_errors(), summary="Is the server alive?")
-async def show_health(_: Annotated[NoParameters, Query()]) -> Response:
+@router.get("/health", summary="Is the server alive?", **answers(Health))
+async def show_health(_: AskedAlone) -> Response:
     """Always, if anything answers."""
     return send_json({"status": "alive"})
 
 
-@router.get("/ready", response_model=Readiness, responses=describe_errors(), summary="Is the server ready?")
-async def show_readiness(request: Request, _: Annotated[NoParameters, Query()]) -> Response:
+@router.get("/ready", summary="Is the server ready?", **answers(Readiness))
+async def show_readiness(asked: AskedAlone) -> Response:
     """503 with the reason where no sound gallery with images is served, or where searching it fails."""
-    engine: Engine = request.app.state.engine
-    snapshot, knows = engine.snapshot(), find_visitor(request.scope).has_token
+    snapshot, knows = asked.snapshot, find_visitor(asked.request.scope).has_token
     try:
-        await engine.try_search(snapshot)
+        await asked.engine.try_search(snapshot)
     except NotReadyError:
         if knows:
             raise
         raise NotReadyError(_FAILS) from None  # why may name folders of the machine
-    problem = engine.live.problem
-    return send_json(
-        {
-            "status": "ready",
-            "version": snapshot.version,
-            "problem": problem if problem is None or knows else _PROBLEM,
-        }
-    )
+    problem = asked.engine.live.problem
+    told = problem if problem is None or knows else _PROBLEM
+    return send_json({"status": "ready", "version": snapshot.version, "problem": told})
 
 
-@router.get(
-    "/metrics",
-    response_class=Response,
-    responses={200: {"content": {"text/plain": {}}, "description": "Prometheus' text"}, **describe_errors()},
-    summary="What the server counts",
-)
-async def show_metrics(request: Request, _: Annotated[NoParameters, Query()]) -> Response:
+@router.get("/metrics", summary="What the server counts", **answers(None, also=_TEXT))
+async def show_metrics(asked: AskedAlone) -> Response:
     """Requests, seconds, queues, refusals, photos kept, and the gallery's version and size."""
-    return Response(request.app.state.metrics.render(), media_type=CONTENT_TYPE_LATEST)
+    return Response(asked.request.app.state.metrics.render(), media_type=CONTENT_TYPE_LATEST)

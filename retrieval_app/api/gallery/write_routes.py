@@ -6,18 +6,17 @@ from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, HTTPException, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, HTTPException, Path, Query, Response
 
 from index.images.image_headers import is_cheap
 from retrieval_app.api.answers import IMAGE_BODY, send_json
-from retrieval_app.api.errors import BODY_ERRORS, describe_errors
-from retrieval_app.api.schemas import Answer, EvaluateRequest, ImageId, NewImage, NoParameters
+from retrieval_app.api.asking import Asked, AskedAlone, Asking, answers
+from retrieval_app.api.errors import BODY_ERRORS
+from retrieval_app.api.schemas import Answer, EvaluateRequest, ImageId, NewImage
 from retrieval_app.api.search.conditions import read_condition
-from retrieval_app.api.security.access import require_review, require_writing, sees_folders
+from retrieval_app.api.security.access import require_review, require_writing
 from retrieval_app.review.job_list import FAILED, Job
 from retrieval_app.review.job_work import EVALUATE
-from retrieval_app.review.jobs import Jobs
-from retrieval_app.serving.search_engine import Engine
 
 _FAILED = "it failed; whoever has the token is told why"  # which may name folders of the machine
 
@@ -35,19 +34,20 @@ class JobAnswer(Answer):
     result: dict[str, Any] | None
 
 
+_CHANGES: dict[str, Any] = {"status_code": 202, "dependencies": [Depends(require_writing)]}
+
+
 @router.post(
     "/images",
-    status_code=202,
-    response_model=JobAnswer,
-    responses=describe_errors(*BODY_ERRORS),
-    openapi_extra=IMAGE_BODY,
-    dependencies=[Depends(require_writing)],
     summary="Add an image, which is the body",
+    openapi_extra=IMAGE_BODY,
+    **_CHANGES,
+    **answers(JobAnswer, *BODY_ERRORS),
 )
-async def add_image(request: Request, parameters: Annotated[NewImage, Query()]) -> Response:
+async def add_image(asked: Asked, parameters: Annotated[NewImage, Query()]) -> Response:
     """The image is decoded and kept at once; it is found when the job is done."""
-    data, engine = await request.body(), request.app.state.engine
-    begin = partial(_jobs(request).add, data, name=parameters.name, label=parameters.label)
+    data, engine = await asked.request.body(), asked.engine
+    begin = partial(asked.jobs.add, data, name=parameters.name, label=parameters.label)
     job = await (engine.run if is_cheap(data) else engine.run_costly)(begin)
     return send_json(job.to_json(), status=202)
 
@@ -59,77 +59,59 @@ async def refuse_removal() -> Response:
 
 
 @router.delete(
-    "/images/{image_id}",
-    status_code=202,
-    response_model=JobAnswer,
-    responses=describe_errors(404, *BODY_ERRORS),
-    dependencies=[Depends(require_writing)],
-    summary="Remove an image",
+    "/images/{image_id}", summary="Remove an image", **_CHANGES, **answers(JobAnswer, 404, *BODY_ERRORS)
 )
-async def remove_image(request: Request, image_id: ImageId, _: Annotated[NoParameters, Query()]) -> Response:
+async def remove_image(asked: AskedAlone, image_id: ImageId) -> Response:
     """The image leaves the gallery; its file stays."""
-    return await _begin(request, partial(_jobs(request).remove, [image_id]))
+    return await _begin(asked, asked.jobs.remove, [image_id])
 
 
 @router.post(
     "/update",
-    status_code=202,
-    response_model=JobAnswer,
-    responses=describe_errors(*BODY_ERRORS),
-    dependencies=[Depends(require_writing)],
     summary="Bring the gallery in line with its sources",
+    **_CHANGES,
+    **answers(JobAnswer, *BODY_ERRORS),
 )
-async def update_gallery(request: Request, _: Annotated[NoParameters, Query()]) -> Response:
+async def update_gallery(asked: AskedAlone) -> Response:
     """New, changed and vanished files become one new version; an update that waits already is answered."""
-    return await _begin(request, _jobs(request).update)
+    return await _begin(asked, asked.jobs.update)
 
 
 @router.post(
     "/evaluate",
     status_code=202,
-    response_model=JobAnswer,
-    responses=describe_errors(*BODY_ERRORS),
     dependencies=[Depends(require_review)],
     summary="Score the gallery on its own labels",
+    **answers(JobAnswer, *BODY_ERRORS),
 )
-async def evaluate(request: Request, body: EvaluateRequest, _: Annotated[NoParameters, Query()]) -> Response:
+async def evaluate(asked: AskedAlone, body: EvaluateRequest) -> Response:
     """Recall@K and MAP@R; with a condition only the images that fulfil it ask, among all."""
     where = read_condition(body.where, None, folders=True)
-    return await _begin(request, partial(_jobs(request).evaluate, ks=sorted(set(body.ks)), where=where))
+    return await _begin(asked, asked.jobs.evaluate, ks=sorted(set(body.ks)), where=where)
 
 
-@router.get("/jobs/{job}", response_model=JobAnswer, responses=describe_errors(404), summary="How far a job is")
-async def show_job(request: Request, job: JobId, _: Annotated[NoParameters, Query()]) -> Response:
+@router.get("/jobs/{job}", summary="How far a job is", **answers(JobAnswer, 404))
+async def show_job(asked: AskedAlone, job: JobId) -> Response:
     """The state of a job; the last thousand are remembered until the server stops."""
-    told = _jobs(request).get(job).to_json()
-    if told["state"] == FAILED and not sees_folders(request):
+    told = asked.jobs.get(job).to_json()
+    if told["state"] == FAILED and not asked.folders:
         told["message"] = _FAILED
     return send_json(told)
 
 
 @router.delete(
     "/jobs/{job}",
-    response_model=JobAnswer,
-    responses=describe_errors(404, 409, *BODY_ERRORS),
     dependencies=[Depends(require_review)],
     summary="Cancel a job",
+    **answers(JobAnswer, 404, 409, *BODY_ERRORS),
 )
-async def cancel_job(request: Request, job: JobId, _: Annotated[NoParameters, Query()]) -> Response:
+async def cancel_job(asked: AskedAlone, job: JobId) -> Response:
     """One that waits is cancelled at once; one that runs at its next step, the gallery as it was, or is done before."""
-    engine: Engine = request.app.state.engine
-    jobs = _jobs(request)
-    if jobs.get(job).kind != EVALUATE:
-        require_writing(request)
-    return send_json((await engine.run(jobs.cancel, job)).to_json())
+    if asked.jobs.get(job).kind != EVALUATE:
+        require_writing(asked.request)
+    return send_json((await asked.engine.run(asked.jobs.cancel, job)).to_json())
 
 
-def _jobs(request: Request) -> Jobs:
-    jobs: Jobs = request.app.state.jobs
-    return jobs
-
-
-async def _begin(request: Request, begin: Callable[[], Job]) -> Response:
+async def _begin(asked: Asking, begin: Callable[..., Job], *args: Any, **kwargs: Any) -> Response:
     """Begin a job, which reads or writes files, and tell of it."""
-    engine: Engine = request.app.state.engine
-    job = await engine.run(begin)
-    return send_json(job.to_json(), status=202)
+    return send_json((await asked.engine.run(begin, *args, **kwargs)).to_json(), status=202)

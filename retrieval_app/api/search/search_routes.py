@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Annotated, Any
 
 import numpy as np
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Query, Response
 
+from index.arrays import Vectors
 from index.text import printable_path
 from retrieval_app.api.answers import IMAGE_BODY, send_json
-from retrieval_app.api.errors import BODY_ERRORS, ApiError, describe_errors
+from retrieval_app.api.asking import Asked, AskedAlone, Asking, answers
+from retrieval_app.api.errors import BODY_ERRORS, ApiError
 from retrieval_app.api.row_fields import needs_row
 from retrieval_app.api.schemas import (
     BatchRequest,
@@ -18,7 +21,6 @@ from retrieval_app.api.schemas import (
     EmbedAnswer,
     ImageSearch,
     MemberQuery,
-    NoParameters,
     PhotoAnswer,
     PhotoName,
     PhotoQuery,
@@ -30,147 +32,118 @@ from retrieval_app.api.schemas import (
 )
 from retrieval_app.api.search.conditions import read_condition
 from retrieval_app.api.search.search_answers import DESCRIBED_AT_ONCE, describe_search
-from retrieval_app.api.security.access import sees_folders
-from retrieval_app.serving.live_gallery import Snapshot
 from retrieval_app.serving.photos import Crop
 from retrieval_app.serving.query import QueryPart, SearchQuery
-from retrieval_app.serving.search_engine import Engine
 
 router = APIRouter(prefix="/v1", tags=["search"])
 MAX_CROPS = 64
+_JPEG = {200: {"content": {"image/jpeg": {}}, "description": "re-encoded pixels"}}
 
 
 @router.post(
     "/search",
-    response_model=SearchResponse,
-    responses=describe_errors(404, *BODY_ERRORS),
     summary="Search by images of the gallery, photos and vectors, alone or weighted together",
+    **answers(SearchResponse, 404, *BODY_ERRORS),
 )
-async def search(request: Request, body: SearchRequest, _: Annotated[NoParameters, Query()]) -> Response:
+async def search(asked: AskedAlone, body: SearchRequest) -> Response:
     """The members most like what the queries ask for; ids and scores, and what `include` names."""
-    engine: Engine = request.app.state.engine
-    folders = sees_folders(request)
-    return send_json(await _search(engine, engine.snapshot(), body, folders=folders), folders=folders)
+    return send_json(await _search(asked, body), folders=asked.folders)
 
 
-@router.post(
-    "/search/batch",
-    response_model=BatchResponse,
-    responses=describe_errors(404, *BODY_ERRORS),
-    summary="Many searches at once",
-)
-async def search_batch(request: Request, body: BatchRequest, _: Annotated[NoParameters, Query()]) -> Response:
+@router.post("/search/batch", summary="Many searches at once", **answers(BatchResponse, 404, *BODY_ERRORS))
+async def search_batch(asked: AskedAlone, body: BatchRequest) -> Response:
     """The answers in the order of the searches, all from the same version of the gallery."""
-    engine: Engine = request.app.state.engine
     crops = sum(getattr(part, "crop", None) is not None for one in body.searches for part in one.queries)
     if crops > MAX_CROPS:
         message = f"{crops} crops in one batch; at most {MAX_CROPS} are embedded for one request"
         raise ApiError(message, status=422, code="invalid", field="searches")
-    snapshot, folders = engine.snapshot(), sees_folders(request)
-    results = await asyncio.gather(*(_search(engine, snapshot, one, folders=folders) for one in body.searches))
+    results = await asyncio.gather(*(_search(asked, one) for one in body.searches))
     if sum(len(found["hits"]) for found in results) > DESCRIBED_AT_ONCE:
-        return await engine.run(send_json, {"results": results}, folders=folders)
-    return send_json({"results": results}, folders=folders)
+        return await asked.engine.run(send_json, {"results": results}, folders=asked.folders)
+    return send_json({"results": results}, folders=asked.folders)
 
 
 @router.post(
     "/search/image",
-    response_model=SearchResponse,
-    responses=describe_errors(*BODY_ERRORS),
-    openapi_extra=IMAGE_BODY,
     summary="Search by a photo, which is the body",
+    openapi_extra=IMAGE_BODY,
+    **answers(SearchResponse, *BODY_ERRORS),
 )
-async def search_by_image(request: Request, parameters: Annotated[ImageSearch, Query()]) -> Response:
+async def search_by_image(asked: Asked, parameters: Annotated[ImageSearch, Query()]) -> Response:
     """The members most like the photo, which is not kept."""
-    engine: Engine = request.app.state.engine
-    snapshot = engine.snapshot()
-    folders = sees_folders(request)
-    where = read_condition(parameters.where, parameters.text, folders=folders)  # before the photo is embedded
-    name = printable_path(parameters.name)
-    vector = await engine.embed(snapshot, await request.body(), name=name)
+    query = _read_query(parameters, folders=asked.folders)  # before the photo is embedded
+    vector = await _embed(asked, parameters.name)
     include = read_includes(parameters.include)
-    query = SearchQuery(
-        parts=(QueryPart(vector=vector),),
-        k=parameters.k,
-        offset=parameters.offset,
-        min_score=parameters.min_score,
-        where=where,
-        group_copies=parameters.group_copies,
-        describe=needs_row(include),
-    )
-    return send_json(
-        await describe_search(engine, snapshot, query, include=include, folders=folders), folders=folders
-    )
+    query = replace(query, parts=(QueryPart(vector=vector),), describe=needs_row(include))
+    found = await describe_search(asked.engine, asked.snapshot, query, include=include, folders=asked.folders)
+    return send_json(found, folders=asked.folders)
 
 
 @router.post(
     "/photos",
     status_code=201,
-    response_model=PhotoAnswer,
-    responses=describe_errors(*BODY_ERRORS),
-    openapi_extra=IMAGE_BODY,
     summary="Keep a photo for a while, to search with it or parts of it",
+    openapi_extra=IMAGE_BODY,
+    **answers(PhotoAnswer, *BODY_ERRORS),
 )
-async def keep_photo(request: Request, parameters: Annotated[PhotoName, Query()]) -> Response:
+async def keep_photo(asked: Asked, parameters: Annotated[PhotoName, Query()]) -> Response:
     """The token of a photo, which is the body; it is kept in memory among the most recently used ones."""
-    engine: Engine = request.app.state.engine
-    photo = await engine.keep_photo(await request.body(), name=parameters.name)
+    photo = await asked.engine.keep_photo(await asked.request.body(), name=parameters.name)
     answer = {"photo": photo.token, "name": photo.name, "width": photo.width, "height": photo.height}
     return send_json(answer, status=201)
 
 
-@router.get(
-    "/photos/{token}/picture",
-    response_class=Response,
-    responses={200: {"content": {"image/jpeg": {}}, "description": "re-encoded pixels"}, **describe_errors(404)},
-    summary="A photo that is kept",
-)
-async def send_photo(request: Request, token: PhotoToken, _: Annotated[NoParameters, Query()]) -> Response:
+@router.get("/photos/{token}/picture", summary="A photo that is kept", **answers(None, 404, also=_JPEG))
+async def send_photo(asked: AskedAlone, token: PhotoToken) -> Response:
     """The photo as JPEG of at most about 1024 pixels a side."""
-    engine: Engine = request.app.state.engine
-    photo = engine.photo(token)
+    photo = asked.engine.photo(token)
     return Response(photo.picture, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=3600"})
 
 
 @router.post(
     "/embed",
-    response_model=EmbedAnswer,
-    responses=describe_errors(*BODY_ERRORS),
-    openapi_extra=IMAGE_BODY,
     summary="The vector of a photo, which is the body",
+    openapi_extra=IMAGE_BODY,
+    **answers(EmbedAnswer, *BODY_ERRORS),
 )
-async def embed(request: Request, parameters: Annotated[PhotoName, Query()]) -> Response:
+async def embed(asked: Asked, parameters: Annotated[PhotoName, Query()]) -> Response:
     """The unit vector that the gallery's model gives for a photo."""
-    engine: Engine = request.app.state.engine
-    snapshot = engine.snapshot()
-    name = printable_path(parameters.name)
-    vector = await engine.embed(snapshot, await request.body(), name=name)
-    answer = {
-        "vector": vector,
-        "embedding_dim": len(vector),
-        "model_sha256": snapshot.gallery.manifest.model_sha256,
-    }
-    return send_json(answer)
+    vector = await _embed(asked, parameters.name)
+    model = asked.snapshot.gallery.manifest.model_sha256
+    return send_json({"vector": vector, "embedding_dim": len(vector), "model_sha256": model})
 
 
-async def _search(engine: Engine, snapshot: Snapshot, body: SearchRequest, *, folders: bool) -> dict[str, Any]:
-    query = SearchQuery(
+async def _embed(asked: Asking, name: str) -> Vectors:
+    """The unit vector of the photo that is the body."""
+    return await asked.engine.embed(asked.snapshot, await asked.request.body(), name=printable_path(name))
+
+
+async def _search(asked: Asking, body: SearchRequest) -> dict[str, Any]:
+    query = replace(
+        _read_query(body, folders=asked.folders),
         parts=tuple(map(_read_part, body.queries)),
-        k=body.k,
-        offset=body.offset,
-        min_score=body.min_score,
-        where=read_condition(body.where, body.text, folders=folders),
         exclude_ids=frozenset(body.exclude_ids),
-        group_copies=body.group_copies,
         describe=needs_row(body.include),
     )
-    return await describe_search(engine, snapshot, query, include=body.include, folders=folders)
+    return await describe_search(asked.engine, asked.snapshot, query, include=body.include, folders=asked.folders)
+
+
+def _read_query(given: SearchRequest | ImageSearch, *, folders: bool) -> SearchQuery:
+    """What both kinds of search say, without what is searched for."""
+    return SearchQuery(
+        parts=(),
+        k=given.k,
+        offset=given.offset,
+        min_score=given.min_score,
+        where=read_condition(given.where, given.text, folders=folders),
+        group_copies=given.group_copies,
+    )
 
 
 def _read_part(part: MemberQuery | PhotoQuery | VectorQuery) -> QueryPart:
+    values = dict(part)
     if isinstance(part, VectorQuery):
-        return QueryPart(vector=np.array(part.vector, dtype=np.float32), weight=part.weight)
-    crop = None if part.crop is None else Crop(part.crop.x, part.crop.y, part.crop.width, part.crop.height)
-    if isinstance(part, PhotoQuery):
-        return QueryPart(photo=part.photo, weight=part.weight, crop=crop)
-    return QueryPart(image_id=part.image_id, weight=part.weight, crop=crop)
+        values["vector"] = np.array(part.vector, dtype=np.float32)
+    elif part.crop is not None:
+        values["crop"] = Crop(**dict(part.crop))
+    return QueryPart(**values)
