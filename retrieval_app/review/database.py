@@ -95,7 +95,9 @@ class Database:
             self._notice_removal()
             if self._connection is None and self.path.exists():
                 self._connection = self._open("rw") or self._open("ro")
-            yield self._connection
+            connection = self._connection
+            # A process that was killed before its first decision leaves an empty file.
+            yield connection if connection is not None and _check_version(connection) else None
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:

@@ -7,7 +7,7 @@ import os
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from datetime import datetime
 
 from index.labels.decisions import LabelDecision
@@ -15,18 +15,13 @@ from retrieval_app.review.database import Database
 from retrieval_app.review.duplicate_decisions import DuplicateDecision, GroupImage
 
 LABELS, DUPLICATES = "labels", "duplicates"
-_WHAT_HOLDS = {
-    LABELS: (
-        "SELECT d.sha256 || '/' || d.label, s.decided_at, d.decision, d.new_label FROM label_decisions AS d "
-        "JOIN steps AS s ON s.number = d.step WHERE d.step = "
-        "(SELECT max(step) FROM label_decisions WHERE sha256 = d.sha256 AND label = d.label)"
-    ),
-    DUPLICATES: (
-        "SELECT d.name, s.decided_at, d.decision, NULL FROM duplicate_decisions AS d "
-        "JOIN steps AS s ON s.number = d.step WHERE d.step = "
-        "(SELECT max(step) FROM duplicate_decisions WHERE name = d.name)"
-    ),
-}
+_LABELS = "SELECT d.step, sha256, label, decision, new_label, image_id, path, {when} FROM label_decisions AS d"
+_DUPLICATES = "SELECT d.step, images, decision, keep, {when} FROM duplicate_decisions AS d"
+_LAST_LABELS = (
+    "d.step = (SELECT max(step) FROM label_decisions WHERE sha256 = d.sha256 AND label = d.label) "
+    "ORDER BY d.step, image_id"
+)
+_LAST_DUPLICATES = "d.step = (SELECT max(step) FROM duplicate_decisions WHERE name = d.name) ORDER BY d.step, name"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +75,7 @@ def read_history(database: Database) -> list[DecidedStep]:
     """
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as copy:
         with database.reading() as connection:
-            if connection is None or not connection.execute("PRAGMA user_version").fetchone()[0]:
+            if connection is None:
                 return []
             connection.backup(copy)
         return list(_read_steps(copy))
@@ -106,7 +101,7 @@ def merge_history(database: Database, steps: Iterable[DecidedStep]) -> Merged:
     with database.writing() as connection:
         if connection.execute("SELECT count(*) FROM steps").fetchone()[0] == 0:
             for step in brought:
-                _insert_step(connection, step)
+                insert_step(connection, step)
             return Merged(len(last), 0, 0)
         held = {kind: _read_held(connection, kind) for kind in (LABELS, DUPLICATES)}
         winners: dict[int, set[str]] = {}
@@ -119,23 +114,29 @@ def merge_history(database: Database, steps: Iterable[DecidedStep]) -> Merged:
                 present += 1
         for step in brought:
             if id(step) in winners:
-                _insert_step(connection, step.keep(winners[id(step)]))
+                insert_step(connection, step.keep(winners[id(step)]))
     restored = sum(map(len, winners.values()))
     return Merged(restored, present, len(last) - restored - present)
 
 
 def _read_held(connection: sqlite3.Connection, kind: str) -> dict[str, tuple[str, str, str | None]]:
     """When and what was decided last, by subject."""
-    return {subject: (when, *what) for subject, when, *what in connection.execute(_WHAT_HOLDS[kind])}
+    if kind == LABELS:
+        labels = (decision for _, decision in read_labels(connection, holding=True))
+        return {f"{d.sha256}/{d.label or ''}": (d.decided_at, d.decision, d.new_label) for d in labels}
+    duplicates = (decision for _, decision in read_duplicates(connection, holding=True))
+    return {d.group: (d.decided_at, d.decision, None) for d in duplicates}
 
 
 def _is_later(when: str, than: str) -> bool:
     return datetime.fromisoformat(when) > datetime.fromisoformat(than)
 
 
-def _insert_step(connection: sqlite3.Connection, step: DecidedStep) -> None:
+def insert_step(connection: sqlite3.Connection, step: DecidedStep) -> int:
+    """Write a step after all others; its number."""
     made = connection.execute("INSERT INTO steps (kind, decided_at) VALUES (?, ?)", (step.kind, step.decided_at))
     number = made.lastrowid
+    assert number is not None
     connection.executemany(
         "INSERT INTO label_decisions (sha256, label, step, decision, new_label, image_id, path) "
         "VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -147,36 +148,51 @@ def _insert_step(connection: sqlite3.Connection, step: DecidedStep) -> None:
     connection.executemany(
         "INSERT INTO duplicate_decisions (name, step, decision, images, keep) VALUES (?, ?, ?, ?, ?)",
         [
-            (d.group, number, d.decision,
-             json.dumps([(i.sha256, i.image_id, i.path) for i in d.images]), json.dumps(d.keep))
+            (d.group, number, d.decision, json.dumps(list(map(astuple, d.images))), json.dumps(d.keep))
             for d in step.duplicates
         ],
-    )  # fmt: skip
+    )
+    return number
 
 
 def _read_steps(connection: sqlite3.Connection) -> Iterator[DecidedStep]:
-    labels, duplicates = _read_labels(connection), _read_duplicates(connection)
-    for number, decided_at in connection.execute(
-        "SELECT number, decided_at FROM steps ORDER BY number"
-    ).fetchall():
+    labels: dict[int, list[LabelDecision]] = {}
+    for number, label in read_labels(connection):
+        labels.setdefault(number, []).append(label)
+    duplicates: dict[int, list[DuplicateDecision]] = {}
+    for number, group in read_duplicates(connection):
+        duplicates.setdefault(number, []).append(group)
+    for number, decided_at in connection.execute("SELECT number, decided_at FROM steps ORDER BY number"):
         about = (tuple(labels.get(number, ())), tuple(duplicates.get(number, ())))
         if any(about):
             yield DecidedStep(decided_at, *about)
 
 
-def _read_labels(connection: sqlite3.Connection) -> dict[int, list[LabelDecision]]:
-    found: dict[int, list[LabelDecision]] = {}
-    query = "SELECT step, sha256, label, decision, new_label, image_id, path FROM label_decisions"
-    for step, sha256, label, decision, new_label, image_id, path in connection.execute(query):
-        given = LabelDecision(sha256, label or None, decision, new_label, image_id, path=os.fsdecode(path))
-        found.setdefault(step, []).append(given)
-    return found
+def read_labels(connection: sqlite3.Connection, *, holding: bool = False) -> Iterator[tuple[int, LabelDecision]]:
+    """(step, decision) of all decisions about labels; or of those that hold, in their order and with their time."""
+    query = _join_steps(_LABELS, _LAST_LABELS if holding else "")
+    for step, sha256, label, decision, new_label, image_id, path, when in connection.execute(query):
+        yield (
+            step,
+            LabelDecision(sha256, label or None, decision, new_label, image_id, os.fsdecode(path), when),
+        )
 
 
-def _read_duplicates(connection: sqlite3.Connection) -> dict[int, list[DuplicateDecision]]:
-    found: dict[int, list[DuplicateDecision]] = {}
-    query = "SELECT step, decision, images, keep FROM duplicate_decisions"
-    for step, decision, images, keep in connection.execute(query):
-        group = tuple(GroupImage(sha256, image_id, path) for sha256, image_id, path in json.loads(images))
-        found.setdefault(step, []).append(DuplicateDecision(group, decision, tuple(json.loads(keep))))
-    return found
+def read_duplicates(
+    connection: sqlite3.Connection, *, holding: bool = False
+) -> Iterator[tuple[int, DuplicateDecision]]:
+    """As `read_labels`, of groups of duplicates."""
+    query = _join_steps(_DUPLICATES, _LAST_DUPLICATES if holding else "")
+    for step, images, decision, keep, when in connection.execute(query):
+        yield step, DuplicateDecision(parse_images(images), decision, tuple(json.loads(keep)), when)
+
+
+def _join_steps(select: str, last: str) -> str:
+    if not last:
+        return select.format(when="''")
+    return f"{select.format(when='s.decided_at')} JOIN steps AS s ON s.number = d.step WHERE {last}"
+
+
+def parse_images(text: str) -> tuple[GroupImage, ...]:
+    """The images of a group, as its row has them."""
+    return tuple(GroupImage(*values) for values in json.loads(text))

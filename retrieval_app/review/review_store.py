@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import os
 import sqlite3
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +14,8 @@ from index.errors import InputError
 from index.labels.decisions import OPEN, LabelDecision, LabelKey, check_label_decision
 from index.versions.people import decisions_file, former_decisions_file
 from retrieval_app.review.database import Database, DecidedSinceError
-from retrieval_app.review.duplicate_decisions import DuplicateDecision, GroupImage, check_duplicate_decision
+from retrieval_app.review.duplicate_decisions import DuplicateDecision, check_duplicate_decision
+from retrieval_app.review.history import DecidedStep, insert_step, parse_images, read_duplicates, read_labels
 
 MAX_STEP_DECISIONS = 10_000
 
@@ -83,19 +82,7 @@ class ReviewStore:
                     "two of the decisions are about images with the same bytes and label, and contradict each other; "
                     f"SHA-256 {decision.sha256}"
                 )
-        _check_count(len(chosen))
-        with self._database.writing() as connection:
-            number = _begin_step(connection, "labels")
-            connection.executemany(
-                "INSERT INTO label_decisions (sha256, label, step, decision, new_label, image_id, path) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?)",
-                [
-                    (d.sha256, d.label or "", number, d.decision, d.new_label, d.image_id, os.fsencode(d.path))
-                    for d in chosen.values()
-                ],
-            )
-        ids = {d.image_id for d in decisions if d.image_id is not None}
-        return Step(number, tuple(sorted(ids)), len(chosen))
+        return self._keep(DecidedStep(_now(), labels=tuple(chosen.values())), {d.image_id for d in decisions})
 
     def undo(self, number: int | None = None, *, about: About = "labels") -> Step | None:
         """Take the last step about labels or duplicates back, and say which it was; None where there is none left.
@@ -121,7 +108,7 @@ class ReviewStore:
     def can_undo(self, about: About = "labels") -> bool:
         """Whether there is a step about labels or duplicates to take back."""
         with self._database.reading() as connection:
-            return connection is not None and _has_tables(connection) and _last_step(connection, about) is not None
+            return connection is not None and _last_step(connection, about) is not None
 
     def label_decisions(self) -> Mapping[LabelKey, LabelDecision]:
         """The decisions about labels that hold, in the order they were made; not to be changed.
@@ -141,15 +128,8 @@ class ReviewStore:
         checked = [check_duplicate_decision(decision) for decision in decisions]
         if len({decision.group for decision in checked}) < len(checked):
             raise InputError("two of the decisions are about one group; decide it once")
-        _check_count(len(checked))
-        with self._database.writing() as connection:
-            number = _begin_step(connection, "duplicates")
-            connection.executemany(
-                "INSERT INTO duplicate_decisions (name, step, decision, images, keep) VALUES (?, ?, ?, ?, ?)",
-                [(d.group, number, d.decision, _write_images(d.images), json.dumps(d.keep)) for d in checked],
-            )
         ids = {image.image_id for decision in checked for image in decision.images}
-        return Step(number, tuple(sorted(ids)), len(checked))
+        return self._keep(DecidedStep(_now(), duplicates=tuple(checked)), ids)
 
     def duplicate_decisions(self) -> Mapping[str, DuplicateDecision]:
         """The decisions about groups that hold, by the group's name, in the order they were made; not to be changed.
@@ -163,40 +143,39 @@ class ReviewStore:
         """Let go of the file; nothing is lost by not calling it."""
         self._database.close()
 
+    def _keep(self, step: DecidedStep, image_ids: set[int | None] | set[int]) -> Step:
+        count = len(step.labels) + len(step.duplicates)
+        if not 1 <= count <= MAX_STEP_DECISIONS:
+            raise InputError(f"one call decides 1 to {MAX_STEP_DECISIONS} times, got {count}")
+        with self._database.writing() as connection:
+            number = insert_step(connection, step)
+        return Step(number, tuple(sorted(found for found in image_ids if found is not None)), count)
+
     def _read_current(self) -> _Current:
         """What holds now; read again only after a change."""
         with self._lock:
             state = self._database.state()
             if self._current is None or self._current.state != state:
                 with self._database.reading() as connection:
-                    if connection is None or not _has_tables(connection):
-                        self._current = _Current(state, {}, {})
-                    else:
-                        labels = {d.key: d for d in _read_labels(connection) if d.decision != OPEN}
-                        duplicates = {d.group: d for d in _read_duplicates(connection) if d.decision != OPEN}
-                        self._current = _Current(state, labels, duplicates)
+                    labels = [] if connection is None else [d for _, d in read_labels(connection, holding=True)]
+                    groups = (
+                        [] if connection is None else [d for _, d in read_duplicates(connection, holding=True)]
+                    )
+                self._current = _Current(
+                    state,
+                    {d.key: d for d in labels if d.decision != OPEN},
+                    {d.group: d for d in groups if d.decision != OPEN},
+                )
             return self._current
 
 
-def _check_count(count: int) -> None:
-    if not 1 <= count <= MAX_STEP_DECISIONS:
-        raise InputError(f"one call decides 1 to {MAX_STEP_DECISIONS} times, got {count}")
-
-
-def _begin_step(connection: sqlite3.Connection, about: About) -> int:
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    row = connection.execute("INSERT INTO steps (kind, decided_at) VALUES (?, ?) RETURNING number", (about, now))
-    return int(row.fetchone()[0])
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _last_step(connection: sqlite3.Connection, about: About) -> int | None:
     row = connection.execute("SELECT max(number) FROM steps WHERE kind = ?", (about,)).fetchone()
     return None if row[0] is None else int(row[0])
-
-
-def _has_tables(connection: sqlite3.Connection) -> bool:
-    """Whether anything was ever decided: a process killed before its first decision leaves an empty file."""
-    return bool(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
 def _describe_step(connection: sqlite3.Connection, about: About, number: int) -> tuple[set[int], int]:
@@ -205,35 +184,4 @@ def _describe_step(connection: sqlite3.Connection, about: About, number: int) ->
         rows = connection.execute("SELECT image_id FROM label_decisions WHERE step = ?", (number,)).fetchall()
         return {row[0] for row in rows if row[0] is not None}, len(rows)
     rows = connection.execute("SELECT images FROM duplicate_decisions WHERE step = ?", (number,)).fetchall()
-    return {image.image_id for row in rows for image in _parse_images(row[0])}, len(rows)
-
-
-def _read_labels(connection: sqlite3.Connection) -> Iterable[LabelDecision]:
-    query = (
-        "SELECT d.sha256, d.label, d.decision, d.new_label, d.image_id, d.path, s.decided_at "
-        "FROM label_decisions AS d JOIN steps AS s ON s.number = d.step WHERE d.step = "
-        "(SELECT max(step) FROM label_decisions WHERE sha256 = d.sha256 AND label = d.label) "
-        "ORDER BY d.step, d.image_id"
-    )
-    for sha256, label, decision, new_label, image_id, path, decided_at in connection.execute(query):
-        yield LabelDecision(
-            sha256, label or None, decision, new_label, image_id, path=os.fsdecode(path), decided_at=decided_at
-        )
-
-
-def _read_duplicates(connection: sqlite3.Connection) -> Iterable[DuplicateDecision]:
-    query = (
-        "SELECT d.images, d.decision, d.keep, s.decided_at "
-        "FROM duplicate_decisions AS d JOIN steps AS s ON s.number = d.step WHERE d.step = "
-        "(SELECT max(step) FROM duplicate_decisions WHERE name = d.name) ORDER BY d.step, d.name"
-    )
-    for images, decision, keep, decided_at in connection.execute(query):
-        yield DuplicateDecision(_parse_images(images), decision, tuple(json.loads(keep)), decided_at)
-
-
-def _write_images(images: Iterable[GroupImage]) -> str:
-    return json.dumps([(image.sha256, image.image_id, image.path) for image in images])
-
-
-def _parse_images(text: str) -> tuple[GroupImage, ...]:
-    return tuple(GroupImage(sha256, image_id, path) for sha256, image_id, path in json.loads(text))
+    return {image.image_id for row in rows for image in parse_images(row[0])}, len(rows)
