@@ -69,7 +69,9 @@ class _EngineCollector(Collector):
             answered.add_metric([lane.name], lane.answered)
         waiting.add_metric(["reads"], engine.reading)
         yield from (waiting, refused, batches, answered)
-        yield _gauge("retrieval_photos_kept", "Photos that can be asked with again.", engine.photos_kept)
+        yield GaugeMetricFamily(
+            "retrieval_photos_kept", "Photos that can be asked with again.", value=engine.photos_kept
+        )
         yield CounterMetricFamily(
             "retrieval_swaps", "Versions that took another's place.", value=engine.live.swaps
         )
@@ -79,17 +81,15 @@ class _EngineCollector(Collector):
         try:
             snapshot = self._engine.snapshot()
         except NotReadyError:
-            yield _gauge("retrieval_ready", "1 where a gallery is served.", 0)
+            yield GaugeMetricFamily("retrieval_ready", "1 where a gallery is served.", value=0)
             return
-        yield _gauge("retrieval_ready", "1 where a gallery is served.", 1)
-        yield _gauge("retrieval_gallery_images", "Images of the served version.", snapshot.gallery.count)
+        yield GaugeMetricFamily("retrieval_ready", "1 where a gallery is served.", value=1)
+        yield GaugeMetricFamily(
+            "retrieval_gallery_images", "Images of the served version.", value=snapshot.gallery.count
+        )
         info = InfoMetricFamily("retrieval_serving", "What is served, and by what.")
         info.add_metric([], {"gallery_version": snapshot.version, "app_version": _read_app_version()})
         yield info
-
-
-def _gauge(name: str, meaning: str, value: float) -> GaugeMetricFamily:
-    return GaugeMetricFamily(name, meaning, value=value)
 
 
 def _read_app_version() -> str:

@@ -76,6 +76,22 @@ _PRIVATE = {
     "gallery_unusable": "the gallery cannot be used at the moment; the server's log says why under this request's id",
     "review_unusable": "decisions cannot be read or kept; the server's log says why under this request's id",
 }
+_Told = tuple[int, str | None, str | None, int | None]
+_EXPECTED: tuple[tuple[type[RetrievalError], _Told], ...] = (
+    # the first that an error is one of: status, code, field, seconds until it may be tried again
+    (BusyError, (503, "busy", None, 1)),
+    (TimedOutError, (503, "timeout", None, None)),
+    (NotReadyError, (503, "not_ready", None, 5)),
+    (UnknownPhotoError, (404, None, "photo", None)),
+    (UnknownJobError, (404, None, "job", None)),
+    (JobOverError, (409, None, "job", None)),
+    (DecidedSinceError, (409, None, "step", None)),
+    (ReviewError, (409, "review_unusable", None, None)),
+    (UnknownImageError, (404, None, "image_id", None)),
+    (ImageError, (422, "bad_image", None, None)),
+    (InputError, (422, None, None, None)),
+    (GalleryError, (503, "gallery_unusable", None, 5)),
+)
 _ALWAYS = (400, 401, 403, 422, 429, 500, 503)
 BODY_ERRORS = (408, 411, 413, 415, 507)
 _CHOICES = ("queries", "decisions")  # lists whose elements are of several kinds
@@ -180,34 +196,14 @@ async def _refuse_rest(scope: Scope, receive: Receive, send: Send) -> None:
 
 async def _answer_expected(request: Request, error: Exception) -> Response:
     assert isinstance(error, RetrievalError)
-    status, code, field, headers = 500, None, None, None
-    match error:
-        case ApiError():
-            status, code, field = error.status, error.code, error.field
-        case BusyError():
-            status, code, headers = 503, "busy", {"Retry-After": str(error.retry_after_s)}
-        case TimedOutError():
-            status, code = 503, "timeout"
-        case NotReadyError():
-            status, code, headers = 503, "not_ready", {"Retry-After": "5"}
-        case UnknownPhotoError():
-            status, code, field = 404, "not_found", "photo"
-        case UnknownJobError():
-            status, code, field = 404, "not_found", "job"
-        case JobOverError():
-            status, field = 409, "job"
-        case DecidedSinceError():
-            status, field = 409, "step"
-        case ReviewError():
-            status, code = 409, "review_unusable"
-        case UnknownImageError():
-            status, code, field = 404, "not_found", "image_id"
-        case ImageError():
-            status, code = 422, "bad_image"
-        case InputError():
-            status = 422
-        case GalleryError():
-            status, code, headers = 503, "gallery_unusable", {"Retry-After": "5"}
+    unforeseen: _Told = (500, None, None, None)
+    told = next((told for kind, told in _EXPECTED if isinstance(error, kind)), unforeseen)
+    status, code, field, retry_s = told
+    if isinstance(error, ApiError):
+        status, code, field = error.status, error.code, error.field
+    if isinstance(error, BusyError):
+        retry_s = error.retry_after_s
+    headers = None if retry_s is None else {"Retry-After": str(retry_s)}
     if is_disk_full(error):
         return _answer_full_disk(request, error)
     message, request_id, visitor = explain(error), read_request_id(request), find_visitor(request.scope)
@@ -260,12 +256,7 @@ async def _answer_unforeseen(request: Request, error: Exception) -> Response:
     logger.error("request %s failed", request_id, exc_info=error)
     # Starlette answers this outside every middleware, so nobody else adds the headers.
     headers = {name.decode(): value.decode() for name, value in SECURITY_HEADERS}
-    return make_error(
-        500,
-        _FAILED,
-        request_id=request_id,
-        headers={**headers, "X-Request-Id": request_id},
-    )
+    return make_error(500, _FAILED, request_id=request_id, headers={**headers, "X-Request-Id": request_id})
 
 
 def _list_methods(request: Request) -> list[str]:

@@ -48,7 +48,7 @@ async def show_readiness(asked: AskedAlone) -> Response:
     """503 with the reason where no sound gallery with images is served, or where searching it fails."""
     snapshot, knows = asked.snapshot, find_visitor(asked.request.scope).has_token
     try:
-        await asked.engine.try_search(snapshot)
+        await asked.engine.probe.check(snapshot)
     except NotReadyError:
         if knows:
             raise

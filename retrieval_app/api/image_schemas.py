@@ -6,7 +6,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from retrieval_app.api.schemas import Answer
+from retrieval_app.api.schemas import Answer, Versioned
+from retrieval_app.insights.label_shares import SharesAround
 
 
 class ImageEntry(Answer):
@@ -19,10 +20,9 @@ class ImageEntry(Answer):
     metadata: dict[str, Any] | None = None
 
 
-class ImageList(Answer):
+class ImageList(Versioned):
     """Images in the order of their ids, or at random; `total` is of all that fulfil the condition."""
 
-    version: str
     total: int
     images: list[ImageEntry]
     next_after: int | None = Field(description="`after` of the next page; null where this was the last")
@@ -97,30 +97,15 @@ class ImageDetails(Answer):
     decision: LabelDecisionEntry | None
 
 
-class LabelShare(Answer):
-    """A label of `count` neighbours, and their share of all that have a label."""
-
-    label: str
-    count: int
-    share: float
-    mean_score: float
+class _OfImage(Versioned):
+    id: int
 
 
-class LabelShares(Answer):
+class LabelShares(SharesAround, _OfImage):
     """Which labels the nearest neighbours of an image have."""
 
-    version: str
-    id: int
-    label: str | None
-    own_share: float | None
-    shares: list[LabelShare]
-    neighbours: int
-    unlabelled: int = Field(description="neighbours without a label, which are in no share")
 
-
-class ImageVector(Answer):
+class ImageVector(_OfImage):
     """The stored unit vector of an image."""
 
-    version: str
-    id: int
     vector: list[float]

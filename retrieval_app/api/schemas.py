@@ -10,6 +10,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag
 
+from retrieval_app.insights.answer import Answer
+from retrieval_app.insights.calibration import Band
 from retrieval_app.review.selection_files import MAX_PICTURES, MAX_ROWS
 from retrieval_app.serving.query import MAX_K, MAX_OFFSET
 
@@ -90,10 +92,17 @@ class NoParameters(Parameters):
     """None at all."""
 
 
-class Answer(BaseModel):
-    """A JSON answer, or a part of one."""
+class Versioned(Answer):
+    """An answer from one version of the gallery."""
 
-    model_config = ConfigDict(extra="forbid")
+    version: str
+
+
+class Ready(Answer):
+    """A result that is computed."""
+
+    state: Literal["ready"]
+    version: str
 
 
 class Crop(Body):
@@ -326,15 +335,6 @@ class EvaluateRequest(Body):
 
     ks: list[Cutoff] = Field(default=[1, 2, 4, 8, 16, 32], min_length=1, max_length=16)
     where: FilterText | None = Field(default=None, description=_WHERE)
-
-
-class Band(Answer):
-    """How often neighbours at a score have the same label, with its 95 % interval, and that in words."""
-
-    share: float
-    low: float
-    high: float
-    name: str
 
 
 class CopyHit(Answer):

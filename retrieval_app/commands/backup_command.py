@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from index.commands.console import emit, output_options, progress_bars
+from index.text import printable_path
 from index.text_table import show_bytes
 
 if TYPE_CHECKING:
@@ -36,13 +38,12 @@ def backup(context: click.Context, /, *, gallery: Path, out: Path, overwrite: bo
       retrieval backup gallery --out gallery.backup.zip
       retrieval backup gallery --out /backups/gallery.zip --overwrite --json
     """
-    from index.text import printable_path
     from retrieval_app.review.backup import back_up
 
     with progress_bars() as begin:
         report = back_up(gallery, out, overwrite=overwrite, progress=begin("Writing", unit="images"))
     text = "\n".join([_describe_backup(report), *(f"note: {printable_path(note)}" for note in report.notes)])
-    emit(report.to_json(), as_json=as_json, text=text)
+    emit(asdict(report), as_json=as_json, text=text)
     if report.notes:
         context.exit(1)
 
@@ -73,12 +74,10 @@ def restore(*, file: Path, gallery: Path, as_json: bool) -> None:
         report = bring_back(
             file, gallery, checking=begin_step("Checking"), progress=progress, begin_step=begin_step
         )
-    emit(report.to_json(), as_json=as_json, text=_describe_restore(report))
+    emit(asdict(report), as_json=as_json, text=_describe_restore(report))
 
 
 def _describe_backup(report: BackupReport) -> str:
-    from index.text import printable_path
-
     removed = f" ({report.removed:,} of them taken out again)" if report.removed else ""
     return (
         f"{printable_path(report.file)}: {report.label_decisions:,} decisions on labels, "
@@ -88,8 +87,6 @@ def _describe_backup(report: BackupReport) -> str:
 
 
 def _describe_restore(report: RestoreReport) -> str:
-    from index.text import printable_path
-
     decisions, images, removals = report.decisions, report.images, report.removals
     lines = [
         f"{printable_path(report.gallery)}: {decisions['restored']:,} decisions restored, "
@@ -118,8 +115,6 @@ def _describe_restore(report: RestoreReport) -> str:
 
 
 def _name_lost(lost: dict[str, object]) -> str:
-    from index.text import printable_path
-
     if lost["kind"] == "label":
         return f"{lost['decision']} the label of {printable_path(str(lost['path']))}"
     return f"{lost['decision']}: a group of duplicates"

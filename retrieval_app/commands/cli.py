@@ -18,55 +18,23 @@ from index.telemetry import switch_off_telemetry
 INTERRUPTED = 130
 _GOES_ON = {"index", "restore", "demo"}  # with what was done, when they are run again
 _LOOKS_ONLY = {"info", "list", "verify", "export-vectors"}  # of the index commands
-# name -> (module, attribute, one line for the overview)
+_HERE = "retrieval_app.commands"
+# name -> (module, which has it by this name unless a colon says another; one line for the overview)
 COMMANDS = {
-    "train": (
-        "training.commands",
-        "train",
-        "Train an embedding on a folder of labelled images, wrong labels and all.",
-    ),
-    "audit": (
-        "retrieval_app.commands.audit_command",
-        "audit",
-        "Find the labels of a run that look wrong, and clean them.",
-    ),
-    "export": ("export.commands", "export", "Write a trained run, or a backbone as it is, to one ONNX file."),
+    "train": ("training.commands", "Train an embedding on a folder of labelled images, wrong labels and all."),
+    "audit": (f"{_HERE}.audit_command", "Find the labels of a run that look wrong, and clean them."),
+    "export": ("export.commands", "Write a trained run, or a backbone as it is, to one ONNX file."),
     "index": (
-        "index.commands.index_group",
-        "index_group",
+        "index.commands.index_group:index_group",
         "Build a searchable gallery from images, and keep it up to date.",
     ),
-    "search": (
-        "index.commands.search_command",
-        "search",
-        "Find the images of a gallery that are most like others.",
-    ),
-    "evaluate": (
-        "index.commands.evaluate_command",
-        "evaluate",
-        "Recall@K, MAP@R and R-precision of a gallery or a model.",
-    ),
-    "duplicates": (
-        "retrieval_app.commands.duplicates_command",
-        "duplicates",
-        "Find the images of a gallery that repeat others.",
-    ),
-    "serve": ("retrieval_app.commands.serve_command", "serve", "Browse and search a gallery in the browser."),
-    "backup": (
-        "retrieval_app.commands.backup_command",
-        "backup",
-        "Write what people made of a gallery to one file.",
-    ),
-    "restore": (
-        "retrieval_app.commands.backup_command",
-        "restore",
-        "Bring a backup of what people made into a gallery.",
-    ),
-    "demo": (
-        "retrieval_app.commands.demo_command",
-        "demo",
-        "The whole story offline, on pictures the command draws itself.",
-    ),
+    "search": ("index.commands.search_command", "Find the images of a gallery that are most like others."),
+    "evaluate": ("index.commands.evaluate_command", "Recall@K, MAP@R and R-precision of a gallery or a model."),
+    "duplicates": (f"{_HERE}.duplicates_command", "Find the images of a gallery that repeat others."),
+    "serve": (f"{_HERE}.serve_command", "Browse and search a gallery in the browser."),
+    "backup": (f"{_HERE}.backup_command", "Write what people made of a gallery to one file."),
+    "restore": (f"{_HERE}.backup_command", "Bring a backup of what people made into a gallery."),
+    "demo": (f"{_HERE}.demo_command", "The whole story offline, on pictures the command draws itself."),
 }
 _PACKAGE_EXTRAS = {
     "torch": "train", "torchvision": "train", "safetensors": "train", "onnx": "train", "onnxscript": "train",
@@ -84,13 +52,13 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module, attribute, _ = COMMANDS[cmd_name]
-        command: click.Command = getattr(importlib.import_module(module), attribute)
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute or cmd_name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, summary) for name, (_, _, summary) in COMMANDS.items()])
+            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
 
 
 @click.group(

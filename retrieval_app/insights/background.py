@@ -8,34 +8,28 @@ import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, get_args
+from typing import Any, Generic, Literal, TypeVar, cast, get_args
 
 from index.errors import RetrievalError
 from index.gallery.gallery import Gallery
+from index.labels.doubts import Doubts
 from index.progress import Progress
 from index.text import printable_path
 from index.threads import multiplying_workers
+from retrieval_app.insights import calibration, duplicate_groups, gallery_doubts, map_layout, quality
+from retrieval_app.insights.calibration import Calibration
 from retrieval_app.insights.computed_files import read_result, write_result
-
-if TYPE_CHECKING:
-    from index.labels.doubts import Doubts
-    from retrieval_app.insights.calibration import Calibration
-    from retrieval_app.insights.duplicate_groups import DuplicateGroups
-    from retrieval_app.insights.map_layout import MapLayout
-    from retrieval_app.insights.quality import Quality
+from retrieval_app.insights.duplicate_groups import DuplicateGroups
+from retrieval_app.insights.map_layout import MapLayout
+from retrieval_app.insights.quality import Quality
 
 logger = logging.getLogger(__name__)
 
 Name = Literal["calibration", "duplicates", "doubts", "quality", "map"]
-NAMES: tuple[Name, ...] = (
-    "calibration",
-    "duplicates",
-    "doubts",
-    "quality",
-    "map",
-)  # what takes longer comes later
+NAMES: tuple[Name, ...] = get_args(Name)  # what takes longer comes later
 Value = TypeVar("Value")
 RETRY_S = 10.0  # before what failed is tried again
 _RETRY_TIMES = 4  # as long as the attempt took, at least: what fails late shall not keep a core busy
@@ -222,35 +216,23 @@ class Insights:
 
     def _task(self, name: Name) -> tuple[Callable[[Progress], Any], type | None]:
         """How a result is computed, and its type where it is kept on disk."""
-        gallery = self._gallery
-        if name == "calibration":
-            from retrieval_app.insights.calibration import calibrate
+        gallery, audit = self._gallery, self._audit
+        match name:
+            case "calibration":
+                return partial(calibration.calibrate, gallery), None
+            case "duplicates":
+                return partial(duplicate_groups.find_duplicate_groups, gallery), DuplicateGroups
+            case "doubts" if audit is not None:  # read each time, for it is soon read and may be made anew
+                return lambda _: gallery_doubts.read_audit(audit, gallery), None
+            case "doubts":
+                return self._without_duplicates(gallery_doubts.find_doubts), Doubts
+            case "quality":
+                return self._without_duplicates(quality.assess_quality), Quality
+            case "map":
+                return partial(map_layout.lay_out, gallery), MapLayout
 
-            return lambda progress: calibrate(gallery, progress), None
-        if name == "duplicates":
-            from retrieval_app.insights.duplicate_groups import DuplicateGroups, find_duplicate_groups
-
-            return lambda progress: find_duplicate_groups(gallery, progress), DuplicateGroups
-        if name == "doubts":
-            return self._doubts_task()
-        if name == "quality":
-            from retrieval_app.insights.quality import Quality, assess_quality
-
-            return lambda progress: assess_quality(
-                gallery, progress, duplicates=self._settle("duplicates")
-            ), Quality
-        from retrieval_app.insights.map_layout import MapLayout, lay_out
-
-        return lambda progress: lay_out(gallery, progress), MapLayout
-
-    def _doubts_task(self) -> tuple[Callable[[Progress], Any], type | None]:
-        from index.labels.doubts import Doubts
-        from retrieval_app.insights.gallery_doubts import find_doubts, read_audit
-
-        audit = self._audit
-        if audit is not None:  # read each time, for it is soon read and may be made anew
-            return lambda progress: read_audit(audit, self._gallery), None
-        return lambda progress: find_doubts(self._gallery, progress, duplicates=self._settle("duplicates")), Doubts
+    def _without_duplicates(self, compute: Callable[..., Any]) -> Callable[[Progress], Any]:
+        return lambda progress: compute(self._gallery, progress, duplicates=self._settle("duplicates"))
 
     def _keep(self, path: Path, value: Any) -> None:
         try:
@@ -273,15 +255,13 @@ class Insights:
         if self._closed:
             raise _ClosedError
         self._set(name, Computed("computing", done=done, total=total))
-        while (
-            sooner := self._next(before=name)
-        ) is not None:  # nobody shall wait for a map who wants something short
+        while (sooner := self._next(before=name)) is not None:  # who wants something short waits for no map
             self._settle(sooner)
 
 
 def _remove_results(folder: Path) -> None:
     """Remove what an earlier version's results were kept in; what somebody else put there stays."""
-    for name in (*get_args(Name), "copies"):  # as earlier programs call the duplicates
+    for name in (*NAMES, "copies"):  # as earlier programs call the duplicates
         (folder / f"{name}.json").unlink(missing_ok=True)
     if not os.listdir(folder):
         folder.rmdir()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from index.gallery.gallery import Gallery
 from index.progress import Progress, no_progress
 from index.threads import multiplying_workers
 from index.vectors.exact import search
+from retrieval_app.insights.answer import Answer
 
 DEPTH = 24  # hits that a search shows at first
 _SAMPLE = 2000
@@ -24,18 +25,13 @@ _LOWEST_NAME = "unlikely"
 _NORMAL = 1.96  # standard deviations on both sides of 95 %
 
 
-@dataclass(frozen=True, slots=True)
-class Band:
-    """Of the hits with such a score, the `share` (0..1) that has the query's label, its 95 % interval, and a name."""
+class Band(Answer):
+    """How often neighbours at a score have the same label, with its 95 % interval, and that in words."""
 
     share: float
     low: float
     high: float
     name: str
-
-    def to_json(self) -> dict[str, Any]:
-        """As in the API."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,22 +52,15 @@ class Calibration:
         object.__setattr__(self, "_scores", np.array([point[0] for point in self.points]))
         object.__setattr__(self, "_bands", tuple(_name_band(*point[1:]) for point in self.points))
 
-    def band(self, score: float) -> Band:
-        """What a score says; below all that were seen, what the lowest of them says."""
-        return self.bands(np.array([score]))[0]
-
     def bands(self, scores: npt.NDArray[np.floating[Any]]) -> list[Band]:
-        """What each of (n,) scores says."""
+        """What each of (n,) scores says; below all that were seen, what the lowest of them says."""
         places = np.maximum(np.searchsorted(self._scores, scores, side="right") - 1, 0)
         return [self._bands[place] for place in places.tolist()]
 
-    def to_json(self) -> dict[str, Any]:
-        """The points, and how many members asked."""
-        return {"points": [list(point) for point in self.points], "asked": self.asked}
-
 
 def _name_band(share: float, low: float, high: float) -> Band:
-    return Band(share, low, high, next((name for name, least in _NAMES if share >= least), _LOWEST_NAME))
+    name = next((name for name, least in _NAMES if share >= least), _LOWEST_NAME)
+    return Band(share=share, low=low, high=high, name=name)
 
 
 def calibrate(gallery: Gallery, progress: Progress = no_progress, *, seed: int = 0) -> Calibration | None:

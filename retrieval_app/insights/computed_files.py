@@ -1,29 +1,21 @@
-"""Computed results on disk: dataclasses as JSON, and back again, each with a checksum and what it was computed from."""
+"""Computed results as JSON on disk, and back again, each with a checksum and what it was computed from."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
-from urllib.parse import quote, unquote
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import GetCoreSchemaHandler, PlainSerializer, PlainValidator, TypeAdapter
+from pydantic import GetCoreSchemaHandler, TypeAdapter
 from pydantic_core import CoreSchema, core_schema
 
 from index.durable import replacing
 
-_FORMAT = 4  # of the file, and of what is computed: a change of either makes all files of before unreadable
+_FORMAT = 5  # of the file, and of what is computed: a change of either makes all files of before unreadable
 Result = TypeVar("Result")
-PathText = Annotated[
-    str,
-    PlainValidator(partial(unquote, errors="surrogateescape")),
-    PlainSerializer(partial(quote, errors="surrogateescape")),
-]
-"""A path, of whose undecodable bytes JSON knows nothing: they are kept as in addresses."""
 
 
 class Listed:
@@ -41,7 +33,7 @@ class Listed:
 
 
 def write_result(path: Path, result: Any, *, of: str) -> None:
-    """Write a dataclass, durably and in one step; `of` names what it was computed from.
+    """Write a dataclass or model, durably and in one step; `of` names what it was computed from.
 
     Raises:
         OSError: the file cannot be written.
@@ -61,12 +53,8 @@ def read_result(path: Path, kind: type[Result], *, of: str) -> Result | None:
         wanted = {"format": _FORMAT, "of": of, "sha256": hashlib.sha256(content).hexdigest()}
         if json.loads(header) != wanted:
             return None
-        return TypeAdapter(kind).validate_json(content, strict=True)
-    except (
-        OSError,
-        ValueError,
-        TypeError,
-        OverflowError,
-        RecursionError,
-    ):  # damaged, or another program's: made anew
+        return TypeAdapter(kind).validate_python(
+            json.loads(content)
+        )  # whose text may be halves of surrogate pairs
+    except (OSError, ValueError, TypeError, OverflowError, RecursionError):  # damaged, or another program's
         return None

@@ -6,7 +6,6 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Literal, TypeAlias
 from weakref import WeakKeyDictionary
@@ -28,6 +27,7 @@ from index.filters.condition import (
 from index.filters.to_text import write_column, write_condition
 from index.gallery.gallery import Gallery
 from index.text import valid_text
+from retrieval_app.insights.answer import Answer
 
 MOST_SHOWN = 50  # values of a facet
 MOST_VALUES = 200  # of metadata that is a facet
@@ -39,40 +39,30 @@ FacetKey: TypeAlias = str | int | float | bool | None
 _columns_of: WeakKeyDictionary[Gallery, list[str]] = WeakKeyDictionary()
 
 
-@dataclass(frozen=True, slots=True)
-class FacetValue:
-    """A value that `count` members have, those that `where` selects; None stands for those that have none."""
+class FacetValueEntry(Answer):
+    """A value, its images, and the condition that selects them; null stands for images without one."""
 
     value: FacetKey
     count: int
     where: str
 
 
-@dataclass(frozen=True, slots=True)
-class Facet:
-    """What members can be told apart by.
-
-    Attributes:
-        name: "label", "folder", "source", or metadata as a filter names it.
-        values: the most frequent first; a folder holds those within it too.
-        more: values that are left out.
-    """
+class FacetEntry(Answer):
+    """What images can be told apart by; `more` values are left out."""
 
     name: str
-    values: tuple[FacetValue, ...]
+    values: list[FacetValueEntry]
     more: int
 
 
-@dataclass(frozen=True, slots=True)
-class Facets:
-    """The facets of `total` members."""
+class Facets(Answer):
+    """The facets of `total` members: label, folder, source, and metadata as a filter names it.
+
+    The most frequent values come first; a folder holds those within it too.
+    """
 
     total: int
-    facets: tuple[Facet, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """The document of the API without the version."""
-        return asdict(self)
+    facets: list[FacetEntry]
 
 
 def count_facets(gallery: Gallery, where: Condition | None, *, folders: bool = True) -> Facets:
@@ -98,15 +88,16 @@ def count_facets(gallery: Gallery, where: Condition | None, *, folders: bool = T
         *([_count_sources(gallery, counts.sources)] if folders and len(gallery.sources) > 1 else []),
         *(_count_column(name, found) for name, found in counts.metadata.items()),
     ]
-    return Facets(counts.total, tuple(facet for facet in facets if facet is not None and facet.values))
+    shown = [facet for facet in facets if facet is not None and facet.values]
+    return Facets(total=counts.total, facets=shown)
 
 
-def _count_labels(counts: Mapping[str | None, int]) -> Facet:
+def _count_labels(counts: Mapping[str | None, int]) -> FacetEntry:
     has_labels = not set(counts) <= {None}
     return _facet("label", counts if has_labels else {}, partial(_equals, LABEL))
 
 
-def _count_folders(direct: Mapping[bytes, int], *, absolute: bool) -> Facet:
+def _count_folders(direct: Mapping[bytes, int], *, absolute: bool) -> FacetEntry:
     counts: Counter[str] = Counter()
     for folder, count in direct.items():
         if folder.startswith(b"/") and not absolute:
@@ -132,14 +123,14 @@ def _below(folder: str) -> Condition:
     return And((Compare(PATH, ">", Constant("text", folder + "/")), Compare(PATH, "<", Constant("text", last))))
 
 
-def _count_sources(gallery: Gallery, counts: Mapping[int, int]) -> Facet:
+def _count_sources(gallery: Gallery, counts: Mapping[int, int]) -> FacetEntry:
     places = {number: str(source.location) for number, source in gallery.sources.items()}
     found = {places[number]: count for number, count in counts.items()}
     named = {name: count for name, count in found.items() if valid_text(name) == name}
     return _facet("source", named, partial(_equals, SOURCE))
 
 
-def _count_column(name: str, found: Mapping[tuple[Kind, Any], int]) -> Facet | None:
+def _count_column(name: str, found: Mapping[tuple[Kind, Any], int]) -> FacetEntry | None:
     column, counts = Column((name,)), _merge_equal(found)
     return None if counts is None else _facet(write_column(column), counts, partial(_equals, column))
 
@@ -169,9 +160,11 @@ def _equals(column: Column, value: FacetKey) -> Condition:
     return Compare(column, "=", Constant(kind, str(value)))
 
 
-def _facet(name: str, counts: Mapping[Any, int], find: Callable[[Any], Condition]) -> Facet:
+def _facet(name: str, counts: Mapping[Any, int], find: Callable[[Any], Condition]) -> FacetEntry:
     """The facet with its most frequent values; of equally frequent ones by name."""
     order = sorted(counts, key=lambda value: (-counts[value], value is None, str(value)))
     shown = order[:MOST_SHOWN]
-    values = tuple(FacetValue(value, counts[value], write_condition(find(value))) for value in shown)
-    return Facet(name, values, len(order) - len(shown))
+    values = [
+        FacetValueEntry(value=value, count=counts[value], where=write_condition(find(value))) for value in shown
+    ]
+    return FacetEntry(name=name, values=values, more=len(order) - len(shown))

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
-
 import numpy as np
+from pydantic import Field
 
 from index.arrays import Vectors
 from index.gallery.gallery import Gallery
+from retrieval_app.insights.answer import Answer
 
 
-@dataclass(frozen=True, slots=True)
-class LabelShare:
-    """A label of `count` neighbours, their share (0..1) of all that have a label, and their mean score."""
+class LabelShare(Answer):
+    """A label of `count` neighbours, and their share of all that have a label."""
 
     label: str
     count: int
@@ -21,30 +19,17 @@ class LabelShare:
     mean_score: float
 
 
-@dataclass(frozen=True, slots=True)
-class LabelShares:
-    """The labels around an image.
-
-    Attributes:
-        label: of the image itself; None where it has none, or is no member.
-        own_share: of neighbours with that label among all that have one; None without one.
-        shares: the most frequent label first, of equals the one with the higher mean score.
-        neighbours: looked at.
-        unlabelled: of these.
-    """
+class SharesAround(Answer):
+    """Which labels the nearest neighbours have, the most frequent first; `own_share` is None without a label."""
 
     label: str | None
     own_share: float | None
-    shares: tuple[LabelShare, ...]
+    shares: list[LabelShare]
     neighbours: int
-    unlabelled: int
-
-    def to_json(self) -> dict[str, Any]:
-        """As in the API."""
-        return asdict(self)
+    unlabelled: int = Field(description="neighbours without a label, which are in no share")
 
 
-def share_labels(gallery: Gallery, asked: Vectors | int, *, k: int = 20) -> LabelShares:
+def share_labels(gallery: Gallery, asked: Vectors | int, *, k: int = 20) -> SharesAround:
     """Count the labels of the k nearest members of a member, itself not counted, or of a (D,) float32 unit vector.
 
     Raises:
@@ -60,9 +45,11 @@ def share_labels(gallery: Gallery, asked: Vectors | int, *, k: int = 20) -> Labe
             scores.setdefault(hit.label, []).append(hit.score)
     labelled = sum(map(len, scores.values()))
     shares = [
-        LabelShare(name, len(found), len(found) / labelled, sum(found) / len(found))
+        LabelShare(label=name, count=len(found), share=len(found) / labelled, mean_score=sum(found) / len(found))
         for name, found in scores.items()
     ]
     shares.sort(key=lambda share: (-share.count, -share.mean_score, share.label))
     own = None if label is None or not labelled else len(scores.get(label, ())) / labelled
-    return LabelShares(label, own, tuple(shares), neighbours=len(hits), unlabelled=len(hits) - labelled)
+    return SharesAround(
+        label=label, own_share=own, shares=shares, neighbours=len(hits), unlabelled=len(hits) - labelled
+    )

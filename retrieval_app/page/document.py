@@ -7,15 +7,14 @@ script that stands in the page would run.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.types import ASGIApp, Message
+
+from retrieval_app.reports.standalone import name_source
 
 _ASKED_HOST = "page.invalid"
 _ASKED_ROOT = f'"http://{_ASKED_HOST}"'
@@ -24,14 +23,6 @@ _SCRIPT = re.compile(r"<script\b([^>]*)>(.*?)</script>", re.DOTALL)
 
 WritePolicy = Callable[[Sequence[str]], str]
 """The value of Content-Security-Policy that lets scripts of these hashes run."""
-
-
-@dataclass(frozen=True, slots=True)
-class Document:
-    """HTML, and the hashes of the scripts within, as a policy has them."""
-
-    html: str
-    scripts: tuple[str, ...]
 
 
 class PageDocument:
@@ -44,18 +35,18 @@ class PageDocument:
 
     def __init__(self, gradio: ASGIApp, *, write_policy: WritePolicy) -> None:
         self._gradio, self._write_policy = gradio, write_policy
-        self._document: Document | None = None
+        self._document: tuple[str, list[str]] | None = None
 
     async def send(self, request: Request) -> Response:
         """The page, whatever the address has behind its question mark: that is for the page's scripts."""
         if self._document is None:
             self._document = read_document(await _ask(self._gradio))
-        headers = {"Content-Security-Policy": self._write_policy(self._document.scripts)}
-        return HTMLResponse(self._document.html, headers=headers)
+        html, scripts = self._document
+        return HTMLResponse(html, headers={"Content-Security-Policy": self._write_policy(scripts)})
 
 
-def read_document(html: str) -> Document:
-    """The document of Gradio's HTML, made to stand at any address.
+def read_document(html: str) -> tuple[str, list[str]]:
+    """Gradio's HTML, made to stand at any address, and the hashes of the scripts within, as a policy has them.
 
     Raises:
         RuntimeError: it is not what this version of the program knows.
@@ -66,11 +57,7 @@ def read_document(html: str) -> Document:
             "Gradio's page does not name its address where it was known to; install the pinned version"
         )
     inline = [text for attributes, text in _SCRIPT.findall(html) if " src=" not in attributes]
-    return Document(html, tuple(_hash(text) for text in inline))
-
-
-def _hash(script: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
+    return html, [name_source(text) for text in inline]
 
 
 async def _ask(app: ASGIApp) -> str:

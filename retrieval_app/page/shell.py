@@ -6,12 +6,12 @@ What fills the places are the modules in `static`, which talk to the API; no eve
 from __future__ import annotations
 
 import json
-from html import escape
 from importlib.resources import files
 
 import gradio as gr
 
 from index.text import printable_path
+from retrieval_app.reports.standalone import load_template
 
 VIEWS = json.loads(files("retrieval_app.page").joinpath("views.json").read_text(encoding="utf-8"))
 """The views in their order: `name` in addresses, `title`, `icon`, `module` and `styles` below `static`.
@@ -29,10 +29,6 @@ HEAD = "".join(
 """For `gr.mount_gradio_app(head=...)`; the addresses are those of `static`, which the application serves at /page/."""
 
 _START = "import(new URL('page/nav.js', document.baseURI)).then(nav => nav.start(element));"
-_LENS = (
-    '<svg viewBox="0 0 24 24" width="22" height="22" fill="none" stroke="currentColor" stroke-width="1.8"'
-    ' stroke-linecap="round" aria-hidden="true"><circle cx="11" cy="11" r="6.5"/><path d="m16 16 4.5 4.5"/></svg>'
-)
 
 
 def build_page(name: str) -> gr.Blocks:
@@ -45,21 +41,7 @@ def build_page(name: str) -> gr.Blocks:
 
 def draw_frame(name: str) -> str:
     """The frame as HTML, with the name escaped; it is right before any script runs."""
-    links = "".join(
-        f'<a href="?view={view["name"]}" data-view="{view["name"]}" data-icon="{view["icon"]}"'
-        f' data-module="{view["module"]}">{view["title"]}</a>'
-        for view in VIEWS
-    )
-    panels = "".join(
-        f'<section class="view" id="view-{view["name"]}" aria-label="{view["title"]}" tabindex="-1" hidden></section>'
-        for view in VIEWS
-    )
-    return (
-        '<div class="app app-frame"><a class="button skip" href="#view-search">Skip to the content</a>'
-        f'<div class="top"><div class="brand">{_LENS}<div class="clip">'
-        f'<h1 class="clip"><a href="?" title="Start anew">{_text(name)}</a></h1><p class="facts clip"></p></div></div>'
-        f'<nav aria-label="Views">{links}</nav><div class="tools"></div></div><div class="views">{panels}</div></div>'
-    )
+    return load_template("frame.html").render(name=name, views=VIEWS)
 
 
 def make_theme() -> gr.themes.Base:
@@ -67,7 +49,3 @@ def make_theme() -> gr.themes.Base:
     fonts = [gr.themes.Font(name) for name in ("system-ui", "Segoe UI", "Roboto", "Helvetica Neue", "sans-serif")]
     mono = [gr.themes.Font(name) for name in ("ui-monospace", "Menlo", "Consolas", "monospace")]
     return gr.themes.Default(primary_hue="indigo", neutral_hue="slate", font=fonts, font_mono=mono)
-
-
-def _text(text: str) -> str:
-    return escape(printable_path(text))

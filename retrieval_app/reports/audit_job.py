@@ -20,25 +20,6 @@ from training.run.run_folder import RunFolder
 
 
 @dataclass(frozen=True, slots=True)
-class AuditJob:
-    """What is asked for.
-
-    Attributes:
-        run: the run folder.
-        out: folder of the audit's files.
-        decisions: file of decisions; None takes decisions.csv in `out`, where there is one.
-        apply_to: label file to write; None writes none.
-        limit: images on the page.
-    """
-
-    run: Path
-    out: Path
-    decisions: Path | None = None
-    apply_to: Path | None = None
-    limit: int = 1000
-
-
-@dataclass(frozen=True, slots=True)
 class AuditOutcome:
     """What came of it.
 
@@ -61,32 +42,45 @@ class AuditOutcome:
     config: dict[str, Any] = field(repr=False)
 
 
-def run_audit(job: AuditJob, *, machine: Machine, progress: StepProgress = lambda *_: None) -> AuditOutcome:
-    """Audit a run's labels and write what was found.
+def run_audit(
+    folder: Path,
+    out: Path,
+    *,
+    decisions: Path | None,
+    apply_to: Path | None,
+    limit: int,
+    machine: Machine,
+    progress: StepProgress,
+) -> AuditOutcome:
+    """Audit a run's labels and write what was found, as `retrieval_app.reports.public.audit` says.
 
     Raises:
         RunError: no run, one that is not ready, or images that are not what they were.
         InputError: decisions, a folder or a label file that cannot be used as given.
     """
     started = time.perf_counter()
-    run = RunFolder.open(job.run)
+    run = RunFolder.open(folder)
     document = run.read_json("config.json")
-    for path, flag in ((job.out, "--out"), (machine.cache, "--cache")):
+    for path, flag in ((out, "--out"), (machine.cache, "--cache")):
         require_outside(path, data=Path(document["data"]), flag=flag)
-    check_audit_folder(job.out)
-    if job.apply_to is not None:
-        check_label_target(job.apply_to, run=run)
-    source, decisions = _find_decisions(job, run)
+    check_audit_folder(out)
+    if apply_to is not None:
+        check_label_target(apply_to, run=run)
+    saved = out / "decisions.csv"
+    source = decisions or (saved if saved.exists() else None)
+    made: dict[LabelKey, LabelDecision] = {}
+    if source is not None:
+        made = read_decisions(source, known={(image.sha256, image.used) for image in read_images(run)})
     report = audit_labels(run, machine=machine, progress=progress)
-    decided_report, decided = override_verdicts(report, decisions)
-    tables = write_audit_tables(decided_report, job.out)
-    page = job.out / "audit.html"
+    decided_report, decided = override_verdicts(report, made)
+    tables = write_audit_tables(decided_report, out)
+    page = out / "audit.html"
     write_audit_page(
-        report, page, limit=job.limit, decisions=decisions.values(), progress=lambda *done: progress("page", *done)
+        report, page, limit=limit, decisions=made.values(), progress=lambda *done: progress("page", *done)
     )
     cleaned = None
-    if job.apply_to is not None:
-        cleaned = write_cleaned_labels(decided_report, job.apply_to, decided=decided)
+    if apply_to is not None:
+        cleaned = write_cleaned_labels(decided_report, apply_to, decided=decided)
     return AuditOutcome(
         decided_report,
         files=(*tables, page),
@@ -96,11 +90,3 @@ def run_audit(job: AuditJob, *, machine: Machine, progress: StepProgress = lambd
         seconds=time.perf_counter() - started,
         config=document["config"],
     )
-
-
-def _find_decisions(job: AuditJob, run: RunFolder) -> tuple[Path | None, dict[LabelKey, LabelDecision]]:
-    saved = job.out / "decisions.csv"
-    source = job.decisions or (saved if saved.exists() else None)
-    if source is None:
-        return None, {}
-    return source, read_decisions(source, known={(image.sha256, image.used) for image in read_images(run)})

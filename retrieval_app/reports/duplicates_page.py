@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,8 @@ from index.duplicates.duplicate_config import HASH_BITS
 from index.errors import ImageError
 from index.images.image_files import REASONS, decode_image
 from index.progress import Progress, no_progress
-from index.sources.reading import read_indexed
+from index.sources.items import Place
+from index.sources.reading import CHANGED, read_indexed
 from index.threads import map_ahead, usable_cores
 from retrieval_app.reports.duplicates_report import DuplicateGroup, DuplicateReport, GroupedImage
 from retrieval_app.reports.inline_pictures import encode_picture
@@ -23,6 +23,7 @@ SIDE = 192
 CONTENTS_SHOWN = FILES_SHOWN = 24
 """Of a group: different pictures, and of each of them the files that have it."""
 READ_AHEAD = 64
+_REASONS = {**REASONS, CHANGED: "the file has changed since it was indexed"}
 
 
 Numbered = dict[int, DuplicateGroup]
@@ -51,7 +52,7 @@ def write_duplicates_page(
             styles=("core/base.css", "reports/duplicates.css"),
             report=report,
             shown=groups.values(),
-            groups=_draw_groups(groups, progress),
+            groups=_draw_groups(groups, report.places, progress),
             hash_bits=HASH_BITS,
             files_shown=FILES_SHOWN,
         ),
@@ -76,11 +77,11 @@ def _choose_groups(groups: Sequence[DuplicateGroup], *, limit: int) -> Numbered:
 
 
 def _draw_groups(
-    groups: Numbered, progress: Progress
+    groups: Numbered, places: Mapping[int, Place], progress: Progress
 ) -> Iterator[tuple[int, DuplicateGroup, list[_Content], int]]:
     """(number, group, pictures to show, how many pictures are not shown)."""
     contents = {number: _gather_contents(group) for number, group in groups.items()}
-    wanted = (files[0] for found in contents.values() for files in found[:CONTENTS_SHOWN])
+    wanted = (places[files[0].id] for found in contents.values() for files in found[:CONTENTS_SHOWN])
     with closing(map_ahead(_draw_picture, wanted, workers=usable_cores(), ahead=READ_AHEAD)) as pictures:
         for done, (number, found) in enumerate(contents.items(), start=1):
             shown = [_Content(files, *next(pictures)) for files in found[:CONTENTS_SHOWN]]
@@ -96,13 +97,10 @@ def _gather_contents(group: DuplicateGroup) -> list[list[GroupedImage]]:
     return list(contents.values())
 
 
-def _draw_picture(image: GroupedImage) -> tuple[str, str]:
+def _draw_picture(place: Place) -> tuple[str, str]:
     """A WebP file in base64, or why there is none."""
     try:
-        data = read_indexed(image.place)
-        if hashlib.sha256(data).hexdigest() != image.sha256:
-            return "", "the file has changed since it was indexed"
-        picture = decode_image(data, name=image.place.name, target_side=SIDE)
+        picture = decode_image(read_indexed(place), name=place.name, target_side=SIDE)
     except ImageError as error:
-        return "", REASONS[error.reason]
+        return "", _REASONS[error.reason]
     return encode_picture(picture, side=SIDE), ""

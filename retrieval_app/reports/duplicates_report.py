@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,6 @@ class GroupedImage:
         id: of the image.
         path: below its source, undecodable bytes as surrogates.
         source: the root of that source.
-        place: where its bytes are.
         label: None without.
         sha256: of its bytes.
         size_bytes: of its bytes.
@@ -47,7 +46,6 @@ class GroupedImage:
     id: int
     path: str
     source: str
-    place: Place
     label: str | None
     sha256: str
     size_bytes: int
@@ -81,12 +79,16 @@ class DuplicateGroup:
 
 @dataclass(frozen=True, slots=True)
 class DuplicateReport:
-    """The duplicates among a gallery's `images`, the largest groups first; without `config` only equal files count."""
+    """The duplicates among a gallery's `images`, the largest groups first; without `config` only equal files count.
+
+    `places` are those of the bytes of all that are in groups, by their ids.
+    """
 
     gallery: str
     images: int
     config: DuplicateConfig | None
     groups: tuple[DuplicateGroup, ...]
+    places: Mapping[int, Place] = field(default_factory=dict)
 
     @property
     def duplicates(self) -> int:
@@ -111,8 +113,10 @@ def read_report(gallery: Gallery, *, config: DuplicateConfig | None, progress: P
         if row.sha256 is not None
     ]
     found = find_gallery_duplicates(images, gallery.vectors, config=config, progress=progress)
-    groups = _group(gallery, found)
-    return DuplicateReport(gallery=gallery.name, images=len(images), config=config, groups=tuple(groups))
+    wanted = {number for pair in found for number in (pair.id, pair.kept_id)}
+    rows = {row.id: row for row in _images(gallery) if row.id in wanted}
+    places = {row.id: replace(gallery.sources[row.source].locate(row), sha256=row.sha256) for row in rows.values()}
+    return DuplicateReport(gallery.name, len(images), config, tuple(_group(gallery, found, rows)), places)
 
 
 def _images(gallery: Gallery) -> Iterator[CatalogRow]:
@@ -121,10 +125,10 @@ def _images(gallery: Gallery) -> Iterator[CatalogRow]:
             yield from catalog.rows(status=status)
 
 
-def _group(gallery: Gallery, duplicates: Sequence[Duplicate]) -> list[DuplicateGroup]:
+def _group(
+    gallery: Gallery, duplicates: Sequence[Duplicate], rows: Mapping[int, CatalogRow]
+) -> list[DuplicateGroup]:
     """The largest groups first; in each, equal files first, then by falling similarity."""
-    wanted = {number for found in duplicates for number in (found.id, found.kept_id)}
-    rows = {row.id: row for row in _images(gallery) if row.id in wanted}
     by_kept_id: dict[int, list[Duplicate]] = {}
     for found in duplicates:
         by_kept_id.setdefault(found.kept_id, []).append(found)
@@ -137,12 +141,10 @@ def _group(gallery: Gallery, duplicates: Sequence[Duplicate]) -> list[DuplicateG
 
 
 def _grouped_image(gallery: Gallery, row: CatalogRow, found: Duplicate | None) -> GroupedImage:
-    source = gallery.sources[row.source]
     return GroupedImage(
         id=row.id,
         path=row.path,
-        source=source.root,
-        place=replace(source.locate(row), sha256=row.sha256),
+        source=gallery.sources[row.source].root,
         label=row.label,
         sha256=row.sha256 or "",
         size_bytes=row.size_bytes,
@@ -178,13 +180,15 @@ def _table_rows(report: DuplicateReport) -> Iterator[list[object]]:
                 role, same = "keep", ""
             similarity = None if image.similarity is None else round(image.similarity, 6)
             yield [
-                number, role, image.id, _cell(image.path), _cell(image.source), _cell(image.label), similarity,
+                number, role, image.id, guard_cell(image.path), guard_cell(image.source),
+                guard_cell(image.label or ""), similarity,
                 image.hash_distance, same, image.size_bytes, _word(image.indexed),
             ]  # fmt: skip
 
 
-def _cell(text: str | None) -> str | None:
-    return f"'{text}" if text is not None and text.startswith(_FORMULA_STARTS) else text
+def guard_cell(text: str) -> str:
+    """Text that no spreadsheet takes for a formula."""
+    return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
 
 
 def _word(value: bool) -> str:

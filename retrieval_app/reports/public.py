@@ -52,20 +52,21 @@ def audit(
     """
     if not isinstance(limit, int) or limit < 1:
         raise InputError(f"limit must be a whole number of at least 1, got {limit!r}")
-    from retrieval_app.reports.audit_job import AuditJob, run_audit
+    from retrieval_app.reports.audit_job import run_audit
     from training.options.machine import Machine, resolve_device
 
     folder = as_path(run, "run")
-    job = AuditJob(
-        folder,
-        folder / "audit" if out is None else as_path(out, "out"),
-        decisions=None if decisions is None else as_path(decisions, "decisions"),
-        apply_to=None if apply_to is None else as_path(apply_to, "apply_to"),
-        limit=limit,
-    )
     machine = Machine(
         cache=default_cache() if cache is None else as_path(cache, "cache"),
         device=resolve_device(device),
         workers=workers or usable_cores(),
     )
-    return run_audit(job, machine=machine, progress=progress)
+    return run_audit(
+        folder,
+        folder / "audit" if out is None else as_path(out, "out"),
+        decisions=None if decisions is None else as_path(decisions, "decisions"),
+        apply_to=None if apply_to is None else as_path(apply_to, "apply_to"),
+        limit=limit,
+        machine=machine,
+        progress=progress,
+    )

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from index.durable import replacing
@@ -89,12 +89,12 @@ def draw_document(
         values: of the template.
     """
     style = join_styles(styles)
-    script_source = f" script-src {_source(script)};" if script else ""
+    script_source = f" script-src {name_source(script)};" if script else ""
     policy = (
-        f"default-src 'none';{script_source} style-src {_source(style)}; img-src data:; base-uri 'none';"
+        f"default-src 'none';{script_source} style-src {name_source(style)}; img-src data:; base-uri 'none';"
         " form-action 'none'"
     )
-    return _environment().get_template(template).generate(
+    return load_template(template).generate(
         policy=policy, icon=f"data:image/svg+xml,{quote(read_static('icon.svg'))}", style=Markup(style),
         script=Markup(script), data=_encode(data), **values,
     )  # fmt: skip
@@ -107,7 +107,8 @@ def join_styles(styles: tuple[str, ...]) -> str:
 
 
 @cache
-def _environment() -> Environment:
+def load_template(name: str) -> Template:
+    """A template by its name; what it is given is escaped."""
     environment = Environment(
         loader=PackageLoader("retrieval_app.reports"),
         autoescape=True,
@@ -118,7 +119,7 @@ def _environment() -> Environment:
     environment.filters["shown"] = lambda text: printable_path(valid_text(text))
     environment.filters["count"] = lambda number, noun: f"{number:,} {noun}{'' if number == 1 else 's'}"
     environment.filters["size"] = _size
-    return environment
+    return environment.get_template(name)
 
 
 def _size(size_bytes: int) -> str:
@@ -135,7 +136,7 @@ def _encode(data: Any) -> Markup:
 
 
 @cache
-def _source(inline: str) -> str:
+def name_source(inline: str) -> str:
     """How the policy names a script or a style sheet that stands in the page."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(inline.encode()).digest()).decode('ascii')}'"
 

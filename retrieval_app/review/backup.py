@@ -68,10 +68,6 @@ class BackupReport:
     bytes: int
     notes: list[str]
 
-    def to_json(self) -> dict[str, Any]:
-        """The document that the command prints with `--json`."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True)
 class _Known:

@@ -15,17 +15,18 @@ import hashlib
 import json
 import os
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from index.durable import replacing
 from index.errors import InputError
 from index.progress import Progress, no_progress
 from index.text import printable_path
 
+Value = TypeVar("Value")
 DECISIONS_NAME = "decisions.jsonl"
 IMAGES_NAME = "images.jsonl"
 REMOVED_NAME = "removed.jsonl"
@@ -153,19 +154,21 @@ class BackupReader:
         if (size, digest.hexdigest()) != (expected["bytes"], expected["sha256"]):
             raise BackupError(self.path, f"damaged: {printable_path(name)} is not what was written")
 
-    def lines(self, name: str) -> Iterator[dict[str, Any]]:
-        """The JSON objects of a member, one a line.
+    def read(self, name: str, parse: Callable[[dict[str, Any]], Value]) -> Iterator[Value]:
+        """What the JSON objects of a member stand for, one a line; nothing without such a member.
 
         Raises:
-            BackupError: a line is no JSON object.
+            BackupError: a line is no JSON object, or `parse` finds it unsound.
         """
+        if name not in self._members:
+            return
         with self._errors_named(), self._archive.open(name) as member:
             while line := member.readline(_MAX_LINE_BYTES):
-                yield self._parse(line, name)
-
-    def has(self, name: str) -> bool:
-        """Whether it has a member of this name."""
-        return name in self._members
+                values = self._parse(line, name)
+                try:
+                    yield parse(values)
+                except InputError as error:
+                    raise self.fail(str(error)) from error
 
     def sha256_of(self, name: str) -> str:
         """The SHA-256 of a member."""

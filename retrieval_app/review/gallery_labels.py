@@ -37,24 +37,19 @@ def stream_label_file(
 def _label_rows(
     gallery: Gallery, decisions: Decisions, *, counts: Counter[str], folders: bool
 ) -> Iterator[tuple[str, str]]:
-    for outcome, path, label in _choose(gallery, decisions, folders=folders):
-        counts[outcome] += 1
-        if outcome in (_KEPT, _CHANGED):
-            yield path, label
-
-
-def _choose(gallery: Gallery, decisions: Decisions, *, folders: bool) -> Iterator[tuple[str, str, str]]:
-    """(outcome, path, label) of every usable image, those set aside as duplicates included."""
+    """(path, label) of the usable images that have one, those set aside as duplicates included."""
     with gallery.catalog() as catalog:
         for status in ("indexed", "duplicate"):
             for row in catalog.rows(status=status):
                 path = locate_image(gallery, row, folders=folders)
                 outcome, label = _choose_label(row, decisions)
+                if outcome in (_KEPT, _CHANGED) and row.archive is not None:
+                    outcome = _ARCHIVED
+                elif outcome in (_KEPT, _CHANGED) and not can_be_named(path):
+                    outcome = _UNNAMABLE
+                counts[outcome] += 1
                 if outcome in (_KEPT, _CHANGED):
-                    outcome = (
-                        _ARCHIVED if row.archive is not None else outcome if can_be_named(path) else _UNNAMABLE
-                    )
-                yield outcome, path, label
+                    yield path, label
 
 
 def _choose_label(row: CatalogRow, decisions: Decisions) -> tuple[str, str]:

@@ -6,7 +6,7 @@ import secrets
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from index.errors import InputError
@@ -45,13 +45,8 @@ class Job:
 
     def to_json(self) -> dict[str, Any]:
         """The document of the API."""
-        return {
-            "job": self.id,
-            "kind": self.kind,
-            "state": self.state,
-            "message": self.message,
-            "result": None if self.result is None else dict(self.result),
-        }
+        values = asdict(self)
+        return {"job": values.pop("id"), **values}
 
 
 class JobList(Generic[Work]):
@@ -75,17 +70,16 @@ class JobList(Generic[Work]):
 
     def check_room(self, kind: str) -> None:
         """Raise BusyError where no job more of this kind may wait."""
-        if len(self._waiting) >= self._max_waiting:
-            raise BusyError(
-                f"{self._max_waiting:,} changes of the gallery are waiting already; send it again later",
-                retry_after_s=_RETRY_AFTER_S,
-            )
+        waiting = [self._jobs[job_id].kind for job_id, _ in tuple(self._waiting)]
         most, _ = self._max_of_kind.get(kind, (self._max_waiting, 0))
-        if sum(self._jobs[job_id].kind == kind for job_id, _ in tuple(self._waiting)) >= most:
-            raise BusyError(
-                f"{most:,} jobs of the kind {kind} are waiting already; send it again later",
-                retry_after_s=_RETRY_AFTER_S,
-            )
+        if len(waiting) >= self._max_waiting:
+            problem = f"{self._max_waiting:,} changes of the gallery"
+        elif waiting.count(kind) >= most:
+            problem = f"{most:,} jobs of the kind {kind}"
+        else:
+            return
+        message = f"{problem} are waiting already; send it again later"
+        raise BusyError(message, retry_after_s=_RETRY_AFTER_S)
 
     def append(self, kind: str, work: Work) -> Job:
         """Let a job wait.
@@ -115,9 +109,7 @@ class JobList(Generic[Work]):
             JobOverError: it is done or has failed.
         """
         with self._lock:
-            job = self._jobs.get(job_id)
-            if job is None:
-                raise UnknownJobError
+            job = self._find(job_id)
             if job.state in (DONE, FAILED):
                 raise JobOverError(job)
             work = next((work for waiting, work in self._waiting if waiting == job_id), None)
@@ -148,10 +140,12 @@ class JobList(Generic[Work]):
             UnknownJobError: nothing.
         """
         with self._lock:
-            job = self._jobs.get(job_id)
-        if job is None:
+            return self._find(job_id)
+
+    def _find(self, job_id: str) -> Job:
+        if job_id not in self._jobs:
             raise UnknownJobError
-        return job
+        return self._jobs[job_id]
 
     def take(self, *, together: Sequence[str], most: int) -> list[tuple[Job, Work]]:
         """The next job, now running, with those of the same kind right behind it where its kind is done `together`."""
@@ -169,28 +163,24 @@ class JobList(Generic[Work]):
             self._running = [(job.id, work) for job, work in taken]
             return taken
 
-    def tell(self, jobs: Sequence[Job], message: str) -> None:
-        """Say how far running jobs are."""
-        self._update(jobs, state=RUNNING, message=message, result=None)
-
-    def finish(self, job: Job, *, message: str, result: Mapping[str, Any]) -> None:
-        """Say that a job is done."""
-        self._update([job], state=DONE, message=message, result=result)
-
-    def fail(self, jobs: Sequence[Job], message: str) -> None:
-        """Say why jobs failed."""
-        self._update(jobs, state=FAILED, message=message, result=None)
-
-    def end_called_off(self, jobs: Sequence[Job], message: str) -> None:
-        """Say that running jobs were cancelled."""
-        self._update(jobs, state=CANCELLED, message=message, result=None)
+    def update(
+        self, jobs: Sequence[Job], *, state: str, message: str, result: Mapping[str, Any] | None = None
+    ) -> None:
+        """Say how far running jobs are, or how they ended; what was told of the end of one that is called off stays."""
+        with self._lock:
+            for job in jobs:
+                if state == RUNNING and job.id in self._called_off:
+                    continue
+                self._jobs[job.id] = replace(job, state=state, message=message, result=result)
+                if state in _OVER:
+                    self._called_off.discard(job.id)
 
     def fail_running(self, message: str) -> None:
         """Say of jobs that still count as running, though nothing runs, why they failed."""
         with self._lock:
             running = [job for job in self._jobs.values() if job.state == RUNNING]
             self._running = []
-        self.fail(running, message)
+        self.update(running, state=FAILED, message=message)
 
     def drop_waiting(self, explain: Callable[[str], str]) -> None:
         """Let no job wait any more; what is said depends on its kind."""
@@ -198,16 +188,7 @@ class JobList(Generic[Work]):
             dropped = [self._jobs[job_id] for job_id, _ in self._waiting]
             self._waiting.clear()
         for job in dropped:
-            self.fail([job], explain(job.kind))
-
-    def _update(self, jobs: Sequence[Job], *, state: str, message: str, result: Mapping[str, Any] | None) -> None:
-        with self._lock:
-            for job in jobs:
-                if state == RUNNING and job.id in self._called_off:
-                    continue  # what was told of its end stays
-                self._jobs[job.id] = replace(job, state=state, message=message, result=result)
-                if state in _OVER:
-                    self._called_off.discard(job.id)
+            self.update([job], state=FAILED, message=explain(job.kind))
 
     def _drop_old(self) -> None:
         over = [job for job in self._jobs.values() if job.state in _OVER]

@@ -24,7 +24,7 @@ from retrieval_app.review.added_images import (
     store_image,
 )
 from retrieval_app.review.full_disks import is_disk_full
-from retrieval_app.review.job_list import Job, JobList
+from retrieval_app.review.job_list import CANCELLED, DONE, FAILED, RUNNING, Job, JobList
 from retrieval_app.review.job_work import ADD, EVALUATE, REMOVE, TOGETHER, UPDATE, Changes, Work
 from retrieval_app.review.subjects import find_subjects
 from retrieval_app.serving.errors import BusyError
@@ -196,9 +196,7 @@ class Jobs:
         """Do the next jobs; nothing where those before have taken them along."""
         batch = self._list.take(together=TOGETHER, most=_MAX_TOGETHER)
         try:
-            for one in self._run(
-                batch, is_last_try=len(batch) == 1
-            ):  # what cannot be done does not stop the others
+            for one in self._run(batch, is_last_try=len(batch) == 1):  # what cannot be done stops no others
                 self._run([one], is_last_try=True)
         finally:
             self._list.fail_running("an unforeseen failure; the server's log tells more")
@@ -219,13 +217,11 @@ class Jobs:
                     return batch
                 kept = _KEPT if jobs[0].kind == ADD and not isinstance(error, _StoppedError) else ""
                 cause = "the disk is full: " if is_disk_full(error) else ""
-                self._list.fail(jobs, f"{cause}{error}{kept}")
+                self._list.update(jobs, state=FAILED, message=f"{cause}{error}{kept}")
                 break
             for job, outcome in zip(jobs, outcomes, strict=True):
-                if outcome.result is None:
-                    self._list.fail([job], outcome.message)
-                else:
-                    self._list.finish(job, message=outcome.message, result=outcome.result)
+                state = FAILED if outcome.result is None else DONE
+                self._list.update([job], state=state, message=outcome.message, result=outcome.result)
             break
         return []
 
@@ -240,16 +236,14 @@ class Jobs:
             raise _StoppedError(_STOPPED_ADDING if jobs[0].kind == ADD else _STOPPED_RUNNING)
         if self._list.called_off(jobs):
             raise CancelledError("the job was cancelled")
-        self._list.tell(jobs, words)
+        self._list.update(jobs, state=RUNNING, message=words)
 
     def _leave_out_called_off(self, batch: list[tuple[Job, Work]]) -> list[tuple[Job, Work]]:
         """End the cancelled ones of running jobs; the others, which begin again."""
-        gone = {job.id for job in self._list.called_off([job for job, _ in batch])}
-        self._list.end_called_off(
-            [job for job, _ in batch if job.id in gone], "cancelled; the gallery is as it was"
-        )
-        self._forget([work for job, work in batch if job.id in gone])
-        return [(job, work) for job, work in batch if job.id not in gone]
+        gone = self._list.called_off([job for job, _ in batch])
+        self._list.update(gone, state=CANCELLED, message="cancelled; the gallery is as it was")
+        self._forget([work for job, work in batch if job in gone])
+        return [(job, work) for job, work in batch if job not in gone]
 
     def _forget(self, works: Sequence[Work]) -> None:
         """Remove the images of cancelled jobs that no other job adds, and that are none of the gallery."""

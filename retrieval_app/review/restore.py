@@ -33,14 +33,13 @@ from retrieval_app.review.backup_file import (
     DECISIONS_NAME,
     IMAGES_NAME,
     REMOVED_NAME,
-    BackupError,
     BackupReader,
     SentImage,
     open_backup,
 )
 from retrieval_app.review.database import Database
 from retrieval_app.review.decision_lines import read_step
-from retrieval_app.review.history import DecidedStep, merge_history
+from retrieval_app.review.history import merge_history
 from retrieval_app.review.removals import Removal, find_removed, read_removal
 
 
@@ -66,10 +65,6 @@ class RestoreReport:
     decisions: dict[str, int]
     removals: dict[str, int]
     not_attached: list[dict[str, object]] = field(default_factory=list)
-
-    def to_json(self) -> dict[str, Any]:
-        """The document that the command prints with `--json`."""
-        return asdict(self)
 
 
 def restore(
@@ -101,9 +96,9 @@ def restore(
     """
     find_version(gallery)
     with open_backup(file, progress=checking) as backup:
-        steps = [_read_step(backup, line) for line in backup.lines(DECISIONS_NAME)]
-        paths = dict(_read_path(backup, line) for line in backup.lines(IMAGES_NAME))
-        removals = _read_removals(backup)
+        steps = list(backup.read(DECISIONS_NAME, read_step))
+        paths = dict(backup.read(IMAGES_NAME, _read_path))
+        removals = list(backup.read(REMOVED_NAME, read_removal))
         first_new = _first_new_id(backup, gallery)
         bring_people(gallery, begin_step=begin_step)
         outcomes = {image.path: _restore_file(backup, image, gallery) for image in backup.sent}
@@ -129,25 +124,11 @@ def restore(
     )
 
 
-def _read_step(backup: BackupReader, line: dict[str, Any]) -> DecidedStep:
-    try:
-        return read_step(line)
-    except InputError as error:
-        raise backup.fail(str(error)) from error
-
-
-def _read_path(backup: BackupReader, line: dict[str, Any]) -> tuple[int, str]:
+def _read_path(line: dict[str, Any]) -> tuple[int, str]:
     image_id, path = line.get("id"), line.get("path")
     if not isinstance(image_id, int) or not isinstance(path, str):
-        raise backup.fail("an image that is decided about has no id and path")
+        raise InputError("an image that is decided about has no id and path")
     return image_id, path
-
-
-def _read_removals(backup: BackupReader) -> list[Removal]:
-    try:
-        return [read_removal(line) for line in backup.lines(REMOVED_NAME)] if backup.has(REMOVED_NAME) else []
-    except InputError as error:
-        raise error if isinstance(error, BackupError) else backup.fail(str(error)) from error
 
 
 def _first_new_id(backup: BackupReader, gallery: Path) -> int | None:

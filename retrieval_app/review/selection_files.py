@@ -13,6 +13,7 @@ from index.catalog.rows import CatalogRow
 from index.errors import ImageError, InputError, UnknownImageError
 from index.gallery.gallery import Gallery
 from index.text import printable_path, valid_text
+from retrieval_app.reports.duplicates_report import guard_cell
 from retrieval_app.review.places import hide_folder, name_source, strip_folders
 
 Render = Callable[[int], bytes]
@@ -23,7 +24,6 @@ MAX_PICTURES = 1000  # in a ZIP: a browser holds it whole until it is saved
 _MAX_PICTURE_BYTES = 1 << 30
 _COLUMNS = ("id", "path", "label", "source", "metadata")
 _BLOCK_ROWS = 1000
-_FORMULA_STARTS = tuple("=+-@\t\r\n")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 _MAX_STEM_CHARACTERS = 60
 _EARLIEST_TIME = (1980, 1, 1, 0, 0, 0)
@@ -92,7 +92,7 @@ def _stream_pictures(
                 left -= len(picture)
                 archive.writestr(zipfile.ZipInfo(name, _EARLIEST_TIME), picture)
                 yield sink.take()
-            table.append((*_cells(gallery, row, folders=folders), "" if problem else name, _guard(problem)))
+            table.append((*_cells(gallery, row, folders=folders), "" if problem else name, guard_cell(problem)))
         listing = zipfile.ZipInfo("list.csv", _EARLIEST_TIME)
         archive.writestr(listing, _write_rows(table), compress_type=zipfile.ZIP_DEFLATED)
     yield sink.take()
@@ -128,16 +128,11 @@ def _name_picture(row: CatalogRow, *, rank: int) -> str:
 def _cells(gallery: Gallery, row: CatalogRow, *, folders: bool) -> tuple[object, ...]:
     return (
         row.id,
-        _guard(valid_text(row.path if folders else hide_folder(row.path))),
-        _guard(row.label or ""),
-        _guard(name_source(gallery, row.source, folders=folders)),
+        guard_cell(valid_text(row.path if folders else hide_folder(row.path))),
+        guard_cell(row.label or ""),
+        guard_cell(name_source(gallery, row.source, folders=folders)),
         row.metadata_json,
     )
-
-
-def _guard(text: str) -> str:
-    """Text that no spreadsheet takes for a formula."""
-    return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
 
 
 def _write_rows(rows: Iterable[Sequence[object]]) -> bytes:

@@ -40,13 +40,9 @@ def assemble(options: ServeOptions) -> Iterator[FastAPI]:
         join_decisions(options.gallery)
     engine = Engine(options.gallery, config=options.limits, audit=options.audit)
     try:
-        review = ReviewStore.of_gallery(engine.gallery_path)
-        jobs = Jobs(
-            engine.gallery_path,
-            on_change=engine.live.refresh,
-            open_gallery=lambda: engine.snapshot().gallery,
-        )
-        engine.watch()
+        review = ReviewStore.of_gallery(options.gallery)
+        jobs = Jobs(options.gallery, on_change=engine.live.refresh, open_gallery=lambda: engine.snapshot().gallery)
+        engine.live.watch(poll_s=engine.config.poll_s)
         if options.writable:
             jobs.resume()
         try:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import io
-import secrets
 from dataclasses import dataclass
 
 from PIL import Image
 
 from index.arrays import Vectors
-from index.errors import ImageError, InputError
+from index.errors import InputError
 from index.images.preprocess import Pixels, PreprocessConfig, preprocess_image
-from retrieval_app.serving.pictures import decode_in_turn
+from retrieval_app.serving.pictures import decode_in_turn, encode_small
 from retrieval_app.serving.serving_config import ServingConfig
 
 KEPT_SIDE = 1024  # pixels, enough for a crop of a quarter at the usual model inputs
@@ -123,17 +121,7 @@ def encode_kept(
     image = decode_in_turn(
         data, name=name, target_side=KEPT_SIDE // 2, max_pixels=max_pixels, cheap_only=cheap_only
     )
-    image.thumbnail((KEPT_SIDE, KEPT_SIDE))
-    image.info.clear()  # else a file's comment and colour profile, of another mode, would be written too
-    file = io.BytesIO()
-    image.save(file, format="JPEG", quality=_JPEG_QUALITY)
-    return file.getvalue(), image.size
-
-
-def make_photo(kept: tuple[bytes, tuple[int, int]], vector: Vectors, *, name: str, model_sha256: str) -> Photo:
-    """A photo to keep, of what `encode_kept` gave."""
-    picture, (width, height) = kept
-    return Photo(secrets.token_hex(16), name, width, height, picture, vector, model_sha256)
+    return encode_small(image, side=KEPT_SIDE, format="JPEG", quality=_JPEG_QUALITY), image.size
 
 
 def crop_pixels(
@@ -148,8 +136,3 @@ def crop_pixels(
     """
     image = decode_in_turn(data, name=name, target_side=KEPT_SIDE, max_pixels=max_pixels, cheap_only=cheap_only)
     return preprocess_image(crop.apply(image, name=name), preprocess)
-
-
-def refuse_vector(name: str) -> ImageError:
-    """The error for a photo that the model has no finite unit vector for."""
-    return ImageError(path=name, reason="bad-embedding", detail="the model gave no finite unit vector")

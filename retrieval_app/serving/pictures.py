@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import threading
 from functools import partial
+from typing import Any
 
 from PIL import Image
 
@@ -77,11 +78,17 @@ def encode_picture(
     """
     name, data = read_original(gallery, image_id)
     image = decode_in_turn(data, name=name, target_side=side, max_pixels=max_pixels, cheap_only=cheap_only)
+    if kind == "WEBP":
+        return encode_small(image, side=side, format=kind, quality=_QUALITY, method=_EFFORT)
+    return encode_small(image, side=side, format=kind, quality=90)
+
+
+def encode_small(image: Image.Image, *, side: int, **options: Any) -> bytes:
+    """An image of at most `side` pixels a side, without metadata; the options are Pillow's, `format` among them."""
     image.thumbnail((side, side))
     image.info.clear()  # else a file's comment and colour profile, of another mode, would be written too
     file = io.BytesIO()
-    options = {"method": _EFFORT} if kind == "WEBP" else {}
-    image.save(file, format=kind, quality=_QUALITY if kind == "WEBP" else 90, **options)
+    image.save(file, **options)
     return file.getvalue()
 
 

@@ -8,6 +8,7 @@ through a small pool beside them. All waiting is bounded.
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ from typing import ParamSpec, TypeVar
 import numpy as np
 
 from index.arrays import Vectors, unit_rows
-from index.errors import RetrievalError
+from index.errors import ImageError, RetrievalError
 from index.images.preprocess import Pixels
 from index.limits import MAX_PIXELS
 from index.recent import RecentlyUsed
@@ -28,21 +29,8 @@ from retrieval_app.serving.batching import Lane, Workers
 from retrieval_app.serving.bounded_pool import BoundedPool
 from retrieval_app.serving.errors import BusyError, OutOfTurnError, TimedOutError, UnknownPhotoError
 from retrieval_app.serving.live_gallery import LiveGallery, Snapshot
-from retrieval_app.serving.photos import (
-    Crop,
-    Photo,
-    check_upload,
-    crop_pixels,
-    encode_kept,
-    make_photo,
-    read_pixels,
-    refuse_vector,
-)
-from retrieval_app.serving.pictures import (
-    PICTURE_SIDE,
-    Pictures,
-    read_original,
-)
+from retrieval_app.serving.photos import Crop, Photo, check_upload, crop_pixels, encode_kept, read_pixels
+from retrieval_app.serving.pictures import PICTURE_SIDE, Pictures, read_original
 from retrieval_app.serving.probe import SearchProbe
 from retrieval_app.serving.query import QueryPart, Ranking, SearchQuery, normalise
 from retrieval_app.serving.searching import SearchTask, answer_searches, check_query
@@ -71,6 +59,7 @@ class Engine:
     Attributes:
         config: its limits.
         live: the gallery, always its newest sound version.
+        probe: finds out whether searches can be answered.
         photos_lane: photos that wait, for metrics.
         searches_lane: likewise.
     """
@@ -102,12 +91,7 @@ class Engine:
         self._crops: RecentlyUsed[tuple[object, ...], Vectors] = RecentlyUsed(_CROPS_KEPT)
         self._pictures = Pictures(capacity_bytes=config.picture_cache_bytes)
         self._pools = (self._readers, self._costly, self._lookups)
-        self._probe = SearchProbe()
-
-    @property
-    def gallery_path(self) -> Path:
-        """The gallery folder."""
-        return self.live.path
+        self.probe = SearchProbe()
 
     @property
     def photos_kept(self) -> int:
@@ -126,18 +110,6 @@ class Engine:
             NotReadyError: it holds no image.
         """
         return self.live.current
-
-    async def try_search(self, snapshot: Snapshot) -> None:
-        """Find out whether searches of this version can be answered.
-
-        Raises:
-            NotReadyError: they cannot.
-        """
-        await self._probe.check(snapshot)
-
-    def watch(self) -> None:
-        """Serve new versions from now on."""
-        self.live.watch(poll_s=self.config.poll_s)
 
     def refuse_costly(self) -> None:
         """Begin no picture more that may cost much: the server ends, and is not to wait for them."""
@@ -158,7 +130,7 @@ class Engine:
         Raises:
             BusyError: too many calls wait, or it took too long.
         """
-        return await self._run_in(self._readers, partial(function, *args, **kwargs))
+        return await self._wait(self._readers.submit(partial(function, *args, **kwargs)))
 
     async def look_up(
         self, function: Callable[Arguments, Value], *args: Arguments.args, **kwargs: Arguments.kwargs
@@ -168,7 +140,7 @@ class Engine:
         Raises:
             BusyError: as `run`.
         """
-        return await self._run_in(self._lookups, partial(function, *args, **kwargs))
+        return await self._wait(self._lookups.submit(partial(function, *args, **kwargs)))
 
     async def run_costly(self, function: Callable[[], Value]) -> Value:
         """As `run`, of what decodes a picture that may cost much: one at a time, and nothing else waits for it.
@@ -176,18 +148,7 @@ class Engine:
         Raises:
             BusyError: as `run`.
         """
-        return await self._run_in(self._costly, function)
-
-    async def _run_in(self, pool: BoundedPool, function: Callable[[], Value]) -> Value:
-        return await self._wait(pool.submit(function))
-
-    async def _read_picture(self, read: Callable[..., Value], *, max_pixels: int) -> Value:
-        """The value of `read(max_pixels=…)`; of a picture that may cost much in a thread for such ones alone."""
-        read = partial(read, max_pixels=max_pixels)
-        try:
-            return await self.run(read, cheap_only=True)
-        except OutOfTurnError:
-            return await self.run_costly(read)
+        return await self._wait(self._costly.submit(function))
 
     async def _wait(self, future: Future[Value]) -> Value:
         try:
@@ -230,7 +191,8 @@ class Engine:
         except OutOfTurnError:  # both in one turn: who waited for the first is not refused the second
             pixels, kept = await self.run_costly(lambda: (read(), encode()))
             vector = await self._embed_read(snapshot, lambda: pixels, name=name)
-        photo = make_photo(kept, vector, name=name, model_sha256=embedder.sha256)
+        picture, size = kept
+        photo = Photo(secrets.token_hex(16), name, *size, picture, vector, embedder.sha256)
         self._photos.put(photo.token, photo)
         return photo
 
@@ -280,8 +242,11 @@ class Engine:
         kept = self._pictures.find(snapshot.gallery, image_id, side=side)
         if kept is not None:
             return kept
-        make = partial(self._pictures.make, snapshot.gallery, image_id, side=side)
-        return await self._read_picture(make, max_pixels=MAX_PIXELS)
+        make = partial(self._pictures.make, snapshot.gallery, image_id, side=side, max_pixels=MAX_PIXELS)
+        try:
+            return await self.run(make, cheap_only=True)
+        except OutOfTurnError:
+            return await self.run_costly(make)
 
     async def _find_vector(self, snapshot: Snapshot, part: QueryPart) -> Vectors | None:
         """The unit vector of a part of a query; None where it is read with the search."""
@@ -346,7 +311,9 @@ class Engine:
         for number, task in enumerate(tasks):
             if not isinstance(answers[number], Exception):
                 vector, usable = next(rows)
-                answers[number] = vector if usable else refuse_vector(task.name)
+                detail = "the model gave no finite unit vector"
+                refusal = ImageError(path=task.name, reason="bad-embedding", detail=detail)
+                answers[number] = vector if usable else refusal
         return answers
 
     async def _embed_read(self, snapshot: Snapshot, read: Callable[[], Pixels], *, name: str) -> Vectors:

@@ -71,5 +71,4 @@ def _list_columns(gallery: Gallery) -> list[str]:
 
 def _describe_calibration(snapshot: Snapshot) -> dict[str, Any]:
     computed = snapshot.insights.calibration
-    points = [] if computed.value is None else computed.value.to_json()["points"]
-    return {"state": computed.state, "points": points}
+    return {"state": computed.state, "points": () if computed.value is None else computed.value.points}

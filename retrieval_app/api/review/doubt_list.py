@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from index.catalog.rows import CatalogRow
 from index.gallery.gallery import Gallery
 from index.labels.decisions import LabelDecision, LabelKey
 from index.labels.doubts import Doubt, Doubts
 from index.text import valid_text
-from retrieval_app.api.schemas import DoubtPage
+from retrieval_app.api.schemas import DoubtPage, GroupPage
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.serving.live_gallery import Snapshot
 
 MAX_PAIRS = 200
+Item = TypeVar("Item")
 
 
 def list_doubts(snapshot: Snapshot, doubts: Doubts, review: ReviewStore, *, page: DoubtPage) -> dict[str, Any]:
@@ -27,18 +28,11 @@ def list_doubts(snapshot: Snapshot, doubts: Doubts, review: ReviewStore, *, page
         if (page.label is None or doubt.label == page.label)
         and (page.suggested is None or doubt.suggested == page.suggested)
     ]
-    decided = {doubt.id for doubt in chosen if keys.get(doubt.id) in decisions}
-    if page.state != "all":
-        listed = [doubt for doubt in chosen if (doubt.id in decided) == (page.state == "decided")]
-    else:
-        listed = chosen
-    shown = listed[page.offset : page.offset + page.limit]
+    shown, counts = turn_to(page, chosen, lambda doubt: keys.get(doubt.id) in decisions)
     return {
         "state": "ready",
         "version": snapshot.version,
-        "total": len(listed),
-        "open": len(chosen) - len(decided),
-        "decided": len(decided),
+        **counts,
         "wrong_share": doubts.wrong_share,
         "judged": doubts.judged,
         "items": _describe_doubts(snapshot.gallery, shown, decisions),
@@ -48,6 +42,17 @@ def list_doubts(snapshot: Snapshot, doubts: Doubts, review: ReviewStore, *, page
         ],
         "can_undo": review.can_undo(),
     }
+
+
+def turn_to(
+    page: GroupPage, items: Sequence[Item], is_decided: Callable[[Item], bool]
+) -> tuple[Sequence[Item], dict[str, int]]:
+    """The items of a page of a working list, and how many there are."""
+    decided = [item for item in items if is_decided(item)]
+    open_ = [item for item in items if not is_decided(item)]
+    listed = {"all": items, "open": open_, "decided": decided}[page.state]
+    counts = {"total": len(listed), "open": len(open_), "decided": len(decided)}
+    return listed[page.offset : page.offset + page.limit], counts
 
 
 def describe_doubt(doubt: Doubt, row: CatalogRow, decision: LabelDecision | None) -> dict[str, Any]:

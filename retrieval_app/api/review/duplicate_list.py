@@ -7,13 +7,15 @@ from weakref import WeakKeyDictionary
 
 from index.gallery.gallery import Gallery
 from index.text import valid_text
+from retrieval_app.api.review.doubt_list import turn_to
 from retrieval_app.api.schemas import GroupPage
-from retrieval_app.insights.duplicate_groups import DuplicateGroups, ImageGroup
+from retrieval_app.insights.duplicate_groups import DuplicateGroups
+from retrieval_app.reports.duplicates_report import DuplicateGroup, GroupedImage
 from retrieval_app.review.duplicate_decisions import DuplicateDecision, name_group
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.serving.live_gallery import Snapshot
 
-_groups_of: WeakKeyDictionary[Gallery, dict[str, ImageGroup]] = WeakKeyDictionary()
+_groups_of: WeakKeyDictionary[Gallery, dict[str, DuplicateGroup]] = WeakKeyDictionary()
 
 
 def list_groups(
@@ -21,22 +23,17 @@ def list_groups(
 ) -> dict[str, Any]:
     """The document of /v1/duplicates."""
     groups, decisions = _name_groups(snapshot.gallery, found), review.duplicate_decisions()
-    decided = [name for name in groups if name in decisions]
-    open_ = [name for name in groups if name not in decisions]
-    listed = {"all": list(groups), "open": open_, "decided": decided}[page.state]
-    shown = listed[page.offset : page.offset + page.limit]
+    shown, counts = turn_to(page, list(groups), decisions.__contains__)
     return {
         "state": "ready",
         "version": snapshot.version,
-        "total": len(listed),
-        "open": len(open_),
-        "decided": len(decided),
+        **counts,
         "items": [_describe_group(name, groups[name], decisions.get(name)) for name in shown],
         "can_undo": review.can_undo("duplicates"),
     }
 
 
-def find_group(gallery: Gallery, groups: DuplicateGroups, name: str) -> ImageGroup | None:
+def find_group(gallery: Gallery, groups: DuplicateGroups, name: str) -> DuplicateGroup | None:
     """The group of a name; None where the gallery has none."""
     return _name_groups(gallery, groups).get(name)
 
@@ -46,11 +43,10 @@ def describe_duplicates(groups: DuplicateGroups | None, image_id: int) -> list[d
     group = None if groups is None else groups.find(image_id)
     if group is None:
         return []
-    kept_image = group.images[0]
     asked = next(image for image in group.images if image.id == image_id)
     # Similarities are to the kept image; of two others none is known.
-    similarities = {image.id: image.similarity if asked is kept_image else None for image in group.images}
-    similarities[kept_image.id] = asked.similarity
+    similarities = {image.id: image.similarity if asked is group.kept else None for image in group.images}
+    similarities[group.kept.id] = asked.similarity
     return [
         {
             "id": image.id,
@@ -65,18 +61,31 @@ def describe_duplicates(groups: DuplicateGroups | None, image_id: int) -> list[d
     ]
 
 
-def _describe_group(name: str, group: ImageGroup, decision: DuplicateDecision | None) -> dict[str, Any]:
+def _describe_group(name: str, group: DuplicateGroup, decision: DuplicateDecision | None) -> dict[str, Any]:
     decided = None if decision is None else {"decision": decision.decision, "keep": _find_kept(group, decision)}
-    return {"group": name, **group.to_json(), "decision": decided}
+    images = [_describe_image(image, group) for image in group.images]
+    return {"group": name, "images": images, "labels_differ": group.labels_differ, "decision": decided}
 
 
-def _find_kept(group: ImageGroup, decision: DuplicateDecision) -> list[int]:
+def _describe_image(image: GroupedImage, group: DuplicateGroup) -> dict[str, Any]:
+    return {
+        "id": image.id,
+        "path": valid_text(image.path),
+        "label": image.label,
+        "size_bytes": image.size_bytes,
+        "similarity": image.similarity,
+        "same_bytes": None if image is group.kept else image.sha256 == group.kept.sha256,
+        "indexed": image.indexed,
+    }
+
+
+def _find_kept(group: DuplicateGroup, decision: DuplicateDecision) -> list[int]:
     """The ids to keep; those that are not the group's any more are left out."""
     ids = {image.id for image in group.images}
     return [image_id for image_id in decision.keep if image_id in ids]
 
 
-def _name_groups(gallery: Gallery, found: DuplicateGroups) -> dict[str, ImageGroup]:
+def _name_groups(gallery: Gallery, found: DuplicateGroups) -> dict[str, DuplicateGroup]:
     """The groups by the name that decisions about them have, made once for an opened version."""
     groups = _groups_of.get(gallery)
     if groups is None:

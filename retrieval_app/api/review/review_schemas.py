@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from retrieval_app.api.image_schemas import DoubtEntry
-from retrieval_app.api.schemas import Answer
+from retrieval_app.api.schemas import Answer, Ready
 
 
 class LabelPair(Answer):
@@ -18,17 +18,18 @@ class LabelPair(Answer):
     count: int
 
 
-class DoubtList(Answer):
+class _ReviewList(Ready):
+    total: int
+    open: int
+    decided: int
+
+
+class DoubtList(_ReviewList):
     """Labels that may be wrong, the most doubtful first.
 
     `open` and `decided` count those given `label` and suggested `suggested`; `total` those of them in the asked state.
     """
 
-    state: Literal["ready"]
-    version: str
-    total: int
-    open: int
-    decided: int
     wrong_share: float | None = Field(description="estimated share of wrong labels among all")
     judged: int = Field(description="labels that were looked at")
     items: list[DoubtEntry]
@@ -64,14 +65,9 @@ class GroupEntry(Answer):
     decision: GroupDecisionEntry | None
 
 
-class GroupList(Answer):
+class GroupList(_ReviewList):
     """Groups of near-duplicates; `total` counts those in the asked state."""
 
-    state: Literal["ready"]
-    version: str
-    total: int
-    open: int
-    decided: int
     items: list[GroupEntry]
     can_undo: bool
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from index.arrays import Floats, Ids
-from retrieval_app.insights.computed_files import Listed, PathText, read_result, write_result
+from retrieval_app.insights.computed_files import Listed, read_result, write_result
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Inner:
     """Some values."""
 
     name: str
-    path: PathText
+    path: str
     share: float
     more: tuple[tuple[str, int], ...]
 

@@ -14,8 +14,8 @@ def test_equal_files_and_pictures_saved_again_are_groups(labelled: Gallery, ids:
     duplicates = find_duplicate_groups(labelled)
     groups = {frozenset(image.path for image in group.images): group for group in duplicates.groups}
     equal, again = groups[frozenset(("blue/1.png", SAME_FILE))], groups[frozenset(("green/1.png", SAVED_AGAIN))]
-    assert [image.same_bytes for image in equal.images] == [None, True]
-    assert [image.same_bytes for image in again.images] == [None, False]
+    assert len({image.sha256 for image in equal.images}) == 1
+    assert len({image.sha256 for image in again.images}) == 2
     assert again.images[0].similarity is None
     assert 0.92 <= (again.images[1].similarity or 0) < 1
     assert duplicates.kept_for[ids[SAME_FILE]] == ids["blue/1.png"]
@@ -30,9 +30,7 @@ def test_groups_whose_labels_differ_come_first(labelled: Gallery, tmp_path: Path
     build_gallery(model_path=tiny_model, sources=[images], out=tmp_path / "gallery")
     groups = find_duplicate_groups(Gallery.open(tmp_path / "gallery")).groups
     assert [group.labels_differ for group in groups] == [True, *[False] * (len(groups) - 1)]
-    described = groups[0].to_json()
-    assert {image["path"] for image in described["images"]} == {"red/like_green_5.png", "green/5.png"}
-    assert described["labels_differ"] is True
+    assert {image.path for image in groups[0].images} == {"red/like_green_5.png", "green/5.png"}
 
 
 def test_images_that_the_build_set_aside_are_there(tmp_path: Path, tiny_model: Path) -> None:
@@ -46,10 +44,9 @@ def test_images_that_the_build_set_aside_are_there(tmp_path: Path, tiny_model: P
         if not image.indexed
     }
     assert {SAME_FILE, SAVED_AGAIN} <= aside.keys()
-    assert aside[SAME_FILE].same_bytes
     assert aside[SAVED_AGAIN].similarity is None
     assert aside[SAVED_AGAIN].id not in gallery.ids
 
 
 def test_a_gallery_without_copies_has_no_groups(unusual: Gallery) -> None:
-    assert find_duplicate_groups(unusual).to_json() == {"total": 0, "items": []}
+    assert find_duplicate_groups(unusual).groups == ()

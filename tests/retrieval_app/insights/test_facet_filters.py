@@ -86,7 +86,7 @@ def test_every_value_is_selected_by_its_own_filter(tables: Gallery, text: str | 
 
 
 def test_nothing_to_tell_apart_gives_no_facets(tables: Gallery) -> None:
-    assert count_facets(tables, parse_filter("id < 0")) == Facets(0, ())
+    assert count_facets(tables, parse_filter("id < 0")) == Facets(total=0, facets=[])
 
 
 def test_unknown_metadata_is_told(tables: Gallery) -> None:

@@ -22,11 +22,11 @@ from tests.retrieval_app.insights.conftest import MISLABELLED
 
 
 def test_quality_says_what_the_evaluation_does(labelled: Gallery) -> None:
-    found, evaluation = assess_quality(labelled).retrieval, evaluate_gallery(labelled, ks=KS)
-    assert found is not None
+    found, evaluation = assess_quality(labelled), evaluate_gallery(labelled, ks=KS)
     assert {one.k: one.value for one in found.recall_at} == evaluation.scores.recall
     assert all(one.interval[0] <= one.value <= one.interval[1] for one in found.recall_at)
-    assert found.map_at_r == evaluation.scores.to_json()["map_at_r"]
+    assert found.map_at_r is not None
+    assert found.map_at_r.value == evaluation.scores.to_json()["map_at_r"]
     assert {one.label: (one.images, one.recall_at_1) for one in found.classes} == {
         label: (score.queries, score.recall_at_1) for label, score in evaluation.per_class.items()
     }
@@ -34,14 +34,13 @@ def test_quality_says_what_the_evaluation_does(labelled: Gallery) -> None:
 
 
 def test_the_worst_queries_meet_another_label_first(labelled: Gallery, ids: dict[str, int]) -> None:
-    found = assess_quality(labelled).retrieval
-    assert found is not None
+    found = assess_quality(labelled)
     assert {query.id for query in found.worst} >= {ids[path] for path in MISLABELLED}
     for query in found.worst:
         first, *_ = hits = labelled.search(labelled.vector(query.id), k=query.misses, exclude_id=query.id)
         assert query.label not in {hit.label for hit in hits}
-        assert (query.hit_id, query.hit_label) == (first.id, first.label)
-        assert query.hit_score == pytest.approx(first.score, abs=1e-6)
+        assert (query.hit.id, query.hit.label) == (first.id, first.label)
+        assert query.hit.score == pytest.approx(first.score, abs=1e-6)
     assert [query.misses for query in found.worst] == sorted((q.misses for q in found.worst), reverse=True)
     assert sum(pair.count for pair in found.confusion) == len(found.worst)
     assert {image_id for pair in found.confusion for image_id in pair.ids} == {query.id for query in found.worst}
@@ -55,8 +54,7 @@ def test_copies_do_not_answer_for_each_other_where_they_are_left_out(
     for name in "ab":
         shutil.copyfile(source / name / "1.png", source / name / "same.png")
     update_gallery(gallery.path)
-    found = assess_quality(Gallery.open(gallery.path)).retrieval
-    assert found is not None
+    found = assess_quality(Gallery.open(gallery.path))
     assert found.recall_without_copies is not None
     assert (found.queries, found.recall_at[0].value) == (6, 1.0)
     assert found.recall_without_copies.value == 1.0  # of c alone: a and b have duplicates only
@@ -74,13 +72,13 @@ def test_galleries_with_next_to_nothing_have_a_reason_or_a_score(unusual: Galler
     progress: list[tuple[int, int]] = []
     assessed = assess_quality(unusual, lambda done, total: progress.append((done, total)))
     document = assessed.to_json()
-    assert (assessed.problem is None) == (assessed.retrieval is not None)
+    assert (assessed.problem is None) == (assessed.map_at_r is not None)
     assert document["index"]["images"] == unusual.count
     json.dumps(document, allow_nan=False)
-    if assessed.retrieval is not None:
+    if assessed.map_at_r is not None:
         assert progress[-1][0] == progress[-1][1]
         labelled = (unusual.labelled_vectors()[1] != UNLABELLED).sum()
-        assert assessed.retrieval.queries + assessed.retrieval.lone == labelled
+        assert assessed.queries + assessed.lone == labelled
 
 
 def test_the_nearest_of_the_same_and_of_another_label_are_those_of_a_full_comparison() -> None:
@@ -104,20 +102,18 @@ def test_the_nearest_of_the_same_and_of_another_label_are_those_of_a_full_compar
 
 def test_of_many_members_a_sample_asks(labelled: Gallery, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quality, "MOST_QUERIES", 25)
-    found = assess_quality(labelled).retrieval
-    assert found is not None
+    found = assess_quality(labelled)
     assert (found.sampled, found.queries) == (True, 25)
     whole = {one.id: one for one in _assess_all(labelled)}
     assert found.worst
     for query in found.worst:
         same = whole[query.id]
-        assert (query.hit_id, query.misses) == (same.hit_id, same.misses)
-        assert query.hit_score == pytest.approx(same.hit_score, abs=1e-6)
+        assert (query.hit.id, query.misses) == (same.hit.id, same.misses)
+        assert query.hit.score == pytest.approx(same.hit.score, abs=1e-6)
 
 
-def _assess_all(labelled: Gallery) -> tuple[quality.WorstQuery, ...]:
+def _assess_all(labelled: Gallery) -> list[quality.WorstQueryEntry]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(quality, "MOST_QUERIES", 1000)
-        found = assess_quality(labelled).retrieval
-    assert found is not None
+        found = assess_quality(labelled)
     return found.worst

@@ -77,7 +77,7 @@ def test_the_frame_shows_a_name_as_text() -> None:
     from retrieval_app.page.shell import draw_frame
 
     frame = draw_frame('<img src=x onerror="alert(1)">\u202e')
-    assert 'title="Start anew">&lt;img src=x onerror=&quot;alert(1)&quot;&gt;\\u202e</a>' in frame
+    assert 'title="Start anew">&lt;img src=x onerror=&#34;alert(1)&#34;&gt;\\u202e</a>' in frame
 
 
 @pytest.fixture(scope="module")

@@ -35,12 +35,16 @@ def image(path: Path, label: str | None, *, number: int = 1, **more: Any) -> Gro
     """One image of a group, with what is not given made up."""
     data = path.read_bytes() if path.is_file() else os.fsencode(path)
     defaults = {"sha256": hashlib.sha256(data).hexdigest(), "size_bytes": len(data)}
-    return GroupedImage(number, path.name, str(path.parent), Place(path, path.name), label, **(defaults | more))
+    return GroupedImage(number, path.name, str(path.parent), label, **(defaults | more))
 
 
 def report_of(*groups: DuplicateGroup, **more: Any) -> DuplicateReport:
     defaults: dict[str, Any] = {"gallery": "photos <b>", "images": 90, "config": DuplicateConfig()}
-    return DuplicateReport(groups=groups, **(defaults | more))
+    images = [image for group in groups for image in group.images]
+    places = {
+        image.id: Place(Path(image.source) / image.path, image.path, sha256=image.sha256) for image in images
+    }
+    return DuplicateReport(groups=groups, places=places, **(defaults | more))
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +101,10 @@ def test_a_picture_that_is_damaged_gone_or_another_one_by_now_is_a_placeholder(t
     Image.new("RGB", (8, 8)).save(tmp_path / "other.png")
     group = DuplicateGroup(
         image(tmp_path / "damaged.jpg", None),
-        (image(tmp_path / "gone.jpg", None), image(tmp_path / "other.png", None, sha256="0" * 64)),
+        (
+            image(tmp_path / "gone.jpg", None, number=2),
+            image(tmp_path / "other.png", None, number=3, sha256="0" * 64),
+        ),
     )
     write_duplicates_page(report_of(group), tmp_path / "page.html", limit=1)
     html = (tmp_path / "page.html").read_text(encoding="utf-8")

@@ -521,7 +521,7 @@ def test_only_the_last_results_of_a_kind_are_kept() -> None:
     for number in range(4):
         over.append(jobs.append("evaluate", number))
         [(job, _)] = jobs.take(together=(), most=1)
-        jobs.finish(job, message="done", result={})
+        jobs.update([job], state="done", message="done", result={})
     jobs.append("evaluate", 5)
     for job in over[:2]:
         with pytest.raises(UnknownJobError):
@@ -537,7 +537,7 @@ def test_only_so_many_jobs_wait_and_only_the_last_ones_are_kept() -> None:
     for job, expected in ((first, 1), (second, 2)):
         taken = jobs.take(together=("add", "update"), most=9)
         assert [work for _, work in taken] == [expected]
-        jobs.finish(taken[0][0], message="done", result={"work": expected})
+        jobs.update([taken[0][0]], state="done", message="done", result={"work": expected})
         assert jobs.get(job.id).to_json() == {
             "job": job.id, "kind": job.kind, "state": "done", "message": "done", "result": {"work": expected},
         }  # fmt: skip

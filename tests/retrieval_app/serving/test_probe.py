@@ -45,7 +45,7 @@ def test_a_version_is_searched_while_all_workers_and_readers_are_busy(engine: En
         blocked = [asyncio.create_task(engine.run(gate.wait, 30)) for _ in range(20)]
         await asyncio.sleep(0)
         try:
-            await engine.try_search(engine.snapshot())
+            await engine.probe.check(engine.snapshot())
         finally:
             gate.set()
             await asyncio.gather(*blocked)

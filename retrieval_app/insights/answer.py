@@ -1,0 +1,17 @@
+"""The base of all that the API answers, computed results among it: what its description tells, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Answer(BaseModel):
+    """A JSON answer, or a part of one."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    def to_json(self) -> dict[str, Any]:
+        """The document."""
+        return self.model_dump()
