@@ -362,10 +362,9 @@ class SearchHit(Answer):
     copies_count: int = 0
 
 
-class SearchResponse(Answer):
+class SearchResponse(Versioned):
     """Results, best first, from one version of the gallery."""
 
-    version: str
     took_ms: float
     hits: list[SearchHit]
     next_offset: int | None = Field(description="the offset of the next page; null where this was the last")

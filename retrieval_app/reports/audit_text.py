@@ -44,9 +44,13 @@ def format_audit(outcome: AuditOutcome) -> str:
         f"{_shown(report.run)}: {count} images of {len(report.classes)} classes, "
         f"about {report.noise_rate:.1%} of the labels are wrong ({report.noise_rate * count:.0f} images)",
         f"every label was judged leave-one-out: from all images but itself; {outcome.seconds:.0f} s in all",
-        *_decisions_line(outcome),
+    ]
+    if outcome.decisions is not None:
+        lines.append(f"decisions about {outcome.decided} images taken from {_shown(outcome.decisions)}")
+    verdicts = summarise_audit(report)["verdicts"]
+    lines += [
         "",
-        *_verdict_lines(outcome),
+        *(f"{verdicts[name]:>9}  {name:<10} {meaning}" for name, meaning in _MEANINGS.items()),
         *_class_lines(outcome),
         *_pair_lines(outcome),
         "",
@@ -55,17 +59,6 @@ def format_audit(outcome: AuditOutcome) -> str:
     if not any(path.suffix == ".parquet" for path in outcome.files):
         lines.append("no audit.parquet: pyarrow is not installed (pip install 'retrieval-app[parquet]')")
     return "\n".join([*lines, *_next_lines(outcome)])
-
-
-def _decisions_line(outcome: AuditOutcome) -> list[str]:
-    if outcome.decisions is None:
-        return []
-    return [f"decisions about {outcome.decided} images taken from {_shown(outcome.decisions)}"]
-
-
-def _verdict_lines(outcome: AuditOutcome) -> list[str]:
-    verdicts = summarise_audit(outcome.report)["verdicts"]
-    return [f"{verdicts[name]:>9}  {name:<10} {meaning}" for name, meaning in _MEANINGS.items()]
 
 
 def _class_lines(outcome: AuditOutcome) -> list[str]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import PurePath
+from typing import TypeAlias
 
 from index.gallery.gallery import Gallery
 from index.labels.decisions import LabelDecision
@@ -13,21 +14,12 @@ from retrieval_app.review.duplicate_decisions import DuplicateDecision, GroupIma
 from retrieval_app.review.history import DecidedStep
 from retrieval_app.review.subjects import Subject, read_all_subjects
 
-
-@dataclass(slots=True)
-class Attached:
-    """Steps whose decisions name the images of a gallery as it is now.
-
-    Attributes:
-        steps: all steps, in their order.
-        lost: the last decisions about images that the gallery does not have; they are kept as they were.
-    """
-
-    steps: list[DecidedStep]
-    lost: list[LabelDecision | DuplicateDecision] = field(default_factory=list)
+Decision: TypeAlias = LabelDecision | DuplicateDecision
 
 
-def attach_steps(gallery: Gallery, steps: Iterable[DecidedStep], *, paths: Mapping[int, str]) -> Attached:
+def attach_steps(
+    gallery: Gallery, steps: Iterable[DecidedStep], *, paths: Mapping[int, str]
+) -> tuple[list[DecidedStep], list[Decision]]:
     """Let decisions name images by the ids and paths that these have in a gallery.
 
     An image is known by its bytes, one of a label by that too. Of several with the same bytes it is the one of the same
@@ -37,10 +29,13 @@ def attach_steps(gallery: Gallery, steps: Iterable[DecidedStep], *, paths: Mappi
         gallery: whose images are meant.
         steps: decisions of another gallery.
         paths: in their sources, by the ids that the images had there.
+
+    Returns:
+        All steps, in their order; and the last decisions about images that the gallery does not have, as they were.
     """
     given = list(steps)
     images = _Images(gallery, {sha256 for step in given for sha256 in _name_bytes(step)}, paths)
-    attached, lost = list[DecidedStep](), dict[str, LabelDecision | DuplicateDecision]()
+    attached, lost = list[DecidedStep](), dict[str, Decision]()
     for step in given:
         labels, duplicates = map(images.attach_label, step.labels), map(images.attach_group, step.duplicates)
         now = DecidedStep(
@@ -53,7 +48,7 @@ def attach_steps(gallery: Gallery, steps: Iterable[DecidedStep], *, paths: Mappi
             if not images.has(after):
                 lost[subject] = before
         attached.append(now)
-    return Attached(attached, list(lost.values()))
+    return attached, list(lost.values())
 
 
 class _Images:
@@ -88,7 +83,7 @@ class _Images:
             keep=tuple(sorted(now[number].image_id for number in decision.keep)),
         )
 
-    def has(self, decision: LabelDecision | DuplicateDecision) -> bool:
+    def has(self, decision: Decision) -> bool:
         """Whether the images of an attached decision are here."""
         if isinstance(decision, LabelDecision):
             return any(subject.label == decision.label for subject in self._found.get(decision.sha256, ()))
@@ -117,7 +112,7 @@ def _name_bytes(step: DecidedStep) -> Iterable[str]:
     yield from (image.sha256 for decision in step.duplicates for image in decision.images)
 
 
-def describe_lost(decision: LabelDecision | DuplicateDecision) -> dict[str, object]:
+def describe_lost(decision: Decision) -> dict[str, object]:
     """A decision without its images, for people."""
     if isinstance(decision, LabelDecision):
         return {"kind": "label", "sha256": decision.sha256, "label": decision.label, "decision": decision.decision,

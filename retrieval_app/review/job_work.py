@@ -47,26 +47,21 @@ class Outcome:
     result: dict[str, Any] | None
 
 
+@dataclass(frozen=True, slots=True)
 class Changes:
     """The changes of one gallery.
 
-    Args:
-        gallery_path: the gallery's folder, absolute.
+    Attributes:
+        path: the gallery's folder, absolute.
         on_change: called when there is a new version, before its outcomes are given.
         open_gallery: gives the version that is served.
         config: how images are embedded.
     """
 
-    def __init__(
-        self,
-        gallery_path: Path,
-        *,
-        on_change: Callable[[], object],
-        open_gallery: Callable[[], Gallery],
-        config: BuildConfig | None,
-    ) -> None:
-        self._path, self._config = gallery_path, config
-        self._on_change, self._open_gallery = on_change, open_gallery
+    path: Path
+    on_change: Callable[[], object]
+    open_gallery: Callable[[], Gallery]
+    config: BuildConfig | None
 
     def run(self, kind: str, works: Sequence[Work], *, tell: Callable[[str], None]) -> list[Outcome]:
         """Do work of one kind; what is done at the moment is told in words.
@@ -80,11 +75,11 @@ class Changes:
     def _add(self, works: Sequence[Work], tell: Callable[[str], None]) -> list[Outcome]:
         images = [work.image for work in works if work.image is not None]
         options = self._options(tell)
-        bring_people(self._path, begin_step=options["begin_step"])  # what is named next stays where it is
-        report = add_to_gallery(self._path, name_sources(self._path, images), **options)
+        bring_people(self.path, begin_step=options["begin_step"])  # what is named next stays where it is
+        report = add_to_gallery(self.path, name_sources(self.path, images), **options)
         self._show(report)
         try:
-            rows = read_added_rows(self._path)
+            rows = read_added_rows(self.path)
         except (RetrievalError, OSError) as error:  # it is done all the same
             logger.error("what was added cannot be looked up", exc_info=error)
             result = {"image_id": None, "label": None, "copy_of": None, "version": report.version}
@@ -93,7 +88,7 @@ class Changes:
 
     def _remove(self, works: Sequence[Work], tell: Callable[[str], None]) -> list[Outcome]:
         ids = tuple(sorted({image_id for work in works for image_id in work.ids}))
-        report = remove_from_gallery(self._path, selection=Selection(ids=ids), **self._options(tell))
+        report = remove_from_gallery(self.path, selection=Selection(ids=ids), **self._options(tell))
         self._show(report)
         return [
             Outcome(
@@ -104,14 +99,14 @@ class Changes:
         ]
 
     def _update(self, works: Sequence[Work], tell: Callable[[str], None]) -> list[Outcome]:
-        report = update_gallery(self._path, **self._options(tell))
+        report = update_gallery(self.path, **self._options(tell))
         self._show(report)
         message = "there is a new version" if report.changed else "nothing had changed"
         counts = {name: value for name, value in report.to_json().items() if name != "gallery"}
         return [Outcome(message, counts) for _ in works]
 
     def _evaluate(self, works: Sequence[Work], tell: Callable[[str], None]) -> list[Outcome]:
-        gallery = self._open_gallery()
+        gallery = self.open_gallery()
         return [
             Outcome(
                 "evaluated",
@@ -132,13 +127,13 @@ class Changes:
             tell(name.lower())
             return _count_aloud(name.lower(), tell)
 
-        return {"config": self._config, "progress": _count_aloud("embedding", tell), "begin_step": begin_step}
+        return {"config": self.config, "progress": _count_aloud("embedding", tell), "begin_step": begin_step}
 
     def _show(self, report: BuildReport) -> None:
         """Let a new version be served; where that fails, the change is done all the same."""
         if report.changed:
             try:
-                self._on_change()
+                self.on_change()
             except Exception as error:  # whatever it is, a job that is done must not be told to have failed
                 logger.error("version %s cannot be served yet", report.version, exc_info=error)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from index.catalog.catalog_scan import REMOVED
@@ -41,19 +41,6 @@ class Removal:
         return self.sha256, self.label
 
 
-@dataclass(slots=True)
-class Found:
-    """What the photos that were taken out are in a gallery.
-
-    Attributes:
-        there: ids of those that it has.
-        out: how many it does not have, or had taken out already.
-    """
-
-    there: list[int] = field(default_factory=list)
-    out: int = 0
-
-
 def list_removals(catalog: Catalog) -> list[Removal]:
     """The photos that are taken out; what could never be read is not known by its bytes, and left out."""
     sources, added = catalog.sources(), catalog.added_source()
@@ -82,8 +69,8 @@ def read_removal(line: dict[str, Any]) -> Removal:
     return Removal(sha256, label, source, path, int(kept or 0))
 
 
-def find_removed(catalog: Catalog, removals: Iterable[Removal]) -> Found:
-    """The photos of a gallery that were taken out of another one.
+def find_removed(catalog: Catalog, removals: Iterable[Removal]) -> tuple[list[int], int]:
+    """Ids of the photos of a gallery that were taken out of another one, and how many it has not, or no more.
 
     They are known by bytes and label; of several it is the one of the same path, or else any, but never so many that
     fewer would stay than were kept where they were taken out. What is out here already is counted before the rest.
@@ -99,12 +86,12 @@ def find_removed(catalog: Catalog, removals: Iterable[Removal]) -> Found:
             key = (row.sha256 or "", row.label)
             if key in wanted and row.source != added:
                 here.setdefault(key, []).append((row, os.path.join(sources[row.source].root, row.path)))
-    found = Found()
+    there, out = list[int](), 0
     for key, meant in wanted.items():
         chosen = [row.id for row in _choose(meant, here.get(key, [])) if row.reason != REMOVED]
-        found.there += chosen
-        found.out += len(meant) - len(chosen)
-    return found
+        there += chosen
+        out += len(meant) - len(chosen)
+    return there, out
 
 
 def _read_usable(catalog: Catalog, is_needed: bool) -> Iterator[CatalogRow]:

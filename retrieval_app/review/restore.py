@@ -107,9 +107,9 @@ def restore(
     options: dict[str, Any] = {"config": config, "progress": progress, "begin_step": begin_step}
     indexed = _index(gallery, there, taken_out=taken_out, options=options)
     removed = _take_out(gallery, removals, first_new=first_new, options=options)
-    attached = attach_steps(Gallery.open(gallery), steps, paths=paths)
+    attached, lost = attach_steps(Gallery.open(gallery), steps, paths=paths)
     with closing(Database(decisions_file(gallery), formerly=former_decisions_file(gallery))) as database:
-        merged = merge_history(database, attached.steps)
+        merged = merge_history(database, attached)
     counts = dict.fromkeys(("restored", "present", "removed", "in_the_way"), 0)
     for outcome in outcomes.values():
         counts[outcome] += 1
@@ -120,7 +120,7 @@ def restore(
         indexed=indexed,
         decisions=asdict(merged),
         removals=removed,
-        not_attached=[describe_lost(decision) for decision in attached.lost],
+        not_attached=[describe_lost(decision) for decision in lost],
     )
 
 
@@ -147,11 +147,11 @@ def _take_out(
     if not removals:
         return counts
     with read_current_catalog(gallery) as catalog:
-        found = find_removed(catalog, removals)
+        found, out = find_removed(catalog, removals)
         usable = catalog.count("indexed") + catalog.count("duplicate")
     # An image that was taken out has come back to the same gallery only where somebody added it by name.
-    there = {number for number in found.there if first_new is None or number < first_new}
-    counts.update(out=found.out, added_again=len(found.there) - len(there))
+    there = {number for number in found if first_new is None or number < first_new}
+    counts.update(out=out, added_again=len(found) - len(there))
     if there and len(there) == usable:
         counts["last"] = len(there)  # a gallery holds at least one image
     elif there:
