@@ -13,8 +13,6 @@ from multiprocessing.connection import wait
 from typing import Any
 from unittest.mock import patch
 
-import torch
-
 from index.commands.console import progress_bar
 
 
@@ -41,6 +39,8 @@ def run_parallel(
                 print(f"{what} {done}/{len(arguments)}", file=sys.stderr, flush=True)
 
         if workers == 1:
+            import torch  # workers that do not use it start without it
+
             before = torch.get_num_threads()
             torch.set_num_threads(threads)
             try:
@@ -52,7 +52,7 @@ def run_parallel(
             return
         # Read when a worker imports its libraries; without it every process would start a thread for every core.
         with patch.dict(os.environ, OMP_NUM_THREADS=str(threads), OMP_WAIT_POLICY="PASSIVE"):
-            _run_in_processes(task, arguments, tell, workers=workers, threads=threads)
+            _run_in_processes(task, arguments, tell, workers=workers)
 
 
 def _run_in_processes(
@@ -61,10 +61,9 @@ def _run_in_processes(
     tell: Callable[[int], None],
     *,
     workers: int,
-    threads: int,
 ) -> None:
     count, context = min(workers, len(arguments)), multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(count, context, initializer=_start_worker, initargs=(threads,))
+    pool = ProcessPoolExecutor(count, context, initializer=_start_worker)
     try:
         futures = [pool.submit(task, *each) for each in arguments]
         for done, future in enumerate(as_completed(futures), start=1):
@@ -78,8 +77,7 @@ def _run_in_processes(
         pool.shutdown(cancel_futures=True)
 
 
-def _start_worker(threads: int) -> None:
-    torch.set_num_threads(threads)
+def _start_worker() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends its workers
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
