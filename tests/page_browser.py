@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 import retrieval_app.page
+from tests.chromium import open_chromium, skip_without_playwright
 from tests.page_gallery import PageGallery, build_page_gallery
 from tests.serving_server import Server, serve
 
@@ -26,19 +26,15 @@ VIEWS = [
     view["name"] for view in json.loads(Path(retrieval_app.page.__file__).with_name("views.json").read_text())
 ]
 DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
-FLAGS = (
-    "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
-    "--disable-sync", "--no-first-run",
-)  # fmt: skip
 ACTION_MS = 15_000
 READY_MS = 60_000  # for what the server has to compute first
 
 
 def skip_without_browser() -> None:
     """Skip the module where the extra `ui` or playwright is missing; on CI nothing may be."""
+    skip_without_playwright()
     if "CI" in os.environ:
         return
-    pytest.importorskip("playwright", reason="playwright is not installed")
     pytest.importorskip("axe_playwright_python", reason="axe-playwright-python is not installed")
     pytest.importorskip("gradio", reason="needs the extra `ui`")
 
@@ -188,16 +184,8 @@ def page_server(page_gallery: PageGallery) -> Iterator[Server]:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """A headless Chromium; not for longer than a module, as it occupies the thread's event loop."""
-    from playwright.sync_api import sync_playwright
-
-    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if chromium is None and "CI" not in os.environ:
-        pytest.skip("no Chromium on this machine")
-    assert chromium is not None, "CI must have a Chromium on its PATH"
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=list(FLAGS))
+    with open_chromium() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import csv
 import io
 import os
 import re
-import shutil
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ from PIL import Image, PngImagePlugin
 if "CI" not in os.environ:
     pytest.importorskip("gradio", reason="needs the extra `ui`")
 
+from tests.chromium import open_chromium
 from tests.conftest import draw_image
 from tests.index.galleries import build
 from tests.index.hostile import SVG, encode, png_bomb
@@ -295,13 +295,6 @@ LOOK = """() => ({
 def test_a_browser_runs_nothing_of_a_hostile_gallery(
     server: Server, images: dict[str, int], tmp_path: Path
 ) -> None:
-    if "CI" not in os.environ:
-        pytest.importorskip("playwright", reason="playwright is not installed")
-    from playwright.sync_api import sync_playwright
-
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if chromium is None and "CI" not in os.environ:
-        pytest.skip("no Chromium on this machine")
     ids = list(images.values())
     (tmp_path / f"{IMG}.png").write_bytes(write_polyglots()["png.svg"])
     token = server.ask("POST", f"/v1/photos?name={quote(IMG)}", body=write_polyglots()["gif.html"]).json()["photo"]
@@ -313,8 +306,7 @@ def test_a_browser_runs_nothing_of_a_hostile_gallery(
         "tag": quote(TAG),
         "token": token,
     }
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+    with open_chromium() as browser:
         page = browser.new_page(viewport={"width": 1280, "height": 900})
         fired: list[str] = []
         asked: list[str] = []
@@ -333,7 +325,6 @@ def test_a_browser_runs_nothing_of_a_hostile_gallery(
         page.set_input_files("input[type=file] >> nth=0", tmp_path / f"{IMG}.png")
         page.wait_for_selector(".card")
         assert page.evaluate(LOOK)["injected"] == 0
-        browser.close()
     assert fired == []
     assert [url for url in asked if not url.startswith((server.url, "data:", "blob:"))] == []
     assert [url for url in asked if url.endswith("/x")] == []

@@ -211,7 +211,7 @@ def test_what_fulfils_a_filter_is_removed_once_it_was_shown(
     ]
     misspelt = invoke(cli.index_group, "remove", tmp_path / "g", "--where", "prize < 5").exception
     assert isinstance(misspelt, InputError)
-    assert "prize; there are price" in str(misspelt)
+    assert "prize; there are id, label, path, price, source; did you mean price?" in str(misspelt)
     assert invoke(cli.index_group, "remove", tmp_path / "g", "--where", "price <").exit_code == 2
 
 

@@ -12,6 +12,7 @@ from urllib.parse import urlparse
 import pytest
 
 import retrieval_app.page
+from tests.chromium import open_chromium
 
 STATIC = Path(retrieval_app.page.__file__).parent / "static"
 MODULES = sorted(STATIC.rglob("*.js"))
@@ -19,7 +20,6 @@ STYLES = sorted(STATIC.rglob("*.css"))
 ORIGIN = "http://page.test"
 SVG_NAMESPACE = "http://www.w3.org/2000/svg"  # a name, which nothing ever asks for
 MARKUP_FROM_TEXT = r"\b(innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval|Function|DOMParser|srcdoc)\b"
-CHROMIUM = Path("/usr/bin/chromium")
 DOCUMENT = '<!doctype html><title>test</title><nav><a data-view="labels"></a></nav>'
 TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html"}
 
@@ -83,16 +83,11 @@ def test_the_frame_shows_a_name_as_text() -> None:
 @pytest.fixture(scope="module")
 def page() -> Iterator[Any]:
     """A page of a real browser, on an origin that has nothing but the static files."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
-    if not CHROMIUM.exists():
-        pytest.skip(f"needs {CHROMIUM}")
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with open_chromium() as browser:
         page = browser.new_page()
         page.route("**/*", answer)
         page.goto(f"{ORIGIN}/")
         yield page
-        browser.close()
 
 
 def answer(route: Any) -> None:

@@ -9,7 +9,6 @@ import io
 import json
 import os
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from html import unescape
@@ -25,11 +24,11 @@ from index.labels.verdicts import DUPLICATE
 from retrieval_app.demo.drawing.catalogue import draw_catalogue
 from retrieval_app.reports.audit_page import NEIGHBOUR_SIDE, SUSPECT_SIDE, propose_decision, write_audit_page
 from retrieval_app.reports.standalone import bundle_scripts
+from tests.chromium import open_chromium, skip_without_playwright
 from training.audit.report import AuditedImage, AuditReport, ClassNoise, Neighbour, PairNoise
 
-if "CI" not in os.environ:
-    pytest.importorskip("playwright", reason="playwright is not installed")
-from playwright.sync_api import Browser, Locator, Page, Request, expect, sync_playwright
+skip_without_playwright()
+from playwright.sync_api import Browser, Locator, Page, Request, expect  # noqa: E402 - after the skip
 
 KINDS = ("teapot", "mug", "vase")
 TAG, CLOSER, TEMPLATE, LINES = '"><img src=x onerror=alert(1)>', "</script>", "${alert(1)}", 'a, "b"\nc'
@@ -226,15 +225,8 @@ class Visit:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if chromium is None and "CI" not in os.environ:
-        pytest.skip("no Chromium on this machine")
-    assert chromium is not None, "CI must have a Chromium on its PATH"
-    arguments = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=[*arguments, "--disable-sync"])
+    with open_chromium() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture

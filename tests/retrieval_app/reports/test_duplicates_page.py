@@ -7,7 +7,6 @@ import hashlib
 import io
 import os
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from html import unescape
 from pathlib import Path
@@ -22,10 +21,10 @@ from index.sources.items import Place
 from retrieval_app.demo.drawing.catalogue import draw_catalogue
 from retrieval_app.reports.duplicates_page import CONTENTS_SHOWN, FILES_SHOWN, SIDE, write_duplicates_page
 from retrieval_app.reports.duplicates_report import DuplicateGroup, DuplicateReport, GroupedImage
+from tests.chromium import open_chromium, skip_without_playwright
 
-if "CI" not in os.environ:
-    pytest.importorskip("playwright", reason="playwright is not installed")
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+skip_without_playwright()
+from playwright.sync_api import Browser, Page, expect  # noqa: E402 - after the skip
 
 TAG, CLOSER = '"><img src=x onerror=alert(1)>', "</style><script>alert(1)</script>"
 HOSTILE_FILE = os.fsdecode(b'caf\xe9, "<img src=x onerror=alert(1)>\n.jpg')
@@ -170,15 +169,8 @@ def test_a_page_that_cannot_be_written_is_said_to_be_so(report: DuplicateReport,
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if chromium is None and "CI" not in os.environ:
-        pytest.skip("no Chromium on this machine")
-    assert chromium is not None, "CI must have a Chromium on its PATH"
-    arguments = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=[*arguments, "--disable-sync"])
+    with open_chromium() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +21,7 @@ from index.gallery.gallery import Gallery
 from index.versions.gallery_lock import lock_gallery
 from index.writing.build import build_gallery, update_gallery
 from retrieval_app.review.job_list import Job, JobList, JobOverError, UnknownJobError
+from retrieval_app.review.job_work import Changes
 from retrieval_app.review.jobs import Jobs
 from retrieval_app.serving.errors import BusyError
 from tests.conftest import draw_folder, draw_image
@@ -240,7 +241,7 @@ def test_a_job_that_fails_says_why_and_the_next_one_is_done(shop: Shop, monkeypa
 def test_an_unforeseen_failure_is_logged_and_the_next_job_is_done(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(shop.jobs._changes, "_options", lambda tell: 1 // 0)
+    monkeypatch.setattr(Changes, "_options", lambda *_: 1 // 0)
     [failed] = shop.wait(shop.jobs.add(picture(1), name="x"))
     assert (failed.state, failed.message) == ("failed", "an unforeseen failure; the server's log tells more")
     assert "ZeroDivisionError" in caplog.text
@@ -429,7 +430,7 @@ def test_a_running_job_is_cancelled_at_a_step_and_leaves_the_gallery_as_it_was(
     at_work, go_on = threading.Event(), threading.Event()
     begin_step = shop.jobs._changes._options(lambda _: None)["begin_step"]
 
-    def stop_at_writing(tell: Callable[[str], None]) -> dict[str, object]:
+    def stop_at_writing(_: Changes, tell: Callable[[str], None]) -> dict[str, object]:
         def begin(name: str) -> object:
             if name == "Writing":
                 at_work.set()
@@ -439,7 +440,7 @@ def test_a_running_job_is_cancelled_at_a_step_and_leaves_the_gallery_as_it_was(
 
         return {"config": None, "progress": lambda done, total: None, "begin_step": begin}
 
-    monkeypatch.setattr(shop.jobs._changes, "_options", stop_at_writing)
+    monkeypatch.setattr(Changes, "_options", stop_at_writing)
     removal = shop.jobs.remove([1, 2])
     assert at_work.wait(WAIT_SECONDS)
     shop.jobs.cancel(removal.id)
@@ -458,15 +459,15 @@ def test_of_jobs_done_together_only_the_cancelled_ones_are_not(
 ) -> None:
     block()
     jobs = [shop.jobs.add(picture(number), name="x") for number in range(3)]
-    real, asked = shop.jobs._changes._options, []
+    real, asked = Changes._options, []
 
-    def cancel_one(tell: Callable[[str], None]) -> dict[str, object]:
+    def cancel_one(changes: Changes, tell: Callable[[str], None]) -> dict[str, object]:
         asked.append(tell)
         if len(asked) == 1:
             shop.jobs.cancel(jobs[1].id)
-        return real(tell)
+        return real(changes, tell)
 
-    monkeypatch.setattr(shop.jobs._changes, "_options", cancel_one)
+    monkeypatch.setattr(Changes, "_options", cancel_one)
     shop.gate.set()
     assert [job.state for job in shop.wait(*jobs)] == ["done", "cancelled", "done"]
     assert shop.open().count == 6 + 1 + 2
@@ -495,7 +496,8 @@ def test_what_fails_behind_the_publication_does_not_fail_the_job(
 def test_a_version_that_cannot_be_served_yet_does_not_fail_the_job(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(shop.jobs._changes, "_on_change", lambda: 1 // 0)
+    changes = replace(shop.jobs._changes, on_change=lambda: 1 // 0)
+    monkeypatch.setattr(shop.jobs, "_changes", changes)
     monkeypatch.setattr("retrieval_app.review.job_work.read_added_rows", full_disk)
     [job] = shop.wait(shop.jobs.add(picture(1), name="x"))
     assert job.state == "done"

@@ -1,0 +1,42 @@
+"""A real headless Chromium for tests of pages."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+_PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
+_FLAGS = (
+    "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
+    "--disable-sync", "--no-first-run",
+)  # fmt: skip
+
+
+def skip_without_playwright() -> None:
+    """Skip the module where playwright is missing; on CI nothing may be."""
+    if "CI" not in os.environ:
+        pytest.importorskip("playwright", reason="playwright is not installed")
+
+
+@contextmanager
+def open_chromium() -> Iterator[Browser]:
+    """A browser; without one on this machine the test is skipped, but on CI."""
+    skip_without_playwright()
+    from playwright.sync_api import sync_playwright
+
+    program = next(filter(None, map(shutil.which, _PROGRAMS)), None)
+    if program is None and "CI" not in os.environ:
+        pytest.skip("no Chromium on this machine")
+    assert program is not None, "CI must have a Chromium on its PATH"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=list(_FLAGS))
+        yield browser
+        browser.close()
