@@ -58,7 +58,7 @@ def find_source(text: str) -> ImageSource:
             return source.at(source.location)
     if os.path.exists(text):
         raise InputError(f"{shown}: a socket, pipe or device; give a folder, archive, list, table or pattern")
-    raise InputError(f"{shown}: no such file or folder, and no pattern with one of * ? [")
+    raise InputError(f"{shown}: no such file or folder; patterns have one of * ? [")
 
 
 def make_source(kind: str, location: str) -> ImageSource:

@@ -142,7 +142,7 @@ function drawNear(title, neighbours, item, on) {
   const items = neighbours.slice(0, 3).map(neighbour => {
     const label = shownText(neighbour.label ?? item.label);
     const isTwin = neighbour.id === item.twin?.id;
-    const score = isTwin ? 'same' : neighbour.score.toFixed(2);
+    const score = isTwin ? 'same' : neighbour.score.toFixed(2).replace('-0.00', '0.00');
     return make(isTwin ? 'li.twin' : 'li', [
       zoomer(neighbour.id, `neighbour, ${label}, score ${score}`, () => on.zoomNeighbour(neighbour, item), 128),
       make('span.clip', label),

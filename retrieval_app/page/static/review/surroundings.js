@@ -9,10 +9,12 @@ export const PAGE = 30;
 /** Where decisions are kept, in a sentence. */
 export const KEPT = 'What you decide is kept beside the gallery; pictures and folders stay as they are.';
 
+const TRAIN = 'retrieval train labels.csv --weights imagenet --out run';
+
 /** What is said of the file above the list. */
 export const drawHint = () => [
   'The label file lists every image with your decisions applied; train with it: ',
-  make('code', 'retrieval train labels.csv'),
+  make('code', TRAIN),
 ];
 
 /** The file to take away: its route, the words of the button, and what is said once it is saved. */
@@ -45,7 +47,7 @@ function describeFile(headers) {
   return [
     `Saved as labels.csv: ${count(rows, 'image')}${changed ? `, ${changed.toLocaleString('en')} with another label` : ''}.`,
     left.length && `Left out: ${left.join(', ')}.`,
-    'Train with it: retrieval train labels.csv --weights imagenet --out run',
+    `Train with it: ${TRAIN}`,
   ]
     .filter(Boolean)
     .join(' ');
