@@ -44,7 +44,7 @@ class Files:
             path = folder / "made.npy"
             sha256 = write_checkpoint(path, VectorRows(ids, np.stack([new[key] for key in ids.tolist()])))
             made = [find_checkpoint(path, sha256=sha256)]
-        config = AnnConfig(index_type=self.index_type, recall_target=0.9)
+        config = AnnConfig(index_type=self.index_type, recall_target=0.999)
         writer = FileWriter(folder, config, WIDTH, made, Publication(compact=compact))
         published = writer.publish(ids, deleted, base)
         before = 0 if base is None else len(FileStore(base.folder, Manifest.read(base)).ids)
