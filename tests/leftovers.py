@@ -45,7 +45,7 @@ _SET_BY_IMPORTS = {
 """Variables of the environment that others than tests set, and who."""
 
 _OF_TOOLS = (".hypothesis", ".pytest_cache", "__pycache__", ".mypy_cache", ".ruff_cache", ".import_linter_cache")
-_GRACE_S = 30.0  # for threads and processes that are on their way out
+_GRACE_S = 5.0  # for threads and processes that are on their way out
 _MODULES = "modules"
 State = dict[str, Any]
 

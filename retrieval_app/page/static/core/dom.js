@@ -118,6 +118,9 @@ export function count(number, noun, nouns = `${noun}s`) {
   return `${number.toLocaleString('en')} ${number === 1 ? noun : nouns}`;
 }
 
+/** A cosine as text, never as -0. @type {(score: number, digits?: number) => string} */
+export const shownScore = (score, digits = 2) => (Number(score.toFixed(digits)) + 0).toFixed(digits);
+
 /** "87 %" of 0.87; never a rounded 100 % or 0 % of something that is neither. @param {number} share */
 export function percent(share) {
   if (share > 0 && share < 0.005) return '<\u00a01\u00a0%';

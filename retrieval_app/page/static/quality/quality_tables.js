@@ -1,7 +1,7 @@
 // The parts of the quality page that lead on: labels, confusions and searches that failed, each a link to its images.
 
 import {bar, precise} from '../core/charts.js';
-import {button, count, make, refill, shownText} from '../core/dom.js';
+import {button, count, make, refill, shownScore, shownText} from '../core/dom.js';
 import {whereLabel} from '../core/loading.js';
 import {thumb} from '../core/thumbs.js';
 import {linkTo} from '../core/url_state.js';
@@ -125,7 +125,7 @@ export function drawWorst(worst) {
         make('span.visually-hidden', 'Search with this image: '),
         make('span.failed-two', thumb(id), thumb(hit.id)),
         make('span.failed-says', label(given), make('span.arrow', '→'), label(hit.label)),
-        make('span.soft', `score ${hit.score.toFixed(2)}${misses > 1 ? `, the first ${misses} all differ` : ''}`),
+        make('span.soft', `score ${shownScore(hit.score)}${misses > 1 ? `, the first ${misses} all differ` : ''}`),
       ]),
     ]),
   );

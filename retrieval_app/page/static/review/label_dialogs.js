@@ -1,7 +1,7 @@
 // The dialogs of the label list: another label, a picture large while the keys go on, several decisions at once.
 
 import {openDialog} from '../core/dialog.js';
-import {button, count, make, percent, refill, sentence, shownText} from '../core/dom.js';
+import {button, count, make, percent, refill, sentence, shownScore, shownText} from '../core/dom.js';
 import {drawPair, wordsFor} from './label_rows.js';
 import {openZoom} from './review_bar.js';
 import {drawLead} from './surroundings.js';
@@ -114,7 +114,7 @@ export function enlarge(item, {act, onClose}) {
 export function enlargeNeighbour(neighbour, item) {
   const zoom = openZoom({
     id: neighbour.id,
-    title: `Labelled ${shownText(neighbour.label ?? item.label)}, score ${neighbour.score.toFixed(2)}`,
+    title: `Labelled ${shownText(neighbour.label ?? item.label)}, score ${shownScore(neighbour.score)}`,
     caption: drawLead(neighbour.id, () => zoom.close()),
   });
 }

@@ -1,7 +1,7 @@
 // One doubted label as a row: the picture, given → suggested, why, and what can be decided.
 
 import {bar} from '../core/charts.js';
-import {make, percent, refill, refillKeepingFocus, shownText} from '../core/dom.js';
+import {make, percent, refill, refillKeepingFocus, shownScore, shownText} from '../core/dom.js';
 import {decisionButton} from './review_bar.js';
 import {zoomer} from '../core/thumbs.js';
 
@@ -142,7 +142,7 @@ function drawNear(title, neighbours, item, on) {
   const items = neighbours.slice(0, 3).map(neighbour => {
     const label = shownText(neighbour.label ?? item.label);
     const isTwin = neighbour.id === item.twin?.id;
-    const score = isTwin ? 'same' : neighbour.score.toFixed(2).replace('-0.00', '0.00');
+    const score = isTwin ? 'same' : shownScore(neighbour.score);
     return make(isTwin ? 'li.twin' : 'li', [
       zoomer(neighbour.id, `neighbour, ${label}, score ${score}`, () => on.zoomNeighbour(neighbour, item), 128),
       make('span.clip', label),

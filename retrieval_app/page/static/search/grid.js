@@ -1,6 +1,6 @@
 // The grid of results: cards, moved over by arrow keys (one of them is the tab stop), with actions on each.
 
-import {button, find, make, percent, shownText} from '../core/dom.js';
+import {button, find, make, percent, shownScore, shownText} from '../core/dom.js';
 import {bandMark} from '../core/bands.js';
 import {thumb} from '../core/thumbs.js';
 import {readState} from '../core/url_state.js';
@@ -153,7 +153,7 @@ function drawCard(item, {eager, text}) {
         item.band && make('span.card-line', bandMark(item.band)),
         make('span.card-line', [
           item.label && make('span', {class: 'chip', title: label}, make('span', label)),
-          item.score !== undefined && make('span', {class: 'score figures', title: SCORE}, item.score.toFixed(3)),
+          item.score !== undefined && make('span', {class: 'score figures', title: SCORE}, shownScore(item.score, 3)),
         ]),
         drawPath(item.path ?? name, text),
       ]),
@@ -193,7 +193,7 @@ function describe(item, name) {
     item.rank ? `Result ${item.rank}` : 'Image',
     item.label && shownText(item.label),
     item.band && `${percent(item.band.share)} same label`,
-    item.score !== undefined && `score ${item.score.toFixed(3)}`,
+    item.score !== undefined && `score ${shownScore(item.score, 3)}`,
     name,
   ];
   return `${words.filter(Boolean).join(', ')}. Details`;
