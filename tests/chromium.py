@@ -19,6 +19,8 @@ _FLAGS = (
     "--disable-sync", "--no-first-run",
 )  # fmt: skip
 
+_EXPECT_MS = 30_000  # a page that loads on a busy machine; what comes at once is waited for no longer
+
 
 def skip_without_playwright() -> None:
     """Skip the module where playwright is missing; on CI nothing may be."""
@@ -30,7 +32,7 @@ def skip_without_playwright() -> None:
 def open_chromium() -> Iterator[Browser]:
     """A browser; without one on this machine the test is skipped, but on CI."""
     skip_without_playwright()
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
     program = next(filter(None, map(shutil.which, _PROGRAMS)), None)
     if program is None and "CI" not in os.environ:
@@ -38,5 +40,9 @@ def open_chromium() -> Iterator[Browser]:
     assert program is not None, "CI must have a Chromium on its PATH"
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=list(_FLAGS))
-        yield browser
-        browser.close()
+        expect.set_options(timeout=_EXPECT_MS)
+        try:
+            yield browser
+        finally:
+            expect.set_options(timeout=None)
+            browser.close()

@@ -26,7 +26,7 @@ VIEWS = [
     view["name"] for view in json.loads(Path(retrieval_app.page.__file__).with_name("views.json").read_text())
 ]
 DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
-ACTION_MS = 15_000
+ACTION_MS = 30_000
 READY_MS = 60_000  # for what the server has to compute first
 
 
