@@ -39,7 +39,7 @@ class RetrievalScores:
 
     `hits[k]` is (Q,) float64 in {0, 1}; `average_precision` and `r_precision` are (Q,) float64, `labels` the
     queries' own (Q,) int64. Q counts the queries that have a relevant item; `lone_queries` those labelled ones that
-    have none and are left out.
+    have none, or none outside their group, and are left out.
     """
 
     hits: dict[int, Scores]
@@ -121,6 +121,8 @@ def score_retrieval(
     gallery_labels: Labels,
     gallery_ids: Ids,
     query_ids: Ids | None = None,
+    query_groups: Ids | None = None,
+    gallery_groups: Ids | None = None,
     ks: Sequence[int] = DEFAULT_KS,
     progress: Progress = no_progress,
 ) -> RetrievalScores:
@@ -133,6 +135,8 @@ def score_retrieval(
         query_labels, gallery_labels: (Q,) and (N,) int64, `UNLABELLED` where there is none: such queries are not
             asked, such gallery items are never relevant.
         gallery_ids, query_ids: int64; a query is removed from its own ranking by id. None: queries are no members.
+        query_groups, gallery_groups: (Q,) and (N,) int64: the images of a query's group are removed from its ranking
+            as well. Both or none.
         ks: the K of Recall@K.
 
     Raises:
@@ -142,10 +146,14 @@ def score_retrieval(
         raise InputError(f"k must be whole numbers of at least 1, got {list(ks)}")
     own = _find_members(query_ids, gallery_ids, queries=len(queries))
     r = _count_relevant(query_labels, gallery_labels, own=own)
+    if query_groups is not None and gallery_groups is not None:
+        r -= _count_relevant_of_group(
+            query_labels, gallery_labels, own=own, groups=query_groups, gallery_groups=gallery_groups
+        )
     lone = int(((query_labels != UNLABELLED) & (r == 0)).sum())
     asked = np.flatnonzero(r)
     if not len(asked):
-        raise InputError(_describe_no_match(query_labels, lone=lone))
+        raise InputError(_describe_no_match(query_labels, lone=lone, grouped=query_groups is not None))
     is_square = np.array_equal(own, np.arange(len(gallery))) and np.array_equal(queries, gallery)
     if is_square and r.sum() <= _RELEVANT_AT_ONCE:
         parts, queries = [np.arange(len(queries))], gallery  # whose products are taken once for both
@@ -162,6 +170,8 @@ def score_retrieval(
             gallery=gallery,
             gallery_labels=gallery_labels,
             gallery_ids=gallery_ids,
+            groups=None if query_groups is None else query_groups[rows],
+            gallery_groups=gallery_groups,
         )
         scored.append(
             _score_part(part, ks=ks, progress=_report_part(progress, done_before=done, total=len(asked)))
@@ -176,10 +186,11 @@ def score_retrieval(
     )
 
 
-def _describe_no_match(query_labels: Labels, *, lone: int) -> str:
+def _describe_no_match(query_labels: Labels, *, lone: int, grouped: bool) -> str:
     if not lone:
         return f"none of {len(query_labels)} queries has a label; Recall@K needs class folders or a label file"
-    return f"no query has another image of its label to find: all {lone} labelled queries stand alone"
+    where = " outside its group" if grouped else ""
+    return f"no query has another image of its label to find{where}: all {lone} labelled queries stand alone"
 
 
 def _score_part(part: Asked, *, ks: Sequence[int], progress: Progress) -> tuple[list[Scores], Scores, Scores]:
@@ -215,6 +226,16 @@ def _count_relevant(query_labels: Labels, gallery_labels: Labels, *, own: Ids) -
     found = np.where(labels[position] == query_labels, counts[position], 0).astype(np.int64)
     found -= (own >= 0) & (found > 0) & (gallery_labels[own] == query_labels)
     return found
+
+
+def _count_relevant_of_group(
+    query_labels: Labels, gallery_labels: Labels, *, own: Ids, groups: Ids, gallery_groups: Ids
+) -> Labels:
+    """(Q,) of what `_count_relevant` counts, the items of the query's group."""
+    label_of = np.unique(np.concatenate([query_labels, gallery_labels]), return_inverse=True)[1]
+    group_of = np.unique(np.concatenate([groups, gallery_groups]), return_inverse=True)[1]
+    asked, found = np.split(label_of * len(group_of) + group_of, [len(groups)])  # labels of a label in a group
+    return _count_relevant(np.where(query_labels == UNLABELLED, UNLABELLED, asked), found, own=own)
 
 
 def ranking_auc(scores: Scores, positive: Relevance) -> float | None:

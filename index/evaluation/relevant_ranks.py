@@ -61,7 +61,7 @@ class RelevantRanks:
 
 
 def rank_relevant(asked: Asked, *, depth: int, progress: Progress = no_progress) -> RelevantRanks:
-    """Where the relevant items of every query stand by (falling score, id), the query itself left out.
+    """Where the relevant items of every query stand by (falling score, id), what it may not find left out.
 
     Args:
         asked: queries and gallery.
@@ -163,7 +163,7 @@ class _Count:
         self._rows = self._columns
         if not asked.is_square:
             self._rows = arrange(asked.queries, entries.queries, scale=products.query_scale, axes=axes)
-        self._errors, self._own = products.errors[entries.queries], asked.own[entries.queries]
+        self._asked, self._errors = asked, products.errors[entries.queries]
         self._row_labels = asked.labels[entries.queries]
         self._column_labels = asked.gallery_labels[self._places]
         self._by_id = np.empty(len(self._places), dtype=np.int64)
@@ -244,7 +244,7 @@ class _Count:
         self, stage: _Stage, rows: Places, columns: Places, bounds: Floats, *, asking: slice
     ) -> tuple[int, npt.NDArray[np.intp]]:
         others = self._row_labels[rows] != self._column_labels[columns]
-        others &= self._places[columns] != self._own[rows]
+        others &= ~self._asked.bar(self._entries.queries[rows], self._places[columns])
         rows, columns = rows[others], columns[others]
         scores = stage.complete(rows, columns, bounds=bounds[others])
         if not stage.columns.whole:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -27,10 +27,12 @@ class Asked:
         queries: (Q, D) float32. The gallery itself, the same array, where it is asked about all of its rows.
         labels: (Q,) int64.
         own: (Q,) int64 place of the query in the gallery, -1 where it is no member.
-        relevant: (Q,) int64, how many other items of the gallery have its label; 0 where it shall not be asked.
+        relevant: (Q,) int64, how many items of the gallery that it may find have its label; 0 where it shall not be
+            asked.
         gallery: (N, D) float32.
         gallery_labels: (N,) int64.
         gallery_ids: (N,) int64, unique.
+        groups, gallery_groups: (Q,) and (N,) int64; a query finds nothing of its own group. Both or none.
     """
 
     queries: Floats
@@ -40,11 +42,20 @@ class Asked:
     gallery: Floats
     gallery_labels: Ids
     gallery_ids: Ids
+    groups: Ids | None = None
+    gallery_groups: Ids | None = None
 
     @property
     def is_square(self) -> bool:
         """Whether the queries are the gallery."""
         return self.queries is self.gallery
+
+    def bar(self, rows: Places, places: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.bool_]:
+        """Where queries may not find gallery items: themselves, and those of their group."""
+        barred: npt.NDArray[np.bool_] = self.own[rows] == places
+        if self.groups is not None and self.gallery_groups is not None:
+            barred |= self.groups[rows] == self.gallery_groups[places]
+        return barred
 
 
 class ExactProducts:
@@ -134,10 +145,12 @@ def score_relevant(asked: Asked, products: ExactProducts, *, depth: int) -> Rele
         scores = products.of_groups(*group).reshape(places.shape)
         others = arrange(asked.queries, queries, scale=products.query_scale) @ scaled.T
         known = asked.labels[queries][:, None] == asked.gallery_labels[sample]
-        known |= asked.own[queries][:, None] == sample
+        known |= asked.bar(queries[:, None], sample)
         others.ravel()[np.flatnonzero(known)] = -np.inf
-        own = places == asked.own[queries][:, None]
-        return _choose_first(queries, scores, others, places=places, own=own, errors=products.errors, depth=depth)
+        barred = asked.bar(queries[:, None], places)
+        return _choose_first(
+            queries, scores, others, places=places, barred=barred, errors=products.errors, depth=depth
+        )
 
     unasked = np.flatnonzero(asked.relevant == 0)
     parts = [RelevantScores(unasked, np.zeros_like(unasked), np.empty(0, np.float32), np.empty(0, np.int32))]
@@ -173,13 +186,13 @@ def _choose_first(
     others: Floats,
     *,
     places: Places,
-    own: npt.NDArray[np.bool_],
+    barred: npt.NDArray[np.bool_],
     errors: Floats,
     depth: int,
 ) -> RelevantScores:
-    """Of (n, m) relevant scores, `own` among them, those that (n, s) scores of others let be among the first."""
-    relevant = scores.shape[1] - own.sum(axis=1)
-    scores[own] = -np.inf
+    """Of (n, m) scores of one label, `barred` ones among them, those that (n, s) of others let be among the first."""
+    relevant = scores.shape[1] - barred.sum(axis=1)
+    scores[barred] = -np.inf
     best = np.argsort(-scores, axis=1, kind="stable")  # the columns stand in the order of ids
     scores, places = np.take_along_axis(scores, best, axis=1), np.take_along_axis(places, best, axis=1)
     deepest = max(depth, int(relevant.max()))

@@ -6,14 +6,26 @@ import numpy as np
 
 
 def rank_gallery(
-    queries: np.ndarray, gallery: np.ndarray, gallery_ids: np.ndarray, query_ids: np.ndarray | None
+    queries: np.ndarray,
+    gallery: np.ndarray,
+    gallery_ids: np.ndarray,
+    query_ids: np.ndarray | None,
+    *,
+    groups: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> list[np.ndarray]:
-    """Of every query, the gallery's rows by (falling float32 of the float64 product, id), itself left out."""
+    """Of every query, the gallery's rows by (falling float32 of the float64 product, id), itself left out.
+
+    With the groups of queries and gallery also its own group.
+    """
     rankings = []
     for row, query in enumerate(queries.astype(np.float64)):
         scores = (gallery.astype(np.float64) * query).sum(axis=1).astype(np.float32)
         ranking = np.lexsort((gallery_ids, -scores))
-        rankings.append(ranking if query_ids is None else ranking[gallery_ids[ranking] != query_ids[row]])
+        if query_ids is not None:
+            ranking = ranking[gallery_ids[ranking] != query_ids[row]]
+        if groups is not None:
+            ranking = ranking[groups[1][ranking] != groups[0][row]]
+        rankings.append(ranking)
     return rankings
 
 

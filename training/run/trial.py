@@ -106,30 +106,35 @@ def run_trial(
     config: TrainConfig,
     device: torch.device,
     groups: np.ndarray | None = None,
+    scenes: np.ndarray | None = None,
     progress: Progress = lambda *_: None,
 ) -> Trial:
     """Train the recipe on parts of the data and search the rest.
 
-    A fold with nothing to search for, or with too few trusted images to train on, is left out.
+    A fold with nothing to search for, or with too few (trusted) images to train on, is left out.
 
     Args:
         features: (N, F) float32 of the centre crops.
         labels: (N,) int64 given labels in 0..C-1.
         groups: (N,) int64, the same for files of the same bytes, which must not vouch for each other.
+        scenes: (N,) int64, the same for photos of one scene: a fold holds out all of them or none, and they do not
+            find each other. None: every photo is a scene of its own.
 
     Raises:
         RunError: training diverged.
     """
-    splits = list(split_for_trial(labels, seed=config.seed))
+    splits = list(split_for_trial(labels, seed=config.seed, scenes=scenes))
     hits: dict[str, dict[str, list[Scores]]] = {"unseen": {}, "seen": {}}
     for number, split in enumerate(splits):
         searched = {
-            part: ValidationSet(features[rows], labels[rows], ks=(1,))
+            part: ValidationSet(
+                features[rows], labels[rows], ks=(1,), scenes=None if scenes is None else scenes[rows]
+            )
             for part, rows in (("unseen", split.unseen), ("seen", split.seen))
-            if len(np.unique(labels[rows])) < len(rows)  # some two have one label
+            if _can_find(labels[rows], None if scenes is None else scenes[rows])
         }
         heads = {}
-        if searched:
+        if searched and len(np.unique(labels[split.train])) > 1:
             copies = None if groups is None else groups[split.train]
             heads = _fit_heads(
                 features[split.train], labels[split.train], config=config, device=device, groups=copies
@@ -141,16 +146,26 @@ def run_trial(
     return Trial(len(splits), *(_compare(hits[part], seed=config.seed) for part in ("unseen", "seen")))
 
 
-def split_for_trial(labels: np.ndarray, *, seed: int) -> Iterator[Split]:
+def _can_find(labels: np.ndarray, scenes: np.ndarray | None) -> bool:
+    """Whether some two have one label and are of two scenes."""
+    if scenes is None:
+        return len(np.unique(labels)) < len(labels)
+    return len(np.unique(labels)) < np.unique(np.stack([labels, scenes]), axis=1).shape[1]
+
+
+def split_for_trial(labels: np.ndarray, *, seed: int, scenes: np.ndarray | None = None) -> Iterator[Split]:
     """The folds: with 25 classes or more, a fifth of them is held out once; fewer all take a turn, in three folds.
 
     Below four classes none can be held out, and images alone are. Of every class that trains, a fifth of the images is
-    held out, rounded down: of fewer than five none.
+    held out, rounded down: of fewer than five none. With scenes it is those of whole scenes, of half a class's at most:
+    images that train while others of their scene are searched are left out.
 
     Args:
         labels: (N,) int64 in 0..C-1.
+        scenes: (N,) int64, the same for photos of one scene; None: every photo is a scene of its own.
     """
     generator = np.random.default_rng(seed)
+    scenes = np.arange(len(labels)) if scenes is None else scenes
     classes = generator.permutation(np.unique(labels))
     folds, held_in = FEW_FOLDS, np.arange(len(classes)) % FEW_FOLDS
     if len(classes) >= MANY_CLASSES:
@@ -163,9 +178,20 @@ def split_for_trial(labels: np.ndarray, *, seed: int) -> Iterator[Split]:
         unseen = np.isin(labels, classes[held_in == fold])
         seen = np.zeros(len(labels), dtype=bool)
         for label in classes[held_in != fold]:
-            rows = generator.permutation(np.flatnonzero(labels == label))
-            seen[rows[: int(IMAGE_SHARE * len(rows))]] = True
-        yield Split(*(np.flatnonzero(mask) for mask in (~unseen & ~seen, unseen, seen)))
+            rows = np.flatnonzero(labels == label)
+            seen[rows[np.isin(scenes[rows], _choose_scenes(scenes[rows], generator))]] = True
+        train = ~np.isin(scenes, scenes[unseen | seen])
+        yield Split(*(np.flatnonzero(mask) for mask in (train, unseen, seen)))
+
+
+def _choose_scenes(scenes: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """Scenes of one class that are held out: with a fifth of its images, in two scenes where that is two images."""
+    numbers, sizes = np.unique(scenes, return_counts=True)
+    wanted, order = int(IMAGE_SHARE * len(scenes)), generator.permutation(len(numbers))
+    if not wanted:
+        return numbers[:0]
+    enough = int(np.searchsorted(sizes[order].cumsum(), wanted)) + 1
+    return numbers[order[: min(max(enough, min(wanted, 2)), len(numbers) // 2)]]
 
 
 def _fit_heads(

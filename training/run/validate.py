@@ -19,21 +19,24 @@ class ValidationSet:
     """Features (N, F) float32 of images that do not train, and their labels (N,) int64.
 
     `is_gallery` (N,) bool parts them into what is searched and the queries; None: each is asked among all others.
-    `ks` are the K of Recall@K.
+    `ks` are the K of Recall@K. `scenes` (N,) int64 is the same for photos of one scene, which do not find each other;
+    None: every photo is a scene of its own.
     """
 
     features: Floats
     labels: np.ndarray
     is_gallery: np.ndarray | None = None
     ks: Sequence[int] = DEFAULT_KS
+    scenes: np.ndarray | None = None
 
     def score(self, embeddings: Floats) -> RetrievalScores:
         """Retrieval among (N, D) unit rows.
 
         Raises:
-            InputError: no query has another image of its label.
+            InputError: no query has another image of its label, outside its scene.
         """
         asked, gallery = self.parts()
+        scenes = self.scenes
         return score_retrieval(
             embeddings[asked],
             self.labels[asked],
@@ -41,6 +44,8 @@ class ValidationSet:
             gallery_labels=self.labels[gallery],
             gallery_ids=gallery,
             query_ids=asked,
+            query_groups=None if scenes is None else scenes[asked],
+            gallery_groups=None if scenes is None else scenes[gallery],
             ks=self.ks,
         )
 

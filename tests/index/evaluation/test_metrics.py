@@ -12,7 +12,14 @@ import index.sources.given_labels
 import index.text
 from index.arrays import UNLABELLED
 from index.errors import InputError
-from index.evaluation.metrics import DEFAULT_KS, K_SETS, bootstrap_interval, ranking_auc, score_retrieval
+from index.evaluation.metrics import (
+    DEFAULT_KS,
+    K_SETS,
+    RetrievalScores,
+    bootstrap_interval,
+    ranking_auc,
+    score_retrieval,
+)
 from tests.deep import tries
 
 
@@ -111,6 +118,25 @@ def test_recall_excludes_the_query_by_id_when_duplicates_tie() -> None:
     assert scores.hits[2].tolist() == [1.0, 1.0]
     assert scores.lone_queries == 1
     assert scores.labels.tolist() == [0, 0]  # not that of the lone query
+
+
+def test_a_query_whose_label_is_only_in_its_group_is_counted_and_left_out() -> None:
+    vectors = np.array([[1, 0], [1, 0.1], [0, 1], [0.1, 1]], dtype=np.float32)
+    labels, ids, groups = np.array([0, 0, 0, 1]), np.arange(4), np.array([5, 5, 6, 7])
+
+    def ask(labels: np.ndarray) -> RetrievalScores:
+        return score_retrieval(
+            vectors, labels, gallery=vectors, gallery_labels=labels, gallery_ids=ids, query_ids=ids,
+            query_groups=groups, gallery_groups=groups, ks=[1, 2],
+        )  # fmt: skip
+
+    scores = ask(labels)
+    assert scores.hits[1].tolist() == [0.0, 0.0, 0.0], "the nearest that may be found has another label"
+    assert scores.hits[2].tolist() == [1.0, 1.0, 1.0]
+    assert scores.lone_queries == 1, "the one image of label 1"
+    assert scores.average_precision.tolist() == [0.0, 0.0, 0.25], "with one relevant item for those of the group"
+    with pytest.raises(InputError, match="outside its group: all 4 labelled queries stand alone"):
+        ask(np.array([0, 0, 1, 2]))
 
 
 def test_the_mean_over_classes_counts_a_small_class_like_a_large_one() -> None:

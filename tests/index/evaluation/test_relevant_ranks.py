@@ -21,6 +21,7 @@ from tests.deep import tries
 from tests.oracles.retrieval_scores import rank_gallery, score_rankings
 
 Problem = tuple[np.ndarray, np.ndarray, np.ndarray]
+Groups = tuple[np.ndarray, np.ndarray] | None  # of queries and gallery
 KS = [1, 3, 10, 100]
 PLAIN: dict[str, int] = {}
 SMALL = {  # so that a few rows go through every block, stage and bound
@@ -57,7 +58,7 @@ def sizes(chosen: dict[str, int]) -> Iterator[None]:
         yield
 
 
-def score(gallery: Problem, outside: Problem | None) -> RetrievalScores:
+def score(gallery: Problem, outside: Problem | None, groups: Groups) -> RetrievalScores:
     vectors, labels, ids = gallery
     queries, query_labels, query_ids = gallery if outside is None else (outside[0], outside[1], None)
     return score_retrieval(
@@ -67,20 +68,23 @@ def score(gallery: Problem, outside: Problem | None) -> RetrievalScores:
         gallery_labels=labels,
         gallery_ids=ids,
         query_ids=query_ids,
+        query_groups=None if groups is None else groups[0],
+        gallery_groups=None if groups is None else groups[1],
         ks=KS,
     )
 
 
-def check(gallery: Problem, outside: Problem | None, chosen: dict[str, int]) -> None:
+def check(gallery: Problem, outside: Problem | None, chosen: dict[str, int], *, groups: Groups = None) -> None:
     vectors, labels, ids = gallery
     queries, query_labels, query_ids = gallery if outside is None else (outside[0], outside[1], None)
-    expected = score_rankings(rank_gallery(queries, vectors, ids, query_ids), query_labels, labels, ks=KS)
+    rankings = rank_gallery(queries, vectors, ids, query_ids, groups=groups)
+    expected = score_rankings(rankings, query_labels, labels, ks=KS)
     with sizes(chosen):
         if not len(expected["map_at_r"]):
             with pytest.raises(InputError):
-                score(gallery, outside)
+                score(gallery, outside, groups)
             return
-        found = score(gallery, outside)
+        found = score(gallery, outside, groups)
     for k in KS:
         assert found.hits[k].tolist() == expected[str(k)].tolist()
     assert found.r_precision.tolist() == expected["r_precision"].tolist()
@@ -111,6 +115,22 @@ def test_scores_are_those_of_whole_rankings(
     problem: tuple[Problem, Problem | None], chosen: dict[str, int]
 ) -> None:
     check(*problem, chosen)
+
+
+@pytest.mark.deep
+@settings(max_examples=tries(40, deep=200), deadline=None)
+@given(
+    problem=problems(), seed=st.integers(0, 10**6), chosen=st.sampled_from([PLAIN, SMALL, WHOLE, PARTS]),
+    count=st.sampled_from([1, 3, 12]),
+)  # fmt: skip
+def test_a_query_finds_none_of_its_group(
+    problem: tuple[Problem, Problem | None], seed: int, chosen: dict[str, int], count: int
+) -> None:
+    """Groups run across labels, and hold queries that are no members of the gallery."""
+    random = np.random.default_rng(seed)
+    gallery, outside = (None if part is None else random.integers(count, size=len(part[1])) for part in problem)
+    assert gallery is not None
+    check(*problem, chosen, groups=(gallery if outside is None else outside, gallery))
 
 
 @pytest.mark.deep

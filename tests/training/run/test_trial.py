@@ -76,6 +76,50 @@ def test_a_class_of_one_image_trains_or_is_searched_and_is_not_lost(labels: np.n
         assert len(split.train) + len(split.unseen) + len(split.seen) == len(labels)
 
 
+@settings(deadline=None, max_examples=80)
+@given(labels=_labels(), seed=st.integers(0, 1000), photos=st.integers(1, 6), crossing=st.booleans())
+def test_no_scene_straddles_what_trains_and_what_is_searched(
+    labels: np.ndarray, seed: int, photos: int, crossing: bool
+) -> None:
+    """Bursts of one class, or of whatever stands beside each other."""
+    scenes = np.arange(len(labels)) // photos
+    if not crossing:
+        order = np.argsort(labels, kind="stable")
+        scenes[order] = scenes.copy() * 1000 + labels[order]
+    for split in split_for_trial(labels, seed=seed, scenes=scenes):
+        searched = np.concatenate([split.unseen, split.seen])
+        assert not set(scenes[split.train].tolist()) & set(scenes[searched].tolist())
+        assert len(np.unique(np.concatenate([split.train, searched]))) == len(split.train) + len(searched)
+        if not crossing:
+            assert len(split.train) + len(searched) == len(labels), "nothing is left out"
+            for label in set(labels[split.seen].tolist()):
+                held_out = len(np.unique(scenes[split.seen][labels[split.seen] == label]))
+                assert 1 <= held_out <= len(np.unique(scenes[labels == label])) / 2
+
+
+def test_photos_of_one_scene_do_not_find_each_other_in_the_trial() -> None:
+    """Each class has six pairs of photos, which show where they were taken and hardly what of."""
+    labels, scenes = np.arange(192) // 12, np.arange(192) // 2
+    places = np.random.default_rng(1).normal(size=(96, 24))[scenes]
+    features = (_features(labels) + 3 * places).astype(np.float32)
+    found, told = (
+        run_trial(features, labels, config=_config(), device=CPU, scenes=given) for given in (None, scenes)
+    )
+    assert found.unseen is not None
+    assert told.unseen is not None
+    assert found.unseen.recall["raw"] > 0.95
+    assert told.unseen.recall["raw"] < 0.6
+    assert told.unseen.queries == found.unseen.queries
+
+
+def test_scenes_that_leave_nothing_to_train_on_or_to_find_try_nothing() -> None:
+    labels = np.arange(60) % 6
+    for scenes in (np.zeros(60, np.int64), labels):
+        assert run_trial(_features(labels), labels, config=_config(), device=CPU, scenes=scenes) == Trial(
+            3, None, None
+        )
+
+
 def test_the_seed_alone_decides_what_is_held_out() -> None:
     labels = np.arange(300) % 30
 
