@@ -143,13 +143,18 @@ def find_photos(own: Path | None = None) -> Path:
 
 def unpack_tiny_imagenet(folder: Path) -> list[Path]:
     """The folders `train` and `test` of Tiny-ImageNet, unpacked once below a folder."""
-    for part in ("train", "test"):
-        marker = folder / f"{part}.unpacked"
-        if not marker.exists():
-            with tarfile.open(shared_folder() / "data" / "tiny-imagenet" / f"{part}.tar") as tar:
-                tar.extractall(folder / part, filter="data")
-            marker.touch()
-    return [folder / "train", folder / "test"]
+    return [unpack_shared(f"tiny-imagenet/{part}.tar", folder) for part in ("train", "test")]
+
+
+def unpack_shared(archive: str, folder: Path) -> Path:
+    """The folder, named as the archive of RETRIEVAL_SHARED's `data` is, into which it was unpacked once."""
+    path = shared_folder() / "data" / archive
+    out, marker = folder / path.stem, folder / f"{path.stem}.unpacked"
+    if not marker.exists():
+        with tarfile.open(path) as tar:
+            tar.extractall(out, filter="data")
+        marker.touch()
+    return out
 
 
 @contextmanager

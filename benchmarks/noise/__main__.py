@@ -8,6 +8,7 @@ values instead. Every table lies as Markdown, JSON and picture in OUT/results, a
     python -m benchmarks.noise --out bench/grid --table 3
     python -m benchmarks.noise --out bench/grid --table 1 --table 2 --ablation batch --ablation margin
     python -m benchmarks.noise --out bench/grid --dataset clothing-disjoint --dataset clothing-seen --table 3
+    python -m benchmarks.noise --out bench/grid --dataset groceries-seen --shape longtail:50 --noise clean --table 3
     python -m benchmarks.noise --out bench/cub --dataset cub-200-2011:CUB_200_2011 --backbone resnet50 \\
         --weights imagenet --noise uniform:0.1 --noise uniform:0.5 --width 512 --table 3
 """
@@ -25,23 +26,27 @@ import numpy as np
 from benchmarks.common.record import ending_in_words, find_weights, print_machine, write_record
 from benchmarks.noise.cells import CLEAN, FILTERED, RECIPE, GridFolder, digest, result_name
 from benchmarks.noise.example_pictures import draw_retrieval_grid
-from benchmarks.noise.experiments import ABLATIONS, TABLES, Experiment, Setting, build, table_3
+from benchmarks.noise.experiments import ABLATIONS, TABLES, UNWEIGHTED, Experiment, Setting, build, table_3
 from benchmarks.noise.feature_sets import prepare_features
 from benchmarks.noise.grid import load_label_set, run_cells
 from benchmarks.noise.hyper_parameters import tune
 from benchmarks.noise.options import make_grid_parser, parse_grid_options
 from benchmarks.noise.plots import plot_confidences, plot_experiment, plot_noise
 from benchmarks.noise.reports import format_experiment, format_leads, format_noises, summarise_experiment
+from benchmarks.noise.shapes import FULL, name_shape, tail_factor
+from benchmarks.noise.splits import SPLITS
 from index.errors import InputError
 from index.file_hash import hash_file
 from index.images.preprocess import PreprocessConfig
 from training.losses.make_loss import loss_class
 from training.options.losses import LOSSES, METHODS, TRAINED_METHODS, UNTRAINED_METHODS
 
-ALL_METHODS = (RECIPE, *METHODS, *(method + FILTERED for method in METHODS if method not in UNTRAINED_METHODS))
+ALL_METHODS = (
+    RECIPE, UNWEIGHTED, *METHODS, *(method + FILTERED for method in METHODS if method not in UNTRAINED_METHODS)
+)  # fmt: skip
 DEFAULT_METHODS = (
-    RECIPE, "spa", "proxy-anchor", "proxy-anchor-filtered", "proxy-nca", "proxy-nca-filtered", "multi-similarity",
-    "adaptive-proxy-anchor", "procsim", "superloss", "raw", "pca", "pca-whitened",
+    RECIPE, UNWEIGHTED, "spa", "proxy-anchor", "proxy-anchor-filtered", "proxy-nca", "proxy-nca-filtered",
+    "multi-similarity", "adaptive-proxy-anchor", "procsim", "superloss", "raw", "pca", "pca-whitened",
 )  # fmt: skip
 SHOWN_METHODS = ("spa", "proxy-anchor", "pca-whitened")  # in pictures of neighbours
 DEFAULT_SEEDS = [0, 1, 2]
@@ -51,9 +56,11 @@ DEFAULT_NOISES = ("uniform:0.3", CLEAN, "nearest-class:0.3", "uniform:0.5")
 def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = make_grid_parser(
         __doc__, out="folder of features, cells, tables and pictures", noises=DEFAULT_NOISES, threads="",
-        dataset="tiny-imagenet (default), clothing-disjoint, clothing-seen, PROTOCOL:FOLDER or folder:TRAIN:TEST",
+        dataset=f"{', '.join(SPLITS)}, PROTOCOL:FOLDER or folder:TRAIN:TEST (default: tiny-imagenet)",
     )  # fmt: skip
     add = parser.add_argument
+    add("--shape", action="append", metavar=f"{FULL}|longtail:FACTOR",
+        help=f"of the training classes; longtail:50 leaves the rarest a 50th, 3 or more (default: {FULL})")  # fmt: skip
     add("--hierarchy", help="for semantic noise: a CSV of class,parent, or WordNet's data files")
     add("--method", action="append", choices=sorted(ALL_METHODS), metavar="NAME",
         help=f"default: {', '.join(DEFAULT_METHODS)}")  # fmt: skip
@@ -70,8 +77,13 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--crop", type=int, default=224, help="centre crop to this many (default 224)")
     add("--cache", type=Path, help="folder of backbone features and unpacked images (default OUT/cache)")
     add("--threads", type=int, default=1, help="of each process (default 1)")
-    defaults = {"dataset": ["tiny-imagenet"], "noise": DEFAULT_NOISES, "width": [64, 512]}
+    defaults = {"dataset": ["tiny-imagenet"], "noise": DEFAULT_NOISES, "width": [64, 512], "shape": [FULL]}
     options = parse_grid_options(parser, arguments, **defaults)
+    for shape in options.shape:
+        try:
+            tail_factor(shape)
+        except InputError as error:
+            parser.error(f"--shape: {error}")
     options.own_methods = tuple(options.method or ())
     options.method = options.method or list(DEFAULT_METHODS)
     if not options.table and not options.ablation:
@@ -140,7 +152,8 @@ def report_experiment(
     rows = [row.name for row in experiment.rows]
     usual = rows == list(DEFAULT_METHODS) and options.seeds == DEFAULT_SEEDS
     unlike = "" if usual or experiment.name != "table-3" else digest([rows, options.seeds])
-    parts = [setting.noise, f"{setting.width}d", options.settings, *filter(None, [unlike])]
+    parts = [setting.noise, *name_shape(setting.shape), f"{setting.width}d", options.settings]
+    parts += [unlike] if unlike else []
     name = result_name(experiment.name, setting.dataset, *parts)
     write_record(folder.results / f"{name}.json", settings=vars(options), results=summary, text=text)
     plot_experiment(summary, folder.results / f"{name}.png")
@@ -151,23 +164,25 @@ def draw_noises(
     folder: GridFolder, experiments: Sequence[Experiment], summaries: Sequence[dict[str, Any]], *, settings: str
 ) -> None:
     """What several tables show together: Recall@1 by noise; what one shows beside its numbers: who finds whom."""
-    tables: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    tables: dict[tuple[str, int, str], list[dict[str, Any]]] = {}
     for experiment, summary in zip(experiments, summaries, strict=True):
         setting = experiment.setting
         if experiment.name == "table-3":
-            tables.setdefault((setting.dataset, setting.width), []).append(summary)
-            name = result_name("grid", setting.dataset, setting.noise, f"{setting.width}d", settings)
+            tables.setdefault((setting.dataset, setting.width, setting.shape), []).append(summary)
+            name = result_name(
+                "grid", setting.dataset, setting.noise, *name_shape(setting.shape), f"{setting.width}d", settings
+            )
             shown = [row.name for row in experiment.rows if row.name in SHOWN_METHODS]
             if shown:
                 draw_retrieval_grid(folder, experiment, folder.results / f"{name}.png", methods=shown)
             draw_confidences(folder, experiment, settings=settings)
     if tables:
         every = [summary for found in tables.values() for summary in found]
-        name = result_name("leads", *(dataset for dataset, _ in tables), settings)
+        name = result_name("leads", *dict.fromkeys(dataset for dataset, *_ in tables), settings)
         (folder.results / name).with_suffix(".md").write_text(format_leads(every) + "\n")
-    for (dataset, width), found in tables.items():
+    for (dataset, width, shape), found in tables.items():
         if len(found) > 1:
-            name = result_name("noise", dataset, f"{width}d", settings)
+            name = result_name("noise", dataset, *name_shape(shape), f"{width}d", settings)
             (folder.results / f"{name}.md").write_text(format_noises(found) + "\n")
             plot_noise(found, folder.results / f"{name}.png")
 
@@ -180,7 +195,9 @@ def draw_confidences(folder: GridFolder, experiment: Experiment, *, settings: st
         own = np.load(folder.confidences(cell.labels))[np.arange(len(noisy)), noisy]
         wrong = noisy != features.train_labels
         loss = cell.config().loss.options
-        name = result_name("confidences", cell.labels.dataset, cell.labels.noise, settings)
+        name = result_name(
+            "confidences", cell.labels.dataset, cell.labels.noise, *name_shape(cell.labels.shape), settings
+        )
         out = folder.results / f"{name}.png"
         plot_confidences(own[~wrong], own[wrong], out, lambda_=loss.lambda_, beta=loss.beta)
 
@@ -202,17 +219,17 @@ def tune_all(folder: GridFolder, options: argparse.Namespace) -> dict[tuple[str,
 def list_experiments(
     options: argparse.Namespace, tuned: dict[tuple[str, int], dict[str, Any]]
 ) -> list[Experiment]:
-    """Table 3 of every dataset, noise and width; the other tables and ablations under the first noise and width."""
+    """Table 3 of every dataset, noise, shape and width; the other tables and ablations under the first of each."""
     seeds, experiments = tuple(options.seeds), []
 
-    def setting(dataset: str, noise: str, width: int) -> Setting:
-        return Setting(dataset, noise, width, seeds, tuned.get((dataset, width), {}))
+    def setting(dataset: str, shape: str, noise: str, width: int) -> Setting:
+        return Setting(dataset, noise, width, seeds, tuned.get((dataset, width), {}), shape)
 
     if "3" in options.table:
-        for each in itertools.product(options.dataset, options.noise, options.width):
+        for each in itertools.product(options.dataset, options.shape, options.noise, options.width):
             experiments.append(table_3(setting(*each), options.method))
     for dataset in options.dataset:
-        first = setting(dataset, options.noise[0], options.width[0])
+        first = setting(dataset, options.shape[0], options.noise[0], options.width[0])
         for number in options.table:
             if number in TABLES:
                 experiments.append(build(TABLES[number], first, methods=options.own_methods))

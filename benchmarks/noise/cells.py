@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import kept
+from benchmarks.noise.shapes import FULL, name_shape
 from training.options.config import TrainConfig
 from training.options.losses import NEEDS_CONFIDENCES
 from training.options.resolve import resolve
@@ -32,6 +33,8 @@ class LabelSet:
         fold: (number, count) of a part of the training data that judges, the rest trains (`hold_out_for_tuning`);
             None for the dataset's own training and test parts.
         phase1: options of the confidence module that differ from the paper's recipe.
+        shape: `full`, or `longtail:FACTOR` for a part of the training images before the noise (`shapes.py`), whose
+            classes' order the seed draws.
     """
 
     dataset: str
@@ -39,12 +42,13 @@ class LabelSet:
     seed: int
     fold: tuple[int, int] | None = None
     phase1: Mapping[str, Any] = field(default_factory=dict)
+    shape: str = FULL
 
     @property
     def name(self) -> str:
         """Of its files: readable, and unlike that of any other."""
         fold = [] if self.fold is None else ["tuning" if self.fold[1] == 1 else "tuning{}of{}".format(*self.fold)]
-        parts = [self.dataset, self.noise, f"seed{self.seed}", *fold]
+        parts = [self.dataset, self.noise, f"seed{self.seed}", *name_shape(self.shape), *fold]
         return _unique_name(parts, self.phase1)
 
 

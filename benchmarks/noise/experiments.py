@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from benchmarks.noise.cells import CLEAN, FILTERED, RECIPE, Cell, LabelSet
+from benchmarks.noise.shapes import FULL
 from training.options.losses import UNTRAINED_METHODS
 from training.options.resolve import recipe_values
 
@@ -17,6 +18,7 @@ LAMBDAS, BETAS = (0.075, 0.1, 0.125, 0.15), (50.0, 100.0, 150.0, 200.0)
 BATCH_SIZES = (30, 60, 90, 120, 150, 180)
 WIDTHS = (32, 64, 128, 256, 512, 1024)
 ALPHAS, DELTAS = (4.0, 8.0, 16.0, 32.0, 64.0), (0.0, 0.1, 0.2, 0.3, 0.4)
+UNWEIGHTED = "default-unweighted"  # the row of the default recipe with a loss that believes all labels alike
 KAPPAS = (1.0, 10.0, 100.0, 1000.0)
 
 
@@ -24,7 +26,8 @@ KAPPAS = (1.0, 10.0, 100.0, 1000.0)
 class Setting:
     """What one table is about: a dataset, its noise, the width, the seeds, and the settings of every method.
 
-    `tuned` maps method names to options that differ from the paper's recipe, and `phase1` to those of phase 1.
+    `tuned` maps method names to options that differ from the paper's recipe, and `phase1` to those of phase 1;
+    `shape` says how many images each training class has (`shapes.py`).
     """
 
     dataset: str
@@ -32,16 +35,20 @@ class Setting:
     width: int
     seeds: tuple[int, ...]
     tuned: Settings = field(default_factory=dict)
+    shape: str = FULL
 
     def cell(self, method: str, seed: int, *, width: int | None = None, **changes: Any) -> Cell:
-        """One training of the table; what trains nothing knows neither noise nor seed."""
+        """One training of the table; what reads no labels knows no noise, and no seed but that of a tail."""
         if method in UNTRAINED_METHODS:
-            return Cell(LabelSet(self.dataset, CLEAN, 0), method, width or self.width)
+            return Cell(LabelSet(self.dataset, CLEAN, seed, shape=self.shape), method, width or self.width)
         if method == RECIPE:
             # Its values are in the cell, so that another version of the recipe is another cell.
             values = {**recipe_values(RECIPE), **changes}
-            return Cell(LabelSet(self.dataset, self.noise, seed), method, width or self.width, values)
-        labels = LabelSet(self.dataset, self.noise, seed, phase1=dict(self.tuned["phase1"] if self.tuned else {}))
+            return Cell(
+                LabelSet(self.dataset, self.noise, seed, shape=self.shape), method, width or self.width, values
+            )
+        phase1 = dict(self.tuned["phase1"] if self.tuned else {})
+        labels = LabelSet(self.dataset, self.noise, seed, phase1=phase1, shape=self.shape)
         settings = {**(self.tuned[method] if self.tuned else {}), **changes}
         return Cell(labels, method, width or self.width, settings)
 
@@ -158,7 +165,9 @@ def build(make: Callable[..., Experiment], setting: Setting, *, methods: Sequenc
 def _row(
     setting: Setting, method: str, *, name: str | None = None, at: tuple[float, ...] = (), **changes: Any
 ) -> Row:
-    seeds = setting.seeds[:1] if method in UNTRAINED_METHODS else setting.seeds
+    if method == UNWEIGHTED:
+        return _row(setting, RECIPE, name=UNWEIGHTED, sample_weights="none")
+    seeds = (0,) if method in UNTRAINED_METHODS and setting.shape == FULL else setting.seeds
     return Row(name or method, tuple(setting.cell(method, seed, **changes) for seed in seeds), at)
 
 

@@ -10,19 +10,15 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.common.record import find_photos, find_weights, save_array, unpack_tiny_imagenet, write_json
+from benchmarks.common.record import find_weights, save_array, write_json
 from benchmarks.noise.cells import GridFolder
+from benchmarks.noise.splits import list_split, take_share
 from index.errors import InputError
-from index.evaluation.metrics import DEFAULT_KS
 from index.images.preprocess import PreprocessConfig
 from training.backbone.backbones import load_backbone
 from training.backbone.extract import Extractor, extract_features, open_store
-from training.data.datasets import Record, list_dataset
-from training.data.protocols.load import load_protocol
 from training.options.machine import resolve_device
 
-NO_CLOTHES = ("not-sure", "other", "skip")  # folders of photos that their owners could not name
-SEEN_TRAINING_SHARE = 0.7
 MANY_CLASSES, FEW_CLASSES_FOLDS = 25, 3
 
 
@@ -47,60 +43,6 @@ class FeatureSet:
     test_paths: tuple[str, ...]
     is_gallery: np.ndarray | None
     ks: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class SplitRecords:
-    """Labelled images that train, and those that test."""
-
-    train: Sequence[Record]
-    test: Sequence[Record]
-    is_gallery: tuple[bool, ...] | None = None
-    ks: tuple[int, ...] = DEFAULT_KS
-
-
-def list_split(name: str, *, work: Path) -> SplitRecords:
-    """The images of a dataset by name.
-
-    Args:
-        name: `tiny-imagenet`, `clothing-disjoint` (every other folder of real clothes trains, the others test),
-            `clothing-seen` (70 % of every folder train, the others test), `PROTOCOL:FOLDER` for a benchmark's
-            official download, or `folder:TRAIN:TEST`.
-        work: folder for unpacked archives.
-    """
-    if name == "tiny-imagenet":
-        return SplitRecords(*(list_dataset(folder).records for folder in unpack_tiny_imagenet(work / "images")))
-    if name in ("clothing-disjoint", "clothing-seen"):
-        records = list_dataset(find_photos()).records
-        return _split_clothing([r for r in records if r.label not in NO_CLOTHES], seen=name == "clothing-seen")
-    protocol, _, rest = name.partition(":")
-    if protocol == "folder":
-        train, _, test = rest.partition(":")
-        if not train or not test or Path(train).resolve() == Path(test).resolve():
-            raise InputError(f"{name}: expected folder:TRAIN:TEST, two folders of class folders, not the same")
-        return SplitRecords(list_dataset(Path(train)).records, list_dataset(Path(test)).records)
-    loaded = load_protocol(protocol, Path(rest))
-    return SplitRecords(loaded.train.records, loaded.test.records, loaded.is_gallery, loaded.ks)
-
-
-def _split_clothing(records: Sequence[Record], *, seen: bool) -> SplitRecords:
-    if not seen:
-        train_labels = set(sorted({record.label for record in records})[0::2])
-        chosen = np.array([record.label in train_labels for record in records])
-    else:
-        labels = np.array([record.label for record in records])
-        chosen = _take_share(labels, seed=0)
-    train, test = ([records[row] for row in np.flatnonzero(part)] for part in (chosen, ~chosen))
-    return SplitRecords(train, test)
-
-
-def _take_share(labels: np.ndarray, *, seed: int) -> np.ndarray:
-    """(N,) bool: 70 % of every label's images."""
-    taken, generator = np.zeros(len(labels), dtype=bool), np.random.default_rng(seed)
-    for label in np.unique(labels):
-        rows = generator.permutation(np.flatnonzero(labels == label))
-        taken[rows[: round(SEEN_TRAINING_SHARE * len(rows))]] = True
-    return taken
 
 
 def prepare_features(
@@ -173,9 +115,18 @@ def load_features(folder: Path) -> FeatureSet:
     )  # fmt: skip
 
 
+def list_query_classes(features: FeatureSet) -> np.ndarray:
+    """(Q,) test labels of the queries that have another image to find, in the order of a record's hits."""
+    labels, gallery = features.test_labels, features.is_gallery
+    if gallery is None:
+        return labels[np.bincount(labels)[labels] > 1]
+    found = np.bincount(labels[gallery], minlength=labels.max() + 1)
+    return labels[~gallery & (found[labels] > 0)]
+
+
 def count_folds(features: FeatureSet) -> int:
     """In how many ways the training data is parted for tuning: few classes must all judge, or chance does."""
-    return 1 if _is_seen(features) or len(features.classes) >= MANY_CLASSES else FEW_CLASSES_FOLDS
+    return 1 if is_seen(features) or len(features.classes) >= MANY_CLASSES else FEW_CLASSES_FOLDS
 
 
 def hold_out_for_tuning(features: FeatureSet, *, fold: int, folds: int) -> FeatureSet:
@@ -185,8 +136,8 @@ def hold_out_for_tuning(features: FeatureSet, *, fold: int, folds: int) -> Featu
     folds one class in `folds`, another one in every fold. Where they are the training classes, 30 % of every class's
     images do.
     """
-    if _is_seen(features):
-        held = ~_take_share(features.train_labels, seed=1)
+    if is_seen(features):
+        held = ~take_share(features.train_labels, seed=1)
     elif folds == 1:
         chosen = np.linspace(0, len(features.classes) - 1, num=len(features.classes) // 5).round().astype(np.int64)
         held = np.isin(features.train_labels, chosen)
@@ -202,5 +153,6 @@ def hold_out_for_tuning(features: FeatureSet, *, fold: int, folds: int) -> Featu
     )  # fmt: skip
 
 
-def _is_seen(features: FeatureSet) -> bool:
+def is_seen(features: FeatureSet) -> bool:
+    """Whether images of the training classes are searched."""
     return set(features.test_names) <= set(features.classes)

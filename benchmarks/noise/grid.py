@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from benchmarks.common.parallel import run_parallel
 from benchmarks.common.record import write_with_record
 from benchmarks.noise.cells import CLEAN, FILTERED, RECIPE, Cell, GridFolder, LabelSet
 from benchmarks.noise.feature_sets import FeatureSet, hold_out_for_tuning, load_features
+from benchmarks.noise.shapes import FULL, thin_classes
 from index.evaluation.clustering import nmi
 from index.evaluation.metrics import ranking_auc
 from index.vectors.exact import search
@@ -62,9 +63,7 @@ def fit_label_sets(folder: GridFolder, label_sets: Sequence[LabelSet], **pool: i
 
 def load_label_set(folder: GridFolder, labels: LabelSet) -> tuple[FeatureSet, np.ndarray]:
     """The features of a label set, and its (N,) noisy training labels."""
-    features = load_features(folder.features(labels.dataset))
-    if labels.fold is not None:
-        features = hold_out_for_tuning(features, fold=labels.fold[0], folds=labels.fold[1])
+    features = load_shaped(folder, labels)
     noise = read_noise(labels.noise, hierarchy=folder.hierarchy)
     if noise is None:
         return features, features.train_labels
@@ -73,6 +72,17 @@ def load_label_set(folder: GridFolder, labels: LabelSet) -> tuple[FeatureSet, np
         hierarchy = read_hierarchy(Path(folder.hierarchy), classes=features.classes)
     parts = {"classes": features.classes, "features": features.train, "hierarchy": hierarchy}
     return features, add_label_noise(features.train_labels, noise=noise, **parts, seed=labels.seed)
+
+
+def load_shaped(folder: GridFolder, labels: LabelSet) -> FeatureSet:
+    """The features of a label set: those that judge, and of those that train what its shape leaves."""
+    features = load_features(folder.features(labels.dataset))
+    if labels.fold is not None:
+        features = hold_out_for_tuning(features, fold=labels.fold[0], folds=labels.fold[1])
+    if labels.shape == FULL:
+        return features
+    rows = thin_classes(features.train_labels, shape=labels.shape, seed=labels.seed)
+    return replace(features, train=features.train[rows], train_labels=features.train_labels[rows])
 
 
 def read_noise(noise: str, *, hierarchy: str | None) -> LabelNoise | None:

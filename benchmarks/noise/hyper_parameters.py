@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.noise.cells import FILTERED, RECIPE, Cell, GridFolder, LabelSet
+from benchmarks.noise.experiments import UNWEIGHTED
 from benchmarks.noise.feature_sets import count_folds, load_features
 from benchmarks.noise.grid import fit_label_sets, load_label_set, run_cells
 from index.errors import InputError
@@ -55,7 +56,7 @@ def tune(
     phase1 = _choose_phase1(folder, dataset=dataset, noise=noise, folds=folds, **pool)
     label_sets = [LabelSet(dataset, noise, seed=0, fold=fold, phase1=phase1) for fold in folds]
     samples = len(load_label_set(folder, label_sets[0])[1])
-    base = sorted({method.removesuffix(FILTERED) for method in methods} - {*UNTRAINED_METHODS, RECIPE})
+    base = sorted({method.removesuffix(FILTERED) for method in methods} - {*UNTRAINED_METHODS, RECIPE, UNWEIGHTED})
     trials = {
         method: [list_trials(labels, method=method, width=width, samples=samples) for labels in label_sets]
         for method in base

@@ -15,6 +15,7 @@ from matplotlib.patches import Rectangle
 
 from benchmarks.common.tables import format_deviation
 from benchmarks.noise.cells import CLEAN, FILTERED
+from benchmarks.noise.shapes import FULL, name_shape
 from training.options.losses import UNTRAINED_METHODS
 
 Summary = Mapping[str, Any]
@@ -205,7 +206,7 @@ def _start(summary: Summary, *, height: int) -> tuple[Figure, Axes]:
     """An empty figure under the summary's title and what the numbers are about."""
     figure = make_figure(height)
     axes = figure.add_subplot()
-    about = [summary.get("dataset"), summary.get("noise")]
+    about = [summary.get("dataset"), summary.get("noise"), *name_shape(summary.get("shape", FULL))]
     if "width" in summary and "embedding width" not in summary["axes"]:
         about.append(f"{summary['width']}-d")
     if "seeds" in summary:

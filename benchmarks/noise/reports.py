@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from benchmarks.common.tables import format_deviation, format_interval, format_table
 from benchmarks.noise.cells import GridFolder, short_name
-from benchmarks.noise.experiments import Experiment
+from benchmarks.noise.experiments import Experiment, Row
+from benchmarks.noise.feature_sets import is_seen, list_query_classes, load_features
+from benchmarks.noise.grid import load_shaped
+from benchmarks.noise.shapes import BANDS, name_shape, recall_by_size
 from index.evaluation.comparison import paired_bootstrap, spread
 from training.options.losses import UNTRAINED_METHODS
 
 
 def summarise_experiment(folder: GridFolder, experiment: Experiment) -> dict[str, Any]:
     """Mean and deviation over seeds of every row, and its paired difference from the first one at K=1."""
+    features = load_features(folder.features(experiment.setting.dataset))
+    query_classes = list_query_classes(features)
     first = [folder.read(cell) for cell in experiment.rows[0].cells]
     rows = []
     for row in experiment.rows:
@@ -30,13 +35,14 @@ def summarise_experiment(folder: GridFolder, experiment: Experiment) -> dict[str
             "nmi": None if records[0]["nmi"] is None else _percent(records, lambda r: r["nmi"]),
             "seconds": [record["seconds"] for record in records],
             "samples_used": [record["samples_used"] for record in records],
-            "first_minus_this": _compare(first, records),
+            "by_class_size": _split_by_size(folder, row, records) if is_seen(features) else None,
+            "first_minus_this": _compare(first, records, classes=query_classes),
         })  # fmt: skip
     setting = experiment.setting
     return {
         "name": experiment.name, "title": experiment.title, "dataset": short_name(setting.dataset),
-        "noise": setting.noise, "width": setting.width, "seeds": list(setting.seeds), "axes": list(experiment.axes),
-        "rows": rows, "phase1": _phase1(folder, experiment),
+        "noise": setting.noise, "shape": setting.shape, "width": setting.width, "seeds": list(setting.seeds),
+        "axes": list(experiment.axes), "rows": rows, "phase1": _phase1(folder, experiment),
     }  # fmt: skip
 
 
@@ -46,22 +52,47 @@ def over_seeds(values: Sequence[float]) -> dict[str, float]:
     return {"mean": found.mean, "deviation": found.deviation}
 
 
-def lead_in_points(first: np.ndarray, other: np.ndarray) -> dict[str, float]:
-    """Points that the first leads by on the same queries, with its 95 % interval over queries, from (…, Q) hits."""
-    found = paired_bootstrap(first, other, seed=0)
+def lead_in_points(first: np.ndarray, other: np.ndarray, *, classes: np.ndarray | None = None) -> dict[str, float]:
+    """Points that the first leads by on the same queries, with its 95 % interval, from (…, Q) hits.
+
+    The interval is over classes and seeds with the (Q,) classes of the queries, and over queries without.
+    """
+    found = paired_bootstrap(first, other, seed=0, clusters=classes, draw_seeds=classes is not None)
     return {"mean": 100 * found.mean, "low": 100 * found.low, "high": 100 * found.high, "p_value": found.p_value}
+
+
+def describe_labels(summary: Mapping[str, Any]) -> str:
+    """The noise of the training labels, and the shape of the classes unless all images train."""
+    return ", ".join([summary["noise"], *name_shape(summary["shape"])])
 
 
 def _percent(records: list[dict[str, Any]], value: Callable[[dict[str, Any]], float]) -> dict[str, float]:
     return over_seeds([100 * value(record) for record in records])
 
 
-def _compare(first: list[dict[str, Any]], other: list[dict[str, Any]]) -> dict[str, float]:
-    """Points that the first row leads by at K=1, over the same queries, with its 95 % interval over queries."""
+def _split_by_size(
+    folder: GridFolder, row: Row, records: list[dict[str, Any]]
+) -> dict[str, dict[str, float] | None]:
+    """Recall@1 (%) of the queries of rare, middle and frequent classes; None for a third without a query."""
+    found = []
+    for cell, record in zip(row.cells, records, strict=True):
+        features = load_shaped(folder, cell.labels)
+        own = {name: number for number, name in enumerate(features.classes)}
+        names = np.array(features.test_names)[np.unique(features.test_labels, return_index=True)[1]]
+        classes = np.array([own[name] for name in names])[list_query_classes(features)]
+        found.append(recall_by_size(record["hits"], classes, class_sizes=np.bincount(features.train_labels)))
+    return {
+        band: None if found[0][band] is None else over_seeds([100 * float(one[band] or 0) for one in found])
+        for band in BANDS
+    }
+
+
+def _compare(first: list[dict[str, Any]], other: list[dict[str, Any]], *, classes: np.ndarray) -> dict[str, float]:
+    """Points that the first row leads by at K=1, over the same queries."""
     seeds = max(len(first), len(other))
     hits = [np.stack([r["hits"] for r in records]).astype(np.float64) for records in (first, other)]
     one, two = (np.broadcast_to(h, (seeds, h.shape[1])) if len(h) == 1 else h for h in hits)
-    return lead_in_points(one, two)
+    return lead_in_points(one, two, classes=classes)
 
 
 def _phase1(folder: GridFolder, experiment: Experiment) -> list[dict[str, Any]]:
@@ -76,11 +107,9 @@ def format_experiment(summary: dict[str, Any]) -> str:
     width = "" if "embedding width" in summary["axes"] else f" {summary['width']}-d,"
     seeds = ", ".join(map(str, summary["seeds"]))
     spread = f"mean ± deviation over seeds {seeds}" if len(summary["seeds"]) > 1 else f"seed {seeds}"
-    title = f"**{summary['title']}**: {summary['dataset']}, {summary['noise']},{width} {spread}, in %"
+    title = f"**{summary['title']}**: {summary['dataset']}, {describe_labels(summary)},{width} {spread}, in %"
     if not summary["axes"]:
-        title += (
-            "; points at K=1 that the first row leads by, with their 95 % interval over queries for these seeds"
-        )
+        title += "; points at K=1 that the first row leads by, with their 95 % interval over classes and seeds"
     table = _format_grid if len(summary["axes"]) == 2 else _format_rows
     lines = [title, "", table(summary["axes"], summary["rows"])]
     aucs = [report["auc"] for report in summary["phase1"] if report["auc"] is not None]
@@ -91,11 +120,13 @@ def format_experiment(summary: dict[str, Any]) -> str:
 
 def _format_rows(axes: list[str], rows: list[dict[str, Any]]) -> str:
     ks = list(rows[0]["recall"])
-    head = ["method", *axes, "width", *(f"R@{k}" for k in ks), "MAP@R", "NMI"]
+    bands = BANDS if not axes and rows[0]["by_class_size"] else ()
+    head = ["method", *axes, "width", *(f"R@{k}" for k in ks), "MAP@R", "NMI", *(f"R@1 {band}" for band in bands)]
     head += [] if axes else [f"{rows[0]['name']} leads by"]
     lines = []
     for number, row in enumerate(rows):
         scores = [*(row["recall"][k] for k in ks), row["map_at_r"], row["nmi"]]
+        scores += [row["by_class_size"][band] for band in bands]
         places = [f"{value:g}" for value in row["at"]]
         lead = [] if axes else [format_interval(row["first_minus_this"]) if number else ""]
         lines.append([row["name"], *places, str(row["embedding_dim"]), *map(format_deviation, scores), *lead])
@@ -123,7 +154,7 @@ def format_noises(summaries: Sequence[dict[str, Any]]) -> str:
             text, value = format_deviation(found[row["name"]]), found[row["name"]]["mean"]
             cells.append(f"**{text}**" if value == most and row["name"] not in UNTRAINED_METHODS else text)
         lines.append(cells)
-    return f"{title}\n\n{format_table(['method', 'width', *(summary['noise'] for summary in summaries)], lines)}"
+    return f"{title}\n\n{format_table(['method', 'width', *map(describe_labels, summaries)], lines)}"
 
 
 def format_leads(summaries: Sequence[dict[str, Any]]) -> str:
@@ -139,7 +170,7 @@ def format_leads(summaries: Sequence[dict[str, Any]]) -> str:
             best = max(rivals, key=lambda row: row["recall"]["1"]["mean"])
             ours, theirs = (format_deviation(row["recall"]["1"]) for row in (first, best))
             lead = format_interval(best["first_minus_this"])
-            about = [summary["dataset"], str(summary["width"]), summary["noise"]]
+            about = [summary["dataset"], str(summary["width"]), describe_labels(summary)]
             lines.append([*about, ours, best["name"], theirs, lead, *(raw or [""])])
-    head = ["dataset", "width", "noise", name, "best other", "", f"{name} leads by", "raw"]
+    head = ["dataset", "width", "labels", name, "best other", "", f"{name} leads by", "raw"]
     return f"{title}\n\n{format_table(head, lines)}"

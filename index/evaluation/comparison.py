@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from index.arrays import Labels
 from index.errors import InputError
 from index.evaluation.metrics import Scores
 
-_BLOCK_DRAWS = 1 << 22  # of queries, held at once
+_BLOCK_DRAWS = 1 << 22  # of queries or clusters, held at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,47 +52,78 @@ def spread(values: Sequence[float] | Scores) -> Spread:
 
 
 def paired_bootstrap(
-    first: Scores, second: Scores, *, seed: int, resamples: int = 1000, level: float = 0.95
+    first: Scores,
+    second: Scores,
+    *,
+    seed: int,
+    resamples: int = 1000,
+    level: float = 0.95,
+    clusters: Labels | None = None,
+    draw_seeds: bool = False,
 ) -> PairedDifference:
-    """Compare two methods' scores on the same queries by resampling the queries.
+    """Compare two methods' scores on the same queries by resampling the queries, or whole clusters of them.
 
-    With several seeds, a resampled query is taken with its scores under all of them, and the seeds are averaged. So
-    the interval is over queries for these very seeds; how much seeds differ is what `spread` says.
+    With several seeds, a resampled query is taken with its scores under all of them, and the seeds are averaged; the
+    interval is then for these very seeds, unless they are drawn too. A few seeds drawn again vary less than others
+    would: of S seeds, the variance between them is told as (S - 1) / S of what it is.
 
     Args:
         first, second: (Q,), or (S, Q) for S seeds: one score a query, the queries in the same order.
-        resamples: draws of Q queries with replacement.
+        resamples: draws, with replacement.
         level: share of the draws' differences between the two bounds.
+        clusters: (Q,) what comes or stays away together, as a query's class: then a draw is of as many clusters as
+            there are, with all their queries, and says what other classes might give. None: queries one by one.
+        draw_seeds: whether a draw takes S of the S seeds with replacement.
 
     Raises:
-        InputError: the scores are not of the same queries and seeds, or there are none.
+        InputError: the scores are not of the same queries and seeds, there are none, or the clusters are of others.
     """
     if first.shape != second.shape or first.ndim not in (1, 2) or not first.size:
         raise InputError(
             f"paired scores must be two arrays (queries,) or (seeds, queries) of one shape, not empty; "
             f"got {first.shape} and {second.shape}"
         )
+    if clusters is not None and clusters.shape != first.shape[-1:]:
+        raise InputError(f"clusters must be one a query, {first.shape[-1:]}, got {clusters.shape}")
     if resamples < 1:
         raise InputError(f"resamples must be at least 1, got {resamples}")
     # Sums until the end: those of hits are whole numbers, so that a draw as far off as the mean counts exactly.
-    differences = np.atleast_2d(first - second).sum(axis=0)
-    total, sums = float(differences.sum()), _resampled_sums(differences, seed=seed, resamples=resamples)
-    low, high = np.quantile(sums, [(1 - level) / 2, (1 + level) / 2])
-    as_far = int((np.abs(sums - total) >= abs(total)).sum())
+    differences = np.atleast_2d(first - second)
+    sums, sizes = _sum_clusters(differences, clusters)
+    total, count = float(differences.sum()), differences.size
+    drawn, counts = _resample(sums, sizes, seed=seed, resamples=resamples, draw_seeds=draw_seeds)
+    low, high = np.quantile(drawn / counts, [(1 - level) / 2, (1 + level) / 2])
+    as_far = int((np.abs(drawn * count - total * counts) >= abs(total) * counts).sum())
     return PairedDifference(
-        mean=total / first.size,
-        low=float(low) / first.size,
-        high=float(high) / first.size,
-        p_value=(1 + as_far) / (1 + resamples),
+        mean=total / count, low=float(low), high=float(high), p_value=(1 + as_far) / (1 + resamples)
     )
 
 
-def _resampled_sums(values: Scores, *, seed: int, resamples: int) -> Scores:
-    """(resamples,) sums of Q of the (Q,) values, drawn with replacement."""
+def _sum_clusters(differences: Scores, clusters: Labels | None) -> tuple[Scores, Scores]:
+    """(S, G) sums of the (S, Q) differences over the queries of each cluster, and their number (G,)."""
+    if clusters is None:
+        return differences, np.ones(differences.shape[1])
+    places = np.unique(clusters, return_inverse=True)[1]
+    sizes = np.bincount(places).astype(np.float64)
+    return np.stack([np.bincount(places, weights=row) for row in differences]), sizes
+
+
+def _resample(
+    sums: Scores, sizes: Scores, *, seed: int, resamples: int, draw_seeds: bool
+) -> tuple[Scores, Scores]:
+    """(resamples,) sums over G clusters drawn with replacement, and how many scores are in each of them."""
+    seeds, groups = sums.shape
     generator = np.random.default_rng(seed)
-    rows = max(1, _BLOCK_DRAWS // len(values))
-    blocks = [
-        values[generator.integers(len(values), size=(min(rows, resamples - start), len(values)))].sum(axis=1)
-        for start in range(0, resamples, rows)
-    ]
-    return np.concatenate(blocks)
+    # Seeds have a generator of their own, so that blocks of draws change nothing.
+    chosen = np.random.default_rng([seed, 1]).integers(seeds, size=(resamples, seeds)) if draw_seeds else None
+    table = sums if draw_seeds else sums.sum(axis=0, keepdims=True)  # (S or 1, G)
+    rows = max(1, _BLOCK_DRAWS // (groups * len(table)))
+    totals, counts = [], []
+    for start in range(0, resamples, rows):
+        drawn = generator.integers(groups, size=(min(rows, resamples - start), groups))
+        by_seed = table[:, drawn].sum(axis=2).T  # (draws, S or 1)
+        if chosen is not None:
+            by_seed = np.take_along_axis(by_seed, chosen[start : start + rows], axis=1)
+        totals.append(by_seed.sum(axis=1))
+        counts.append(seeds * sizes[drawn].sum(axis=1))
+    return np.concatenate(totals), np.concatenate(counts)

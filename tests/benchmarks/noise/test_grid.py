@@ -121,8 +121,48 @@ def test_cells_that_differ_in_anything_have_other_files() -> None:
         dataclasses.replace(_cell(), width=5), dataclasses.replace(_cell(), curve=(1,)),
         dataclasses.replace(_cell(), labels=dataclasses.replace(_cell().labels, fold=(0, 1))),
         dataclasses.replace(_cell(), labels=dataclasses.replace(_cell().labels, phase1={})),
+        dataclasses.replace(_cell(), labels=dataclasses.replace(_cell().labels, shape="longtail:5")),
     ]  # fmt: skip
     assert len({cell.name for cell in cells}) == len(cells)
+
+
+def test_a_cell_without_a_tail_has_the_name_that_it_had_before_there_were_tails() -> None:
+    cell = Cell(LabelSet("made", "uniform:0.25", 1), "proxy-anchor", 4, {"epochs": 3})
+    assert cell.name == "made-uniform-0.25-seed1-f1148cfdfe_proxy-anchor_4d_5e5311352f"
+
+
+def test_a_tail_takes_training_images_away_before_the_noise_and_no_test_image(folder: GridFolder) -> None:
+    whole = load_features(folder.features("made"))
+    features, noisy = load_label_set(folder, LabelSet("made", "uniform:0.25", 1, shape="longtail:4"))
+    sizes = np.bincount(features.train_labels)
+    assert (max(sizes), min(sizes)) == (IMAGES, IMAGES // 4)
+    assert _rows(features.train) < _rows(whole.train)
+    assert (noisy != features.train_labels).sum() == round(0.25 * len(noisy))
+    assert features.test is whole.test
+
+
+def test_what_searches_seen_classes_is_reported_by_their_size_and_over_classes_and_seeds(tmp_path: Path) -> None:
+    load_features.cache_clear()
+    folder = GridFolder(tmp_path)
+    _write_features(folder.features("made"), seen=True)
+    setting = dataclasses.replace(_setting(), shape="longtail:4")
+    experiment = table_3(setting, ("default-unweighted", "pca"))
+    run_cells(folder, experiment.cells, workers=1, threads=1)
+    summary = summarise_experiment(folder, experiment)
+    assert all(len(row.cells) == 2 for row in experiment.rows), (
+        "another tail a seed, also for what reads no labels"
+    )
+    for row, numbers in zip(experiment.rows, summary["rows"], strict=True):
+        rare = []
+        for cell in row.cells:
+            features, hits = load_label_set(folder, cell.labels)[0], folder.read(cell)["hits"]
+            fewest = np.argsort(np.bincount(features.train_labels), kind="stable")[: CLASSES // 3]
+            rare.append(100 * hits[np.isin(features.test_labels, fewest)].mean())
+        assert numbers["by_class_size"]["rare"]["mean"] == pytest.approx(np.mean(rare))
+    text = format_experiment(summary)
+    assert "uniform:0.25, longtail:4" in text
+    assert "R@1 rare | R@1 middle | R@1 frequent" in text
+    assert "95 % interval over classes and seeds" in text
 
 
 def test_result_files_are_named_shortly_and_apart() -> None:

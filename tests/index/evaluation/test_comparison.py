@@ -45,12 +45,53 @@ def test_the_difference_agrees_with_a_loop_over_the_same_draws() -> None:
     assert found.p_value == (1 + as_far) / 201
 
 
+@pytest.mark.parametrize("draw_seeds", [False, True])
+def test_clusters_and_seeds_agree_with_a_loop_over_the_same_draws(draw_seeds: bool) -> None:
+    first, second = draw_hits((3, 40), share=0.6, seed=1), draw_hits((3, 40), share=0.5, seed=2)
+    clusters = np.random.default_rng(3).choice([7, 2, 9, 4, 30], size=40)  # of unequal sizes, in no order
+    found = paired_bootstrap(
+        first, second, seed=5, resamples=200, level=0.9, clusters=clusters, draw_seeds=draw_seeds
+    )
+    members = [np.flatnonzero(clusters == name) for name in sorted(set(clusters))]
+    drawn_clusters = np.random.default_rng(5).integers(5, size=(200, 5))
+    drawn_seeds = np.random.default_rng([5, 1]).integers(3, size=(200, 3)) if draw_seeds else [range(3)] * 200
+    means = [
+        np.mean([first[s, q] - second[s, q] for s in seeds for group in groups for q in members[group]])
+        for groups, seeds in zip(drawn_clusters, drawn_seeds, strict=True)
+    ]
+    mean = (first - second).mean()
+    assert found.mean == pytest.approx(mean)
+    assert (found.low, found.high) == pytest.approx(tuple(np.quantile(means, [0.05, 0.95])))
+    assert found.p_value == (1 + sum(abs(m - mean) >= abs(mean) - 1e-12 for m in means)) / 201
+
+
+def test_clusters_of_one_query_are_queries() -> None:
+    first, second = draw_hits((2, 30), share=0.6, seed=1), draw_hits((2, 30), share=0.5, seed=2)
+    alone = paired_bootstrap(first, second, seed=0, clusters=np.arange(30))
+    assert alone == paired_bootstrap(first, second, seed=0)
+
+
+def test_what_differs_by_class_is_less_certain_over_classes_and_what_differs_by_seed_over_seeds() -> None:
+    def width(first: np.ndarray, **options: object) -> float:
+        found = paired_bootstrap(first, np.zeros_like(first), seed=0, **options)
+        return found.high - found.low
+
+    classes = np.repeat(np.arange(10), 50)
+    by_class = np.repeat(draw_hits((10,), share=0.5, seed=0), 50)
+    assert width(by_class, clusters=classes) > 5 * width(by_class)
+    by_seed = np.repeat([[0.2], [0.5], [0.8]], 500, axis=1)
+    assert width(by_seed) == pytest.approx(0)
+    assert width(by_seed, draw_seeds=True) > 0.3
+
+
 def test_blocks_of_draws_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = draw_hits((30,), share=0.6, seed=1), draw_hits((30,), share=0.5, seed=2)
-    at_once = paired_bootstrap(first, second, seed=0, resamples=100)
+    whole = {"seed": 0, "resamples": 100, "clusters": np.arange(30) // 3, "draw_seeds": True}
+    at_once = [paired_bootstrap(first, second, seed=0, resamples=100), paired_bootstrap(first, second, **whole)]
     for numbers in (1, 30 * 7):
         monkeypatch.setattr(index.evaluation.comparison, "_BLOCK_DRAWS", numbers)
-        assert paired_bootstrap(first, second, seed=0, resamples=100) == at_once
+        assert paired_bootstrap(first, second, seed=0, resamples=100) == at_once[0]
+        assert paired_bootstrap(first, second, **whole) == at_once[1]
 
 
 def test_equal_methods_do_not_differ_and_a_constant_gain_is_certain() -> None:
@@ -94,6 +135,8 @@ def test_scores_of_other_queries_are_refused() -> None:
     for first, second in (((3,), (4,)), ((2, 3), (3,)), ((0,), (0,)), ((1, 1, 2), (1, 1, 2)), ((), ())):
         with pytest.raises(InputError, match="paired scores must be two arrays"):
             paired_bootstrap(np.zeros(first), np.zeros(second), seed=0)
+    with pytest.raises(InputError, match="clusters must be one a query"):
+        paired_bootstrap(np.zeros((2, 3)), np.zeros((2, 3)), seed=0, clusters=np.zeros(2, dtype=np.int64))
     with pytest.raises(InputError, match="resamples must be at least 1"):
         paired_bootstrap(np.zeros(3), np.zeros(3), seed=0, resamples=0)
 

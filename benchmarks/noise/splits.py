@@ -1,0 +1,155 @@
+"""Which images of a dataset train and which are searched, by the dataset's name."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.common.record import find_photos, unpack_shared, unpack_tiny_imagenet
+from index.errors import InputError
+from index.evaluation.metrics import DEFAULT_KS
+from training.data.datasets import Record, list_dataset
+from training.data.protocols.load import load_protocol
+
+NO_CLOTHES = ("not-sure", "other", "skip")  # folders of photos that their owners could not name
+SEEN_TRAINING_SHARE = 0.7
+REVERSED = "-reversed"  # the suffix of a split whose other classes train
+
+
+@dataclass(frozen=True, slots=True)
+class SplitRecords:
+    """Labelled images that train, and those that test; `is_gallery` has one entry per test image, or is None."""
+
+    train: Sequence[Record]
+    test: Sequence[Record]
+    is_gallery: tuple[bool, ...] | None = None
+    ks: tuple[int, ...] = DEFAULT_KS
+
+
+def list_split(name: str, *, work: Path) -> SplitRecords:
+    """The images of a dataset by name.
+
+    Args:
+        name: of `SPLITS`, `PROTOCOL:FOLDER` for a benchmark's official download, or `folder:TRAIN:TEST`.
+        work: folder for unpacked archives.
+    """
+    if name in SPLITS:
+        return SPLITS[name](work / "images")
+    protocol, _, rest = name.partition(":")
+    if protocol == "folder":
+        train, _, test = rest.partition(":")
+        if not train or not test or Path(train).resolve() == Path(test).resolve():
+            raise InputError(f"{name}: expected folder:TRAIN:TEST, two folders of class folders, not the same")
+        return SplitRecords(list_dataset(Path(train)).records, list_dataset(Path(test)).records)
+    loaded = load_protocol(protocol, Path(rest))
+    return SplitRecords(loaded.train.records, loaded.test.records, loaded.is_gallery, loaded.ks)
+
+
+def _tiny_imagenet(images: Path, *, other_way: bool = False) -> SplitRecords:
+    parts = [list_dataset(folder).records for folder in unpack_tiny_imagenet(images)]
+    return SplitRecords(*(reversed(parts) if other_way else parts))
+
+
+def _clothing() -> list[Record]:
+    return [record for record in list_dataset(find_photos()).records if record.label not in NO_CLOTHES]
+
+
+def _clothing_disjoint(_: Path, *, other_way: bool = False) -> SplitRecords:
+    records = _clothing()
+    trains = _every_other({record.label for record in records}, other_way=other_way)
+    return SplitRecords(*_part(records, [record.label in trains for record in records]))
+
+
+def _clothing_seen(_: Path) -> SplitRecords:
+    records = _clothing()
+    return SplitRecords(*_part(records, _take_seventy(records)))
+
+
+def _cars(images: Path, *, other_way: bool = False) -> SplitRecords:
+    folder = unpack_shared("cars.tar", images) / "cars"
+    parts = [list_dataset(folder / part).records for part in ("train", "test")]
+    return SplitRecords(*(reversed(parts) if other_way else parts))
+
+
+def _cars_seen(images: Path) -> SplitRecords:
+    records = list_dataset(unpack_shared("cars.tar", images) / "cars" / "train").records
+    return SplitRecords(*_part(records, _take_seventy(records)))
+
+
+def _groceries(images: Path) -> dict[str, list[Record]]:
+    """The photos of the official parts `train`, `val` and `test`."""
+    folder = unpack_shared("groceries.tar", images) / "groceries"
+    parts: dict[str, list[Record]] = {"train": [], "val": [], "test": []}
+    with (folder / "labels.csv").open(newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            parts[row["split"]].append(Record(folder / row["path"], row["label"]))
+    return parts
+
+
+def _groceries_seen(images: Path) -> SplitRecords:
+    parts = _groceries(images)
+    train = [*parts["train"], *parts["val"]]
+    return _ask_gallery(train, gallery=train, queries=parts["test"])
+
+
+def _groceries_disjoint(images: Path, *, other_way: bool = False) -> SplitRecords:
+    parts = _groceries(images)
+    every = [record for part in parts.values() for record in part]
+    trains = _every_other({record.label for record in every}, other_way=other_way)
+    gallery, queries = ([one for one in parts[part] if one.label not in trains] for part in ("train", "test"))
+    return _ask_gallery([one for one in every if one.label in trains], gallery=gallery, queries=queries)
+
+
+def _ask_gallery(train: Sequence[Record], *, gallery: Sequence[Record], queries: Sequence[Record]) -> SplitRecords:
+    """Queries that search a gallery and are no members of it, so that no photo finds another shot of its scene."""
+    return SplitRecords(train, [*gallery, *queries], (*[True] * len(gallery), *[False] * len(queries)))
+
+
+def _every_other(labels: Iterable[str], *, other_way: bool) -> set[str]:
+    """The labels that train: the first, third … in the order of their names, or those between them."""
+    return set(sorted(labels)[1 if other_way else 0 :: 2])
+
+
+def _part(records: Sequence[Record], chosen: Sequence[bool] | np.ndarray) -> list[list[Record]]:
+    return [[one for one, taken in zip(records, chosen, strict=True) if taken == part] for part in (True, False)]
+
+
+def _take_seventy(records: Sequence[Record]) -> np.ndarray:
+    return take_share(np.array([record.label for record in records]), seed=0)
+
+
+def take_share(labels: np.ndarray, *, seed: int) -> np.ndarray:
+    """(N,) bool: 70 % of every label's images."""
+    taken, generator = np.zeros(len(labels), dtype=bool), np.random.default_rng(seed)
+    for label in np.unique(labels):
+        rows = generator.permutation(np.flatnonzero(labels == label))
+        taken[rows[: round(SEEN_TRAINING_SHARE * len(rows))]] = True
+    return taken
+
+
+_DISJOINT: Mapping[str, Callable[..., SplitRecords]] = {
+    "tiny-imagenet": _tiny_imagenet,
+    "clothing-disjoint": _clothing_disjoint,
+    "cars": _cars,
+    "groceries-disjoint": _groceries_disjoint,
+}
+SPLITS: Mapping[str, Callable[[Path], SplitRecords]] = {
+    **_DISJOINT,
+    **{name + REVERSED: partial(split, other_way=True) for name, split in _DISJOINT.items()},
+    "clothing-seen": _clothing_seen,
+    "cars-seen": _cars_seen,
+    "groceries-seen": _groceries_seen,
+}
+"""Datasets by name. Other classes are searched than train, or, with `-seen`, other images of the same ones:
+
+- `tiny-imagenet` and `cars`: as their folders `train` and `test` have it; `clothing-disjoint`: every other folder of
+  real clothes trains; `groceries-disjoint`: every other class trains, with all its photos, and of the other classes
+  the official test photos search the official training photos. `-reversed`: the other classes train.
+- `clothing-seen` and `cars-seen`: 70 % of every folder train (of cars the folders of `train`), the others are searched
+  among themselves; `groceries-seen`: the official test photos search the training photos, official `val` among them.
+"""
