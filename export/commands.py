@@ -9,6 +9,7 @@ import click
 
 from export.public import export as write_model
 from index.commands.console import emit, output_options, progress_bar, refuse_unused
+from training.options.config import POOLINGS, VIEWS
 from training.public import default_cache
 
 if TYPE_CHECKING:
@@ -42,6 +43,14 @@ if TYPE_CHECKING:
     help="Without RUN: centre crop to this.",
 )  # fmt: skip
 @click.option(
+    "--view", type=click.Choice(VIEWS), show_default="crop",
+    help="Without RUN: what the backbone sees: the crop, the whole image, or both, averaged.",
+)  # fmt: skip
+@click.option(
+    "--pooling", type=click.Choice(POOLINGS), show_default="own",
+    help="Without RUN: the backbone's own pooling, generalised mean, or several layers.",
+)  # fmt: skip
+@click.option(
     "--cache", type=click.Path(path_type=Path), default=default_cache, show_default="your cache folder",
     help="With --whiten: folder of backbone features.",
 )  # fmt: skip
@@ -49,7 +58,8 @@ if TYPE_CHECKING:
 @click.pass_context
 def export(
     context: click.Context, run: Path | None, out: Path, backbone: str | None, weights: str | None, whiten: Path | None,
-    embedding_dim: int, resize: int | None, crop: int | None, cache: Path, as_json: bool,
+    embedding_dim: int, resize: int | None, crop: int | None, view: str | None, pooling: str | None, cache: Path,
+    as_json: bool,
 ) -> None:  # fmt: skip
     """Write a trained RUN, or a backbone without any training, to one portable ONNX file.
 
@@ -65,7 +75,8 @@ def export(
     if (run is None) == (backbone is None):
         raise click.UsageError("give either a RUN folder, or --backbone NAME with --weights")
     if run is not None:
-        refuse_unused(context, "weights", "whiten", "embedding_dim", "resize", "crop", "cache", needs="--backbone")
+        others = ("weights", "whiten", "embedding_dim", "resize", "crop", "view", "pooling", "cache")
+        refuse_unused(context, *others, needs="--backbone")
     elif weights is None:
         raise click.UsageError("--backbone needs --weights imagenet, none or a FILE")
     elif whiten is None:
@@ -73,7 +84,7 @@ def export(
     with progress_bar("features") as progress:
         report = write_model(
             run, out, backbone=backbone, weights=weights, whiten=whiten, embedding_dim=embedding_dim, resize=resize,
-            crop=crop, cache=cache, progress=progress,
+            crop=crop, view=view, pooling=pooling, cache=cache, progress=progress,
         )  # fmt: skip
     emit(report.to_json(), as_json=as_json, text=_format(report))
 

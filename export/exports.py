@@ -11,9 +11,10 @@ from export.to_onnx import ExportReport, export_model
 from export.untrained_models import check_images, make_raw, make_whitened
 from index.model.contract import ModelContract
 from index.progress import Progress, no_progress
-from training.backbone.backbones import load_backbone, require_input_size
+from training.backbone.backbones import load_backbone, require_input_size, with_features
 from training.backbone.extract import Extractor
 from training.options.backbone_libraries import preprocess_for
+from training.options.resolve import resolve_input
 from training.run.run_folder import RunFolder
 
 
@@ -35,6 +36,8 @@ def export_run(run_path: Path, out: Path) -> ExportReport:
         preprocess=preprocess,
         run_id=run.run_id,
         class_count=state["class_count"],
+        view=backbone.view,
+        pooling=backbone.pooling,
     )
     images = check_images(run.parity_paths(), preprocess)
     return export_model(
@@ -51,21 +54,26 @@ def export_untrained(
     embedding_dim: int,
     resize: int | None = None,
     crop: int | None = None,
+    view: str = "crop",
+    pooling: str = "own",
     cache: Path,
     workers: int,
     progress: Progress = no_progress,
 ) -> ExportReport:
     """Export a backbone's raw features, or their PCA whitening on a folder (`embedding_dim` wide).
 
-    Images have the backbone's own size unless `resize` and `crop` are given.
+    Images have the backbone's own size unless `resize` and `crop` are given; `view` and `pooling` are as in training.
 
     Raises:
         InputError: weights, folder, width or output that cannot be used.
         ParityError: ONNX Runtime disagrees with torch.
     """
-    loaded = load_backbone(backbone, weights)
-    preprocess = preprocess_for(backbone, resize=resize, crop=crop)
-    require_input_size(loaded, preprocess.crop)
+    sizes = {name: size for name, size in (("resize", resize), ("crop", crop)) if size is not None}
+    images = resolve_input(backbone, view=view, pooling=pooling, **sizes)
+    preprocess = preprocess_for(backbone, resize=images.resize, crop=images.crop, view=view)
+    network = load_backbone(backbone, weights)
+    require_input_size(network, images.crop)
+    loaded = with_features(network, view=view, pooling=pooling, side=images.crop)
     if whiten is None:
         made = make_raw(loaded, preprocess)
     else:
@@ -74,7 +82,12 @@ def export_untrained(
             extractor, whiten, embedding_dim=embedding_dim, cache=cache, workers=workers, progress=progress
         )
     contract = ModelContract(
-        backbone=backbone, method=made.method, embedding_dim=made.embedding_dim, preprocess=preprocess
+        backbone=backbone,
+        method=made.method,
+        embedding_dim=made.embedding_dim,
+        preprocess=preprocess,
+        view=view,
+        pooling=pooling,
     )
     return export_model(
         EmbeddingModel(loaded, made.head, preprocess), contract=contract, out=out, check_images=made.check_images

@@ -25,6 +25,8 @@ def export(
     embedding_dim: int = 64,
     resize: int | None = None,
     crop: int | None = None,
+    view: str | None = None,
+    pooling: str | None = None,
     cache: str | Path | None = None,
     progress: Progress = no_progress,
 ) -> ExportReport:
@@ -42,6 +44,8 @@ def export(
         embedding_dim: width of the whitened embedding.
         resize: of a backbone without a run: images are stretched to so many pixels a side,
         crop: and cut to so many in their middle; None is the backbone's own size.
+        view: of a backbone without a run: `crop`, `whole` or `both`, as in training; None is `crop`.
+        pooling: of a backbone without a run: `own`, `gem` or `layers`, as in training; None is `own`.
         cache: folder of backbone features for `whiten`; None is your cache folder.
         progress: called with (done, total) images to whiten on.
 
@@ -57,7 +61,9 @@ def export(
     if (run is None) == (backbone is None):
         raise InputError("give either a run, or backbone with weights")
     if run is not None:
-        without = {"weights": weights, "whiten": whiten, "resize": resize, "crop": crop}
+        without = {
+            "weights": weights, "whiten": whiten, "resize": resize, "crop": crop, "view": view, "pooling": pooling,
+        }  # fmt: skip
         if unused := [name for name, value in without.items() if value is not None]:
             raise InputError(f"{unused[0]}: needs backbone, and would do nothing with a run")
         from export.exports import export_run
@@ -77,6 +83,8 @@ def export(
         embedding_dim=embedding_dim,
         resize=resize,
         crop=crop,
+        view="crop" if view is None else view,
+        pooling="own" if pooling is None else pooling,
         cache=default_cache() if cache is None else as_path(cache, "cache"),
         workers=usable_cores(),
         progress=progress,

@@ -283,7 +283,11 @@ def _describe_model(model: Mapping[str, Any]) -> list[str]:
     names = ", ".join(printable_path(model[name]) for name in ("backbone", "method") if name in model)
     size = model["preprocessing"]
     shape = f"{model['embedding_dim']} numbers an image, {size['crop']} of {size['resize']} pixels"
-    return [", ".join(filter(None, (names, shape, f"SHA-256 {model['sha256'][:12]}")))]
+    usual = {"view": "crop", "pooling": "own"}
+    unusual = ", ".join(
+        f"{name} {printable_path(model[name])}" for name, value in usual.items() if model.get(name, value) != value
+    )
+    return [", ".join(filter(None, (names, shape, unusual, f"SHA-256 {model['sha256'][:12]}")))]
 
 
 def _describe_counts(counts: Mapping[str, Any], *, gallery: Path) -> list[str]:

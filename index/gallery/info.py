@@ -29,6 +29,7 @@ from index.versions.manifest import (
 from index.versions.versions import find_version
 
 _LARGEST_LABELS = 5
+_OF_CONTRACT = ("backbone", "method", "view", "pooling")
 # What lies beside the index is scanned by every search, and what is deleted passed over; below this that is not felt.
 _FELT_ROWS = 1024
 _FELT_SHARE = 0.05
@@ -151,7 +152,7 @@ def _describe_model(version: Version, manifest: Manifest) -> dict[str, Any]:
     contract = find_contract(version.folder / MODEL_NAME)
     return {
         "sha256": manifest.model_sha256,
-        **({} if contract is None else {"backbone": contract.backbone, "method": contract.method}),
+        **({} if contract is None else {name: getattr(contract, name) for name in _OF_CONTRACT}),
         "embedding_dim": manifest.embedding_dim,
         "preprocessing": manifest.preprocessing.to_json(),
     }

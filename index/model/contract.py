@@ -20,6 +20,7 @@ from index.model.seal import SEAL_KEY, UNSEALED
 
 METADATA_KEY = "retrieval"
 SCHEMA_VERSION = 2
+_ONCE_UNSAID = {"view": "crop", "pooling": "own"}  # models written before could be nothing else
 _CONTRACT_START, _MAX_CONTRACT_BYTES = b'{"backbone": ', 1 << 20  # its keys are sorted
 
 
@@ -28,7 +29,8 @@ class ModelContract:
     """What serving must know of a model.
 
     `method` is how it came about (`spa`, `proxy-anchor`, `raw`, `pca`, `pca-whitened`), `run_id` the training run
-    (empty without one), `class_count` the training classes (0 without training).
+    (empty without one), `class_count` the training classes (0 without training). `view` is what of an image the network
+    sees (`crop`, `whole`, or `both`, which the graph makes of its input), `pooling` how maps become features.
     """
 
     backbone: str
@@ -38,6 +40,8 @@ class ModelContract:
     run_id: str = ""
     class_count: int = 0
     precision: str = "float32"
+    view: str = "crop"
+    pooling: str = "own"
     schema_version: int = SCHEMA_VERSION
 
     def to_json(self) -> str:
@@ -61,10 +65,11 @@ class ModelContract:
         version = values.get("schema_version")
         if version != SCHEMA_VERSION:
             raise InputError(f"the contract's schema version is {version!r}, this program reads {SCHEMA_VERSION}")
+        values = {**_ONCE_UNSAID, **values}
         known = {field.name for field in fields(cls)} | {SEAL_KEY}
         if set(values) != known:
             raise InputError(f"the contract must have exactly the keys {sorted(known)}, got {sorted(values)}")
-        for name, kind in {"backbone": str, "method": str, "run_id": str, "precision": str,
+        for name, kind in {"backbone": str, "method": str, "run_id": str, "precision": str, "view": str, "pooling": str,
                            "embedding_dim": int, "class_count": int, "preprocess": dict}.items():  # fmt: skip
             if not isinstance(values[name], kind):
                 raise InputError(f"the contract's {name} must be {kind.__name__}, got {values[name]!r}")

@@ -54,6 +54,8 @@ def test_whitening_from_the_command_line(pictures: Path, tmp_path: Path, capsys)
         (("run", "--weights", "none", "--out", "m.onnx"), "--weights goes with --backbone"),
         (("run", "--whiten", "photos", "--out", "m.onnx"), "--whiten goes with --backbone"),
         (("run", "--crop", "224", "--out", "m.onnx"), "--crop goes with --backbone"),
+        (("run", "--view", "both", "--out", "m.onnx"), "--view goes with --backbone"),
+        (("run", "--pooling", "gem", "--out", "m.onnx"), "--pooling goes with --backbone"),
         ((*RAW, "--embedding-dim", "64", "--out", "m.onnx"), "--embedding-dim goes with --whiten"),
         (("--backbone", "resnet18", "--out", "m.onnx"), "--backbone needs --weights"),
         ((*RAW, "--whiten", "photos", "--out", "m.onnx", "--embedding-dim", "0"), "embedding-dim"),
@@ -72,7 +74,12 @@ def test_wrong_usage_exits_with_two_and_says_what_goes_together(arguments, messa
     [
         (("nowhere",), "nowhere: no training run here"),
         (("--backbone", "resnet5", "--weights", "none"), "similar names: resnet50"),
-        ((*RAW, "--crop", "64"), "preprocess.crop (64) must not exceed"),
+        ((*RAW, "--crop", "64"), "--crop (64) must not exceed --resize (40)"),
+        ((*RAW, "--view", "whole"), "--view whole stretches the whole image to --crop (32)"),
+        (
+            ("--backbone", "vit_b_32", "--weights", "none", "--pooling", "gem"),
+            "--pooling gem reads the feature maps",
+        ),
         ((*RAW, "--whiten", "nowhere"), "nowhere: no such folder"),
     ],
 )

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from index.errors import InputError
+from training.backbone.pooling import PooledFeatures, PoolingLayout
+from training.backbone.views import BothViews
 from training.options.backbone_libraries import find_library
 
 
@@ -18,17 +20,32 @@ class Backbone:
     """A classification model without its last layer, frozen and in eval mode (batch norm too).
 
     `module` maps (N, 3, H, W) float images to (N, feature_dim) features; `training.options.backbone_libraries` says how
-    they are normalised.
+    they are normalised. `with_features` makes one that sees or pools images in another way.
+
+    Attributes:
+        name: as of `load_backbone`.
+        view: `crop` and `whole` take what they are given, `both` makes two views of it inside.
+        pooling: `own`, `gem`, `layers` or `every`.
+        side: pixels a side of the images that the network itself takes; None where neither view nor pooling asks.
     """
 
     name: str
     module: nn.Module
     feature_dim: int
+    view: str = "crop"
+    pooling: str = "own"
+    side: int | None = None
+
+    @property
+    def network(self) -> nn.Module:
+        """The model that the weights are of, without views and pooling of ours."""
+        module = self.module.features if isinstance(self.module, BothViews) else self.module
+        return module.network if isinstance(module, PooledFeatures) else module
 
     def hash_weights(self) -> str:
         """SHA-256 over the names and bytes of all weights."""
         digest = hashlib.sha256(self.name.encode())
-        for name, tensor in sorted(self.module.state_dict().items()):
+        for name, tensor in sorted(self.network.state_dict().items()):
             digest.update(name.encode())
             digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()
@@ -50,6 +67,44 @@ def load_backbone(name: str, weights: str, *, seed: int = 0) -> Backbone:
     source = import_module(f"training.backbone.{library.module}")
     module, feature_dim = source.build_module(model, weights, seed=seed)
     return Backbone(name, module.eval().requires_grad_(False), feature_dim)
+
+
+def with_features(backbone: Backbone, *, view: str = "crop", pooling: str = "own", side: int) -> Backbone:
+    """The same network, seeing and pooling images in another way; `backbone` stays as it is.
+
+    Args:
+        backbone: as of `load_backbone`.
+        view: `crop`, `whole` or `both`. For `both` the module takes larger images than `side`.
+        pooling: `own`, `gem`, `layers`, or `every`: all pieces, of which `PoolingLayout.select` makes the others.
+        side: pixels a side of the images that the network itself takes.
+
+    Raises:
+        InputError: the network has no feature maps to pool.
+    """
+    module, feature_dim = backbone.network, backbone.feature_dim
+    if not pooling == backbone.pooling == "own":
+        layout = layout_of(backbone, pooling=pooling, side=side)
+        feature_dim = layout.feature_dim(pooling)
+        module = module if pooling == "own" else PooledFeatures(module, layout, pooling)
+    if view == "both":
+        module = BothViews(module, side=side)
+    module = module.eval().requires_grad_(False)
+    return Backbone(backbone.name, module, feature_dim, view=view, pooling=pooling, side=side)
+
+
+def layout_of(backbone: Backbone, *, pooling: str, side: int) -> PoolingLayout:
+    """The pieces of a backbone's features at a size of images; `pooling` is what asks for them.
+
+    Raises:
+        InputError: the network has no feature maps.
+    """
+    try:
+        return PoolingLayout.of(backbone.network, side=side)
+    except (InputError, NotImplementedError, RuntimeError) as error:
+        raise InputError(
+            f"--pooling {pooling} reads the feature maps of a convolutional network, which --backbone "
+            f"{backbone.name} does not offer: {error}; leave --pooling at own"
+        ) from error
 
 
 @torch.inference_mode()

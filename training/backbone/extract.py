@@ -20,6 +20,7 @@ from index.progress import Progress, no_progress
 from index.threads import map_ahead
 from training.backbone.backbones import Backbone, normalise_images
 from training.backbone.feature_store import Features, FeatureStore
+from training.backbone.pooling import POOLING_VERSION
 from training.data.datasets import SkippedImage
 from training.data.transforms import fixed_views
 
@@ -57,7 +58,15 @@ class Extractor:
             return self._module(batch).flatten(1).float()
 
     def describe(self, *, views: int) -> dict[str, object]:
-        """All that the features depend on beside the image."""
+        """All that the features depend on beside the image; a view or pooling only where it is not the usual one.
+
+        The whole image is what it is by `preprocess` alone.
+        """
+        backbone = self.backbone
+        unusual = {
+            **({"view": "both", "side": backbone.side} if backbone.view == "both" else {}),
+            **({} if backbone.pooling == "own" else {"pooling": f"{backbone.pooling}, {POOLING_VERSION}"}),
+        }
         return {
             "backbone": self.backbone.name,
             "weights_sha256": self.backbone.hash_weights(),
@@ -65,6 +74,7 @@ class Extractor:
             "views": views,
             "precision": str(self.dtype).removeprefix("torch."),
             "decoding": f"{DECODING_VERSION}, Pillow {PIL.__version__}",
+            **unusual,
         }
 
 

@@ -54,12 +54,18 @@ def find_library(name: str) -> tuple[BackboneLibrary, str]:
     return LIBRARIES[library], model
 
 
-def preprocess_for(backbone: str, *, resize: int | None = None, crop: int | None = None) -> PreprocessConfig:
+def preprocess_for(
+    backbone: str, *, resize: int | None = None, crop: int | None = None, view: str = "crop"
+) -> PreprocessConfig:
     """How images are prepared for a backbone, at its own size unless another is given.
+
+    Where both views are made of an image, that happens behind this preprocessing, which crops nothing then.
 
     Raises:
         InputError: the name is of no known library, or the sizes do not fit.
     """
     library, model = find_library(backbone)
     own = library.preprocess(model)
-    return replace(own, resize=own.resize if resize is None else resize, crop=own.crop if crop is None else crop)
+    crop = own.crop if crop is None else crop
+    resize = own.resize if resize is None else resize
+    return replace(own, resize=crop if view == "whole" else resize, crop=resize if view == "both" else crop)

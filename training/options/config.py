@@ -15,6 +15,8 @@ from training.options.fields import check_fields, option
 from training.options.losses import LossConfig
 
 NOISE_KINDS = ("uniform", "bernoulli", "nearest-class", "semantic")
+VIEWS = ("crop", "whole", "both")
+POOLINGS = ("own", "gem", "layers")
 PROTOCOLS = ("folder", "tiny-imagenet", "webvision", "cub-200-2011", "cars-196", "sop", "in-shop")
 
 
@@ -78,8 +80,20 @@ class InputConfig:
 
     resize: int = option(256, "Stretch images to this many pixels a side.", metavar="PIXELS", at_least=1)
     crop: int = option(
-        224, "Crop to this many pixels a side: random in training, centred otherwise.", metavar="PIXELS",
-        at_least=1,
+        224, "Crop to this many pixels a side, in the middle but for random views; of --view whole it is the size of "
+        "the whole image.", metavar="PIXELS", at_least=1,
+    )  # fmt: skip
+    view: str = option(
+        "crop",
+        "What the backbone sees: the crop, the whole image at the crop's size, or both, their features averaged, at "
+        "twice the time.",
+        choices=VIEWS,
+    )  # fmt: skip
+    pooling: str = option(
+        "own",
+        "From feature maps to features: the architecture's own pooling, generalised mean, or several layers of the "
+        "same pass (wider features).",
+        choices=POOLINGS,
     )  # fmt: skip
     features: str = option(
         "cached:1",
@@ -89,10 +103,24 @@ class InputConfig:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        if self.view == "whole" and self.resize != self.crop:
+            raise InputError(
+                f"--view whole stretches the whole image to --crop ({self.crop}) and crops nothing off, got --resize "
+                f"{self.resize}: leave --resize out"
+            )
         if self.crop > self.resize:
             raise InputError(f"--crop ({self.crop}) must not exceed --resize ({self.resize})")
+        if self.view == "both" and self.resize == self.crop:
+            raise InputError(
+                f"--view both takes a crop and the whole image, which are the same where --resize is --crop "
+                f"({self.crop}): raise --resize, or choose --view whole"
+            )
         if self.features != "live" and not re.fullmatch(r"cached:[1-9]\d*", self.features):
             raise InputError(f"--features must be cached:V with V of at least 1, or live; got {self.features!r}")
+        if self.view != "crop" and self.cached_views != 1:
+            raise InputError(
+                f"--features {self.features} takes random crops, which go with --view crop, not with --view {self.view}"
+            )
 
     @property
     def cached_views(self) -> int | None:

@@ -132,9 +132,20 @@ def _recipe_beside(recipe: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _own_sizes(given: Mapping[str, Any]) -> dict[str, int]:
-    """The size that the backbone takes its images at."""
+    """The size that the backbone takes its images at, where no other is given."""
     own = preprocess_for(str(given.get("backbone", "")))
+    if given.get("view") == "whole":  # nothing is cropped off
+        return {"resize": given.get("crop", own.crop), "crop": own.crop}
     return {"resize": own.resize, "crop": own.crop}
+
+
+def resolve_input(backbone: str, **given: Any) -> InputConfig:
+    """How images reach a backbone: an `InputConfig` of the fields given, at the backbone's own size without others.
+
+    Raises:
+        InputError: naming the flag: a value that it does not take, or sizes that do not go with the view.
+    """
+    return InputConfig(**{**_own_sizes({"backbone": backbone, **given}), **given})
 
 
 def _options(kind: type) -> Iterator[Any]:

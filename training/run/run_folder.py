@@ -24,7 +24,7 @@ from index.durable import write_durably
 from index.errors import RunError
 from index.images.preprocess import PreprocessConfig
 from index.output_files import write_csv
-from training.backbone.backbones import Backbone, load_backbone
+from training.backbone.backbones import Backbone, load_backbone, with_features
 from training.data.datasets import SkippedImage
 from training.head.embedding_heads import EmbeddingHead, Head, ProjectionHead, RawHead
 from training.options.backbone_libraries import preprocess_for
@@ -37,6 +37,7 @@ _FILES = (
     "config.json", "features.json", "labels.csv", "skipped.csv", "environment.json", "metrics.jsonl",
     "backbone.safetensors", "head.safetensors", "confidences.csv", "trial.json", "report.json",
 )  # fmt: skip
+_ONLY_CHOICE_ONCE = {"view": "crop", "pooling": "own"}  # of runs that do not say
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,7 @@ class RunFolder:
             RunError: naming every difference, or the options that were not there yet when the run began.
         """
         document = self.read_json("config.json")
-        stored = {**document, **_flatten(document["config"])}
+        stored = {**document, **_ONLY_CHOICE_ONCE, **_flatten(document["config"])}
         stored["weights"] = absolute_file(stored["weights"])  # once kept as Python programs gave it
         seen = {**_describe_inputs(data=data, val=val), **_flatten(json.loads(json.dumps(asdict(config))))}
         self._refuse_changes(stored, {name: value for name, value in seen.items() if name in stored})
@@ -166,9 +167,12 @@ class RunFolder:
 
     def preprocess(self) -> PreprocessConfig:
         """The preprocessing that the run's images went through."""
+        sizes = self._input_options()
+        return preprocess_for(sizes["backbone"], resize=sizes["resize"], crop=sizes["crop"], view=sizes["view"])
+
+    def _input_options(self) -> dict[str, Any]:
         options = self.read_json("config.json")["config"]
-        sizes = options["input"]
-        return preprocess_for(options["backbone"], resize=sizes["resize"], crop=sizes["crop"])
+        return {"backbone": options["backbone"], **_ONLY_CHOICE_ONCE, **options["input"]}
 
     def write_labels(self, images: Iterable[LabelledImage]) -> None:
         """labels.csv: path, sha256, given and used label of every image that takes part."""
@@ -225,12 +229,12 @@ class RunFolder:
         """backbone.safetensors: the frozen weights, so that the run can be exported anywhere."""
         save_checkpoint(
             self.path / "backbone.safetensors",
-            pack_modules(backbone=backbone.module),
+            pack_modules(backbone=backbone.network),
             state={"name": backbone.name},
         )
 
     def load_backbone(self) -> Backbone:
-        """The backbone that `save_backbone` wrote.
+        """The backbone that `save_backbone` wrote, with the run's view and pooling.
 
         Raises:
             RunError: the file is missing or damaged.
@@ -238,7 +242,8 @@ class RunFolder:
         tensors, state = load_checkpoint(self.path / "backbone.safetensors")
         backbone = load_backbone(state["name"], "none")
         unpack_module(backbone.module, tensors, name="backbone")
-        return backbone
+        how = self._input_options()
+        return with_features(backbone, view=how["view"], pooling=how["pooling"], side=how["crop"])
 
     def save_head(self, head: Head, *, method: str, class_count: int) -> None:
         """head.safetensors: the embedding head; its presence says that training is finished."""

@@ -15,7 +15,7 @@ import torch
 
 from index.errors import InputError
 from index.evaluation.metrics import RetrievalScores, bootstrap_interval
-from training.backbone.backbones import load_backbone, require_input_size
+from training.backbone.backbones import load_backbone, require_input_size, with_features
 from training.backbone.extract import Extractor
 from training.backbone.feature_sources import FeatureSource
 from training.confidence.confidences import Beliefs
@@ -158,8 +158,10 @@ def _report_noise(images: Sequence[LabelledImage], *, classes: Sequence[str]) ->
 
 def _open_extractor(config: TrainConfig, machine: Machine) -> Extractor:
     backbone = load_backbone(config.backbone, config.weights, seed=config.seed)
-    preprocess = preprocess_for(config.backbone, resize=config.input.resize, crop=config.input.crop)
-    require_input_size(backbone, preprocess.crop)
+    sizes = config.input
+    preprocess = preprocess_for(config.backbone, resize=sizes.resize, crop=sizes.crop, view=sizes.view)
+    require_input_size(backbone, sizes.crop)
+    backbone = with_features(backbone, view=sizes.view, pooling=sizes.pooling, side=sizes.crop)
     return Extractor(backbone, preprocess, device=machine.device, precision=machine.precision)
 
 

@@ -42,7 +42,8 @@ def test_it_says_what_a_gallery_holds_and_takes(tmp_path: Path, tiny_model: Path
     assert (info.gallery, info.version) == (f"{tmp_path}/g", "000001")
     assert datetime.fromisoformat(info.made).timestamp() == 1e9
     assert info.model == {
-        "sha256": hash_file(tiny_model), "backbone": "tiny", "method": "raw", "embedding_dim": EMBEDDING_DIM,
+        "sha256": hash_file(tiny_model), "backbone": "tiny", "method": "raw", "view": "crop", "pooling": "own",
+        "embedding_dim": EMBEDDING_DIM,
         "preprocessing": PREPROCESS.to_json(),
     }  # fmt: skip
     found, indexed, duplicate, skipped = (

@@ -27,12 +27,20 @@ contracts = st.builds(
     run_id=st.text(max_size=20),
     class_count=st.integers(0, 10**6),
     precision=st.sampled_from(["float32", "int8"]),
+    view=st.sampled_from(["crop", "whole", "both"]),
+    pooling=st.sampled_from(["own", "gem", "layers"]),
 )
 
 
 @given(contracts)
 def test_a_contract_survives_its_json(contract: ModelContract) -> None:
     assert ModelContract.from_json(contract.to_json()) == contract
+
+
+def test_a_contract_that_says_no_view_and_no_pooling_is_of_the_crop_and_the_networks_own() -> None:
+    values = json.loads(ModelContract("tiny", "raw", 16, tiny_contract().preprocess, view="both").to_json())
+    del values["view"], values["pooling"]
+    assert ModelContract.from_json(json.dumps(values)) == tiny_contract()
 
 
 def open_and_read(path: Path) -> ModelContract:
@@ -53,6 +61,7 @@ BROKEN = {
     "embedding_dim must be int": changed(embedding_dim="16"),
     "embedding_dim must be positive": changed(embedding_dim=0),
     "backbone must be str": changed(backbone=None),
+    "view must be str": changed(view=2),
     "preprocess must have exactly the keys": changed(preprocess={}),
     "preprocess.resize": changed(preprocess={**json.loads(tiny_contract().to_json())["preprocess"], "resize": 0}),
 }

@@ -11,6 +11,7 @@ import pytest
 
 from index.errors import InputError
 from tests.training.conftest import make_config
+from training.options.backbone_libraries import preprocess_for
 from training.options.config import (
     NOISE_KINDS,
     ConfidenceConfig,
@@ -205,6 +206,48 @@ def test_no_noise_is_asked_for_by_default() -> None:
 @pytest.mark.parametrize(("text", "views"), [("cached:1", 1), ("cached:12", 12), ("live", None)])
 def test_the_number_of_views_is_read_from_the_features_option(text: str, views: int | None) -> None:
     assert InputConfig(features=text).cached_views == views
+
+
+@pytest.mark.parametrize(
+    ("view", "given", "sizes"),
+    [
+        ("crop", {}, (256, 224)),
+        ("whole", {}, (224, 224)),
+        ("whole", {"crop": 160}, (160, 160)),
+        ("whole", {"resize": 224}, (224, 224)),
+        ("both", {}, (256, 224)),
+        ("both", {"resize": 320}, (320, 224)),
+    ],
+)
+def test_the_whole_image_has_the_size_of_the_crop(
+    view: str, given: dict[str, int], sizes: tuple[int, int]
+) -> None:
+    images = resolve(weights="none", view=view, **given).input
+    assert (images.resize, images.crop) == sizes
+    seen = preprocess_for("resnet50", resize=images.resize, crop=images.crop, view=view)
+    assert seen.resize == images.resize
+    assert seen.crop == (images.resize if view == "both" else images.crop)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"view": "half"}, "--view must be one of crop, whole, both, got 'half'"),
+        ({"pooling": "max"}, "--pooling must be one of own, gem, layers, got 'max'"),
+        (
+            {"view": "whole", "resize": 256},
+            r"--view whole .* --crop \(224\) .* got --resize 256: leave --resize out",
+        ),
+        ({"view": "whole", "resize": 192}, r"--view whole .* got --resize 192"),
+        ({"view": "both", "resize": 224}, r"--view both .* raise --resize, or choose --view whole"),
+        ({"view": "both", "resize": 200}, r"--crop \(224\) must not exceed --resize \(200\)"),
+        ({"view": "whole", "features": "live"}, "--features live takes random crops, which go with --view crop"),
+        ({"view": "both", "features": "cached:3"}, "--features cached:3 .* not with --view both"),
+    ],
+)
+def test_sizes_and_crops_that_do_not_go_with_the_view_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        resolve(weights="none", **options)
 
 
 def test_options_cannot_be_changed_after_they_were_checked() -> None:

@@ -1,0 +1,187 @@
+"""Where a convolutional network makes its feature maps: found by a dry run, not by the names of architectures."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from index.errors import InputError
+
+_ACTIVATIONS = ("elu", "silu", "swish", "mish")  # in the class names of ReLU, GELU, SiLU, Hardswish, …
+# What these give is no new map, but one made small, though it may have many pixels.
+_POOLING = (nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d, nn.AvgPool2d, nn.MaxPool2d)
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureMap:
+    """One map of a network: the output of a module.
+
+    Attributes:
+        module: its dotted name.
+        call: which of the module's calls in one pass: several layers may share an activation.
+        channels: C.
+        side: pixels a side, more than one.
+        channels_last: the output is (N, side, side, C), not (N, C, side, side).
+    """
+
+    module: str
+    call: int
+    channels: int
+    side: int
+    channels_last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenMaps:
+    """The maps that poolings read: of one pass over images of one size.
+
+    Attributes:
+        own_dim: width of what the network itself gives.
+        last: the map before the network's own pooling.
+        wide: the widest other one of the last side, as the expansion in the last block; None where there is none.
+        earlier: the widest one of the side before, the last such one; None where there is none.
+    """
+
+    own_dim: int
+    last: FeatureMap
+    wide: FeatureMap | None
+    earlier: FeatureMap | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    map: FeatureMap
+    storage: int  # maps of one storage are one map: changed in place, or seen through a container
+    is_activated: bool
+    is_depthwise: bool  # of channels that are convolved one by one, which says little that they did not say before
+
+
+def choose_maps(network: nn.Module, *, side: int) -> ChosenMaps:
+    """The maps of a network that takes images of `side` pixels a side.
+
+    The choice depends on the architecture alone: the dry run computes shapes only. Maps are of more than one pixel.
+    Those after an activation are preferred.
+
+    Raises:
+        InputError: the network makes no map, or turns its maps into tokens, as vision transformers do.
+    """
+    maps, own_dim = _dry_run(network, side=side)
+    if not maps:
+        raise InputError("it makes no feature maps, or none that it does not turn into tokens")
+    last = maps[-1]
+    others = [m for m in maps if m.map.side == last.map.side and m.storage != last.storage]
+    larger = [m.map.side for m in maps if m.map.side > last.map.side]
+    before = [m for m in maps if larger and m.map.side == min(larger)]
+    return ChosenMaps(own_dim, last.map, _widest(others), _widest(before))
+
+
+def _widest(maps: list[_Seen]) -> FeatureMap | None:
+    for preferred in (
+        [m for m in maps if m.is_activated and not m.is_depthwise],
+        [m for m in maps if not m.is_depthwise],
+        maps,
+    ):
+        if preferred:
+            widest = max(seen.map.channels for seen in preferred)
+            return [seen.map for seen in preferred if seen.map.channels == widest][-1]
+    return None
+
+
+@torch.no_grad()
+def _dry_run(network: nn.Module, *, side: int) -> tuple[list[_Seen], int]:
+    """All maps in the order in which they are made, and the width of the result."""
+    recorder = _Recorder()
+    weights = {
+        name: tensor.to("meta")
+        for tensors in (network.named_parameters(), network.named_buffers())
+        for name, tensor in tensors
+    }
+    hooks = [
+        module.register_forward_hook(partial(recorder.note, name))
+        for name, module in network.named_modules() if name
+    ]  # fmt: skip
+    try:
+        result = torch.func.functional_call(network, weights, (torch.zeros(1, 3, side, side, device="meta"),))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return recorder.maps, int(result.flatten(1).shape[1])
+
+
+class _Recorder:
+    """Notes every map as modules end.
+
+    All outputs are kept, which costs nothing on the meta device: so no two share an id.
+    """
+
+    def __init__(self) -> None:
+        self.maps: list[_Seen] = []
+        self._calls: Counter[str] = Counter()
+        self._outputs: list[Tensor] = []
+        self._activated: Tensor | None = None
+        self._is_depthwise = False
+
+    def note(self, name: str, module: nn.Module, _: Any, output: Any) -> None:
+        call = self._calls[name]
+        self._calls[name] += 1
+        if not isinstance(output, Tensor):
+            return
+        self._outputs.append(output)
+        if isinstance(module, nn.Conv2d):
+            self._is_depthwise = 1 < module.groups == module.in_channels == module.out_channels
+        elif isinstance(module, nn.Linear):  # as ConvNeXt has for convolutions of one pixel
+            self._is_depthwise = False
+        if _is_activation(module):
+            self._activated = output
+        if output.ndim == 3:
+            self.maps.clear()  # tokens: what follows is no convolution of the maps before
+        elif not isinstance(module, _POOLING) and (found := _as_map(name, call, output.shape)):
+            self.maps.append(
+                _Seen(found, output.untyped_storage()._cdata, output is self._activated, self._is_depthwise)
+            )
+
+
+def _is_activation(module: nn.Module) -> bool:
+    name = type(module).__name__.lower()
+    return next(module.children(), None) is None and any(part in name for part in _ACTIVATIONS)
+
+
+def _as_map(name: str, call: int, shape: torch.Size) -> FeatureMap | None:
+    """Maps of square images are square, which tells channels from pixels."""
+    if len(shape) != 4:
+        return None
+    _, first, second, third = shape
+    if second == third > 1:
+        return FeatureMap(name, call, channels=first, side=second, channels_last=False)
+    if first == second > 1:
+        return FeatureMap(name, call, channels=third, side=first, channels_last=True)
+    return None
+
+
+@contextmanager
+def reading_maps(
+    network: nn.Module, maps: Sequence[FeatureMap], read: Callable[[FeatureMap, Tensor], None]
+) -> Iterator[None]:
+    """Call `read(map, output)` whenever the network makes one of the maps, before anything changes it in place."""
+    calls: Counter[str] = Counter()
+
+    def hook(name: str, module: nn.Module, _: Any, output: Tensor) -> None:
+        for wanted in maps:
+            if (wanted.module, wanted.call) == (name, calls[name]):
+                read(wanted, output)
+        calls[name] += 1
+
+    names = dict.fromkeys(wanted.module for wanted in maps)
+    hooks = [network.get_submodule(name).register_forward_hook(partial(hook, name)) for name in names]
+    try:
+        yield
+    finally:
+        for handle in hooks:
+            handle.remove()

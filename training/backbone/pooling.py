@@ -1,0 +1,120 @@
+"""From feature maps to features: the network's own pooling, generalised mean, or several layers of one forward pass.
+
+own     what the network gives without its last layer
+gem     generalised mean of the last map, (mean x^p)^(1/p) a channel (Radenović et al., "Fine-tuning CNN Image
+        Retrieval with No Human Annotation")
+layers  [gem, 0.5 mean(wide), 0.35 mean(earlier)], each at unit length before its weight; the maps are those of
+        `ChosenMaps`
+every   the raw pieces of all these side by side, of which `PoolingLayout.select` makes each of them
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from training.backbone.feature_maps import ChosenMaps, FeatureMap, choose_maps, reading_maps
+
+GEM_POWER, GEM_FLOOR = 3, 1e-6
+LAYER_WEIGHTS: Mapping[str, float] = {"gem": 1.0, "wide": 0.5, "earlier": 0.35}
+POOLING_VERSION = 1  # raise it when the pieces or their maps change: cached features are then stale
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One pooled vector of a forward pass: `own`, `gem`, `wide` or `earlier`, and its width."""
+
+    name: str
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class PoolingLayout:
+    """Which pieces a network has, and how poolings are made of them."""
+
+    maps: ChosenMaps
+
+    @classmethod
+    def of(cls, network: nn.Module, *, side: int) -> PoolingLayout:
+        """The layout of a network that takes images of `side` pixels a side; it depends on the architecture alone.
+
+        Raises:
+            InputError: the network has no feature maps.
+        """
+        return cls(choose_maps(network, side=side))
+
+    @property
+    def pieces(self) -> tuple[Piece, ...]:
+        """In the order in which `every` has them."""
+        own = Piece("own", self.maps.own_dim)
+        return (own, *(Piece(name, found.channels) for name, found in self.mapped().items()))
+
+    def mapped(self) -> dict[str, FeatureMap]:
+        """The map that each piece but `own` is pooled from."""
+        found = {"gem": self.maps.last, "wide": self.maps.wide, "earlier": self.maps.earlier}
+        return {name: found[name] for name in LAYER_WEIGHTS if found[name] is not None}  # type: ignore[misc]
+
+    def feature_dim(self, pooling: str) -> int:
+        """F of `own`, `gem`, `layers` or `every`."""
+        widths = {piece.name: piece.width for piece in self.pieces}
+        return sum(widths[name] for name in self.needed(pooling))
+
+    def needed(self, pooling: str) -> tuple[str, ...]:
+        """The names of the pieces that a pooling is made of."""
+        layers = tuple(self.mapped())
+        return {"own": ("own",), "gem": ("gem",), "layers": layers, "every": ("own", *layers)}[pooling]
+
+    def select(self, features: Tensor, pooling: str) -> Tensor:
+        """(N, P) features of `every` to the (N, F) that `own`, `gem` or `layers` extracts."""
+        widths = [piece.width for piece in self.pieces]
+        parts = dict(zip((piece.name for piece in self.pieces), features.split(widths, dim=1), strict=True))
+        return combine(parts, self.needed(pooling), pooling)
+
+
+class PooledFeatures(nn.Module):
+    """A network whose feature maps are pooled in another way than its own: (N, 3, H, W) to (N, F) float32.
+
+    Args:
+        network: a classification model without its last layer.
+        layout: of this network, at the size of the images.
+        pooling: `gem`, `layers` or `every`.
+    """
+
+    def __init__(self, network: nn.Module, layout: PoolingLayout, pooling: str) -> None:
+        super().__init__()
+        self.network = network
+        self._pooling, self._needed = pooling, layout.needed(pooling)
+        self._maps = {name: found for name, found in layout.mapped().items() if name in self._needed}
+
+    def forward(self, images: Tensor) -> Tensor:
+        parts: dict[str, Tensor] = {}
+
+        def pool(read: FeatureMap, output: Tensor) -> None:
+            for name, wanted in self._maps.items():
+                if wanted == read:
+                    parts[name] = _gem(output, read) if name == "gem" else _average(output, read)
+
+        with reading_maps(self.network, tuple(self._maps.values()), pool):
+            parts["own"] = self.network(images).flatten(1).float()
+        return combine(parts, self._needed, self._pooling)
+
+
+def combine(parts: Mapping[str, Tensor], names: tuple[str, ...], pooling: str) -> Tensor:
+    """(N, F) features of the named (N, width) pieces."""
+    if pooling == "layers":
+        return torch.cat([LAYER_WEIGHTS[name] * nn.functional.normalize(parts[name]) for name in names], dim=1)
+    return torch.cat([parts[name] for name in names], dim=1)
+
+
+def _gem(output: Tensor, of: FeatureMap) -> Tensor:
+    """(N, C) float32: the generalised mean over all pixels."""
+    powers = output.float().clamp(min=GEM_FLOOR).pow(GEM_POWER)
+    return _average(powers, of).pow(1 / GEM_POWER)
+
+
+def _average(output: Tensor, of: FeatureMap) -> Tensor:
+    """(N, C) float32."""
+    return output.float().mean(dim=(1, 2) if of.channels_last else (2, 3))
