@@ -36,3 +36,25 @@ def rows_by_value(values: Ids) -> list[Ids]:
     order = np.argsort(values, kind="stable")
     cuts = (np.flatnonzero(np.diff(values[order])) + 1).tolist()
     return [order[start:stop] for start, stop in pairwise([0, *cuts, len(order)])] if len(order) else []
+
+
+def connect_rows(pairs: Ids, *, count: int) -> Ids:
+    """(count,) int64: the smallest row that each row is connected to by (P, 2) pairs of rows.
+
+    >>> connect_rows(np.array([[3, 1], [3, 4]]), count=5).tolist()
+    [0, 1, 2, 1, 1]
+    """
+    smallest = np.arange(count, dtype=np.int64)
+    left, right = pairs[:, 0], pairs[:, 1]
+    while True:
+        low = np.minimum(smallest[left], smallest[right])
+        joined = smallest.copy()
+        for ends in (
+            smallest[left],
+            smallest[right],
+        ):  # the rows that the ends are connected to learn of it as well
+            np.minimum.at(joined, ends, low)
+        joined = joined[joined]
+        if np.array_equal(joined, smallest):
+            return smallest
+        smallest = joined

@@ -12,14 +12,13 @@ from pathlib import Path
 
 import numpy as np
 
-from index.arrays import rows_by_value
+from index.arrays import connect_rows, rows_by_value
 from index.durable import replacing
 from index.errors import InputError
 from index.labels.decisions import CHANGE, DROP
 from index.labels.label_file import HEADER, can_be_named, encode_labels
 from index.text import printable_path
 from training.audit.report import AuditedImage, AuditReport
-from training.audit.same_pictures import connect
 from training.data.datasets import require_outside
 from training.run.run_folder import RunFolder
 
@@ -74,7 +73,7 @@ def choose_labels(images: Sequence[AuditedImage], *, decided: frozenset[int]) ->
     """
     chosen = [_chosen_label(image) for image in images]
     pairs = [(row, image.duplicate_of) for row, image in enumerate(images) if image.duplicate_of is not None]
-    connected = connect(np.array(pairs, dtype=np.int64).reshape(-1, 2), count=len(images))
+    connected = connect_rows(np.array(pairs, dtype=np.int64).reshape(-1, 2), count=len(images))
     for group in rows_by_value(connected):
         undecided = [row for row in group.tolist() if row not in decided]
         if len(group) == 1 or not undecided:

@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
-from index.arrays import NO_ID, Floats, Ids, normalise_rows, rows_by_value
+from index.arrays import NO_ID, Floats, Ids, connect_rows, normalise_rows, rows_by_value
 from index.vectors.exact import Nearest, search_labels
 
 # A picture has to be close to its duplicate both as it is and beside what all images have in common. Measured on 5,398
@@ -51,7 +49,7 @@ def find_duplicates(features: Floats, labels: Ids, *, hashes: Sequence[str]) -> 
             other[other[row]] = row
     first = np.array([same[0] for same in rows_by_value(contents)], dtype=np.int64)[contents]
     pairs = [np.stack([rows, partner], axis=1)[partner != NO_ID] for partner in (own, other, first)]
-    return Duplicates(other, connect(np.concatenate(pairs), count=len(labels)))
+    return Duplicates(other, connect_rows(np.concatenate(pairs), count=len(labels)))
 
 
 def _nearest_duplicates(unit: Floats, centred: Nearest) -> Ids:
@@ -71,11 +69,3 @@ def _prefer_identical(other: Ids, *, contents: Ids, labels: Ids) -> None:
                 different = rows[labels[rows] != labels[row]]
                 if len(different):
                     other[row] = different[0]
-
-
-def connect(pairs: Ids, *, count: int) -> Ids:
-    """(count,) int64: the smallest row that each row is connected to by (P, 2) pairs of rows."""
-    graph = coo_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(count, count))
-    numbers = connected_components(graph, directed=False)[1]
-    smallest: Ids = np.unique(numbers, return_index=True)[1][numbers]
-    return smallest

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from index.arrays import NO_ID
-from training.audit.same_pictures import connect, find_duplicates
+from training.audit.same_pictures import find_duplicates
 
 
 def _features(count: int, *, seed: int = 0) -> np.ndarray:
@@ -59,9 +59,3 @@ def test_two_kinds_of_image_are_not_two_pictures() -> None:
     features[:4, 0] += 30
     features[4:, 1] += 30
     assert _find(features, [0, 1, 0, 1, 0, 1, 0, 1])[0] == [NO_ID] * 8
-
-
-def test_pairs_connect_to_their_smallest_row() -> None:
-    pairs = np.array([[5, 4], [4, 2], [1, 3]])
-    assert connect(pairs, count=7).tolist() == [0, 1, 2, 1, 2, 2, 6]
-    assert connect(np.empty((0, 2), dtype=np.int64), count=2).tolist() == [0, 1]

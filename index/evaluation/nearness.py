@@ -1,0 +1,147 @@
+"""Which images were taken one after another: by the numbers in their file names, or by their times.
+
+That two images stand beside each other says little by itself: a folder may have been numbered at random, and copying
+gives all files one time. So what is near is believed only where it makes images alike: from that similarity on from
+which near pairs of a label are at least twice as frequent as pairs of that label that are not near. Of two such near
+pairs at least one is then alike because it is near. Where near pairs are nowhere so frequent, beyond what chance may
+give, names or times tell nothing, and no pair is returned.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import PurePath
+
+import numpy as np
+import numpy.typing as npt
+
+from index.arrays import UNLABELLED, Floats, Ids, Labels
+
+NUMBERS_APART = 3  # in a burst of which a shot or two were thrown away
+SECONDS_APART = 60.0  # in which somebody walks around a thing
+_LIFT = 2.0  # how much more frequent near pairs are where they are believed
+_LEAST_EXPECTED = 5.0  # near pairs in a slice of similarities, of which a frequency can be told
+_DEVIATIONS = 4.0  # beyond which an excess is no chance
+_FAR_PAIRS = 200_000  # drawn at most
+_PAIRS_AT_ONCE = 8192
+_NUMBERED = re.compile(r"(.*?)([0-9]{1,15})([^0-9]*)", re.ASCII | re.DOTALL)
+
+Pairs = npt.NDArray[np.int64]
+Seconds = npt.NDArray[np.float64]
+_Near = Callable[[Ids, Ids], npt.NDArray[np.bool_]]
+
+
+def pair_by_name(names: Sequence[str]) -> Pairs:
+    """(P, 2) rows of files in one folder whose names differ in their last number alone, by `NUMBERS_APART` at most.
+
+    >>> pair_by_name(["a/img_7.jpg", "a/img_8.jpg", "a/img_90.jpg", "b/img_7.jpg"]).tolist()
+    [[0, 1]]
+    """
+    series: dict[tuple[str, str, str], int] = {}
+    rows, keys, numbers = [], [], []
+    for row, name in enumerate(names):
+        path = PurePath(name)
+        if found := _NUMBERED.fullmatch(path.stem):
+            before, number, after = found.groups()
+            rows.append(row)
+            keys.append(series.setdefault((str(path.parent), before, after), len(series)))
+            numbers.append(int(number))
+    if not rows:
+        return np.empty((0, 2), dtype=np.int64)
+    key, number = np.array(keys, dtype=np.int64), np.array(numbers, dtype=np.int64)
+    order = np.lexsort((number, key))
+    key, number = key[order], number[order]
+    return _pair_neighbours(
+        np.array(rows, dtype=np.int64)[order],
+        lambda a, b: (key[a] == key[b]) & (number[b] - number[a] <= NUMBERS_APART),
+    )
+
+
+def pair_by_time(times: Seconds) -> Pairs:
+    """(P, 2) rows taken within `SECONDS_APART` of each other, few shots between them; NaN is no time.
+
+    >>> pair_by_time(np.array([5.0, 900.0, 31.0, np.nan])).tolist()
+    [[0, 2]]
+    """
+    order = np.argsort(times, kind="stable")
+    order = order[np.isfinite(times[order])].astype(np.int64)
+    known = times[order]
+    return _pair_neighbours(order, lambda a, b: known[b] - known[a] <= SECONDS_APART)
+
+
+def keep_alike(pairs: Pairs, vectors: Floats, labels: Labels, *, seed: int = 0) -> Pairs:
+    """Those of near pairs that are as alike as near pairs are because they are near; none where nearness tells nothing.
+
+    Args:
+        pairs: (P, 2) rows.
+        vectors: (N, D) float32 unit rows.
+        labels: (N,) int64; only pairs of one label say how alike is alike enough.
+        seed: of the pairs that are compared with them.
+    """
+    if not len(pairs):
+        return pairs
+    near = measure(pairs, vectors)
+    of_label = (labels[pairs[:, 0]] == labels[pairs[:, 1]]) & (labels[pairs[:, 0]] != UNLABELLED)
+    far = measure(draw_same_label(labels, count=_FAR_PAIRS, without=pairs, seed=seed), vectors)
+    level = find_level(near[of_label], far)
+    return pairs[:0] if level is None else pairs[near >= level]
+
+
+def find_level(near: Floats, far: Floats) -> float | None:
+    """The lowest similarity from which on near pairs are twice as frequent as far ones; None where they never are.
+
+    Similarities are cut into slices that hold a half, a quarter, an eighth of the far pairs, and are looked at from the
+    highest downwards.
+    """
+    if not len(near) or not len(far):
+        return None
+    slices = int(np.log2(max(1.0, min(len(near), len(far)) / _LEAST_EXPECTED)))
+    levels = np.quantile(far, 1 - 0.5 ** np.arange(slices + 1))
+    above = (near[:, None] >= levels).sum(axis=0)  # (slices + 1,), falling
+    found = above - np.append(above[1:], 0)
+    share = 0.5 ** np.minimum(np.arange(1, slices + 2), slices)
+    frequent = found >= _LIFT * share * len(near)
+    if not frequent[-1]:
+        return None
+    place = len(frequent) - int(np.argmin(frequent[::-1])) if not frequent.all() else 0
+    expected = 0.5**place * len(near)
+    if above[place] - expected < _DEVIATIONS * np.sqrt(expected):
+        return None
+    return float(levels[place])
+
+
+def measure(pairs: Pairs, vectors: Floats) -> Floats:
+    """(P,) float32 products of pairs of rows."""
+    found = np.empty(len(pairs), dtype=np.float32)
+    for start in range(0, len(pairs), _PAIRS_AT_ONCE):
+        left, right = pairs[start : start + _PAIRS_AT_ONCE].T
+        found[start : start + _PAIRS_AT_ONCE] = np.einsum("nd,nd->n", vectors[left], vectors[right])
+    return found
+
+
+def draw_same_label(labels: Labels, *, count: int, seed: int, without: Pairs | None = None) -> Pairs:
+    """(P, 2) at most `count` random pairs of two rows of one label, each row as often as any other."""
+    generator, rows = np.random.default_rng(seed), np.flatnonzero(labels != UNLABELLED)
+    if not len(rows):
+        return np.empty((0, 2), dtype=np.int64)
+    rows = rows[np.argsort(labels[rows], kind="stable")]
+    starts, sizes = np.unique(labels[rows], return_index=True, return_counts=True)[1:]
+    left = generator.integers(len(rows), size=count)
+    of_label = np.searchsorted(starts, left, side="right") - 1
+    right = starts[of_label] + (generator.random(count) * sizes[of_label]).astype(np.int64)
+    pairs: Pairs = np.sort(np.stack([rows[left], rows[right]], axis=1)[left != right], axis=1)
+    if without is not None:
+        low, high = np.sort(without, axis=1).T
+        pairs = pairs[~np.isin(pairs[:, 0] * len(labels) + pairs[:, 1], low * len(labels) + high)]
+    return pairs
+
+
+def _pair_neighbours(rows: Ids, are_near: _Near) -> Pairs:
+    """Pairs of (n,) ordered rows that are near, at most `NUMBERS_APART` places apart."""
+    parts = []
+    for apart in range(1, NUMBERS_APART + 1):
+        first = np.arange(max(0, len(rows) - apart))
+        first = first[are_near(first, first + apart)]
+        parts.append(np.stack([rows[first], rows[first + apart]], axis=1))
+    return np.concatenate(parts)

@@ -1,0 +1,116 @@
+"""Which images show one scene: shots of a burst and copies, which find each other whatever they show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from index.arrays import Floats, Ids, Labels, connect_rows, rows_by_value
+from index.evaluation.look_alikes import find_look_alikes
+from index.evaluation.nearness import Pairs, Seconds, keep_alike, pair_by_name, pair_by_time
+
+COLUMN = "group"  # of a table, or of a gallery's metadata
+
+
+@dataclass(frozen=True, slots=True)
+class Clues:
+    """What tells of N images, beside their embeddings, which show one scene.
+
+    Attributes:
+        names: paths of their files.
+        times: (N,) float64 seconds at which they were taken or written; NaN where unknown.
+        given: what the user says, the same text for one scene; None for an image of which nothing is said. None: there
+            is no such column.
+        copies: (N,) int64, the same for images that are copies of each other; None where none were looked for.
+    """
+
+    names: Sequence[str]
+    times: Seconds
+    given: Sequence[str | None] | None = None
+    copies: Ids | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scenes:
+    """(N,) int64 `groups`, the same for images of one scene, and what they were found by, in words.
+
+    `is_certain` where they were given, or where names or times tell them; else photos are only suspiciously alike.
+    """
+
+    groups: Ids
+    found_by: str
+    is_certain: bool
+
+    @property
+    def images(self) -> int:
+        """Those that share their scene with another one."""
+        sizes = np.unique(self.groups, return_counts=True)[1]
+        return int(sizes[sizes > 1].sum())
+
+    @property
+    def count(self) -> int:
+        """Scenes of more than one image."""
+        return int((np.unique(self.groups, return_counts=True)[1] > 1).sum())
+
+    def to_json(self) -> dict[str, object]:
+        """What reports say of them."""
+        return {"found_by": self.found_by, "scenes": self.count, "images": self.images}
+
+
+def find_scenes(vectors: Floats, labels: Labels, clues: Clues) -> Scenes | None:
+    """Scenes as the user gives them; else by names and times, where these tell; else by closeness alone, where that
+    makes a difference. Copies are of one scene in any case.
+
+    Args:
+        vectors: (N, D) float32 unit rows.
+        labels: (N,) int64, `UNLABELLED` where there is none.
+
+    Returns:
+        None where nothing points to scenes.
+    """
+    if clues.given is not None and any(clues.given):
+        return _join(_pair_given(clues.given), clues, found_by=f"the column {COLUMN!r}")
+    if (timely := find_in_time(vectors, labels, clues)) is not None:
+        return timely
+    alike = find_look_alikes(vectors, labels)
+    if alike is not None:
+        pairs = np.stack([np.arange(len(alike)), alike], axis=1)
+        return _join(pairs, clues, found_by="closeness alone", is_certain=False)
+    return _join(np.empty((0, 2), dtype=np.int64), clues, found_by="")
+
+
+def find_in_time(vectors: Floats, labels: Labels, clues: Clues) -> Scenes | None:
+    """Scenes by what is known beside the embeddings: the user's word, or else names and times; with copies."""
+    if clues.given is not None and any(clues.given):
+        return _join(_pair_given(clues.given), clues, found_by=f"the column {COLUMN!r}")
+    by_name = keep_alike(pair_by_name(clues.names), vectors, labels)
+    by_time = keep_alike(pair_by_time(clues.times), vectors, labels)
+    told = [what for what, pairs in (("file names", by_name), ("times", by_time)) if len(pairs)]
+    if not told:
+        return None
+    return _join(np.concatenate([by_name, by_time]), clues, found_by=" and ".join(told))
+
+
+def _pair_given(given: Sequence[str | None]) -> Pairs:
+    first: dict[str, int] = {}
+    pairs = [(first.setdefault(name, row), row) for row, name in enumerate(given) if name]
+    return np.array(pairs, dtype=np.int64).reshape(-1, 2)
+
+
+def _join(pairs: Pairs, clues: Clues, *, found_by: str, is_certain: bool = True) -> Scenes | None:
+    """Scenes of connected pairs and copies; None where no two images are of one."""
+    count = len(clues.names)
+    groups = connect_rows(pairs, count=count)
+    if clues.copies is not None:
+        copies = [
+            np.stack([np.full(len(rows), rows[0]), rows], axis=1)
+            for rows in rows_by_value(clues.copies)
+            if len(rows) > 1
+        ]
+        if copies:
+            groups = connect_rows(np.concatenate([pairs, *copies]), count=count)
+            found_by = f"{found_by} and copies" if found_by else "copies"
+    scenes = Scenes(groups, found_by, is_certain)
+    return scenes if scenes.count else None
