@@ -49,7 +49,9 @@ class Setting:
             )
         phase1 = dict(self.tuned["phase1"] if self.tuned else {})
         labels = LabelSet(self.dataset, self.noise, seed, phase1=phase1, shape=self.shape)
-        settings = {**(self.tuned[method] if self.tuned else {}), **changes}
+        # What the paper's recipe gives a method is in the cell too: losses over pairs once drew batches at random.
+        base = recipe_values("paper", method=method.removesuffix(FILTERED))
+        settings = {**base, **(self.tuned[method] if self.tuned else {}), **changes}
         return Cell(labels, method, width or self.width, settings)
 
 

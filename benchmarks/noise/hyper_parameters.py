@@ -19,6 +19,7 @@ from benchmarks.noise.grid import fit_label_sets, load_label_set, run_cells
 from index.errors import InputError
 from training.options.config import EmbeddingConfig
 from training.options.losses import UNTRAINED_METHODS
+from training.options.resolve import recipe_values
 
 LEARNING_RATES = (3e-4, 1e-3)
 PHASE1_LEARNING_RATES = (1e-4, 1e-3)
@@ -80,7 +81,8 @@ def list_trials(labels: LabelSet, *, method: str, width: int, samples: int) -> l
             steps_an_epoch = math.ceil(samples / options.get("batch_size", EmbeddingConfig().batch_size))
             epochs = min(max(math.ceil(STEPS / steps_an_epoch), LEAST_EPOCHS), MOST_EPOCHS)
             curve = tuple(epochs // part for part in (8, 4, 2, 1))
-            cells.append(Cell(labels, method, width, {"lr": lr, **options, "epochs": epochs}, curve=curve))
+            settings = {**recipe_values("paper", method=method), "lr": lr, **options, "epochs": epochs}
+            cells.append(Cell(labels, method, width, settings, curve=curve))
     return cells
 
 

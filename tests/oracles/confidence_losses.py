@@ -52,8 +52,9 @@ def otsu(losses: Sequence[float]) -> float:
 
 
 def _variance(values: Sequence[Fraction]) -> Fraction:
+    """Of a sample, which needs two values."""
     mean = sum(values) / Fraction(len(values))
-    return sum((v - mean) ** 2 for v in values) / Fraction(len(values))
+    return sum((v - mean) ** 2 for v in values) / Fraction(len(values) - 1)
 
 
 def procsim_confidence(loss: float, tau: float, *, lambda_: float) -> float:

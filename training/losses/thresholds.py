@@ -18,9 +18,11 @@ def otsu_threshold(losses: Tensor) -> Tensor:
         cost(tau) = 1/B (|C0| Var[C0] + |C1| Var[C1]),  C0 = {l <= tau},  C1 = {l >= tau}
 
     over the midpoints of the sorted losses i and i+1, i in 2..B-2. Read as printed: both sets are closed, so losses
-    that equal a midpoint (which are equal among themselves) are in both; that never costs less than a midpoint beside
-    them. Var is the variance of a population, as in Otsu's method and k-means. Of equal costs (to 1e-12 of the cost of
-    all losses in one set) the smallest threshold wins. Sorted prefix sums: O(B log B).
+    that equal a midpoint (which are equal among themselves) are in both. Var divides by one less than the number of
+    losses: the paper asks for two on each side, "which allows for computing the variance", where that of a population
+    (of Otsu's method and k-means, which it names too) would need one; either reading gives the same threshold in most
+    batches. Of equal costs (to 1e-12 of the squares of all losses) the smallest threshold wins. Sorted prefix sums:
+    O(B log B).
 
     Args:
         losses: (B,) floating, B >= 4.
@@ -36,11 +38,12 @@ def otsu_threshold(losses: Tensor) -> Tensor:
     sums = torch.cat([zero, centred.cumsum(0)])
     squares = torch.cat([zero, centred.square().cumsum(0)])
     low = torch.searchsorted(sorted_, midpoints, right=True)  # |C0|
-    before_high = torch.searchsorted(sorted_, midpoints)  # B - |C1|
+    before_high = torch.searchsorted(sorted_, midpoints)
+    high = len(losses) - before_high  # |C1|
     within_low = squares[low] - sums[low].square() / low
     high_sums = sums[-1] - sums[before_high]
-    within_high = squares[-1] - squares[before_high] - high_sums.square() / (len(losses) - before_high)
-    cost = within_low + within_high  # B cost(tau)
+    within_high = squares[-1] - squares[before_high] - high_sums.square() / high
+    cost = within_low * low / (low - 1) + within_high * high / (high - 1)  # B cost(tau)
     best = cost <= cost.min() + SAME_COST * squares[-1]
     return midpoints[best.int().argmax()].to(losses.dtype)  # argmax: the first
 

@@ -172,6 +172,10 @@ class EmbeddingConfig:
     epochs: int = option(40, "Epochs of phase 2; its last weights are kept.", at_least=1)
     steps: int | None = option(None, "Steps of phase 2, instead of epochs.", metavar="N", at_least=1)
     batch_size: int = option(150, "Images a step, in both phases.", at_least=2)
+    images_per_class: int = option(
+        0, "Images of one class that a batch has together; 0 draws images at random. Losses over pairs take 4 unless "
+        "told otherwise.", metavar="N", at_least=0,
+    )  # fmt: skip
     lr: float = option(1e-4, "Learning rate of the embedding head.", above=0)
     proxy_lr: float = option(1e-2, "Learning rate of the proxies.", above=0)
     weight_decay: float = option(1e-4, "AdamW's weight decay, in both phases.", at_least=0)
@@ -180,6 +184,10 @@ class EmbeddingConfig:
         check_fields(self)
         if self.hold > 0 and self.start != "whitened":
             raise InputError(f"--hold keeps a whitened head near its start, got --start {self.start}")
+        if self.images_per_class > self.batch_size:
+            raise InputError(
+                f"--images-per-class ({self.images_per_class}) must not exceed --batch-size ({self.batch_size})"
+            )
 
 
 @dataclass(frozen=True, slots=True)

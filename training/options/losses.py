@@ -157,30 +157,35 @@ class LossEntry:
         place: `module:Class`, the module below `training.losses`.
         has_proxies: it has parameters of its own, which --proxy-lr trains.
         needs_confidences: it reads the confidences of phase 1.
+        images_per_class: of which a batch has this many together unless told otherwise; 0: images are drawn at random.
     """
 
     place: str
     options: type[LossOptions] = LossOptions
     has_proxies: bool = False
     needs_confidences: bool = False
+    images_per_class: int = 0
 
 
+PAIRED = 4  # images of a class in a batch for losses over the pairs in it
 LOSSES: Mapping[str, LossEntry] = {
     "spa": LossEntry("smooth_proxy_anchor:SmoothProxyAnchor", SpaOptions, True, needs_confidences=True),
     "proxy-anchor": LossEntry("proxy_anchor:ProxyAnchor", AnchorOptions, True),
     "adaptive-proxy-anchor": LossEntry("adaptive_proxy_anchor:AdaptiveProxyAnchor", AdaptiveOptions, True),
     "proxy-nca": LossEntry("proxy_nca:ProxyNca", NcaOptions, True),
-    "multi-similarity": LossEntry("multi_similarity:MultiSimilarity", MultiSimilarityOptions),
-    "procsim": LossEntry("procsim:ProcSim", ProcSimOptions, True),
-    "superloss": LossEntry("superloss:SuperLoss", SuperLossOptions),
-    "triplet": LossEntry("library:Triplet"),
-    "contrastive": LossEntry("library:Contrastive"),
-    "lifted-structure": LossEntry("library:LiftedStructure"),
-    "circle": LossEntry("library:Circle"),
+    "multi-similarity": LossEntry(
+        "multi_similarity:MultiSimilarity", MultiSimilarityOptions, images_per_class=PAIRED
+    ),
+    "procsim": LossEntry("procsim:ProcSim", ProcSimOptions, True, images_per_class=PAIRED),
+    "superloss": LossEntry("superloss:SuperLoss", SuperLossOptions, images_per_class=PAIRED),
+    "triplet": LossEntry("library:Triplet", images_per_class=PAIRED),
+    "contrastive": LossEntry("library:Contrastive", images_per_class=PAIRED),
+    "lifted-structure": LossEntry("library:LiftedStructure", images_per_class=PAIRED),
+    "circle": LossEntry("library:Circle", images_per_class=PAIRED),
     "soft-triple": LossEntry("library:SoftTriple", has_proxies=True),
     "norm-softmax": LossEntry("library:NormSoftmax", has_proxies=True),
-    "fast-ap": LossEntry("library:FastAP"),
-    "cross-batch-memory": LossEntry("library:CrossBatchMemory"),
+    "fast-ap": LossEntry("library:FastAP", images_per_class=PAIRED),
+    "cross-batch-memory": LossEntry("library:CrossBatchMemory", images_per_class=PAIRED),
 }
 LIBRARY_METHODS = tuple(name for name, entry in LOSSES.items() if entry.place.startswith("library:"))
 TRAINED_METHODS = tuple(name for name in LOSSES if name not in LIBRARY_METHODS)

@@ -114,11 +114,14 @@ def recipe_values(recipe: str, *, method: str | None = None) -> dict[str, Any]:
         method: the loss, where it is not the recipe's own; options of other losses are left out.
     """
     method = method or DEFAULT["method"]
-    if recipe == "paper" or method not in LOSSES:
+    if method not in LOSSES:
         return {}
+    batches = {"images_per_class": LOSSES[method].images_per_class} if LOSSES[method].images_per_class else {}
+    if recipe == "paper":
+        return batches
     of_losses = {own.name for kind in option_groups() for own in fields(kind)}
     others = of_losses - {own.name for own in fields(options_of(method))}
-    return {name: value for name, value in DEFAULT.items() if name not in others} | {"method": method}
+    return {name: value for name, value in DEFAULT.items() if name not in others} | {"method": method} | batches
 
 
 def _recipe_beside(recipe: str, given: Mapping[str, Any]) -> dict[str, Any]:

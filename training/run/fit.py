@@ -21,7 +21,14 @@ from training.losses.interface import Batch
 from training.options.config import ConfidenceConfig, EmbeddingConfig
 from training.options.losses import LossConfig
 from training.run.checkpoint import pack_modules, pack_optimizer, unpack_module, unpack_optimizer
-from training.run.phases import EpochReport, PhaseContext, draw_batches, phase_generator, require_finite
+from training.run.phases import (
+    EpochReport,
+    PhaseContext,
+    count_batches,
+    draw_batches,
+    phase_generator,
+    require_finite,
+)
 from training.run.start import TrainedHead, count_epochs, start_embedding
 
 CHECKPOINTS = 10  # of phase 2, where it is counted in steps
@@ -209,7 +216,8 @@ def fit_embedding(
         context=context,
         guidance=guidance,
     )
-    epochs, last_steps = count_epochs(config, len(rows))
+    together: dict[str, Any] = {"labels": labels.cpu()[rows], "images_per_class": config.images_per_class}
+    epochs, last_steps = count_epochs(config, count_batches(size=config.batch_size, **together))
     # Steps on few images are many epochs of one step each: a file for each would outlast the training.
     checkpoint_every = 1 if config.steps is None else max(1, epochs // CHECKPOINTS)
     for epoch in range(first_epoch, epochs + 1):
@@ -218,7 +226,7 @@ def fit_embedding(
         seen = 0
         total = torch.zeros((), device=context.device)
         positives = torch.zeros(2, device=context.device)  # positives, samples without one
-        batches = draw_batches(rows, config.batch_size, generator)
+        batches = draw_batches(rows, config.batch_size, generator, **together)
         for drawn in islice(batches, last_steps if epoch == epochs else None):
             features = source.batch(drawn, generator=generator)
             batch = Batch(

@@ -98,9 +98,40 @@ def phase_generator(seed: int, phase: str, epoch: int) -> torch.Generator:
     return generator
 
 
-def draw_batches(rows: Tensor, size: int, generator: torch.Generator) -> Iterator[Tensor]:
-    """(N,) row numbers in random order, `size` at a time; the last batch may be smaller."""
-    return iter(rows[torch.randperm(len(rows), generator=generator)].split(size))
+def draw_batches(
+    rows: Tensor, size: int, generator: torch.Generator, *, labels: Tensor | None = None, images_per_class: int = 0
+) -> Iterator[Tensor]:
+    """(N,) row numbers in random order, each once, at most `size` at a time; the last batch may be smaller.
+
+    With `images_per_class` K and their (N,) `labels`, the images of every class are first parted at random into groups
+    of at most K, as even as may be, and a batch is `size // K` groups in random order: an image has others of its label
+    beside it wherever its class has more than one.
+    """
+    order = torch.randperm(len(rows), generator=generator)
+    if not images_per_class or labels is None:
+        return iter(rows[order].split(size))
+    groups = _group_classes(labels[order], images_per_class)
+    places = torch.randperm(int(groups.max()) + 1, generator=generator)[groups]  # (N,) of each one's group
+    batches = places // (size // images_per_class)
+    sizes = torch.bincount(batches).tolist()
+    return iter(rows[order][places.argsort(stable=True)].split(sizes))
+
+
+def count_batches(labels: Tensor, size: int, *, images_per_class: int = 0) -> int:
+    """How many batches `draw_batches` draws of images with (N,) labels, whatever the generator."""
+    if not images_per_class:
+        return -(-len(labels) // size)
+    return -(-(int(_group_classes(labels, images_per_class).max()) + 1) // (size // images_per_class))
+
+
+def _group_classes(labels: Tensor, most: int) -> Tensor:
+    """(N,) int64 group of every image, 0..G-1: each class is parted into as few as `most` allows, as even as may be."""
+    _, classes, sizes = labels.unique(return_inverse=True, return_counts=True)
+    by_class = classes.argsort(stable=True)
+    rank = torch.empty_like(classes)  # of every image among those of its class
+    rank[by_class] = torch.arange(len(labels)) - (sizes.cumsum(0) - sizes)[classes[by_class]]
+    counts = (sizes + most - 1) // most
+    return (counts.cumsum(0) - counts)[classes] + rank * counts[classes] // sizes[classes]
 
 
 def require_finite(loss: float, *, phase: str, epoch: int) -> float:

@@ -19,13 +19,12 @@ from training.run.phases import PhaseContext, phase_generator
 TrainedHead = EmbeddingHead | WhitenedHead
 
 
-def count_epochs(config: EmbeddingConfig, count: int) -> tuple[int, int | None]:
-    """Epochs over `count` images, and the steps of the last one (None: all of them)."""
+def count_epochs(config: EmbeddingConfig, batches: int) -> tuple[int, int | None]:
+    """Epochs of `batches` steps each, and the steps of the last one (None: all of them)."""
     if config.steps is None:
         return config.epochs, None
-    whole = -(-count // config.batch_size)
-    epochs = -(-config.steps // whole)
-    return epochs, config.steps - (epochs - 1) * whole
+    epochs = -(-config.steps // batches)
+    return epochs, config.steps - (epochs - 1) * batches
 
 
 def start_embedding(

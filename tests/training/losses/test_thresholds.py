@@ -55,6 +55,12 @@ def test_otsu_keeps_at_least_two_losses_on_each_side() -> None:
     assert float(otsu_threshold(torch.tensor([0.0, 0.1, 0.2, 100.0]))) == pytest.approx(0.15)
 
 
+def test_the_variance_of_a_side_is_that_of_a_sample() -> None:
+    # 0 1 2 | 4 5 10 costs 3 * 2/2 + 3 * (62/3)/2 = 34, and 0 1 2 4 | 5 10 costs 4 * 8.75/3 + 2 * 12.5 = 36.7; with
+    # variances of populations it were 22.7 and 21.25.
+    assert float(otsu_threshold(torch.tensor([0.0, 1.0, 2.0, 4.0, 5.0, 10.0]))) == 3.0
+
+
 @pytest.mark.parametrize("offset", [number / 10 for number in range(20)])
 def test_of_two_thresholds_of_equal_cost_otsu_takes_the_smaller_whatever_the_rounding(offset: float) -> None:
     losses = offset + torch.tensor([0.0, 0.0, 1.0, 2.0, 2.0], dtype=torch.float64)

@@ -258,6 +258,10 @@ def test_options_cannot_be_changed_after_they_were_checked() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        (
+            {"images_per_class": 9, "batch_size": 8},
+            r"--images-per-class \(9\) must not exceed --batch-size \(8\)",
+        ),
         ({"hold": 0.1}, "--hold keeps a whitened head near its start, got --start random"),
         ({"select": "auto"}, "--select auto reads the trial: leave out --no-trial"),
         (

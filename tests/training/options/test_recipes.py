@@ -43,6 +43,10 @@ from training.run.phases import Watcher
 from training.run.run_folder import RunFolder, _flatten
 from training.run.train import train
 
+PAIR_METHODS = {
+    "multi-similarity", "procsim", "superloss", "triplet", "contrastive", "lifted-structure", "circle", "fast-ap",
+    "cross-batch-memory",
+}  # fmt: skip
 SMALL = (*IMAGES, "--embedding-dim", "8")
 """A quick command line on which the recipe decides everything that it has a value for."""
 QUICK: dict[str, Any] = {"recipe": "default", "trial": True, "steps": 10, "batch_size": 16, "lr": 0.01}
@@ -83,7 +87,11 @@ def test_every_value_of_a_recipe_is_an_option_of_the_config() -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_either_recipe_goes_with_every_method(method: str) -> None:
-    assert recipe_values("paper", method=method) == {}
+    pairs = {"images_per_class": 4} if method in PAIR_METHODS else {}
+    assert recipe_values("paper", method=method) == pairs
+    assert resolve("paper", method=method, weights="none").embedding.images_per_class == pairs.get(
+        "images_per_class", 0
+    )
     values = recipe_values("default", method=method)
     config = resolve(method=method, weights="none")
     assert (config.recipe, config.loss.method) == ("default", method)
@@ -92,7 +100,7 @@ def test_either_recipe_goes_with_every_method(method: str) -> None:
         return
     of_losses = {name for kind in option_groups() for name in get_annotations(kind)}
     own = {field.name for field in dataclasses.fields(config.loss.options)}
-    assert values.keys() == DEFAULT.keys() - (of_losses - own)
+    assert values.keys() == (DEFAULT.keys() - (of_losses - own)) | pairs.keys()
     flat = _flatten(dataclasses.asdict(config))
     assert {name: flat[name] for name in values} == values
 

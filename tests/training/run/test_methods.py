@@ -134,10 +134,10 @@ def _drawn_rows(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     seen: list[tuple[str, int]] = []
     draw = fit.draw_batches
 
-    def note(rows: torch.Tensor, size: int, generator: torch.Generator):
+    def note(rows: torch.Tensor, size: int, generator: torch.Generator, **together: Any):
         phase = "confidence" if not any(name == "confidence" for name, _ in seen) else "embedding"
         seen.extend((phase, row) for row in rows.tolist())
-        return draw(rows, size, generator)
+        return draw(rows, size, generator, **together)
 
     monkeypatch.setattr(fit, "draw_batches", note)
     return seen

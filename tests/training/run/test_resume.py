@@ -47,6 +47,19 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(
         assert report[name] == finished_run.report[name]
 
 
+def test_batches_of_several_images_a_class_go_on_to_the_same_bits(
+    pictures: Path, cache: Path, tmp_path: Path
+) -> None:
+    config, machine = make_config(method="multi-similarity", steps=10, batch_size=12), make_machine(cache)
+    assert config.embedding.images_per_class == 4
+    train(pictures, tmp_path / "whole", config=config, machine=machine)
+    with pytest.raises(InterruptionError):
+        train(pictures, tmp_path / "run", config=config, machine=machine, watcher=interrupt_at("embedding", 2))
+    train(pictures, tmp_path / "run", config=config, machine=machine, resume=True)
+    assert weights(tmp_path / "run") == weights(tmp_path / "whole")
+    assert figures(tmp_path / "run") == figures(tmp_path / "whole")
+
+
 def test_a_run_that_is_interrupted_in_every_epoch_arrives_at_the_same_bits(
     finished_run: FinishedRun, cache: Path, tmp_path: Path
 ) -> None:
