@@ -39,10 +39,10 @@ from index.errors import InputError
 from index.file_hash import hash_file
 from index.images.preprocess import PreprocessConfig
 from training.losses.make_loss import loss_class
-from training.options.losses import LOSSES, METHODS, TRAINED_METHODS, UNTRAINED_METHODS
+from training.options.losses import LOSSES, METHODS, RIVALS, TRAINED_METHODS
 
 ALL_METHODS = (
-    RECIPE, UNWEIGHTED, *METHODS, *(method + FILTERED for method in METHODS if method not in UNTRAINED_METHODS)
+    RECIPE, UNWEIGHTED, *METHODS, *(method + FILTERED for method in METHODS if method not in RIVALS)
 )  # fmt: skip
 DEFAULT_METHODS = (
     RECIPE, UNWEIGHTED, "spa", "proxy-anchor", "proxy-anchor-filtered", "proxy-nca", "proxy-nca-filtered",

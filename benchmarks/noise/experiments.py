@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks.noise.cells import CLEAN, FILTERED, RECIPE, Cell, LabelSet
 from benchmarks.noise.shapes import FULL
-from training.options.losses import UNTRAINED_METHODS
+from training.options.losses import CLASS_WHITENED, UNTRAINED_METHODS
 from training.options.resolve import recipe_values
 
 Settings = Mapping[str, Mapping[str, Any]]
@@ -41,6 +41,8 @@ class Setting:
         """One training of the table; what reads no labels knows no noise, and no seed but that of a tail."""
         if method in UNTRAINED_METHODS:
             return Cell(LabelSet(self.dataset, CLEAN, seed, shape=self.shape), method, width or self.width)
+        if method == CLASS_WHITENED:
+            return Cell(LabelSet(self.dataset, self.noise, seed, shape=self.shape), method, width or self.width)
         if method == RECIPE:
             # Its values are in the cell, so that another version of the recipe is another cell.
             values = {**recipe_values(RECIPE), **changes}

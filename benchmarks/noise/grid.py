@@ -26,11 +26,11 @@ from training.backbone.feature_sources import CachedSource
 from training.confidence.confidences import FixedConfidences, compute_confidences, rows_to_trust
 from training.head.embedding_heads import Head
 from training.head.projection import count_directions
-from training.head.untrained import fit_untrained
+from training.head.untrained import LabelledFeatures, fit_rival
 from training.label_noise.hierarchy import read_hierarchy
 from training.label_noise.noise import add_label_noise
 from training.options.config import ConfidenceConfig, DataConfig, EmbeddingConfig, LabelNoise, TrainConfig
-from training.options.losses import NEEDS_CONFIDENCES, UNTRAINED_METHODS
+from training.options.losses import NEEDS_CONFIDENCES, RIVALS
 from training.options.machine import resolve_device
 from training.run.fit import fit_confidence, fit_embedding
 from training.run.heads import find_beliefs, train_head
@@ -154,9 +154,10 @@ def _train(
     folder: GridFolder, cell: Cell, features: FeatureSet, noisy: np.ndarray, note: Callable[[int, Head], None]
 ) -> tuple[Head, int]:
     """The head, and the number of training images that it saw."""
-    if cell.base_method in UNTRAINED_METHODS:
+    if cell.base_method in RIVALS:
         width = min(cell.width, count_directions(features.train))
-        return fit_untrained(cell.base_method, features.train, embedding_dim=width), len(features.train)
+        images = LabelledFeatures(features.train, noisy)
+        return fit_rival(cell.base_method, images, embedding_dim=width), len(features.train)
     device, confidences, rows = resolve_device("auto"), None, None
     config = cell.config()
     labels = torch.from_numpy(noisy).to(device)

@@ -18,7 +18,7 @@ from benchmarks.noise.feature_sets import count_folds, load_features
 from benchmarks.noise.grid import fit_label_sets, load_label_set, run_cells
 from index.errors import InputError
 from training.options.config import EmbeddingConfig
-from training.options.losses import UNTRAINED_METHODS
+from training.options.losses import RIVALS
 from training.options.resolve import recipe_values
 
 LEARNING_RATES = (3e-4, 1e-3)
@@ -57,7 +57,7 @@ def tune(
     phase1 = _choose_phase1(folder, dataset=dataset, noise=noise, folds=folds, **pool)
     label_sets = [LabelSet(dataset, noise, seed=0, fold=fold, phase1=phase1) for fold in folds]
     samples = len(load_label_set(folder, label_sets[0])[1])
-    base = sorted({method.removesuffix(FILTERED) for method in methods} - {*UNTRAINED_METHODS, RECIPE, UNWEIGHTED})
+    base = sorted({method.removesuffix(FILTERED) for method in methods} - {*RIVALS, RECIPE, UNWEIGHTED})
     trials = {
         method: [list_trials(labels, method=method, width=width, samples=samples) for labels in label_sets]
         for method in base
@@ -65,7 +65,7 @@ def tune(
     run_cells(folder, [cell for parts in trials.values() for cells in parts for cell in cells], **pool)
     chosen = {method: _choose(folder, parts) for method, parts in trials.items()}
     filtered = {method + FILTERED: settings for method, settings in chosen.items()}
-    untrained: dict[str, dict[str, Any]] = {method: {} for method in UNTRAINED_METHODS}
+    untrained: dict[str, dict[str, Any]] = {method: {} for method in RIVALS}
     return {"phase1": phase1, **untrained, **chosen, **filtered}
 
 

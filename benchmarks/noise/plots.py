@@ -16,7 +16,7 @@ from matplotlib.patches import Rectangle
 from benchmarks.common.tables import format_deviation
 from benchmarks.noise.cells import CLEAN, FILTERED
 from benchmarks.noise.shapes import FULL, name_shape
-from training.options.losses import UNTRAINED_METHODS
+from training.options.losses import RIVALS
 
 Summary = Mapping[str, Any]
 DPI, WIDTH_PIXELS = 100, 900
@@ -126,7 +126,7 @@ def plot_noise(summaries: Sequence[Summary], out: Path) -> Figure:
     """
     ordered = sorted(summaries, key=lambda summary: summary["noise"] != CLEAN)
     looks = _looks([row for summary in ordered for row in summary["rows"]])
-    trained = [name for name in looks if name not in UNTRAINED_METHODS]
+    trained = [name for name in looks if name not in RIVALS]
     about = {**ordered[0], "title": "Recall@1 by noise in the training labels", "noise": None}
     figure, axes = _start(about, height=540)
     for name, look in looks.items():
@@ -188,7 +188,7 @@ def _looks(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
         line, marker = VARIANTS[seen.setdefault(method, 0) % len(VARIANTS)]
         seen[method] += 1
         colour, usual = LOOKS.get(method, ("#444444", "o"))
-        untrained = method in UNTRAINED_METHODS
+        untrained = method in RIVALS
         looks[name] = {
             "color": colour, "linestyle": "--" if untrained else line, "marker": marker or usual,
             "markerfacecolor": "white" if untrained else colour, "linewidth": 1.6, "markersize": 7,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 from unittest.mock import patch
 
@@ -21,7 +21,7 @@ from training.confidence.confidences import Beliefs, believe_module, believe_oth
 from training.confidence.module import ConfidenceModule
 from training.head.embedding_heads import Head, ProjectionHead
 from training.head.projection import PrincipalAxes, Projection, count_directions, fit_principal_axes
-from training.head.untrained import fit_untrained, make_projection_head
+from training.head.untrained import POWERS, fit_untrained, make_projection_head
 from training.head.whitening import fit_within_classes
 from training.options.config import ConfidenceConfig, EmbeddingConfig
 from training.options.resolve import DEFAULT
@@ -152,10 +152,8 @@ def _cut(projection: Projection, width: int) -> ProjectionHead:
     return ProjectionHead(torch.from_numpy(projection.weight[:width]), torch.from_numpy(projection.bias[:width]))
 
 
-def _whiten_partly(part: TrainingPart, _: Variation, width: int) -> list[Head]:
-    axes = part.first_axes(width)
-    weight = axes.axes / np.maximum(axes.variances, 1e-7 * axes.variances[0])[:, None] ** 0.25
-    return [ProjectionHead(*(torch.from_numpy(a.astype(np.float32)) for a in (weight, -weight @ axes.mean)))]
+def _project(part: TrainingPart, _: Variation, width: int, *, method: str) -> list[Head]:
+    return [make_projection_head(part.first_axes(width), method)]
 
 
 def _average(heads: list[Head], shares: list[float]) -> ProjectionHead:
@@ -185,9 +183,7 @@ def _put_beside(part: TrainingPart, variation: Variation, width: int) -> list[He
 
 MAKERS: Mapping[str, Callable[[TrainingPart, Variation, int], list[Head]]] = {
     "raw": lambda part, _, width: [fit_untrained("raw", part.features, embedding_dim=width)],
-    "pca": lambda part, _, width: [make_projection_head(part.first_axes(width), "pca")],
-    "pca-whitened": lambda part, _, width: [make_projection_head(part.first_axes(width), "pca-whitened")],
-    "pca-partly-whitened": _whiten_partly,
+    **{name: partial(_project, method=name) for name in POWERS},
     "start": lambda part, variation, width: [_cut(part.start(variation, width), width)],
     "trained": lambda part, variation, width: [part.train(variation, width)],
     "mean of seeds": _average_seeds,

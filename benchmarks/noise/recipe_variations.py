@@ -74,7 +74,7 @@ def list_variations() -> dict[str, Variation]:
         Variation(UNTRAINED, "raw features", make="raw"),
         Variation(UNTRAINED, "PCA", make="pca"),
         Variation(UNTRAINED, "PCA, whitened", make="pca-whitened"),
-        Variation(UNTRAINED, "PCA, variance^-0.25", make="pca-partly-whitened"),
+        Variation(UNTRAINED, "PCA, variance^-0.25", make="pca-half-whitened"),
         Variation(UNTRAINED, "the start alone", make="start"),
         Variation("start", "random, lr 1e-4", {**random, "lr": 1e-4}),
         Variation("start", "random, lr 1e-3", random),

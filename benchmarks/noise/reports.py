@@ -15,7 +15,7 @@ from benchmarks.noise.feature_sets import is_seen, list_query_classes, load_feat
 from benchmarks.noise.grid import load_shaped
 from benchmarks.noise.shapes import BANDS, name_shape, recall_by_size
 from index.evaluation.comparison import paired_bootstrap, spread
-from training.options.losses import UNTRAINED_METHODS
+from training.options.losses import RIVALS
 
 
 def summarise_experiment(folder: GridFolder, experiment: Experiment) -> dict[str, Any]:
@@ -145,14 +145,14 @@ def format_noises(summaries: Sequence[dict[str, Any]]) -> str:
     first = summaries[0]
     title = f"Recall@1 in %, {first['dataset']}, {first['width']}-d; the best trained method is bold:"
     recalls = [{row["name"]: row["recall"]["1"] for row in summary["rows"]} for summary in summaries]
-    trained = [[v["mean"] for name, v in found.items() if name not in UNTRAINED_METHODS] for found in recalls]
+    trained = [[v["mean"] for name, v in found.items() if name not in RIVALS] for found in recalls]
     best = [max(values, default=None) for values in trained]
     lines = []
     for row in first["rows"]:
         cells = [row["name"], str(row["embedding_dim"])]
         for found, most in zip(recalls, best, strict=True):
             text, value = format_deviation(found[row["name"]]), found[row["name"]]["mean"]
-            cells.append(f"**{text}**" if value == most and row["name"] not in UNTRAINED_METHODS else text)
+            cells.append(f"**{text}**" if value == most and row["name"] not in RIVALS else text)
         lines.append(cells)
     return f"{title}\n\n{format_table(['method', 'width', *map(describe_labels, summaries)], lines)}"
 

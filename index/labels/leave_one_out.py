@@ -90,6 +90,13 @@ class LeaveOneOut:
             yield rows, self.confidences(rows)
             self._tell(len(rows))
 
+    def own(self) -> Floats:
+        """(N,) float32 confidences in the given labels."""
+        own = np.empty(len(self._labels), dtype=np.float32)
+        for rows, confidences in self.blocks():
+            own[rows] = confidences[np.arange(len(rows)), self._labels[rows]]
+        return own
+
     def confidences(self, rows: Ids) -> Floats:
         """(B,) row numbers to (B, C) float32 confidences, which sum to 1."""
         return _softmax(self.temperature * self._predict(rows)).astype(np.float32)

@@ -16,7 +16,7 @@ from tests.training.data.protocols.test_load import make_cub
 from tests.training.runs import read_csv
 from training.commands import default_cache
 from training.commands import train as command
-from training.options.losses import LIBRARY_METHODS, METHODS, UNTRAINED_METHODS
+from training.options.losses import LIBRARY_METHODS, METHODS, RIVALS
 from training.options.resolve import DEFAULT
 
 
@@ -261,7 +261,7 @@ def test_every_method_trains_from_the_command_line(pictures, other_pictures, opt
     if method in LIBRARY_METHODS:
         pytest.importorskip("pytorch_metric_learning")
     given = ("--val", other_pictures, "--method", method, "--json")
-    short = () if method in UNTRAINED_METHODS else ("--epochs", "1")
+    short = () if method in RIVALS else ("--epochs", "1")
     assert _train(pictures, *options[:4], *EVERY_METHOD, *short, *given) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["val"]["queries"] == 18

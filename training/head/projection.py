@@ -1,4 +1,4 @@
-"""The untrained baselines: PCA, plain or whitened, fitted without labels."""
+"""Principal axes of features, and the maps onto them that even their variances out or do not."""
 
 from __future__ import annotations
 
@@ -32,12 +32,10 @@ class PrincipalAxes:
     variances: Doubles
     axes: Doubles
 
-    def projection(self, *, whiten: bool) -> Projection:
-        """The map onto the axes; whitened: every direction divided by its deviation."""
-        weight = self.axes
-        if whiten:
-            floor = _SMALLEST_VARIANCE_SHARE * max(self.variances[0], np.finfo(np.float32).tiny)
-            weight = weight / np.sqrt(np.maximum(self.variances, floor))[:, None]
+    def projection(self, *, power: float = 0) -> Projection:
+        """The map onto the axes, every direction divided by its variance to `power`: 0.5 whitens."""
+        floor = _SMALLEST_VARIANCE_SHARE * max(self.variances[0], np.finfo(np.float32).tiny)
+        weight = self.axes / np.maximum(self.variances, floor)[:, None] ** power
         return Projection(weight.astype(np.float32), (-weight @ self.mean).astype(np.float32))
 
 

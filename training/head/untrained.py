@@ -1,13 +1,64 @@
-"""The methods that train nothing: raw features, PCA, whitened PCA; fitted on training images without their labels."""
+"""The methods without a step of training: raw features, PCA more or less whitened, whitening within classes."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
 import torch
 
-from index.arrays import Floats
+from index.arrays import Floats, Ids, Labels
+from index.labels.leave_one_out import LeaveOneOut
 from training.head.embedding_heads import Head, ProjectionHead, RawHead
-from training.head.projection import PrincipalAxes, count_directions, fit_principal_axes
-from training.options.losses import UNTRAINED_METHODS
+from training.head.projection import PrincipalAxes, Projection, count_directions, fit_principal_axes
+from training.head.whitening import fit_within_classes
+from training.options.losses import CLASS_WHITENED
+
+POWERS: Mapping[str, float] = MappingProxyType({"pca": 0.0, "pca-half-whitened": 0.25, "pca-whitened": 0.5})
+"""Of its variance, by which every direction of PCA is divided."""
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledFeatures:
+    """What methods are fitted on: N training images.
+
+    Attributes:
+        features: (N, F) float32.
+        labels: (N,) int64 given labels in 0..C-1.
+        groups: (N,) int64, the same for duplicates, which must not vouch for each other's labels; None: there are none.
+        own: (N,) float32 how far each label is believed, where that is known already.
+    """
+
+    features: Floats
+    labels: Labels
+    groups: Ids | None = None
+    own: Floats | None = None
+
+    def believe(self) -> Floats:
+        """(N,) float32 how far each label is believed: `own`, or by leave-one-out."""
+        if self.own is not None:
+            return self.own
+        count = int(self.labels.max()) + 1
+        return LeaveOneOut(self.features, self.labels, count=count, groups=self.groups).own()
+
+
+def fit_rival(method: str, images: LabelledFeatures, *, embedding_dim: int) -> Head:
+    """The head of one method of `RIVALS`.
+
+    Args:
+        method: `class-whitened` reads the labels, the others do not.
+        embedding_dim: D; raw features have their own width F.
+
+    Raises:
+        InputError: the images do not span that many directions.
+    """
+    if method != CLASS_WHITENED:
+        return fit_untrained(method, images.features, embedding_dim=embedding_dim)
+    start = fit_within_classes(
+        images.features, images.labels, weights=images.believe(), embedding_dim=embedding_dim
+    )
+    return _as_head(Projection(start.weight[:embedding_dim], start.bias[:embedding_dim]))
 
 
 def fit_untrained(method: str, features: Floats, *, embedding_dim: int) -> Head:
@@ -26,15 +77,22 @@ def fit_untrained(method: str, features: Floats, *, embedding_dim: int) -> Head:
     return make_projection_head(fit_principal_axes(features, embedding_dim=embedding_dim), method)
 
 
-def fit_all_untrained(features: Floats, *, embedding_dim: int) -> dict[str, Head]:
-    """The heads of all untrained methods; where the images span fewer directions, projections are less wide."""
-    width = min(embedding_dim, count_directions(features))
-    axes = fit_principal_axes(features, embedding_dim=width)
-    heads = {method: make_projection_head(axes, method) for method in UNTRAINED_METHODS if method != "raw"}
-    return {"raw": RawHead(features.shape[1]), **heads}
+def fit_rivals(images: LabelledFeatures, *, embedding_dim: int) -> dict[str, Head]:
+    """The heads of `RIVALS`; where the images span fewer directions, projections are less wide."""
+    width = min(embedding_dim, count_directions(images.features))
+    axes = fit_principal_axes(images.features, embedding_dim=width)
+    return {
+        CLASS_WHITENED: fit_rival(CLASS_WHITENED, images, embedding_dim=width),
+        "raw": RawHead(images.features.shape[1]),
+        **{method: make_projection_head(axes, method) for method in POWERS},
+    }
 
 
 def make_projection_head(axes: PrincipalAxes, method: str) -> ProjectionHead:
-    """The head of `pca` or `pca-whitened`."""
-    projection = axes.projection(whiten=method == "pca-whitened")
-    return ProjectionHead(torch.from_numpy(projection.weight), torch.from_numpy(projection.bias))
+    """The head of one method of `POWERS`."""
+    return _as_head(axes.projection(power=POWERS[method]))
+
+
+def _as_head(projection: Projection) -> ProjectionHead:
+    weight, bias = (torch.from_numpy(part.copy()) for part in (projection.weight, projection.bias))
+    return ProjectionHead(weight, bias)

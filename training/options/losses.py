@@ -189,8 +189,10 @@ LOSSES: Mapping[str, LossEntry] = {
 }
 LIBRARY_METHODS = tuple(name for name, entry in LOSSES.items() if entry.place.startswith("library:"))
 TRAINED_METHODS = tuple(name for name in LOSSES if name not in LIBRARY_METHODS)
-UNTRAINED_METHODS = ("raw", "pca", "pca-whitened")
-METHODS = (*LOSSES, *UNTRAINED_METHODS)
+UNTRAINED_METHODS = ("raw", "pca", "pca-half-whitened", "pca-whitened")
+CLASS_WHITENED = "class-whitened"  # fitted to labels in closed form, without a step of training
+RIVALS = (CLASS_WHITENED, *UNTRAINED_METHODS)
+METHODS = (*LOSSES, *RIVALS)
 NEEDS_CONFIDENCES = frozenset(name for name, entry in LOSSES.items() if entry.needs_confidences)
 
 
@@ -200,7 +202,7 @@ class LossConfig:
 
     method: str = option(
         "spa", f"What makes the embedding. A loss: {', '.join(TRAINED_METHODS)}. One of pytorch-metric-learning, which "
-        f"the extra `losses` installs: {', '.join(LIBRARY_METHODS)}. Or no training: {', '.join(UNTRAINED_METHODS)}.",
+        f"the extra `losses` installs: {', '.join(LIBRARY_METHODS)}. Or no training: {', '.join(RIVALS)}.",
         choices=METHODS, metavar="METHOD",
     )  # fmt: skip
     options: Any = None

@@ -21,13 +21,13 @@ from training.backbone.feature_sources import FeatureSource
 from training.confidence.confidences import Beliefs
 from training.data.datasets import require_outside
 from training.head.embedding_heads import Head
-from training.head.untrained import fit_untrained
+from training.head.untrained import LabelledFeatures, fit_rival
 from training.label_noise.noise import describe_noise
 from training.losses.guidance import Guidance, load_guidance
 from training.losses.make_loss import loss_class
 from training.options.backbone_libraries import preprocess_for
 from training.options.config import TrainConfig
-from training.options.losses import UNTRAINED_METHODS
+from training.options.losses import RIVALS
 from training.options.machine import Machine
 from training.run.checkpoint import load_checkpoint
 from training.run.heads import find_beliefs, require_directions, train_head
@@ -113,18 +113,16 @@ def train(
             trial = phases.try_out()
         if config.selection.select == "auto":
             method = trial["better_untrained"] or method
-    if method in UNTRAINED_METHODS:
+    if method in RIVALS:
         with clock.measure("projection"), _discarding(run, when_new=is_new):
-            head: Head = fit_untrained(
-                method, source.centre.cpu().numpy(), embedding_dim=config.embedding.embedding_dim
-            )
+            head: Head = fit_rival(method, phases.images(), embedding_dim=config.embedding.embedding_dim)
     else:
         head, trained_on = phases.train(validation, guidance=guidance, clock=clock)
     report = {
         "run": str(out),
         "seconds": time.perf_counter() - started,
         "phases": {name: {"seconds": seconds} for name, seconds in clock.seconds.items()},
-        **_score(head, validation, train_features=source.centre.cpu().numpy(), config=config),
+        **_score(head, validation, images=phases.images(), config=config),
         "images": len(images),
         "trained_on": trained_on,
         "classes": len(classes),
@@ -218,6 +216,11 @@ class _Phases:
             judge = self._config.confidence.confidences
             warn_of_unsuitable_lambda(report, class_count=len(self._classes), judge=judge)
 
+    def images(self) -> LabelledFeatures:
+        """What methods without a step of training are fitted on."""
+        parts = (self._source.centre, self._labels, self._groups)
+        return LabelledFeatures(*(part.cpu().numpy() for part in parts))
+
     def try_out(self) -> dict[str, Any]:
         if not (self._run.path / "trial.json").exists():
             trial = run_trial(
@@ -305,13 +308,11 @@ def warn_of_unsuitable_lambda(report: EpochReport, *, class_count: int, judge: s
 
 
 def _score(
-    head: Head, validation: ValidationSet | None, *, train_features: np.ndarray, config: TrainConfig
+    head: Head, validation: ValidationSet | None, *, images: LabelledFeatures, config: TrainConfig
 ) -> dict[str, Any]:
     if validation is None:
         return {"val": None, "baselines": None}
-    baselines = score_baselines(
-        validation, train_features=train_features, embedding_dim=config.embedding.embedding_dim
-    )
+    baselines = score_baselines(validation, images=images, embedding_dim=config.embedding.embedding_dim)
     trained = validation.score(embed_features(head, validation.features))
     return {
         "val": _describe_scores(trained),

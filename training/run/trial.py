@@ -22,7 +22,7 @@ from index.progress import Progress
 from training.backbone.feature_sources import CachedSource
 from training.head.embedding_heads import Head
 from training.head.projection import count_directions
-from training.head.untrained import fit_all_untrained
+from training.head.untrained import LabelledFeatures, fit_rivals
 from training.options.config import TrainConfig
 from training.run.heads import choose_rows, find_beliefs, train_head
 from training.run.phases import PhaseContext
@@ -217,7 +217,8 @@ def _fit_heads(
     width = min(width, config.embedding.embedding_dim)
     config = replace(config, embedding=replace(config.embedding, embedding_dim=width))
     trained, _ = train_head(source, given, **parts, config=config, beliefs=beliefs)
-    return {TRAINED: trained.cpu(), **fit_all_untrained(features, embedding_dim=width)}
+    images = LabelledFeatures(features, numbers.astype(np.int64), groups)
+    return {TRAINED: trained.cpu(), **fit_rivals(images, embedding_dim=width)}
 
 
 def _compare(hits: Mapping[str, list[Scores]], *, seed: int) -> TrialPart | None:

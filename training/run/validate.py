@@ -11,7 +11,7 @@ from torch import nn
 
 from index.arrays import Floats
 from index.evaluation.metrics import DEFAULT_KS, RetrievalScores, score_retrieval
-from training.head.untrained import fit_all_untrained
+from training.head.untrained import LabelledFeatures, fit_rivals
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,21 +66,21 @@ def embed_features(head: nn.Module, features: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """An untrained embedding's scores, and its width."""
+    """The scores of an embedding that took no step of training, and its width."""
 
     scores: RetrievalScores
     embedding_dim: int
 
 
 def score_baselines(
-    validation: ValidationSet, *, train_features: Floats, embedding_dim: int
+    validation: ValidationSet, *, images: LabelledFeatures, embedding_dim: int
 ) -> dict[str, Baseline]:
-    """The untrained methods on the validation set: raw at full width, PCA and whitened PCA at `embedding_dim`.
+    """The rivals of training on the validation set: raw at full width, the others at `embedding_dim`.
 
-    Both projections are fitted on the training images, without labels. Where those span fewer directions than
-    `embedding_dim`, the projections are as wide as they can be.
+    They are fitted on the training images. Where those span fewer directions than `embedding_dim`, the projections
+    are as wide as they can be.
     """
-    heads = fit_all_untrained(train_features, embedding_dim=embedding_dim)
+    heads = fit_rivals(images, embedding_dim=embedding_dim)
     return {
         name: Baseline(validation.score(embed_features(head, validation.features)), head.embedding_dim)
         for name, head in heads.items()

@@ -16,7 +16,7 @@ from benchmarks.noise.grid import load_label_set, run_cell, run_cells
 from benchmarks.noise.hyper_parameters import SEARCHED, list_trials, tune
 from benchmarks.noise.reports import format_experiment, summarise_experiment
 from index.errors import InputError, RunError
-from training.options.losses import TRAINED_METHODS, UNTRAINED_METHODS
+from training.options.losses import RIVALS, TRAINED_METHODS
 
 CLASSES, IMAGES, FEATURES = 6, 12, 10
 
@@ -47,7 +47,7 @@ def folder(tmp_path: Path) -> GridFolder:
 
 def _cell(method: str = "spa", *, noise: str = "uniform:0.25", seed: int = 0, **settings) -> Cell:
     labels = LabelSet("made", noise, seed, phase1={"confidence_epochs": 5, "confidence_lr": 0.05})
-    quick = {} if method in UNTRAINED_METHODS else {"epochs": 3, "batch_size": 16}
+    quick = {} if method in RIVALS else {"epochs": 3, "batch_size": 16}
     return Cell(labels, method, 4, {**quick, **settings})
 
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from index.arrays import normalise_rows
 from index.errors import InputError
 from training.head.projection import fit_principal_axes
-from training.head.untrained import fit_untrained
+from training.head.untrained import LabelledFeatures, fit_untrained
+from training.options.losses import RIVALS
 from training.run.validate import ValidationSet, embed_features, score_baselines
 
 
@@ -20,8 +21,8 @@ def _features(count: int = 300, width: int = 12, *, seed: int = 0) -> np.ndarray
     return (generator.normal(size=(count, width)) * scales + 1).astype(np.float32)
 
 
-def _project(features: np.ndarray, *, embedding_dim: int, whiten: bool) -> np.ndarray:
-    projection = fit_principal_axes(features, embedding_dim=embedding_dim).projection(whiten=whiten)
+def _project(features: np.ndarray, *, embedding_dim: int, power: float) -> np.ndarray:
+    projection = fit_principal_axes(features, embedding_dim=embedding_dim).projection(power=power)
     return normalise_rows(features).astype(np.float64) @ projection.weight.T + projection.bias
 
 
@@ -29,7 +30,7 @@ def _project(features: np.ndarray, *, embedding_dim: int, whiten: bool) -> np.nd
 @settings(max_examples=20, deadline=None)
 def test_pca_agrees_with_the_singular_value_decomposition(seed: int, embedding_dim: int) -> None:
     features = _features(seed=seed)
-    projected = _project(features, embedding_dim=embedding_dim, whiten=False)
+    projected = _project(features, embedding_dim=embedding_dim, power=0)
     unit = normalise_rows(features).astype(np.float64)
     left, values, _ = np.linalg.svd(unit - unit.mean(axis=0), full_matrices=False)
     expected = (left * values)[:, :embedding_dim]
@@ -42,7 +43,7 @@ def test_pca_and_whitening_agree_with_scikit_learn() -> None:
     features = _features()
     unit = normalise_rows(features).astype(np.float64)
     for whiten in (False, True):
-        projected = _project(features, embedding_dim=5, whiten=whiten)
+        projected = _project(features, embedding_dim=5, power=whiten / 2)
         theirs = decomposition.PCA(5, whiten=whiten, svd_solver="full").fit_transform(unit)
         theirs *= np.sqrt(300 / 299) if whiten else 1  # it divides by N - 1, we by N
         signs = np.sign((projected * theirs).sum(axis=0))
@@ -50,7 +51,7 @@ def test_pca_and_whitening_agree_with_scikit_learn() -> None:
 
 
 def test_whitened_features_have_identity_covariance() -> None:
-    projected = _project(_features(), embedding_dim=8, whiten=True)
+    projected = _project(_features(), embedding_dim=8, power=0.5)
     np.testing.assert_allclose(projected.mean(axis=0), 0, atol=1e-4)
     np.testing.assert_allclose(projected.T @ projected / len(projected), np.eye(8), atol=1e-3)
 
@@ -59,7 +60,7 @@ def test_fitting_in_blocks_gives_what_one_block_gives() -> None:
     features = _features(4096 + 50)
     unit = normalise_rows(features).astype(np.float64)
     covariance = np.cov(unit.T, bias=True)
-    weight = fit_principal_axes(features, embedding_dim=12).projection(whiten=False).weight.astype(np.float64)
+    weight = fit_principal_axes(features, embedding_dim=12).projection(power=0).weight.astype(np.float64)
     np.testing.assert_allclose(
         weight @ covariance @ weight.T, np.diag(np.linalg.eigvalsh(covariance)[::-1]), atol=1e-6
     )
@@ -68,7 +69,7 @@ def test_fitting_in_blocks_gives_what_one_block_gives() -> None:
 def test_the_head_gives_the_projection_as_unit_rows() -> None:
     features = _features()
     rows = embed_features(fit_untrained("pca-whitened", features, embedding_dim=4), features)
-    projected = _project(features, embedding_dim=4, whiten=True)
+    projected = _project(features, embedding_dim=4, power=0.5)
     assert rows.dtype == np.float32
     np.testing.assert_allclose(rows, projected / np.linalg.norm(projected, axis=1, keepdims=True), atol=1e-5)
 
@@ -80,7 +81,7 @@ def test_a_width_that_the_images_cannot_span_is_refused_with_the_numbers(
     with pytest.raises(
         InputError, match=rf"--embedding-dim {asked} .* at most {min(width, count - 1)} directions"
     ):
-        fit_principal_axes(_features(count, width), embedding_dim=asked).projection(whiten=True)
+        fit_principal_axes(_features(count, width), embedding_dim=asked).projection(power=0.5)
 
 
 def test_zero_rows_stay_zero() -> None:
@@ -99,8 +100,8 @@ def test_recall_of_separated_classes_is_one_and_never_counts_the_query_itself() 
 
 def test_baselines_are_fitted_on_the_training_features_at_no_more_than_they_span() -> None:
     validation = ValidationSet(_features(40, seed=1), np.arange(40) % 4)
-    scores = score_baselines(validation, train_features=_features(6), embedding_dim=64)
-    assert set(scores) == {"raw", "pca", "pca-whitened"}
+    scores = score_baselines(validation, images=LabelledFeatures(_features(6), np.arange(6) % 2), embedding_dim=64)
+    assert set(scores) == set(RIVALS)
     narrow = fit_untrained("pca-whitened", _features(6), embedding_dim=5)
     assert scores["pca-whitened"].embedding_dim == 5
     assert (

@@ -87,7 +87,7 @@ def test_without_belief_in_any_label_it_is_pca_with_its_variances_evened_out() -
     features, labels, weights = _blobs(width=6)
     projection = fit_within_classes(features, labels, weights=0 * weights, embedding_dim=6)
     axes = fit_principal_axes(features, embedding_dim=6)
-    plain = _project(axes.projection(whiten=False), features)
+    plain = _project(axes.projection(power=0), features)
     _assert_same_up_to_signs(_project(projection, features), plain / axes.variances**FLATTEN, atol=1e-4)
 
 
@@ -108,7 +108,7 @@ def test_a_direction_that_differs_within_classes_comes_last() -> None:
     features = np.stack([5 + 0 * labels, 0.5 * (labels - 0.5), generator.normal(size=200)], axis=1)
     features[:, 1] += 0.05 * generator.normal(size=200)
     features = features.astype(np.float32)
-    plain = fit_principal_axes(features, embedding_dim=1).projection(whiten=False)
+    plain = fit_principal_axes(features, embedding_dim=1).projection(power=0)
     aware = fit_within_classes(
         features, labels, weights=np.ones(200, dtype=np.float32), embedding_dim=1, ridge=0.01
     )

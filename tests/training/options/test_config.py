@@ -26,7 +26,7 @@ from training.options.losses import (
     LOSSES,
     METHODS,
     NEEDS_CONFIDENCES,
-    UNTRAINED_METHODS,
+    RIVALS,
     LossConfig,
     MultiSimilarityOptions,
     ProcSimOptions,
@@ -126,7 +126,7 @@ def test_a_wrong_value_is_named_with_its_flag(field: str, value: object, flag: s
                 {"method": method, "min_confidence": 0.1},
                 f"--min-confidence goes with a method that trains, not with --method {method}",
             )
-            for method in UNTRAINED_METHODS
+            for method in RIVALS
         ),
     ],
 )
@@ -167,7 +167,7 @@ def test_options_that_do_go_together_are_taken() -> None:
 
 def test_every_method_can_be_named_and_those_that_need_confidences_are_trained() -> None:
     assert {make_config(method=method).loss.method for method in METHODS} == set(METHODS)
-    assert not NEEDS_CONFIDENCES & set(UNTRAINED_METHODS)
+    assert not NEEDS_CONFIDENCES & set(RIVALS)
 
 
 def test_no_two_options_share_a_name() -> None:
@@ -313,7 +313,7 @@ UNUSED = [
     ({"holdout": 0.0, "patience": 3}, "--patience goes with --holdout above 0"),
     *(
         ({"method": method, **options}, f"{flag} goes with a method that trains, not with --method {method}")
-        for method in UNTRAINED_METHODS
+        for method in RIVALS
         for flag, options in {
             "--lr": {"lr": 0.1}, "--start": {"start": "random"}, "--holdout": {"holdout": 0.2},
             "--features": {"features": "live"}, "--validate-every": {"validate_every": 3}, "--trial": {"trial": True},

@@ -36,7 +36,7 @@ from training.options.config import (
     SelectConfig,
     TrainConfig,
 )
-from training.options.losses import METHODS, UNTRAINED_METHODS, LossConfig, option_groups
+from training.options.losses import METHODS, RIVALS, LossConfig, option_groups
 from training.options.resolve import DEFAULT, recipe_values, resolve
 from training.run.checkpoint import load_checkpoint
 from training.run.phases import Watcher
@@ -95,7 +95,7 @@ def test_either_recipe_goes_with_every_method(method: str) -> None:
     values = recipe_values("default", method=method)
     config = resolve(method=method, weights="none")
     assert (config.recipe, config.loss.method) == ("default", method)
-    if method in UNTRAINED_METHODS:
+    if method in RIVALS:
         assert values == {}
         return
     of_losses = {name for kind in option_groups() for name in get_annotations(kind)}
@@ -407,7 +407,7 @@ def test_where_training_gains_nothing_auto_takes_an_untrained_embedding_that_exp
     assert _train(*arguments) == 0
     report = json.loads((out / "report.json").read_text())
     method = report["trial"]["better_untrained"]
-    assert method in ("pca", "pca-whitened")
+    assert method in RIVALS
     assert report["method"] == method
     text = capsys.readouterr().out
     assert f"so the run's embedding is {method}, as --select auto asks" in text
@@ -431,7 +431,10 @@ def test_training_that_loses_is_kept_and_pointed_out_unless_auto_was_asked_for(
     _shuffle_labels(pictures, tmp_path / "labels.csv", seed=2)
     assert _train(tmp_path / "labels.csv", *options, *WRECKED[:-2]) == 0
     out = capsys.readouterr().out
-    assert re.search(r"warning: training does not beat pca(-whitened)? of the same width on this data", out)
+    assert re.search(
+        rf"warning: training does not beat ({'|'.join(RIVALS)}) of the same width",
+        out,
+    )
     assert "--select auto in a new --out" in out
     assert RunFolder.open(tmp_path / "run").load_trained()[2]["method"] == "proxy-nca"
 

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from index.errors import InputError, MissingDependencyError, RunError
 from tests.training.conftest import make_config, make_machine
 from tests.training.runs import InterruptionError, epochs, figures, interrupt_at, read_csv, weights
-from training.options.losses import LIBRARY_METHODS, TRAINED_METHODS, UNTRAINED_METHODS
+from training.options.losses import LIBRARY_METHODS, RIVALS, TRAINED_METHODS
 from training.run.phases import EpochReport, Watcher
 from training.run.run_folder import RunFolder
 from training.run.train import train
@@ -88,7 +88,7 @@ def test_a_library_that_is_not_installed_is_missed_before_any_features(
     assert not (tmp_path / "cache").exists()
 
 
-@pytest.mark.parametrize("method", UNTRAINED_METHODS)
+@pytest.mark.parametrize("method", RIVALS)
 def test_untrained_methods_go_through_no_phase_and_score_as_their_own_baseline(
     pictures: Path, other_pictures: Path, cache: Path, tmp_path: Path, method: str
 ) -> None:

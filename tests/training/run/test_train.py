@@ -21,6 +21,7 @@ from tests.training.runs import epochs, read_csv, read_metrics, weights
 from training.backbone.backbones import load_backbone
 from training.backbone.extract import Extractor
 from training.options.config import TrainConfig
+from training.options.losses import RIVALS
 from training.options.machine import resolve_device
 from training.run.phases import EpochReport, Watcher
 from training.run.run_folder import RunFolder, _flatten
@@ -50,7 +51,7 @@ def test_the_report_says_what_was_done_and_what_training_bought(finished_run: Fi
     )  # fmt: skip
     assert set(report["phases"]) == {"features", "confidence", "embedding"}
     assert report["seconds"] >= sum(phase["seconds"] for phase in report["phases"].values())
-    assert set(report["baselines"]) == {"raw", "pca", "pca-whitened"}
+    assert set(report["baselines"]) == set(RIVALS)
     for scores in (report["val"], *report["baselines"].values()):
         assert list(scores["recall"]) == ["1", "2", "4", "8", "16"]
         values = list(scores["recall"].values())

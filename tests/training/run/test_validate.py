@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from index.arrays import normalise_rows
 from index.errors import InputError
 from index.evaluation.metrics import DEFAULT_KS
+from training.head.untrained import LabelledFeatures
 from training.run.validate import ValidationSet, score_baselines
 
 
@@ -57,6 +58,7 @@ def test_the_baselines_are_scored_on_the_same_queries_and_gallery() -> None:
     features = np.random.default_rng(1).normal(size=(30, 6)).astype(np.float32)
     is_gallery = np.arange(30) % 3 > 0
     validation = ValidationSet(features, np.arange(30) % 5, is_gallery, ks=(1, 2))
-    for baseline in score_baselines(validation, train_features=features[::-1].copy(), embedding_dim=4).values():
+    images = LabelledFeatures(features[::-1].copy(), np.arange(30) % 5)
+    for baseline in score_baselines(validation, images=images, embedding_dim=4).values():
         assert baseline.scores.queries == 10
         assert set(baseline.scores.recall) == {1, 2}
