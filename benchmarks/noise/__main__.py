@@ -37,9 +37,10 @@ from benchmarks.noise.shapes import FULL, name_shape, tail_factor
 from benchmarks.noise.splits import SPLITS
 from index.errors import InputError
 from index.file_hash import hash_file
-from index.images.preprocess import PreprocessConfig
 from training.losses.make_loss import loss_class
+from training.options.config import POOLINGS, VIEWS
 from training.options.losses import LOSSES, METHODS, RIVALS, TRAINED_METHODS
+from training.options.resolve import resolve_input
 
 ALL_METHODS = (
     RECIPE, UNWEIGHTED, *METHODS, *(method + FILTERED for method in METHODS if method not in RIVALS)
@@ -73,8 +74,10 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--settings", choices=("tuned", "paper"), default="tuned", help="of every method (default tuned)")
     add("--backbone", default="mobilenet_v2")
     add("--weights", help="default: the MobileNetV2 of RETRIEVAL_SHARED")
-    add("--resize", type=int, default=256, help="stretch images to this many pixels a side (default 256)")
-    add("--crop", type=int, default=224, help="centre crop to this many (default 224)")
+    add("--resize", type=int, help="stretch images to this many pixels a side (default: as the backbone has it)")
+    add("--crop", type=int, help="centre crop to this many (default: as the backbone has it)")
+    add("--view", choices=VIEWS, default="crop", help="as `retrieval train` takes it, for all methods alike")
+    add("--pooling", choices=POOLINGS, default="own", help="as `retrieval train` takes it, for all methods alike")
     add("--cache", type=Path, help="folder of backbone features and unpacked images (default OUT/cache)")
     add("--threads", type=int, default=1, help="of each process (default 1)")
     defaults = {"dataset": ["tiny-imagenet"], "noise": DEFAULT_NOISES, "width": [64, 512], "shape": [FULL]}
@@ -106,11 +109,13 @@ def run(options: argparse.Namespace) -> None:
             loss_class(method.removesuffix(FILTERED))  # whether its package is there
     fix_hierarchy(folder)
     weights = str(find_weights(options.weights))
+    sizes = {name: getattr(options, name) for name in ("resize", "crop", "view", "pooling")}
+    sizes = {name: value for name, value in sizes.items() if value is not None}
     for dataset in options.dataset:
         prepare_features(
             dataset, folder.features(dataset), cache=options.cache or options.out / "cache",
             backbone=options.backbone, weights=weights, workers=options.workers,
-            preprocess=PreprocessConfig(resize=options.resize, crop=options.crop),
+            sizes=resolve_input(options.backbone, **sizes),
         )  # fmt: skip
     tuned = tune_all(folder, options)
     experiments = list_experiments(options, tuned)

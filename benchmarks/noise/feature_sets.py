@@ -14,10 +14,12 @@ from benchmarks.common.record import find_weights, save_array, write_json
 from benchmarks.noise.cells import GridFolder
 from benchmarks.noise.splits import list_split, take_share
 from index.errors import InputError
-from index.images.preprocess import PreprocessConfig
-from training.backbone.backbones import load_backbone
+from training.backbone.backbones import load_backbone, with_features
 from training.backbone.extract import Extractor, extract_features, open_store
+from training.options.backbone_libraries import preprocess_for
+from training.options.config import InputConfig
 from training.options.machine import resolve_device
+from training.options.resolve import resolve_input
 
 MANY_CLASSES, FEW_CLASSES_FOLDS = 25, 3
 
@@ -52,19 +54,27 @@ def prepare_features(
     cache: Path,
     backbone: str,
     weights: str,
-    preprocess: PreprocessConfig,
+    sizes: InputConfig,
     workers: int,
 ) -> None:
     """Extract and write a dataset's features, unless they stand already.
 
+    Args:
+        sizes: how images reach the backbone, with view and pooling.
+
     Raises:
         InputError: those that stand come from another backbone or other weights or preprocessing.
     """
-    extractor = Extractor(load_backbone(backbone, weights), preprocess, device=resolve_device("auto"))
+    preprocess = preprocess_for(backbone, resize=sizes.resize, crop=sizes.crop, view=sizes.view)
+    network = load_backbone(backbone, weights)
+    seeing = with_features(network, view=sizes.view, pooling=sizes.pooling, side=sizes.crop)
+    extractor = Extractor(seeing, preprocess, device=resolve_device("auto"))
     description = extractor.describe(views=1)
     if (folder / "set.json").exists():
         stored = json.loads((folder / "set.json").read_text())["features"]
-        changed = [key for key, value in description.items() if stored.get(key) != value]
+        changed = [
+            key for key in sorted(description.keys() | stored.keys()) if stored.get(key) != description.get(key)
+        ]
         if changed:
             raise InputError(
                 f"{folder}: the features of {name} were made with another {', '.join(changed)}, and so was all that "
@@ -91,12 +101,11 @@ def prepare_features(
 
 def prepare_usual_features(folder: GridFolder, datasets: Sequence[str], *, workers: int) -> None:
     """Features of the frozen MobileNetV2, as the grid makes them unless told otherwise; those that stand are taken."""
-    preprocess = PreprocessConfig(resize=256, crop=224)
     for name in datasets:
         features = folder.features(name)
         if not (features / "set.json").exists():
             usual = {"backbone": "mobilenet_v2", "weights": str(find_weights()), "cache": folder.path / "cache"}
-            prepare_features(name, features, **usual, preprocess=preprocess, workers=workers)
+            prepare_features(name, features, **usual, sizes=resolve_input("mobilenet_v2"), workers=workers)
 
 
 @lru_cache(maxsize=4)

@@ -83,6 +83,8 @@ def test_another_backbone_is_refused_where_features_stand(tmp_path: Path, datase
     _run(tmp_path, dataset, *options)
     with pytest.raises(SystemExit, match=r"another preprocess, .*; choose another --out"):
         _run(tmp_path, dataset, *options, "--crop", "24")
+    with pytest.raises(SystemExit, match=r"another pooling, .*; choose another --out"):
+        _run(tmp_path, dataset, *options, "--pooling", "gem")
 
 
 def test_another_hierarchy_is_refused_where_one_was_used(tmp_path: Path, dataset: str) -> None:
