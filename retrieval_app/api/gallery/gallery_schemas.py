@@ -31,6 +31,8 @@ class ModelFacts(Answer):
 
     backbone: str
     method: str
+    view: str
+    pooling: str
     sha256: str
 
 

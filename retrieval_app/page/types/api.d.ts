@@ -1525,6 +1525,10 @@ export interface components {
             backbone: string;
             /** Method */
             method: string;
+            /** View */
+            view: string;
+            /** Pooling */
+            pooling: string;
             /** Sha256 */
             sha256: string;
         };

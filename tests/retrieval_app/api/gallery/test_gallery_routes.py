@@ -28,7 +28,7 @@ def test_the_gallery_tells_what_it_is_and_what_is_allowed(client: TestClient) ->
     assert facts["can"] == {"review": True, "write": False}
     assert facts["limits"]["max_upload_bytes"] == 20 * 1024 * 1024
     assert facts["calibration"]["state"] in ("ready", "computing")
-    assert facts["model"].keys() == {"backbone", "method", "sha256"}
+    assert facts["model"].keys() == {"backbone", "method", "view", "pooling", "sha256"}
 
 
 def test_facets_count_what_the_condition_keeps_and_their_conditions_select_it(client: TestClient) -> None:
