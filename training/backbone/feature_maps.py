@@ -74,7 +74,7 @@ def choose_maps(network: nn.Module, *, side: int) -> ChosenMaps:
     """
     maps, own_dim = _dry_run(network, side=side)
     if not maps:
-        raise InputError("it makes no feature maps, or none that it does not turn into tokens")
+        raise InputError("it makes no feature maps, or turns them into tokens")
     last = maps[-1]
     others = [m for m in maps if m.map.side == last.map.side and m.storage != last.storage]
     larger = [m.map.side for m in maps if m.map.side > last.map.side]
@@ -96,7 +96,7 @@ def _widest(maps: list[_Seen]) -> FeatureMap | None:
 
 @torch.no_grad()
 def _dry_run(network: nn.Module, *, side: int) -> tuple[list[_Seen], int]:
-    """All maps in the order in which they are made, and the width of the result."""
+    """All maps in the order in which they are made, none where they become tokens; and the width of the result."""
     recorder = _Recorder()
     weights = {
         name: tensor.to("meta")
@@ -112,7 +112,7 @@ def _dry_run(network: nn.Module, *, side: int) -> tuple[list[_Seen], int]:
     finally:
         for hook in hooks:
             hook.remove()
-    return recorder.maps, int(result.flatten(1).shape[1])
+    return [] if recorder.ends_in_tokens else recorder.maps, int(result.flatten(1).shape[1])
 
 
 class _Recorder:
@@ -123,6 +123,7 @@ class _Recorder:
 
     def __init__(self) -> None:
         self.maps: list[_Seen] = []
+        self.ends_in_tokens = False
         self._calls: Counter[str] = Counter()
         self._outputs: list[Tensor] = []
         self._activated: Tensor | None = None
@@ -141,8 +142,9 @@ class _Recorder:
         if _is_activation(module):
             self._activated = output
         if output.ndim == 3:
-            self.maps.clear()  # tokens: what follows is no convolution of the maps before
+            self.ends_in_tokens = True
         elif not isinstance(module, _POOLING) and (found := _as_map(name, call, output.shape)):
+            self.ends_in_tokens = False
             self.maps.append(
                 _Seen(found, output.untyped_storage()._cdata, output is self._activated, self._is_depthwise)
             )
@@ -157,7 +159,9 @@ def _as_map(name: str, call: int, shape: torch.Size) -> FeatureMap | None:
     """Maps of square images are square, which tells channels from pixels."""
     if len(shape) != 4:
         return None
-    _, first, second, third = shape
+    images, first, second, third = shape
+    if images != 1:  # but windows of one, or its patches
+        return None
     if second == third > 1:
         return FeatureMap(name, call, channels=first, side=second, channels_last=False)
     if first == second > 1:

@@ -137,7 +137,8 @@ def test_resuming_where_there_is_no_run_is_refused(tmp_path: Path, pictures: Pat
 
 
 @pytest.mark.parametrize(
-    "changes", [{"seed": 1}, {"lambda_": 0.2}, {"epochs": 5}, {"label_noise": None}, {"crop": 24}]
+    "changes",
+    [{"seed": 1}, {"lambda_": 0.2}, {"epochs": 5}, {"label_noise": None}, {"crop": 24}, {"pooling": "gem"}],
 )
 def test_resuming_with_another_option_is_refused_by_name(
     finished_run: FinishedRun, cache: Path, changes: dict[str, Any]
