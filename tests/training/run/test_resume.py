@@ -145,7 +145,7 @@ def test_resuming_with_another_option_is_refused_by_name(
 ) -> None:
     config = make_config(**({"label_noise": "uniform:0.25"} | changes))
     ((name, value),) = changes.items()
-    with pytest.raises(RunError, match=rf"cannot resume with other options: {name} was .*, is {value}"):
+    with pytest.raises(RunError, match=rf"cannot resume with other options: {name} was .*, is {value!r}"):
         train(finished_run.data, finished_run.path, config=config, machine=make_machine(cache), resume=True,
               val=finished_run.val)  # fmt: skip
 
