@@ -29,7 +29,7 @@ from benchmarks.noise.example_pictures import draw_retrieval_grid
 from benchmarks.noise.experiments import ABLATIONS, TABLES, UNWEIGHTED, Experiment, Setting, build, table_3
 from benchmarks.noise.feature_sets import prepare_features
 from benchmarks.noise.grid import load_label_set, run_cells
-from benchmarks.noise.hyper_parameters import tune
+from benchmarks.noise.hyper_parameters import TRIALS, tune
 from benchmarks.noise.options import make_grid_parser, parse_grid_options
 from benchmarks.noise.plots import plot_confidences, plot_experiment, plot_noise
 from benchmarks.noise.reports import format_experiment, format_leads, format_noises, summarise_experiment
@@ -47,9 +47,9 @@ ALL_METHODS = (
 )  # fmt: skip
 DEFAULT_METHODS = (
     RECIPE, UNWEIGHTED, "spa", "proxy-anchor", "proxy-anchor-filtered", "proxy-nca", "proxy-nca-filtered",
-    "multi-similarity", "adaptive-proxy-anchor", "procsim", "superloss", "raw", "pca", "pca-whitened",
+    "multi-similarity", "adaptive-proxy-anchor", "procsim", "superloss", *RIVALS,
 )  # fmt: skip
-SHOWN_METHODS = ("spa", "proxy-anchor", "pca-whitened")  # in pictures of neighbours
+SHOWN_METHODS = ("default", "spa", "class-whitened")  # in pictures of neighbours
 DEFAULT_SEEDS = [0, 1, 2]
 DEFAULT_NOISES = ("uniform:0.3", CLEAN, "nearest-class:0.3", "uniform:0.5")
 
@@ -72,6 +72,7 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     ablation = "an ablation of the papers; batch and width of --method where given"
     add("--ablation", action="append", choices=sorted(ABLATIONS), default=[], help=ablation)
     add("--settings", choices=("tuned", "paper"), default="tuned", help="of every method (default tuned)")
+    add("--trials", type=int, default=TRIALS, help=f"of every method that is tuned, at least (default {TRIALS})")
     add("--backbone", default="mobilenet_v2")
     add("--weights", help="default: the MobileNetV2 of RETRIEVAL_SHARED")
     add("--resize", type=int, help="stretch images to this many pixels a side (default: as the backbone has it)")
@@ -91,8 +92,8 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     options.method = options.method or list(DEFAULT_METHODS)
     if not options.table and not options.ablation:
         parser.error("nothing to do: name a --table or an --ablation")
-    if min(*options.width, options.workers, options.threads) < 1:
-        parser.error("--width, --workers and --threads must be at least 1")
+    if min(*options.width, options.workers, options.threads, options.trials) < 1:
+        parser.error("--width, --workers, --threads and --trials must be at least 1")
     return options
 
 
@@ -217,6 +218,7 @@ def tune_all(folder: GridFolder, options: argparse.Namespace) -> dict[tuple[str,
     for dataset, width in itertools.product(options.dataset, options.width):
         methods = sorted({*options.method, *(others if width == options.width[0] else ())})
         chosen = {"dataset": dataset, "width": width, "noise": options.noise[0], "methods": methods}
+        chosen["trials"] = options.trials
         tuned[dataset, width] = tune(folder, **chosen, workers=options.workers, threads=options.threads)
     return tuned
 

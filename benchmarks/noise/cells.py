@@ -93,7 +93,9 @@ class Cell:
 
     @property
     def needs_confidences(self) -> bool:
-        """Whether phase 1 must have run."""
+        """Whether phase 1 must have run, where labels are not believed by leave-one-out."""
+        if self.settings.get("confidences") == "leave-one-out":
+            return False
         return self.method.endswith(FILTERED) or self.base_method in NEEDS_CONFIDENCES
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from benchmarks.noise.cells import CLEAN, FILTERED, RECIPE, Cell, LabelSet
 from benchmarks.noise.shapes import FULL
-from training.options.losses import CLASS_WHITENED, UNTRAINED_METHODS
+from training.options.losses import RIVALS, UNTRAINED_METHODS
 from training.options.resolve import recipe_values
 
 Settings = Mapping[str, Mapping[str, Any]]
@@ -39,18 +39,14 @@ class Setting:
 
     def cell(self, method: str, seed: int, *, width: int | None = None, **changes: Any) -> Cell:
         """One training of the table; what reads no labels knows no noise, and no seed but that of a tail."""
-        if method in UNTRAINED_METHODS:
-            return Cell(LabelSet(self.dataset, CLEAN, seed, shape=self.shape), method, width or self.width)
-        if method == CLASS_WHITENED:
-            return Cell(LabelSet(self.dataset, self.noise, seed, shape=self.shape), method, width or self.width)
+        noise = CLEAN if method in UNTRAINED_METHODS else self.noise
+        labels = LabelSet(self.dataset, noise, seed, shape=self.shape)
+        if method in RIVALS:
+            return Cell(labels, method, width or self.width)
         if method == RECIPE:
             # Its values are in the cell, so that another version of the recipe is another cell.
-            values = {**recipe_values(RECIPE), **changes}
-            return Cell(
-                LabelSet(self.dataset, self.noise, seed, shape=self.shape), method, width or self.width, values
-            )
-        phase1 = dict(self.tuned["phase1"] if self.tuned else {})
-        labels = LabelSet(self.dataset, self.noise, seed, phase1=phase1, shape=self.shape)
+            return Cell(labels, method, width or self.width, {**recipe_values(RECIPE), **changes})
+        labels = replace(labels, phase1=dict(self.tuned["phase1"] if self.tuned else {}))
         # What the paper's recipe gives a method is in the cell too: losses over pairs once drew batches at random.
         base = recipe_values("paper", method=method.removesuffix(FILTERED))
         settings = {**base, **(self.tuned[method] if self.tuned else {}), **changes}
@@ -162,7 +158,7 @@ def build(make: Callable[..., Experiment], setting: Setting, *, methods: Sequenc
     if make not in BY_METHOD or not methods:
         return make(setting)
     if make is table_1:
-        methods = tuple(dict.fromkeys(m.removesuffix(FILTERED) for m in methods if m not in UNTRAINED_METHODS))
+        methods = tuple(dict.fromkeys(m.removesuffix(FILTERED) for m in methods if m not in RIVALS))
     return make(setting, methods)
 
 

@@ -19,24 +19,32 @@ from benchmarks.common.record import write_with_record
 from benchmarks.noise.cells import CLEAN, FILTERED, RECIPE, Cell, GridFolder, LabelSet
 from benchmarks.noise.feature_sets import FeatureSet, hold_out_for_tuning, load_features
 from benchmarks.noise.shapes import FULL, thin_classes
+from benchmarks.noise.shared_parts import Recent, sharing_axes
 from index.evaluation.clustering import nmi
 from index.evaluation.metrics import ranking_auc
 from index.vectors.exact import search
 from training.backbone.feature_sources import CachedSource
-from training.confidence.confidences import FixedConfidences, compute_confidences, rows_to_trust
+from training.confidence.confidences import (
+    Beliefs,
+    FixedConfidences,
+    believe_others,
+    compute_confidences,
+    rows_to_trust,
+)
 from training.head.embedding_heads import Head
 from training.head.projection import count_directions
 from training.head.untrained import LabelledFeatures, fit_rival
 from training.label_noise.hierarchy import read_hierarchy
 from training.label_noise.noise import add_label_noise
 from training.options.config import ConfidenceConfig, DataConfig, EmbeddingConfig, LabelNoise, TrainConfig
-from training.options.losses import NEEDS_CONFIDENCES, RIVALS
+from training.options.losses import CLASS_WHITENED, NEEDS_CONFIDENCES, RIVALS
 from training.options.machine import resolve_device
 from training.run.fit import fit_confidence, fit_embedding
 from training.run.heads import find_beliefs, train_head
 from training.run.phases import PhaseContext
 from training.run.validate import ValidationSet, embed_features
 
+_beliefs = Recent()
 MIN_CONFIDENCE = 0.1  # of filtered methods, as in the SPA paper
 SHOWN_QUERIES, SHOWN_NEIGHBOURS = 6, 4
 MOST_CLUSTERS = 1000  # of NMI: k-means with more would outlast the training
@@ -133,7 +141,8 @@ def run_cell(folder: GridFolder, cell: Cell) -> None:
         if epoch in cell.curve:
             curve[str(epoch)] = validation.score(embed_features(head, features.test)).recall[min(features.ks)]
 
-    head, kept = _train(folder, cell, features, noisy, note)
+    with sharing_axes():
+        head, kept = _train(folder, cell, features, noisy, note)
     seconds = time.perf_counter() - started
     embeddings = embed_features(head, features.test)
     scores = validation.score(embeddings)
@@ -156,38 +165,68 @@ def _train(
     """The head, and the number of training images that it saw."""
     if cell.base_method in RIVALS:
         width = min(cell.width, count_directions(features.train))
-        images = LabelledFeatures(features.train, noisy)
+        own = _believe(folder, cell, features, noisy).own.cpu().numpy() if cell.method == CLASS_WHITENED else None
+        images = LabelledFeatures(features.train, noisy, own=own)
         return fit_rival(cell.base_method, images, embedding_dim=width), len(features.train)
-    device, confidences, rows = resolve_device("auto"), None, None
+    device = resolve_device("auto")
     config = cell.config()
     labels = torch.from_numpy(noisy).to(device)
+    beliefs = _find_beliefs(folder, cell, features, noisy) if _reads_beliefs(cell) else None
     if cell.method == RECIPE:
-        return train_run(features.train, labels, class_count=len(features.classes), config=config)
-    if cell.needs_confidences:
-        values = np.load(folder.confidences(cell.labels), mmap_mode="r")
-        if cell.method.endswith(FILTERED):
-            own = torch.from_numpy(values[np.arange(len(noisy)), noisy])
-            rows = rows_to_trust(own, min_confidence=MIN_CONFIDENCE)
-        if cell.base_method in NEEDS_CONFIDENCES:
-            confidences = FixedConfidences(torch.from_numpy(np.array(values)).to(device))
-
+        return train_run(features.train, labels, class_count=len(features.classes), config=config, beliefs=beliefs)
+    rows = None
+    if cell.method.endswith(FILTERED) and beliefs is not None:
+        rows = rows_to_trust(beliefs.own, min_confidence=MIN_CONFIDENCE)
+    reads = cell.base_method in NEEDS_CONFIDENCES and beliefs is not None
     source = CachedSource(torch.from_numpy(features.train)[:, None].to(device))
     context = PhaseContext(seed=cell.labels.seed, device=device, checkpoint=None)
     head = fit_embedding(
         source, labels, class_count=len(features.classes), loss_config=config.loss, config=config.embedding,
-        confidences=confidences, context=context, rows=rows, on_head=note,
+        confidences=beliefs.confidences if reads and beliefs is not None else None, context=context, rows=rows,
+        own=None if beliefs is None else beliefs.own, on_head=note,
     )  # fmt: skip
     return head, len(labels) if rows is None else len(rows)
 
 
+def _reads_beliefs(cell: Cell) -> bool:
+    """Whether a cell asks how far labels are believed: its loss, its start, or the choice of its images."""
+    return cell.method.endswith(FILTERED) or cell.config().needs_beliefs
+
+
+def _find_beliefs(folder: GridFolder, cell: Cell, features: FeatureSet, noisy: np.ndarray) -> Beliefs | None:
+    """Those of the confidence module that was trained before, or by leave-one-out."""
+    if not cell.needs_confidences:
+        return _believe(folder, cell, features, noisy)
+    values = torch.from_numpy(np.load(folder.confidences(cell.labels))).to(resolve_device("auto"))
+    return Beliefs.of(FixedConfidences(values), torch.from_numpy(noisy).to(values.device))
+
+
+def _believe(folder: GridFolder, cell: Cell, features: FeatureSet, noisy: np.ndarray) -> Beliefs:
+    """Leave-one-out confidences of a label set: those of the recipe, of the start alone, and of rivals that use it."""
+    labels = torch.from_numpy(noisy).to(resolve_device("auto"))
+    source = CachedSource(torch.from_numpy(features.train)[:, None].to(labels.device))
+    count = len(features.classes)
+    key = (folder.path, cell.labels.name)
+    return _beliefs.get(key, lambda: believe_others(source, labels, class_count=count, groups=None))
+
+
 def train_run(
-    features: np.ndarray, labels: torch.Tensor, *, class_count: int, config: TrainConfig
+    features: np.ndarray,
+    labels: torch.Tensor,
+    *,
+    class_count: int,
+    config: TrainConfig,
+    beliefs: Beliefs | None = None,
 ) -> tuple[Head, int]:
-    """Both phases of a run on (N, F) features at hand, (N,) labels in 0..C-1; the head, and how many images it saw."""
+    """Both phases of a run on (N, F) features at hand, (N,) labels in 0..C-1; the head, and how many images it saw.
+
+    The first is left out where its `beliefs` are at hand.
+    """
     source = CachedSource(torch.from_numpy(features)[:, None].to(labels.device))
     context = PhaseContext(seed=config.seed, device=labels.device, checkpoint=None)
     parts: dict[str, Any] = {"class_count": class_count, "config": config, "context": context}
-    beliefs = find_beliefs(source, labels, **parts) if config.needs_beliefs else None
+    if beliefs is None and config.needs_beliefs:
+        beliefs = find_beliefs(source, labels, **parts)
     return train_head(source, labels, **parts, beliefs=beliefs)
 
 

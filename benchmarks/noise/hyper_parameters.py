@@ -1,18 +1,23 @@
 """Hyper-parameters for every method, chosen with the same number of trials on a part of the training data.
 
-A trial is one training; Recall@1 is read after several of its epochs, so their number is chosen too. Nothing here sees
-a test image: what judges are training classes held out, or training images where the test classes are the same. They
-judge by their labels before the noise, which a user with noisy data has not: it is the same for every method.
+A trial is one training; Recall@1 is read after several of its epochs, so their number is chosen too. Every method
+begins with the same number of settings, with a random start and with the default recipe's (whitened, held, labels
+believed by leave-one-out), and goes on with the neighbours of its best ones until its trials are spent and no neighbour
+of the best is untried: what is chosen does not lie on an edge of what was tried. Nothing here sees a test image: what
+judges are training classes held out, or training images where the test classes are the same. They judge by their
+labels before the noise, which a user with noisy data has not: it is the same for every method.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks.noise.cells import FILTERED, RECIPE, Cell, GridFolder, LabelSet
+from benchmarks.noise.cells import FILTERED, RECIPE, Cell, GridFolder, LabelSet, digest
 from benchmarks.noise.experiments import UNWEIGHTED
 from benchmarks.noise.feature_sets import count_folds, load_features
 from benchmarks.noise.grid import fit_label_sets, load_label_set, run_cells
@@ -21,35 +26,61 @@ from training.options.config import EmbeddingConfig
 from training.options.losses import RIVALS
 from training.options.resolve import recipe_values
 
-LEARNING_RATES = (3e-4, 1e-3)
+TRIALS = 45  # of each method; the default recipe's values were chosen among as many, once for all datasets
+MOST_TRIALS = 2  # times as many, where the best still lies on an edge
 PHASE1_LEARNING_RATES = (1e-4, 1e-3)
+LEARNING_RATES, HOLDS = (3e-4, 1e-3), (0.02, 0.2)
 STEPS, MOST_EPOCHS, LEAST_EPOCHS = 3_000, 80, 20
-ALPHAS = (4.0, 8.0, 16.0, 32.0)
+MOST_EPOCHS_TRIED = 2 * MOST_EPOCHS
+STEPS_FROM_START, LEAST_FROM_START = 1_200, 8  # of heads that begin at the recipe's start
+CURVE = (8, 4, 2, 1)  # parts of a training after which Recall@1 is read
+LADDERS: Mapping[str, tuple[float, ...]] = {
+    "lr": (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2),
+    "hold": (0.0, 0.002, 0.006, 0.02, 0.06, 0.2, 0.6, 2.0, 6.0, 20.0, 60.0),
+    "alpha": (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0),
+    "lambda_": (0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),
+    "nca_scale": (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0),
+    "ms_base": (-0.3, -0.1, 0.1, 0.3, 0.5, 0.7, 0.9),
+    "procsim_lambda": (0.001, 0.01, 0.1, 1.0, 10.0, 100.0),
+    "superloss_lambda": (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0),
+    "batch_size": (36, 75, 150, 300, 600, 1200),
+}
+"""The values that an option may take, in steps so wide that neighbours differ; the ends change nothing any more."""
+ALPHAS = tuple({"alpha": value} for value in (4.0, 8.0, 16.0, 32.0))
 SEARCHED: dict[str, tuple[dict[str, float], ...]] = {
-    **dict.fromkeys(("spa", "proxy-anchor", "adaptive-proxy-anchor"), tuple({"alpha": value} for value in ALPHAS)),
+    **dict.fromkeys(("proxy-anchor", "adaptive-proxy-anchor"), ALPHAS),
+    "spa": tuple({"alpha": alpha, "lambda_": value} for alpha in (8.0, 32.0) for value in (0.1, 0.3)),
     "proxy-nca": tuple({"nca_scale": value} for value in (1.0, 2.0, 4.0, 8.0)),
     "multi-similarity": tuple({"ms_base": value} for value in (0.3, 0.5, 0.7, 0.9)),
     "procsim": tuple({"ms_base": base, "procsim_lambda": value} for base in (0.5, 0.9) for value in (0.1, 1.0)),
     "superloss": tuple({"superloss_lambda": value} for value in (1.0, 2.0, 4.0, 16.0)),
 }
 LIBRARY_OPTIONS = tuple({"batch_size": value} for value in (75, 150, 300, 600))
-"""Four settings of a method's own options, beside the learning rate of the head and the number of epochs.
+"""Four settings of a method's own options, with which its search begins.
 
-The options are those that moved Recall@1 most when every method was tried on the training classes of Tiny-ImageNet;
-Smooth Proxy-Anchor keeps the paper's lambda and beta. The losses of pytorch-metric-learning have no options here, but
-most of them live from the pairs in a batch.
+The options are those that moved Recall@1 most when every method was tried on the training classes of Tiny-ImageNet.
+The losses of pytorch-metric-learning have no options here, but most of them live from the pairs in a batch.
 """
+Values = dict[str, Any]
 
 
 def tune(
-    folder: GridFolder, *, dataset: str, width: int, methods: Sequence[str], noise: str, **pool: int
-) -> dict[str, dict[str, Any]]:
+    folder: GridFolder,
+    *,
+    dataset: str,
+    width: int,
+    methods: Sequence[str],
+    noise: str,
+    trials: int = TRIALS,
+    **pool: int,
+) -> dict[str, Values]:
     """Settings by method name, `phase1` among them, for one dataset and width; trials that stand are not repeated.
 
     Args:
         methods: names with or without `-filtered`, which shares the settings of its base; untrained ones have none,
             nor has the default recipe, whose values were chosen for all datasets at once (docs/recipe.md).
-        noise: of the labels that train; the choice is used for all noises.
+        noise: of the labels that train; the choice is used for all noises and shapes.
+        trials: of each method; more where its best lies on an edge.
         pool: as `run_cells` takes it.
     """
     features = load_features(folder.features(dataset))
@@ -58,44 +89,109 @@ def tune(
     label_sets = [LabelSet(dataset, noise, seed=0, fold=fold, phase1=phase1) for fold in folds]
     samples = len(load_label_set(folder, label_sets[0])[1])
     base = sorted({method.removesuffix(FILTERED) for method in methods} - {*RIVALS, RECIPE, UNWEIGHTED})
-    trials = {
-        method: [list_trials(labels, method=method, width=width, samples=samples) for labels in label_sets]
-        for method in base
-    }
-    run_cells(folder, [cell for parts in trials.values() for cells in parts for cell in cells], **pool)
-    chosen = {method: _choose(folder, parts) for method, parts in trials.items()}
+    searches = {method: Search(method, label_sets, width=width, trials=trials) for method in base}
+    waves = {method: search.begin(samples=samples) for method, search in searches.items()}
+    while any(waves.values()):
+        run_cells(folder, [cell for wave in waves.values() for parts in wave for cell in parts], **pool)
+        waves = {method: searches[method].go_on(folder, wave) for method, wave in waves.items() if wave}
+    chosen = {method: search.best for method, search in searches.items()}
     filtered = {method + FILTERED: settings for method, settings in chosen.items()}
-    untrained: dict[str, dict[str, Any]] = {method: {} for method in RIVALS}
+    untrained: dict[str, Values] = {method: {} for method in RIVALS}
     return {"phase1": phase1, **untrained, **chosen, **filtered}
 
 
-def list_trials(labels: LabelSet, *, method: str, width: int, samples: int) -> list[Cell]:
-    """The trials of one method: as many for each, and as many steps.
+@dataclass(slots=True)
+class Search:
+    """The search for one method's settings: a wave of trials after another, a trial being one cell a fold.
+
+    Attributes:
+        found: queries answered rightly, of all folds, and the settings with the best number of epochs, by trial.
+    """
+
+    method: str
+    label_sets: Sequence[LabelSet]
+    width: int
+    trials: int
+    found: dict[str, tuple[float, Values, Values]] = field(default_factory=dict)
+
+    def begin(self, *, samples: int) -> list[list[Cell]]:
+        """The first trials: as many for each method, with as many steps; `samples` training images."""
+        return [self._cells(settings) for settings in first_settings(self.method, samples=samples)][: self.trials]
+
+    def go_on(self, folder: GridFolder, wave: Sequence[Sequence[Cell]]) -> list[list[Cell]]:
+        """Note how a wave went, and list the next one; empty at the end of the search."""
+        for parts in wave:
+            self.found[digest(parts[0].settings)] = self._judge(folder, parts)
+        left = self.trials - len(self.found)
+        order = sorted(self.found.values(), key=lambda each: -each[0])  # of equals the first
+        for _, trial, best in order if left > 0 else order[:1]:
+            untried = [each for each in list_neighbours(trial, best) if digest(each) not in self.found]
+            room = left if left > 0 else MOST_TRIALS * self.trials - len(self.found)
+            if untried[:room]:
+                return [self._cells(settings) for settings in untried[:room]]
+        return []
+
+    @property
+    def best(self) -> Values:
+        """The settings that answer most queries rightly; of equals the first."""
+        return max(self.found.values(), key=lambda each: each[0])[2]
+
+    def _cells(self, settings: Values) -> list[Cell]:
+        curve = list_curve(settings["epochs"])
+        return [Cell(labels, self.method, self.width, settings, curve=curve) for labels in self.label_sets]
+
+    def _judge(self, folder: GridFolder, parts: Sequence[Cell]) -> tuple[float, Values, Values]:
+        records = [folder.read(cell) for cell in parts]
+        right = {
+            epoch: sum(record["curve"][str(epoch)] * record["queries"] for record in records)
+            for epoch in parts[0].curve
+        }
+        best = max(right, key=right.__getitem__)
+        return right[best], dict(parts[0].settings), {**parts[0].settings, "epochs": best}
+
+
+def first_settings(method: str, *, samples: int) -> list[Values]:
+    """What a search begins with: random starts by learning rate, and the recipe's start by how firmly it is held."""
+    own = SEARCHED.get(method, LIBRARY_OPTIONS)
+    recipe = {"start": "whitened", "confidences": "leave-one-out", "lr": 1e-3}
+    kinds = [
+        *(({"lr": lr}, STEPS, LEAST_EPOCHS) for lr in LEARNING_RATES),
+        *(({**recipe, "hold": hold}, STEPS_FROM_START, LEAST_FROM_START) for hold in HOLDS),
+    ]
+    found = []
+    for (kind, steps, least), options in itertools.product(kinds, own):
+        settings = {**recipe_values("paper", method=method), **kind, **options}
+        steps_an_epoch = math.ceil(samples / settings.get("batch_size", EmbeddingConfig().batch_size))
+        found.append({**settings, "epochs": min(max(math.ceil(steps / steps_an_epoch), least), MOST_EPOCHS)})
+    # By their own options first, so that few trials know both starts too.
+    return [each for number in range(len(own)) for each in found[number :: len(own)]]
+
+
+def list_curve(epochs: int) -> tuple[int, ...]:
+    """The epochs after which Recall@1 is read."""
+    return tuple(dict.fromkeys(max(1, epochs // part) for part in CURVE))
+
+
+def list_neighbours(trial: Values, best: Values) -> list[Values]:
+    """Settings one step away in one option, and of more or fewer epochs where the best number was the last or first.
 
     Args:
-        samples: training images; few of them need more epochs for the same number of steps.
+        trial: the settings of a trial.
+        best: the same with the number of epochs after which it was best.
     """
-    cells = []
-    for lr in LEARNING_RATES:
-        for options in SEARCHED.get(method, LIBRARY_OPTIONS):
-            steps_an_epoch = math.ceil(samples / options.get("batch_size", EmbeddingConfig().batch_size))
-            epochs = min(max(math.ceil(STEPS / steps_an_epoch), LEAST_EPOCHS), MOST_EPOCHS)
-            curve = tuple(epochs // part for part in (8, 4, 2, 1))
-            settings = {**recipe_values("paper", method=method), "lr": lr, **options, "epochs": epochs}
-            cells.append(Cell(labels, method, width, settings, curve=curve))
-    return cells
-
-
-def _choose(folder: GridFolder, parts: Sequence[Sequence[Cell]]) -> dict[str, Any]:
-    """The settings, with the epochs, that answer most queries of all folds rightly; of equals the first."""
-    best, settings = -1.0, {}
-    for trial in zip(*parts, strict=True):
-        records = [folder.read(cell) for cell in trial]
-        for epoch in trial[0].curve:
-            right = sum(record["curve"][str(epoch)] * record["queries"] for record in records)
-            if right > best:
-                best, settings = right, {**trial[0].settings, "epochs": epoch}
-    return settings
+    found = []
+    for name, ladder in LADDERS.items():
+        if name in trial:
+            place = ladder.index(trial[name])
+            found += [
+                {**trial, name: value} for value in (*ladder[max(0, place - 1) : place], *ladder[place + 1 :][:1])
+            ]
+    curve = list_curve(trial["epochs"])
+    if best["epochs"] == curve[-1] and 2 * trial["epochs"] <= MOST_EPOCHS_TRIED:
+        found.append({**trial, "epochs": 2 * trial["epochs"]})
+    elif best["epochs"] == curve[0] > 1:
+        found.append({**trial, "epochs": curve[0]})
+    return [each for each in found if each.get("images_per_class", 0) <= each.get("batch_size", math.inf)]
 
 
 def _choose_phase1(

@@ -29,6 +29,7 @@ LOOKS = {
     "spa": ("#D55E00", "o"), "proxy-anchor": ("#0072B2", "s"), "adaptive-proxy-anchor": ("#56B4E9", "D"),
     "proxy-nca": ("#009E73", "^"), "multi-similarity": ("#CC79A7", "v"), "procsim": ("#E69F00", "p"),
     "superloss": ("#882255", "h"), "raw": ("#000000", "o"), "pca": ("#555555", "s"), "pca-whitened": ("#8A8A8A", "^"),
+    "pca-half-whitened": ("#6E6E6E", "D"), "class-whitened": ("#333333", "v"),
 }  # fmt: skip
 VARIANTS = (("-", None), ((0, (1, 1.2)), "P"), ((0, (5, 1.5, 1, 1.5)), "X"), ((0, (3, 1, 1, 1, 1, 1)), "*"))
 RIGHT_LABELS, WRONG_LABELS, WEIGHT = "#0072B2", "#E69F00", "#000000"

@@ -96,7 +96,7 @@ def list_variations() -> dict[str, Variation]:
         *(Variation("loss", f"Smooth Proxy-Anchor, lambda {value:g}", {"method": "spa", "lambda_": value})
           for value in (0.1, 0.2, 0.3, 0.5)),
         Variation("loss", "Proxy-Anchor", {"method": "proxy-anchor"}),
-        Variation("loss", "Multi-Similarity", {"method": "multi-similarity"}),
+        Variation("loss", "Multi-Similarity", {"method": "multi-similarity", "images_per_class": 4}),
         Variation("loss", "Proxy-NCA, scale ln C", {"nca_scale": math.log}),
         *(Variation("loss", f"Proxy-NCA, scale {value:g}", {"nca_scale": value}) for value in (1.0, 4.0, 8.0)),
         Variation("loss", "Proxy-NCA, scale 1.1 sqrt(C)", {"nca_scale": lambda count: 1.1 * math.sqrt(count)}),

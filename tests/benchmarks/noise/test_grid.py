@@ -9,14 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.noise import hyper_parameters
 from benchmarks.noise.cells import Cell, GridFolder, LabelSet, result_name
 from benchmarks.noise.experiments import Setting, ablate_margin, table_1, table_2, table_3
 from benchmarks.noise.feature_sets import FeatureSet, count_folds, hold_out_for_tuning, load_features
 from benchmarks.noise.grid import load_label_set, run_cell, run_cells
-from benchmarks.noise.hyper_parameters import SEARCHED, list_trials, tune
+from benchmarks.noise.hyper_parameters import LADDERS, SEARCHED, first_settings, list_neighbours, tune
 from benchmarks.noise.reports import format_experiment, summarise_experiment
 from index.errors import InputError, RunError
+from training.head.untrained import LabelledFeatures, fit_rival
 from training.options.losses import RIVALS, TRAINED_METHODS
+from training.run.validate import ValidationSet, embed_features
 
 CLASSES, IMAGES, FEATURES = 6, 12, 10
 
@@ -206,36 +209,78 @@ def test_tuning_sees_no_test_image(tmp_path: Path, seen: bool) -> None:
     assert set(tuning.train_labels) == set(range(len(tuning.classes)))
 
 
-def test_every_trained_method_gets_the_same_number_of_trials() -> None:
+def test_the_search_of_every_trained_method_begins_with_as_many_settings_of_either_start() -> None:
     labels = LabelSet("made", "clean", 0, fold=(0, 1))
-    counts = {method: len(list_trials(labels, method=method, width=4, samples=200)) for method in TRAINED_METHODS}
     assert set(SEARCHED) == set(TRAINED_METHODS)
-    assert len(set(counts.values())) == 1
-    assert all(
-        len({c.name for c in list_trials(labels, method=m, width=4, samples=200)}) == counts[m] for m in counts
-    )
+    for method in (*TRAINED_METHODS, "triplet"):
+        first = first_settings(method, samples=200)
+        names = {Cell(labels, method, 4, settings).name for settings in first}
+        assert len(names) == len(first) == 16, method
+        assert sum(settings.get("start") == "whitened" for settings in first) == 8
+        assert all(
+            value in ladder for each in first for name, ladder in LADDERS.items() if (value := each.get(name))
+        )
 
 
-def _trials(folder: GridFolder, labels: LabelSet) -> list[Cell]:
-    samples = len(load_label_set(folder, labels)[1])
-    return list_trials(labels, method="proxy-nca", width=4, samples=samples)
+def test_a_neighbour_is_one_step_away_and_epochs_grow_where_the_last_were_best() -> None:
+    trial = {"lr": 3e-4, "alpha": 128.0, "epochs": 40}
+    assert list_neighbours(trial, {**trial, "epochs": 20}) == [
+        {**trial, "lr": 1e-4}, {**trial, "lr": 1e-3}, {**trial, "alpha": 64.0}
+    ]  # fmt: skip
+    assert list_neighbours(trial, trial)[-1] == {**trial, "epochs": 80}
+    assert list_neighbours(trial, {**trial, "epochs": 5})[-1] == {**trial, "epochs": 5}
+    pairs = {"batch_size": 75, "images_per_class": 60}
+    assert list_neighbours({**trial, **pairs}, {**trial, "epochs": 20})[-1]["batch_size"] == 150
 
 
-def test_tuning_keeps_the_best_epoch_of_the_best_trial(folder: GridFolder) -> None:
+def test_tuning_spends_its_trials_keeps_the_best_epoch_of_the_best_and_leaves_no_neighbour_of_it_untried(
+    folder: GridFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hyper_parameters, "STEPS", 40)
+    monkeypatch.setattr(hyper_parameters, "LEAST_EPOCHS", 2)
+    monkeypatch.setattr(hyper_parameters, "STEPS_FROM_START", 8)
     options = {"dataset": "made", "width": 4, "methods": ["proxy-nca", "proxy-nca-filtered", "raw"]}
-    chosen = tune(folder, noise="uniform:0.25", workers=1, threads=1, **options)
-    right: dict[str, float] = {}
-    for number in range(3):
-        labels = LabelSet("made", "uniform:0.25", 0, fold=(number, 3), phase1=chosen["phase1"])
-        for cell in _trials(folder, labels):
-            record = folder.read(cell)
-            for epoch, recall in record["curve"].items():
-                key = json.dumps({**cell.settings, "epochs": int(epoch)})
-                right[key] = right.get(key, 0) + recall * record["queries"]
+    chosen = tune(folder, noise="uniform:0.25", workers=1, threads=1, trials=9, **options)
+    right: dict[str, dict[int, float]] = {}
+    for path in (folder.path / "cells").glob("*proxy-nca*.json"):
+        record = json.loads(path.read_text())
+        trial = right.setdefault(json.dumps(record["cell"]["settings"], sort_keys=True), {})
+        for epoch, recall in record["curve"].items():
+            trial[int(epoch)] = trial.get(int(epoch), 0) + recall * record["queries"]
+    assert 9 <= len(right) <= 18
     settings = chosen["proxy-nca"]
-    assert right[json.dumps(settings)] == pytest.approx(max(right.values()))
+    best = max(max(trial.values()) for trial in right.values())
+    found = [
+        (json.loads(trial), {**json.loads(trial), "epochs": epoch})
+        for trial, scores in right.items() for epoch, score in scores.items() if score == best
+    ]  # fmt: skip
+    assert settings in [each for _, each in found]
+    if len(right) < 18:
+        neighbours = [list_neighbours(trial, each) for trial, each in found]
+        assert any(all(json.dumps(one, sort_keys=True) in right for one in some) for some in neighbours)
     assert chosen["proxy-nca-filtered"] == settings
     assert chosen["raw"] == {}
+
+
+def test_beliefs_and_axes_that_cells_share_are_those_that_each_would_have_found(folder: GridFolder) -> None:
+    labels = LabelSet("made", "uniform:0.25", 0)
+    features, noisy = load_label_set(folder, labels)
+    run_cells(folder, [Cell(labels, "class-whitened", width) for width in (4, 6)], workers=1, threads=1)
+    for width in (4, 6):
+        head = fit_rival("class-whitened", LabelledFeatures(features.train, noisy), embedding_dim=width)
+        hits = (
+            ValidationSet(features.test, features.test_labels).score(embed_features(head, features.test)).hits[1]
+        )
+        assert np.array_equal(folder.read(Cell(labels, "class-whitened", width))["hits"], hits.astype(bool))
+
+
+def test_a_rival_may_begin_at_the_recipes_start_and_be_held_there(folder: GridFolder) -> None:
+    start = {"start": "whitened", "confidences": "leave-one-out", "epochs": 3, "batch_size": 16}
+    held = _cell("spa", hold=1e6, lr=1e-4, **start)
+    alone = Cell(held.labels, "class-whitened", 4)
+    run_cells(folder, [held, alone], workers=1, threads=1)
+    assert not folder.report(held.labels).exists(), "no confidence module is asked"
+    assert folder.read(held)["recall"]["1"] == pytest.approx(folder.read(alone)["recall"]["1"], abs=0.03)
 
 
 def test_the_tables_of_the_paper_come_out(folder: GridFolder) -> None:

@@ -35,7 +35,7 @@ def test_a_table_is_tuned_trained_printed_written_and_drawn_and_only_once(
 ) -> None:
     options = [
         *_methods("proxy-nca", "proxy-nca-filtered", "spa", "raw", "pca-whitened"),
-        *("--noise", "uniform:0.25", "--noise", "clean", "--seeds", "0", "1", "--table", "3"),
+        *("--noise", "uniform:0.25", "--noise", "clean", "--seeds", "0", "1", "--table", "3", "--trials", "1"),
     ]
     _run(tmp_path, dataset, *options)
     printed = capsys.readouterr().out
@@ -47,7 +47,7 @@ def test_a_table_is_tuned_trained_printed_written_and_drawn_and_only_once(
     ]  # fmt: skip
     assert record["settings"]["backbone"] == "squeezenet1_1"
     assert record["machine"]["cores"]
-    assert {"lr", "nca_scale", "epochs"} == set(record["results"]["rows"][0]["settings"])
+    assert {"lr", "nca_scale", "epochs"} <= set(record["results"]["rows"][0]["settings"])
     assert "proxy-nca leads by" in printed
     assert (tmp_path / "tables.md").read_text().count("| proxy-nca-filtered |") == 3, "two tables, and all noises"
     for kind in ("table-3", "grid", "confidences", "noise"):
@@ -103,7 +103,7 @@ def test_another_hierarchy_is_refused_where_one_was_used(tmp_path: Path, dataset
     [
         (("--noise", "clean", "--settings", "paper"), "nothing to do: name a --table or an --ablation"),
         (("--noise", "lots:0.3", "--table", "3"), "--noise lots:0.3: "),
-        (("--width", "0", "--table", "3"), "--width, --workers and --threads must be at least 1"),
+        (("--width", "0", "--table", "3"), "--width, --workers, --threads and --trials must be at least 1"),
     ],
 )
 def test_wrong_usage_is_said_and_exits_with_two(
