@@ -121,6 +121,7 @@ def evaluate(
     model: str | Path | None = None,
     data: str | Path | None = None,
     query: str | Path | None = None,
+    groups: str | None = None,
     k: Iterable[int] = (1, 2, 4, 8, 16),
     nmi: bool = False,
     progress: Progress = no_progress,
@@ -133,6 +134,8 @@ def evaluate(
         model: an exported model, in place of a gallery.
         data: the labelled images for the model: a folder of class folders, or a file of `path,label`.
         query: other labelled images that ask; without them every image asks among all others.
+        groups: the metadata, or the column, that says which images are of one scene; else `group`, where there is one,
+            or scenes are looked for.
         k: the K of Recall@K.
         nmi: whether to cluster the images too, for normalised mutual information.
         progress: called with (done, total) images that are embedded.
@@ -154,11 +157,13 @@ def evaluate(
     asking = None if query is None else as_path(query, "query")
     if model is not None and data is not None:
         return evaluate_model(
-            as_path(model, "model"), data=as_path(data, "data"), query=asking, ks=tuple(ks), with_nmi=nmi,
-            progress=progress, scoring=scoring,
+            as_path(model, "model"), data=as_path(data, "data"), query=asking, groups=groups, ks=tuple(ks),
+            with_nmi=nmi, progress=progress, scoring=scoring,
         )  # fmt: skip
     opened = gallery if isinstance(gallery, Gallery) else open_gallery(gallery)  # type: ignore[arg-type]
-    return evaluate_gallery(opened, query=asking, ks=tuple(ks), with_nmi=nmi, progress=progress, scoring=scoring)
+    return evaluate_gallery(
+        opened, query=asking, groups=groups, ks=tuple(ks), with_nmi=nmi, progress=progress, scoring=scoring
+    )
 
 
 def _as_sources(sources: str | Path | Sequence[str | Path]) -> list[str | Path]:

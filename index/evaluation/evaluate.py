@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +16,16 @@ from index.arrays import UNLABELLED, Ids, Labels, Vectors
 from index.embedding.engine import EmbeddedItem
 from index.embedding.registry import open_engine
 from index.errors import InputError
+from index.evaluation.clues import gather_clues, read_gallery_clues
 from index.evaluation.clustering import nmi
+from index.evaluation.look_alikes import WORTHLESS
 from index.evaluation.metrics import RetrievalScores, bootstrap_interval, score_retrieval
+from index.evaluation.scenes import COLUMN, Clues, Scenes, find_scenes
 from index.filters.condition import Condition
 from index.gallery.gallery import Gallery
 from index.model.embedder import Embedder
 from index.progress import Progress, no_progress
-from index.sources.given_labels import read_labels
+from index.sources.given_labels import read_column, read_labels
 from index.sources.items import Place
 from index.sources.registry import find_source
 from index.sources.table import TableSource
@@ -41,11 +45,28 @@ class ClassScore:
 
 
 @dataclass(frozen=True, slots=True)
+class Apart:
+    """The scores where no image finds one of its own scene; None where none has another to find then."""
+
+    scenes: Scenes
+    scores: RetrievalScores | None
+
+    def to_json(self) -> dict[str, object]:
+        """Scenes and means; without queries no means."""
+        found = self.scenes.to_json()
+        if self.scores is None:
+            return {**found, "queries": 0}
+        interval = bootstrap_interval(self.scores.hits[1], seed=_SEED)
+        return {**found, **self.scores.to_json(), "recall_at_1_interval": list(interval)}
+
+
+@dataclass(frozen=True, slots=True)
 class Evaluation:
     """The scores of labelled images, and what only a report needs.
 
     `recall_interval` and `map_interval` hold 95 % of the resampled means of Recall@1 and MAP@R; `per_class` goes by
-    label, sorted; `nmi` is None where it was not asked for; `skipped` counts the files that could not be used.
+    label, sorted; `nmi` is None where it was not asked for; `skipped` counts the files that could not be used. `apart`
+    is None where no two images are of one scene, and where queries came from elsewhere.
     """
 
     scores: RetrievalScores
@@ -54,6 +75,14 @@ class Evaluation:
     per_class: dict[str, ClassScore]
     nmi: float | None
     skipped: int
+    apart: Apart | None = None
+
+    @property
+    def is_flattered(self) -> bool:
+        """Whether scenes make Recall@1 too good to tell how new photos will fare."""
+        if self.apart is None:
+            return False
+        return self.apart.scores is None or self.scores.recall[1] - self.apart.scores.recall[1] > WORTHLESS
 
     def to_json(self) -> dict[str, object]:
         """The document that `evaluate --json` prints."""
@@ -64,27 +93,30 @@ class Evaluation:
             "mean_class_recall_at_1": self.scores.mean_class_recall(1),
             "nmi": self.nmi,
             "skipped": self.skipped,
+            "apart": None if self.apart is None else self.apart.to_json(),
             "per_class": {name: asdict(score) for name, score in self.per_class.items()},
         }
 
 
 @dataclass(frozen=True, slots=True)
 class LabelledImages:
-    """The usable images of a folder or label file: (N, D) float32 unit `vectors`, and their labels."""
+    """The usable images of a folder or label file: (N, D) float32 unit `vectors`, their labels, and clues to scenes."""
 
     vectors: Vectors
     labels: list[str | None]
     skipped: int
+    clues: Clues
 
 
 @dataclass(frozen=True, slots=True)
 class _Members:
-    """What is searched: (N, D) vectors, (N,) labels as positions in the names, and (N,) ids."""
+    """What is searched: (N, D) vectors, (N,) labels as positions in the names, (N,) ids, and clues to scenes."""
 
     vectors: Vectors
     labels: Labels
     ids: Ids
     names: list[str]
+    clues: Clues
 
 
 def evaluate_gallery(
@@ -92,6 +124,7 @@ def evaluate_gallery(
     *,
     query: Path | None = None,
     where: Condition | None = None,
+    groups: str | None = None,
     ks: Sequence[int],
     with_nmi: bool = False,
     progress: Progress = no_progress,
@@ -104,16 +137,18 @@ def evaluate_gallery(
         query: a folder or label file of images that ask, of which nothing is removed from any ranking. Without it
             every labelled member asks, and is removed from its own ranking.
         where: of the members that ask, only those that it keeps do.
+        groups: name in the metadata of what images of one scene have in common; None: `group`, where there is one, else
+            scenes are looked for.
         ks: the K of Recall@K; 1 is added where it is missing.
         with_nmi: cluster the labelled images that ask as well.
         progress: called with (done, total) files that are embedded.
         scoring: called with (done, total) queries.
 
     Raises:
-        InputError: `query` has no usable image, no query has a relevant item, or the filter keeps no labelled image or
-            names metadata that no image has.
+        InputError: `query` has no usable image, no query has a relevant item, no image has a value for `groups`, or the
+            filter keeps no labelled image or names metadata that no image has.
     """
-    members = _Members(*gallery.labelled_vectors())
+    members = _Members(*gallery.labelled_vectors(), read_gallery_clues(gallery, column=groups))
     queries = None if query is None else embed_labelled(query, embedder=gallery.embedder, progress=progress)
     kept = None if where is None else _keep_labelled(members, where, gallery=gallery)
     return _evaluate(members, queries=queries, kept=kept, ks=ks, with_nmi=with_nmi, scoring=scoring)
@@ -132,6 +167,7 @@ def evaluate_model(
     *,
     data: Path,
     query: Path | None = None,
+    groups: str | None = None,
     ks: Sequence[int],
     with_nmi: bool = False,
     progress: Progress = no_progress,
@@ -139,15 +175,18 @@ def evaluate_model(
 ) -> Evaluation:
     """Score a model on the images of `data`, a folder of class folders or a label file; else as a gallery of them.
 
+    `groups` is a column of the label file.
+
     Raises:
-        InputError: `data` or `query` has no usable image, or no query has a relevant item.
+        InputError: `data` or `query` has no usable image, no query has a relevant item, or no image a value
+            in the column.
         ModelFileError: the model cannot be used.
     """
     embedder = Embedder(model_path, threads=1)
-    found = embed_labelled(data, embedder=embedder, progress=progress)
+    found = embed_labelled(data, embedder=embedder, groups=groups, progress=progress)
     names = sorted({label for label in found.labels if label is not None})
     ids = np.arange(len(found.vectors), dtype=np.int64)
-    members = _Members(found.vectors, _number(found.labels, names), ids, names)
+    members = _Members(found.vectors, _number(found.labels, names), ids, names, found.clues)
     queries = None if query is None else embed_labelled(query, embedder=embedder, progress=progress)
     return _evaluate(members, queries=queries, ks=ks, with_nmi=with_nmi, skipped=found.skipped, scoring=scoring)
 
@@ -168,7 +207,8 @@ def _evaluate(
         asking, labels = queries.vectors, _number(queries.labels, members.names)
     elif kept is not None:
         asking, labels, own = asking[kept], labels[kept], members.ids[kept]
-    scores = score_retrieval(
+    score = partial(
+        score_retrieval,
         asking,
         labels,
         gallery=members.vectors,
@@ -176,8 +216,8 @@ def _evaluate(
         gallery_ids=members.ids,
         query_ids=own,
         ks=sorted({1, *ks}),
-        progress=scoring,
     )
+    scores = score(progress=scoring)
     return Evaluation(
         scores=scores,
         recall_interval=bootstrap_interval(scores.hits[1], seed=_SEED),
@@ -185,7 +225,21 @@ def _evaluate(
         per_class=_score_classes(scores, members.names),
         nmi=nmi(asking, labels, seed=_SEED) if with_nmi else None,
         skipped=skipped + (0 if queries is None else queries.skipped),
+        apart=_set_apart(members, kept=kept, score=score) if queries is None else None,
     )
+
+
+def _set_apart(
+    members: _Members, *, kept: npt.NDArray[np.bool_] | None, score: Callable[..., RetrievalScores]
+) -> Apart | None:
+    scenes = find_scenes(members.vectors, members.labels, members.clues)
+    if scenes is None:
+        return None
+    asking = scenes.groups if kept is None else scenes.groups[kept]
+    try:
+        return Apart(scenes, score(query_groups=asking, gallery_groups=scenes.groups))
+    except InputError:  # every image has those of its label in its own scene
+        return Apart(scenes, None)
 
 
 def _score_classes(scores: RetrievalScores, names: Sequence[str]) -> dict[str, ClassScore]:
@@ -194,13 +248,16 @@ def _score_classes(scores: RetrievalScores, names: Sequence[str]) -> dict[str, C
     return {names[label]: ClassScore(queries[label], recall[label]) for label in recall}
 
 
-def embed_labelled(source: Path, *, embedder: Embedder, progress: Progress = no_progress) -> LabelledImages:
+def embed_labelled(
+    source: Path, *, embedder: Embedder, groups: str | None = None, progress: Progress = no_progress
+) -> LabelledImages:
     """Embed every usable image of a source; the others are counted and named in the log by reason.
 
-    In a folder the first folder below it is the label; of a table, only the images with a label are taken.
+    In a folder the first folder below it is the label; of a table, only the images with a label are taken, and its
+    column `groups` (None: `group`, where there is one) tells scenes.
 
     Raises:
-        InputError: no image is usable, or the label file cannot be read.
+        InputError: no image is usable, the label file cannot be read, or no image has a value in the column.
     """
     skipped: Counter[str] = Counter()
     items = list(_list_items(source, skipped))
@@ -210,8 +267,9 @@ def embed_labelled(source: Path, *, embedder: Embedder, progress: Progress = no_
         progress(len(embedded), len(items))
     embedded.sort(key=lambda item: item.id)
     skipped.update(item.problem.reason for item in embedded if item.problem is not None)
-    vectors = [item.vector for item in embedded if item.vector is not None]
-    labels = [items[item.id][1] for item in embedded if item.vector is not None]
+    usable = [item for item in embedded if item.vector is not None]
+    vectors = [item.vector for item in usable if item.vector is not None]
+    labels = [items[item.id][1] for item in usable]
     reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(skipped.items()))
     if not vectors:
         where = "in the folder" if source.is_dir() else "with a label in the label file"
@@ -220,7 +278,19 @@ def embed_labelled(source: Path, *, embedder: Embedder, progress: Progress = no_
         logger.warning(
             "%s: skipped %d of %d files: %s", source, skipped.total(), len(vectors) + skipped.total(), reasons
         )
-    return LabelledImages(np.stack(vectors), labels, skipped.total())
+    places = [items[item.id][0] for item in usable]
+    given = _read_groups(source, places, column=groups)
+    clues = gather_clues(usable, places, vectors=np.stack(vectors), given=given, column=groups)
+    return LabelledImages(np.stack(vectors), labels, skipped.total(), clues)
+
+
+def _read_groups(source: Path, places: Sequence[Place], *, column: str | None) -> list[str | None]:
+    is_table = isinstance(find_source(str(source)), TableSource)
+    said = read_column(source, column or COLUMN) if is_table else {}
+    given = [said.get(str(place.file)) for place in places]
+    if column is not None and not any(given):
+        raise InputError(f"{printable_path(str(source))}: no image has a value in a column {column!r}")
+    return given
 
 
 def _list_items(source: Path, skipped: Counter[str]) -> Iterator[tuple[Place, str | None]]:

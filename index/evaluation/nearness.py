@@ -61,10 +61,12 @@ def pair_by_name(names: Sequence[str]) -> Pairs:
 def pair_by_time(times: Seconds) -> Pairs:
     """(P, 2) rows taken within `SECONDS_APART` of each other, few shots between them; NaN is no time.
 
+    Those of one time stand in random order: what was copied at once is near nothing in particular.
+
     >>> pair_by_time(np.array([5.0, 900.0, 31.0, np.nan])).tolist()
     [[0, 2]]
     """
-    order = np.argsort(times, kind="stable")
+    order = np.lexsort((np.random.default_rng(0).permutation(len(times)), times))
     order = order[np.isfinite(times[order])].astype(np.int64)
     known = times[order]
     return _pair_neighbours(order, lambda a, b: known[b] - known[a] <= SECONDS_APART)

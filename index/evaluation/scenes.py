@@ -23,6 +23,7 @@ class Clues:
         times: (N,) float64 seconds at which they were taken or written; NaN where unknown.
         given: what the user says, the same text for one scene; None for an image of which nothing is said. None: there
             is no such column.
+        column: where the user says it.
         copies: (N,) int64, the same for images that are copies of each other; None where none were looked for.
     """
 
@@ -30,6 +31,7 @@ class Clues:
     times: Seconds
     given: Sequence[str | None] | None = None
     copies: Ids | None = None
+    column: str = COLUMN
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +72,9 @@ def find_scenes(vectors: Floats, labels: Labels, clues: Clues) -> Scenes | None:
     Returns:
         None where nothing points to scenes.
     """
-    if clues.given is not None and any(clues.given):
-        return _join(_pair_given(clues.given), clues, found_by=f"the column {COLUMN!r}")
-    if (timely := find_in_time(vectors, labels, clues)) is not None:
-        return timely
+    told = find_told_scenes(vectors, labels, clues)
+    if told is not None or (clues.given is not None and any(clues.given)):
+        return told
     alike = find_look_alikes(vectors, labels)
     if alike is not None:
         pairs = np.stack([np.arange(len(alike)), alike], axis=1)
@@ -81,10 +82,10 @@ def find_scenes(vectors: Floats, labels: Labels, clues: Clues) -> Scenes | None:
     return _join(np.empty((0, 2), dtype=np.int64), clues, found_by="")
 
 
-def find_in_time(vectors: Floats, labels: Labels, clues: Clues) -> Scenes | None:
+def find_told_scenes(vectors: Floats, labels: Labels, clues: Clues) -> Scenes | None:
     """Scenes by what is known beside the embeddings: the user's word, or else names and times; with copies."""
     if clues.given is not None and any(clues.given):
-        return _join(_pair_given(clues.given), clues, found_by=f"the column {COLUMN!r}")
+        return _join(_pair_given(clues.given), clues, found_by=f"the column {clues.column!r}")
     by_name = keep_alike(pair_by_name(clues.names), vectors, labels)
     by_time = keep_alike(pair_by_time(clues.times), vectors, labels)
     told = [what for what, pairs in (("file names", by_name), ("times", by_time)) if len(pairs)]

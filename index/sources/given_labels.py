@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from index.errors import InputError
-from index.sources.table_rows import label_conflict, read_table_rows
+from index.sources.table_rows import as_text, label_conflict, read_table_rows
 from index.text import printable_path, valid_text
 
 
@@ -47,3 +47,21 @@ def read_labels(path: Path) -> dict[str, str]:
         if labels.setdefault(image, label) != label:
             raise label_conflict(path, row, above=labels[image])
     return {image: label for image, label in labels.items() if label}
+
+
+def read_column(path: Path, name: str) -> dict[str, str]:
+    """Absolute normal image path to the text in a column of a table; images without are left out.
+
+    Raises:
+        InputError: the file is missing or damaged.
+        MissingDependencyError: Parquet without pyarrow.
+    """
+    root = str(path.resolve().parent)
+    values = {
+        os.path.normpath(os.path.join(root, row.path)): row.metadata.get(name) for row in read_table_rows(path)
+    }
+    return {
+        image: text
+        for image, value in values.items()
+        if not isinstance(value, dict | list) and (text := as_text(value).strip())
+    }

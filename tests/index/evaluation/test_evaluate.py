@@ -1,15 +1,20 @@
 from __future__ import annotations
 
 import logging
+import os
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from index.errors import InputError
+from index.evaluation.clues import read_gallery_clues
 from index.evaluation.clustering import nmi
 from index.evaluation.evaluate import embed_labelled, evaluate_gallery, evaluate_model
 from index.evaluation.metrics import bootstrap_interval, score_retrieval
+from index.evaluation.scenes import find_scenes
+from index.filters.parser import parse_filter
 from index.gallery.gallery import Gallery
 from index.model.embedder import Embedder
 from index.writing.build import build_gallery
@@ -149,3 +154,83 @@ def test_folders_that_cannot_be_scored_say_why(tmp_path: Path, tiny_model: Path)
         evaluate_model(tiny_model, data=tmp_path / "empty", ks=KS)
     with pytest.raises(InputError, match="no such file or folder"):
         evaluate_model(tiny_model, data=tmp_path / "none", ks=KS)
+
+
+def _draw_bursts(folder: Path, *, seconds: float) -> list[str]:
+    """Eight shots each of six scenes of two labels, whose colour says the scene; the lines of a table about them."""
+    rows, random = [], np.random.default_rng(7)
+    for label in ("kiwi", "lime"):
+        (folder / label).mkdir(parents=True)
+        for scene in range(6):
+            red, green, blue = random.integers(256, size=3).tolist()
+            for shot in range(8):
+                name = f"{label}/{'abcdef'[scene]}{'stuvwxyz'[shot]}.png"
+                draw_image((red, green, blue), seed=100 * scene + shot).save(folder / name)
+                taken = 1e9 + seconds * (10 * scene + (5000 if label == "lime" else 0)) + shot
+                os.utime(folder / name, (taken, taken))
+                rows.append(f"{name},{label},{label}{scene},{name}")
+    return rows
+
+
+@pytest.fixture(scope="module")
+def burst_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bursts")
+    rows = _draw_bursts(folder, seconds=1000)
+    (folder / "table.csv").write_text("\n".join(["path,label,group,alone", *rows]) + "\n")
+    return folder
+
+
+def test_a_column_keeps_scenes_apart_in_a_gallery_and_with_a_model(
+    tmp_path: Path, tiny_model: Path, burst_folder: Path
+) -> None:
+    build_gallery(model_path=tiny_model, sources=[burst_folder / "table.csv"], out=tmp_path / "g")
+    gallery = Gallery.open(tmp_path / "g")
+    vectors, labels, ids, _ = gallery.labelled_vectors()
+    clues = read_gallery_clues(gallery)
+    assert clues.given == [f"{label}{scene}" for label in ("kiwi", "lime") for scene in range(6) for _ in range(8)]
+    found = find_scenes(vectors, labels, clues)
+    assert found is not None
+    scenes = found.groups  # those given, some joined by copies: a drawing has few features
+    assert all(len(set(scenes[start : start + 8].tolist())) == 1 for start in range(0, 96, 8))
+    expected = score_retrieval(
+        vectors, labels, gallery=vectors, gallery_labels=labels, gallery_ids=ids, query_ids=ids,
+        query_groups=scenes, gallery_groups=scenes, ks=KS,
+    )  # fmt: skip
+    for evaluation in (
+        evaluate_gallery(gallery, ks=KS),
+        evaluate_gallery(gallery, groups="group", ks=KS),
+        evaluate_model(tiny_model, data=burst_folder / "table.csv", ks=KS),
+    ):
+        assert evaluation.apart is not None
+        assert evaluation.apart.scores is not None
+        assert evaluation.apart.scores.to_json() == expected.to_json()
+        assert evaluation.apart.scenes.found_by.startswith("the column 'group'")
+        assert evaluation.scores.recall[1] > expected.recall[1] + 0.05, "which would be the answer without scenes"
+        assert evaluation.is_flattered
+    some = evaluate_gallery(gallery, where=parse_filter("label = 'kiwi'"), ks=KS).apart
+    assert some is not None
+    assert some.scores is not None
+    assert some.scores.hits[1].tolist() == expected.hits[1][expected.labels == 0].tolist()
+
+
+def test_file_times_tell_scenes_where_they_differ(tmp_path: Path, tiny_model: Path, burst_folder: Path) -> None:
+    (folder := tmp_path / "images").mkdir()
+    for label in ("kiwi", "lime"):
+        shutil.copytree(burst_folder / label, folder / label)  # with their times
+    found = evaluate_model(tiny_model, data=folder, ks=KS).apart
+    assert found is not None
+    assert "times" in found.scenes.found_by
+    assert found.scenes.is_certain
+    for file in folder.rglob("*.png"):
+        os.utime(file, (1e9, 1e9))
+    copied = evaluate_model(tiny_model, data=folder, ks=KS).apart
+    assert copied is None or "times" not in copied.scenes.found_by
+
+
+def test_a_column_that_no_image_has_is_refused(tmp_path: Path, tiny_model: Path, burst_folder: Path) -> None:
+    table = burst_folder / "table.csv"
+    with pytest.raises(InputError, match=r"table\.csv: no image has a value in a column 'scene'"):
+        evaluate_model(tiny_model, data=table, groups="scene", ks=KS)
+    build_gallery(model_path=tiny_model, sources=[table], out=tmp_path / "g")
+    with pytest.raises(InputError, match="no image has a value in its metadata for 'scene'"):
+        evaluate_gallery(Gallery.open(tmp_path / "g"), groups="scene", ks=KS)

@@ -15,7 +15,7 @@ import index.evaluation.nearness
 from index.arrays import UNLABELLED, connect_rows, normalise_rows
 from index.evaluation.look_alikes import find_look_alikes
 from index.evaluation.nearness import draw_same_label, find_level, keep_alike, pair_by_name, pair_by_time
-from index.evaluation.scenes import Clues, find_in_time, find_scenes
+from index.evaluation.scenes import Clues, find_scenes, find_told_scenes
 from tests.deep import tries
 
 CLASSES, BURSTS, SHOTS = 12, 10, 5
@@ -72,7 +72,7 @@ def test_planted_bursts_are_found_by_names_or_times(clue: str, shuffled: bool) -
         [NAMES[row] for row in order] if clue == "file names" else ["x"] * len(order),
         times(order.tolist()) if clue == "times" else UNKNOWN,
     )
-    scenes = find_in_time(photos(scene=3.0)[order], LABELS[order], clues)
+    scenes = find_told_scenes(photos(scene=3.0)[order], LABELS[order], clues)
     assert scenes is not None
     assert scenes.is_certain
     assert scenes.found_by == clue
@@ -89,7 +89,7 @@ def test_names_and_times_in_no_order_of_scenes_tell_nothing(clue: str) -> None:
         order = np.random.default_rng(seed).permutation(len(LABELS))
         order = order[np.argsort(LABELS[order], kind="stable")]  # every folder by itself
         numbered = Clues(NAMES, UNKNOWN) if clue == "file names" else Clues(["x"] * len(LABELS), UNKNOWN * 0 + 1e9)
-        assert find_in_time(vectors[order], LABELS[order], numbered) is None
+        assert find_told_scenes(vectors[order], LABELS[order], numbered) is None
 
 
 @pytest.mark.deep
@@ -103,7 +103,7 @@ def test_independent_photos_are_of_no_scene_however_they_are_named(seed: int, la
 def test_wrong_labels_do_not_part_a_burst() -> None:
     random = np.random.default_rng(3)
     given_labels = np.where(random.random(len(LABELS)) < 0.3, random.integers(CLASSES, size=len(LABELS)), LABELS)
-    scenes = find_in_time(photos(scene=3.0), given_labels, Clues(NAMES, UNKNOWN))
+    scenes = find_told_scenes(photos(scene=3.0), given_labels, Clues(NAMES, UNKNOWN))
     assert scenes is not None
     assert purity(scenes.groups, BURST)[1] > 0.9
 

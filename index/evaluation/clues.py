@@ -1,0 +1,84 @@
+"""What a gallery, or images embedded just now, tell of scenes beside their vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from index.arrays import Ids, Vectors
+from index.duplicates.duplicate_config import DuplicateConfig
+from index.duplicates.gallery_duplicates import Fingerprint, find_gallery_duplicates
+from index.duplicates.near_duplicates import ReadVectors
+from index.embedding.engine import EmbeddedItem
+from index.errors import InputError
+from index.evaluation.scenes import COLUMN, Clues
+from index.gallery.gallery import Gallery
+from index.sources.items import Place
+from index.sources.table_rows import as_text
+from index.text import printable_path
+
+_NANOSECONDS = 1e-9
+
+
+def read_gallery_clues(gallery: Gallery, *, column: str | None = None, copies: Ids | None = None) -> Clues:
+    """Clues about the members of a gallery, in the order of their ids.
+
+    Args:
+        gallery: whose files' names and times count; times of archives are not those of their members.
+        column: of the metadata that says which images are of one scene; None: `group`, where there is one.
+        copies: as `Clues` has them; None looks for them.
+
+    Raises:
+        InputError: no member has a value in the column.
+    """
+    names, times, given, prints = [], [], list[str | None](), []
+    with gallery.catalog() as catalog:
+        for row in catalog.rows(status="indexed"):
+            names.append(f"{row.source}/{row.path}")
+            times.append(row.mtime_ns * _NANOSECONDS if row.archive is None else np.nan)
+            value = row.metadata.get(column or COLUMN)
+            given.append(None if isinstance(value, dict | list) else as_text(value) or None)
+            prints.append(
+                Fingerprint(row.id, row.sha256 or f"#{row.id}", row.phash, labelled=row.label is not None)
+            )
+    if column is not None and not any(given):
+        raise InputError(
+            f"{printable_path(str(gallery.path))}: no image has a value in its metadata for {column!r}"
+        )
+    if copies is None:
+        copies = _find_copies(prints, gallery.vectors)
+    return Clues(names, np.array(times, dtype=np.float64), given=given, copies=copies, column=column or COLUMN)
+
+
+def gather_clues(
+    items: Sequence[EmbeddedItem],
+    places: Sequence[Place],
+    *,
+    vectors: Vectors,
+    given: Sequence[str | None],
+    column: str | None = None,
+) -> Clues:
+    """Clues about embedded images, given with their places, (N, D) float32 `vectors` and what a column says."""
+    prints = [Fingerprint(row, item.sha256 or f"#{row}", item.phash) for row, item in enumerate(items)]
+    names = [str(place.file) if place.offset is None else f"{place.file}/{place.name}" for place in places]
+    times = np.array([_read_time(place) for place in places], dtype=np.float64)
+    return Clues(
+        names, times, given=given, copies=_find_copies(prints, lambda rows: vectors[rows]), column=column or COLUMN
+    )
+
+
+def _read_time(place: Place) -> float:
+    if place.offset is not None or place.reader is not None:
+        return float("nan")
+    try:
+        return place.file.stat().st_mtime
+    except OSError:
+        return float("nan")
+
+
+def _find_copies(prints: Sequence[Fingerprint], read: ReadVectors) -> Ids:
+    """(N,) int64, the same for images that are copies by their bytes, or by hash and embedding."""
+    found = find_gallery_duplicates(prints, read, config=DuplicateConfig())
+    kept = {pair.id: pair.kept_id for pair in found}
+    return np.array([kept.get(image.id, image.id) for image in prints], dtype=np.int64)
