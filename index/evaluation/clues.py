@@ -21,13 +21,16 @@ from index.text import printable_path
 _NANOSECONDS = 1e-9
 
 
-def read_gallery_clues(gallery: Gallery, *, column: str | None = None, copies: Ids | None = None) -> Clues:
+def read_gallery_clues(
+    gallery: Gallery, *, column: str | None = None, copies: Ids | None = None, near_copies: bool = True
+) -> Clues:
     """Clues about the members of a gallery, in the order of their ids.
 
     Args:
         gallery: whose files' names and times count; times of archives are not those of their members.
         column: of the metadata that says which images are of one scene; None: `group`, where there is one.
         copies: as `Clues` has them; None looks for them.
+        near_copies: whether it looks for more than equal bytes.
 
     Raises:
         InputError: no member has a value in the column.
@@ -47,7 +50,7 @@ def read_gallery_clues(gallery: Gallery, *, column: str | None = None, copies: I
             f"{printable_path(str(gallery.path))}: no image has a value in its metadata for {column!r}"
         )
     if copies is None:
-        copies = _find_copies(prints, gallery.vectors)
+        copies = _find_copies(prints, gallery.vectors, near=near_copies)
     return Clues(names, np.array(times, dtype=np.float64), given=given, copies=copies, column=column or COLUMN)
 
 
@@ -77,8 +80,8 @@ def _read_time(place: Place) -> float:
         return float("nan")
 
 
-def _find_copies(prints: Sequence[Fingerprint], read: ReadVectors) -> Ids:
-    """(N,) int64, the same for images that are copies by their bytes, or by hash and embedding."""
-    found = find_gallery_duplicates(prints, read, config=DuplicateConfig())
+def _find_copies(prints: Sequence[Fingerprint], read: ReadVectors, *, near: bool = True) -> Ids:
+    """(N,) int64, the same for images that are copies by their bytes, or where `near` by hash and embedding."""
+    found = find_gallery_duplicates(prints, read, config=DuplicateConfig() if near else None)
     kept = {pair.id: pair.kept_id for pair in found}
     return np.array([kept.get(image.id, image.id) for image in prints], dtype=np.int64)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from index.arrays import Floats, Ids, Labels, connect_rows, rows_by_value
+from index.arrays import Floats, Ids, Labels, connect_rows
 from index.evaluation.look_alikes import find_look_alikes
 from index.evaluation.nearness import Pairs, Seconds, keep_alike, pair_by_name, pair_by_time
 
@@ -38,12 +38,14 @@ class Clues:
 class Scenes:
     """(N,) int64 `groups`, the same for images of one scene, and what they were found by, in words.
 
-    `is_certain` where they were given, or where names or times tell them; else photos are only suspiciously alike.
+    `is_certain` where they were given, or where names or times tell them; else photos are only suspiciously alike, and
+    `shots` (N,) int64 are groups of the most alike of one label, for what learns from images; else the same groups.
     """
 
     groups: Ids
     found_by: str
     is_certain: bool
+    shots: Ids
 
     @property
     def images(self) -> int:
@@ -77,8 +79,8 @@ def find_scenes(vectors: Floats, labels: Labels, clues: Clues) -> Scenes | None:
         return told
     alike = find_look_alikes(vectors, labels)
     if alike is not None:
-        pairs = np.stack([np.arange(len(alike)), alike], axis=1)
-        return _join(pairs, clues, found_by="closeness alone", is_certain=False)
+        groups, shots = (_join_copies(groups, clues.copies) for groups in (alike.groups, alike.shots))
+        return Scenes(groups, "closeness alone", False, shots)
     return _join(np.empty((0, 2), dtype=np.int64), clues, found_by="")
 
 
@@ -100,18 +102,20 @@ def _pair_given(given: Sequence[str | None]) -> Pairs:
     return np.array(pairs, dtype=np.int64).reshape(-1, 2)
 
 
-def _join(pairs: Pairs, clues: Clues, *, found_by: str, is_certain: bool = True) -> Scenes | None:
+def _join(pairs: Pairs, clues: Clues, *, found_by: str) -> Scenes | None:
     """Scenes of connected pairs and copies; None where no two images are of one."""
-    count = len(clues.names)
-    groups = connect_rows(pairs, count=count)
-    if clues.copies is not None:
-        copies = [
-            np.stack([np.full(len(rows), rows[0]), rows], axis=1)
-            for rows in rows_by_value(clues.copies)
-            if len(rows) > 1
-        ]
-        if copies:
-            groups = connect_rows(np.concatenate([pairs, *copies]), count=count)
-            found_by = f"{found_by} and copies" if found_by else "copies"
-    scenes = Scenes(groups, found_by, is_certain)
+    groups = connect_rows(pairs, count=len(clues.names))
+    joined = _join_copies(groups, clues.copies)
+    if not np.array_equal(groups, joined):
+        found_by = f"{found_by} and copies" if found_by else "copies"
+    scenes = Scenes(joined, found_by, True, joined)
     return scenes if scenes.count else None
+
+
+def _join_copies(groups: Ids, copies: Ids | None) -> Ids:
+    if copies is None:
+        return groups
+    first = np.unique(copies, return_index=True, return_inverse=True)
+    rows = np.arange(len(groups))
+    pairs = np.stack([np.concatenate([rows, rows]), np.concatenate([groups, first[1][first[2]]])], axis=1)
+    return connect_rows(pairs, count=len(groups))

@@ -47,7 +47,13 @@ class Nearest:
 
 
 def search(
-    queries: Floats, gallery: Floats, *, k: int, own: Ids | None = None, progress: Progress = no_progress
+    queries: Floats,
+    gallery: Floats,
+    *,
+    k: int,
+    own: Ids | None = None,
+    groups: Ids | None = None,
+    progress: Progress = no_progress,
 ) -> Nearest:
     """The k nearest rows of a gallery for every query; memory is bounded.
 
@@ -56,15 +62,20 @@ def search(
         gallery: (N, D) float32.
         k: at least 1.
         own: (Q,) int64, a row of the gallery that each query does not find, `NO_ID` for none; None: they find all.
+        groups: (N,) int64; a query does not find the rows of the group of its own row either.
     """
     if k < 1:
         raise ValueError(f"k must be at least 1, got {k}")
     found, blocks = Nearest.none(len(queries), k), _Blocks(queries, gallery)
+    together = _list_together(groups)
     for places in _cut(np.arange(len(queries)), len(gallery)):
         block = blocks.multiply(places)
         if own is not None:
             asking = np.flatnonzero(own[places] != NO_ID)
             block.products[asking, own[places[asking]]] = -np.inf
+            for place in asking.tolist():
+                if (row := int(own[places[place]])) in together:
+                    block.products[place, together[row]] = -np.inf
         block.take(found, places)
         progress(int(places[-1]) + 1, len(queries))
     return found
@@ -92,10 +103,7 @@ def search_labels(
     rows = np.arange(len(labels)) if asked is None else asked
     same, other = Nearest.none(len(rows), k), Nearest.none(len(rows), k)
     of_label = {int(labels[members[0]]): members for members in rows_by_value(labels)}
-    together: dict[int, Ids] = {}
-    for members in [] if groups is None else rows_by_value(groups):
-        if len(members) > 1:
-            together.update(dict.fromkeys(members.tolist(), members))
+    together = _list_together(groups)
     blocks, done = _Blocks(vectors if asked is None else vectors[rows], vectors), 0
     for places in _cut(np.argsort(labels[rows], kind="stable"), len(labels)):
         here, block = rows[places], blocks.multiply(places)
@@ -111,6 +119,15 @@ def search_labels(
         done += len(places)
         progress(done, len(rows))
     return same, other
+
+
+def _list_together(groups: Ids | None) -> dict[int, Ids]:
+    """The rows of its group by each row that is not alone in it."""
+    together: dict[int, Ids] = {}
+    for members in [] if groups is None else rows_by_value(groups):
+        if len(members) > 1:
+            together.update(dict.fromkeys(members.tolist(), members))
+    return together
 
 
 def _cut(places: Ids, width: int) -> Iterator[Ids]:

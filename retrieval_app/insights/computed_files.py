@@ -14,7 +14,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from index.durable import replacing
 
-_FORMAT = 5  # of the file, and of what is computed: a change of either makes all files of before unreadable
+_FORMAT = 6  # of the file, and of what is computed: a change of either makes all files of before unreadable
 Result = TypeVar("Result")
 
 

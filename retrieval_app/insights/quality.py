@@ -11,7 +11,10 @@ from pydantic import Field
 
 from index.arrays import NO_ID, UNLABELLED, Ids, Labels
 from index.errors import InputError
+from index.evaluation.clues import read_gallery_clues
+from index.evaluation.look_alikes import WORTHLESS
 from index.evaluation.metrics import bootstrap_interval, score_retrieval
+from index.evaluation.scenes import Scenes, find_scenes
 from index.gallery.gallery import Gallery
 from index.progress import Progress, no_progress
 from index.vectors.kinds.registry import KINDS
@@ -36,6 +39,21 @@ class RecallEntry(Answer):
     k: int
     value: float
     interval: Interval
+
+
+class ApartEntry(Answer):
+    """Recall@1 where no image finds one of its own scene: shots of a burst, and copies."""
+
+    value: float
+    interval: Interval
+    queries: int
+    scenes: int = Field(description="of more than one image")
+    images: int = Field(description="in these scenes")
+    found_by: str = Field(description="what tells the scenes, in words")
+    certain: bool = Field(description="false where images are only suspiciously alike")
+    flattered: bool = Field(
+        description="whether Recall@1 is so much higher that it mostly says that scenes find themselves"
+    )
 
 
 class MeanPrecision(Answer):
@@ -95,7 +113,7 @@ class Quality(Answer):
         queries: such members.
         sampled: whether some members did not ask.
         recall_at: for each of `KS`; a duplicate of a member may be what it finds.
-        recall_without_copies: None where none has another to find.
+        apart: None also where no image has another to find outside its scene.
         classes: the lowest Recall@1 first.
         worst: those that search longest in vain first, of equals the one whose first hit is nearest.
         confusion: the most frequent first.
@@ -106,9 +124,7 @@ class Quality(Answer):
     lone: int = Field(description="images that are alone with their label")
     sampled: bool
     recall_at: list[RecallEntry]
-    recall_without_copies: RecallEntry | None = Field(
-        description="Recall@1 where no image finds a near-duplicate of itself"
-    )
+    apart: ApartEntry | None = Field(description="None where no two images are of one scene")
     map_at_r: MeanPrecision | None
     classes: list[ClassEntry]
     worst: list[WorstQueryEntry]
@@ -154,9 +170,11 @@ def assess_quality(
         )
     except InputError as error:  # no member has another of its label to find
         return Quality(
-            queries=0, lone=0, sampled=False, recall_at=[], recall_without_copies=None, map_at_r=None, classes=[],
+            queries=0, lone=0, sampled=False, recall_at=[], apart=None, map_at_r=None, classes=[],
             worst=[], histogram=None, confusion=[], problem=str(error), index=index,
         )  # fmt: skip
+    copies = (duplicates or find_duplicate_groups(gallery)).groups_of(ids)
+    scenes = find_scenes(vectors, labels, read_gallery_clues(gallery, copies=copies))
     rows = np.flatnonzero(labels != UNLABELLED)
     asked = np.searchsorted(rows, asking[labels[asking] != UNLABELLED])
     vectors, labels, ids = vectors[rows], labels[rows], ids[rows]
@@ -164,7 +182,7 @@ def assess_quality(
         vectors,
         labels,
         asked,
-        groups=(duplicates or find_duplicate_groups(gallery)).groups_of(ids),
+        groups=np.arange(len(rows)) if scenes is None else scenes.groups[rows],
         progress=lambda done, total: progress(total + done, 2 * total),
     )
     members = _Members(labels, ids, names, asked)
@@ -173,7 +191,7 @@ def assess_quality(
         lone=scores.lone_queries,
         sampled=len(asked) < len(ids),
         recall_at=[_recall(k, scores.hits[k], value) for k, value in scores.recall.items()],
-        recall_without_copies=_recall_without_copies(nearest),
+        apart=None if scenes is None else _set_apart(nearest, scenes, recall=scores.recall[1]),
         map_at_r=MeanPrecision(
             value=scores.average_precision.mean(),
             interval=bootstrap_interval(scores.average_precision, seed=_SEED),
@@ -201,12 +219,21 @@ class _Members:
     asked: Ids
 
 
-def _recall_without_copies(nearest: NearestByLabel) -> RecallEntry | None:
+def _set_apart(nearest: NearestByLabel, scenes: Scenes, *, recall: float) -> ApartEntry | None:
     asked = np.isfinite(nearest.same_apart)
     if not asked.any():
         return None
     found = (nearest.same_apart >= nearest.different_apart)[asked].astype(np.float64)
-    return _recall(1, found, found.mean())
+    return ApartEntry(
+        value=found.mean(),
+        interval=bootstrap_interval(found, seed=_SEED),
+        queries=len(found),
+        scenes=scenes.count,
+        images=scenes.images,
+        found_by=scenes.found_by,
+        certain=scenes.is_certain,
+        flattered=bool(recall - found.mean() > WORTHLESS),
+    )
 
 
 def _describe_classes(hits: Any, labels: Labels, names: Sequence[str]) -> list[ClassEntry]:

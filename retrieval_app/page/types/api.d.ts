@@ -673,6 +673,46 @@ export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
         /**
+         * ApartEntry
+         * @description Recall@1 where no image finds one of its own scene: shots of a burst, and copies.
+         */
+        ApartEntry: {
+            /** Value */
+            value: number;
+            /** Interval */
+            interval: [
+                number,
+                number
+            ];
+            /** Queries */
+            queries: number;
+            /**
+             * Scenes
+             * @description of more than one image
+             */
+            scenes: number;
+            /**
+             * Images
+             * @description in these scenes
+             */
+            images: number;
+            /**
+             * Found By
+             * @description what tells the scenes, in words
+             */
+            found_by: string;
+            /**
+             * Certain
+             * @description false where images are only suspiciously alike
+             */
+            certain: boolean;
+            /**
+             * Flattered
+             * @description whether Recall@1 is so much higher that it mostly says that scenes find themselves
+             */
+            flattered: boolean;
+        };
+        /**
          * Band
          * @description How often neighbours at a score have the same label, with its 95 % interval, and that in words.
          */
@@ -1606,8 +1646,8 @@ export interface components {
             sampled: boolean;
             /** Recall At */
             recall_at: components["schemas"]["RecallEntry"][];
-            /** @description Recall@1 where no image finds a near-duplicate of itself */
-            recall_without_copies: components["schemas"]["RecallEntry"] | null;
+            /** @description None where no two images are of one scene */
+            apart: components["schemas"]["ApartEntry"] | null;
             map_at_r: components["schemas"]["MeanPrecision"] | null;
             /** Classes */
             classes: components["schemas"]["ClassEntry"][];
@@ -1868,6 +1908,7 @@ export interface components {
     headers: never;
     pathItems: never;
 }
+export type ApartEntry = components['schemas']['ApartEntry'];
 export type Band = components['schemas']['Band'];
 export type BatchRequest = components['schemas']['BatchRequest'];
 export type BatchResponse = components['schemas']['BatchResponse'];

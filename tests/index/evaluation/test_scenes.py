@@ -116,6 +116,8 @@ def test_bursts_without_any_clue_are_suspected_by_closeness_alone() -> None:
     assert not scenes.is_certain
     assert scenes.found_by == "closeness alone"
     assert purity(scenes.groups, BURST)[1] > 0.95
+    assert purity(scenes.shots, LABELS)[0] == 1.0
+    assert purity(scenes.shots, BURST)[0] > purity(scenes.groups, BURST)[0]
 
 
 def test_labels_that_are_easily_told_are_not_taken_for_scenes() -> None:

@@ -109,6 +109,19 @@ def test_a_duplicate_of_the_query_stays_when_the_query_is_removed() -> None:
     assert search(vectors[:2], vectors[:2], k=3, own=np.arange(2)).rows.tolist() == [[1, -1, -1], [0, -1, -1]]
 
 
+@settings(max_examples=tries(30, deep=200), deadline=None)
+@given(seed=st.integers(0, 10**6), k=st.integers(1, 12), count=st.integers(1, 9))
+def test_a_query_does_not_find_the_group_of_its_own_row(seed: int, k: int, count: int) -> None:
+    random = np.random.default_rng(seed)
+    vectors = random.integers(-2, 3, size=(12, 3)).astype(np.float32)
+    groups, own = random.integers(count, size=12), random.integers(-1, 12, size=7)
+    found = search(vectors[:7], vectors, k=k, own=own, groups=groups)
+    for query, row in enumerate(own.tolist()):
+        rest = np.flatnonzero((groups != groups[row]) | (row == NO_ID))
+        expected = slow_search(vectors[query : query + 1], vectors[rest], k=k, own=None)[0]
+        assert pairs(found)[query] == [(cosine, int(rest[place])) for cosine, place in expected]
+
+
 def test_progress_ends_at_the_number_of_queries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("index.vectors.exact._PRODUCTS_AT_ONCE", 40)
     seen: list[tuple[int, int]] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from index.arrays import UNLABELLED
+from index.arrays import UNLABELLED, normalise_rows
 from index.gallery.gallery import Gallery
 from index.vectors.exact import search
 from retrieval_app.insights.calibration import DEPTH, Calibration, calibrate, learn_shares
@@ -24,6 +24,29 @@ def test_the_share_said_is_the_share_found_for_members_that_did_not_ask() -> Non
     tenths = (said * 10).astype(int)
     gaps = np.bincount(tenths, weights=said) - np.bincount(tenths, weights=same)
     assert np.abs(gaps).sum() / len(said) < 0.03
+
+
+def test_what_is_said_holds_for_photos_from_elsewhere_where_scenes_are_kept_apart() -> None:
+    """Half of the bursts of each label are the gallery, in which a photo mostly finds its burst; the others ask."""
+    random, scenes = np.random.default_rng(0), np.arange(4800) // 12
+    labels, known = scenes % 20, scenes < 200
+    x = random.normal(size=(20, 24))[labels] + 1.5 * random.normal(size=(400, 24))[scenes]
+    x += random.uniform(0.3, 3, size=(4800, 1)) * random.normal(size=x.shape)  # some shots are worse than others
+    vectors = normalise_rows(x.astype(np.float32))
+    found = search(vectors[~known], vectors[known], k=DEPTH)
+    same = (labels[known][found.rows] == labels[~known][:, None]).mean()
+    said = {}
+    for name, groups in (("as they are", None), ("apart", scenes[known])):
+        calibration = learn_shares(vectors[known], labels[known], seed=0, groups=groups)
+        assert calibration is not None
+        said[name] = np.mean([band.share for band in calibration.bands(found.cosines.ravel())])
+    assert abs(said["apart"] - same) < 0.03
+    assert said["as they are"] - same > 0.06, "which is what keeping them apart mends"
+
+
+def test_one_scene_says_nothing() -> None:
+    vectors, labels = VectorSource(width=16).draw(100, seed=1)
+    assert learn_shares(vectors, labels, seed=0, groups=np.zeros(100, dtype=np.int64)) is None
 
 
 def test_the_share_rises_with_the_score_and_lies_in_its_interval(labelled: Gallery) -> None:

@@ -55,9 +55,10 @@ def test_copies_do_not_answer_for_each_other_where_they_are_left_out(
         shutil.copyfile(source / name / "1.png", source / name / "same.png")
     update_gallery(gallery.path)
     found = assess_quality(Gallery.open(gallery.path))
-    assert found.recall_without_copies is not None
+    assert found.apart is not None
     assert (found.queries, found.recall_at[0].value) == (6, 1.0)
-    assert found.recall_without_copies.value == 1.0  # of c alone: a and b have duplicates only
+    assert (found.apart.value, found.apart.queries) == (1.0, 2)  # of c alone: a and b have duplicates only
+    assert (found.apart.found_by, found.apart.scenes, found.apart.images) == ("copies", 2, 4)
 
 
 def test_the_histogram_counts_every_query(labelled: Gallery) -> None:

@@ -89,11 +89,12 @@ function drawHeadline(quality, described) {
             ? ` ${count(others, 'image')} took no part: without a label, or the only one of it.`
             : ''),
       ]),
-      quality.recall_without_copies
+      quality.apart
         && make('p.soft', [
-          'Where no image may find a near-duplicate of itself: ',
-          make('b', precise(quality.recall_without_copies.value)),
-          '.',
+          'Where no image may find another of its own scene: ',
+          make('b', precise(quality.apart.value)),
+          ` (${count(quality.apart.images, 'image')} in ${count(quality.apart.scenes, 'scene')}, by ${quality.apart.found_by}).`
+            + (quality.apart.flattered ? ' For photos from elsewhere expect this one.' : ''),
         ]),
       quality.map_at_r
         && make('p.soft', [
