@@ -93,7 +93,7 @@ def test_evaluate_scores_a_gallery_or_a_model(gallery: Path, tiny_model: Path) -
     scores = json.loads(invoke(evaluate, gallery, "--json", "--k", "4,1").stdout)
     assert set(scores) == {
         "queries", "lone_queries", "recall", "map_at_r", "r_precision", "skipped", "recall_at_1_interval",
-        "map_at_r_interval", "mean_class_recall_at_1", "nmi", "per_class",
+        "map_at_r_interval", "mean_class_recall_at_1", "nmi", "per_class", "apart",
     }  # fmt: skip
     assert scores["nmi"] is None
     assert scores["per_class"]["red"] == {"queries": 5, "recall_at_1": 1.0}
@@ -112,6 +112,31 @@ def test_evaluate_scores_a_gallery_or_a_model(gallery: Path, tiny_model: Path) -
     assert "NMI" not in text
     assert "over 15 queries" in text
     assert "skipped" not in text
+
+
+def test_evaluate_keeps_scenes_apart_and_warns_where_they_are_all_that_is_found(
+    tiny_model: Path, image_folder: Path
+) -> None:
+    """Each label is two scenes of one look and a colour of another label, so that only the own scene is like it."""
+    rows = ["path,label,group,trip"]
+    for number, label in enumerate(("a", "b", "c")):
+        for scene in range(2):
+            for shot in range(2):
+                draw_image((90 * ((number + scene) % 3), 40, 60 * number), seed=10 * number + scene).save(
+                    image_folder / (name := f"{label}{'xy'[scene]}{'pq'[shot]}.png")
+                )
+                rows.append(f"{name},{label},{label}{scene},{label}")
+    (table := image_folder / "table.csv").write_text("\n".join(rows) + "\n")
+    words = ("--model", tiny_model, "--data", table)
+    text, apart = (invoke(evaluate, *words, *more).stdout for more in ((), ("--json",)))
+    found = json.loads(apart)["apart"]
+    assert (found["images"], found["scenes"], found["found_by"]) == (12, 6, "the column 'group'")
+    assert f"apart: Recall@1 {100 * found['recall']['1']:.2f} % where no image finds one of its own scene" in text
+    assert "(12 images in 6 scenes, by the column 'group')" in text
+    assert "warning: Recall@1 above mostly says that shots of a scene find each other" in text
+    alone = invoke(evaluate, *words, "--groups", "trip").stdout
+    assert "warning: every image finds only its own scene (12 images in 3 scenes, by the column 'trip')" in alone
+    assert invoke(evaluate, *words, "--groups", "none").exit_code == 1
 
 
 def test_evaluate_says_how_many_files_it_skipped(gallery: Path, tiny_model: Path, image_folder: Path) -> None:
