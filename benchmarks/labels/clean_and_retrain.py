@@ -2,7 +2,7 @@
 
 For every dataset, noise and seed the audit judges the training labels (without its search for copies), its verdicts are
 applied as `--apply` does (change, or drop), and the same recipe trains on the labels as given and on the cleaned
-ones. Recall@1 on the test part, whose labels nobody touched.
+ones. Recall@1 on the test part, whose labels nobody touched; intervals are over classes and seeds.
 
     python -m benchmarks.labels.clean_and_retrain --out bench/grid
 """
@@ -19,7 +19,7 @@ import torch
 from benchmarks.common.record import print_machine, write_record
 from benchmarks.common.tables import format_interval, format_row, format_table
 from benchmarks.noise.cells import CLEAN, GridFolder, LabelSet
-from benchmarks.noise.feature_sets import FeatureSet
+from benchmarks.noise.feature_sets import FeatureSet, list_query_classes, load_features
 from benchmarks.noise.grid import load_label_set, train_run
 from benchmarks.noise.reports import lead_in_points, over_seeds
 from index.arrays import NO_ID
@@ -74,7 +74,8 @@ def compare(
         changed.append((float((cleaned[kept] != given[kept]).mean()), float((~kept).mean())))
         for name, labels in (("given", given), ("cleaned", cleaned)):
             hits[name].append(_hits(features, labels, {**recipe, "embedding_dim": width, "seed": seed}))
-    gain = lead_in_points(np.stack(hits["cleaned"]), np.stack(hits["given"]))
+    classes = list_query_classes(load_features(folder.features(dataset)))
+    gain = lead_in_points(np.stack(hits["cleaned"]), np.stack(hits["given"]), classes=classes)
     del gain["p_value"]
     relabelled, left_out = map(float, np.mean(changed, axis=0))
     recalls = {name: over_seeds([100 * float(each.mean()) for each in found]) for name, found in hits.items()}

@@ -24,9 +24,19 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common.record import ending_in_words, find_weights, print_machine, write_record
-from benchmarks.noise.cells import CLEAN, FILTERED, RECIPE, GridFolder, digest, result_name
+from benchmarks.noise.cells import CLEAN, FILTERED, GUIDED, RECIPE, GridFolder, base_method, digest, result_name
 from benchmarks.noise.example_pictures import draw_retrieval_grid
-from benchmarks.noise.experiments import ABLATIONS, TABLES, UNWEIGHTED, Experiment, Setting, build, table_3
+from benchmarks.noise.experiments import (
+    ABLATIONS,
+    PROCSIM,
+    TABLES,
+    UNWEIGHTED,
+    Experiment,
+    Setting,
+    build,
+    show_method,
+    table_3,
+)
 from benchmarks.noise.feature_sets import prepare_features
 from benchmarks.noise.grid import load_label_set, run_cells
 from benchmarks.noise.hyper_parameters import TRIALS, tune
@@ -43,7 +53,7 @@ from training.options.losses import LOSSES, METHODS, RIVALS, TRAINED_METHODS
 from training.options.resolve import resolve_input
 
 ALL_METHODS = (
-    RECIPE, UNWEIGHTED, *METHODS, *(method + FILTERED for method in METHODS if method not in RIVALS)
+    RECIPE, UNWEIGHTED, *METHODS, PROCSIM + GUIDED, *(method + FILTERED for method in METHODS if method not in RIVALS)
 )  # fmt: skip
 DEFAULT_METHODS = (
     RECIPE, UNWEIGHTED, "spa", "proxy-anchor", "proxy-anchor-filtered", "proxy-nca", "proxy-nca-filtered",
@@ -106,8 +116,8 @@ def run(options: argparse.Namespace) -> None:
     """Prepare, tune, train what is missing, and report."""
     folder = GridFolder(options.out, options.hierarchy)
     for method in options.method:
-        if method.removesuffix(FILTERED) in LOSSES:
-            loss_class(method.removesuffix(FILTERED))  # whether its package is there
+        if base_method(method) in LOSSES:
+            loss_class(base_method(method))  # whether its package is there
     fix_hierarchy(folder)
     weights = str(find_weights(options.weights))
     sizes = {name: getattr(options, name) for name in ("resize", "crop", "view", "pooling")}
@@ -156,7 +166,7 @@ def report_experiment(
     print(f"\n{text}")
     setting = experiment.setting
     rows = [row.name for row in experiment.rows]
-    usual = rows == list(DEFAULT_METHODS) and options.seeds == DEFAULT_SEEDS
+    usual = rows == list(map(show_method, DEFAULT_METHODS)) and options.seeds == DEFAULT_SEEDS
     unlike = "" if usual or experiment.name != "table-3" else digest([rows, options.seeds])
     parts = [setting.noise, *name_shape(setting.shape), f"{setting.width}d", options.settings]
     parts += [unlike] if unlike else []

@@ -19,7 +19,9 @@ from training.options.resolve import resolve
 
 FILTERED = "-filtered"  # the suffix of methods that train without the samples of low confidence
 CLEAN = "clean"
+GUIDED = "-guided"  # the suffix of ProcSim with language guidance from the class names (class_words.py)
 RECIPE = "default"  # the method that is `retrieval train` as it comes: its own loss, start, confidences and steps
+OMEGA = 1.0  # of the guidance, unless it is tuned
 MOST_CHARACTERS = 120  # of the readable part of a name; several parts and a suffix must stay below 255
 
 
@@ -58,7 +60,7 @@ class Cell:
 
     Attributes:
         method: as `retrieval train --method`, with `-filtered` for the variant without noise, or `default` for
-            `retrieval train` as it comes.
+            `retrieval train` as it comes; `procsim` is without language guidance, `procsim-guided` with.
         settings: options of loss and embedding that differ from the paper's recipe (of any kind, from the default
             recipe, for `default`), by field name.
         curve: epochs after which Recall@1 is noted as well.
@@ -84,12 +86,20 @@ class Cell:
         given = {"seed": self.labels.seed, "embedding_dim": self.width, **self.settings}
         if self.method == RECIPE:
             return resolve(weights="none", **given)
+        if self.is_guided:
+            # The grid makes the similarities itself, so that this file is never read.
+            given = {"omega": OMEGA, "guidance": "class-names.npz", "select": "trained", **given}
         return resolve("paper", weights="none", method=self.base_method, **given)
 
     @property
     def base_method(self) -> str:
-        """The method without the suffix of the filtered variant."""
-        return self.method.removesuffix(FILTERED)
+        """The method without the suffix of a variant."""
+        return base_method(self.method)
+
+    @property
+    def is_guided(self) -> bool:
+        """Whether the class names guide it."""
+        return self.method.endswith(GUIDED)
 
     @property
     def needs_confidences(self) -> bool:
@@ -97,6 +107,11 @@ class Cell:
         if self.settings.get("confidences") == "leave-one-out":
             return False
         return self.method.endswith(FILTERED) or self.base_method in NEEDS_CONFIDENCES
+
+
+def base_method(method: str) -> str:
+    """A method's name for `retrieval train`, without the suffix of a variant."""
+    return method.removesuffix(FILTERED).removesuffix(GUIDED)
 
 
 def file_name(*parts: str) -> str:

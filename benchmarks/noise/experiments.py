@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from benchmarks.noise.cells import CLEAN, FILTERED, RECIPE, Cell, LabelSet
+from benchmarks.noise.cells import CLEAN, FILTERED, GUIDED, RECIPE, Cell, LabelSet, base_method
 from benchmarks.noise.shapes import FULL
 from training.options.losses import RIVALS, UNTRAINED_METHODS
 from training.options.resolve import recipe_values
@@ -18,6 +18,7 @@ LAMBDAS, BETAS = (0.075, 0.1, 0.125, 0.15), (50.0, 100.0, 150.0, 200.0)
 BATCH_SIZES = (30, 60, 90, 120, 150, 180)
 WIDTHS = (32, 64, 128, 256, 512, 1024)
 ALPHAS, DELTAS = (4.0, 8.0, 16.0, 32.0, 64.0), (0.0, 0.1, 0.2, 0.3, 0.4)
+PROCSIM = "procsim"
 UNWEIGHTED = "default-unweighted"  # the row of the default recipe with a loss that believes all labels alike
 KAPPAS = (1.0, 10.0, 100.0, 1000.0)
 
@@ -48,7 +49,7 @@ class Setting:
             return Cell(labels, method, width or self.width, {**recipe_values(RECIPE), **changes})
         labels = replace(labels, phase1=dict(self.tuned["phase1"] if self.tuned else {}))
         # What the paper's recipe gives a method is in the cell too: losses over pairs once drew batches at random.
-        base = recipe_values("paper", method=method.removesuffix(FILTERED))
+        base = recipe_values("paper", method=base_method(method))
         settings = {**base, **(self.tuned[method] if self.tuned else {}), **changes}
         return Cell(labels, method, width or self.width, settings)
 
@@ -140,7 +141,10 @@ def ablate_confidence(setting: Setting) -> Experiment:
         "Gaussian mixture": {"procsim_threshold": "mixture"},
         "on Proxy-NCA": {"procsim_base": "proxy-nca", **scale},
     }
-    rows = [_row(setting, "procsim", name=f"procsim, {name}", **change) for name, change in procsim.items()]
+    rows = [
+        _row(setting, PROCSIM, name=f"{show_method(PROCSIM)}, {name}", **change)
+        for name, change in procsim.items()
+    ]
     rows += [_row(setting, method) for method in ("multi-similarity", "proxy-nca", "superloss")]
     return Experiment("confidence", "where the confidence comes from", setting, tuple(rows))
 
@@ -162,13 +166,20 @@ def build(make: Callable[..., Experiment], setting: Setting, *, methods: Sequenc
     return make(setting, methods)
 
 
+def show_method(method: str) -> str:
+    """A method's name in tables: ProcSim's says that its language guidance is not there, or that it is."""
+    if base_method(method) != PROCSIM:
+        return method
+    return f"{PROCSIM} with guidance" if method.endswith(GUIDED) else f"{PROCSIM} without guidance"
+
+
 def _row(
     setting: Setting, method: str, *, name: str | None = None, at: tuple[float, ...] = (), **changes: Any
 ) -> Row:
     if method == UNWEIGHTED:
         return _row(setting, RECIPE, name=UNWEIGHTED, sample_weights="none")
     seeds = (0,) if method in UNTRAINED_METHODS and setting.shape == FULL else setting.seeds
-    return Row(name or method, tuple(setting.cell(method, seed, **changes) for seed in seeds), at)
+    return Row(name or show_method(method), tuple(setting.cell(method, seed, **changes) for seed in seeds), at)
 
 
 def _rows_over(setting: Setting, *methods: str, **values: Sequence[Any]) -> tuple[Row, ...]:

@@ -17,6 +17,7 @@ import torch
 from benchmarks.common.parallel import run_parallel
 from benchmarks.common.record import write_with_record
 from benchmarks.noise.cells import CLEAN, FILTERED, RECIPE, Cell, GridFolder, LabelSet
+from benchmarks.noise.class_words import guide_by_names
 from benchmarks.noise.feature_sets import FeatureSet, hold_out_for_tuning, load_features
 from benchmarks.noise.shapes import FULL, thin_classes
 from benchmarks.noise.shared_parts import Recent, sharing_axes
@@ -184,6 +185,7 @@ def _train(
         source, labels, class_count=len(features.classes), loss_config=config.loss, config=config.embedding,
         confidences=beliefs.confidences if reads and beliefs is not None else None, context=context, rows=rows,
         own=None if beliefs is None else beliefs.own, on_head=note,
+        guidance=guide_by_names(cell.labels.dataset, features.classes) if cell.is_guided else None,
     )  # fmt: skip
     return head, len(labels) if rows is None else len(rows)
 

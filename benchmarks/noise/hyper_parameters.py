@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks.noise.cells import FILTERED, RECIPE, Cell, GridFolder, LabelSet, digest
+from benchmarks.noise.cells import FILTERED, GUIDED, RECIPE, Cell, GridFolder, LabelSet, base_method, digest
 from benchmarks.noise.experiments import UNWEIGHTED
 from benchmarks.noise.feature_sets import count_folds, load_features
 from benchmarks.noise.grid import fit_label_sets, load_label_set, run_cells
@@ -30,9 +30,9 @@ TRIALS = 45  # of each method; the default recipe's values were chosen among as 
 MOST_TRIALS = 2  # times as many, where the best still lies on an edge
 PHASE1_LEARNING_RATES = (1e-4, 1e-3)
 LEARNING_RATES, HOLDS = (3e-4, 1e-3), (0.02, 0.2)
-STEPS, MOST_EPOCHS, LEAST_EPOCHS = 3_000, 80, 20
+STEPS, MOST_EPOCHS, LEAST_EPOCHS = 1_600, 80, 8
 MOST_EPOCHS_TRIED = 2 * MOST_EPOCHS
-STEPS_FROM_START, LEAST_FROM_START = 1_200, 8  # of heads that begin at the recipe's start
+STEPS_FROM_START = 400  # of heads that begin at the recipe's start; where the last epoch is best, more follow
 CURVE = (8, 4, 2, 1)  # parts of a training after which Recall@1 is read
 LADDERS: Mapping[str, tuple[float, ...]] = {
     "lr": (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2),
@@ -42,6 +42,7 @@ LADDERS: Mapping[str, tuple[float, ...]] = {
     "nca_scale": (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0),
     "ms_base": (-0.3, -0.1, 0.1, 0.3, 0.5, 0.7, 0.9),
     "procsim_lambda": (0.001, 0.01, 0.1, 1.0, 10.0, 100.0),
+    "omega": (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0),
     "superloss_lambda": (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0),
     "batch_size": (36, 75, 150, 300, 600, 1200),
 }
@@ -53,6 +54,9 @@ SEARCHED: dict[str, tuple[dict[str, float], ...]] = {
     "proxy-nca": tuple({"nca_scale": value} for value in (1.0, 2.0, 4.0, 8.0)),
     "multi-similarity": tuple({"ms_base": value} for value in (0.3, 0.5, 0.7, 0.9)),
     "procsim": tuple({"ms_base": base, "procsim_lambda": value} for base in (0.5, 0.9) for value in (0.1, 1.0)),
+    "procsim" + GUIDED: tuple(
+        {"omega": omega, "procsim_lambda": value} for omega in (0.3, 3.0) for value in (0.1, 1.0)
+    ),
     "superloss": tuple({"superloss_lambda": value} for value in (1.0, 2.0, 4.0, 16.0)),
 }
 LIBRARY_OPTIONS = tuple({"batch_size": value} for value in (75, 150, 300, 600))
@@ -155,14 +159,16 @@ def first_settings(method: str, *, samples: int) -> list[Values]:
     own = SEARCHED.get(method, LIBRARY_OPTIONS)
     recipe = {"start": "whitened", "confidences": "leave-one-out", "lr": 1e-3}
     kinds = [
-        *(({"lr": lr}, STEPS, LEAST_EPOCHS) for lr in LEARNING_RATES),
-        *(({**recipe, "hold": hold}, STEPS_FROM_START, LEAST_FROM_START) for hold in HOLDS),
+        *(({"lr": lr}, STEPS) for lr in LEARNING_RATES),
+        *(({**recipe, "hold": hold}, STEPS_FROM_START) for hold in HOLDS),
     ]
     found = []
-    for (kind, steps, least), options in itertools.product(kinds, own):
-        settings = {**recipe_values("paper", method=method), **kind, **options}
+    for (kind, steps), options in itertools.product(kinds, own):
+        settings = {**recipe_values("paper", method=base_method(method)), **kind, **options}
         steps_an_epoch = math.ceil(samples / settings.get("batch_size", EmbeddingConfig().batch_size))
-        found.append({**settings, "epochs": min(max(math.ceil(steps / steps_an_epoch), least), MOST_EPOCHS)})
+        found.append(
+            {**settings, "epochs": min(max(math.ceil(steps / steps_an_epoch), LEAST_EPOCHS), MOST_EPOCHS)}
+        )
     # By their own options first, so that few trials know both starts too.
     return [each for number in range(len(own)) for each in found[number :: len(own)]]
 

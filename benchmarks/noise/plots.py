@@ -185,7 +185,7 @@ def _looks(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     looks: dict[str, dict[str, Any]] = {}
     seen: dict[str, int] = {}
     for name in dict.fromkeys(row["name"] for row in rows):
-        method = name.partition(",")[0].removesuffix(FILTERED)
+        method = name.partition(",")[0].partition(" ")[0].removesuffix(FILTERED)
         line, marker = VARIANTS[seen.setdefault(method, 0) % len(VARIANTS)]
         seen[method] += 1
         colour, usual = LOOKS.get(method, ("#444444", "o"))

@@ -211,8 +211,8 @@ def test_tuning_sees_no_test_image(tmp_path: Path, seen: bool) -> None:
 
 def test_the_search_of_every_trained_method_begins_with_as_many_settings_of_either_start() -> None:
     labels = LabelSet("made", "clean", 0, fold=(0, 1))
-    assert set(SEARCHED) == set(TRAINED_METHODS)
-    for method in (*TRAINED_METHODS, "triplet"):
+    assert set(SEARCHED) == {*TRAINED_METHODS, "procsim-guided"}
+    for method in (*SEARCHED, "triplet"):
         first = first_settings(method, samples=200)
         names = {Cell(labels, method, 4, settings).name for settings in first}
         assert len(names) == len(first) == 16, method
@@ -272,6 +272,16 @@ def test_beliefs_and_axes_that_cells_share_are_those_that_each_would_have_found(
             ValidationSet(features.test, features.test_labels).score(embed_features(head, features.test)).hits[1]
         )
         assert np.array_equal(folder.read(Cell(labels, "class-whitened", width))["hits"], hits.astype(bool))
+
+
+def test_guidance_by_class_names_changes_what_procsim_learns_and_its_name_in_tables(folder: GridFolder) -> None:
+    experiment = table_3(dataclasses.replace(_setting(), tuned={}, seeds=(0,)), ("procsim", "procsim-guided"))
+    quick = {"epochs": 3, "batch_size": 16, "images_per_class": 4, "lr": 0.01}
+    cells = [Cell(row.cells[0].labels, row.cells[0].method, 4, quick) for row in experiment.rows]
+    run_cells(folder, cells, workers=1, threads=1)
+    without, guided = map(folder.read, cells)
+    assert without["map_at_r"] != guided["map_at_r"]
+    assert [row.name for row in experiment.rows] == ["procsim without guidance", "procsim with guidance"]
 
 
 def test_a_rival_may_begin_at_the_recipes_start_and_be_held_there(folder: GridFolder) -> None:
