@@ -366,7 +366,8 @@ def test_a_run_of_every_trained_method_exports_agrees_and_can_be_opened(
 def test_a_run_of_an_untrained_method_exports_what_the_backbone_alone_gives(
     pictures: Path, raw_model: Path, tmp_path: Path, method: str
 ) -> None:
-    precision = "float32" if method == "pca" else "auto"  # as the export of a backbone chooses it
+    powers = {"pca": 0.0, "pca-half-whitened": 0.25}  # of the variance that each axis is divided by
+    precision = "float32" if method in powers else "auto"  # as the export of a backbone chooses it
     machine = make_machine(tmp_path / "cache", precision=precision)
     config = make_config(method=method, embedding_dim=5)
     train(pictures, tmp_path / "run", config=config, machine=machine)
@@ -376,11 +377,11 @@ def test_a_run_of_an_untrained_method_exports_what_the_backbone_alone_gives(
     assert (contract.method, contract.class_count) == (method, 4)
     assert contract.embedding_dim == report.embedding_dim == (512 if method == "raw" else 5)
     rows = _embed_pictures(tmp_path / "run.onnx", pictures)
-    if method == "pca":  # no export of its own: the first axes of the images' normalised features
+    if method in powers:  # no export of its own: the first axes of the images' normalised features
         features = _embed_pictures(raw_model, pictures).astype(np.float64)
         centred = features - features.mean(axis=0)
-        axes = np.linalg.svd(centred, full_matrices=False)[2][:5]
-        expected = centred @ axes.T
+        _, lengths, axes = np.linalg.svd(centred, full_matrices=False)
+        expected = centred @ axes[:5].T / lengths[:5] ** (2 * powers[method])
         expected /= np.linalg.norm(expected, axis=1, keepdims=True)
         np.testing.assert_allclose(np.abs(rows), np.abs(expected), atol=0.01)
         return

@@ -37,7 +37,7 @@ _FILES = (
     "config.json", "features.json", "labels.csv", "skipped.csv", "environment.json", "metrics.jsonl",
     "backbone.safetensors", "head.safetensors", "confidences.csv", "trial.json", "report.json",
 )  # fmt: skip
-_ONLY_CHOICE_ONCE = {"view": "crop", "pooling": "own"}  # of runs that do not say
+_ONLY_CHOICE_ONCE = {"view": "crop", "pooling": "own", "images_per_class": 0}  # of runs that do not say
 
 
 @dataclass(frozen=True, slots=True)
