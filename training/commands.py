@@ -16,6 +16,7 @@ from training.options.losses import option_groups
 from training.options.resolve import DEFAULT, RECIPES, resolve
 from training.public import default_cache
 from training.public import train as run_training
+from training.run.val_report import describe_validation
 
 _SEARCHED = {"unseen": "classes held out", "seen": "images held out of other classes"}
 
@@ -122,15 +123,7 @@ def format_report(report: dict[str, Any], *, config: TrainConfig) -> str:
     lines += _format_trial(report["trial"], method=report["method"])
     if report["val"] is None:
         return "\n".join([*lines, "no --val given: Recall@K on other images tells how good this is"])
-    method, rows = report["method"], {}
-    if method not in report["baselines"]:
-        rows[f"{method} ({config.embedding.embedding_dim}-d)"] = report["val"]
-    for name, scores in report["baselines"].items():
-        rows[f"{name} ({scores['embedding_dim']}-d), untrained"] = scores
-    ks = list(report["val"]["recall"])
-    lines += ["", f"{'Recall@K in validation, %':<34}" + "".join(f"{'K=' + k:>8}" for k in ks)]
-    for name, scores in rows.items():
-        lines.append(f"{name:<34}" + "".join(f"{100 * scores['recall'][k]:>8.2f}" for k in ks))
+    lines += describe_validation(report, embedding_dim=config.embedding.embedding_dim)
     return "\n".join(lines)
 
 

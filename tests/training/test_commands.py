@@ -49,8 +49,9 @@ def test_the_text_report_compares_with_the_untrained_baselines(pictures, other_p
     assert _train(pictures, *options, "--val", other_pictures, "--method", "proxy-anchor") == 0
     out = capsys.readouterr().out
     assert "48 images of 4 classes, 0 skipped" in out
+    table = out.partition("Recall@1 by what is searched")[0]
     for name in ("proxy-anchor (8-d)", "raw (512-d), untrained", "pca (8-d)", "pca-whitened (8-d)"):
-        (line,) = [line for line in out.splitlines() if line.startswith(name)]
+        (line,) = [line for line in table.splitlines() if line.startswith(name)]
         figures = re.findall(r"\d+\.\d\d", line.removeprefix(name))
         assert len(figures) == 5
         assert all(0 <= float(figure) <= 100 for figure in figures)

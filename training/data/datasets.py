@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 
 from index.errors import ImageError, InputError
+from index.evaluation.scenes import COLUMN
 from index.images.image_files import read_image
 from index.sources.folder_walk import walk_folder
-from index.sources.given_labels import folder_label, read_label_file
+from index.sources.given_labels import folder_label, read_column, read_label_file
 from index.text import printable_path
 
 logger = logging.getLogger(__name__)
@@ -21,10 +22,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One labelled image: where it is, and the label it was given."""
+    """One labelled image: where it is, the label it was given, and what a table says which scene it shows."""
 
     path: Path
     label: str
+    group: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ def list_dataset(data: Path) -> Dataset:
 
     Args:
         data: a folder (an image's label is the first folder below it), or a CSV or Parquet file of
-            `path,label`.
+            `path,label`, whose column `group`, if there is one, is the same for images of one scene.
 
     Raises:
         InputError: it does not exist, or nothing in it is labelled.
@@ -83,8 +85,9 @@ def _list_folder(folder: Path) -> Dataset:
 
 
 def _list_table(path: Path) -> Dataset:
-    labels = read_label_file(path)
-    return Dataset(tuple(Record(image, label) for image, label in sorted(labels.items())), ())
+    labels, groups = read_label_file(path), read_column(path, COLUMN)
+    records = (Record(image, label, groups.get(str(image))) for image, label in sorted(labels.items()))
+    return Dataset(tuple(records), ())
 
 
 def require_outside(path: Path, *, data: Path, flag: str) -> None:

@@ -28,12 +28,14 @@ from training.data.datasets import (
     require_two_classes,
 )
 from training.data.protocols.load import load_protocol
+from training.data.scene_clues import read_clues
 from training.label_noise.hierarchy import read_hierarchy
 from training.label_noise.noise import Labels, add_label_noise
 from training.options.config import TrainConfig
 from training.options.machine import Machine
 from training.run.phases import Watcher
 from training.run.run_folder import PARITY_IMAGES, LabelledImage, RunFolder
+from training.run.searches import KnownImages
 from training.run.validate import ValidationSet
 
 logger = logging.getLogger(__name__)
@@ -182,8 +184,8 @@ def _parity_images(paths: Sequence[Path], preprocess: PreprocessConfig) -> list[
 
 def prepare_validation(
     validation: ValidationRecords | None, *, machine: Machine, extractor: Extractor, watcher: Watcher
-) -> ValidationSet | None:
-    """Features and labels of the validation images; those that cannot be read are left out.
+) -> tuple[ValidationSet, KnownImages] | None:
+    """Features and labels of the validation images, and what is known of them; those that cannot be read are left out.
 
     Raises:
         InputError: too few are readable.
@@ -213,4 +215,20 @@ def prepare_validation(
         raise InputError(
             "Recall@K needs a query with an image of its class in the gallery; no readable one has one"
         )
-    return ValidationSet(store.load(extracted.hashes)[:, 0], labels, gallery, validation.ks)
+    features = store.load(extracted.hashes)[:, 0]
+    usable = [records[row] for row in extracted.rows]
+    clues = read_clues(
+        [record.path for record in usable], groups=[record.group for record in usable], hashes=extracted.hashes
+    )
+    known = KnownImages(features, names, extracted.hashes, clues)
+    return ValidationSet(features, labels, gallery, validation.ks), known
+
+
+def gather_known(images: Sequence[LabelledImage], features: Features, *, records: Sequence[Record]) -> KnownImages:
+    """What is known of the images that train, by the labels they were given, and of the records they come from."""
+    groups = {record.path: record.group for record in records}
+    hashes = [image.sha256 for image in images]
+    clues = read_clues(
+        [image.path for image in images], groups=[groups.get(image.path) for image in images], hashes=hashes
+    )
+    return KnownImages(features, [image.given for image in images], hashes, clues)

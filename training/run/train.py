@@ -14,14 +14,13 @@ import numpy as np
 import torch
 
 from index.errors import InputError
-from index.evaluation.metrics import RetrievalScores, bootstrap_interval
 from training.backbone.backbones import load_backbone, require_input_size, with_features
 from training.backbone.extract import Extractor
 from training.backbone.feature_sources import FeatureSource
 from training.confidence.confidences import Beliefs
 from training.data.datasets import require_outside
 from training.head.embedding_heads import Head
-from training.head.untrained import LabelledFeatures, fit_rival
+from training.head.untrained import LabelledFeatures, fit_rival, fit_rivals
 from training.label_noise.noise import describe_noise
 from training.losses.guidance import Guidance, load_guidance
 from training.losses.make_loss import loss_class
@@ -32,11 +31,12 @@ from training.options.machine import Machine
 from training.run.checkpoint import load_checkpoint
 from training.run.heads import find_beliefs, require_directions, train_head
 from training.run.phases import EpochReport, PhaseContext, Watcher
-from training.run.prepare import check_hierarchy, list_data, prepare_training, prepare_validation
+from training.run.prepare import check_hierarchy, gather_known, list_data, prepare_training, prepare_validation
 from training.run.run_folder import LabelledImage, RunFolder
+from training.run.searches import Searches, find_trial_scenes, plan_searches
 from training.run.start import TrainedHead
 from training.run.trial import run_trial
-from training.run.validate import ValidationSet, embed_features, score_baselines
+from training.run.validate import ValidationSet, embed_features
 
 logger = logging.getLogger(__name__)
 
@@ -70,8 +70,9 @@ def train(
         resume: continue a run that was interrupted; a finished one gives its report again.
 
     Returns:
-        The report: {"run", "seconds", "phases", "val", "baselines", "images", "trained_on", "classes", "skipped",
-        "noise", "method", "trial"}.
+        The report: {"run", "seconds", "phases", "val", "val_scenes", "baselines", "images", "trained_on", "classes",
+        "skipped", "noise", "method", "trial"}. "val" is among the validation images, "apart" in it with their scenes
+        apart, and "against_training" in it their search among the training images; None where there is none.
 
     Raises:
         InputError: data, weights or options that cannot be used.
@@ -100,7 +101,8 @@ def train(
             run, dataset, data=data, config=config, machine=machine, extractor=extractor, watcher=watcher
         )
         require_directions(*source.centre.shape, config=config)  # now of the images that are usable
-        validation = prepare_validation(val_records, machine=machine, extractor=extractor, watcher=watcher)
+        prepared = prepare_validation(val_records, machine=machine, extractor=extractor, watcher=watcher)
+        known = gather_known(images, source.centre.cpu().numpy(), records=dataset.records)
         classes = sorted({image.given for image in images})
         guidance = _read_guidance(images, classes=classes, config=config)
     run.save_backbone(extractor.backbone)
@@ -110,19 +112,21 @@ def train(
     method, trial = config.loss.method, None
     if config.selection.trial and config.loss.trains and guidance is None:
         with clock.measure("trial"):
-            trial = phases.try_out()
+            trial = phases.try_out(find_trial_scenes(known))
         if config.selection.select == "auto":
             method = trial["better_untrained"] or method
     if method in RIVALS:
         with clock.measure("projection"), _discarding(run, when_new=is_new):
             head: Head = fit_rival(method, phases.images(), embedding_dim=config.embedding.embedding_dim)
     else:
+        validation = None if prepared is None else prepared[0]
         head, trained_on = phases.train(validation, guidance=guidance, clock=clock)
+    searches = None if prepared is None else plan_searches(*prepared, known)
     report = {
         "run": str(out),
         "seconds": time.perf_counter() - started,
         "phases": {name: {"seconds": seconds} for name, seconds in clock.seconds.items()},
-        **_score(head, validation, images=phases.images(), config=config),
+        **_score(head, searches, images=phases.images(), config=config),
         "images": len(images),
         "trained_on": trained_on,
         "classes": len(classes),
@@ -221,7 +225,7 @@ class _Phases:
         parts = (self._source.centre, self._labels, self._groups)
         return LabelledFeatures(*(part.cpu().numpy() for part in parts))
 
-    def try_out(self) -> dict[str, Any]:
+    def try_out(self, scenes: np.ndarray | None) -> dict[str, Any]:
         if not (self._run.path / "trial.json").exists():
             trial = run_trial(
                 self._source.centre.cpu().numpy(),
@@ -229,6 +233,7 @@ class _Phases:
                 config=self._config,
                 device=self._device,
                 groups=self._groups.cpu().numpy(),
+                scenes=scenes,
                 progress=lambda done, total: self._watcher.on_images("trial", done, total),
             )
             self._run.write_json("trial.json", trial.to_json())
@@ -308,20 +313,16 @@ def warn_of_unsuitable_lambda(report: EpochReport, *, class_count: int, judge: s
 
 
 def _score(
-    head: Head, validation: ValidationSet | None, *, images: LabelledFeatures, config: TrainConfig
+    head: Head, searches: Searches | None, *, images: LabelledFeatures, config: TrainConfig
 ) -> dict[str, Any]:
-    if validation is None:
-        return {"val": None, "baselines": None}
-    baselines = score_baselines(validation, images=images, embedding_dim=config.embedding.embedding_dim)
-    trained = validation.score(embed_features(head, validation.features))
+    if searches is None:
+        return {"val": None, "val_scenes": None, "baselines": None}
+    rivals = fit_rivals(images, embedding_dim=config.embedding.embedding_dim)
     return {
-        "val": _describe_scores(trained),
+        "val": searches.describe(head),
+        "val_scenes": None if searches.scenes is None else searches.scenes.to_json(),
         "baselines": {
-            name: {"embedding_dim": baseline.embedding_dim, **_describe_scores(baseline.scores)}
-            for name, baseline in baselines.items()
+            name: {"embedding_dim": rival.embedding_dim, **searches.describe(rival)}
+            for name, rival in rivals.items()
         },
     }
-
-
-def _describe_scores(scores: RetrievalScores) -> dict[str, Any]:
-    return {**scores.to_json(), "recall_at_1_interval": list(bootstrap_interval(scores.hits[1], seed=0))}

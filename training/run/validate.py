@@ -11,7 +11,6 @@ from torch import nn
 
 from index.arrays import Floats
 from index.evaluation.metrics import DEFAULT_KS, RetrievalScores, score_retrieval
-from training.head.untrained import LabelledFeatures, fit_rivals
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,26 +61,3 @@ def embed_features(head: nn.Module, features: Floats) -> Floats:
     device = tensor.device if tensor is not None else torch.device("cpu")
     blocks = [head(part.to(device)).cpu().numpy() for part in torch.from_numpy(features).split(8192)]
     return np.concatenate(blocks)
-
-
-@dataclass(frozen=True, slots=True)
-class Baseline:
-    """The scores of an embedding that took no step of training, and its width."""
-
-    scores: RetrievalScores
-    embedding_dim: int
-
-
-def score_baselines(
-    validation: ValidationSet, *, images: LabelledFeatures, embedding_dim: int
-) -> dict[str, Baseline]:
-    """The rivals of training on the validation set: raw at full width, the others at `embedding_dim`.
-
-    They are fitted on the training images. Where those span fewer directions than `embedding_dim`, the projections
-    are as wide as they can be.
-    """
-    heads = fit_rivals(images, embedding_dim=embedding_dim)
-    return {
-        name: Baseline(validation.score(embed_features(head, validation.features)), head.embedding_dim)
-        for name, head in heads.items()
-    }

@@ -43,8 +43,8 @@ def test_a_run_folder_holds_all_that_was_promised(finished_run: FinishedRun) -> 
 def test_the_report_says_what_was_done_and_what_training_bought(finished_run: FinishedRun) -> None:
     report = finished_run.report
     assert set(report) == {
-        "run", "seconds", "phases", "val", "baselines", "images", "trained_on", "classes", "skipped", "noise",
-        "method", "trial",
+        "run", "seconds", "phases", "val", "val_scenes", "baselines", "images", "trained_on", "classes", "skipped",
+        "noise", "method", "trial",
     }  # fmt: skip
     assert (report["run"], report["images"], report["classes"], report["skipped"]) == (
         str(finished_run.path), 48, 4, 0,

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from index.arrays import normalise_rows
 from index.errors import InputError
 from index.evaluation.metrics import DEFAULT_KS
-from training.head.untrained import LabelledFeatures
-from training.run.validate import ValidationSet, score_baselines
+from training.run.validate import ValidationSet
 
 
 def _rows(count: int, *, seed: int) -> np.ndarray:
@@ -52,13 +51,3 @@ def test_without_a_gallery_each_image_is_asked_among_all_others() -> None:
     assert scores.recall[1] == np.mean(labels[cosines.argmax(axis=1)] == labels)
     assert scores.queries == 20
     assert tuple(scores.recall) == DEFAULT_KS
-
-
-def test_the_baselines_are_scored_on_the_same_queries_and_gallery() -> None:
-    features = np.random.default_rng(1).normal(size=(30, 6)).astype(np.float32)
-    is_gallery = np.arange(30) % 3 > 0
-    validation = ValidationSet(features, np.arange(30) % 5, is_gallery, ks=(1, 2))
-    images = LabelledFeatures(features[::-1].copy(), np.arange(30) % 5)
-    for baseline in score_baselines(validation, images=images, embedding_dim=4).values():
-        assert baseline.scores.queries == 10
-        assert set(baseline.scores.recall) == {1, 2}

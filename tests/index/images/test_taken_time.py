@@ -1,0 +1,63 @@
+"""When a photo was taken, by its Exif."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from index.images.taken_time import parse_taken_time, read_taken_time
+from training.data.scene_clues import read_clues
+
+TAKEN = "2021:07:31 12:30:05"
+SECONDS = datetime(2021, 7, 31, 12, 30, 5, tzinfo=UTC).timestamp()
+
+
+def _save(path: Path, taken: str | None) -> Path:
+    exif = Image.Exif()
+    exif[0x010F] = "A maker with a long name"
+    if taken is not None:
+        exif.get_ifd(0x8769)[0x9003] = taken
+    Image.new("RGB", (8, 8)).save(path, exif=exif)
+    return path
+
+
+@pytest.fixture(scope="module")
+def photo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return _save(tmp_path_factory.mktemp("taken") / "photo.jpg", TAKEN)
+
+
+def test_the_time_is_that_of_the_camera(photo: Path, tmp_path: Path) -> None:
+    assert read_taken_time(photo) == SECONDS
+    assert read_taken_time(_save(tmp_path / "without.jpg", None)) is None
+    assert read_taken_time(_save(tmp_path / "never.jpg", "0000:00:00 00:00:00")) is None
+    Image.new("RGB", (8, 8)).save(tmp_path / "other.png")
+    assert read_taken_time(tmp_path / "other.png") is None
+    assert read_taken_time(tmp_path / "none.jpg") is None
+
+
+@given(data=st.data())
+def test_any_damage_gives_a_time_or_none(photo: Path, data: st.DataObject) -> None:
+    head = bytearray(photo.read_bytes()[:300])
+    for place, value in data.draw(
+        st.lists(st.tuples(st.integers(0, len(head) - 1), st.integers(0, 255)), max_size=8)
+    ):
+        head[place] = value
+    found = parse_taken_time(bytes(head[: data.draw(st.integers(0, len(head)))]))
+    assert found is None or isinstance(found, float)
+
+
+def test_clues_have_the_cameras_time_or_else_that_of_the_file(photo: Path, tmp_path: Path) -> None:
+    plain = _save(tmp_path / "plain.jpg", None)
+    os.utime(plain, (5.0, 1234.5))
+    clues = read_clues([photo, plain, tmp_path / "gone.jpg"], groups=["a", None, None], hashes=["1", "2", "1"])
+    np.testing.assert_array_equal(clues.times, [SECONDS, 1234.5, np.nan])
+    assert clues.given == ["a", None, None]
+    assert clues.copies is not None
+    assert clues.copies.tolist() == [0, 1, 0]

@@ -1,0 +1,133 @@
+"""What validation images are asked for: among each other, with scenes apart, and among the training images."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from index.arrays import normalise_rows
+from index.evaluation.scenes import Clues
+from training.head.embedding_heads import RawHead
+from training.run.searches import KnownImages, find_trial_scenes, plan_searches
+from training.run.val_report import describe_validation
+from training.run.validate import ValidationSet
+
+CLASSES, SCENES, SHOTS = 6, 6, 4
+
+
+def _photos(*, seed: int, folder: str, named: bool = True) -> KnownImages:
+    """Bursts of six classes: the scene shows more than the thing does; without names only closeness tells them."""
+    things = np.random.default_rng(1).normal(size=(CLASSES, 24))
+    random = np.random.default_rng(seed)
+    label, scene = np.arange(CLASSES * SCENES * SHOTS) // (SCENES * SHOTS), np.arange(144) // SHOTS
+    x = things[label] + 3 * random.normal(size=(CLASSES * SCENES, 24))[scene] + random.normal(size=(144, 24))
+    names = [
+        f"{folder}/{kind}/IMG_{number:04}.jpg" if named else "x" for number, kind in enumerate(label.tolist())
+    ]
+    hashes = tuple(f"{folder}{number}" for number in range(144))
+    clues = Clues(names, np.full(144, np.nan), given=[None] * 144, copies=np.arange(144))
+    return KnownImages(x.astype(np.float32), [f"c{kind}" for kind in label], hashes, clues)
+
+
+def _among(known: KnownImages) -> ValidationSet:
+    return ValidationSet(known.features, np.unique(known.labels, return_inverse=True)[1].astype(np.int64))
+
+
+def _nearest_is_right(queries: KnownImages, gallery: KnownImages, *, barred: np.ndarray) -> float:
+    products = normalise_rows(queries.features) @ normalise_rows(gallery.features).T
+    products[barred] = -np.inf
+    return float(np.mean(np.array(gallery.labels)[products.argmax(axis=1)] == np.array(queries.labels)))
+
+
+def test_each_search_answers_its_own_question() -> None:
+    training, validation = _photos(seed=2, folder="train"), _photos(seed=3, folder="val")
+    searches = plan_searches(_among(validation), validation, training)
+    found = searches.describe(RawHead(24))
+    scene = np.arange(144) // SHOTS
+    own = np.eye(144, dtype=bool)
+    assert found["recall"]["1"] == _nearest_is_right(validation, validation, barred=own) > 0.9
+    assert searches.scenes is not None
+    assert searches.scenes.found_by == "file names"
+    together = searches.scenes.groups[:, None] == searches.scenes.groups
+    assert (together >= (scene[:, None] == scene)).mean() > 0.99
+    assert found["apart"]["recall"]["1"] == _nearest_is_right(validation, validation, barred=together)
+    nothing = np.zeros((144, 144), dtype=bool)
+    honest = _nearest_is_right(validation, training, barred=nothing)
+    assert found["against_training"]["recall"]["1"] == honest
+    assert found["against_training"]["queries"] == 144
+    assert max(found["apart"]["recall"]["1"], honest) < found["recall"]["1"] - 0.3
+
+
+def test_only_images_of_trained_labels_search_the_training_images_and_never_find_their_own_bytes() -> None:
+    training = _photos(seed=2, folder="train")
+    same = KnownImages(training.features, ["new", *training.labels[1:]], training.hashes, training.clues)
+    searches = plan_searches(_among(same), same, training)
+    assert searches.against is not None
+    assert len(searches.against.queries) == 143
+    barred = searches.against.query_scenes[:, None] == searches.against.scenes
+    assert all(barred[place, row] for place, row in enumerate(searches.against.queries.tolist()))
+    others = KnownImages(
+        training.features, [f"x{label}" for label in training.labels], training.hashes, training.clues
+    )
+    assert plan_searches(_among(others), others, training).against is None
+    assert plan_searches(_among(others), others, training).describe(RawHead(24))["against_training"] is None
+
+
+def test_a_benchmark_is_asked_as_it_says_alone() -> None:
+    validation = _photos(seed=3, folder="val")
+    among = ValidationSet(validation.features, _among(validation).labels, np.arange(144) % 2 == 0)
+    searches = plan_searches(among, validation, _photos(seed=2, folder="train"))
+    assert (searches.scenes, searches.against) == (None, None)
+
+
+def test_the_trial_is_told_scenes_of_one_label() -> None:
+    training = _photos(seed=2, folder="train", named=False)
+    scenes = find_trial_scenes(training)
+    assert scenes is not None
+    labels = np.array(training.labels)
+    assert all(len(set(labels[scenes == scene].tolist())) == 1 for scene in np.unique(scenes))
+
+
+def _report(**searches: Any) -> dict[str, Any]:
+    def scores(recall: float, queries: int = 40) -> dict[str, Any]:
+        return {"recall": {"1": recall}, "queries": queries}
+
+    val = {**scores(0.93), "apart": None, "against_training": None}
+    val |= {name: scores(value) for name, value in searches.items()}
+    scenes = {"found_by": "times", "scenes": 9, "images": 38} if "apart" in searches else None
+    return {
+        "method": "proxy-nca",
+        "val": val,
+        "val_scenes": scenes,
+        "baselines": {"raw": {**val, "embedding_dim": 8}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("searches", "warned"),
+    [({}, None), ({"apart": 0.9}, None), ({"apart": 0.7}, "'apart'"), ({"against_training": 0.68}, "'training'"),
+     ({"apart": 0.8, "against_training": 0.68}, "'training'"), ({"apart": 0.8, "against_training": 0.95}, "'apart'")],
+)  # fmt: skip
+def test_the_report_says_which_figure_answers_what_and_warns_of_bursts(
+    searches: dict[str, float], warned: str | None
+) -> None:
+    text = "\n".join(describe_validation(_report(**searches), embedding_dim=8))
+    assert ("new photos of the same things, searched among your training photos" in text) == (
+        "against_training" in searches
+    )
+    assert ("38 photos in 9 scenes, by times" in text) == ("apart" in searches)
+    assert ("warning" in text) == (warned is not None)
+    if warned is not None:
+        assert f"points above {warned}" in text
+    if searches:
+        assert "proxy-nca (8-d)" in text.split("Recall@1 by what is searched")[1]
+
+
+def test_a_validation_of_one_scene_a_class_is_called_worthless() -> None:
+    report = _report()
+    report["val_scenes"] = {"found_by": "the column 'group'", "scenes": 2, "images": 40}
+    assert "every validation photo has those of its class in its own scene only" in "\n".join(
+        describe_validation(report, embedding_dim=8)
+    )

@@ -1,0 +1,145 @@
+"""The searches that validation images are asked in: among each other, and among the training images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from index.arrays import Floats, Ids, Labels, normalise_rows
+from index.errors import InputError
+from index.evaluation.metrics import RetrievalScores, bootstrap_interval, score_retrieval
+from index.evaluation.scenes import Clues, Scenes, find_scenes, find_told_scenes
+from training.data.scene_clues import join_clues
+from training.run.validate import ValidationSet, embed_features
+
+_SEED = 0  # of the resampling
+
+
+@dataclass(frozen=True, slots=True)
+class KnownImages:
+    """Images as searches need them: (N, F) float32 features, label names, hashes of their bytes, and clues."""
+
+    features: Floats
+    labels: Sequence[str]
+    hashes: Sequence[str]
+    clues: Clues
+
+
+@dataclass(frozen=True, slots=True)
+class AgainstTraining:
+    """Validation images of labels that train, which search the training images.
+
+    Attributes:
+        queries: (Q,) int64 rows of the validation images.
+        query_labels, labels: (Q,) and (N,) int64.
+        query_scenes, scenes: (Q,) and (N,) int64; a query does not find its own bytes, nor its own scene where a table,
+            names or times tell it.
+        features: (N, F) float32 of the training images.
+    """
+
+    queries: Ids
+    query_labels: Labels
+    query_scenes: Ids
+    features: Floats
+    labels: Labels
+    scenes: Ids
+
+
+@dataclass(frozen=True, slots=True)
+class Searches:
+    """What validation images are asked for.
+
+    Attributes:
+        among: them among each other, whatever their scenes.
+        scenes: of these; None where nothing points to scenes.
+        against: None where no label trains, or a benchmark says what is searched.
+    """
+
+    among: ValidationSet
+    scenes: Scenes | None = None
+    against: AgainstTraining | None = None
+
+    def describe(self, head: nn.Module) -> dict[str, Any]:
+        """The scores of a head among each other, and the others under `apart` and `against_training`.
+
+        These are None where there is nothing to ask or to find.
+        """
+        embeddings = embed_features(head, self.among.features)
+        among = _describe(self.among.score(embeddings))
+        return {
+            **among,
+            "apart": self._describe_apart(embeddings),
+            "against_training": self._describe_against(head, embeddings),
+        }
+
+    def _describe_apart(self, embeddings: Floats) -> dict[str, Any] | None:
+        if self.scenes is None:
+            return None
+        try:
+            return _describe(replace(self.among, scenes=self.scenes.groups).score(embeddings))
+        except InputError:  # every image has those of its label in its own scene
+            return None
+
+    def _describe_against(self, head: nn.Module, embeddings: Floats) -> dict[str, Any] | None:
+        if (against := self.against) is None:
+            return None
+        try:
+            scores = score_retrieval(
+                embeddings[against.queries],
+                against.query_labels,
+                gallery=embed_features(head, against.features),
+                gallery_labels=against.labels,
+                gallery_ids=np.arange(len(against.labels), dtype=np.int64),
+                query_groups=against.query_scenes,
+                gallery_groups=against.scenes,
+                ks=self.among.ks,
+            )
+        except InputError:  # all that they could find are their own copies
+            return None
+        return _describe(scores)
+
+
+def plan_searches(among: ValidationSet, validation: KnownImages, training: KnownImages) -> Searches:
+    """The searches of validation images; those of a benchmark are asked as it says and nothing else."""
+    if among.is_gallery is not None:
+        return Searches(among)
+    scenes = find_scenes(normalise_rows(validation.features), among.labels, validation.clues)
+    return Searches(among, scenes, _search_training(validation, training))
+
+
+def find_trial_scenes(training: KnownImages) -> Ids | None:
+    """(N,) int64, the same for training images of one scene; None where nothing points to scenes."""
+    labels = np.unique(np.array(training.labels), return_inverse=True)[1].astype(np.int64)
+    scenes = find_scenes(normalise_rows(training.features), labels, training.clues)
+    return None if scenes is None else scenes.shots
+
+
+def _search_training(validation: KnownImages, training: KnownImages) -> AgainstTraining | None:
+    trained = np.isin(validation.labels, list(set(training.labels)))
+    if not trained.any():
+        return None
+    names = [*training.labels, *validation.labels]
+    labels = np.unique(np.array(names), return_inverse=True)[1].astype(np.int64)
+    hashes = [*training.hashes, *validation.hashes]
+    clues = join_clues(training.clues, validation.clues, hashes=hashes)
+    features = normalise_rows(np.concatenate([training.features, validation.features]))
+    told = find_told_scenes(features, labels, clues)
+    scenes = clues.copies if told is None else told.groups
+    assert scenes is not None
+    queries, count = np.flatnonzero(trained), len(training.labels)
+    return AgainstTraining(
+        queries=queries,
+        query_labels=labels[count + queries],
+        query_scenes=scenes[count + queries],
+        features=training.features,
+        labels=labels[:count],
+        scenes=scenes[:count],
+    )
+
+
+def _describe(scores: RetrievalScores) -> dict[str, Any]:
+    return {**scores.to_json(), "recall_at_1_interval": list(bootstrap_interval(scores.hits[1], seed=_SEED))}

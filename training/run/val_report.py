@@ -1,0 +1,76 @@
+"""What a report says of validation, for people: the figures, and which question each answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from index.evaluation.look_alikes import WORTHLESS
+
+_SEARCHES = {
+    "among": "photos of these classes, searched among each other",
+    "apart": "the same, where no photo finds one of its own scene",
+    "against_training": "new photos of the same things, searched among your training photos",
+}
+_COLUMNS = {"among": "among", "apart": "apart", "against_training": "training"}
+
+
+def describe_validation(report: Mapping[str, Any], *, embedding_dim: int) -> list[str]:
+    """The tables of all methods and K, and of Recall@1 by what was searched where there is more than one search."""
+    method, rows = report["method"], {}
+    if method not in report["baselines"]:
+        rows[f"{method} ({embedding_dim}-d)"] = report["val"]
+    for name, scores in report["baselines"].items():
+        rows[f"{name} ({scores['embedding_dim']}-d), untrained"] = scores
+    ks = list(report["val"]["recall"])
+    lines = ["", f"{'Recall@K in validation, %':<34}" + "".join(f"{'K=' + k:>8}" for k in ks)]
+    for name, scores in rows.items():
+        lines.append(f"{name:<34}" + "".join(f"{100 * scores['recall'][k]:>8.2f}" for k in ks))
+    return [*lines, *_describe_searches(report, rows)]
+
+
+def _describe_searches(report: Mapping[str, Any], rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    asked = [name for name in _SEARCHES if name == "among" or report["val"].get(name)]
+    if len(asked) == 1:
+        return _warn(report)
+    lines = ["", f"{'Recall@1 by what is searched, %':<34}" + "".join(f"{_COLUMNS[name]:>10}" for name in asked)]
+    for title, scores in rows.items():
+        found = (_recall(scores, name) for name in asked)
+        lines.append(
+            f"{title:<34}" + "".join(f"{'-' if one is None else f'{100 * one:.2f}':>10}" for one in found)
+        )
+    for name in asked:
+        scores = report["val"] if name == "among" else report["val"][name]
+        lines.append(
+            f"{_COLUMNS[name]}: {_SEARCHES[name]} ({scores['queries']:,} queries{_describe_scenes(report, name)})"
+        )
+    return lines + _warn(report)
+
+
+def _describe_scenes(report: Mapping[str, Any], name: str) -> str:
+    scenes = report.get("val_scenes")
+    if name != "apart" or scenes is None:
+        return ""
+    return f"; {scenes['images']:,} photos in {scenes['scenes']:,} scenes, by {scenes['found_by']}"
+
+
+def _warn(report: Mapping[str, Any]) -> list[str]:
+    """Where shots of a scene make the figure among validation images worthless."""
+    among = report["val"]["recall"]["1"]
+    if report.get("val_scenes") is not None and report["val"]["apart"] is None:
+        return ["warning: every validation photo has those of its class in its own scene only: no figure but that of "
+                "photos from elsewhere tells how good this is"]  # fmt: skip
+    falls = {name: among - found for name in ("apart", "against_training")
+             if (found := _recall(report["val"], name)) is not None}  # fmt: skip
+    worst = max(falls, key=lambda name: falls[name], default=None)
+    if worst is None or falls[worst] <= WORTHLESS:
+        return []
+    return [
+        f"warning: {_COLUMNS['among']!r} is {100 * falls[worst]:.0f} points above {_COLUMNS[worst]!r}: shots of one "
+        f"scene find each other, so it does not tell how new photos will fare; {_COLUMNS[worst]!r} does"
+    ]
+
+
+def _recall(scores: Mapping[str, Any], name: str) -> float | None:
+    found = scores if name == "among" else scores.get(name)
+    return None if not found else float(found["recall"]["1"])
