@@ -172,6 +172,27 @@ def test_a_csv_trains_like_its_folder(pictures: Path, cache: Path, tmp_path: Pat
     assert weights(tmp_path / "csv") == weights(tmp_path / "folder")
 
 
+def test_a_column_of_scenes_is_heeded_in_validation_and_its_search_of_the_training_images(
+    pictures: Path, cache: Path, tmp_path: Path
+) -> None:
+    """Of every four pictures, which are one scene but the first, two validate and two train."""
+    parts: dict[str, list[str]] = {"train": [], "val": []}
+    for number, path in enumerate(sorted(pictures.rglob("*.jpg"))):
+        part = "val" if number % 4 < 2 else "train"
+        parts[part].append(f"{path},{path.parent.name},{'' if number < 4 else number // 4}")
+    for part, rows in parts.items():
+        (tmp_path / f"{part}.csv").write_text("\n".join(["path,label,group", *rows]) + "\n")
+    report = train(
+        tmp_path / "train.csv", tmp_path / "run", config=make_config(trial=True), machine=make_machine(cache),
+        val=tmp_path / "val.csv",
+    )  # fmt: skip
+    assert report["val_scenes"] == {"found_by": "the column 'group'", "scenes": 11, "images": 22}
+    assert report["trial"] is not None
+    for scores in (report["val"], *report["baselines"].values()):
+        assert scores["queries"] == scores["apart"]["queries"] == scores["against_training"]["queries"] == 24
+        assert scores["apart"]["r_precision"] != scores["r_precision"]
+
+
 def test_the_seed_changes_the_result_and_not_the_features(
     pictures: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
