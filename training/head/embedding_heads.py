@@ -70,8 +70,15 @@ class WhitenedHead(nn.Module):
         return len(self.mix)
 
     def forward(self, features: Tensor) -> Tensor:
-        directions = nn.functional.linear(nn.functional.normalize(features), self.weight, self.bias)
-        return nn.functional.normalize(directions @ self.mix.T)
+        return self.mix_directions(self.project(features))
+
+    def project(self, features: Tensor) -> Tensor:
+        """(B, F) features to their (B, K) coordinates, which training does not move."""
+        return nn.functional.linear(nn.functional.normalize(features), self.weight, self.bias)
+
+    def mix_directions(self, coordinates: Tensor) -> Tensor:
+        """(B, K) coordinates to (B, D) unit rows."""
+        return nn.functional.normalize(coordinates @ self.mix.T)
 
     def drift(self) -> Tensor:
         """() squared distance of `mix` from where it began, over sqrt(D): wide heads move more rows for the same."""

@@ -161,6 +161,14 @@ class _BestWeights:
         self.loss, self.waited = state["best_loss"], state["waited"]
 
 
+@torch.no_grad()
+def _project_once(head: TrainedHead, source: FeatureSource) -> Tensor | None:
+    """(N, K) coordinates of all images on a whitened head's directions, where every image has the one cached view."""
+    if not isinstance(head, WhitenedHead) or source.views != 1:
+        return None
+    return torch.cat([head.project(part) for part in source.centre.split(4096)])
+
+
 def fit_embedding(
     source: FeatureSource,
     labels: Tensor,
@@ -220,6 +228,7 @@ def fit_embedding(
     epochs, last_steps = count_epochs(config, count_batches(size=config.batch_size, **together))
     # Steps on few images are many epochs of one step each: a file for each would outlast the training.
     checkpoint_every = 1 if config.steps is None else max(1, epochs // CHECKPOINTS)
+    coordinates = _project_once(head, source)
     for epoch in range(first_epoch, epochs + 1):
         started = time.perf_counter()
         generator = phase_generator(context.seed, "embedding", epoch)
@@ -238,9 +247,11 @@ def fit_embedding(
             chosen = loss_module.positives(batch)
             if chosen is not None:
                 positives += torch.stack([chosen.sum(), (~chosen.any(dim=1)).sum()])
-            loss = loss_module(head(features), batch)
             if isinstance(head, WhitenedHead):
-                loss = loss + config.hold * head.drift()
+                known = head.project(features) if coordinates is None else coordinates[drawn]
+                loss = loss_module(head.mix_directions(known), batch) + config.hold * head.drift()
+            else:
+                loss = loss_module(head(features), batch)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

@@ -408,6 +408,20 @@ def _whitened_start() -> torch.Tensor:
     return torch.from_numpy(projection.weight[:4])
 
 
+def test_what_is_projected_once_trains_as_what_is_projected_in_every_step() -> None:
+    source, labels = _separable()
+    heads = [
+        fit_embedding(
+            CachedSource(source.centre[:, None].expand(-1, views, -1)), labels, class_count=CLASSES,
+            loss_config=LossConfig(method="proxy-nca"), confidences=None, context=_context(None), own=_own(),
+            config=EmbeddingConfig(embedding_dim=2, start="whitened", hold=0.1, lr=0.05, epochs=5, batch_size=16),
+        )
+        for views in (1, 2)  # two views that are one: they are drawn, and projected when they are
+    ]  # fmt: skip
+    for name in ("weight", "bias"):
+        torch.testing.assert_close(*(head.state_dict()[name] for head in heads))
+
+
 def test_a_firmly_held_head_stays_where_it_started_and_a_free_one_leaves() -> None:
     start = _whitened_start()
     moved = {
