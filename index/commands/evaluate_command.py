@@ -117,9 +117,14 @@ def _describe_evaluation(evaluation: Evaluation) -> str:
 
 
 def _describe_apart(evaluation: Evaluation) -> list[str]:
-    """What is left where no image finds its own scene, and which of both figures answers which question."""
+    """What is left where no image finds its own scene, and which of both figures answers which question.
+
+    Copies alone that change little are left to --json.
+    """
     apart = evaluation.apart
-    if apart is None:
+    from index.evaluation.scenes import COPIES
+
+    if apart is None or (apart.scenes.found_by == COPIES and not evaluation.is_flattered):
         return []
     scenes = apart.scenes
     found = f"{scenes.images:,} images in {scenes.count:,} scenes, by {scenes.found_by}"

@@ -12,6 +12,7 @@ from index.evaluation.look_alikes import find_look_alikes
 from index.evaluation.nearness import Pairs, Seconds, keep_alike, pair_by_name, pair_by_time
 
 COLUMN = "group"  # of a table, or of a gallery's metadata
+COPIES = "copies"  # what scenes are found by where nothing else tells any
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,7 @@ def _join(pairs: Pairs, clues: Clues, *, found_by: str) -> Scenes | None:
     groups = connect_rows(pairs, count=len(clues.names))
     joined = _join_copies(groups, clues.copies)
     if not np.array_equal(groups, joined):
-        found_by = f"{found_by} and copies" if found_by else "copies"
+        found_by = f"{found_by} and {COPIES}" if found_by else COPIES
     scenes = Scenes(joined, found_by, True, joined)
     return scenes if scenes.count else None
 

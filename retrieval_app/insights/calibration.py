@@ -77,8 +77,9 @@ def calibrate(gallery: Gallery, progress: Progress = no_progress, *, seed: int =
 
     Where photos come in bursts, a member finds its own scene with scores that photos from elsewhere hardly reach, and
     that say little where they do: so scenes are kept apart. Among the training photos of the Grocery Store Dataset,
-    under an embedding trained on them, the 24 hits of photos from other days were said to be right in 71 of 100 cases
-    and were in 48; with scenes apart 47 are said. (Untrained embeddings: 40 said and 28 found, and 32 said.)
+    under an embedding trained on them, the 24 hits of its 2,485 test photos were said to be right in 73 of 100 cases
+    and were in 55; with scenes apart 50 are said. (Whitened features: 44 said, 34 found, and 35 said; raw ones: 46, 39
+    and 39.) Of first hits alone 88 were said and 67 found, and 59 are said: for them the chance is rather too low.
 
     Args:
         gallery: whose members ask.

@@ -12,6 +12,7 @@ _SEARCHES = {
     "apart": "the same, where no photo finds one of its own scene",
     "against_training": "new photos of the same things, searched among your training photos",
 }
+_HEADING = "Recall@1 by what is searched, %"
 _COLUMNS = {"among": "among", "apart": "apart", "against_training": "training"}
 
 
@@ -23,9 +24,10 @@ def describe_validation(report: Mapping[str, Any], *, embedding_dim: int) -> lis
     for name, scores in report["baselines"].items():
         rows[f"{name} ({scores['embedding_dim']}-d), untrained"] = scores
     ks = list(report["val"]["recall"])
-    lines = ["", f"{'Recall@K in validation, %':<34}" + "".join(f"{'K=' + k:>8}" for k in ks)]
+    width = max(len(_HEADING), *map(len, rows)) + 1
+    lines = ["", f"{'Recall@K in validation, %':<{width}}" + "".join(f"{'K=' + k:>8}" for k in ks)]
     for name, scores in rows.items():
-        lines.append(f"{name:<34}" + "".join(f"{100 * scores['recall'][k]:>8.2f}" for k in ks))
+        lines.append(f"{name:<{width}}" + "".join(f"{100 * scores['recall'][k]:>8.2f}" for k in ks))
     return [*lines, *_describe_searches(report, rows)]
 
 
@@ -33,11 +35,12 @@ def _describe_searches(report: Mapping[str, Any], rows: Mapping[str, Mapping[str
     asked = [name for name in _SEARCHES if name == "among" or report["val"].get(name)]
     if len(asked) == 1:
         return _warn(report)
-    lines = ["", f"{'Recall@1 by what is searched, %':<34}" + "".join(f"{_COLUMNS[name]:>10}" for name in asked)]
+    width = max(len(_HEADING), *map(len, rows)) + 1
+    lines = ["", f"{_HEADING:<{width}}" + "".join(f"{_COLUMNS[name]:>10}" for name in asked)]
     for title, scores in rows.items():
         found = (_recall(scores, name) for name in asked)
         lines.append(
-            f"{title:<34}" + "".join(f"{'-' if one is None else f'{100 * one:.2f}':>10}" for one in found)
+            f"{title:<{width}}" + "".join(f"{'-' if one is None else f'{100 * one:.2f}':>10}" for one in found)
         )
     for name in asked:
         scores = report["val"] if name == "among" else report["val"][name]
