@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 from benchmarks.common import kept
 from benchmarks.noise.shapes import FULL, name_shape
 from training.options.config import TrainConfig
-from training.options.losses import NEEDS_CONFIDENCES
+from training.options.losses import CLASS_WHITENED, NEEDS_CONFIDENCES
 from training.options.resolve import resolve
 
 FILTERED = "-filtered"  # the suffix of methods that train without the samples of low confidence
@@ -102,6 +102,13 @@ class Cell:
         return self.method.endswith(GUIDED)
 
     @property
+    def needs_beliefs(self) -> bool:
+        """Whether labels must have been judged by leave-one-out."""
+        if self.needs_confidences:
+            return False
+        return self.method == CLASS_WHITENED or self.method.endswith(FILTERED) or self.config().needs_beliefs
+
+    @property
     def needs_confidences(self) -> bool:
         """Whether phase 1 must have run, where labels are not believed by leave-one-out."""
         if self.settings.get("confidences") == "leave-one-out":
@@ -165,6 +172,10 @@ class GridFolder:
     def report(self, labels: LabelSet) -> Path:
         """The JSON report of phase 1; it says that the confidences are whole."""
         return self.confidences(labels).with_suffix(".json")
+
+    def beliefs(self, labels: LabelSet) -> Path:
+        """(N, C) float32 by leave-one-out, which no option of phase 1 changes."""
+        return self.path / "beliefs" / f"{replace(labels, phase1={}).name}.npy"
 
     def cell(self, cell: Cell) -> Path:
         """The JSON record of a cell; the per-query hits stand beside it."""

@@ -15,12 +15,12 @@ import numpy as np
 import torch
 
 from benchmarks.common.parallel import run_parallel
-from benchmarks.common.record import write_with_record
+from benchmarks.common.record import save_array, write_with_record
 from benchmarks.noise.cells import CLEAN, FILTERED, RECIPE, Cell, GridFolder, LabelSet
 from benchmarks.noise.class_words import guide_by_names
 from benchmarks.noise.feature_sets import FeatureSet, hold_out_for_tuning, load_features
 from benchmarks.noise.shapes import FULL, thin_classes
-from benchmarks.noise.shared_parts import Recent, sharing_axes
+from benchmarks.noise.shared_axes import sharing_axes
 from index.evaluation.clustering import nmi
 from index.evaluation.metrics import ranking_auc
 from index.vectors.exact import search
@@ -38,14 +38,13 @@ from training.head.untrained import LabelledFeatures, fit_rival
 from training.label_noise.hierarchy import read_hierarchy
 from training.label_noise.noise import add_label_noise
 from training.options.config import ConfidenceConfig, DataConfig, EmbeddingConfig, LabelNoise, TrainConfig
-from training.options.losses import CLASS_WHITENED, NEEDS_CONFIDENCES, RIVALS
+from training.options.losses import NEEDS_CONFIDENCES, RIVALS
 from training.options.machine import resolve_device
 from training.run.fit import fit_confidence, fit_embedding
 from training.run.heads import find_beliefs, train_head
 from training.run.phases import PhaseContext
 from training.run.validate import ValidationSet, embed_features
 
-_beliefs = Recent()
 MIN_CONFIDENCE = 0.1  # of filtered methods, as in the SPA paper
 SHOWN_QUERIES, SHOWN_NEIGHBOURS = 6, 4
 MOST_CLUSTERS = 1000  # of NMI: k-means with more would outlast the training
@@ -61,6 +60,9 @@ def run_cells(folder: GridFolder, cells: Sequence[Cell], **pool: int) -> None:
     """
     waiting = {cell.name: cell for cell in cells if not folder.cell(cell).exists()}
     fit_label_sets(folder, [cell.labels for cell in waiting.values() if cell.needs_confidences], **pool)
+    judged = {folder.beliefs(cell.labels): cell.labels for cell in waiting.values() if cell.needs_beliefs}
+    missing = [(folder, labels) for path, labels in judged.items() if not path.exists()]
+    run_parallel(judge_label_set, missing, "leave-one-out", **pool)
     run_parallel(run_cell, [(folder, cell) for cell in waiting.values()], "trainings", **pool)
 
 
@@ -166,13 +168,14 @@ def _train(
     """The head, and the number of training images that it saw."""
     if cell.base_method in RIVALS:
         width = min(cell.width, count_directions(features.train))
-        own = _believe(folder, cell, features, noisy).own.cpu().numpy() if cell.method == CLASS_WHITENED else None
+        beliefs = _find_beliefs(folder, cell, noisy)
+        own = None if beliefs is None else beliefs.own.cpu().numpy()
         images = LabelledFeatures(features.train, noisy, own=own)
         return fit_rival(cell.base_method, images, embedding_dim=width), len(features.train)
     device = resolve_device("auto")
     config = cell.config()
     labels = torch.from_numpy(noisy).to(device)
-    beliefs = _find_beliefs(folder, cell, features, noisy) if _reads_beliefs(cell) else None
+    beliefs = _find_beliefs(folder, cell, noisy)
     if cell.method == RECIPE:
         return train_run(features.train, labels, class_count=len(features.classes), config=config, beliefs=beliefs)
     rows = None
@@ -190,26 +193,24 @@ def _train(
     return head, len(labels) if rows is None else len(rows)
 
 
-def _reads_beliefs(cell: Cell) -> bool:
-    """Whether a cell asks how far labels are believed: its loss, its start, or the choice of its images."""
-    return cell.method.endswith(FILTERED) or cell.config().needs_beliefs
-
-
-def _find_beliefs(folder: GridFolder, cell: Cell, features: FeatureSet, noisy: np.ndarray) -> Beliefs | None:
-    """Those of the confidence module that was trained before, or by leave-one-out."""
-    if not cell.needs_confidences:
-        return _believe(folder, cell, features, noisy)
-    values = torch.from_numpy(np.load(folder.confidences(cell.labels))).to(resolve_device("auto"))
+def _find_beliefs(folder: GridFolder, cell: Cell, noisy: np.ndarray) -> Beliefs | None:
+    """Those of the confidence module that was trained before, or by leave-one-out; None for what asks for none."""
+    if not (cell.needs_confidences or cell.needs_beliefs):
+        return None
+    path = folder.confidences(cell.labels) if cell.needs_confidences else folder.beliefs(cell.labels)
+    if cell.needs_beliefs and not path.exists():
+        judge_label_set(folder, cell.labels)
+    values = torch.from_numpy(np.load(path)).to(resolve_device("auto"))
     return Beliefs.of(FixedConfidences(values), torch.from_numpy(noisy).to(values.device))
 
 
-def _believe(folder: GridFolder, cell: Cell, features: FeatureSet, noisy: np.ndarray) -> Beliefs:
-    """Leave-one-out confidences of a label set: those of the recipe, of the start alone, and of rivals that use it."""
-    labels = torch.from_numpy(noisy).to(resolve_device("auto"))
-    source = CachedSource(torch.from_numpy(features.train)[:, None].to(labels.device))
+def judge_label_set(folder: GridFolder, labels: LabelSet) -> None:
+    """Leave-one-out confidences of a label set: of the recipe, of its start alone, and of rivals that use it."""
+    features, noisy = load_label_set(folder, labels)
+    source = CachedSource(torch.from_numpy(features.train)[:, None])
     count = len(features.classes)
-    key = (folder.path, cell.labels.name)
-    return _beliefs.get(key, lambda: believe_others(source, labels, class_count=count, groups=None))
+    beliefs = believe_others(source, torch.from_numpy(noisy), class_count=count, groups=None)
+    save_array(folder.beliefs(labels), torch.cat([found for _, found in beliefs.confidences.blocks()]).numpy())
 
 
 def train_run(

@@ -1,10 +1,10 @@
-"""What many trainings of a worker have in common, computed once: principal axes, and how far labels are believed."""
+"""Principal axes of features, computed once for the many trainings of a worker that ask for them."""
 
 from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
@@ -21,23 +21,7 @@ _SAMPLED_ROWS = 64
 _USERS = ("training.head.whitening", "training.head.untrained")
 
 
-class Recent:
-    """The last few values by their keys."""
-
-    def __init__(self) -> None:
-        self._values: OrderedDict[Any, Any] = OrderedDict()
-
-    def get(self, key: Any, make: Callable[[], Any]) -> Any:
-        """The value of the key, made where it is not there."""
-        if key not in self._values:
-            self._values[key] = make()
-        self._values.move_to_end(key)
-        while len(self._values) > _KEPT:
-            self._values.popitem(last=False)
-        return self._values[key]
-
-
-_axes = Recent()
+_axes: OrderedDict[Any, PrincipalAxes] = OrderedDict()
 
 
 @contextmanager
@@ -54,7 +38,13 @@ def _fit_once(features: Floats, *, embedding_dim: int) -> PrincipalAxes:
     if embedding_dim > spanned:
         return fit_principal_axes(features, embedding_dim=embedding_dim)  # which says what is wrong
     width = max(embedding_dim, min(DIRECTIONS, spanned))
-    axes = _axes.get((_describe(features), width), lambda: fit_principal_axes(features, embedding_dim=width))
+    key = (_describe(features), width)
+    if key not in _axes:
+        _axes[key] = fit_principal_axes(features, embedding_dim=width)
+    _axes.move_to_end(key)
+    if len(_axes) > _KEPT:
+        _axes.popitem(last=False)
+    axes = _axes[key]
     return replace(axes, variances=axes.variances[:embedding_dim], axes=axes.axes[:embedding_dim])
 
 
