@@ -51,7 +51,8 @@ class Setting:
         # What the paper's recipe gives a method is in the cell too: losses over pairs once drew batches at random.
         base = recipe_values("paper", method=base_method(method))
         settings = {**base, **(self.tuned[method] if self.tuned else {}), **changes}
-        return Cell(labels, method, width or self.width, settings)
+        given = {name: value for name, value in settings.items() if value is not None}  # None takes an option away
+        return Cell(labels, method, width or self.width, given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +140,7 @@ def ablate_confidence(setting: Setting) -> Experiment:
         "Otsu": {},
         "global average": {"procsim_threshold": "global-average"},
         "Gaussian mixture": {"procsim_threshold": "mixture"},
-        "on Proxy-NCA": {"procsim_base": "proxy-nca", **scale},
+        "on Proxy-NCA": {"procsim_base": "proxy-nca", "ms_base": None, "images_per_class": 0, **scale},
     }
     rows = [
         _row(setting, PROCSIM, name=f"{show_method(PROCSIM)}, {name}", **change)

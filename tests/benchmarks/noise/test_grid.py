@@ -11,7 +11,16 @@ import pytest
 
 from benchmarks.noise import hyper_parameters
 from benchmarks.noise.cells import Cell, GridFolder, LabelSet, result_name
-from benchmarks.noise.experiments import Setting, ablate_margin, table_1, table_2, table_3
+from benchmarks.noise.experiments import (
+    ABLATIONS,
+    TABLES,
+    Setting,
+    ablate_margin,
+    build,
+    table_1,
+    table_2,
+    table_3,
+)
 from benchmarks.noise.feature_sets import FeatureSet, count_folds, hold_out_for_tuning, load_features
 from benchmarks.noise.grid import load_label_set, run_cell, run_cells
 from benchmarks.noise.hyper_parameters import LADDERS, SEARCHED, first_settings, list_neighbours, tune
@@ -318,6 +327,17 @@ def test_a_grid_of_two_axes_has_a_cell_for_every_pair() -> None:
     assert {row.name for row in ablate_margin(_setting()).rows} == {
         "adaptive-proxy-anchor, single", "adaptive-proxy-anchor, per-class", "proxy-anchor, fixed margin"
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*ABLATIONS, *TABLES])
+def test_every_table_and_ablation_goes_with_whatever_settings_a_search_may_choose(name: str) -> None:
+    first = {method: first_settings(method, samples=200) for method in TRAINED_METHODS}
+    for number in (0, 2):  # of a random start, and of the recipe's
+        chosen = {method: settings[number] for method, settings in first.items()}
+        filtered = {f"{method}-filtered": settings for method, settings in chosen.items()}
+        setting = dataclasses.replace(_setting(), tuned={"phase1": {}, **chosen, **filtered})
+        experiment = build({**ABLATIONS, **TABLES}[name], setting, methods=())
+        assert len({cell.name for cell in experiment.cells}) > 2
 
 
 def test_features_are_numbered_in_the_order_of_the_class_names(folder: GridFolder) -> None:
