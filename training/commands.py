@@ -16,9 +16,8 @@ from training.options.losses import option_groups
 from training.options.resolve import DEFAULT, RECIPES, resolve
 from training.public import default_cache
 from training.public import train as run_training
+from training.run.trial_report import describe_trial
 from training.run.val_report import describe_validation
-
-_SEARCHED = {"unseen": "classes held out", "seen": "images held out of other classes"}
 
 
 class TrainCommand(GroupedCommand):
@@ -29,7 +28,8 @@ class TrainCommand(GroupedCommand):
         for param in self.params:
             if isinstance(param, click.Option) and param.name in DEFAULT:
                 paper = "" if param.default is None else f"; paper: {param.default}"
-                param.show_default = f"{DEFAULT[param.name]}{paper}"
+                usual = DEFAULT[param.name]
+                param.show_default = f"{'the trial chooses' if usual is None else usual}{paper}"
 
 
 @click.command(cls=TrainCommand, short_help="Train an embedding on labelled images.")
@@ -75,13 +75,14 @@ def train(
     Two phases on a frozen backbone: a classifier that never sees the image it judges says which labels to believe,
     then the embedding is trained with these confidences. Wrong labels are expected; nothing needs to be cleaned first.
     --recipe paper trains Smooth Proxy-Anchor as its paper does, --method chooses among many others. A trial on classes
-    and images held out tells whether training is worth it on your data.
+    and images held out tells whether training is worth it on your data, how firmly the head is held near its start, and
+    which embedding ships: --select trained takes the trained one whatever it says.
 
     \b
     Examples:
       retrieval train photos/ --weights imagenet --out run
       retrieval train labels.csv --weights mobilenet.safetensors --backbone mobilenet_v2 --out run --val test/
-      retrieval train photos/ --weights imagenet --out run --select auto
+      retrieval train photos/ --weights imagenet --out run --select trained
       retrieval train photos/ --weights imagenet --out run --recipe paper --label-noise uniform:0.3
       retrieval train photos/ --weights imagenet --out run --method multi-similarity --min-confidence 0.1
       retrieval train CUB_200_2011/ --protocol cub-200-2011 --weights imagenet --out run --embedding-dim 512
@@ -120,52 +121,8 @@ def format_report(report: dict[str, Any], *, config: TrainConfig) -> str:
     if report["noise"] is not None:
         noise = report["noise"]
         lines.append(f"labels made wrong: {noise['wrong']} of {noise['samples']} ({noise['rate']:.1%})")
-    lines += _format_trial(report["trial"], method=report["method"])
+    lines += describe_trial(report["trial"], method=report["method"])
     if report["val"] is None:
         return "\n".join([*lines, "no --val given: Recall@K on other images tells how good this is"])
     lines += describe_validation(report, embedding_dim=config.embedding.embedding_dim)
     return "\n".join(lines)
-
-
-def _format_trial(trial: dict[str, Any] | None, *, method: str) -> list[str]:
-    if trial is None:
-        return []
-    if trial["unseen"] is None and trial["seen"] is None:
-        return ["no trial: too few images to hold some out, search them and train on the others"]
-    lines = [
-        "",
-        f"{'Trial: Recall@1 by the given labels, %':<52}{'trained':>9}{'whitened':>10}{'pca':>7}{'raw':>7}",
-    ]
-    for part, what in _SEARCHED.items():
-        if trial[part] is not None:
-            found = trial[part]["recall_at_1"]
-            values = (found[name] for name in ("trained", "pca-whitened", "pca", "raw"))
-            title = f"{what} ({trial[part]['queries']} queries)"
-            lines.append(
-                f"{title:<52}" + "".join(f"{100 * v:>{w}.2f}" for v, w in zip(values, (9, 10, 7, 7), strict=True))
-            )
-    better = trial["better_untrained"]
-    if better is None:
-        lines.append(_conclude(trial))
-    elif better == method:
-        lines.append(
-            f"so the run's embedding is {better}, as --select auto asks: training does not beat it on this data"
-        )
-    else:
-        lines.append(
-            f"warning: training does not beat {better} of the same width on this data; --select auto in a new --out "
-            "takes that"
-        )
-    return lines
-
-
-def _conclude(trial: dict[str, Any]) -> str:
-    """What the intervals of the differences say, where they do not speak for an untrained embedding."""
-    found = {}
-    for part, what in _SEARCHED.items():
-        if trial[part] is not None:
-            low, high = trial[part]["difference_interval"]
-            found[what] = "more" if low > 0 else "less" if high < 0 else "about as much"
-    if "less" in found.values():
-        return "training finds " + ", ".join(f"{how} among {what}" for what, how in found.items())
-    return "training is worth it here" if "more" in found.values() else "training makes no clear difference here"

@@ -18,9 +18,9 @@ from index.labels.suspicion import Suspicion, suspect_evenly, suspect_labels
 from index.progress import Progress, no_progress
 
 RIDGE = 1.0
-BALANCE = (
-    0.75  # labels of n rows count n^0.75: 0 lets rare ones count as much as frequent ones, 1 as many as they are
-)
+# Labels of n rows count n^0.5 in both looks: at 1 right labels of rare ones look like mistakes, at 0 frequent ones that
+# overlap with rare ones do.
+BALANCE = 0.5
 CALIBRATION = 0.5  # how far labels are brought to their share of the rows: 0 not at all, 1 fully
 SHOWN = 4  # likeliest labels of a row that are kept: its own and three others
 MOST_VALUES = 1 << 26  # confidences in memory: 256 MB
@@ -101,7 +101,9 @@ def judge_twice(features: Floats, labels: Labels, *, count: int, groups: Ids | N
 
     With p_i the first one's confidences and y_i the given label, row i counts in the second with
 
-        w_i = p_i(y_i) / (p_i(y_i) + max of p_i(c) over c other than y_i),     scaled to n_y^`BALANCE` within label y.
+        w_i = p_i(y_i) / (p_i(y_i) + max of p_i(c) over c other than y_i)
+
+    and in the first as any other of its label; in both, rows of label y count n_y^`BALANCE` together.
 
     In the mean of both, p(c) is multiplied by (share of label c / mean of p(c))^`CALIBRATION`: least squares gives
     labels that are hard to see too little. A row still does not judge itself, but the weights of others were found
@@ -127,14 +129,14 @@ class _TwoLooks:
     def __init__(
         self, features: Floats, labels: Labels, *, count: int, groups: Ids | None, progress: _Steps
     ) -> None:
-        def look(weights: Doubles | None) -> LeaveOneOut:
+        def look(weights: Doubles) -> LeaveOneOut:
             return LeaveOneOut(
                 features, labels, count=count, groups=groups, weights=weights, ridges=(RIDGE,), tell=progress.tell
             )
 
         self._labels, self._count = labels, count
         self._images = np.bincount(labels, minlength=count).astype(np.float64)
-        self._look, self._first = look, look(None)
+        self._look, self._first = look, look(self._images[labels] ** (BALANCE - 1))
 
     def collect(self) -> Floats:
         """(N, C) of all rows."""

@@ -17,8 +17,28 @@ import numpy.typing as npt
 
 from index.arrays import Floats, Ids, Labels, normalise_rows, rows_by_value
 
-RIDGES = (0.1, 0.3, 1.0, 3.0, 10.0)  # times the mean variance of a direction
-TEMPERATURES = (1, 1.5, 2, 3, 4, 6, 8, 10, 13, 16, 20, 25, 32, 40, 50, 64, 80, 100)
+RIDGES = (0.1, 0.3, 1.0, 3.0, 10.0)  # times the mean variance of a direction; where the choice begins
+TEMPERATURES = (
+    1.0,
+    1.5,
+    2.0,
+    3.0,
+    4.0,
+    6.0,
+    8.0,
+    10.0,
+    13.0,
+    16.0,
+    20.0,
+    25.0,
+    32.0,
+    40.0,
+    50.0,
+    64.0,
+    80.0,
+    100.0,
+)
+_MOST_RIDGE, _MOST_TEMPERATURE = 1e4, 1e5  # and 1 over them: beyond, hardly anything changes but the scale
 _SAMPLE = 20_000  # rows that choose ridge and temperature
 _ROWS_AT_ONCE = 4096
 _VALUES_AT_ONCE = 1 << 22  # confidences in memory
@@ -34,9 +54,13 @@ Tell: TypeAlias = Callable[[int], None]
 class LeaveOneOut:
     """Confidences of N rows in C labels, each from all rows but itself and those left out with it.
 
-    confidence = softmax(temperature * prediction); ridge and temperature are those of `ridges` and `TEMPERATURES` under
-    which the given labels are likeliest, over a spread sample. They are two numbers for all rows, so they tell nothing
-    of one.
+    confidence = softmax(temperature * prediction); ridge and temperature are those of two grids under which the given
+    labels are likeliest, over a spread sample; a grid goes on beyond `RIDGES` or `TEMPERATURES` where its end is the
+    likeliest. They are two numbers for all rows, so they tell nothing of one.
+
+    Every label counts as much as any other, in the regression and in that choice, unless `weights` say otherwise: where
+    every row counts the same, the shrinkage pulls predictions towards how frequent labels are, and right labels of few
+    rows look like mistakes.
 
     A set of g rows costs D^2 g where it is larger than D, and g^3 where it is not.
 
@@ -46,9 +70,9 @@ class LeaveOneOut:
         count: C.
         groups: (N,) int64; rows of one group are left out together (duplicates would vouch for each other). None:
             every row is alone.
-        weights: (N,) above 0, how much each row counts in the regression; None: all the same.
-        ridges: to choose from. Mistakes between similar labels make a large one likely, under which it cannot tell
-            them.
+        weights: (N,) above 0, how much each row counts; None: 1 / rows of its label.
+        ridges: to choose from, rising; a single one is taken. Mistakes between similar labels make a large one likely,
+            under which it cannot tell them.
 
     Attributes:
         ridge, temperature: as chosen.
@@ -69,7 +93,7 @@ class LeaveOneOut:
         if len(features) < self._width:  # they span N directions at most: the same products, far cheaper
             self._rows = self._rows @ np.linalg.qr(self._rows.T.astype(np.float64)).Q
         self._labels, self._count, self._tell = labels, count, tell
-        given = np.ones(len(labels)) if weights is None else weights
+        given = 1 / np.bincount(labels, minlength=count)[labels] if weights is None else weights
         self._parts: Doubles = given / given.mean()
         self._sets = [] if groups is None else [rows for rows in rows_by_value(groups) if len(rows) > 1]
         self._set_of = np.full(len(labels), _ALONE, dtype=np.int64)
@@ -125,17 +149,32 @@ class LeaveOneOut:
         size = min(len(self._labels), _SAMPLE, max(_LEAST_ROWS, _MOST_CHOOSING // self._count))
         rows = np.linspace(0, len(self._labels) - 1, size).round().astype(np.int64)
         rows = rows[np.argsort(self._set_of[rows], kind="stable")]
-        losses = np.zeros((len(ridges), len(TEMPERATURES)))
-        for number, ridge in enumerate(ridges):
-            self._solve(ridge)
+        found = {ridge: self._choose_temperature(ridge, rows) for ridge in ridges}
+        while len(ridges) > 1:
+            ridge = min(found, key=lambda ridge: found[ridge][0])
+            beyond = beyond_grid(ridge, sorted(found), most=_MOST_RIDGE)
+            if beyond is None:
+                return ridge, found[ridge][1]
+            found[beyond] = self._choose_temperature(beyond, rows)
+        return ridges[0], found[ridges[0]][1]
+
+    def _choose_temperature(self, ridge: float, rows: Ids) -> tuple[float, float]:
+        """The lowest cross-entropy under a ridge, and its temperature."""
+        self._solve(ridge)
+        losses = dict.fromkeys(TEMPERATURES, 0.0)
+        asked: Sequence[float] = TEMPERATURES
+        while True:
             for block in self._blocks(rows):
                 predictions, own = self._predict(block), (np.arange(len(block)), self._labels[block])
-                for place, temperature in enumerate(TEMPERATURES):
+                for temperature in asked:
                     likely = _softmax(temperature * predictions)[own].clip(min=1e-30)
-                    losses[number, place] -= np.log(likely) @ self._parts[block]
+                    losses[temperature] = losses.get(temperature, 0.0) - float(np.log(likely) @ self._parts[block])
                 self._tell(0)
-        ridge_at, temperature_at = divmod(int(losses.argmin()), len(TEMPERATURES))
-        return ridges[ridge_at], float(TEMPERATURES[temperature_at])
+            best = min(losses, key=losses.__getitem__)
+            beyond = beyond_grid(best, sorted(losses), most=_MOST_TEMPERATURE)
+            if beyond is None:
+                return losses[best], best
+            asked = (beyond,)
 
     def _solve(self, ridge: float) -> None:
         """The regression under a ridge."""
@@ -194,6 +233,19 @@ class LeaveOneOut:
         kept = np.eye(len(together)) - features @ features.T * self._parts[together]
         left_out: Doubles = targets - np.linalg.solve(kept, targets - features @ self._weights)
         return left_out
+
+
+def beyond_grid(best: float, grid: Sequence[float], *, most: float) -> float | None:
+    """The next value of a rising grid whose end is the best; None where it is inside, or `most` or its inverse is met.
+
+    >>> beyond_grid(10.0, (0.1, 1.0, 10.0), most=1e5), beyond_grid(1.0, (0.1, 1.0, 10.0), most=1e5)
+    (100.0, None)
+    """
+    if best == grid[-1] and best < most:
+        return best * (grid[-1] / grid[-2])
+    if best == grid[0] and best > 1 / most:
+        return best * (grid[0] / grid[1])
+    return None
 
 
 def _add_by_label(sums: Doubles, values: Doubles, labels: Labels) -> None:

@@ -72,7 +72,7 @@ def _trial_line(trial: dict[str, Any]) -> list[str]:
     parts = []
     for part, what in (("unseen", "kinds"), ("seen", "pictures")):
         if trial[part] is not None:
-            recall, best = trial[part]["recall_at_1"], trial[part]["best_untrained"]
+            recall, best = trial[part]["recall_at_1"], trial[part]["best_rival"]
             parts.append(
                 f"{100 * recall['trained']:.1f} trained and {100 * recall[best]:.1f} {best} on {what} held out"
             )

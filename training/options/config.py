@@ -17,6 +17,8 @@ from training.options.losses import LossConfig
 NOISE_KINDS = ("uniform", "bernoulli", "nearest-class", "semantic")
 VIEWS = ("crop", "whole", "both")
 POOLINGS = ("own", "gem", "layers")
+HOLDS = (0.02, 0.06, 0.2, 0.6)  # that a trial tries; without one it is the usual one
+USUAL_HOLD = 0.06
 PROTOCOLS = ("folder", "tiny-imagenet", "webvision", "cub-200-2011", "cars-196", "sop", "in-shop")
 
 
@@ -168,7 +170,11 @@ class EmbeddingConfig:
         "The head's first weights: random, or PCA after whitening within classes, labels weighed by confidence.",
         choices=("random", "whitened"),
     )  # fmt: skip
-    hold: float = option(0.0, "How firmly a whitened head is held near its start.", at_least=0)
+    hold: float | None = option(
+        0.0,
+        "How firmly a whitened head is held near its start; the default recipe leaves it to the trial.",
+        at_least=0,
+    )
     epochs: int = option(40, "Epochs of phase 2; its last weights are kept.", at_least=1)
     steps: int | None = option(None, "Steps of phase 2, instead of epochs.", metavar="N", at_least=1)
     batch_size: int = option(150, "Images a step, in both phases.", at_least=2)
@@ -182,8 +188,13 @@ class EmbeddingConfig:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if self.hold > 0 and self.start != "whitened":
+        if self.hold is not None and self.hold > 0 and self.start != "whitened":
             raise InputError(f"--hold keeps a whitened head near its start, got --start {self.start}")
+
+    @property
+    def penalty(self) -> float:
+        """The weight of a whitened head's drift: `hold`, or the usual one where no trial chose it."""
+        return USUAL_HOLD if self.hold is None else self.hold
         if self.images_per_class > self.batch_size:
             raise InputError(
                 f"--images-per-class ({self.images_per_class}) must not exceed --batch-size ({self.batch_size})"
@@ -197,8 +208,8 @@ class SelectConfig:
     trial: bool = option(True, "Train on a part of the data first, and search the classes held out.")
     select: str = option(
         "trained",
-        "Which embedding becomes the run's: the trained one, or auto: an untrained one of the same width where it "
-        "finds more in the trial.",
+        "Which embedding becomes the run's: the trained one, or auto (of the default recipe): one without training, "
+        "of the same width, where that finds more in the trial.",
         choices=("trained", "auto"),
     )  # fmt: skip
 

@@ -34,7 +34,8 @@ DEFAULT: Mapping[str, Any] = MappingProxyType({
     "confidences": "leave-one-out",
     "nca_scale": 0.0,
     "start": "whitened",
-    "hold": 0.06,
+    "hold": None,  # the trial's choice
+    "select": "auto",
     "steps": 300,
     "batch_size": 256,
     "lr": 1e-3,
@@ -131,6 +132,8 @@ def _recipe_beside(recipe: str, given: Mapping[str, Any]) -> dict[str, Any]:
         values.pop("steps", None)
     if given.get("start") == "random":
         values.pop("hold", None)
+    if given.get("trial") is False or given.get("guidance") is not None:
+        values.pop("select", None)  # there is no trial to read
     return values
 
 

@@ -249,7 +249,7 @@ def fit_embedding(
                 positives += torch.stack([chosen.sum(), (~chosen.any(dim=1)).sum()])
             if isinstance(head, WhitenedHead):
                 known = head.project(features) if coordinates is None else coordinates[drawn]
-                loss = loss_module(head.mix_directions(known), batch) + config.hold * head.drift()
+                loss = loss_module(head.mix_directions(known), batch) + config.penalty * head.drift()
             else:
                 loss = loss_module(head(features), batch)
             optimizer.zero_grad()

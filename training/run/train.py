@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ from training.run.prepare import check_hierarchy, gather_known, list_data, prepa
 from training.run.run_folder import LabelledImage, RunFolder
 from training.run.searches import Searches, find_trial_scenes, plan_searches
 from training.run.start import TrainedHead
-from training.run.trial import run_trial
+from training.run.trial import TrialData, run_trial
 from training.run.validate import ValidationSet, embed_features
 
 logger = logging.getLogger(__name__)
@@ -113,8 +113,9 @@ def train(
     if config.selection.trial and config.loss.trains and guidance is None:
         with clock.measure("trial"):
             trial = phases.try_out(find_trial_scenes(known))
+        phases.hold(trial["hold"])
         if config.selection.select == "auto":
-            method = trial["better_untrained"] or method
+            method = trial["better_rival"] or method
     if method in RIVALS:
         with clock.measure("projection"), _discarding(run, when_new=is_new):
             head: Head = fit_rival(method, phases.images(), embedding_dim=config.embedding.embedding_dim)
@@ -227,17 +228,19 @@ class _Phases:
 
     def try_out(self, scenes: np.ndarray | None) -> dict[str, Any]:
         if not (self._run.path / "trial.json").exists():
+            images = self.images()
             trial = run_trial(
-                self._source.centre.cpu().numpy(),
-                self._labels.cpu().numpy(),
+                TrialData(images.features, images.labels, images.groups, scenes),
                 config=self._config,
                 device=self._device,
-                groups=self._groups.cpu().numpy(),
-                scenes=scenes,
                 progress=lambda done, total: self._watcher.on_images("trial", done, total),
             )
             self._run.write_json("trial.json", trial.to_json())
         return self._run.read_json("trial.json")
+
+    def hold(self, hold: float | None) -> None:
+        """Train with the hold that the trial chose, where the run left that open."""
+        self._config = replace(self._config, embedding=replace(self._config.embedding, hold=hold))
 
     def train(
         self, validation: ValidationSet | None, *, guidance: Guidance | None, clock: _Clock

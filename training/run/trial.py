@@ -1,8 +1,9 @@
 """The trial: does training on these labels find more than no training at all, on classes and images held out?
 
-The user's own data stands in for what will be searched. Some classes are held out whole (unseen classes), and of the
-others some images (seen classes). The recipe trains on the rest, PCA with and without whitening is fitted on the rest,
-and Recall@1 among what was held out compares them, by the labels as given: the wrong ones cost every method alike.
+The user's own data stands in for what will be searched. Some classes are held out whole and searched among themselves
+(unseen classes), and of the others some images, which are searched among those that train (seen classes). The recipe
+trains on the rest, held near its start more or less firmly, its rivals are fitted on the rest, and Recall@1 compares
+them, by the labels as given: the wrong ones cost every method alike.
 """
 
 from __future__ import annotations
@@ -15,79 +16,95 @@ from typing import Any
 import numpy as np
 import torch
 
-from index.arrays import Floats
+from index.arrays import Floats, Labels
 from index.evaluation.comparison import PairedDifference, paired_bootstrap
 from index.evaluation.metrics import Scores
 from index.progress import Progress
 from training.backbone.feature_sources import CachedSource
+from training.confidence.confidences import Beliefs
 from training.head.embedding_heads import Head
 from training.head.projection import count_directions
 from training.head.untrained import LabelledFeatures, fit_rivals
-from training.options.config import TrainConfig
+from training.options.config import HOLDS, TrainConfig
+from training.run.class_sizes import SizeBand, band_by_size
 from training.run.heads import choose_rows, find_beliefs, train_head
 from training.run.phases import PhaseContext
+from training.run.trial_splits import Split, split_for_trial
 from training.run.validate import ValidationSet, embed_features
 
 TRAINED, REFERENCE = "trained", "raw"  # raw features are wider than the others: shown, never chosen
-MANY_CLASSES, FEW_FOLDS = 25, 3
-LEAST_CLASSES = 4  # to search two and train on two
-IMAGE_SHARE = 0.2
-
-
-@dataclass(frozen=True, slots=True)
-class Split:
-    """Row numbers of one fold: what trains, the images of classes held out, images held out of the classes trained."""
-
-    train: np.ndarray
-    unseen: np.ndarray
-    seen: np.ndarray
+PARTS = ("unseen", "seen")
 
 
 @dataclass(frozen=True, slots=True)
 class TrialPart:
-    """Recall@1 (fractions) by method on what was held out, and the trained one against the best untrained of its width.
+    """Recall@1 (fractions) by method on what was held out, over all folds.
 
-    `queries` and `recall` are over all folds; `difference` is trained minus `best_untrained`.
+    Attributes:
+        queries: how many.
+        recall: by method; the trained one with the hold that the trial chose.
+        best_rival: of the trained one's width.
+        difference: trained minus `best_rival`, with an interval over classes.
+        behind: methods that find clearly less than `best_rival`.
+        by_size: Recall@1 by how many images a class trained on, for seen classes.
     """
 
     queries: int
     recall: Mapping[str, float]
-    best_untrained: str
+    best_rival: str
     difference: PairedDifference
+    behind: frozenset[str] = frozenset()
+    by_size: tuple[SizeBand, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values."""
         return {
             "queries": self.queries,
             "recall_at_1": dict(self.recall),
-            "best_untrained": self.best_untrained,
+            "best_rival": self.best_rival,
             "difference": self.difference.mean,
             "difference_interval": [self.difference.low, self.difference.high],
+            "behind": sorted(self.behind),
+            "by_class_size": [band.to_json() for band in self.by_size],
         }
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """The outcome: on unseen classes and on seen ones; None for a part that the data is too small for."""
+    """The outcome: on unseen classes and on seen ones; None for a part that the data is too small for.
+
+    `holds` is the mean Recall@1 of both parts by hold, where several were tried, and `hold` the best of them.
+    """
 
     folds: int
     unseen: TrialPart | None
     seen: TrialPart | None
+    holds: Mapping[float, float]
+    hold: float | None = None
 
     @property
-    def better_untrained(self) -> str | None:
-        """The untrained method to take instead; None where training is worth it, or nothing could be tried.
+    def parts(self) -> list[TrialPart]:
+        """Those that could be searched."""
+        return [part for part in (self.unseen, self.seen) if part is not None]
 
-        Training is not worth it where it finds significantly less among unseen classes, or no more there and no more
-        among seen ones.
+    @property
+    def better_rival(self) -> str | None:
+        """The method to take instead of training; None where training is worth it, or nothing could be tried.
+
+        The highest mean Recall@1 over both parts decides, among methods that are clearly behind the best rival in
+        neither (not among unseen classes, if each is behind somewhere); training has to find more than its rivals.
         """
-        parts = [part for part in (self.unseen, self.seen) if part is not None]
-        if not parts:
+        if not self.parts:
             return None
-        loses = self.unseen is not None and self.unseen.difference.high < 0
-        if loses or all(part.difference.mean <= 0 for part in parts):
-            return parts[0].best_untrained
-        return None
+        names = [name for name in self.parts[0].recall if name != REFERENCE]
+        behind = frozenset[str]().union(*(part.behind for part in self.parts))
+        allowed = [name for name in names if name not in behind]
+        allowed = allowed or [name for name in names if name not in self.parts[0].behind]
+        best = max(allowed, key=lambda name: (self._mean(name), name != TRAINED))
+        return None if best == TRAINED else best
+
+    def _mean(self, name: str) -> float:
+        return float(np.mean([part.recall[name] for part in self.parts]))
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values, as they stand in the report."""
@@ -95,138 +112,160 @@ class Trial:
             "folds": self.folds,
             "unseen": None if self.unseen is None else self.unseen.to_json(),
             "seen": None if self.seen is None else self.seen.to_json(),
-            "better_untrained": self.better_untrained,
+            "holds": {f"{hold:g}": recall for hold, recall in self.holds.items()},
+            "hold": self.hold,
+            "better_rival": self.better_rival,
         }
 
 
+@dataclass(frozen=True, slots=True)
+class TrialData:
+    """What a trial parts: the training images of a run.
+
+    Attributes:
+        features: (N, F) float32 of the usual view.
+        labels: (N,) int64 given labels in 0..C-1.
+        groups: (N,) int64, the same for duplicates, which must not vouch for each other; None: there are none.
+        scenes: (N,) int64, the same for photos of one scene: a fold holds out all of them or none, and they do not
+            find each other. None: every photo is a scene of its own.
+    """
+
+    features: Floats
+    labels: Labels
+    groups: np.ndarray | None = None
+    scenes: np.ndarray | None = None
+
+    def take(self, rows: np.ndarray) -> TrialData:
+        """Some of the images."""
+        parts = (self.features, self.labels, self.groups, self.scenes)
+        return TrialData(*(None if part is None else part[rows] for part in parts))  # type: ignore[arg-type]
+
+    def searched(self, split: Split) -> dict[str, ValidationSet]:
+        """What a fold searches, by part; without parts in which nothing can be found."""
+        held = np.concatenate([split.train, split.seen])
+        among = {
+            "unseen": self._validation(split.unseen),
+            "seen": self._validation(held, np.arange(len(held)) < len(split.train)),
+        }
+        return {part: found for part, found in among.items() if found.can_find()}
+
+    def _validation(self, rows: np.ndarray, is_gallery: np.ndarray | None = None) -> ValidationSet:
+        scenes = None if self.scenes is None else self.scenes[rows]
+        return ValidationSet(self.features[rows], self.labels[rows], is_gallery, ks=(1,), scenes=scenes)
+
+
 def run_trial(
-    features: Floats,
-    labels: np.ndarray,
-    *,
-    config: TrainConfig,
-    device: torch.device,
-    groups: np.ndarray | None = None,
-    scenes: np.ndarray | None = None,
-    progress: Progress = lambda *_: None,
+    data: TrialData, *, config: TrainConfig, device: torch.device, progress: Progress = lambda *_: None
 ) -> Trial:
     """Train the recipe on parts of the data and search the rest.
 
     A fold with nothing to search for, or with too few (trusted) images to train on, is left out.
 
-    Args:
-        features: (N, F) float32 of the centre crops.
-        labels: (N,) int64 given labels in 0..C-1.
-        groups: (N,) int64, the same for files of the same bytes, which must not vouch for each other.
-        scenes: (N,) int64, the same for photos of one scene: a fold holds out all of them or none, and they do not
-            find each other. None: every photo is a scene of its own.
-
     Raises:
         RunError: training diverged.
     """
-    splits = list(split_for_trial(labels, seed=config.seed, scenes=scenes))
-    hits: dict[str, dict[str, list[Scores]]] = {"unseen": {}, "seen": {}}
+    splits = list(split_for_trial(data.labels, seed=config.seed, scenes=data.scenes))
+    hits: dict[str, _Hits] = {part: _Hits() for part in PARTS}
     for number, split in enumerate(splits):
-        searched = {
-            part: ValidationSet(
-                features[rows], labels[rows], ks=(1,), scenes=None if scenes is None else scenes[rows]
-            )
-            for part, rows in (("unseen", split.unseen), ("seen", split.seen))
-            if _can_find(labels[rows], None if scenes is None else scenes[rows])
-        }
-        heads = {}
-        if searched and len(np.unique(labels[split.train])) > 1:
-            copies = None if groups is None else groups[split.train]
-            heads = _fit_heads(
-                features[split.train], labels[split.train], config=config, device=device, groups=copies
-            )
+        searched = data.searched(split)
+        heads: Mapping[str, Head] = {}
+        if searched and len(np.unique(data.labels[split.train])) > 1:
+            heads = _fit_heads(data.take(split.train), config=config, device=device)
+        sizes = np.bincount(data.labels[split.train], minlength=int(data.labels.max()) + 1)
         for (part, validation), (name, head) in itertools.product(searched.items(), heads.items()):
-            found = validation.score(embed_features(head, validation.features)).hits[1]
-            hits[part].setdefault(name, []).append(found)
+            hits[part].add(name, validation, head, sizes=sizes)
         progress(number + 1, len(splits))
-    return Trial(len(splits), *(_compare(hits[part], seed=config.seed) for part in ("unseen", "seen")))
+    holds, chosen = _choose_hold(hits, config=config)
+    unseen, seen = (found.compare(chosen, seed=config.seed) for found in hits.values())
+    return Trial(len(splits), unseen, seen, holds, chosen)
 
 
-def _can_find(labels: np.ndarray, scenes: np.ndarray | None) -> bool:
-    """Whether some two have one label and are of two scenes."""
-    if scenes is None:
-        return len(np.unique(labels)) < len(labels)
-    return len(np.unique(labels)) < np.unique(np.stack([labels, scenes]), axis=1).shape[1]
-
-
-def split_for_trial(labels: np.ndarray, *, seed: int, scenes: np.ndarray | None = None) -> Iterator[Split]:
-    """The folds: with 25 classes or more, a fifth of them is held out once; fewer all take a turn, in three folds.
-
-    Below four classes none can be held out, and images alone are. Of every class that trains, a fifth of the images is
-    held out, rounded down: of fewer than five none. With scenes it is those of whole scenes, of half a class's at most:
-    images that train while others of their scene are searched are left out.
-
-    Args:
-        labels: (N,) int64 in 0..C-1.
-        scenes: (N,) int64, the same for photos of one scene; None: every photo is a scene of its own.
-    """
-    generator = np.random.default_rng(seed)
-    scenes = np.arange(len(labels)) if scenes is None else scenes
-    classes = generator.permutation(np.unique(labels))
-    folds, held_in = FEW_FOLDS, np.arange(len(classes)) % FEW_FOLDS
-    if len(classes) >= MANY_CLASSES:
-        folds, held_in = 1, np.where(np.arange(len(classes)) < len(classes) // 5, 0, 1)
-    elif len(classes) < LEAST_CLASSES:
-        folds, held_in = 1, np.ones(len(classes), dtype=np.int64)
-    elif len(classes) < 2 * FEW_FOLDS:
-        folds, held_in = 2, np.arange(len(classes)) % 2
-    for fold in range(folds):
-        unseen = np.isin(labels, classes[held_in == fold])
-        seen = np.zeros(len(labels), dtype=bool)
-        for label in classes[held_in != fold]:
-            rows = np.flatnonzero(labels == label)
-            seen[rows[np.isin(scenes[rows], _choose_scenes(scenes[rows], generator))]] = True
-        train = ~np.isin(scenes, scenes[unseen | seen])
-        yield Split(*(np.flatnonzero(mask) for mask in (train, unseen, seen)))
-
-
-def _choose_scenes(scenes: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """Scenes of one class that are held out: with a fifth of its images, in two scenes where that is two images."""
-    numbers, sizes = np.unique(scenes, return_counts=True)
-    wanted, order = int(IMAGE_SHARE * len(scenes)), generator.permutation(len(numbers))
-    if not wanted:
-        return numbers[:0]
-    enough = int(np.searchsorted(sizes[order].cumsum(), wanted)) + 1
-    return numbers[order[: min(max(enough, min(wanted, 2)), len(numbers) // 2)]]
-
-
-def _fit_heads(
-    features: Floats, labels: np.ndarray, *, config: TrainConfig, device: torch.device, groups: np.ndarray | None
-) -> dict[str, Head]:
-    """The trained head and all untrained ones; as wide as the run's, or as the images that train allow.
+def _fit_heads(images: TrialData, *, config: TrainConfig, device: torch.device) -> dict[str, Head]:
+    """The trained heads, one a hold, and all rivals; as wide as the run's, or as the images that train allow.
 
     Empty where these span no direction at all.
     """
-    classes, numbers = np.unique(labels, return_inverse=True)
-    source = CachedSource(torch.from_numpy(features)[:, None].to(device))
+    classes, numbers = np.unique(images.labels, return_inverse=True)
+    source = CachedSource(torch.from_numpy(images.features)[:, None].to(device))
     given = torch.from_numpy(numbers.astype(np.int64)).to(device)
-    copies = None if groups is None else torch.from_numpy(groups).to(device)
+    copies = None if images.groups is None else torch.from_numpy(images.groups).to(device)
     context = PhaseContext(seed=config.seed, device=device, checkpoint=None)
     parts: dict[str, Any] = {"class_count": len(classes), "context": context}
-    beliefs = None
+    beliefs: Beliefs | None = None
     if config.needs_beliefs:
         beliefs = find_beliefs(source, given, **parts, config=config, groups=copies)
     trusted = choose_rows(beliefs, config=config)
-    width = count_directions(features if trusted is None else features[trusted.numpy()])
+    width = count_directions(images.features if trusted is None else images.features[trusted.numpy()])
     if width == 0:
         return {}
     width = min(width, config.embedding.embedding_dim)
-    config = replace(config, embedding=replace(config.embedding, embedding_dim=width))
-    trained, _ = train_head(source, given, **parts, config=config, beliefs=beliefs)
-    images = LabelledFeatures(features, numbers.astype(np.int64), groups)
-    return {TRAINED: trained.cpu(), **fit_rivals(images, embedding_dim=width)}
+    heads: dict[str, Head] = {}
+    for name, hold in _list_holds(config):
+        embedding = replace(config.embedding, embedding_dim=width, hold=hold)
+        trained, _ = train_head(
+            source, given, **parts, config=replace(config, embedding=embedding), beliefs=beliefs
+        )
+        heads[name] = trained.cpu()
+    own = (
+        None if beliefs is None or config.confidence.confidences != "leave-one-out" else beliefs.own.cpu().numpy()
+    )
+    labelled = LabelledFeatures(images.features, numbers.astype(np.int64), images.groups, own)
+    return {**heads, **fit_rivals(labelled, embedding_dim=width)}
 
 
-def _compare(hits: Mapping[str, list[Scores]], *, seed: int) -> TrialPart | None:
-    """All folds' queries together; None without any."""
-    if not hits:
-        return None
-    joined = {name: np.concatenate(parts) for name, parts in hits.items()}
-    recall = {name: float(found.mean()) for name, found in joined.items()}
-    best = max((name for name in recall if name not in (TRAINED, REFERENCE)), key=lambda name: recall[name])
-    difference = paired_bootstrap(joined[TRAINED], joined[best], seed=seed)
-    return TrialPart(len(joined[TRAINED]), recall, best, difference)
+def _list_holds(config: TrainConfig) -> Iterator[tuple[str, float]]:
+    """What is tried, by name: every hold where the run leaves it open."""
+    hold = config.embedding.hold
+    if hold is not None:
+        yield TRAINED, hold
+    else:
+        yield from ((f"{TRAINED}, hold {value:g}", value) for value in HOLDS)
+
+
+def _choose_hold(hits: Mapping[str, _Hits], *, config: TrainConfig) -> tuple[dict[float, float], float | None]:
+    """Mean Recall@1 of both parts by hold, and the hold of the highest; the firmer one of equals."""
+    found = [part.recall() for part in hits.values() if part.by_method]
+    if config.embedding.hold is not None or not found:
+        return {}, config.embedding.hold
+    means = {hold: float(np.mean([part[name] for part in found])) for name, hold in _list_holds(config)}
+    return means, max(means, key=lambda hold: (means[hold], hold))
+
+
+class _Hits:
+    """Of one part, fold after fold: hits by method, and the queries' classes with the images that these train on."""
+
+    def __init__(self) -> None:
+        self.by_method: dict[str, list[Scores]] = {}
+        self._labels: list[Labels] = []
+        self._sizes: list[Labels] = []
+
+    def add(self, name: str, validation: ValidationSet, head: Head, *, sizes: Labels) -> None:
+        found = validation.score(embed_features(head, validation.features))
+        if not self.by_method or name == next(iter(self.by_method)):
+            self._labels.append(found.labels)
+            self._sizes.append(sizes[found.labels])
+        self.by_method.setdefault(name, []).append(found.hits[1])
+
+    def recall(self) -> dict[str, float]:
+        """By method."""
+        return {name: float(np.concatenate(parts).mean()) for name, parts in self.by_method.items()}
+
+    def compare(self, hold: float | None, *, seed: int) -> TrialPart | None:
+        """All folds' queries together; None without any."""
+        if not self.by_method:
+            return None
+        names = {f"{TRAINED}, hold {hold:g}": TRAINED} if hold is not None else {}
+        joined = {names.get(name, name): np.concatenate(parts) for name, parts in self.by_method.items()}
+        joined = {name: found for name, found in joined.items() if not name.startswith(f"{TRAINED}, ")}
+        recall = {name: float(found.mean()) for name, found in joined.items()}
+        rivals = [name for name in recall if name not in (TRAINED, REFERENCE)]
+        best = max(rivals, key=lambda name: recall[name])
+        labels, sizes = np.concatenate(self._labels), np.concatenate(self._sizes)
+        against = {
+            name: paired_bootstrap(found, joined[best], seed=seed, clusters=labels)
+            for name, found in joined.items()
+            if name not in (best, REFERENCE)
+        }
+        behind = frozenset(name for name, difference in against.items() if difference.high < 0)
+        bands = band_by_size(sizes, labels, joined) if sizes.all() else ()
+        return TrialPart(len(labels), recall, best, against[TRAINED], behind, bands)

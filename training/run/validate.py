@@ -48,6 +48,16 @@ class ValidationSet:
             ks=self.ks,
         )
 
+    def can_find(self) -> bool:
+        """Whether some query has an image of its label to find, outside its scene."""
+        asked, gallery = self.parts()
+        scenes = np.arange(len(self.labels)) if self.scenes is None else self.scenes
+        shown: dict[int, set[int]] = {}
+        for label, scene in zip(self.labels[gallery].tolist(), scenes[gallery].tolist(), strict=True):
+            shown.setdefault(label, set()).add(scene)
+        queries = zip(self.labels[asked].tolist(), scenes[asked].tolist(), strict=True)
+        return any(shown.get(label, set()) - {scene} for label, scene in queries)
+
     def parts(self) -> tuple[np.ndarray, np.ndarray]:
         """Row numbers (int64, sorted) of the queries, and of what they search."""
         rows = np.arange(len(self.labels), dtype=np.int64)

@@ -61,9 +61,10 @@ def fit_without(
     ridge: float,
     weights: np.ndarray | None = None,
 ) -> npt.NDArray[np.float64]:
-    """(g, C) float64 predictions for rows by a weighted regression of the others."""
+    """(g, C) float64 predictions for rows by a weighted regression of the others, by default with balanced labels."""
     kept = np.setdiff1d(np.arange(len(labels)), left)
-    parts = np.ones(len(labels)) if weights is None else weights / weights.mean()
+    parts = 1 / np.bincount(labels)[labels] if weights is None else weights
+    parts = parts / parts.mean()
     # X is centred once for all rows: without some of them the intercept is fitted beside the weights.
     centred = vectors.astype(np.float64) - parts @ vectors / len(labels)
     mean_variance = (parts @ np.square(centred)).sum() / vectors.shape[1]
@@ -112,7 +113,10 @@ def test_a_set_of_any_size_is_left_out_exactly_however_alike_its_rows_are(size: 
     judge = LeaveOneOut(vectors, labels, count=classes, groups=group(300, left))
     found = judge._predict(left)
     expected = fit_without(judge._rows, labels, left.tolist(), count=classes, ridge=judge.ridge)
-    np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-8)
+    # Where nearly all is left out, what is left counts little beside it: some digits go.
+    np.testing.assert_allclose(
+        found, expected, rtol=1e-8 if size <= 150 else 1e-6, atol=1e-8 if size <= 150 else 1e-6
+    )
 
 
 def test_several_sets_over_several_blocks_are_each_solved_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,12 +180,45 @@ def test_ridge_and_temperature_make_the_given_labels_likeliest() -> None:
             assert likelihood(judge) <= chosen + 1e-6
 
 
+def test_a_grid_goes_on_until_its_best_value_is_inside() -> None:
+    features, labels = blobs(seed=3, per_class=3, classes=150, width=40)
+    judge = LeaveOneOut(features, labels, count=150)
+    assert judge.temperature > TEMPERATURES[-1]
+
+    def loss(temperature: float) -> float:
+        judge.temperature = temperature
+        return -float(np.log(judge.own()).sum())
+
+    best = judge.temperature
+    assert loss(best) < min(loss(best * 1.25), loss(best / 1.25))
+    told_nothing = LeaveOneOut(np.random.default_rng(0).permutation(features), labels, count=150)
+    assert told_nothing.ridge > RIDGES[-1]
+
+
+@pytest.mark.parametrize("rare", [3, 6])
+def test_right_labels_of_few_rows_are_not_taken_for_mistakes_as_they_are_few(rare: int) -> None:
+    features, labels = blobs(seed=4, per_class=90, classes=8, width=30)
+    features += 2 * np.random.default_rng(9).normal(size=features.shape).astype(np.float32)
+    kept = np.flatnonzero((labels >= 4) | (np.arange(len(labels)) % 90 < rare))
+    features, labels = features[kept], labels[kept]
+
+    def believe(weights: np.ndarray | None) -> tuple[float, float]:
+        own = LeaveOneOut(features, labels, count=8, weights=weights).own()
+        return float(own[labels < 4].mean()), float(own[labels >= 4].mean())
+
+    few, many = believe(None)
+    few_by_frequency, many_by_frequency = believe(np.ones(len(labels)))
+    assert few > 5 * few_by_frequency
+    assert few > many / 3
+    assert few_by_frequency < many_by_frequency / 10
+
+
 def test_the_only_row_of_a_label_is_never_believed_and_a_label_without_rows_is_survived() -> None:
     features, labels = blobs(seed=7, per_class=10, classes=2, width=5)
     labels[0] = 2
     confidences = collect(LeaveOneOut(features, labels, count=4))
     assert confidences[0, 2] == pytest.approx(float(confidences[0, 3]), abs=1e-6)  # as if there were no such label
-    assert (confidences[:, 3] < 0.1).all()
+    assert (confidences[1:, 3] < confidences[1:].max(axis=1) / 2).all()
     np.testing.assert_allclose(confidences.sum(axis=1), 1, atol=1e-6)
 
 

@@ -1,0 +1,71 @@
+"""A trial in words: what each method found among what was held out, for which classes, and what follows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+SEARCHED: Mapping[str, str] = {"unseen": "classes held out", "seen": "images held out of other classes"}
+_QUESTIONS = {"unseen": "new classes", "seen": "new photos"}
+_SHOWN_BY_SIZE = 2  # methods: the trained one and the best rival
+
+
+def describe_trial(trial: Mapping[str, Any] | None, *, method: str) -> list[str]:
+    """Lines for people.
+
+    Args:
+        trial: as `Trial.to_json` gives it; None: there was none.
+        method: what became the run's embedding.
+    """
+    if trial is None:
+        return []
+    parts = {name: trial[name] for name in SEARCHED if trial[name] is not None}
+    if not parts:
+        return ["no trial: too few images to hold some out, search them and train on the others"]
+    return [
+        "",
+        *_tabulate(parts, hold=trial["hold"]),
+        *_describe_sizes(parts),
+        _conclude(trial, parts, method=method),
+    ]
+
+
+def _tabulate(parts: Mapping[str, Mapping[str, Any]], *, hold: float | None) -> list[str]:
+    heads = [f"{_QUESTIONS[name]} ({part['queries']})" for name, part in parts.items()]
+    lines = ["Trial: Recall@1 by the given labels, % (queries)" + "".join(f"{head:>20}" for head in heads)]
+    first = next(iter(parts.values()))["recall_at_1"]
+    for name in sorted(first, key=lambda name: -sum(part["recall_at_1"][name] for part in parts.values())):
+        shown = name if name != "trained" or hold is None else f"trained, hold {hold:g}"
+        values = "".join(f"{100 * part['recall_at_1'][name]:>20.2f}" for part in parts.values())
+        lines.append(f"  {shown:<46}{values}")
+    return lines
+
+
+def _describe_sizes(parts: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Recall@1 of new photos by class size, where classes differ in it."""
+    if "seen" not in parts or len(parts["seen"]["by_class_size"]) < 2:
+        return []
+    names = ["trained", parts["seen"]["best_rival"]][:_SHOWN_BY_SIZE]
+    texts = []
+    for band in parts["seen"]["by_class_size"]:
+        low, high = band["images"]
+        found = ", ".join(f"{name} {100 * band['recall_at_1'][name]:.1f}" for name in names)
+        texts.append(f"{low}" + (f"-{high}" if high > low else "") + f" images: {found}")
+    return [f"  new photos of classes of {'; '.join(texts)}"]
+
+
+def _conclude(trial: Mapping[str, Any], parts: Mapping[str, Mapping[str, Any]], *, method: str) -> str:
+    differences = "; ".join(
+        f"{100 * part['difference']:+.1f} [{100 * part['difference_interval'][0]:+.1f}, "
+        f"{100 * part['difference_interval'][1]:+.1f}] against {part['best_rival']} on {_QUESTIONS[name]}"
+        for name, part in parts.items()
+    )
+    better = trial["better_rival"]
+    if better is None:
+        return f"so the trained embedding is kept: {differences} (points, with intervals over classes)"
+    if better == method:
+        return f"so the run's embedding is {better}, without training, which finds no more on this data: {differences}"
+    return (
+        f"warning: training does not beat {better} of the same width on this data ({differences}); leave out "
+        "--select trained, in a new --out, to have that"
+    )
