@@ -169,8 +169,8 @@ def _train(
     if cell.base_method in RIVALS:
         width = min(cell.width, count_directions(features.train))
         beliefs = _find_beliefs(folder, cell, noisy)
-        own = None if beliefs is None else beliefs.own.cpu().numpy()
-        images = LabelledFeatures(features.train, noisy, own=own)
+        weights = None if beliefs is None else beliefs.weights.cpu().numpy()
+        images = LabelledFeatures(features.train, noisy, weights=weights)
         return fit_rival(cell.base_method, images, embedding_dim=width), len(features.train)
     device = resolve_device("auto")
     config = cell.config()
@@ -187,7 +187,7 @@ def _train(
     head = fit_embedding(
         source, labels, class_count=len(features.classes), loss_config=config.loss, config=config.embedding,
         confidences=beliefs.confidences if reads and beliefs is not None else None, context=context, rows=rows,
-        own=None if beliefs is None else beliefs.own, on_head=note,
+        own=None if beliefs is None else beliefs.weights, on_head=note,
         guidance=guide_by_names(cell.labels.dataset, features.classes) if cell.is_guided else None,
     )  # fmt: skip
     return head, len(labels) if rows is None else len(rows)
@@ -201,7 +201,8 @@ def _find_beliefs(folder: GridFolder, cell: Cell, noisy: np.ndarray) -> Beliefs 
     if cell.needs_beliefs and not path.exists():
         judge_label_set(folder, cell.labels)
     values = torch.from_numpy(np.load(path)).to(resolve_device("auto"))
-    return Beliefs.of(FixedConfidences(values), torch.from_numpy(noisy).to(values.device))
+    labels, against_others = torch.from_numpy(noisy).to(values.device), not cell.needs_confidences
+    return Beliefs.of(FixedConfidences(values), labels, against_others=against_others)
 
 
 def judge_label_set(folder: GridFolder, labels: LabelSet) -> None:

@@ -90,7 +90,7 @@ class TrainingPart:
         offset, size = variation.seed_offset + seed_offset, {"class_count": self.class_count, "width": width}
 
         def train() -> Head:
-            beliefs = replace(self.beliefs, own=self.own(variation.beliefs))
+            beliefs = replace(self.beliefs, weights=self.own(variation.beliefs))
             how = {"config": variation.config(**size), "context": make_context(self.seed + offset)}
             # What shapes the start is no option of a run, so that another start takes its place here.
             with patch("training.run.start.fit_within_classes", lambda *_, **__: self.start(variation, width)):
@@ -137,7 +137,8 @@ def _believe_noise_model(part: TrainingPart) -> Tensor:
 
 
 BELIEFS: Mapping[str, Callable[[TrainingPart], Tensor]] = {
-    "leave-one-out": lambda part: part.beliefs.own,
+    "leave-one-out": lambda part: part.beliefs.weights,
+    "confidence": lambda part: part.beliefs.own,
     "given": lambda part: torch.ones(len(part.labels)),
     "squared": lambda part: part.beliefs.own.square(),
     "root": lambda part: part.beliefs.own.sqrt(),

@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from index.arrays import NO_ID, Floats, Ids, Labels
-from index.labels.leave_one_out import Doubles, LeaveOneOut
+from index.labels.leave_one_out import Doubles, LeaveOneOut, own_against_others
 from index.labels.suspicion import Suspicion, suspect_evenly, suspect_labels
 from index.progress import Progress, no_progress
 
@@ -166,12 +165,8 @@ class _TwoLooks:
             both = (shares + second.confidences(rows)) * factors
             yield rows, both / both.sum(axis=1, keepdims=True)
 
-    def _believe(self, rows: Ids, shares: Floats) -> npt.NDArray[np.float32]:
-        place, own = np.arange(len(rows)), self._labels[rows]
-        others = shares.copy()
-        others[place, own] = -1
-        believed: Floats = (shares[place, own] / (shares[place, own] + others.max(axis=1))).clip(min=_LEAST)
-        return believed
+    def _believe(self, rows: Ids, shares: Floats) -> Floats:
+        return own_against_others(shares, self._labels[rows]).clip(min=_LEAST)
 
     def _weigh(self, believed: Doubles) -> Doubles:
         sums = np.bincount(self._labels, weights=believed, minlength=self._count)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from index.labels.leave_one_out import LeaveOneOut
+from index.labels.leave_one_out import LeaveOneOut, own_against_others
 from training.backbone.feature_sources import FeatureSource
 from training.confidence.module import ConfidenceModule
 
@@ -73,16 +73,30 @@ class LeaveOneOutConfidences:
 
 @dataclass(frozen=True, slots=True)
 class Beliefs:
-    """What phase 1 found: (N,) float32 confidence of every image in its own label, and those in all classes."""
+    """What phase 1 found.
+
+    Attributes:
+        own: (N,) float32 confidence of every image in its own label.
+        confidences: those in all classes.
+        weights: (N,) float32 in 0..1, how much every image counts where samples are weighed: the confidence of the
+            module; of leave-one-out (p(y) / (p(y) + max of p(c) over other c))^2, as its p(y) alone is small for right
+            labels too where classes are many, alike or rare.
+    """
 
     own: Tensor
     confidences: Confidences
+    weights: Tensor
 
     @classmethod
-    def of(cls, confidences: Confidences, labels: Tensor) -> Beliefs:
-        """With the own confidences read from the others."""
-        own = torch.cat([found.gather(1, labels[rows, None])[:, 0] for rows, found in confidences.blocks()])
-        return cls(own, confidences)
+    def of(cls, confidences: Confidences, labels: Tensor, *, against_others: bool = False) -> Beliefs:
+        """With the own confidences, and weights by these alone or against those in other classes."""
+        own, weights = [], []
+        for rows, found in confidences.blocks():
+            own.append(found.gather(1, labels[rows, None])[:, 0])
+            if against_others:
+                against = own_against_others(found.cpu().numpy(), labels[rows].cpu().numpy())
+                weights.append(torch.from_numpy(against).to(found.device).square())
+        return cls(torch.cat(own), confidences, torch.cat(weights or own))
 
 
 def believe_module(module: ConfidenceModule, source: FeatureSource, labels: Tensor) -> Beliefs:
@@ -100,11 +114,12 @@ def believe_others(source: FeatureSource, labels: Tensor, *, class_count: int, g
         groups=None if groups is None else groups.cpu().numpy(),
     )
     if len(given) * class_count > _FIXED_VALUES:
-        return Beliefs.of(LeaveOneOutConfidences(judge, count=len(given), device=device), labels)
+        asked = LeaveOneOutConfidences(judge, count=len(given), device=device)
+        return Beliefs.of(asked, labels, against_others=True)
     values = np.empty((len(given), class_count), dtype=np.float32)
     for rows, confidences in judge.blocks():
         values[rows] = confidences
-    return Beliefs.of(FixedConfidences(torch.from_numpy(values).to(device)), labels)
+    return Beliefs.of(FixedConfidences(torch.from_numpy(values).to(device)), labels, against_others=True)
 
 
 def make_confidences(module: ConfidenceModule, source: FeatureSource) -> Confidences:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+import numpy as np
 import torch
 
 from index.arrays import Floats, Ids, Labels
@@ -27,20 +28,21 @@ class LabelledFeatures:
         features: (N, F) float32.
         labels: (N,) int64 given labels in 0..C-1.
         groups: (N,) int64, the same for duplicates, which must not vouch for each other's labels; None: there are none.
-        own: (N,) float32 how far each label is believed, where that is known already.
+        weights: (N,) float32 in 0..1 how much each image counts, as `Beliefs` has them, where these are known already.
     """
 
     features: Floats
     labels: Labels
     groups: Ids | None = None
-    own: Floats | None = None
+    weights: Floats | None = None
 
-    def believe(self) -> Floats:
-        """(N,) float32 how far each label is believed: `own`, or by leave-one-out."""
-        if self.own is not None:
-            return self.own
+    def weigh(self) -> Floats:
+        """(N,) float32: `weights`, or those of leave-one-out."""
+        if self.weights is not None:
+            return self.weights
         count = int(self.labels.max()) + 1
-        return LeaveOneOut(self.features, self.labels, count=count, groups=self.groups).own()
+        judge = LeaveOneOut(self.features, self.labels, count=count, groups=self.groups)
+        return np.square(judge.own_against_others())
 
 
 def fit_rival(method: str, images: LabelledFeatures, *, embedding_dim: int) -> Head:
@@ -55,9 +57,7 @@ def fit_rival(method: str, images: LabelledFeatures, *, embedding_dim: int) -> H
     """
     if method != CLASS_WHITENED:
         return fit_untrained(method, images.features, embedding_dim=embedding_dim)
-    start = fit_within_classes(
-        images.features, images.labels, weights=images.believe(), embedding_dim=embedding_dim
-    )
+    start = fit_within_classes(images.features, images.labels, weights=images.weigh(), embedding_dim=embedding_dim)
     return _as_head(Projection(start.weight[:embedding_dim], start.bias[:embedding_dim]))
 
 

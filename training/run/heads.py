@@ -116,7 +116,7 @@ def train_head(
         confidences=beliefs.confidences if uses and beliefs is not None else None,
         context=context,
         rows=rows,
-        own=None if beliefs is None else beliefs.own,
+        own=None if beliefs is None else beliefs.weights,
         guidance=guidance,
         on_head=on_head,
     )

@@ -207,7 +207,9 @@ def _fit_heads(images: TrialData, *, config: TrainConfig, device: torch.device) 
         )
         heads[name] = trained.cpu()
     own = (
-        None if beliefs is None or config.confidence.confidences != "leave-one-out" else beliefs.own.cpu().numpy()
+        None
+        if beliefs is None or config.confidence.confidences != "leave-one-out"
+        else beliefs.weights.cpu().numpy()
     )
     labelled = LabelledFeatures(images.features, numbers.astype(np.int64), images.groups, own)
     return {**heads, **fit_rivals(labelled, embedding_dim=width)}

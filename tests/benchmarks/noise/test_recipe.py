@@ -178,7 +178,7 @@ def test_beliefs_are_confidences_one_an_image(part: TrainingPart) -> None:
         assert own.shape == (len(part.labels),), name
         assert own.min() >= 0, name
         assert own.max() <= 1, name
-    assert torch.equal(part.own("squared").sqrt() > 0.5, part.own("leave-one-out") > 0.5)
+    assert torch.equal(part.own("squared").sqrt() > 0.5, part.own("confidence") > 0.5)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from index.arrays import normalise_rows
 from index.labels import leave_one_out as module
-from index.labels.leave_one_out import RIDGES, TEMPERATURES, LeaveOneOut
+from index.labels.leave_one_out import RIDGES, TEMPERATURES, LeaveOneOut, own_against_others
 from tests.index.vector_sources import VectorSource
 
 _WIDTH = 24
@@ -187,7 +187,7 @@ def test_a_grid_goes_on_until_its_best_value_is_inside() -> None:
 
     def loss(temperature: float) -> float:
         judge.temperature = temperature
-        return -float(np.log(judge.own()).sum())
+        return -float(np.log(collect(judge)[np.arange(len(labels)), labels]).sum())
 
     best = judge.temperature
     assert loss(best) < min(loss(best * 1.25), loss(best / 1.25))
@@ -203,7 +203,7 @@ def test_right_labels_of_few_rows_are_not_taken_for_mistakes_as_they_are_few(rar
     features, labels = features[kept], labels[kept]
 
     def believe(weights: np.ndarray | None) -> tuple[float, float]:
-        own = LeaveOneOut(features, labels, count=8, weights=weights).own()
+        own = collect(LeaveOneOut(features, labels, count=8, weights=weights))[np.arange(len(labels)), labels]
         return float(own[labels < 4].mean()), float(own[labels >= 4].mean())
 
     few, many = believe(None)
@@ -250,3 +250,14 @@ def test_it_tells_of_its_work_between_blocks_and_while_a_large_set_is_solved(
     collect(judge)
     assert len(told) - before >= 10 + 9  # blocks, and those of the set
     assert sum(told) == 1000
+
+
+def test_a_label_is_weighed_against_the_likeliest_other_one() -> None:
+    confidences = np.array(
+        [[0.6, 0.3, 0.1], [0.02, 0.02, 0.01], [0.0, 0.9, 0.1], [0.0, 0.0, 0.0]], dtype=np.float32
+    )
+    against = own_against_others(confidences, np.array([0, 1, 0, 2]))
+    np.testing.assert_allclose(against, [2 / 3, 1 / 2, 0, 0], atol=1e-6)
+    features, labels = blobs(seed=5, per_class=20, classes=3, width=10)
+    judge = LeaveOneOut(features, labels, count=3)
+    np.testing.assert_allclose(judge.own_against_others(), own_against_others(collect(judge), labels))

@@ -106,6 +106,7 @@ def test_the_beliefs_of_a_module_are_its_confidences_of_the_centre_crops() -> No
     torch.testing.assert_close(torch.cat([c for _, c in blocks]), expected, rtol=0, atol=1e-6)
     own = expected.gather(1, _labels(4096 + 50)[:, None])[:, 0]
     torch.testing.assert_close(beliefs.own, own, rtol=0, atol=1e-6)
+    assert torch.equal(beliefs.weights, beliefs.own)
     assert isinstance(beliefs.confidences, ViewConfidences), "another view is asked for again"
 
 
@@ -119,6 +120,10 @@ def test_the_beliefs_of_the_others_are_those_of_leave_one_out(groups: torch.Tens
     torch.testing.assert_close(beliefs.own, expected[torch.arange(30), _labels()])
     torch.testing.assert_close(beliefs.confidences.batch(torch.arange(30), source.centre), expected)
     torch.testing.assert_close(torch.cat([c for _, c in beliefs.confidences.blocks()]), expected)
+    others = expected.clone()
+    others[torch.arange(30), _labels()] = 0
+    against = beliefs.own / (beliefs.own + others.max(dim=1).values)
+    torch.testing.assert_close(beliefs.weights, against**2)
 
 
 def test_leave_one_out_in_memory_and_asked_for_again_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,8 +149,8 @@ def test_the_belief_in_a_sample_can_weigh_its_loss(who: str) -> None:
         else believe_others(source, _labels(), class_count=4, groups=None)
     )
     losses = torch.ones(5, requires_grad=True)
-    (beliefs.own[:5] * losses).sum().backward()
-    assert torch.equal(losses.grad, beliefs.own[:5])
+    (beliefs.weights[:5] * losses).sum().backward()
+    assert torch.equal(losses.grad, beliefs.weights[:5])
     assert beliefs.own.dtype == torch.float32
     assert not beliefs.own.requires_grad
     assert ((beliefs.own >= 0) & (beliefs.own <= 1)).all()

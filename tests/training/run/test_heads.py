@@ -91,7 +91,7 @@ def test_the_module_judges_by_default_and_its_checkpoint_is_kept(tmp_path: Path)
 
 
 def test_the_images_left_for_training_are_those_confident_enough() -> None:
-    beliefs = Beliefs(torch.tensor([0.2, 0.9, 0.5, 0.1]), FixedConfidences(torch.zeros(4, 2)))
+    beliefs = Beliefs(torch.tensor([0.2, 0.9, 0.5, 0.1]), FixedConfidences(torch.zeros(4, 2)), torch.ones(4))
     rows = choose_rows(beliefs, config=_config(min_confidence=0.5))
     assert rows is not None
     assert rows.tolist() == [1, 2]
