@@ -16,6 +16,7 @@ from training.options.losses import option_groups
 from training.options.resolve import DEFAULT, RECIPES, resolve
 from training.public import default_cache
 from training.public import train as run_training
+from training.run.belief_report import describe_beliefs
 from training.run.trial_report import describe_trial
 from training.run.val_report import describe_validation
 
@@ -121,6 +122,7 @@ def format_report(report: dict[str, Any], *, config: TrainConfig) -> str:
     if report["noise"] is not None:
         noise = report["noise"]
         lines.append(f"labels made wrong: {noise['wrong']} of {noise['samples']} ({noise['rate']:.1%})")
+    lines += describe_beliefs(report["beliefs"], run=report["run"])
     lines += describe_trial(report["trial"], method=report["method"])
     if report["val"] is None:
         return "\n".join([*lines, "no --val given: Recall@K on other images tells how good this is"])

@@ -128,7 +128,10 @@ def test_every_config_field_has_a_flag_with_help_and_its_default() -> None:
             shown = option.show_default
             if field.name in DEFAULT:
                 assert isinstance(shown, str)
-                assert shown.startswith(str(DEFAULT[field.name])), "help shows what is used without --recipe paper"
+                usual = DEFAULT[field.name]
+                assert shown.startswith("the trial" if usual is None else str(usual)), (
+                    "help shows what is used without --recipe paper"
+                )
             elif not isinstance(field.default, bool):  # --x/--no-x tells by itself
                 assert shown is (field.default is not None)
         if "choices" in field.metadata:

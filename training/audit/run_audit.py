@@ -14,8 +14,8 @@ from index.labels.verdicts import give_verdicts
 from index.text import printable_path
 from index.vectors.exact import Nearest, search_labels
 from training.audit.report import AuditedImage, AuditReport, ClassNoise, Neighbour, PairNoise
-from training.audit.same_pictures import find_duplicates
 from training.backbone.extract import Extractor, extract_features, open_store
+from training.confidence.same_pictures import find_duplicates
 from training.options.machine import Machine
 from training.run.run_folder import LabelledImage, RunFolder
 from training.run.validate import embed_features

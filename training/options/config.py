@@ -190,15 +190,15 @@ class EmbeddingConfig:
         check_fields(self)
         if self.hold is not None and self.hold > 0 and self.start != "whitened":
             raise InputError(f"--hold keeps a whitened head near its start, got --start {self.start}")
+        if self.images_per_class > self.batch_size:
+            raise InputError(
+                f"--images-per-class ({self.images_per_class}) must not exceed --batch-size ({self.batch_size})"
+            )
 
     @property
     def penalty(self) -> float:
         """The weight of a whitened head's drift: `hold`, or the usual one where no trial chose it."""
         return USUAL_HOLD if self.hold is None else self.hold
-        if self.images_per_class > self.batch_size:
-            raise InputError(
-                f"--images-per-class ({self.images_per_class}) must not exceed --batch-size ({self.batch_size})"
-            )
 
 
 @dataclass(frozen=True, slots=True)

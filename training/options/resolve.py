@@ -132,8 +132,8 @@ def _recipe_beside(recipe: str, given: Mapping[str, Any]) -> dict[str, Any]:
         values.pop("steps", None)
     if given.get("start") == "random":
         values.pop("hold", None)
-    if given.get("trial") is False or given.get("guidance") is not None:
-        values.pop("select", None)  # there is no trial to read
+    if method is not None or given.get("trial") is False or given.get("guidance") is not None:
+        values.pop("select", None)  # a method that is named is wanted; and there may be no trial to read
     return values
 
 

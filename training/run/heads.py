@@ -59,7 +59,7 @@ def find_beliefs(
         labels: (N,) int64 given labels.
         class_count: C.
         context: seed, device, checkpoint (leave-one-out takes seconds and keeps none).
-        groups: (N,) int64, the same for files of the same bytes, which must not vouch for each other.
+        groups: (N,) int64, the same for copies of one picture, which must not vouch for each other.
 
     Raises:
         RunError: training diverged.

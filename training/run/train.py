@@ -7,17 +7,20 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from index.arrays import Floats, Ids, Labels
 from index.errors import InputError
 from training.backbone.backbones import load_backbone, require_input_size, with_features
 from training.backbone.extract import Extractor
 from training.backbone.feature_sources import FeatureSource
 from training.confidence.confidences import Beliefs
+from training.confidence.same_pictures import MOST_COMPARED, find_duplicates
 from training.data.datasets import require_outside
 from training.head.embedding_heads import Head
 from training.head.untrained import LabelledFeatures, fit_rival, fit_rivals
@@ -28,6 +31,7 @@ from training.options.backbone_libraries import preprocess_for
 from training.options.config import TrainConfig
 from training.options.losses import RIVALS
 from training.options.machine import Machine
+from training.run.belief_report import summarise_beliefs
 from training.run.checkpoint import load_checkpoint
 from training.run.heads import find_beliefs, require_directions, train_head
 from training.run.phases import EpochReport, PhaseContext, Watcher
@@ -71,7 +75,7 @@ def train(
 
     Returns:
         The report: {"run", "seconds", "phases", "val", "val_scenes", "baselines", "images", "trained_on", "classes",
-        "skipped", "noise", "method", "trial"}. "val" is among the validation images, "apart" in it with their scenes
+        "skipped", "noise", "method", "trial", "beliefs"}. "val" is among the validation images, "apart" in it with their scenes
         apart, and "against_training" in it their search among the training images; None where there is none.
 
     Raises:
@@ -118,7 +122,7 @@ def train(
             method = trial["better_rival"] or method
     if method in RIVALS:
         with clock.measure("projection"), _discarding(run, when_new=is_new):
-            head: Head = fit_rival(method, phases.images(), embedding_dim=config.embedding.embedding_dim)
+            head: Head = fit_rival(method, phases.images, embedding_dim=config.embedding.embedding_dim)
     else:
         validation = None if prepared is None else prepared[0]
         head, trained_on = phases.train(validation, guidance=guidance, clock=clock)
@@ -127,7 +131,7 @@ def train(
         "run": str(out),
         "seconds": time.perf_counter() - started,
         "phases": {name: {"seconds": seconds} for name, seconds in clock.seconds.items()},
-        **_score(head, searches, images=phases.images(), config=config),
+        **_score(head, searches, images=phases.images, config=config),
         "images": len(images),
         "trained_on": trained_on,
         "classes": len(classes),
@@ -135,6 +139,7 @@ def train(
         "noise": noise,
         "method": method,
         "trial": trial,
+        "beliefs": phases.beliefs,
     }
     run.save_head(head, method=method, class_count=len(classes))
     run.write_json("report.json", report)
@@ -194,10 +199,9 @@ class _Phases:
     ) -> None:
         self._run, self._images, self._source, self._classes = run, images, source, classes
         self._config, self._device, self._watcher = config, machine.device, watcher
+        self.beliefs: dict[str, Any] | None = None  # in figures, once phase 1 is done
         numbers = {label: number for number, label in enumerate(classes)}
         self._labels = torch.tensor([numbers[image.used] for image in images], device=machine.device)
-        contents = np.unique([image.sha256 for image in images], return_inverse=True)[1]
-        self._groups = torch.from_numpy(contents.astype(np.int64)).to(machine.device)
         checkpoints = {
             "confidence": run.confidence_checkpoint,
             "embedding": run.embedding_checkpoint,
@@ -221,14 +225,22 @@ class _Phases:
             judge = self._config.confidence.confidences
             warn_of_unsuitable_lambda(report, class_count=len(self._classes), judge=judge)
 
+    @cached_property
     def images(self) -> LabelledFeatures:
         """What methods without a step of training are fitted on."""
-        parts = (self._source.centre, self._labels, self._groups)
-        return LabelledFeatures(*(part.cpu().numpy() for part in parts))
+        features, labels = self._source.centre.cpu().numpy(), self._labels.cpu().numpy()
+        return LabelledFeatures(features, labels, self._find_copies(features, labels))
+
+    def _find_copies(self, features: Floats, labels: Labels) -> Ids:
+        """(N,) int64, the same for images that must not vouch for each other's labels."""
+        hashes = [image.sha256 for image in self._images]
+        if len(hashes) > MOST_COMPARED:
+            return np.unique(hashes, return_inverse=True)[1].astype(np.int64)
+        return find_duplicates(features, labels, hashes=hashes).groups
 
     def try_out(self, scenes: np.ndarray | None) -> dict[str, Any]:
         if not (self._run.path / "trial.json").exists():
-            images = self.images()
+            images = self.images
             trial = run_trial(
                 TrialData(images.features, images.labels, images.groups, scenes),
                 config=self._config,
@@ -255,9 +267,12 @@ class _Phases:
                     class_count=len(self._classes),
                     config=self._config,
                     context=self._context(self._run.confidence_checkpoint),
-                    groups=self._groups,
+                    groups=torch.from_numpy(self.images.groups).to(self._device),
                 )
                 self._run.write_confidences(self._confidence_rows(beliefs))
+                self.beliefs = summarise_beliefs(
+                    beliefs.weights.cpu().numpy(), self._labels.cpu().numpy(), classes=self._classes
+                )
         with clock.measure("embedding"):
             return train_head(
                 self._source,

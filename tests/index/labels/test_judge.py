@@ -31,11 +31,12 @@ def plant(*, share: float = 0.2, count: int = 2000) -> tuple[np.ndarray, np.ndar
     return vectors, labels, right, classes
 
 
-def test_the_second_look_weighs_by_belief_with_labels_balanced_and_is_averaged_with_the_first() -> None:
+def test_both_looks_balance_labels_and_the_second_weighs_by_belief_and_is_averaged_with_the_first() -> None:
     features, labels = blobs(sizes=(40, 10))
     labels[:4] = 1
     rows = np.arange(50)
-    first = LeaveOneOut(features, labels, count=2, ridges=(RIDGE,)).confidences(rows)
+    shares = np.bincount(labels)[labels] ** (BALANCE - 1)
+    first = LeaveOneOut(features, labels, count=2, ridges=(RIDGE,), weights=shares).confidences(rows)
     own, other = first[rows, labels].astype(np.float64), first[rows, 1 - labels]
     weights = np.maximum(0.05, own / (own + other))
     for label in range(2):
@@ -58,8 +59,9 @@ def test_every_pair_of_labels_is_looked_at_up_to_the_number_that_is_given() -> N
 def test_rows_of_a_rare_label_are_not_taken_for_the_frequent_one_they_resemble() -> None:
     features, labels = blobs(sizes=(400, 25), spread=1.6)
     rare = labels == 1
-    first = LeaveOneOut(features, labels, count=2, ridges=(RIDGE,)).confidences(np.flatnonzero(rare))[:, 1].mean()
-    assert judge_twice(features, labels, count=2)[rare, 1].mean() > first + 0.02
+    by_frequency = LeaveOneOut(features, labels, count=2, ridges=(RIDGE,), weights=np.ones(425))
+    alone = by_frequency.confidences(np.flatnonzero(rare))[:, 1].mean()
+    assert judge_twice(features, labels, count=2)[rare, 1].mean() > alone + 0.02
 
 
 @pytest.mark.parametrize("count", [0, 3])
@@ -78,7 +80,7 @@ def test_confidences_that_are_not_held_are_the_same() -> None:
     )
     np.testing.assert_allclose(streamed.own, held.own, atol=1e-6)
     np.testing.assert_allclose(streamed.confidences, held.confidences, atol=1e-6)
-    assert (streamed.wrong > 0.5)[held.wrong > 0.9].mean() > 0.9
+    assert (streamed.wrong > 0.5)[held.wrong > 0.9].mean() > 0.8
     assert told == sorted(told)
     assert told[-1][0] <= told[-1][1]
 

@@ -71,7 +71,7 @@ def test_class_whitening_is_the_start_of_a_trained_head_with_the_beliefs_of_leav
     head = fit_rival(CLASS_WHITENED, images, embedding_dim=5)
     np.testing.assert_array_equal(head.weight.numpy(), start.weight[:5])
     np.testing.assert_array_equal(head.bias.numpy(), start.bias[:5])
-    believed = replace(images, weights=np.ones(40, dtype=np.float32))
+    believed = replace(images, weights=np.linspace(0, 1, 40, dtype=np.float32))
     other = fit_rival(CLASS_WHITENED, believed, embedding_dim=5)
     assert not np.array_equal(other.weight.numpy(), head.weight.numpy())
 

@@ -49,7 +49,14 @@ PAIR_METHODS = {
 }  # fmt: skip
 SMALL = (*IMAGES, "--embedding-dim", "8")
 """A quick command line on which the recipe decides everything that it has a value for."""
-QUICK: dict[str, Any] = {"recipe": "default", "trial": True, "steps": 10, "batch_size": 16, "lr": 0.01}
+QUICK: dict[str, Any] = {
+    "recipe": "default",
+    "trial": True,
+    "select": "trained",
+    "steps": 10,
+    "batch_size": 16,
+    "lr": 0.01,
+}
 
 
 def _train(*arguments: object) -> int:
@@ -75,9 +82,12 @@ def options(tmp_path: Path, cache: Path) -> tuple[object, ...]:
 def default_run(
     pictures: Path, other_pictures: Path, cache: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
-    """One run of the default recipe as it is, through the command line. Not to be written to."""
+    """One run of the default recipe that keeps what it trains, through the command line. Not to be written to."""
     out = tmp_path_factory.mktemp("recipe") / "run"
-    assert _train(pictures, "--out", out, "--cache", cache, *SMALL, "--val", other_pictures) == 0
+    assert (
+        _train(pictures, "--out", out, "--cache", cache, *SMALL, "--select", "trained", "--val", other_pictures)
+        == 0
+    )
     return out
 
 
@@ -109,7 +119,10 @@ def test_the_default_recipe_is_the_default_in_python_too() -> None:
     config = resolve(weights="none")
     assert (config.loss.method, config.loss.options.sample_weights) == ("proxy-nca", "confidence")
     assert (config.embedding.start, config.embedding.steps, config.embedding.epochs) == ("whitened", 300, 40)
-    assert config == resolve("default", weights="none", method="proxy-nca")
+    assert config.selection.select == "auto"
+    named = resolve("default", weights="none", method="proxy-nca")
+    assert named == dataclasses.replace(config, selection=named.selection)
+    assert named.selection.select == "trained", "a method that is named is wanted"
     with pytest.raises(TypeError, match="recipe"):
         TrainConfig(recipe="default")  # type: ignore[call-arg]
 
@@ -118,6 +131,7 @@ def test_the_command_line_and_python_resolve_to_the_same_config(pictures, option
     assert _train(pictures, *options, "--no-trial", "--steps", "2") == 0
     sizes = {"resize": 40, "crop": 32, "embedding_dim": 8, "backbone": "squeezenet1_1", "weights": "none"}
     config = resolve(**sizes, trial=False, steps=2)
+    assert (config.selection.select, config.embedding.hold) == ("trained", None)
     stored = json.loads((tmp_path / "run" / "config.json").read_text())["config"]
     assert stored == json.loads(json.dumps(dataclasses.asdict(config)))
 
@@ -125,7 +139,7 @@ def test_the_command_line_and_python_resolve_to_the_same_config(pictures, option
 def test_the_default_recipe_arrives_in_the_run_and_the_rest_is_the_papers(default_run: Path) -> None:
     papers = _papers("proxy-nca")
     given = {"resize": 40, "crop": 32, "embedding_dim": 8, "backbone": "squeezenet1_1", "weights": "none"}
-    top = {"seed": 0, "recipe": "default", "validate_every": 10}
+    top = {"seed": 0, "recipe": "default", "validate_every": 10, "select": "trained"}
     assert _flat_config(default_run) == {**papers, **recipe_values("default"), **given, **top}
 
 
@@ -185,7 +199,7 @@ def test_a_given_option_wins_over_the_recipe_even_with_the_papers_value(
     config = _flat_config(tmp_path / "run")
     assert config[name] == value
     steps = {"steps": 2 if name == "steps" else 3}
-    recipe = recipe_values("default", method=config["method"])
+    recipe = {**recipe_values("default", method=config["method"]), "select": "trained"}  # without a trial
     assert config.items() >= ({**recipe, **steps, name: value}).items()
 
 
@@ -271,7 +285,11 @@ def test_help_shows_the_values_of_both_recipes(capsys) -> None:
     out = re.sub(r"\s", "", capsys.readouterr().out)  # lines may break anywhere
     for name, value in DEFAULT.items():
         papers = all_options()[name].default
-        shown = f"[default:({value}" + ("" if papers is None else f";paper:{papers}") + ")]"
+        shown = (
+            f"[default:({'thetrialchooses' if value is None else value}"
+            + ("" if papers is None else f";paper:{papers}")
+            + ")]"
+        )
         assert shown in out, name
 
 
@@ -346,7 +364,7 @@ def test_data_too_small_for_a_trial_trains_and_says_so(pictures, cache, tmp_path
     data = tmp_path / "data"
     for kind in sorted(pictures.iterdir())[:3]:
         (data / kind.name).mkdir(parents=True)
-        for picture in sorted(kind.iterdir())[:4]:
+        for picture in sorted(kind.iterdir())[:2]:
             shutil.copy(picture, data / kind.name)
     arguments = ("--out", tmp_path / "run", "--cache", cache, *SMALL, "--steps", "3", "--select", "auto")
     assert _train(data, *arguments) == 0
@@ -400,13 +418,13 @@ def test_training_that_loses_is_kept_and_pointed_out_unless_auto_was_asked_for(
     pictures, options, tmp_path, capsys
 ) -> None:
     _shuffle_labels(pictures, tmp_path / "labels.csv", seed=2)
-    assert _train(tmp_path / "labels.csv", *options, *WRECKED[:-2]) == 0
+    assert _train(tmp_path / "labels.csv", *options, *WRECKED[:-1], "trained") == 0
     out = capsys.readouterr().out
     assert re.search(
         rf"warning: training does not beat ({'|'.join(RIVALS)}) of the same width",
         out,
     )
-    assert "--select auto in a new --out" in out
+    assert "leave out --select trained, in a new --out" in out
     assert RunFolder.open(tmp_path / "run").load_trained()[2]["method"] == "proxy-nca"
 
 
@@ -487,8 +505,9 @@ def test_copies_of_a_picture_are_judged_without_each_other(
     train(data, tmp_path / "run", config=make_config(**QUICK), machine=make_machine(cache))
     hashes = [row["sha256"] for row in read_csv(tmp_path / "run" / "labels.csv")]
     *folds, run = seen
-    assert [hashes.index(sha256) for sha256 in hashes] == [run.index(group) for group in run]
-    assert len(set(run)) == 48 < len(run)
+    for sha256 in hashes:
+        assert len({run[row] for row, other in enumerate(hashes) if other == sha256}) == 1
+    assert len(set(hashes)) == 48 < len(run)
     assert len(folds) == 2, "and in the trial"
 
 

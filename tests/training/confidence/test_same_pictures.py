@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from index.arrays import NO_ID
-from training.audit.same_pictures import find_duplicates
+from training.confidence.same_pictures import find_duplicates
 
 
 def _features(count: int, *, seed: int = 0) -> np.ndarray:
