@@ -75,8 +75,9 @@ def train(
 
     Returns:
         The report: {"run", "seconds", "phases", "val", "val_scenes", "baselines", "images", "trained_on", "classes",
-        "skipped", "noise", "method", "trial", "beliefs"}. "val" is among the validation images, "apart" in it with their scenes
-        apart, and "against_training" in it their search among the training images; None where there is none.
+        "skipped", "noise", "method", "trial", "beliefs"}. "val" is among the validation images, "apart" in it with
+        their scenes apart, and "against_training" in it their search among the training images; None where there is
+        none.
 
     Raises:
         InputError: data, weights or options that cannot be used.
