@@ -48,7 +48,7 @@ class Variation:
         settings = {
             name: value(class_count) if callable(value) else value for name, value in self.settings.items()
         }
-        return resolve(weights="none", embedding_dim=width, **settings)
+        return resolve(weights="none", embedding_dim=width, select="trained", **settings)
 
     def describe(self, *, class_count: int, width: int) -> dict[str, Any]:
         """All that the head depends on beside the data, resolved: another version of the recipe is another record."""

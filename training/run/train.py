@@ -121,12 +121,13 @@ def train(
         phases.hold(trial["hold"])
         if config.selection.select == "auto":
             method = trial["better_rival"] or method
+    beliefs = phases.believe(clock)
     if method in RIVALS:
         with clock.measure("projection"), _discarding(run, when_new=is_new):
             head: Head = fit_rival(method, phases.images, embedding_dim=config.embedding.embedding_dim)
     else:
         validation = None if prepared is None else prepared[0]
-        head, trained_on = phases.train(validation, guidance=guidance, clock=clock)
+        head, trained_on = phases.train(validation, beliefs=beliefs, guidance=guidance, clock=clock)
     searches = None if prepared is None else plan_searches(*prepared, known)
     report = {
         "run": str(out),
@@ -140,7 +141,7 @@ def train(
         "noise": noise,
         "method": method,
         "trial": trial,
-        "beliefs": phases.beliefs,
+        "beliefs": phases.summarise(beliefs),
     }
     run.save_head(head, method=method, class_count=len(classes))
     run.write_json("report.json", report)
@@ -200,7 +201,6 @@ class _Phases:
     ) -> None:
         self._run, self._images, self._source, self._classes = run, images, source, classes
         self._config, self._device, self._watcher = config, machine.device, watcher
-        self.beliefs: dict[str, Any] | None = None  # in figures, once phase 1 is done
         numbers = {label: number for number, label in enumerate(classes)}
         self._labels = torch.tensor([numbers[image.used] for image in images], device=machine.device)
         checkpoints = {
@@ -255,25 +255,38 @@ class _Phases:
         """Train with the hold that the trial chose, where the run left that open."""
         self._config = replace(self._config, embedding=replace(self._config.embedding, hold=hold))
 
+    def believe(self, clock: _Clock) -> Beliefs | None:
+        """Phase 1, where the method asks for it; where a rival ships too, as it tells which labels to mend."""
+        if not self._config.needs_beliefs:
+            return None
+        with clock.measure("confidence"):
+            beliefs = find_beliefs(
+                self._source,
+                self._labels,
+                class_count=len(self._classes),
+                config=self._config,
+                context=self._context(self._run.confidence_checkpoint),
+                groups=torch.from_numpy(self.images.groups).to(self._device),
+            )
+            self._run.write_confidences(self._confidence_rows(beliefs))
+        return beliefs
+
+    def summarise(self, beliefs: Beliefs | None) -> dict[str, Any] | None:
+        """What was believed, for the report."""
+        if beliefs is None:
+            return None
+        weights, labels = beliefs.weights.cpu().numpy(), self._labels.cpu().numpy()
+        return summarise_beliefs(weights, labels, classes=self._classes)
+
     def train(
-        self, validation: ValidationSet | None, *, guidance: Guidance | None, clock: _Clock
+        self,
+        validation: ValidationSet | None,
+        *,
+        beliefs: Beliefs | None,
+        guidance: Guidance | None,
+        clock: _Clock,
     ) -> tuple[Head, int]:
-        """Phase 1 where something asks for it, then phase 2; the images that phase 2 saw."""
-        beliefs = None
-        if self._config.needs_beliefs:
-            with clock.measure("confidence"):
-                beliefs = find_beliefs(
-                    self._source,
-                    self._labels,
-                    class_count=len(self._classes),
-                    config=self._config,
-                    context=self._context(self._run.confidence_checkpoint),
-                    groups=torch.from_numpy(self.images.groups).to(self._device),
-                )
-                self._run.write_confidences(self._confidence_rows(beliefs))
-                self.beliefs = summarise_beliefs(
-                    beliefs.weights.cpu().numpy(), self._labels.cpu().numpy(), classes=self._classes
-                )
+        """Phase 2; the head, and how many images it saw."""
         with clock.measure("embedding"):
             return train_head(
                 self._source,

@@ -401,7 +401,7 @@ def test_where_training_gains_nothing_auto_takes_an_untrained_embedding_that_exp
     text = capsys.readouterr().out
     assert f"so the run's embedding is {method}, without training" in text
     assert report["val"]["recall"] == report["baselines"][method]["recall"]
-    assert set(report["phases"]) == {"features", "trial", "projection"}
+    assert set(report["phases"]) == {"features", "trial", "confidence", "projection"}
 
     run = RunFolder.open(out)
     _, head, state = run.load_trained()
