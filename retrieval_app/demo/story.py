@@ -28,6 +28,7 @@ from training.backbone.pretrain import PretrainConfig, pretrain_backbone
 from training.data.datasets import list_dataset
 from training.label_noise.noise import add_uniform_noise
 from training.options.backbone_libraries import preprocess_for
+from training.options.losses import RIVALS
 from training.run.checkpoint import save_checkpoint
 from training.run.phases import EpochReport, Watcher
 
@@ -150,6 +151,7 @@ def run_demo(
         "step_seconds": seconds,
         "recall_at_1": {name: _row(scores) for name, scores in _rows(reports).items()},
         "trial": reports["default"]["trial"],
+        "ships": reports["default"]["method"],
         "wrong_labels": judge_confidences(folder.run("default") / "confidences.csv"),
         "audit": audited,
         "model": exported.to_json(),
@@ -229,7 +231,7 @@ def _rows(reports: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     untrained = reports["default"]["baselines"]
     return {
         **{head: reports[head]["val"] for head in HEADS},
-        **{name: untrained[name] for name in ("raw", "pca", "pca-whitened")},
+        **{name: untrained[name] for name in RIVALS},
     }
 
 
