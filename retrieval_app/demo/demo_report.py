@@ -51,8 +51,8 @@ def format_report(report: dict[str, Any], *, program: str = "retrieval") -> str:
             f"  {name:<18}{100 * row['recall']:6.1f}   [{100 * row['interval'][0]:.1f}, {100 * row['interval'][1]:.1f}]"
             for name, row in report["recall_at_1"].items()
         ),
-        f"  (default ships {report['ships']}, as its trial says; spa and proxy-anchor are trained heads, 64-d; the others "
-        "took no step of training, 64-d; raw is the backbone at full width)",
+        f"  (default ships {report['ships']}, as its trial says; spa and proxy-anchor are trained heads, 64-d; the "
+        "others took no step of training, 64-d; raw is the backbone at full width)",
         *_trial_line(report["trial"]),
         f"Wrong labels: {found['wrong']} of {found['labels']}. Of the {found['wrong']} labels that the default recipe "
         f"believes least, {found['wrong_among_least_confident']} are wrong; it suggests the true label for "
