@@ -16,9 +16,6 @@ from training.options.losses import option_groups
 from training.options.resolve import DEFAULT, RECIPES, resolve
 from training.public import default_cache
 from training.public import train as run_training
-from training.run.belief_report import describe_beliefs
-from training.run.trial_report import describe_trial
-from training.run.val_report import describe_validation
 
 
 class TrainCommand(GroupedCommand):
@@ -110,6 +107,10 @@ def train(
 
 def format_report(report: dict[str, Any], *, config: TrainConfig) -> str:
     """The report for people: what was trained, and what training bought beside the untrained baselines."""
+    from training.run.belief_report import describe_beliefs
+    from training.run.trial_report import describe_trial
+    from training.run.val_report import describe_validation
+
     times = ", ".join(f"{name} {phase['seconds']:.0f} s" for name, phase in report["phases"].items())
     lines = [
         f"{report['run']}: {report['images']} images of {report['classes']} classes, "
@@ -122,6 +123,10 @@ def format_report(report: dict[str, Any], *, config: TrainConfig) -> str:
     if report["noise"] is not None:
         noise = report["noise"]
         lines.append(f"labels made wrong: {noise['wrong']} of {noise['samples']} ({noise['rate']:.1%})")
+    if "beliefs" not in report:
+        return "\n".join(
+            [*lines, f"{report['run']}/report.json has the figures of the earlier version that trained it"]
+        )
     lines += describe_beliefs(report["beliefs"], run=report["run"])
     lines += describe_trial(report["trial"], method=report["method"])
     if report["val"] is None:

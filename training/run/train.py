@@ -240,7 +240,7 @@ class _Phases:
         return find_duplicates(features, labels, hashes=hashes).groups
 
     def try_out(self, scenes: np.ndarray | None) -> dict[str, Any]:
-        if not (self._run.path / "trial.json").exists():
+        if not self._has_tried():
             images = self.images
             trial = run_trial(
                 TrialData(images.features, images.labels, images.groups, scenes),
@@ -250,6 +250,10 @@ class _Phases:
             )
             self._run.write_json("trial.json", trial.to_json())
         return self._run.read_json("trial.json")
+
+    def _has_tried(self) -> bool:
+        """Whether a trial stands; those of earlier versions knew no hold, and are made again."""
+        return (self._run.path / "trial.json").exists() and "hold" in self._run.read_json("trial.json")
 
     def hold(self, hold: float | None) -> None:
         """Train with the hold that the trial chose, where the run left that open."""

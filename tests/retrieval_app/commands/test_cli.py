@@ -116,7 +116,7 @@ def test_an_interrupt_says_how_to_go_on(
 
 @pytest.mark.parametrize(
     ("package", "arguments"),
-    [("torch", ["train", "photos", "--weights", "none", "--out", "run"]), ("scipy", ["audit", "run"])],
+    [("torch", ["train", "photos", "--weights", "none", "--out", "run"]), ("torch", ["audit", "run"])],
 )
 def test_a_missing_extra_is_named(package: str, arguments: list[str]) -> None:
     program = (

@@ -26,6 +26,7 @@ from tests.models import read_pixels
 from tests.training.conftest import IMAGES, FinishedRun, all_options, make_config, make_machine
 from tests.training.runs import InterruptionError, figures, interrupt_at, read_csv, read_metrics, weights
 from training.audit.run_audit import audit_labels
+from training.commands import format_report
 from training.head.embedding_heads import ProjectionHead
 from training.options.config import (
     HOLDS,
@@ -455,6 +456,21 @@ def test_a_run_stopped_after_its_trial_does_not_repeat_it_and_arrives_at_the_sam
     assert weights(out) == weights(tmp_path / "straight")
     assert figures(out) == figures(tmp_path / "straight")
     assert (out / "confidences.csv").read_bytes() == (tmp_path / "straight" / "confidences.csv").read_bytes()
+
+
+def test_a_trial_of_an_earlier_version_is_made_again_and_its_report_still_prints(
+    pictures: Path, cache: Path, tmp_path: Path
+) -> None:
+    config, machine, out = make_config(**QUICK), make_machine(cache), tmp_path / "run"
+    with pytest.raises(InterruptionError):
+        train(pictures, out, config=config, machine=machine, watcher=interrupt_at("embedding", 2))
+    trial = json.loads((out / "trial.json").read_text())
+    earlier = {"folds": trial["folds"], "unseen": None, "seen": None, "better_untrained": None}
+    (out / "trial.json").write_text(json.dumps(earlier))
+    report = train(pictures, out, config=config, machine=machine, resume=True)
+    assert report["trial"] == trial
+    old = {name: value for name, value in report.items() if name != "beliefs"} | {"trial": earlier}
+    assert "report.json has the figures of the version that trained it" in format_report(old, config=config)
 
 
 def test_a_run_stopped_within_its_trial_tries_again_to_the_same_result(
