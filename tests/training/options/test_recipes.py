@@ -470,7 +470,7 @@ def test_a_trial_of_an_earlier_version_is_made_again_and_its_report_still_prints
     report = train(pictures, out, config=config, machine=machine, resume=True)
     assert report["trial"] == trial
     old = {name: value for name, value in report.items() if name != "beliefs"} | {"trial": earlier}
-    assert "report.json has the figures of the version that trained it" in format_report(old, config=config)
+    assert "report.json has the figures of the earlier version" in format_report(old, config=config)
 
 
 def test_a_run_stopped_within_its_trial_tries_again_to_the_same_result(
