@@ -19,25 +19,8 @@ from index.arrays import Floats, Ids, Labels, normalise_rows, rows_by_value
 
 RIDGES = (0.1, 0.3, 1.0, 3.0, 10.0)  # times the mean variance of a direction; where the choice begins
 TEMPERATURES = (
-    1.0,
-    1.5,
-    2.0,
-    3.0,
-    4.0,
-    6.0,
-    8.0,
-    10.0,
-    13.0,
-    16.0,
-    20.0,
-    25.0,
-    32.0,
-    40.0,
-    50.0,
-    64.0,
-    80.0,
-    100.0,
-)
+    1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0, 13.0, 16.0, 20.0, 25.0, 32.0, 40.0, 50.0, 64.0, 80.0, 100.0,
+)  # fmt: skip
 _MOST_RIDGE, _MOST_TEMPERATURE = 1e4, 1e5  # and 1 over them: beyond, hardly anything changes but the scale
 _SAMPLE = 20_000  # rows that choose ridge and temperature
 _ROWS_AT_ONCE = 4096
@@ -150,13 +133,12 @@ class LeaveOneOut:
         rows = np.linspace(0, len(self._labels) - 1, size).round().astype(np.int64)
         rows = rows[np.argsort(self._set_of[rows], kind="stable")]
         found = {ridge: self._choose_temperature(ridge, rows) for ridge in ridges}
-        while len(ridges) > 1:
-            ridge = min(found, key=lambda ridge: found[ridge][0])
-            beyond = beyond_grid(ridge, sorted(found), most=_MOST_RIDGE)
+        while True:
+            best = min(found, key=lambda ridge: found[ridge][0])
+            beyond = beyond_grid(best, sorted(found), most=_MOST_RIDGE)
             if beyond is None:
-                return ridge, found[ridge][1]
+                return best, found[best][1]
             found[beyond] = self._choose_temperature(beyond, rows)
-        return ridges[0], found[ridges[0]][1]
 
     def _choose_temperature(self, ridge: float, rows: Ids) -> tuple[float, float]:
         """The lowest cross-entropy under a ridge, and its temperature."""
@@ -250,9 +232,13 @@ def own_against_others(confidences: Floats, labels: Labels) -> Floats:
 def beyond_grid(best: float, grid: Sequence[float], *, most: float) -> float | None:
     """The next value of a rising grid whose end is the best; None where it is inside, or `most` or its inverse is met.
 
+    A grid of one value goes nowhere.
+
     >>> beyond_grid(10.0, (0.1, 1.0, 10.0), most=1e5), beyond_grid(1.0, (0.1, 1.0, 10.0), most=1e5)
     (100.0, None)
     """
+    if len(grid) == 1:
+        return None
     if best == grid[-1] and best < most:
         return best * (grid[-1] / grid[-2])
     if best == grid[0] and best > 1 / most:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from index.arrays import Floats, Labels
-from training.run.class_sizes import band_by_size
+from training.run.class_sizes import band_by_size, name_sizes
 
 _SHOWN = 5  # classes that are believed least
 _WEIGHT = "weight"
@@ -43,7 +43,7 @@ def describe_beliefs(beliefs: Mapping[str, Any] | None, *, run: str) -> list[str
     if beliefs is None:
         return []
     bands = ", ".join(
-        f"{100 * band['mean_weight']:.0f} % in classes of {_range(*band['images'])} images"
+        f"{100 * band['mean_weight']:.0f} % in classes of {name_sizes(*band['images'])} images"
         for band in beliefs["by_class_size"]
     )
     least = ", ".join(
@@ -54,7 +54,3 @@ def describe_beliefs(beliefs: Mapping[str, Any] | None, *, run: str) -> list[str
         f"likeliest ({bands})",
         f"  least: {least}; `retrieval audit {run}` shows which labels look wrong",
     ]
-
-
-def _range(least: int, most: int) -> str:
-    return f"{least}-{most}" if most > least else str(least)

@@ -60,6 +60,15 @@ def band_by_size(sizes: Labels, labels: Labels, hits: Mapping[str, Scores]) -> t
     return tuple(bands)
 
 
+def name_sizes(least: int, most: int) -> str:
+    """Sizes in words.
+
+    >>> name_sizes(3, 3), name_sizes(3, 9)
+    ('3', '3-9')
+    """
+    return f"{least}-{most}" if most > least else str(least)
+
+
 def _mean_over_classes(hits: Scores, labels: Labels) -> float:
     _, place, queries = np.unique(labels, return_inverse=True, return_counts=True)
     return float((np.bincount(place, weights=hits) / queries).mean())

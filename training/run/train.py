@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from index.arrays import Floats, Ids, Labels
+from index.arrays import Ids
 from index.errors import InputError
 from training.backbone.backbones import load_backbone, require_input_size, with_features
 from training.backbone.extract import Extractor
@@ -29,7 +29,7 @@ from training.losses.guidance import Guidance, load_guidance
 from training.losses.make_loss import loss_class
 from training.options.backbone_libraries import preprocess_for
 from training.options.config import TrainConfig
-from training.options.losses import RIVALS
+from training.options.losses import CLASS_WHITENED, RIVALS
 from training.options.machine import Machine
 from training.run.belief_report import summarise_beliefs
 from training.run.checkpoint import load_checkpoint
@@ -37,7 +37,7 @@ from training.run.heads import find_beliefs, require_directions, train_head
 from training.run.phases import EpochReport, PhaseContext, Watcher
 from training.run.prepare import check_hierarchy, gather_known, list_data, prepare_training, prepare_validation
 from training.run.run_folder import LabelledImage, RunFolder
-from training.run.searches import Searches, find_trial_scenes, plan_searches
+from training.run.searches import KnownImages, Searches, find_trial_scenes, plan_searches
 from training.run.start import TrainedHead
 from training.run.trial import TrialData, run_trial
 from training.run.validate import ValidationSet, embed_features
@@ -107,33 +107,38 @@ def train(
         )
         require_directions(*source.centre.shape, config=config)  # now of the images that are usable
         prepared = prepare_validation(val_records, machine=machine, extractor=extractor, watcher=watcher)
-        known = gather_known(images, source.centre.cpu().numpy(), records=dataset.records)
         classes = sorted({image.given for image in images})
         guidance = _read_guidance(images, classes=classes, config=config)
     run.save_backbone(extractor.backbone)
     noise = _report_noise(images, classes=classes) if config.data.noise is not None else None
     trained_on = len(images)
     phases = _Phases(run, images, source, classes=classes, config=config, machine=machine, watcher=watcher)
+    # It opens every file: only where something is searched, and once.
+    know = cache(lambda: gather_known(images, source.centre.cpu().numpy(), records=dataset.records))
     method, trial = config.loss.method, None
     if config.selection.trial and config.loss.trains and guidance is None:
         with clock.measure("trial"):
-            trial = phases.try_out(find_trial_scenes(known))
+            trial = phases.try_out(know)
         phases.hold(trial["hold"])
         if config.selection.select == "auto":
             method = trial["better_rival"] or method
     beliefs = phases.believe(clock)
     if method in RIVALS:
         with clock.measure("projection"), _discarding(run, when_new=is_new):
-            head: Head = fit_rival(method, phases.images, embedding_dim=config.embedding.embedding_dim)
+            fitted = phases.images(beliefs, reads_labels=method == CLASS_WHITENED)
+            head: Head = fit_rival(method, fitted, embedding_dim=config.embedding.embedding_dim)
     else:
         validation = None if prepared is None else prepared[0]
         head, trained_on = phases.train(validation, beliefs=beliefs, guidance=guidance, clock=clock)
-    searches = None if prepared is None else plan_searches(*prepared, known)
+    searches, rivals = None, dict[str, Head]()
+    if prepared is not None:
+        searches = plan_searches(*prepared, know())
+        rivals = fit_rivals(phases.images(beliefs), embedding_dim=config.embedding.embedding_dim)
     report = {
         "run": str(out),
         "seconds": time.perf_counter() - started,
         "phases": {name: {"seconds": seconds} for name, seconds in clock.seconds.items()},
-        **_score(head, searches, images=phases.images, config=config),
+        **_score(head, searches, rivals),
         "images": len(images),
         "trained_on": trained_on,
         "classes": len(classes),
@@ -226,24 +231,31 @@ class _Phases:
             judge = self._config.confidence.confidences
             warn_of_unsuitable_lambda(report, class_count=len(self._classes), judge=judge)
 
-    @cached_property
-    def images(self) -> LabelledFeatures:
-        """What methods without a step of training are fitted on."""
+    def images(self, beliefs: Beliefs | None, *, reads_labels: bool = True) -> LabelledFeatures:
+        """What methods without a step of training are fitted on; what leave-one-out has found is not found again."""
         features, labels = self._source.centre.cpu().numpy(), self._labels.cpu().numpy()
-        return LabelledFeatures(features, labels, self._find_copies(features, labels))
+        if beliefs is not None and self._leaves_out:
+            return LabelledFeatures(features, labels, weights=beliefs.weights.cpu().numpy())
+        return LabelledFeatures(features, labels, self._copies if reads_labels else None)
 
-    def _find_copies(self, features: Floats, labels: Labels) -> Ids:
+    @property
+    def _leaves_out(self) -> bool:
+        return self._config.confidence.confidences == "leave-one-out"
+
+    @cached_property
+    def _copies(self) -> Ids:
         """(N,) int64, the same for images that must not vouch for each other's labels."""
         hashes = [image.sha256 for image in self._images]
         if len(hashes) > MOST_COMPARED:
             return np.unique(hashes, return_inverse=True)[1].astype(np.int64)
+        features, labels = self._source.centre.cpu().numpy(), self._labels.cpu().numpy()
         return find_duplicates(features, labels, hashes=hashes).groups
 
-    def try_out(self, scenes: np.ndarray | None) -> dict[str, Any]:
+    def try_out(self, know: Callable[[], KnownImages]) -> dict[str, Any]:
         if not self._has_tried():
-            images = self.images
+            features, labels = self._source.centre.cpu().numpy(), self._labels.cpu().numpy()
             trial = run_trial(
-                TrialData(images.features, images.labels, images.groups, scenes),
+                TrialData(features, labels, self._copies, find_trial_scenes(know())),
                 config=self._config,
                 device=self._device,
                 progress=lambda done, total: self._watcher.on_images("trial", done, total),
@@ -270,7 +282,7 @@ class _Phases:
                 class_count=len(self._classes),
                 config=self._config,
                 context=self._context(self._run.confidence_checkpoint),
-                groups=torch.from_numpy(self.images.groups).to(self._device),
+                groups=torch.from_numpy(self._copies).to(self._device) if self._leaves_out else None,
             )
             self._run.write_confidences(self._confidence_rows(beliefs))
         return beliefs
@@ -348,12 +360,9 @@ def warn_of_unsuitable_lambda(report: EpochReport, *, class_count: int, judge: s
         )
 
 
-def _score(
-    head: Head, searches: Searches | None, *, images: LabelledFeatures, config: TrainConfig
-) -> dict[str, Any]:
+def _score(head: Head, searches: Searches | None, rivals: Mapping[str, Head]) -> dict[str, Any]:
     if searches is None:
         return {"val": None, "val_scenes": None, "baselines": None}
-    rivals = fit_rivals(images, embedding_dim=config.embedding.embedding_dim)
     return {
         "val": searches.describe(head),
         "val_scenes": None if searches.scenes is None else searches.scenes.to_json(),

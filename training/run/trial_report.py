@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from training.run.class_sizes import name_sizes
+
 SEARCHED: Mapping[str, str] = {"unseen": "classes held out", "seen": "images held out of other classes"}
 _QUESTIONS = {"unseen": "new classes", "seen": "new photos"}
 _SHOWN_BY_SIZE = 2  # methods: the trained one and the best rival
@@ -48,9 +50,8 @@ def _describe_sizes(parts: Mapping[str, Mapping[str, Any]]) -> list[str]:
     names = ["trained", parts["seen"]["best_rival"]][:_SHOWN_BY_SIZE]
     texts = []
     for band in parts["seen"]["by_class_size"]:
-        low, high = band["images"]
         found = ", ".join(f"{name} {100 * band['recall_at_1'][name]:.1f}" for name in names)
-        texts.append(f"{low}" + (f"-{high}" if high > low else "") + f" images: {found}")
+        texts.append(f"{name_sizes(*band['images'])} images: {found}")
     return [f"  new photos of classes of {'; '.join(texts)}"]
 
 
