@@ -124,6 +124,7 @@ def evaluate(
     groups: str | None = None,
     k: Iterable[int] = (1, 2, 4, 8, 16),
     nmi: bool = False,
+    rerank: bool = False,
     progress: Progress = no_progress,
     scoring: Progress = no_progress,
 ) -> Evaluation:
@@ -138,6 +139,7 @@ def evaluate(
             or scenes are looked for.
         k: the K of Recall@K.
         nmi: whether to cluster the images too, for normalised mutual information.
+        rerank: whether to say too what ranking again by shared neighbours is worth.
         progress: called with (done, total) images that are embedded.
         scoring: called with (done, total) queries that are scored.
 
@@ -158,12 +160,13 @@ def evaluate(
     if model is not None and data is not None:
         return evaluate_model(
             as_path(model, "model"), data=as_path(data, "data"), query=asking, groups=groups, ks=tuple(ks),
-            with_nmi=nmi, progress=progress, scoring=scoring,
+            with_nmi=nmi, with_rerank=rerank, progress=progress, scoring=scoring,
         )  # fmt: skip
     opened = gallery if isinstance(gallery, Gallery) else open_gallery(gallery)  # type: ignore[arg-type]
     return evaluate_gallery(
-        opened, query=asking, groups=groups, ks=tuple(ks), with_nmi=nmi, progress=progress, scoring=scoring
-    )
+        opened, query=asking, groups=groups, ks=tuple(ks), with_nmi=nmi, with_rerank=rerank, progress=progress,
+        scoring=scoring,
+    )  # fmt: skip
 
 
 def _as_sources(sources: str | Path | Sequence[str | Path]) -> list[str | Path]:

@@ -13,6 +13,7 @@ from index.text_table import align
 
 if TYPE_CHECKING:
     from index.evaluation.evaluate import Evaluation
+    from index.evaluation.reranked import Reranked
 
 _PATH = click.Path(path_type=Path, readable=False)  # what cannot be read gets our own message
 _K_SET_NAMES = "webvision, tiny-imagenet, cub-200-2011, cars-196, sop, in-shop"
@@ -68,10 +69,17 @@ class _KList(NumberList):
     help="Also cluster the labelled images that ask, by k-means into as many clusters as they have labels, and say "
     "how well clusters and labels agree (normalised mutual information).",
 )
+@click.option(
+    "--rerank",
+    "with_rerank",
+    is_flag=True,
+    help="Also rank up to 1,000 of the queries again by shared neighbours, as `search --rerank` does, and say what "
+    "that is worth.",
+)
 @output_options
 def evaluate(
     *, gallery: Path | None, model: Path | None, data: Path | None, query: Path | None, groups: str | None,
-    ks: tuple[int, ...], with_nmi: bool, as_json: bool,
+    ks: tuple[int, ...], with_nmi: bool, with_rerank: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Say how good retrieval is: Recall@K, MAP@R and R-precision over labelled images.
 
@@ -90,7 +98,7 @@ def evaluate(
         raise click.UsageError("give either a GALLERY, or both --model and --data")
     with progress_bars() as begin:
         evaluation = evaluate_retrieval(
-            gallery, model=model, data=data, query=query, groups=groups, k=ks, nmi=with_nmi,
+            gallery, model=model, data=data, query=query, groups=groups, k=ks, nmi=with_nmi, rerank=with_rerank,
             progress=begin("Embedding", unit="images"), scoring=begin("Scoring", unit="queries"),
         )  # fmt: skip
     emit(evaluation.to_json(), as_json=as_json, text=_describe_evaluation(evaluation))
@@ -109,6 +117,8 @@ def _describe_evaluation(evaluation: Evaluation) -> str:
     lone = f" ({scores.lone_queries:,} more have no other image of their label)" if scores.lone_queries else ""
     lines = [*align(rows, right={1}), f"over {scores.queries:,} queries{lone}; in brackets 95 % intervals"]
     lines += _describe_apart(evaluation)
+    if evaluation.reranked is not None:
+        lines += _describe_reranked(evaluation.reranked)
     if evaluation.skipped:
         lines.append(f"skipped files: {evaluation.skipped:,}")
     if classes >= _MIN_LABELS_TO_RANK:
@@ -143,6 +153,17 @@ def _describe_apart(evaluation: Evaluation) -> list[str]:
         )
         lines.append(f"warning: Recall@1 above mostly says that {what}; for new photos expect the figure apart")
     return lines
+
+
+def _describe_reranked(reranked: Reranked) -> list[str]:
+    plain, again = reranked.map_at_r
+    first, first_again = reranked.precision_at_10
+    low, high = reranked.gain.low, reranked.gain.high
+    verdict = "helps" if low > 0 else "does harm" if high < 0 else "changes nothing that chance does not"
+    return [
+        f"--rerank {verdict}: MAP@R {_percent(again)}, plain {_percent(plain)}; of the first ten results "
+        f"{_percent(first_again)} have the label, plain {_percent(first)} (over {reranked.queries:,} queries)"
+    ]
 
 
 def _list_worst(evaluation: Evaluation) -> list[str]:

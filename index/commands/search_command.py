@@ -50,7 +50,7 @@ class _IdList(click.ParamType[tuple[int, ...]]):
 class _Request:
     """What a run is asked; `k` is None where all results of at least `min_score` are wanted.
 
-    `where` is what the results are to fulfil.
+    `where` is what the results are to fulfil; `rerank` ranks them again by the neighbours that they share.
     """
 
     gallery: Gallery
@@ -59,6 +59,7 @@ class _Request:
     k: int | None
     min_score: float | None
     where: Condition | None
+    rerank: bool
 
     def answers(self, progress: Progress | None = None) -> Iterator[list[Answer]]:
         """Every query with its results, in blocks."""
@@ -67,7 +68,9 @@ class _Request:
         queries = read_queries(self.queries, ids=self.ids, gallery=self.gallery)
         if progress is not None:
             queries = _count_queries(queries, progress)
-        return answer_queries(queries, self.gallery, k=self.k, min_score=self.min_score, where=self.where)
+        return answer_queries(
+            queries, self.gallery, k=self.k, min_score=self.min_score, where=self.where, rerank=self.rerank
+        )
 
 
 def _count_queries(queries: Iterator[Query], progress: Progress) -> Iterator[Query]:
@@ -143,6 +146,12 @@ class _Tally:
 )
 @where_option("Only results that fulfil this.")
 @click.option(
+    "--rerank",
+    is_flag=True,
+    help="Rank the first 100 results again by the neighbours that they share with the query: more of the same kind in "
+    "a long list. The first one stays; it takes 100 searches more.",
+)
+@click.option(
     "--out",
     type=_PATH,
     metavar="FILE",
@@ -161,6 +170,7 @@ def search(
     k: int | None,
     min_score: float | None,
     where: Condition | None,
+    rerank: bool,
     out: Path | None,
     strict: bool,
     as_json: bool,
@@ -174,7 +184,7 @@ def search(
     \b
     Examples:
       retrieval search gallery query.jpg
-      retrieval search gallery query.jpg -k 50 --json
+      retrieval search gallery query.jpg -k 50 --rerank --json
       retrieval search gallery new_photos more.tar vectors.npy --out results.csv
       retrieval search gallery --id 12,34 --min-score 0.9
       retrieval search gallery query.jpg --where "label = 'shoes' AND price < 20"
@@ -189,7 +199,9 @@ def search(
         check_results_path(out)
     wanted = _DEFAULT_K if k is None and min_score is None else k
     opened = open_gallery(gallery)
-    request = _Request(opened, queries, tuple(chain(*ids)), k=wanted, min_score=min_score, where=where)
+    request = _Request(
+        opened, queries, tuple(chain(*ids)), k=wanted, min_score=min_score, where=where, rerank=rerank
+    )
     if out is None and is_single(queries, ids=request.ids):
         _answer_one(request, as_json=as_json)
         return

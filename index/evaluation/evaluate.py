@@ -20,6 +20,7 @@ from index.evaluation.clues import gather_clues, read_gallery_clues
 from index.evaluation.clustering import nmi
 from index.evaluation.look_alikes import WORTHLESS
 from index.evaluation.metrics import RetrievalScores, bootstrap_interval, score_retrieval
+from index.evaluation.reranked import Reranked, score_reranked
 from index.evaluation.scenes import COLUMN, Clues, Scenes, find_scenes
 from index.filters.condition import Condition
 from index.gallery.gallery import Gallery
@@ -65,8 +66,8 @@ class Evaluation:
     """The scores of labelled images, and what only a report needs.
 
     `recall_interval` and `map_interval` hold 95 % of the resampled means of Recall@1 and MAP@R; `per_class` goes by
-    label, sorted; `nmi` is None where it was not asked for; `skipped` counts the files that could not be used. `apart`
-    is None where no two images are of one scene, and where queries came from elsewhere.
+    label, sorted; `nmi` and `reranked` are None where they were not asked for; `skipped` counts the files that could
+    not be used. `apart` is None where no two images are of one scene, and where queries came from elsewhere.
     """
 
     scores: RetrievalScores
@@ -76,6 +77,7 @@ class Evaluation:
     nmi: float | None
     skipped: int
     apart: Apart | None = None
+    reranked: Reranked | None = None
 
     @property
     def is_flattered(self) -> bool:
@@ -94,6 +96,7 @@ class Evaluation:
             "nmi": self.nmi,
             "skipped": self.skipped,
             "apart": None if self.apart is None else self.apart.to_json(),
+            "reranked": None if self.reranked is None else self.reranked.to_json(),
             "per_class": {name: asdict(score) for name, score in self.per_class.items()},
         }
 
@@ -127,6 +130,7 @@ def evaluate_gallery(
     groups: str | None = None,
     ks: Sequence[int],
     with_nmi: bool = False,
+    with_rerank: bool = False,
     progress: Progress = no_progress,
     scoring: Progress = no_progress,
 ) -> Evaluation:
@@ -141,6 +145,7 @@ def evaluate_gallery(
             scenes are looked for.
         ks: the K of Recall@K; 1 is added where it is missing.
         with_nmi: cluster the labelled images that ask as well.
+        with_rerank: rank a sample of the queries again by shared neighbours as well.
         progress: called with (done, total) files that are embedded.
         scoring: called with (done, total) queries.
 
@@ -151,7 +156,9 @@ def evaluate_gallery(
     members = _Members(*gallery.labelled_vectors(), read_gallery_clues(gallery, column=groups))
     queries = None if query is None else embed_labelled(query, embedder=gallery.embedder, progress=progress)
     kept = None if where is None else _keep_labelled(members, where, gallery=gallery)
-    return _evaluate(members, queries=queries, kept=kept, ks=ks, with_nmi=with_nmi, scoring=scoring)
+    return _evaluate(
+        members, queries=queries, kept=kept, ks=ks, with_nmi=with_nmi, with_rerank=with_rerank, scoring=scoring
+    )
 
 
 def _keep_labelled(members: _Members, where: Condition, *, gallery: Gallery) -> npt.NDArray[np.bool_]:
@@ -170,6 +177,7 @@ def evaluate_model(
     groups: str | None = None,
     ks: Sequence[int],
     with_nmi: bool = False,
+    with_rerank: bool = False,
     progress: Progress = no_progress,
     scoring: Progress = no_progress,
 ) -> Evaluation:
@@ -188,7 +196,15 @@ def evaluate_model(
     ids = np.arange(len(found.vectors), dtype=np.int64)
     members = _Members(found.vectors, _number(found.labels, names), ids, names, found.clues)
     queries = None if query is None else embed_labelled(query, embedder=embedder, progress=progress)
-    return _evaluate(members, queries=queries, ks=ks, with_nmi=with_nmi, skipped=found.skipped, scoring=scoring)
+    return _evaluate(
+        members,
+        queries=queries,
+        ks=ks,
+        with_nmi=with_nmi,
+        with_rerank=with_rerank,
+        skipped=found.skipped,
+        scoring=scoring,
+    )
 
 
 def _evaluate(
@@ -198,15 +214,17 @@ def _evaluate(
     kept: npt.NDArray[np.bool_] | None = None,
     ks: Sequence[int],
     with_nmi: bool,
+    with_rerank: bool,
     skipped: int = 0,
     scoring: Progress,
 ) -> Evaluation:
     """Score the queries (None: the members, or those `kept`) among the members; `skipped` files were no members."""
-    asking, labels, own = members.vectors, members.labels, None if queries is not None else members.ids
+    rows = None
     if queries is not None:
         asking, labels = queries.vectors, _number(queries.labels, members.names)
-    elif kept is not None:
-        asking, labels, own = asking[kept], labels[kept], members.ids[kept]
+    else:
+        rows = np.arange(len(members.ids)) if kept is None else np.flatnonzero(kept)
+        asking, labels = members.vectors[rows], members.labels[rows]
     score = partial(
         score_retrieval,
         asking,
@@ -214,10 +232,15 @@ def _evaluate(
         gallery=members.vectors,
         gallery_labels=members.labels,
         gallery_ids=members.ids,
-        query_ids=own,
+        query_ids=None if rows is None else members.ids[rows],
         ks=sorted({1, *ks}),
     )
     scores = score(progress=scoring)
+    reranked = None
+    if with_rerank:
+        reranked = score_reranked(
+            asking, labels, gallery=members.vectors, gallery_labels=members.labels, own=rows, progress=scoring
+        )
     return Evaluation(
         scores=scores,
         recall_interval=bootstrap_interval(scores.hits[1], seed=_SEED),
@@ -226,6 +249,7 @@ def _evaluate(
         nmi=nmi(asking, labels, seed=_SEED) if with_nmi else None,
         skipped=skipped + (0 if queries is None else queries.skipped),
         apart=_set_apart(members, kept=kept, score=score) if queries is None else None,
+        reranked=reranked,
     )
 
 

@@ -25,6 +25,7 @@ from index.filters.parser import parse_filter
 from index.gallery.any_query import AnyQuery, make_vector
 from index.gallery.hits import GalleryImage, Hit
 from index.gallery.opened_catalog import OpenedCatalog
+from index.gallery.reranking import NEIGHBOURS, POOL, rank_by_neighbours
 from index.model.embedder import Embedder
 from index.recent import RecentlyUsed
 from index.sources.items import Place
@@ -149,6 +150,7 @@ class Gallery:
         min_score: float | None = None,
         exclude_id: int | None = None,
         where: Condition | str | None = None,
+        rerank: bool = False,
     ) -> list[Hit]:
         """The k members most similar to the query, best first; ties go to the smaller id.
 
@@ -157,7 +159,8 @@ class Gallery:
 
         Fewer are returned where the gallery holds fewer that the filter keeps, or fewer have a similarity of at least
         `min_score`. With `min_score`, k may be None: all that are similar enough are wanted, and are looked for
-        exactly. `exclude_id` is never returned.
+        exactly. `exclude_id` is never returned. With `rerank`, the first hundred are ranked again by the neighbours
+        that they share with the query (`index.gallery.reranking`): scores do not fall any more.
 
         Raises:
             InputError: the query is nothing that can ask, k is below 1, `min_score` is no number, or the filter cannot
@@ -171,7 +174,9 @@ class Gallery:
         if exclude_id is not None and not (isinstance(exclude_id, int | np.integer) and abs(exclude_id) < 1 << 63):
             raise InputError(f"exclude_id must be the id of a member, got {exclude_id!r}")
         excluded = None if exclude_id is None else np.array([exclude_id], dtype=np.int64)
-        return self.search_many(vector[None], k=k, min_score=min_score, exclude_ids=excluded, where=where)[0]
+        return self.search_many(
+            vector[None], k=k, min_score=min_score, exclude_ids=excluded, where=where, rerank=rerank
+        )[0]
 
     def search_many(
         self,
@@ -181,6 +186,7 @@ class Gallery:
         min_score: float | None = None,
         exclude_ids: Ids | None = None,
         where: Condition | None = None,
+        rerank: bool = False,
     ) -> list[list[Hit]]:
         """What `search` answers to each row of (Q, D) float32 unit vectors, sooner than one by one.
 
@@ -189,8 +195,11 @@ class Gallery:
         Raises:
             InputError: as `search`.
         """
-        ranked = self.rank_many(vectors, k=k, min_score=min_score, exclude_ids=exclude_ids, where=where)
-        return self._describe_hits(ranked)
+        depth = max(k, POOL) if rerank and k is not None else k
+        ranked = self.rank_many(vectors, k=depth, min_score=min_score, exclude_ids=exclude_ids, where=where)
+        if rerank:
+            ranked = [self.rerank(scores, ids, where=where) for scores, ids in ranked]
+        return self._describe_hits([(scores[:k], ids[:k]) for scores, ids in ranked])
 
     def rank_many(
         self,
@@ -231,6 +240,16 @@ class Gallery:
                 wanted = (ids != NO_ID) & (min_score is None or scores >= min_score)
                 ranked.append((scores[wanted], ids[wanted]))
         return ranked
+
+    def rerank(self, scores: Floats, ids: Ids, *, where: Condition | None = None) -> tuple[Floats, Ids]:
+        """A ranking of `rank_many` with this filter, in the order of `index.gallery.reranking`."""
+        among = None if where is None else self.keep(where)
+
+        def search_near(asked: Ids) -> tuple[Floats, Ids]:
+            return self.store.search(self.vectors(asked), k=NEIGHBOURS, among=among, threads=self._threads)
+
+        order = rank_by_neighbours(scores, ids, search_near=search_near)
+        return scores[order], ids[order]
 
     def image(self, image_id: int) -> GalleryImage:
         """One member.

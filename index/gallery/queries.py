@@ -89,6 +89,7 @@ def answer_queries(
     k: int | None,
     min_score: float | None = None,
     where: Condition | None = None,
+    rerank: bool = False,
 ) -> Iterator[list[tuple[Query, list[Hit]]]]:
     """Every query with its results, as `Gallery.search` gives them, in blocks; one with a problem has none.
 
@@ -104,7 +105,9 @@ def answer_queries(
             excluded = [NO_ID if query.exclude_id is None else query.exclude_id for query, _ in asking]
             vectors, exclude_ids = np.stack([vector for _, vector in asking]), np.array(excluded, dtype=np.int64)
             found = iter(
-                gallery.search_many(vectors, k=k, min_score=min_score, exclude_ids=exclude_ids, where=where)
+                gallery.search_many(
+                    vectors, k=k, min_score=min_score, exclude_ids=exclude_ids, where=where, rerank=rerank
+                )
             )
         answers = [(query, [] if query.vector is None else next(found)) for query in block]
         most = max(most, *(len(hits) for _, hits in answers))

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag
 
+from index.gallery.reranking import POOL
 from retrieval_app.insights.answer import Answer
 from retrieval_app.insights.calibration import Band
 from retrieval_app.review.selection_files import MAX_PICTURES, MAX_ROWS
@@ -62,6 +63,10 @@ ImageIncludeText = Annotated[
     Field(description=_INCLUDED, examples=["label,path"]),
 ]
 _WHERE = "a condition on label, path, source and metadata: shop = 'a.example' AND price < 20"
+_RERANK = (
+    f"rank the first {POOL} results again by the neighbours that they share with the query; the first one stays, and "
+    "scores do not fall any more"
+)
 _TEXT = "words, each of which must be in the path, the label, the source or the metadata"
 
 
@@ -177,6 +182,7 @@ class SearchRequest(Body):
     text: SearchText | None = Field(default=None, description=_TEXT)
     exclude_ids: list[ImageId] = Field(default=[], max_length=MAX_EXCLUDED)
     group_copies: bool = Field(default=False, description="fold near-duplicates into the best of them")
+    rerank: bool = Field(default=False, description=_RERANK)
     include: list[Include] = Field(default=[], max_length=5)
 
 
@@ -200,6 +206,7 @@ class ImageSearch(Selection):
     offset: int = Field(default=0, ge=0, le=MAX_OFFSET)
     min_score: float | None = Field(default=None, ge=-1, le=1)
     group_copies: bool = False
+    rerank: bool = Field(default=False, description=_RERANK)
     include: IncludeText = ""
     name: FileName = Field(default="photo", description="what messages call the photo")
 

@@ -49,6 +49,7 @@ class SearchQuery:
         where: which members count.
         exclude_ids: members that are no results; those asked with never are.
         group_copies: put near-duplicates under the best of them.
+        rerank: rank the first ones again by the neighbours that they share with the query.
         describe: give rows of the catalogue with the results.
     """
 
@@ -59,6 +60,7 @@ class SearchQuery:
     where: Condition | None = None
     exclude_ids: frozenset[int] = frozenset()
     group_copies: bool = False
+    rerank: bool = False
     describe: bool = False
 
     @property

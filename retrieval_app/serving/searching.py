@@ -10,6 +10,7 @@ import numpy as np
 
 from index.arrays import Floats, Ids, Vectors
 from index.errors import InputError, RetrievalError
+from index.gallery.reranking import POOL
 from index.vectors.products import measure_cosines
 from retrieval_app.insights.duplicate_groups import DuplicateGroups
 from retrieval_app.serving.live_gallery import Snapshot
@@ -51,7 +52,9 @@ class SearchTask:
     @property
     def wanted(self) -> int:
         """Candidates that are enough where none of them is a near-duplicate: one more shows that there are more."""
-        return self.query.offset + self.query.k + 1 + len(self.query.exclude_ids) + len(self.query.parts)
+        shown = self.query.offset + self.query.k + 1
+        ranked = max(shown, POOL) if self.query.rerank else shown
+        return ranked + len(self.query.exclude_ids) + len(self.query.parts)
 
 
 def answer_searches(tasks: Sequence[SearchTask]) -> list[Ranking | Exception]:
@@ -107,13 +110,17 @@ def _make_ranking(task: SearchTask, vector: Vectors, found: Ranked) -> Ranking:
 
 
 def _choose(task: SearchTask, found: Ranked) -> list[tuple[int, float]]:
-    """(id, score) of the candidates that count, of near-duplicates the best alone."""
+    """(id, score) of the candidates that count, in the order wanted, of near-duplicates the best alone."""
     least, excluded = task.query.min_score, task.excluded
     kept_for = {} if task.duplicates is None else task.duplicates.kept_for
     chosen: dict[int, tuple[int, float]] = {}
-    for image_id, score in zip(found[1].tolist(), found[0].tolist(), strict=True):
-        if image_id not in excluded and (least is None or score >= least):
-            chosen.setdefault(kept_for.get(image_id, image_id), (image_id, score))
+    scores, ids = found
+    counts = ~np.isin(ids, list(excluded)) & (least is None or scores >= least)
+    scores, ids = scores[counts], ids[counts]
+    if task.query.rerank:
+        scores, ids = task.snapshot.gallery.rerank(scores, ids, where=task.query.where)
+    for image_id, score in zip(ids.tolist(), scores.tolist(), strict=True):
+        chosen.setdefault(kept_for.get(image_id, image_id), (image_id, score))
     return list(chosen.values())
 
 

@@ -322,6 +322,22 @@ def test_near_duplicates_are_folded_and_unfolded(visit: Visit, page_gallery: Pag
     expect(visit.card(folded)).to_have_count(0)
 
 
+def test_results_are_ranked_again_by_shared_neighbours(visit: Visit, page_gallery: PageGallery) -> None:
+    image = page_gallery.ids[page_gallery.of("dress")[0]]
+    page = visit.open(f"?image={image}&k=48")
+    switch = page.get_by_role("region", name="Ranking").get_by_role("switch", name="Rank by shared neighbours")
+    expect(switch).to_have_accessible_description("More of the same kind in a long list; the first one stays.")
+    asked = {"queries": [{"image_id": image}], "k": 48}
+    assert visit.ids() == [hit["id"] for hit in visit.search(**asked)]
+    switch.check()
+    page.wait_for_url(re.compile("rerank=1"))
+    again = [hit["id"] for hit in visit.search(**asked, rerank=True)]
+    visit.wait_until(lambda: visit.ids() == again)
+    assert (
+        visit.open(f"?image={image}&rerank=1").get_by_role("switch", name="Rank by shared neighbours").is_checked()
+    )
+
+
 def test_more_comes_with_scrolling(visit: Visit) -> None:
     page = visit.open("?k=12&image=1&f=label+IN+%28%27dress%27,%27shirt%27,%27hat%27%29")
     where = "label IN ('dress','shirt','hat')"

@@ -137,6 +137,7 @@ def _read_query(given: SearchRequest | ImageSearch, *, folders: bool) -> SearchQ
         min_score=given.min_score,
         where=read_condition(given.where, given.text, folders=folders),
         group_copies=given.group_copies,
+        rerank=given.rerank,
     )
 
 

@@ -1816,6 +1816,12 @@ export interface components {
              */
             group_copies?: boolean;
             /**
+             * Rerank
+             * @description rank the first 100 results again by the neighbours that they share with the query; the first one stays, and scores do not fall any more
+             * @default false
+             */
+            rerank?: boolean;
+            /**
              * Include
              * @default []
              */
@@ -2038,6 +2044,8 @@ export interface operations {
                 offset?: number;
                 min_score?: number | null;
                 group_copies?: boolean;
+                /** @description rank the first 100 results again by the neighbours that they share with the query; the first one stays, and scores do not fall any more */
+                rerank?: boolean;
                 /** @description what is told of each image besides its id, with commas between */
                 include?: string;
                 /** @description what messages call the photo */

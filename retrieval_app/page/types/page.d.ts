@@ -83,6 +83,7 @@ declare global {
     k: number;
     min: number | null;
     group: boolean;
+    rerank: boolean;
     ids: number[];
     details: number | null;
     extra: Record<string, string | null | undefined>;

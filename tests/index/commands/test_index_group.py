@@ -93,7 +93,7 @@ def test_evaluate_scores_a_gallery_or_a_model(gallery: Path, tiny_model: Path) -
     scores = json.loads(invoke(evaluate, gallery, "--json", "--k", "4,1").stdout)
     assert set(scores) == {
         "queries", "lone_queries", "recall", "map_at_r", "r_precision", "skipped", "recall_at_1_interval",
-        "map_at_r_interval", "mean_class_recall_at_1", "nmi", "per_class", "apart",
+        "map_at_r_interval", "mean_class_recall_at_1", "nmi", "per_class", "apart", "reranked",
     }  # fmt: skip
     assert scores["nmi"] is None
     assert scores["per_class"]["red"] == {"queries": 5, "recall_at_1": 1.0}
@@ -316,3 +316,12 @@ def test_a_run_folder_in_place_of_a_model_is_told_apart(tmp_path: Path, image_fo
     (tmp_path / "run").mkdir()
     result = invoke(cli.index_group, "build", tmp_path / "run", image_folder, "--out", tmp_path / "g")
     assert "found a folder; if it is a training run, export it first" in str(result.exception)
+
+
+def test_evaluate_says_what_ranking_again_is_worth_and_search_does_it(gallery: Path) -> None:
+    scores = json.loads(invoke(evaluate, gallery, "--rerank", "--json").stdout)["reranked"]
+    text = invoke(evaluate, gallery, "--rerank").stdout
+    assert f"MAP@R {100 * scores['map_at_r'][1]:.2f} %, plain {100 * scores['map_at_r'][0]:.2f} %" in text
+    ranked = json.loads(invoke(search, gallery, "--id", "3", "--rerank", "--json").stdout)["results"]
+    expected = Gallery.open(gallery).search(Gallery.open(gallery).vector(3), exclude_id=3, rerank=True)
+    assert [hit["id"] for hit in ranked] == [hit.id for hit in expected]

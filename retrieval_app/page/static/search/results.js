@@ -15,8 +15,10 @@ export function kindOf(state) {
 
 /** The part of a state that decides on its results, as text. */
 export function resultsKey(state) {
-  const {parts, text, filters, k, min, group, ids} = state;
-  return JSON.stringify(kindOf(state) === 'ranking' ? {parts, text, filters, k, min, group} : {text, filters, ids});
+  const {parts, text, filters, k, min, group, rerank, ids} = state;
+  return JSON.stringify(
+    kindOf(state) === 'ranking' ? {parts, text, filters, k, min, group, rerank} : {text, filters, ids},
+  );
 }
 
 /** The filters as one expression; null without any. */
@@ -78,6 +80,7 @@ async function readRanking(state, {place, tookMs}, {signal, weights}) {
       where: whereOf(state.filters),
       text: state.text || null,
       group_copies: state.group,
+      rerank: state.rerank,
       include: [...INCLUDE, 'band'],
     },
     {signal},

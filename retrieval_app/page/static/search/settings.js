@@ -1,4 +1,4 @@
-// How a ranking is shown: the lowest score, near-duplicates folded, how many at a time.
+// How a ranking is shown: the lowest score, near-duplicates folded, ranked again by shared neighbours, how many at a time.
 
 import {make, percent} from '../core/dom.js';
 import {withGallery} from '../core/api.js';
@@ -20,10 +20,15 @@ export function makeSettings() {
   });
   const words = make('output', {class: 'small soft', id: 'least-words', for: 'least-score'});
   const fold = make('input', {type: 'checkbox', role: 'switch', id: 'fold-duplicates'});
+  const again = make('input', {type: 'checkbox', role: 'switch', id: 'rank-again', 'aria-describedby': 'again-words'});
   const counts = make('select', {class: 'select', id: 'how-many'});
   const element = make('section', {class: 'settings', 'aria-label': 'Ranking'}, [
     make('div.field', make('label', {for: 'least-score'}, 'Score at least'), slider, words),
     make('label.switch', 'Fold near-duplicates', fold),
+    make('div.field', [
+      make('label.switch', 'Rank by shared neighbours', again),
+      make('p', {class: 'small soft', id: 'again-words'}, 'More of the same kind in a long list; the first one stays.'),
+    ]),
     make('label.switch.count', 'Results at a time', counts),
   ]);
   let points = null;
@@ -45,6 +50,7 @@ export function makeSettings() {
     writeState({min: score <= LOWEST ? null : score});
   });
   fold.addEventListener('change', () => writeState({group: fold.checked}));
+  again.addEventListener('change', () => writeState({rerank: again.checked}));
   counts.addEventListener('change', () => writeState({k: Number(counts.value)}));
   function learn() {
     withGallery(({calibration}) => {
@@ -60,6 +66,7 @@ export function makeSettings() {
     update(state) {
       slider.value = state.min ?? LOWEST;
       fold.checked = state.group;
+      again.checked = state.rerank;
       const numbers = [...new Set([...COUNTS, state.k])].sort((one, other) => one - other);
       counts.replaceChildren(
         ...numbers.map(number => make('option', {value: number, selected: number === state.k}, number)),

@@ -1,0 +1,116 @@
+"""What ranking again by shared neighbours is worth: MAP@R and the first ten results, before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from index.arrays import NO_ID, UNLABELLED, Floats, Ids, Labels
+from index.errors import InputError
+from index.evaluation.comparison import PairedDifference, paired_bootstrap
+from index.gallery.reranking import NEIGHBOURS, POOL, rank_by_neighbours
+from index.progress import Progress, no_progress
+from index.vectors.exact import search
+
+MOST_QUERIES, MOST_RELEVANT = 1000, 1000  # that are asked, and of one query that are looked for
+FIRST = 10
+_SEED = 0
+
+Relevance = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Reranked:
+    """Means over the queries, as fractions, plain and ranked again, and how far the second leads, with an interval.
+
+    Attributes:
+        queries: how many were asked: at most `MOST_QUERIES`, drawn at random.
+        map_at_r: (plain, again); R is at most `MOST_RELEVANT`.
+        precision_at_10: (plain, again), of as many as there are where a query has fewer relevant items than ten.
+        gain: of MAP@R.
+    """
+
+    queries: int
+    map_at_r: tuple[float, float]
+    precision_at_10: tuple[float, float]
+    gain: PairedDifference
+
+    def to_json(self) -> dict[str, object]:
+        """Plain JSON values."""
+        return {
+            "queries": self.queries,
+            "map_at_r": list(self.map_at_r),
+            "precision_at_10": list(self.precision_at_10),
+            "gain": self.gain.mean,
+            "gain_interval": [self.gain.low, self.gain.high],
+        }
+
+
+def score_reranked(
+    queries: Floats,
+    query_labels: Labels,
+    *,
+    gallery: Floats,
+    gallery_labels: Labels,
+    own: Ids | None = None,
+    progress: Progress = no_progress,
+) -> Reranked:
+    """Rank a sample of the queries plainly and again, all exactly.
+
+    Args:
+        queries, gallery: (Q, D) and (N, D) float32 unit rows.
+        query_labels, gallery_labels: (Q,) and (N,) int64, `UNLABELLED` where there is none.
+        own: (Q,) int64 row of each query in the gallery, which it does not find; None: they are no members.
+
+    Raises:
+        InputError: no query has a relevant item.
+    """
+    asked = _choose_queries(query_labels, gallery_labels, own=own)
+    counts = np.array([(gallery_labels == query_labels[row]).sum() for row in asked]) - (own is not None)
+    relevant = np.minimum(counts, MOST_RELEVANT)
+    depth = min(len(gallery), max(POOL, int(relevant.max()), FIRST))
+    found = search(queries[asked], gallery, k=depth, own=None if own is None else own[asked])
+    near = _search_near(gallery, np.unique(found.rows[:, :POOL]), progress=progress)
+    plain, again = np.empty((len(asked), 2)), np.empty((len(asked), 2))
+    for place, row in enumerate(asked.tolist()):
+        there = found.rows[place] != NO_ID
+        scores, ids = found.cosines[place][there], found.rows[place][there]
+        order = rank_by_neighbours(scores, ids, search_near=near)
+        is_relevant = gallery_labels[ids] == query_labels[row]
+        for values, relevance in ((plain, is_relevant), (again, is_relevant[order])):
+            values[place] = _score(relevance, int(relevant[place]))
+    gain = paired_bootstrap(again[:, 0], plain[:, 0], seed=_SEED, clusters=query_labels[asked])
+    (plain_map, plain_first), (again_map, again_first) = plain.mean(axis=0).tolist(), again.mean(axis=0).tolist()
+    return Reranked(len(asked), (plain_map, again_map), (plain_first, again_first), gain)
+
+
+def _choose_queries(query_labels: Labels, gallery_labels: Labels, *, own: Ids | None) -> Ids:
+    labels, counts = np.unique(gallery_labels[gallery_labels != UNLABELLED], return_counts=True)
+    findable = labels[counts > (own is not None)]
+    asked = np.flatnonzero(np.isin(query_labels, findable))
+    if not len(asked):
+        raise InputError("no query has another image of its label to find")
+    drawn = np.random.default_rng(_SEED).permutation(len(asked))[:MOST_QUERIES]
+    return asked[np.sort(drawn)]
+
+
+def _search_near(gallery: Floats, rows: Ids, *, progress: Progress) -> Callable[[Ids], tuple[Floats, Ids]]:
+    """What answers `rank_by_neighbours`, with the neighbours of all the rows that it will ask for."""
+    near = search(gallery[rows], gallery, k=NEIGHBOURS, progress=progress)
+
+    def search_near(asked: Ids) -> tuple[Floats, Ids]:
+        places = np.searchsorted(rows, asked)
+        return near.cosines[places], near.rows[places]
+
+    return search_near
+
+
+def _score(relevance: Relevance, r: int) -> tuple[float, float]:
+    """MAP@R and precision at ten of one ranking, of (n,) bool."""
+    first = relevance[:r]
+    precision = np.cumsum(first) / np.arange(1, len(first) + 1)
+    at = min(FIRST, r)
+    return float((precision * first).sum() / r), float(relevance[:at].sum() / at)

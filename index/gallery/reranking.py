@@ -1,0 +1,81 @@
+"""Ranking again by shared neighbours: results rise that lie among the same images as the query.
+
+A local form of k-reciprocal encoding (Zhong et al., "Re-ranking Person Re-identification with k-reciprocal Encoding",
+2017, equations 7 to 12), with its paper's k1 and lambda. Of the best results each is described by its own nearest
+members, and so is the query; how far two descriptions overlap is mixed with the distance. The first result stays where
+it is: it is mostly right, and neighbours know no better (`benchmarks.noise.reranking`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from index.arrays import NO_ID, Floats, Ids
+
+POOL = 100  # results that are ranked again
+NEIGHBOURS = 20  # k1: members that describe a result, itself among them
+AVERAGED = 3  # k2: descriptions that are averaged, of a result and of its nearest ones in the pool
+DISTANCE_SHARE = 0.3  # lambda: of the plain distance in the mixed one
+
+
+def rank_by_neighbours(
+    scores: Floats, ids: Ids, *, search_near: Callable[[Ids], tuple[Floats, Ids]]
+) -> npt.NDArray[np.int64]:
+    """The order in which results are to stand: (n,) int64 places in the ranking as it is.
+
+    Args:
+        scores: (n,) float32 cosines, falling.
+        ids: (n,) int64; the member that asks is not among them. Those behind the first `POOL` keep their places.
+        search_near: (m,) ids to (m, `NEIGHBOURS`) cosines and ids of the members nearest to each, `NO_ID` where there
+            are fewer.
+    """
+    order = np.arange(len(ids))
+    pool = min(POOL, len(ids))
+    if pool < 3:  # the first one stays
+        return order
+    near_scores, near = search_near(ids[:pool])
+    overlap = _measure_overlap(scores, ids, near_scores, near, pool=pool)
+    mixed = (1 - DISTANCE_SHARE) * (1 - overlap) + DISTANCE_SHARE * (1 - scores[:pool].astype(np.float64))
+    mixed[0] = -np.inf
+    order[:pool] = np.argsort(mixed, kind="stable")
+    return order
+
+
+def _measure_overlap(
+    scores: Floats, ids: Ids, near_scores: Floats, near: Ids, *, pool: int
+) -> npt.NDArray[np.float64]:
+    """(pool,) in 0..1: how far each result's neighbours are the query's, as the Jaccard index of weighted sets."""
+    width = near.shape[1]
+    asking_scores, asking = np.full((1, width), -np.inf), np.full((1, width), NO_ID, dtype=np.int64)
+    first = min(width, len(ids))
+    asking_scores[0, :first], asking[0, :first] = scores[:first], ids[:first]
+    described = _describe(np.vstack([near_scores, asking_scores]), np.vstack([near, asking]))
+    beside = np.vstack(
+        [_find_in_pool(near, ids[:pool]), np.arange(-1, AVERAGED - 1)]
+    )  # of the query its first results
+    averaged = np.stack([
+        described[[row, *(place for place in places[places >= 0] if place != row)][:AVERAGED]].mean(axis=0)
+        for row, places in enumerate(beside)
+    ])  # fmt: skip
+    shared: npt.NDArray[np.float64] = np.minimum(averaged[:pool], averaged[pool]).sum(axis=1)
+    return np.asarray(shared / (2 - shared))
+
+
+def _describe(scores: npt.NDArray[np.floating], ids: Ids) -> npt.NDArray[np.float64]:
+    """(m, U) rows of sum 1 over the members named anywhere: exp(-squared distance) of the near ones, else 0."""
+    members, columns = np.unique(ids, return_inverse=True)
+    weights = np.where(ids == NO_ID, 0, np.exp(2 * np.maximum(scores.astype(np.float64), -1) - 2))
+    described = np.zeros((len(ids), len(members)))
+    np.put_along_axis(described, columns.reshape(ids.shape), weights, axis=1)
+    return np.asarray(described / np.maximum(described.sum(axis=1, keepdims=True), np.finfo(np.float64).tiny))
+
+
+def _find_in_pool(near: Ids, pool: Ids) -> Ids:
+    """(m, `AVERAGED`) places in the pool of the nearest ones of each result, -1 for those outside it."""
+    by_id = np.argsort(pool)
+    nearest = near[:, :AVERAGED]
+    places = by_id[np.searchsorted(pool, nearest, sorter=by_id).clip(max=len(pool) - 1)]
+    return np.where(pool[places] == nearest, places, -1)
