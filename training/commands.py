@@ -74,13 +74,15 @@ def train(
     then the embedding is trained with these confidences. Wrong labels are expected; nothing needs to be cleaned first.
     --recipe paper trains Smooth Proxy-Anchor as its paper does, --method chooses among many others. A trial on classes
     and images held out tells whether training is worth it on your data, how firmly the head is held near its start, and
-    which embedding ships: --select trained takes the trained one whatever it says.
+    which embedding ships: --select trained takes the trained one whatever it says. --unfreeze goes on to train the
+    network itself, or its last blocks, and ships that where it finds more of what it held out.
 
     \b
     Examples:
       retrieval train photos/ --weights imagenet --out run
       retrieval train labels.csv --weights mobilenet.safetensors --backbone mobilenet_v2 --out run --val test/
       retrieval train photos/ --weights imagenet --out run --select trained
+      retrieval train photos/ --weights imagenet --out run --unfreeze last-4
       retrieval train photos/ --weights imagenet --out run --recipe paper --label-noise uniform:0.3
       retrieval train photos/ --weights imagenet --out run --method multi-similarity --min-confidence 0.1
       retrieval train CUB_200_2011/ --protocol cub-200-2011 --weights imagenet --out run --embedding-dim 512
@@ -108,6 +110,7 @@ def train(
 def format_report(report: dict[str, Any], *, config: TrainConfig) -> str:
     """The report for people: what was trained, and what training bought beside the untrained baselines."""
     from training.run.belief_report import describe_beliefs
+    from training.run.network_report import describe_network
     from training.run.trial_report import describe_trial
     from training.run.val_report import describe_validation
 
@@ -129,6 +132,7 @@ def format_report(report: dict[str, Any], *, config: TrainConfig) -> str:
         )
     lines += describe_beliefs(report["beliefs"], run=report["run"])
     lines += describe_trial(report["trial"], method=report["method"])
+    lines += describe_network(report.get("network"))
     if report["val"] is None:
         return "\n".join([*lines, "no --val given: Recall@K on other images tells how good this is"])
     lines += describe_validation(report, embedding_dim=config.embedding.embedding_dim)

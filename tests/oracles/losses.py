@@ -29,18 +29,22 @@ def proxy_anchor(
     alpha: float,
     delta: float,
     negative_normalisation: str,
+    weights: Sequence[float] | None = None,
     exp: Callable[[Any], Any] = math.exp,
     log: Callable[[Any], Any] = math.log,
 ) -> Any:
-    """Proxy-Anchor, Eq. 4."""
+    """Proxy-Anchor, Eq. 4; with weights every positive's term is multiplied by its own."""
+    weights = [1.0] * len(labels) if weights is None else weights
     with_positive, with_negative = 0, 0
     positive_term, negative_term = 0.0, 0.0
     for number, proxy in enumerate(proxies):
         pull, push = 0.0, 0.0
-        positives = [x for x, label in zip(embeddings, labels, strict=True) if label == number]
+        positives = [
+            (x, weight) for x, label, weight in zip(embeddings, labels, weights, strict=True) if label == number
+        ]
         negatives = [x for x, label in zip(embeddings, labels, strict=True) if label != number]
-        for x in positives:
-            pull = pull + exp(-alpha * (cosine(x, proxy) - delta))
+        for x, weight in positives:
+            pull = pull + weight * exp(-alpha * (cosine(x, proxy) - delta))
         for x in negatives:
             push = push + exp(alpha * (cosine(x, proxy) + delta))
         if positives:
@@ -106,18 +110,20 @@ def adaptive_proxy_anchor(
     kappa: float,
     margin_of: str,
     negative_normalisation: str,
+    weights: Sequence[float] | None = None,
     exp: Callable[[Any], Any] = math.exp,
     log: Callable[[Any], Any] = math.log,
 ) -> Any:
-    """Adaptive Proxy-Anchor, Eqs. 2-4; the margins are one number, or one a class."""
+    """Adaptive Proxy-Anchor, Eqs. 2-4; the margins are one number, or one a class; weights as of Proxy-Anchor."""
+    weights = [1.0] * len(labels) if weights is None else weights
     by_class = margins if isinstance(margins, list) else [margins] * len(proxies)
     with_positive, with_negative = 0, 0
     positive_term, negative_term = 0.0, 0.0
     for number, proxy in enumerate(proxies):
         pull, push = 0.0, 0.0
-        for x, label in zip(embeddings, labels, strict=True):
+        for x, label, weight in zip(embeddings, labels, weights, strict=True):
             if label == number:
-                pull = pull + exp(-alpha * (cosine(x, proxy) - by_class[label]))
+                pull = pull + weight * exp(-alpha * (cosine(x, proxy) - by_class[label]))
             else:
                 margin = by_class[number] if margin_of == "proxy" else by_class[label]
                 push = push + exp(alpha * (cosine(x, proxy) + margin))

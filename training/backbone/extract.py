@@ -36,6 +36,9 @@ class Extractor:
         backbone: in eval mode.
         preprocess: size, mean and std of its input.
         precision: `auto`, `float32` or `bfloat16`.
+
+    Attributes:
+        mean, std: (1, 3, 1, 1), for values in 0..255.
     """
 
     def __init__(
@@ -46,14 +49,14 @@ class Extractor:
         self.device = device
         self.dtype = resolve_precision(precision, device)
         self._module = backbone.module.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self._mean = 255 * torch.tensor(preprocess.mean, device=device).view(1, 3, 1, 1)
-        self._std = 255 * torch.tensor(preprocess.std, device=device).view(1, 3, 1, 1)
+        self.mean = 255 * torch.tensor(preprocess.mean, device=device).view(1, 3, 1, 1)
+        self.std = 255 * torch.tensor(preprocess.std, device=device).view(1, 3, 1, 1)
 
     @torch.inference_mode()
     def extract(self, pixels: Pixels) -> Tensor:
         """(N, H, W, 3) uint8 to (N, F) float32 on the device."""
         images = torch.from_numpy(np.ascontiguousarray(pixels)).to(self.device)
-        batch = normalise_images(images, self._mean, self._std).contiguous(memory_format=torch.channels_last)
+        batch = normalise_images(images, self.mean, self.std).contiguous(memory_format=torch.channels_last)
         with torch.autocast(self.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32):
             return self._module(batch).flatten(1).float()
 

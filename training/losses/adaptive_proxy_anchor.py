@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from training.losses.anchor import anchor_loss, cosine_to_proxies
+from training.losses.anchor import anchor_loss, cosine_to_proxies, weigh_positives
 from training.losses.interface import Batch, ProxyLoss
 from training.options.losses import AdaptiveOptions
 
@@ -19,6 +19,7 @@ def adaptive_proxy_anchor_loss(
     labels: Tensor,
     margins: Tensor,
     *,
+    weights: Tensor | None = None,
     alpha: float = 32.0,
     kappa: float = 1.0,
     margin_of: str = "proxy",
@@ -26,18 +27,19 @@ def adaptive_proxy_anchor_loss(
 ) -> Tensor:
     """Proxy-Anchor with a learnt margin m, one for all classes or one each, kept from 0 by its last term.
 
-        L = 1/|P+| sum_{p in P+} log(1 + sum_{x: y_x = p}  exp(-alpha (s(x,p) - m_p)))
-          + 1/|P|  sum_{p in P } log(1 + sum_{x: y_x != p} exp( alpha (s(x,p) + m  )))
+        L = 1/|P+| sum_{p in P+} log(1 + sum_{x: y_x = p}  w_x exp(-alpha (s(x,p) - m_p)))
+          + 1/|P|  sum_{p in P } log(1 + sum_{x: y_x != p}     exp( alpha (s(x,p) + m  )))
           + kappa / mean(m)
 
     In the negative term m is m_p, the margin of the proxy's class, or, as the paper's Eq. 2 prints it, m_x, that
-    of the sample's. In the positive term the two are one.
+    of the sample's. In the positive term the two are one. The weights w are ours, as in `proxy_anchor_loss`.
 
     Args:
         embeddings: (B, D), any norm.
         proxies: (C, D), any norm.
         labels: (B,) int64 in 0..C-1.
         margins: () or (C,), greater than 0.
+        weights: (B,) in 0..1, how far each label is believed; None: 1.
         alpha: scale of the cosines.
         kappa: weight of the last term, the paper's lambda.
         margin_of: `proxy` or `sample`, the margin of the negative term; the same where there is one margin.
@@ -58,7 +60,7 @@ def adaptive_proxy_anchor_loss(
     of_negative = of_proxy if margin_of == "proxy" else of_proxy[labels][:, None]
     positive = labels[:, None] == torch.arange(len(proxies), device=labels.device)
     anchored = anchor_loss(
-        -alpha * (cosines - of_proxy),
+        weigh_positives(-alpha * (cosines - of_proxy), weights),
         alpha * (cosines + of_negative),
         positive=positive,
         negative_normalisation=negative_normalisation,
@@ -85,12 +87,13 @@ class AdaptiveProxyAnchor(ProxyLoss):
         return nn.functional.softplus(self.free_margins)
 
     def forward(self, embeddings: Tensor, batch: Batch) -> Tensor:
-        """() loss of (B, D) embeddings from the batch's labels."""
+        """() loss of (B, D) embeddings from the batch's labels, positives weighed by its weights."""
         return adaptive_proxy_anchor_loss(
             embeddings,
             self.proxies,
             batch.labels,
             self.margins,
+            weights=batch.weights,
             alpha=self.options.alpha,
             kappa=self.options.kappa,
             margin_of=self.options.margin_of,

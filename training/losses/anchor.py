@@ -51,6 +51,17 @@ def anchor_loss(
     return pull + push
 
 
+def weigh_positives(logits: Tensor, weights: Tensor | None) -> Tensor:
+    """(B, C) exponents of the positive sums, every sample's term multiplied by its (B,) weight; None: as they are.
+
+    A weight of 0 takes the sample's term out of the sum, as far as the type can tell.
+    """
+    if weights is None:
+        return logits
+    smallest = torch.finfo(logits.dtype).tiny
+    return logits + weights.detach().to(logits.dtype).clamp(min=smallest).log()[:, None]
+
+
 def cosine_to_proxies(embeddings: Tensor, proxies: Tensor) -> Tensor:
     """(B, D) and (C, D) to (B, C) cosines in at least float32, whatever the autocast type."""
     with torch.autocast(embeddings.device.type, enabled=False):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from training.losses.anchor import anchor_loss, cosine_to_proxies
+from training.losses.anchor import anchor_loss, cosine_to_proxies, weigh_positives
 from training.losses.interface import Batch, ProxyLoss
 
 
@@ -14,19 +14,24 @@ def proxy_anchor_loss(
     proxies: Tensor,
     labels: Tensor,
     *,
+    weights: Tensor | None = None,
     alpha: float = 32.0,
     delta: float = 0.1,
     negative_normalisation: str = "all",
 ) -> Tensor:
     """Pull every proxy to the samples labelled with it, push it from the others.
 
-        L = 1/|P+| sum_{p in P+} log(1 + sum_{x: y_x = p}  exp(-alpha (s(x,p) - delta)))
-          + 1/|P|  sum_{p in P } log(1 + sum_{x: y_x != p} exp( alpha (s(x,p) + delta)))
+        L = 1/|P+| sum_{p in P+} log(1 + sum_{x: y_x = p}  w_x exp(-alpha (s(x,p) - delta)))
+          + 1/|P|  sum_{p in P } log(1 + sum_{x: y_x != p}     exp( alpha (s(x,p) + delta)))
+
+    The weights w are ours: 1 everywhere gives the paper's loss. P+ are the proxies that a sample is labelled with,
+    whatever its weight.
 
     Args:
         embeddings: (B, D), any norm.
         proxies: (C, D), any norm.
         labels: (B,) int64 in 0..C-1.
+        weights: (B,) in 0..1, how far each label is believed; None: 1. No gradient flows into them.
         alpha, delta: scale and margin.
         negative_normalisation: `all` or `present`, see `anchor_loss`.
 
@@ -36,7 +41,7 @@ def proxy_anchor_loss(
     cosines = cosine_to_proxies(embeddings, proxies)
     positive = labels[:, None] == torch.arange(len(proxies), device=labels.device)
     return anchor_loss(
-        -alpha * (cosines - delta),
+        weigh_positives(-alpha * (cosines - delta), weights),
         alpha * (cosines + delta),
         positive=positive,
         negative_normalisation=negative_normalisation,
@@ -47,11 +52,12 @@ class ProxyAnchor(ProxyLoss):
     """Proxy-Anchor with (C, D) proxies of its own."""
 
     def forward(self, embeddings: Tensor, batch: Batch) -> Tensor:
-        """() loss of (B, D) embeddings from the batch's labels."""
+        """() loss of (B, D) embeddings from the batch's labels, positives weighed by its weights."""
         return proxy_anchor_loss(
             embeddings,
             self.proxies,
             batch.labels,
+            weights=batch.weights,
             alpha=self.options.alpha,
             delta=self.options.delta,
             negative_normalisation=self.options.negative_normalisation,

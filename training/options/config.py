@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from index.errors import InputError
 from training.options.fields import check_fields, option
 from training.options.losses import LossConfig
+from training.options.network import NetworkConfig
 
 NOISE_KINDS = ("uniform", "bernoulli", "nearest-class", "semantic")
 VIEWS = ("crop", "whole", "both")
@@ -238,6 +239,7 @@ class TrainConfig:
     validate_every: int = option(10, "Recall@K in validation this often.", metavar="EPOCHS", at_least=1)
     recipe: str = field(default="by hand", init=False)
     """Where `resolve` took what was not given."""
+    network: NetworkConfig = field(default_factory=NetworkConfig)
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -245,13 +247,29 @@ class TrainConfig:
             raise InputError(
                 "--select auto reads the trial, and there is none with --guidance: leave one of them out"
             )
+        if self.network.trains and not self.network_loss.trains:
+            raise InputError(
+                f"--unfreeze trains with a loss, and --method {self.loss.method} is none: name a --network-method"
+            )
+
+    @property
+    def network_loss(self) -> LossConfig:
+        """The loss of the network stage."""
+        return self.network.choose_loss(self.loss)
+
+    @property
+    def judges_again(self) -> bool:
+        """Whether labels can be judged again on the features of the network in training."""
+        reads = self.network_loss.needs_confidences or self.network_loss.weighs_samples
+        return self.network.trains and reads and self.confidence.confidences == "leave-one-out"
 
     @property
     def needs_beliefs(self) -> bool:
-        """Whether the loss, its start or the choice of images asks how far labels are believed."""
-        return self.loss.trains and (
-            self.loss.needs_confidences
-            or self.loss.weighs_samples
-            or self.embedding.start == "whitened"
+        """Whether a loss, its start or the choice of images asks how far labels are believed."""
+        losses = [self.loss] if self.loss.trains else []
+        losses += [self.network_loss] if self.network.trains else []
+        return bool(losses) and (
+            any(loss.needs_confidences or loss.weighs_samples for loss in losses)
+            or (self.loss.trains and self.embedding.start == "whitened")
             or self.confidence.min_confidence is not None
         )

@@ -47,7 +47,17 @@ class SpaOptions(AnchorOptions):
 
 
 @dataclass(frozen=True)
-class AdaptiveOptions(AnchorOptions):
+class PositiveWeights(AnchorOptions):
+    """Proxy-Anchor and Adaptive Proxy-Anchor, whose positives are those of the given labels."""
+
+    positive_weights: str = option(
+        "none", "Weigh the pull between an image and the proxy of its label by the confidence in that label.",
+        choices=("none", "confidence"),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class AdaptiveOptions(PositiveWeights):
     """Adaptive Proxy-Anchor: a margin that is learnt."""
 
     margins: str = option("single", "Learn one margin, or one a class.", choices=("single", "per-class"))
@@ -170,7 +180,7 @@ class LossEntry:
 PAIRED = 4  # images of a class in a batch for losses over the pairs in it
 LOSSES: Mapping[str, LossEntry] = {
     "spa": LossEntry("smooth_proxy_anchor:SmoothProxyAnchor", SpaOptions, True, needs_confidences=True),
-    "proxy-anchor": LossEntry("proxy_anchor:ProxyAnchor", AnchorOptions, True),
+    "proxy-anchor": LossEntry("proxy_anchor:ProxyAnchor", PositiveWeights, True),
     "adaptive-proxy-anchor": LossEntry("adaptive_proxy_anchor:AdaptiveProxyAnchor", AdaptiveOptions, True),
     "proxy-nca": LossEntry("proxy_nca:ProxyNca", NcaOptions, True),
     "multi-similarity": LossEntry(
@@ -229,7 +239,11 @@ class LossConfig:
     @property
     def weighs_samples(self) -> bool:
         """Whether samples weigh as much as their labels are believed."""
-        return getattr(self.options, "sample_weights", "none") == "confidence"
+        options = self.options
+        return "confidence" in (
+            getattr(options, "sample_weights", "none"),
+            getattr(options, "positive_weights", "none"),
+        )
 
 
 def options_of(method: str) -> type[LossOptions]:

@@ -24,7 +24,8 @@ from training.options.config import (
     TrainConfig,
 )
 from training.options.fields import flag_of
-from training.options.losses import LOSSES, METHODS, LossConfig, option_groups, options_of
+from training.options.losses import LOSSES, METHODS, RIVALS, LossConfig, option_groups, options_of
+from training.options.network import FROZEN, RECIPE_METHOD, NetworkConfig
 
 RECIPES = ("default", "paper")
 # How these were found, and what was tried beside them: docs/recipe.md.
@@ -48,6 +49,7 @@ _CONCERNS = {
     "selection": SelectConfig,
     "data": DataConfig,
     "input": InputConfig,
+    "network": NetworkConfig,
 }
 _FILES = ("weights", "hierarchy", "guidance")
 _WEIGHTS = ("imagenet", "none")
@@ -56,6 +58,7 @@ _OF_TRAINING = (  # what a method that trains nothing has no use for
     "min_confidence", "validate_every", "features", "confidences", *_OF_MODULE,
     *(own.name for own in fields(EmbeddingConfig) if own.name != "embedding_dim"),
 )  # fmt: skip
+_OF_ANY_TRAINING = ("min_confidence", "confidences", *_OF_MODULE, "proxy_lr", "weight_decay")  # of the network too
 Config = TypeVar("Config")
 
 
@@ -134,6 +137,21 @@ def _recipe_beside(recipe: str, given: Mapping[str, Any]) -> dict[str, Any]:
         values.pop("hold", None)
     if method is not None or given.get("trial") is False or given.get("guidance") is not None:
         values.pop("select", None)  # a method that is named is wanted; and there may be no trial to read
+    if given.get("unfreeze", FROZEN) != FROZEN:
+        return _fit_to_a_network(values, recipe=recipe, method=method)
+    return values
+
+
+def _fit_to_a_network(values: dict[str, Any], *, recipe: str, method: str | None) -> dict[str, Any]:
+    """What a recipe says to a run that trains the network: what suits a linear map need not suit that."""
+    if method in RIVALS or (method is None and recipe == "default"):
+        values["network_method"] = RECIPE_METHOD
+    if method in RIVALS:
+        values["confidences"] = DEFAULT["confidences"]
+    elif recipe == "default":
+        values.pop("alpha", None)
+        if hasattr(options_of(method or DEFAULT["method"]), "positive_weights"):
+            values["positive_weights"] = "confidence"
     return values
 
 
@@ -170,9 +188,14 @@ def absolute_file(file: Any) -> Any:
 def unused_options(config: TrainConfig) -> Iterator[tuple[str, str]]:
     """Options that change nothing in this config, and what each goes with."""
     loss = config.loss
+    if not config.network.trains:
+        yield from ((own.name, "--unfreeze") for own in fields(NetworkConfig) if own.name != "unfreeze")
+    elif not config.judges_again:
+        yield "network_believe_every", "--confidences leave-one-out and a loss of the network that reads them"
     if not loss.trains:
         training = f"a method that trains, not with --method {loss.method}"
-        yield from ((name, training) for name in _OF_TRAINING)
+        used = _OF_ANY_TRAINING if config.network.trains else ()
+        yield from ((name, training) for name in _OF_TRAINING if name not in used)
         if config.selection.select == "auto":
             yield "select", training
         if config.selection.trial:

@@ -74,3 +74,9 @@ def unpack_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Ten
             _, index, name = key.split(".")
             state.setdefault(int(index), {})[name] = value
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+    for parameter, values in optimizer.state.items():
+        for name, value in values.items():
+            if (
+                value.shape == parameter.shape
+            ):  # fused steps read both by the order in memory, channels last or not
+                values[name] = torch.empty_like(parameter).copy_(value).detach()

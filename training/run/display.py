@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
-from training.run.phases import EpochReport, Watcher
+from training.run.phases import NETWORK, EpochReport, Watcher
 
 
 def describe_epoch(report: EpochReport) -> str:
@@ -23,6 +23,9 @@ def describe_epoch(report: EpochReport) -> str:
         text += (
             f", {report.positives_per_sample:.2f} positives a sample, {report.share_without_positive:.1%} without"
         )
+    for part in ("unseen", "seen"):
+        if (recall := getattr(report, part)) is not None:
+            text += f", {part} {100 * recall:.2f}"
     return f"{text}, {report.images_per_second:,.0f} images/s"
 
 
@@ -61,7 +64,7 @@ def watch_training() -> Iterator[Watcher]:
 
 
 def _print_epoch(report: EpochReport) -> None:
-    if report.epoch % 10 and report.epoch not in (1, report.epochs):
+    if report.epoch % 10 and report.epoch not in (1, report.epochs) and report.phase != NETWORK:
         return  # a log wants the course, not every step of it; metrics.jsonl has them all
     click.echo(f"{report.phase} {report.epoch}/{report.epochs}: {describe_epoch(report)}", err=True)
 

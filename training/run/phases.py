@@ -15,6 +15,10 @@ from index.errors import RunError
 from training.run.checkpoint import load_checkpoint, save_checkpoint
 
 PHASES = ("confidence", "embedding")
+NETWORK = "network"
+_SEEDS = {name: number for number, name in enumerate(PHASES)} | {
+    NETWORK: 1 << 40
+}  # far beyond those of other seeds
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +26,8 @@ class EpochReport:
     """One epoch of one phase, as it is shown and written to the metrics file.
 
     `held_out_loss` is phase 1's; `positives_per_sample` and `share_without_positive` tell whether lambda suits the
-    data, and are phase 2's for methods that use confidences.
+    data, and are phase 2's for methods that use confidences. `unseen` and `seen` are the network stage's: Recall@1 on
+    classes and on images held out.
     """
 
     phase: str
@@ -34,6 +39,8 @@ class EpochReport:
     held_out_loss: float | None = None
     positives_per_sample: float | None = None
     share_without_positive: float | None = None
+    unseen: float | None = None
+    seen: float | None = None
 
     def to_json(self) -> dict[str, object]:
         """The epoch as one line of the metrics file."""
@@ -94,7 +101,7 @@ def phase_generator(seed: int, phase: str, epoch: int) -> torch.Generator:
     uninterrupted one.
     """
     generator = torch.Generator()
-    generator.manual_seed((seed * len(PHASES) + PHASES.index(phase)) * 1_000_003 + epoch)
+    generator.manual_seed((seed * len(PHASES) + _SEEDS[phase]) * 1_000_003 + epoch)
     return generator
 
 

@@ -29,15 +29,18 @@ from training.data.datasets import SkippedImage
 from training.head.embedding_heads import EmbeddingHead, Head, ProjectionHead, RawHead
 from training.options.backbone_libraries import preprocess_for
 from training.options.config import TrainConfig
+from training.options.network import NetworkConfig
 from training.options.resolve import absolute_file
 from training.run.checkpoint import load_checkpoint, pack_modules, save_checkpoint, unpack_module
 
 PARITY_IMAGES = 16
 _FILES = (
     "config.json", "features.json", "labels.csv", "skipped.csv", "environment.json", "metrics.jsonl",
-    "backbone.safetensors", "head.safetensors", "confidences.csv", "trial.json", "report.json",
+    "backbone.safetensors", "head.safetensors", "confidences.csv", "trial.json", "network.json", "report.json",
 )  # fmt: skip
-_ONLY_CHOICE_ONCE = {"view": "crop", "pooling": "own", "images_per_class": 0}  # of runs that do not say
+_ONLY_CHOICE_ONCE = {  # of runs that do not say
+    "view": "crop", "pooling": "own", "images_per_class": 0, "positive_weights": "none", **asdict(NetworkConfig()),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +57,15 @@ class RunFolder:
     """Paths and files of a run; every file is replaced atomically.
 
     config.json, features.json, labels.csv, skipped.csv, environment.json, metrics.jsonl,
-    checkpoints/*.safetensors, backbone.safetensors, head.safetensors, confidences.csv, trial.json, parity/*.png,
-    report.json
+    checkpoints/*.safetensors, backbone.safetensors, head.safetensors, confidences.csv, trial.json,
+    network.json, parity/*.png, report.json
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.confidence_checkpoint = path / "checkpoints" / "confidence.safetensors"
         self.embedding_checkpoint = path / "checkpoints" / "embedding.safetensors"
+        self.network_checkpoint = path / "checkpoints" / "network.safetensors"
         self.metrics = path / "metrics.jsonl"
 
     @classmethod

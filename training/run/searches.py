@@ -63,6 +63,11 @@ class Searches:
     scenes: Scenes | None = None
     against: AgainstTraining | None = None
 
+    def seen_as(self, features: Floats, *, training: Floats) -> Searches:
+        """The same searches of the same images by other features: (M, F) of those among, (N, F) of those that train."""
+        against = None if self.against is None else replace(self.against, features=training)
+        return replace(self, among=replace(self.among, features=features), against=against)
+
     def describe(self, head: nn.Module) -> dict[str, Any]:
         """The scores of a head among each other, and the others under `apart` and `against_training`.
 

@@ -34,7 +34,8 @@ from training.options.machine import Machine
 from training.run.belief_report import summarise_beliefs
 from training.run.checkpoint import load_checkpoint
 from training.run.heads import find_beliefs, require_directions, train_head
-from training.run.phases import EpochReport, PhaseContext, Watcher
+from training.run.network_stage import StageInput, StageResult, plan_blocks, plan_decoding, train_network
+from training.run.phases import NETWORK, EpochReport, PhaseContext, Watcher
 from training.run.prepare import check_hierarchy, gather_known, list_data, prepare_training, prepare_validation
 from training.run.run_folder import LabelledImage, RunFolder
 from training.run.searches import KnownImages, Searches, find_trial_scenes, plan_searches
@@ -75,9 +76,9 @@ def train(
 
     Returns:
         The report: {"run", "seconds", "phases", "val", "val_scenes", "baselines", "images", "trained_on", "classes",
-        "skipped", "noise", "method", "trial", "beliefs"}. "val" is among the validation images, "apart" in it with
-        their scenes apart, and "against_training" in it their search among the training images; None where there is
-        none.
+        "skipped", "noise", "method", "trial", "network", "beliefs"}. "val" is among the validation images, "apart" in
+        it with their scenes apart, and "against_training" in it their search among the training images; None where
+        there is none. "network" is None where the backbone stays frozen.
 
     Raises:
         InputError: data, weights or options that cannot be used.
@@ -94,10 +95,13 @@ def train(
     dataset, val_records = list_data(data, val, config=config)
     extractor = _open_extractor(config, machine)
     is_new = run is None
+    if config.network.trains:
+        plan_blocks(extractor, config)
     if run is None:
         check_hierarchy(dataset, config=config)
-        if config.loss.trains:
-            loss_class(config.loss.method)  # whether its package is there, before any long work
+        for loss in (config.loss, config.network_loss):
+            if loss.trains:
+                loss_class(loss.method)  # whether its package is there, before any long work
         require_directions(len(dataset.records), extractor.backbone.feature_dim, config=config)
         run = RunFolder.create(out, config=config, data=data, val=val)
     run.fix_features(extractor.describe(views=config.input.cached_views or 1))
@@ -106,6 +110,8 @@ def train(
             run, dataset, data=data, config=config, machine=machine, extractor=extractor, watcher=watcher
         )
         require_directions(*source.centre.shape, config=config)  # now of the images that are usable
+        if config.network.trains:
+            plan_decoding(images, extractor=extractor, machine=machine)
         prepared = prepare_validation(val_records, machine=machine, extractor=extractor, watcher=watcher)
         classes = sorted({image.given for image in images})
         guidance = _read_guidance(images, classes=classes, config=config)
@@ -134,11 +140,24 @@ def train(
     if prepared is not None:
         searches = plan_searches(*prepared, know())
         rivals = fit_rivals(phases.images(beliefs), embedding_dim=config.embedding.embedding_dim)
+    baselines, network = _score_rivals(rivals, searches), None
+    if config.network.trains:
+        with clock.measure("network"):
+            result = phases.train_network(know, extractor, method=method, beliefs=beliefs, guidance=guidance)
+        network = result.report
+        if result.head is not None:
+            head, method = result.head, config.network_loss.method
+            run.save_backbone(extractor.backbone)
+            if searches is not None:
+                seen = prepare_validation(val_records, machine=machine, extractor=extractor, watcher=watcher)
+                assert seen is not None
+                searches = searches.seen_as(seen[0].features, training=result.features)
     report = {
         "run": str(out),
         "seconds": time.perf_counter() - started,
         "phases": {name: {"seconds": seconds} for name, seconds in clock.seconds.items()},
-        **_score(head, searches, rivals),
+        **_score(head, searches),
+        "baselines": baselines,
         "images": len(images),
         "trained_on": trained_on,
         "classes": len(classes),
@@ -146,6 +165,7 @@ def train(
         "noise": noise,
         "method": method,
         "trial": trial,
+        "network": network,
         "beliefs": phases.summarise(beliefs),
     }
     run.save_head(head, method=method, class_count=len(classes))
@@ -205,13 +225,14 @@ class _Phases:
         watcher: Watcher,
     ) -> None:
         self._run, self._images, self._source, self._classes = run, images, source, classes
-        self._config, self._device, self._watcher = config, machine.device, watcher
+        self._config, self._machine, self._device, self._watcher = config, machine, machine.device, watcher
         numbers = {label: number for number, label in enumerate(classes)}
         self._labels = torch.tensor([numbers[image.used] for image in images], device=machine.device)
         checkpoints = {
             "confidence": run.confidence_checkpoint,
             "embedding": run.embedding_checkpoint,
             "validation": run.embedding_checkpoint,
+            NETWORK: run.network_checkpoint,
         }
         run.begin_metrics(
             epochs={
@@ -315,6 +336,26 @@ class _Phases:
                 on_head=lambda epoch, head: self._validate(epoch, head, validation),
             )
 
+    def train_network(
+        self,
+        know: Callable[[], KnownImages],
+        extractor: Extractor,
+        *,
+        method: str,
+        beliefs: Beliefs | None,
+        guidance: Guidance | None,
+    ) -> StageResult:
+        """Phase 3, beside the run's frozen embedding by `method`."""
+        features, labels = self._source.centre.cpu().numpy(), self._labels.cpu().numpy()
+        given = StageInput(
+            self._images, features, labels, len(self._classes), self._copies, find_trial_scenes(know()), beliefs,
+            method, guidance,
+        )  # fmt: skip
+        return train_network(
+            self._run, given, extractor=extractor, config=self._config, machine=self._machine,
+            context=self._context(self._run.network_checkpoint), on_images=self._watcher.on_images,
+        )  # fmt: skip
+
     def _confidence_rows(self, beliefs: Beliefs) -> Iterator[list[object]]:
         top = min(3, len(self._classes))
         for rows, confidences in beliefs.confidences.blocks():
@@ -360,14 +401,18 @@ def warn_of_unsuitable_lambda(report: EpochReport, *, class_count: int, judge: s
         )
 
 
-def _score(head: Head, searches: Searches | None, rivals: Mapping[str, Head]) -> dict[str, Any]:
+def _score(head: Head, searches: Searches | None) -> dict[str, Any]:
     if searches is None:
-        return {"val": None, "val_scenes": None, "baselines": None}
+        return {"val": None, "val_scenes": None}
     return {
         "val": searches.describe(head),
         "val_scenes": None if searches.scenes is None else searches.scenes.to_json(),
-        "baselines": {
-            name: {"embedding_dim": rival.embedding_dim, **searches.describe(rival)}
-            for name, rival in rivals.items()
-        },
+    }
+
+
+def _score_rivals(rivals: Mapping[str, Head], searches: Searches | None) -> dict[str, Any] | None:
+    if searches is None:
+        return None
+    return {
+        name: {"embedding_dim": rival.embedding_dim, **searches.describe(rival)} for name, rival in rivals.items()
     }

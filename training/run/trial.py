@@ -170,7 +170,7 @@ def run_trial(
         searched = data.searched(split)
         heads: Mapping[str, Head] = {}
         if searched and len(np.unique(data.labels[split.train])) > 1:
-            heads = _fit_heads(data.take(split.train), config=config, device=device)
+            heads = fit_heads(data.take(split.train), config=config, device=device)
         sizes = np.bincount(data.labels[split.train], minlength=int(data.labels.max()) + 1)
         for (part, validation), (name, head) in itertools.product(searched.items(), heads.items()):
             hits[part].add(name, validation, head, sizes=sizes)
@@ -180,7 +180,7 @@ def run_trial(
     return Trial(len(splits), unseen, seen, holds, chosen)
 
 
-def _fit_heads(images: TrialData, *, config: TrainConfig, device: torch.device) -> dict[str, Head]:
+def fit_heads(images: TrialData, *, config: TrainConfig, device: torch.device) -> dict[str, Head]:
     """The trained heads, one a hold, and all rivals; as wide as the run's, or as the images that train allow.
 
     Empty where these span no direction at all.

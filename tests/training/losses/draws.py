@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -27,17 +27,23 @@ SIZES = st.fixed_dictionaries(
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """Float64 (B, D) embeddings, (C, D) proxies, (B, C) confidences and (C,) margins, and (B,) labels."""
+    """Float64 (B, D) embeddings, (C, D) proxies, (B, C) confidences and (C,) margins, (B,) labels and weights."""
 
     embeddings: Tensor
     proxies: Tensor
     confidences: Tensor
     margins: Tensor
     labels: Tensor
+    weights: Tensor
 
     @property
     def batch(self) -> Batch:
         return Batch(labels=self.labels, rows=torch.arange(len(self.labels)), confidences=self.confidences)
+
+    @property
+    def weighed(self) -> Batch:
+        """The batch with weights."""
+        return replace(self.batch, weights=self.weights)
 
 
 def draw(seed: int, *, batch: int, classes: int, width: int) -> Draw:
@@ -50,7 +56,8 @@ def draw(seed: int, *, batch: int, classes: int, width: int) -> Draw:
     chosen = torch.rand(batch, classes, generator=generator) < 0.5
     margins = 0.02 + 0.3 * torch.rand(classes, dtype=torch.float64, generator=generator)
     labels = torch.randint(classes, (batch,), generator=generator)
-    return Draw(embeddings, proxies, torch.where(chosen, near, anywhere).clamp(0, 1), margins, labels)
+    weights = torch.rand(batch, dtype=torch.float64, generator=generator)
+    return Draw(embeddings, proxies, torch.where(chosen, near, anywhere).clamp(0, 1), margins, labels, weights)
 
 
 def value_and_gradients(

@@ -29,10 +29,11 @@ OWNERS = ("proxy", "sample")
     margin_of=st.sampled_from(OWNERS),
     kappa=st.sampled_from([0.0, 0.5, 1.0]),
     normalisation=st.sampled_from(NORMALISATIONS),
+    weighed=st.booleans(),
 )
 @settings(max_examples=60, deadline=None)
 def test_adaptive_proxy_anchor_is_its_equation_in_value_and_gradient(
-    sizes, one_a_class, margin_of, kappa, normalisation
+    sizes, one_a_class, margin_of, kappa, normalisation, weighed
 ) -> None:
     drawn = draw(**sizes)
     margins = drawn.margins if one_a_class else drawn.margins[0]
@@ -42,10 +43,12 @@ def test_adaptive_proxy_anchor_is_its_equation_in_value_and_gradient(
     def loss(embeddings, proxies, margins, labels, **options):
         return adaptive_proxy_anchor_loss(embeddings, proxies, labels, margins, **options)
 
+    weights = drawn.weights if weighed else None
+    told = {**options, "weights": drawn.weights.tolist() if weighed else None}
     assert_is_the_equation(
-        value_and_gradients(loss, inputs, drawn.labels, **options),
-        value=oracle.adaptive_proxy_anchor(*(tensor.tolist() for tensor in inputs), labels, **options),
-        gradients=oracle.gradients(oracle.adaptive_proxy_anchor, inputs, labels, **options),
+        value_and_gradients(loss, inputs, drawn.labels, weights=weights, **options),
+        value=oracle.adaptive_proxy_anchor(*(tensor.tolist() for tensor in inputs), labels, **told),
+        gradients=oracle.gradients(oracle.adaptive_proxy_anchor, inputs, labels, **told),
     )
 
 

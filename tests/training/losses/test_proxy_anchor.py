@@ -43,6 +43,52 @@ def test_gradients_agree_with_finite_differences(normalisation: str) -> None:
     assert torch.autograd.gradcheck(lambda x, p: proxy_anchor_loss(x, p, drawn.labels, **options), inputs)
 
 
+@given(sizes=SIZES, normalisation=st.sampled_from(NORMALISATIONS))
+@settings(max_examples=40, deadline=None)
+def test_weights_multiply_the_positive_terms_in_value_and_gradient(sizes, normalisation) -> None:
+    drawn = draw(**sizes)
+    inputs, labels = (drawn.embeddings, drawn.proxies), drawn.labels.tolist()
+    options = {**OPTIONS, "negative_normalisation": normalisation}
+    weights = drawn.weights.tolist()
+    assert_is_the_equation(
+        value_and_gradients(proxy_anchor_loss, inputs, drawn.labels, weights=drawn.weights, **options),
+        value=oracle.proxy_anchor(*(tensor.tolist() for tensor in inputs), labels, weights=weights, **options),
+        gradients=oracle.gradients(oracle.proxy_anchor, inputs, labels, weights=weights, **options),
+    )
+
+
+def test_weighed_gradients_agree_with_finite_differences_and_none_flows_into_the_weights() -> None:
+    drawn = draw(3, batch=5, classes=3, width=4)
+    inputs = (drawn.embeddings.requires_grad_(), drawn.proxies.requires_grad_())
+    weights = drawn.weights.requires_grad_()
+    assert torch.autograd.gradcheck(
+        lambda x, p: proxy_anchor_loss(x, p, drawn.labels, weights=weights.detach(), alpha=4.0), inputs
+    )
+    proxy_anchor_loss(*inputs, drawn.labels, weights=weights).backward()
+    assert weights.grad is None
+
+
+def test_weights_of_one_change_nothing_and_a_weight_of_nothing_ends_the_pull_alone() -> None:
+    drawn = draw(5, batch=4, classes=2, width=4)
+    labels = torch.tensor([0, 0, 1, 1])
+    plain = value_and_gradients(proxy_anchor_loss, (drawn.embeddings, drawn.proxies), labels)
+    ones = value_and_gradients(proxy_anchor_loss, (drawn.embeddings, drawn.proxies), labels, weights=torch.ones(4))
+    assert all(torch.equal(found, wanted) for found, wanted in zip(ones, plain, strict=True))
+    far = drawn.embeddings.clone()
+    far[0] = -drawn.proxies[0]  # pulled hard, if it were believed
+    weights = torch.tensor([0.0, 1.0, 1.0, 1.0])
+    _, by_embedding, _ = value_and_gradients(proxy_anchor_loss, (far, drawn.proxies), labels, weights=weights)
+    by_push = torch.autograd.grad(
+        torch.log1p(sum_of_pushes(x := far.clone().requires_grad_(), drawn.proxies[1], rows=(0, 1))) / 2, x
+    )[0]
+    torch.testing.assert_close(by_embedding[0], by_push[0], rtol=1e-9, atol=1e-12)
+
+
+def sum_of_pushes(embeddings: torch.Tensor, proxy: torch.Tensor, *, rows: tuple[int, ...]) -> torch.Tensor:
+    cosines = torch.nn.functional.cosine_similarity(embeddings[list(rows)], proxy[None])
+    return torch.exp(32.0 * (cosines + 0.1)).sum()
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_proxy_anchor_agrees_with_pytorch_metric_learning(seed: int) -> None:
     from pytorch_metric_learning.losses import ProxyAnchorLoss
@@ -77,3 +123,6 @@ def test_the_module_passes_every_option_on(normalisation: str) -> None:
     loss = make_loss("proxy-anchor", **options).double()
     expected = proxy_anchor_loss(drawn.embeddings, loss.proxies, drawn.labels, **options)
     assert torch.equal(loss(drawn.embeddings, drawn.batch), expected)
+    weighed = proxy_anchor_loss(drawn.embeddings, loss.proxies, drawn.labels, weights=drawn.weights, **options)
+    assert torch.equal(loss(drawn.embeddings, drawn.weighed), weighed)
+    assert not torch.equal(weighed, expected)

@@ -34,6 +34,7 @@ from training.options.losses import (
     option_groups,
     options_of,
 )
+from training.options.network import NetworkConfig
 from training.options.resolve import resolve
 
 WRONG = [
@@ -171,7 +172,8 @@ def test_every_method_can_be_named_and_those_that_need_confidences_are_trained()
 
 
 def test_no_two_options_share_a_name() -> None:
-    kinds = (TrainConfig, LossConfig, EmbeddingConfig, ConfidenceConfig, SelectConfig, DataConfig, InputConfig)
+    concerns = (EmbeddingConfig, ConfidenceConfig, SelectConfig, DataConfig, InputConfig, NetworkConfig)
+    kinds = (TrainConfig, LossConfig, *concerns)
     names = [name for kind in (*kinds, *option_groups()) for name in get_annotations(kind)]
     assert len(names) == len(set(names)), "a run's config.json is compared by name when it is resumed"
 

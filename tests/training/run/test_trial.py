@@ -211,7 +211,7 @@ def test_classes_of_two_images_are_enough_for_a_trial_of_unseen_classes(method: 
 
 
 def test_too_few_classes_and_images_try_nothing_and_train_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trial_module, "_fit_heads", lambda *_, **__: pytest.fail("there is nothing to search"))
+    monkeypatch.setattr(trial_module, "fit_heads", lambda *_, **__: pytest.fail("there is nothing to search"))
     trial = _run(np.repeat(np.arange(3), 2))
     assert trial == Trial(1, None, None, {})
     assert trial.better_rival is None

@@ -1,0 +1,85 @@
+"""Options of the network stage: what is refused by name, and which loss a run's network trains with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from index.errors import InputError
+from training.options.losses import RIVALS, LossConfig
+from training.options.network import NetworkConfig
+from training.options.resolve import resolve
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("unfreeze", "last-0", "--unfreeze must be none, all, or last-N with N of at least 1, got 'last-0'"),
+        ("unfreeze", "last", "--unfreeze must be none, all"),
+        ("unfreeze", "some", "--unfreeze must be none, all"),
+        ("network_method", "pca", "--network-method must be one of spa, "),
+        ("network_epochs", 0, "--network-epochs must be at least 1, got 0"),
+        ("network_batch_size", 1, "--network-batch-size must be at least 2"),
+        ("network_lr", 0.0, "--network-lr must be greater than 0"),
+        ("network_decay", 1.5, r"--network-decay must be in 0.01..1, got 1.5"),
+        ("network_head_lr", -1.0, "--network-head-lr must be greater than 0"),
+        ("network_penalty", -1.0, "--network-penalty must be at least 0"),
+        ("network_average", 1.0, "--network-average must be in 0..0.9999"),
+        ("network_believe_every", -1, "--network-believe-every must be at least 0"),
+        ("network_patience", 0, "--network-patience must be at least 1"),
+        ("network_batch_norm", "off", "--network-batch-norm must be one of frozen, train, got 'off'"),
+    ],
+)
+def test_a_wrong_value_is_named_with_its_flag(field: str, value: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        resolve(weights="none", **({"unfreeze": "all"} | {field: value}))
+
+
+def test_what_to_unfreeze_is_read_and_by_default_nothing_is() -> None:
+    assert not NetworkConfig().trains
+    assert (NetworkConfig("all").trains, NetworkConfig("all").last_blocks) == (True, None)
+    assert (NetworkConfig("last-12").trains, NetworkConfig("last-12").last_blocks) == (True, 12)
+
+
+def test_options_of_the_network_go_with_a_network_that_trains() -> None:
+    with pytest.raises(InputError, match="--network-lr goes with --unfreeze, and would do nothing here"):
+        resolve(weights="none", network_lr=1e-3)
+    with pytest.raises(
+        InputError, match="--network-believe-every goes with --confidences leave-one-out and a loss"
+    ):
+        resolve(weights="none", unfreeze="all", method="procsim", network_believe_every=1)
+
+
+def test_the_default_recipe_trains_the_network_with_a_loss_of_its_own_and_the_head_as_ever() -> None:
+    plain, unfrozen = resolve(weights="none"), resolve(weights="none", unfreeze="last-2")
+    assert unfrozen.loss == plain.loss
+    loss = unfrozen.network_loss
+    assert (loss.method, loss.options.alpha, loss.options.delta) == ("proxy-anchor", 32, 0.1)
+    assert loss.options.positive_weights == "confidence"
+    assert (plain.judges_again, unfrozen.judges_again) == (False, True)
+
+
+def test_a_method_that_is_named_trains_the_network_too_unless_another_is_named_for_it() -> None:
+    named = resolve(weights="none", unfreeze="all", method="multi-similarity")
+    assert named.network_loss == named.loss
+    anchor = resolve(weights="none", unfreeze="all", method="proxy-anchor")
+    assert anchor.network_loss == anchor.loss
+    assert (anchor.loss.options.alpha, anchor.loss.options.positive_weights) == (32, "confidence")
+    frozen = resolve(weights="none", method="proxy-anchor").loss.options
+    assert (frozen.alpha, frozen.positive_weights) == (4, "none"), "as a linear map likes it"
+    paper = resolve("paper", weights="none", unfreeze="all")
+    assert paper.network_loss == paper.loss == LossConfig("spa")
+    other = resolve(weights="none", unfreeze="all", method="multi-similarity", network_method="proxy-nca")
+    assert (other.network_loss.method, other.network_loss.options.sample_weights) == ("proxy-nca", "confidence")
+
+
+@pytest.mark.parametrize("method", RIVALS)
+def test_a_method_without_training_leaves_the_network_the_loss_and_the_judge_of_the_recipe(method: str) -> None:
+    config = resolve(weights="none", unfreeze="all", method=method, min_confidence=0.1, proxy_lr=0.1)
+    assert config.network_loss.method == "proxy-anchor"
+    assert config.confidence.confidences == "leave-one-out"
+    assert config.needs_beliefs
+    assert not resolve(weights="none", method=method).needs_beliefs
+    with pytest.raises(InputError, match="--lr goes with a method that trains"):
+        resolve(weights="none", unfreeze="all", method=method, lr=0.1)

@@ -1,0 +1,76 @@
+"""What the network stage is judged by: nobody that trains, scenes apart, the same figures as a plain search."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from index.arrays import normalise_rows
+from training.run.network_data import GALLERY, NetworkData, mean_recall
+from training.run.trial_splits import Split, split_for_network
+
+RNG = np.random.default_rng(0)
+
+
+@pytest.mark.parametrize(("classes", "held"), [(19, 0), (20, 2), (45, 4)])
+def test_a_tenth_of_many_classes_and_of_the_images_of_the_others_is_held_out(classes: int, held: int) -> None:
+    labels = np.repeat(np.arange(classes), 20)
+    split = split_for_network(labels, seed=3)
+    parts = (split.train, split.unseen, split.seen)
+    assert sorted(np.concatenate(parts)) == list(range(len(labels)))
+    assert len(np.unique(labels[split.unseen])) == held
+    assert not np.isin(labels[split.train], labels[split.unseen]).any()
+    assert np.bincount(labels[split.seen], minlength=classes)[np.unique(labels[split.train])].tolist() == (
+        [2] * (classes - held)
+    )
+
+
+def test_whole_scenes_are_held_out_and_the_seed_decides_which() -> None:
+    labels = np.repeat(np.arange(30), 12)
+    scenes = np.arange(len(labels)) // 3
+    split = split_for_network(labels, seed=0, scenes=scenes)
+    for part in (split.unseen, split.seen):
+        assert not np.isin(scenes[split.train], scenes[part]).any()
+    again, other = (split_for_network(labels, seed=seed, scenes=scenes) for seed in (0, 1))
+    assert np.array_equal(again.train, split.train)
+    assert not np.array_equal(other.unseen, split.unseen)
+
+
+def _data(split: Split, labels: np.ndarray, scenes: np.ndarray | None = None) -> NetworkData:
+    return NetworkData(np.zeros((0, 1, 1, 3), np.uint8), labels, int(labels.max()) + 1, split, scenes=scenes)
+
+
+def _nearest_is_right(x: np.ndarray, labels: np.ndarray, queries: np.ndarray, gallery: np.ndarray) -> float:
+    hits = []
+    for query in queries:
+        others = gallery[gallery != query]
+        hits.append(labels[others[np.argmax(x[others] @ x[query])]] == labels[query])
+    return float(np.mean(hits))
+
+
+def test_the_score_is_that_of_a_loop_over_nearest_neighbours() -> None:
+    labels = RNG.permutation(np.repeat(np.arange(22), 14))
+    split = split_for_network(labels, seed=0)
+    vectors = normalise_rows(RNG.normal(size=(len(labels), 6)).astype(np.float32) + np.eye(22, 6)[labels])
+    asked: list[int] = []
+
+    def embed(rows: np.ndarray) -> np.ndarray:
+        asked.extend(rows)
+        return vectors[rows]
+
+    found = _data(split, labels).score(embed)
+    gallery = np.array([row for label in range(22) for row in split.train[labels[split.train] == label][:GALLERY]])
+    assert found["unseen"] == pytest.approx(_nearest_is_right(vectors, labels, split.unseen, split.unseen))
+    assert found["seen"] == pytest.approx(_nearest_is_right(vectors, labels, split.seen, gallery))
+    assert set(asked) == {*gallery, *split.unseen, *split.seen}
+    assert mean_recall(found) == pytest.approx((found["unseen"] + found["seen"]) / 2)
+
+
+def test_a_part_without_anything_to_find_is_left_out() -> None:
+    labels = np.array([0, 0, 1, 1, 2, 2])
+    vectors = np.eye(6, dtype=np.float32)
+    nothing = np.array([], dtype=np.int64)
+    assert _data(Split(np.arange(6), nothing, nothing), labels).score(lambda rows: vectors[rows]) == {}
+    own_scene = np.array([0, 0, 1, 2, 3, 4])
+    unseen = _data(Split(np.arange(2, 6), np.arange(2), nothing), labels, own_scene)
+    assert unseen.score(lambda rows: vectors[rows]) == {}, "both show one scene"

@@ -1,0 +1,81 @@
+"""Options of the network stage: what of the backbone trains after the head, and how."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields
+from typing import Any
+
+from index.errors import InputError
+from training.options.fields import check_fields, option
+from training.options.losses import LOSSES, LossConfig, options_of
+
+FROZEN, WHOLE = "none", "all"
+RECIPE_METHOD = "proxy-anchor"
+"""The loss of the network stage where no method is named: docs/train.md says what it was chosen on."""
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkConfig:
+    """Phase 3, with --unfreeze: the network itself."""
+
+    unfreeze: str = option(
+        FROZEN, "What of the backbone trains, at small rates and after the head: none, its last N blocks, or all.",
+        metavar="none|last-N|all",
+    )  # fmt: skip
+    network_method: str | None = option(
+        None, "The loss that the network trains with, weighed by confidence where it can be; without one that of "
+        "--method where one is named, else proxy-anchor.", choices=tuple(LOSSES), metavar="METHOD",
+    )  # fmt: skip
+    network_epochs: int = option(8, "Most epochs of the network stage.", at_least=1)
+    network_batch_size: int = option(64, "Images a step of the network.", at_least=2)
+    network_lr: float = option(5e-4, "Learning rate of the last block.", above=0)
+    network_decay: float = option(
+        0.9, "Every block before it learns at this times the rate of the next.", at_least=0.01, at_most=1
+    )
+    network_head_lr: float = option(1e-3, "Learning rate of the head beside the network.", above=0)
+    network_penalty: float = option(
+        1e-3, "Weight of the squared distance of the network's weights from their start.", at_least=0
+    )
+    network_average: float = option(
+        0.98, "How much of the averaged weights each step keeps.", at_least=0, at_most=0.9999
+    )
+    network_believe_every: int = option(
+        2, "Judge the labels again on the network's features, by leave-one-out, after every N epochs; 0 is never.",
+        metavar="N", at_least=0,
+    )  # fmt: skip
+    network_patience: int = option(
+        3, "Stop after this many epochs that find no more of what is held out.", at_least=1
+    )
+    network_batch_norm: str = option(
+        "frozen", "Statistics of batch norm: those of the weights it began with, or of the batches.",
+        choices=("frozen", "train"),
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if not re.fullmatch(rf"{FROZEN}|{WHOLE}|last-[1-9]\d*", self.unfreeze):
+            raise InputError(
+                f"--unfreeze must be none, all, or last-N with N of at least 1, got {self.unfreeze!r}"
+            )
+
+    @property
+    def trains(self) -> bool:
+        """Whether there is a network stage."""
+        return self.unfreeze != FROZEN
+
+    @property
+    def last_blocks(self) -> int | None:
+        """N of `last-N`; None for all."""
+        return None if self.unfreeze == WHOLE else int(self.unfreeze.removeprefix("last-"))
+
+    def choose_loss(self, loss: LossConfig) -> LossConfig:
+        """The loss of the network stage of a run with this method."""
+        if self.network_method is None or self.network_method == loss.method:
+            return loss
+        kind = options_of(self.network_method)
+        names = {own.name for own in fields(kind)}
+        weighed: dict[str, Any] = {
+            name: "confidence" for name in ("sample_weights", "positive_weights") if name in names
+        }
+        return LossConfig(self.network_method, kind(**weighed))

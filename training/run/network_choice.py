@@ -1,0 +1,129 @@
+"""Which weights and which head the network stage gives, and whether they ship: all by what is held out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from torch import Tensor, nn
+
+from index.arrays import Floats
+from training.backbone.extract import Extractor
+from training.head.embedding_heads import Head, ProjectionHead
+from training.head.projection import count_directions
+from training.head.untrained import LabelledFeatures, fit_rival
+from training.network.model import NetworkModel
+from training.network.weights import interpolate_weights, load_weights
+from training.options.losses import CLASS_WHITENED
+from training.run.network_data import NetworkData, embed_rows, mean_recall, read_features
+from training.run.network_fit import FittedWeights
+from training.run.validate import embed_features
+
+SHARES = (0.25, 0.5, 0.75)  # of the trained weights, between the start and them
+
+Weights = dict[str, Tensor]
+
+
+@dataclass(slots=True)
+class NetworkChoice:
+    """What was tried on the held-out part, by name, and what came of it.
+
+    Attributes:
+        tried: Recall@1 by part of every candidate.
+        weights, head: the best ones' names in it; None where nothing could be tried.
+        ships: whether the best finds more there than the run's frozen embedding.
+    """
+
+    tried: dict[str, dict[str, float]] = field(default_factory=dict)
+    weights: str = "average"
+    head: str = "trained"
+    ships: bool = True
+
+    def best(self, names: Iterable[str]) -> str:
+        """The highest mean over the parts; the first of equals."""
+        return max(names, key=lambda name: mean_recall(self.tried[name]))
+
+
+def fit_closed_form(
+    features: Floats, data: NetworkData, rows: np.ndarray, *, embedding_dim: int
+) -> ProjectionHead:
+    """Whitening within classes on (n, F) features of the images `rows`; rows of 0 where they span fewer directions."""
+    numbers = np.unique(data.labels[rows], return_inverse=True)[1]
+    groups = None if data.groups is None else data.groups[rows]
+    width = min(embedding_dim, count_directions(features))
+    found = fit_rival(
+        CLASS_WHITENED, LabelledFeatures(features, numbers.astype(np.int64), groups), embedding_dim=width
+    )
+    assert isinstance(found, ProjectionHead)
+    missing = embedding_dim - width
+    weight = nn.functional.pad(found.weight, (0, 0, 0, missing))
+    return ProjectionHead(weight, nn.functional.pad(found.bias, (0, missing)))
+
+
+def choose_weights(
+    fitted: FittedWeights, model: NetworkModel, data: NetworkData, *, extractor: Extractor, frozen: Head | None,
+    frozen_features: Floats,
+) -> tuple[NetworkChoice, Head, Floats]:  # fmt: skip
+    """Leave the best weights in the model; give the head that goes with them, and its (N, F) float32 features.
+
+    First the weights are chosen, each with its own trained head: the last ones, the averaged ones, those of the best
+    epoch, then some between the start and the best of these. Then the head: the trained one, or one in closed form on
+    the features of those weights. What ships has to find more than `frozen`.
+
+    Args:
+        frozen: the run's embedding without this stage, fitted without what is held out.
+        frozen_features: (N, F) float32, what it takes.
+    """
+    choice = NetworkChoice()
+    candidates = {"average": fitted.average, "last": fitted.last}
+    if fitted.best_epoch != len(fitted.epochs) - 1:
+        candidates["best epoch"] = fitted.best
+    has_parts = bool(fitted.epochs[0].recall)
+    if has_parts:
+        choice.weights = _try(choice, candidates, model, data, extractor)
+        trained = candidates[choice.weights]
+        between = {
+            f"{choice.weights}, {share:g} of the way": interpolate_weights(fitted.start, trained, share)
+            for share in SHARES
+        }
+        _try(choice, between, model, data, extractor)
+        candidates |= between
+        choice.weights = choice.best(candidates)
+    load_weights(model, candidates[choice.weights])
+    features = read_features(extractor, data.pixels, np.arange(len(data.labels))).numpy()
+    head: Head = model.head.freeze()
+    if has_parts:
+        head = _choose_head(choice, model.head.freeze(), data, features)
+        choice.ships = _beats_frozen(choice, frozen, frozen_features, data)
+    return choice, head, features
+
+
+def _try(
+    choice: NetworkChoice, candidates: Mapping[str, Weights], model: NetworkModel, data: NetworkData,
+    extractor: Extractor,
+) -> str:  # fmt: skip
+    for name, weights in candidates.items():
+        load_weights(model, weights)
+        choice.tried[name] = data.score(lambda rows: embed_rows(extractor, model.head, data.pixels, rows))
+    return choice.best(candidates)
+
+
+def _choose_head(choice: NetworkChoice, head: ProjectionHead, data: NetworkData, features: Floats) -> Head:
+    """The trained head, or the one that closed form gives without what is held out, fitted again with it."""
+    train, width = data.split.train, head.embedding_dim
+    refitted = fit_closed_form(features[train], data, train, embedding_dim=width)
+    name = f"{choice.weights}, head refitted"
+    choice.tried[name] = data.score(lambda rows: embed_features(refitted, features[rows]))
+    if choice.best([choice.weights, name]) == choice.weights:
+        return head
+    choice.head = "refitted"
+    return fit_closed_form(features, data, np.arange(len(data.labels)), embedding_dim=width)
+
+
+def _beats_frozen(choice: NetworkChoice, frozen: Head | None, features: Floats, data: NetworkData) -> bool:
+    if frozen is None:
+        return True
+    choice.tried["frozen"] = data.score(lambda rows: embed_features(frozen, features[rows]))
+    best = choice.best([name for name in choice.tried if name != "frozen"])
+    return mean_recall(choice.tried[best]) > mean_recall(choice.tried["frozen"])

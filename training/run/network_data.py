@@ -1,0 +1,94 @@
+"""What the network stage trains on and is judged by: decoded images, labels, and what is held out of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from index.arrays import Floats, Ids, Labels
+from index.images.preprocess import Pixels
+from training.backbone.extract import BATCH_IMAGES, Extractor
+from training.network.random_views import centre_views
+from training.run.trial import TrialData
+from training.run.trial_splits import Split
+
+GALLERY = (
+    10  # images of a class that those held out of it search: enough to compare weights, at a third of the cost
+)
+Embed = Callable[[np.ndarray], Floats]
+"""(n,) row numbers to (n, D) float32 unit rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkData:
+    """The images of a run, for the network stage.
+
+    Attributes:
+        pixels: (N, R, R, 3) uint8.
+        labels: (N,) int64 used labels in 0..C-1.
+        class_count: C.
+        split: what trains and what is held out.
+        groups: (N,) int64, the same for duplicates, which must not vouch for each other; None: there are none.
+        scenes: (N,) int64, the same for photos of one scene; None: every photo is a scene of its own.
+    """
+
+    pixels: Pixels
+    labels: Labels
+    class_count: int
+    split: Split
+    groups: Ids | None = None
+    scenes: Ids | None = None
+
+    def score(self, embed: Embed) -> dict[str, float]:
+        """Recall@1 by part, by the labels as they are: `unseen` classes among themselves, `seen` ones in a gallery.
+
+        Parts in which nothing can be found are left out.
+        """
+        gallery = self._choose_gallery()
+        searched = Split(gallery, self.split.unseen, self.split.seen)
+        rows = np.unique(np.concatenate([gallery, searched.unseen, searched.seen]))
+        embedded = embed(rows)
+        embeddings = np.zeros((len(self.labels), embedded.shape[1]), dtype=np.float32)
+        embeddings[rows] = embedded
+        parts = TrialData(embeddings, self.labels, scenes=self.scenes).searched(searched)
+        return {part: found.score(found.features).recall[1] for part, found in parts.items()}
+
+    def _choose_gallery(self) -> Ids:
+        """Of every class that trains and has images held out, the first ones that train."""
+        train = self.split.train
+        if not len(self.split.seen):
+            return train[:0]
+        labels = self.labels[train]
+        order = np.argsort(labels, kind="stable")
+        sizes = np.bincount(labels, minlength=self.class_count)
+        ranks = np.empty(len(train), dtype=np.int64)
+        ranks[order] = np.arange(len(train)) - np.repeat(sizes.cumsum() - sizes, sizes)
+        wanted = np.isin(labels, np.unique(self.labels[self.split.seen]))
+        return train[(ranks < GALLERY) & wanted]
+
+
+def mean_recall(parts: dict[str, float]) -> float:
+    """What decides: the mean over what could be searched."""
+    return float(np.mean(list(parts.values())))
+
+
+def read_features(extractor: Extractor, pixels: Pixels, rows: np.ndarray) -> Tensor:
+    """(n, F) float32 features of the usual views of images, by the weights that the backbone has now, on the CPU."""
+    crop = extractor.preprocess.crop
+    parts = [
+        extractor.extract(centre_views(pixels, part, crop=crop)).cpu()
+        for part in torch.from_numpy(rows).split(BATCH_IMAGES)
+    ]
+    return torch.cat(parts).clone()  # not of inference mode any more
+
+
+@torch.no_grad()
+def embed_rows(extractor: Extractor, head: nn.Module, pixels: Pixels, rows: np.ndarray) -> Floats:
+    """(n, D) float32 unit rows by backbone and head as they are now."""
+    features = read_features(extractor, pixels, rows)
+    device = next(iter(head.state_dict().values())).device
+    return np.concatenate([head(part.to(device)).cpu().numpy() for part in features.split(4096)])

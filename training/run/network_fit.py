@@ -1,0 +1,243 @@
+"""The loop of the network stage: blocks of the backbone, the head and the loss's own parameters, epoch by epoch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from training.backbone.extract import Extractor
+from training.losses.interface import MetricLoss
+from training.network.model import NetworkModel
+from training.network.random_views import draw_views
+from training.network.rates import MAX_NORM, StartPenalty, make_optimizer, set_rates
+from training.network.weights import average_weights, copy_weights, load_weights, using_weights
+from training.options.config import TrainConfig
+from training.options.losses import LOSSES
+from training.run.checkpoint import pack_modules, pack_optimizer, unpack_module, unpack_optimizer
+from training.run.network_beliefs import NetworkBeliefs, judge_again
+from training.run.network_data import NetworkData, embed_rows, mean_recall, read_features
+from training.run.phases import (
+    NETWORK,
+    EpochReport,
+    PhaseContext,
+    count_batches,
+    draw_batches,
+    phase_generator,
+    require_finite,
+)
+
+Weights = dict[str, Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class EpochScore:
+    """Recall@1 on what is held out, by part, with the averaged weights after an epoch; 0 is the start."""
+
+    epoch: int
+    recall: dict[str, float]
+    loss: float | None = None
+    seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class FittedWeights:
+    """What the loop moved, and how it went.
+
+    Attributes:
+        start, last, average, best: weights by name; `best` are the averaged ones of the epoch that found most.
+        epochs: the score of the start and of every epoch.
+        best_epoch: 0 where no epoch found more than the start.
+        waited: epochs since.
+    """
+
+    start: Weights
+    last: Weights
+    average: Weights
+    best: Weights
+    epochs: list[EpochScore] = field(default_factory=list)
+    best_epoch: int = 0
+    waited: int = 0
+
+    def note(self, score: EpochScore) -> None:
+        """The averaged weights after an epoch: the best ones, where nothing was held out too, or one more to wait."""
+        self.epochs.append(score)
+        best = self.epochs[self.best_epoch].recall
+        if score.epoch and score.recall and mean_recall(score.recall) <= mean_recall(best):
+            self.waited += 1
+            return
+        self.best_epoch, self.waited = score.epoch, 0
+        self.best = {name: tensor.clone() for name, tensor in self.average.items()}
+
+    def pack(self) -> Weights:
+        """For a checkpoint; the start is made again."""
+        sets = {"last": self.last, "average": self.average, "best": self.best}
+        return {f"{name}/{key}": value for name, weights in sets.items() for key, value in weights.items()}
+
+    def state(self) -> dict[str, Any]:
+        """The rest of it, as JSON."""
+        return {
+            "epochs": [asdict(score) for score in self.epochs],
+            "best_epoch": self.best_epoch,
+            "waited": self.waited,
+        }
+
+    def restore(self, tensors: Weights, state: dict[str, Any]) -> None:
+        """What `pack` and `state` gave, in tensors laid out as these are."""
+        for name, weights in (("last", self.last), ("average", self.average), ("best", self.best)):
+            for key, tensor in weights.items():
+                tensor.copy_(tensors[f"{name}/{key}"])
+        self.epochs = [EpochScore(**score) for score in state["epochs"]]
+        self.best_epoch, self.waited = state["best_epoch"], state["waited"]
+
+
+class NetworkFit:
+    """One network stage in training.
+
+    Args:
+        model: at its start; in the end it has the last weights.
+        loss: new, its proxies at their start.
+        extractor: around the model's backbone.
+        beliefs: to begin with.
+        context: the checkpoint is replaced after every epoch.
+        on_images: called with (images seen, images of all epochs).
+    """
+
+    def __init__(
+        self,
+        model: NetworkModel,
+        loss: MetricLoss,
+        data: NetworkData,
+        *,
+        extractor: Extractor,
+        beliefs: NetworkBeliefs,
+        config: TrainConfig,
+        context: PhaseContext,
+        on_images: Callable[[int, int], None] = lambda *_: None,
+    ) -> None:
+        self._model, self._loss, self._data, self._extractor = model, loss, data, extractor
+        self._beliefs, self._config, self._context, self._on_images = beliefs, config, context, on_images
+        self._options = config.network
+        self._device = context.device
+        self._rows = torch.from_numpy(data.split.train)
+        self._labels = torch.from_numpy(data.labels)
+        method = config.network_loss.method
+        per_class = config.embedding.images_per_class
+        if method != config.loss.method:
+            per_class = LOSSES[method].images_per_class
+        self._together: dict[str, Any] = {
+            "labels": self._labels[self._rows], "images_per_class": min(per_class, self._options.network_batch_size),
+        }  # fmt: skip
+        self._steps = count_batches(size=self._batch_size(), **self._together)
+        self._optimizer = make_optimizer(
+            model,
+            loss,
+            self._options,
+            proxy_lr=config.embedding.proxy_lr,
+            weight_decay=config.embedding.weight_decay,
+        )
+
+    def run(self) -> FittedWeights:
+        """Train, from the checkpoint where there is one, until the last epoch or until patience ends.
+
+        Raises:
+            RunError: training diverged.
+        """
+        start = copy_weights(self._model)
+        last, average, best = (copy_weights(self._model) for _ in range(3))
+        fitted = FittedWeights(start, last, average, best)
+        self._resume_or_begin(fitted)
+        network = [p for level in self._model.levels for p in level]
+        by_name = {id(p): name for name, p in self._model.named_parameters()}
+        penalty = StartPenalty(
+            network, weight=self._options.network_penalty, start=[start[by_name[id(p)]] for p in network]
+        )
+        for epoch in range(len(fitted.epochs), self._options.network_epochs + 1):
+            if fitted.waited >= self._options.network_patience:
+                break
+            self._run_epoch(epoch, fitted, penalty)
+        load_weights(self._model, fitted.last)
+        return fitted
+
+    def _run_epoch(self, epoch: int, fitted: FittedWeights, penalty: StartPenalty) -> None:
+        started = time.perf_counter()
+        generator = phase_generator(self._context.seed, NETWORK, epoch)
+        total = torch.zeros((), device=self._device)
+        seen = 0
+        self._model.learn(True)
+        batches = draw_batches(self._rows, self._batch_size(), generator, **self._together)
+        for number, rows in enumerate(batches):
+            step = (epoch - 1) * self._steps + number
+            loss = self._step(rows, step, generator=generator, penalty=penalty)
+            average_weights(fitted.average, self._model, keep=self._options.network_average, step=step)
+            total += loss * len(rows)
+            seen += len(rows)
+            self._on_images((epoch - 1) * len(self._rows) + seen, self._options.network_epochs * len(self._rows))
+        self._model.learn(False)
+        trained = time.perf_counter() - started
+        mean_loss = require_finite(total.item() / seen, phase=NETWORK, epoch=epoch)
+        with using_weights(self._model, fitted.average):
+            recall = self._score()
+            self._judge_again(epoch)
+        fitted.last = copy_weights(self._model)
+        fitted.note(EpochScore(epoch, recall, mean_loss, time.perf_counter() - started))
+        self._context.on_epoch(
+            EpochReport(
+                phase=NETWORK, epoch=epoch, epochs=self._options.network_epochs, loss=mean_loss,
+                seconds=time.perf_counter() - started, images_per_second=seen / trained,
+                unseen=recall.get("unseen"), seen=recall.get("seen"),
+            )
+        )  # fmt: skip
+        self._save(epoch, fitted)
+
+    def _step(self, rows: Tensor, step: int, *, generator: torch.Generator, penalty: StartPenalty) -> Tensor:
+        """One step on the images `rows` (B,); its loss."""
+        views = draw_views(self._data.pixels, rows, crop=self._extractor.preprocess.crop, generator=generator)
+        labels = self._labels[rows].to(self._device)
+        set_rates(self._optimizer, step=step, steps=self._steps * self._options.network_epochs)
+        loss = self._loss(self._model(views.to(self._device)), self._beliefs.batch(rows, labels))
+        self._optimizer.zero_grad()
+        loss.backward()
+        penalty.add_gradients()
+        nn.utils.clip_grad_norm_([p for p in self._model.parameters() if p.requires_grad], MAX_NORM)
+        self._optimizer.step()
+        return loss.detach()
+
+    def _batch_size(self) -> int:
+        """Of batches as even as may be: a last one of a few images would be a step as long as any."""
+        size, count = self._options.network_batch_size, len(self._rows)
+        if self._together["images_per_class"]:
+            return size
+        return -(-count // -(-count // size))
+
+    def _score(self) -> dict[str, float]:
+        return self._data.score(
+            lambda rows: embed_rows(self._extractor, self._model.head, self._data.pixels, rows)
+        )
+
+    def _judge_again(self, epoch: int) -> None:
+        every = self._options.network_believe_every
+        if self._config.judges_again and every and epoch % every == 0 and epoch < self._options.network_epochs:
+            features = read_features(self._extractor, self._data.pixels, self._data.split.train)
+            self._beliefs = judge_again(features, self._data, self._config.network_loss)
+
+    def _resume_or_begin(self, fitted: FittedWeights) -> None:
+        found = self._context.load()
+        if found is None:
+            fitted.note(EpochScore(0, self._score()))
+            return
+        tensors, state = found
+        fitted.restore(tensors, state)
+        load_weights(self._model, fitted.last)
+        unpack_module(self._loss, tensors, name="loss")
+        unpack_optimizer(self._optimizer, tensors)
+        self._beliefs = NetworkBeliefs.unpack(tensors)
+
+    def _save(self, epoch: int, fitted: FittedWeights) -> None:
+        tensors = pack_modules(loss=self._loss) | pack_optimizer(self._optimizer)
+        tensors |= fitted.pack() | self._beliefs.pack()
+        self._context.save(tensors, state={"epoch": epoch, **fitted.state()})

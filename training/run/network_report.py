@@ -1,0 +1,33 @@
+"""What a report says of the network stage, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+_PARTS = {"unseen": "new classes", "seen": "new photos"}
+
+
+def describe_network(network: Mapping[str, Any] | None) -> list[str]:
+    """What trained, what that found on what was held out beside the frozen embedding, and which of them ships."""
+    if network is None:
+        return []
+    held = network["held_out"]
+    lines = [
+        f"network: {network['unfreeze']} ({network['blocks']} of {network['of_blocks']} blocks, "
+        f"{network['parameters'] / 1e6:.1f} M weights) with {network['method']} in {network['precision']}, "
+        f"{len(network['epochs']) - 1} epochs on {network['trained_on']:,} images, {network['seconds']:.0f} s"
+    ]
+    tried = network["tried"]
+    if not tried:
+        return [*lines, "nothing could be held out to judge it by: it ships, its weights averaged"]
+    chosen = network["weights"] + (", head refitted" if network["head"] == "refitted" else "")
+    names = [name for name in ("frozen", chosen) if name in tried]
+    lines.append(
+        f"Recall@1 on what it held out ({held['unseen']:,} images of new classes, {held['seen']:,} others), %:"
+    )
+    for name in names:
+        figures = ", ".join(f"{_PARTS[part]} {100 * recall:.1f}" for part, recall in tried[name].items())
+        lines.append(f"  {'without it' if name == 'frozen' else f'with it ({chosen})'}: {figures}")
+    ships = "the network ships" if network["ships"] else "the frozen embedding finds as much and ships"
+    return [*lines, ships]

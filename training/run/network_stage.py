@@ -1,0 +1,266 @@
+"""The network stage of a run: from its frozen features to a backbone that has trained, or the news that it need not."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from index.arrays import Floats, Ids
+from training.backbone.extract import Extractor
+from training.confidence.confidences import Beliefs
+from training.head.embedding_heads import Head
+from training.head.projection import count_directions
+from training.head.untrained import LabelledFeatures, fit_rival
+from training.losses.guidance import Guidance
+from training.losses.interface import MetricLoss, ProxyLoss
+from training.losses.make_loss import build_loss
+from training.network.blocks import Block, choose_blocks, find_blocks
+from training.network.decoded_images import DecodingPlan, decode_images
+from training.network.model import NetworkModel
+from training.network.precision import PRECISIONS, choose_precision
+from training.network.random_views import draw_views
+from training.network.weights import load_weights
+from training.options.config import TrainConfig
+from training.options.losses import RIVALS
+from training.options.machine import Machine
+from training.run.heads import choose_rows
+from training.run.network_beliefs import NetworkBeliefs, judge_again
+from training.run.network_choice import NetworkChoice, choose_weights, fit_closed_form
+from training.run.network_data import NetworkData
+from training.run.network_fit import FittedWeights, NetworkFit
+from training.run.phases import NETWORK, PhaseContext, phase_generator
+from training.run.run_folder import LabelledImage, RunFolder
+from training.run.trial import TRAINED, TrialData, fit_heads
+from training.run.trial_splits import Split, split_for_network
+
+logger = logging.getLogger(__name__)
+NOTES = "network.json"
+
+
+@dataclass(frozen=True, slots=True)
+class StageInput:
+    """What the run knows when its head is ready.
+
+    Attributes:
+        features: (N, F) float32 of the frozen backbone.
+        labels: (N,) int64 used labels.
+        class_count: C.
+        groups, scenes: (N,) int64 duplicates and scenes; None: there are none.
+        beliefs: of phase 1; None where nothing reads them.
+        method: of the run's frozen embedding.
+    """
+
+    images: Sequence[LabelledImage]
+    features: Floats
+    labels: Ids
+    class_count: int
+    groups: Ids | None
+    scenes: Ids | None
+    beliefs: Beliefs | None
+    method: str
+    guidance: Guidance | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StageResult:
+    """What came of it.
+
+    Attributes:
+        head: where the network's weights ship; None where the run's frozen embedding does.
+        features: (N, F) float32 of the training images by the weights that ship.
+        report: what the run's report says of it.
+    """
+
+    head: Head | None
+    features: Floats
+    report: dict[str, Any]
+
+
+def plan_blocks(extractor: Extractor, config: TrainConfig) -> tuple[list[Block], int]:
+    """The blocks that will train, and how many there are.
+
+    Raises:
+        InputError: there are fewer than asked for.
+    """
+    backbone = extractor.backbone
+    blocks = find_blocks(backbone, side=extractor.preprocess.crop)
+    return choose_blocks(blocks, last=config.network.last_blocks, name=backbone.name), len(blocks)
+
+
+def plan_decoding(images: Sequence[LabelledImage], *, extractor: Extractor, machine: Machine) -> DecodingPlan:
+    """Where the images will lie decoded.
+
+    Raises:
+        InputError: the disk has no room for them.
+    """
+    plan = DecodingPlan.of([image.sha256 for image in images], extractor.preprocess, cache=machine.cache)
+    plan.require_space()
+    return plan
+
+
+def train_network(
+    run: RunFolder,
+    given: StageInput,
+    *,
+    extractor: Extractor,
+    config: TrainConfig,
+    machine: Machine,
+    context: PhaseContext,
+    on_images: Callable[[str, int, int], None],
+) -> StageResult:
+    """Train the backbone and a head from the closed-form start on, and choose what ships on what is held out.
+
+    In the end the extractor's backbone has the weights that ship: where the stage does not, those that it had.
+
+    Raises:
+        InputError: the decoded images have no room.
+        RunError: training diverged.
+    """
+    started = time.perf_counter()
+    plan = plan_decoding(given.images, extractor=extractor, machine=machine)
+    pixels = decode_images(
+        [image.path for image in given.images], plan, extractor.preprocess, workers=machine.workers,
+        progress=lambda done, total: on_images(f"decoding ({plan.bytes / 1e6:,.0f} MB)", done, total),
+    )  # fmt: skip
+    data = NetworkData(
+        pixels, given.labels, given.class_count, _split(given, config), groups=given.groups, scenes=given.scenes
+    )
+    model, blocks = _make_model(given, data, extractor=extractor, config=config)
+    model.precision = PRECISIONS[
+        _fix_precision(run, model, data, extractor=extractor, machine=machine, config=config)
+    ]
+    fit = NetworkFit(
+        model, _make_loss(model, given, data, config=config, context=context), data, extractor=extractor,
+        beliefs=_first_beliefs(given, data, config), config=config, context=context,
+        on_images=lambda done, total: on_images("network images", done, total),
+    )  # fmt: skip
+    fitted = fit.run()
+    choice, head, features = choose_weights(
+        fitted, model, data, extractor=extractor, frozen=_fit_frozen(given, data, config=config, machine=machine),
+        frozen_features=given.features,
+    )  # fmt: skip
+    if not choice.ships:
+        load_weights(model, fitted.start)
+    model.release()
+    report = _describe(model, data, fitted, choice, config=config)
+    report |= {"blocks": len(blocks[0]), "of_blocks": blocks[1], "decoded_bytes": plan.bytes}
+    report |= {"seconds": time.perf_counter() - started}
+    return StageResult(head, features, report) if choice.ships else StageResult(None, given.features, report)
+
+
+def _split(given: StageInput, config: TrainConfig) -> Split:
+    """What is held out; what trains is trusted as far as --min-confidence says."""
+    split = split_for_network(given.labels, seed=config.seed, scenes=given.scenes)
+    trusted = choose_rows(given.beliefs, config=config)
+    train = split.train if trusted is None else np.intersect1d(split.train, trusted.numpy())
+    return Split(train, split.unseen, split.seen)
+
+
+def _make_model(
+    given: StageInput, data: NetworkData, *, extractor: Extractor, config: TrainConfig
+) -> tuple[NetworkModel, tuple[list[Block], int]]:
+    blocks = plan_blocks(extractor, config)
+    train = data.split.train
+    start = fit_closed_form(given.features[train], data, train, embedding_dim=config.embedding.embedding_dim)
+    model = NetworkModel(
+        extractor.backbone, start, blocks[0], whole=config.network.last_blocks is None, mean=extractor.mean,
+        std=extractor.std, follows_batches=config.network.network_batch_norm == "train",
+    )  # fmt: skip
+    model.head.to(extractor.device)
+    return model, blocks
+
+
+def _fix_precision(
+    run: RunFolder, model: NetworkModel, data: NetworkData, *, extractor: Extractor, machine: Machine,
+    config: TrainConfig,
+) -> str:  # fmt: skip
+    """That of --precision; for `auto` the faster one, measured once and kept for a resume."""
+    if machine.precision != "auto":
+        return machine.precision
+    if not (run.path / NOTES).exists():
+        rows = torch.from_numpy(data.split.train[: config.network.network_batch_size])
+        views = draw_views(
+            data.pixels, rows, crop=extractor.preprocess.crop, generator=phase_generator(config.seed, NETWORK, 0)
+        )
+        run.write_json(NOTES, {"precision": choose_precision(model, views.to(extractor.device))})
+    return str(run.read_json(NOTES)["precision"])
+
+
+def _make_loss(
+    model: NetworkModel, given: StageInput, data: NetworkData, *, config: TrainConfig, context: PhaseContext
+) -> MetricLoss:
+    """The loss, its proxies at the class means of the start."""
+    loss = build_loss(
+        config.network_loss,
+        class_count=given.class_count,
+        embedding_dim=config.embedding.embedding_dim,
+        generator=phase_generator(context.seed, NETWORK, 0),
+        guidance=given.guidance,
+    )
+    if isinstance(loss, ProxyLoss):
+        loss.start_at(_class_means(model, given, data))
+    return loss.to(context.device)
+
+
+@torch.no_grad()
+def _class_means(model: NetworkModel, given: StageInput, data: NetworkData) -> torch.Tensor:
+    """(C, D) mean embeddings of the images that train; 0 for a class without."""
+    device = model.head.weight.device
+    sums = torch.zeros(given.class_count, model.head.embedding_dim)
+    weights = torch.ones(len(given.labels)) if given.beliefs is None else given.beliefs.weights.cpu()
+    for rows in torch.from_numpy(data.split.train).split(4096):
+        embedded = model.head(torch.from_numpy(given.features[rows]).to(device)).cpu()
+        sums.index_add_(0, torch.from_numpy(given.labels)[rows], weights[rows, None] * embedded)
+    return nn.functional.normalize(sums)
+
+
+def _first_beliefs(given: StageInput, data: NetworkData, config: TrainConfig) -> NetworkBeliefs:
+    """Of leave-one-out without what is held out; of the confidence module as it is."""
+    loss = config.network_loss
+    if given.beliefs is None or not (loss.weighs_samples or loss.needs_confidences):
+        return NetworkBeliefs()
+    if config.judges_again:
+        return judge_again(torch.from_numpy(given.features[data.split.train]), data, loss)
+    return NetworkBeliefs.of(given.beliefs, loss)
+
+
+def _fit_frozen(given: StageInput, data: NetworkData, *, config: TrainConfig, machine: Machine) -> Head | None:
+    """The run's embedding without this stage, by the images alone that train here; None where they allow none."""
+    images = TrialData(given.features, given.labels, given.groups, given.scenes).take(data.split.train)
+    if given.method in RIVALS:
+        labels = np.unique(images.labels, return_inverse=True)[1].astype(np.int64)
+        width = min(config.embedding.embedding_dim, count_directions(images.features))
+        return fit_rival(
+            given.method, LabelledFeatures(images.features, labels, images.groups), embedding_dim=width
+        )
+    held = replace(config.embedding, hold=config.embedding.penalty)  # one, where no trial has chosen it
+    return fit_heads(images, config=replace(config, embedding=held), device=machine.device).get(TRAINED)
+
+
+def _describe(
+    model: NetworkModel, data: NetworkData, fitted: FittedWeights, choice: NetworkChoice, *, config: TrainConfig
+) -> dict[str, Any]:
+    split = data.split
+    return {
+        "method": config.network_loss.method,
+        "unfreeze": config.network.unfreeze,
+        "parameters": sum(p.numel() for level in model.levels for p in level),
+        "precision": str(model.precision).removeprefix("torch."),
+        "trained_on": len(split.train),
+        "held_out": {"unseen": len(split.unseen), "seen": len(split.seen)},
+        "epochs": [
+            {"epoch": score.epoch, "loss": score.loss, "recall_at_1": score.recall, "seconds": score.seconds}
+            for score in fitted.epochs
+        ],
+        "tried": choice.tried,
+        "weights": choice.weights,
+        "head": choice.head,
+        "ships": choice.ships,
+    }
