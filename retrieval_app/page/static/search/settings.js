@@ -25,10 +25,8 @@ export function makeSettings() {
   const element = make('section', {class: 'settings', 'aria-label': 'Ranking'}, [
     make('div.field', make('label', {for: 'least-score'}, 'Score at least'), slider, words),
     make('label.switch', 'Fold near-duplicates', fold),
-    make('div.field', [
-      make('label.switch', 'Rank by shared neighbours', again),
-      make('p', {class: 'small soft', id: 'again-words'}, 'More of the same kind in a long list; the first one stays.'),
-    ]),
+    make('label.switch', 'Rank by shared neighbours', again),
+    make('p', {class: 'small soft', id: 'again-words'}, 'More of the same kind in a long list; the first one stays.'),
     make('label.switch.count', 'Results at a time', counts),
   ]);
   let points = null;
