@@ -11,7 +11,7 @@ from typing import Any
 from benchmarks.noise.cells import CLEAN, FILTERED, GUIDED, RECIPE, Cell, LabelSet, base_method
 from benchmarks.noise.shapes import FULL
 from training.options.losses import RIVALS, UNTRAINED_METHODS
-from training.options.resolve import recipe_values
+from training.options.resolve import LOOKED_AT, recipe_values
 
 Settings = Mapping[str, Mapping[str, Any]]
 LAMBDAS, BETAS = (0.075, 0.1, 0.125, 0.15), (50.0, 100.0, 150.0, 200.0)
@@ -45,8 +45,10 @@ class Setting:
         if method in RIVALS:
             return Cell(labels, method, width or self.width)
         if method == RECIPE:
-            # Its values are in the cell, so that another version of the recipe is another cell.
-            return Cell(labels, method, width or self.width, {**recipe_values(RECIPE), **changes})
+            # Its values are in the cell, so that another version of the recipe is another cell; all but how images
+            # become features, which --view and --pooling say for all methods alike.
+            values = {name: value for name, value in recipe_values(RECIPE).items() if name not in LOOKED_AT}
+            return Cell(labels, method, width or self.width, {**values, **changes})
         labels = replace(labels, phase1=dict(self.tuned["phase1"] if self.tuned else {}))
         # What the paper's recipe gives a method is in the cell too: losses over pairs once drew batches at random.
         base = recipe_values("paper", method=base_method(method))

@@ -213,6 +213,8 @@ def _train(folder: DemoFolder, config: DemoConfig, watcher: Watcher, *, head: st
         if head == "spa":
             options |= {"confidence_epochs": epochs, "confidence_lr": 1e-3}
     options |= {
+        "view": "crop",  # the backbone learnt from crops, and all are compared on the same features
+        "pooling": "own",
         "backbone": config.pretrain.backbone,
         "weights": str(folder.backbone.resolve()),
         "seed": config.seed,

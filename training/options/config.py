@@ -8,7 +8,9 @@ torch, so that `retrieval train --help` is quick.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from index.errors import InputError
 from training.options.fields import check_fields, option
@@ -16,8 +18,12 @@ from training.options.losses import LossConfig
 from training.options.network import NetworkConfig
 
 NOISE_KINDS = ("uniform", "bernoulli", "nearest-class", "semantic")
-VIEWS = ("crop", "whole", "both")
+VIEW_COSTS: Mapping[str, int] = MappingProxyType({"crop": 1, "whole": 1, "both": 2})
+"""Passes of the backbone that an image takes, by view."""
+VIEWS = tuple(VIEW_COSTS)
 POOLINGS = ("own", "gem", "layers")
+ONE_VIEW = "cached:1"
+AUTO = "auto"  # of view and pooling: a look at a sample chooses
 HOLDS = (0.02, 0.06, 0.2, 0.6)  # that a trial tries; without one it is the usual one
 USUAL_HOLD = 0.06
 PROTOCOLS = ("folder", "tiny-imagenet", "webvision", "cub-200-2011", "cars-196", "sop", "in-shop")
@@ -89,17 +95,21 @@ class InputConfig:
     view: str = option(
         "crop",
         "What the backbone sees: the crop, the whole image at the crop's size, or both, their features averaged, at "
-        "twice the time.",
-        choices=VIEWS,
+        "twice the time; auto tries them on a sample.",
+        choices=(*VIEWS, AUTO),
     )  # fmt: skip
     pooling: str = option(
         "own",
         "From feature maps to features: the architecture's own pooling, generalised mean, or several layers of the "
-        "same pass (wider features).",
-        choices=POOLINGS,
+        "same pass (wider features); auto tries them on a sample.",
+        choices=(*POOLINGS, AUTO),
+    )  # fmt: skip
+    embedding_cost: int = option(
+        1, "The most that --view auto may let an image cost, in passes of the backbone, here and in every gallery: 1 "
+        "for the crop or the whole image, 2 for both of them too.", metavar="PASSES", at_least=1,
     )  # fmt: skip
     features: str = option(
-        "cached:1",
+        ONE_VIEW,
         "cached:V runs the backbone once over V fixed views (view 1 is the centre crop); live runs it in every epoch.",
         metavar="cached:V|live",
     )
@@ -129,6 +139,24 @@ class InputConfig:
     def cached_views(self) -> int | None:
         """Views a cached image has; None for live."""
         return None if self.features == "live" else int(self.features.partition(":")[2])
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a look has yet to choose the view or the pooling."""
+        return AUTO in (self.view, self.pooling)
+
+    @property
+    def allowed_views(self) -> tuple[str, ...]:
+        """The views to choose from: what is given, or those that differ and that `embedding_cost` allows."""
+        if self.view != AUTO:
+            return (self.view,)
+        if self.resize == self.crop:  # the crop is the whole image
+            return ("crop",)
+        return tuple(view for view, cost in VIEW_COSTS.items() if cost <= self.embedding_cost)
+
+    def settle(self, *, view: str, pooling: str) -> InputConfig:
+        """The same with a view and a pooling of the given ones; the whole image is not larger than the crop."""
+        return replace(self, view=view, pooling=pooling, resize=self.crop if view == "whole" else self.resize)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +275,9 @@ class TrainConfig:
             raise InputError(
                 "--select auto reads the trial, and there is none with --guidance: leave one of them out"
             )
+        if self.input.is_open and not self.selection.trial:
+            name = "view" if self.input.view == AUTO else "pooling"
+            raise InputError(f"--{name} auto is chosen on a part of the data, as in a trial: leave out --no-trial")
         if self.network.trains and not self.network_loss.trains:
             raise InputError(
                 f"--unfreeze trains with a loss, and --method {self.loss.method} is none: name a --network-method"

@@ -16,6 +16,8 @@ from typing import Any, TypeVar
 from index.errors import InputError
 from training.options.backbone_libraries import preprocess_for
 from training.options.config import (
+    AUTO,
+    ONE_VIEW,
     ConfidenceConfig,
     DataConfig,
     EmbeddingConfig,
@@ -37,6 +39,8 @@ DEFAULT: Mapping[str, Any] = MappingProxyType({
     "start": "whitened",
     "hold": None,  # the trial's choice
     "select": "auto",
+    "view": AUTO,
+    "pooling": AUTO,
     "steps": 300,
     "batch_size": 256,
     "lr": 1e-3,
@@ -51,8 +55,10 @@ _CONCERNS = {
     "input": InputConfig,
     "network": NetworkConfig,
 }
-FILES = ("weights", "hierarchy", "guidance")
-WEIGHTS = ("imagenet", "none")
+LOOKED_AT = ("view", "pooling")  # what a look at a sample chooses
+_TRIED = ("select", *LOOKED_AT)  # what the default recipe leaves to the user's own data
+_FILES = ("weights", "hierarchy", "guidance")
+_WEIGHTS = ("imagenet", "none")
 _OF_MODULE = ("confidence_epochs", "confidence_hidden", "confidence_lr", "holdout", "patience")
 _OF_TRAINING = (  # what a method that trains nothing has no use for
     "min_confidence", "validate_every", "features", "confidences", *_OF_MODULE,
@@ -88,7 +94,7 @@ def resolve(recipe: str = "default", **given: Any) -> TrainConfig:
     if given.get("epochs") is not None and given.get("steps") is not None:
         raise InputError("--epochs and --steps both say how long phase 2 is: give one of them")
     values = {**_recipe_beside(recipe, given), **_own_sizes(given), **given}
-    values.update({name: absolute_file(values[name]) for name in FILES if values.get(name) is not None})
+    values.update({name: absolute_file(values[name]) for name in _FILES if values.get(name) is not None})
     method = values.get("method", LossConfig().method)
     loss = LossConfig(method)  # refuses an unknown method
     if others := sorted(own_options.intersection(given) - {own.name for own in fields(loss.options)}):
@@ -136,7 +142,12 @@ def _recipe_beside(recipe: str, given: Mapping[str, Any]) -> dict[str, Any]:
     if given.get("start") == "random":
         values.pop("hold", None)
     if method is not None or given.get("trial") is False or given.get("guidance") is not None:
-        values.pop("select", None)  # a method that is named is wanted; and there may be no trial to read
+        closed: tuple[str, ...] = _TRIED  # a method that is named is wanted as it is; and there may be no trial
+    elif given.get("features", ONE_VIEW) != ONE_VIEW or given.get("unfreeze", FROZEN) != FROZEN:
+        closed = LOOKED_AT  # other views are random crops; a network that trains is no longer what a look has seen
+    else:
+        closed = ()
+    values = {name: value for name, value in values.items() if name not in closed}
     if given.get("unfreeze", FROZEN) != FROZEN:
         return _fit_to_a_network(values, recipe=recipe, method=method)
     return values
@@ -182,12 +193,14 @@ def _pick(kind: type[Config], values: Mapping[str, Any]) -> Config:
 
 def absolute_file(file: Any) -> Any:
     """A file's absolute path as text; the weights that are no file stay as they are."""
-    return str(Path(file).resolve()) if isinstance(file, str | Path) and file not in WEIGHTS else file
+    return str(Path(file).resolve()) if isinstance(file, str | Path) and file not in _WEIGHTS else file
 
 
 def unused_options(config: TrainConfig) -> Iterator[tuple[str, str]]:
     """Options that change nothing in this config, and what each goes with."""
     loss = config.loss
+    if config.input.view != AUTO:
+        yield "embedding_cost", "--view auto"
     if not config.network.trains:
         yield from ((own.name, "--unfreeze") for own in fields(NetworkConfig) if own.name != "unfreeze")
     elif not config.judges_again:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from index.evaluation.metrics import DEFAULT_KS
 from index.images.image_files import read_image
 from index.images.preprocess import PreprocessConfig, resize_image
 from index.text import printable_path
+from training.backbone.backbones import Backbone, with_features
 from training.backbone.extract import ExtractedSet, Extractor, extract_features, open_store
 from training.backbone.feature_sources import CachedSource, FeatureSource, LiveSource
 from training.backbone.feature_store import Features, FeatureStore
@@ -30,8 +31,9 @@ from training.data.datasets import (
 from training.data.protocols.load import load_protocol
 from training.data.scene_clues import read_clues
 from training.label_noise.hierarchy import read_hierarchy
-from training.label_noise.noise import Labels, add_label_noise
-from training.options.config import TrainConfig
+from training.label_noise.noise import add_label_noise
+from training.options.backbone_libraries import preprocess_for
+from training.options.config import InputConfig, TrainConfig
 from training.options.machine import Machine
 from training.run.phases import Watcher
 from training.run.run_folder import PARITY_IMAGES, LabelledImage, RunFolder
@@ -153,28 +155,49 @@ def _choose_images(
         logger.warning("class %r has fewer than two usable images and is left out", label)
     usable = [record for record, kept in zip(usable, keep, strict=True) if kept]
     hashes = [sha256 for sha256, kept in zip(extracted.hashes, keep, strict=True) if kept]
-    classes = sorted({record.label for record in usable})
-    numbers = {label: number for number, label in enumerate(classes)}
-    labels = np.array([numbers[record.label] for record in usable], dtype=np.int64)
-    used = labels
-    if config.data.noise is not None:
-        used = _make_labels_wrong(labels, classes=classes, features=store.load(hashes)[:, 0], config=config)
+    used = label_images(
+        [record.label for record in usable], features=lambda: store.load(hashes)[:, 0], config=config
+    )
     return [
-        LabelledImage(record.path, sha256, record.label, classes[number])
-        for record, sha256, number in zip(usable, hashes, used, strict=True)
+        LabelledImage(record.path, sha256, record.label, label)
+        for record, sha256, label in zip(usable, hashes, used, strict=True)
     ]
 
 
-def _make_labels_wrong(
-    labels: Labels, *, classes: Sequence[str], features: Features, config: TrainConfig
-) -> Labels:
+def label_images(given: Sequence[str], *, features: Callable[[], Features], config: TrainConfig) -> list[str]:
+    """The label that training uses for each of N images: the given one, or a wrong one where an experiment wants that.
+
+    `features` gives (N, F) float32; it is called for nearest-class noise only.
+    """
     noise, hierarchy = config.data.noise, None
-    assert noise is not None
+    if noise is None:
+        return list(given)
+    classes = sorted(set(given))
+    numbers = {label: number for number, label in enumerate(classes)}
     if config.data.hierarchy is not None:
         hierarchy = read_hierarchy(Path(config.data.hierarchy), classes=classes)
-    return add_label_noise(
-        labels, noise=noise, classes=classes, features=features, hierarchy=hierarchy, seed=config.seed
+    used = add_label_noise(
+        np.array([numbers[label] for label in given], dtype=np.int64),
+        noise=noise,
+        classes=classes,
+        features=features() if noise.kind == "nearest-class" else np.empty((len(given), 0), dtype=np.float32),
+        hierarchy=hierarchy,
+        seed=config.seed,
     )
+    return [classes[number] for number in used]
+
+
+def open_extractor(
+    network: Backbone, sizes: InputConfig, *, view: str, pooling: str, machine: Machine
+) -> Extractor:
+    """What extracts features of a view and pooling, which `sizes` may leave open; `every` is all pieces of poolings.
+
+    Raises:
+        InputError: sizes that images cannot have.
+    """
+    preprocess = preprocess_for(network.name, resize=sizes.resize, crop=sizes.crop, view=view)
+    seeing = with_features(network, view=view, pooling=pooling, side=sizes.crop)
+    return Extractor(seeing, preprocess, device=machine.device, precision=machine.precision)
 
 
 def _parity_images(paths: Sequence[Path], preprocess: PreprocessConfig) -> list[np.ndarray]:

@@ -28,18 +28,20 @@ from training.backbone.backbones import Backbone, load_backbone, with_features
 from training.data.datasets import SkippedImage
 from training.head.embedding_heads import EmbeddingHead, Head, ProjectionHead, RawHead
 from training.options.backbone_libraries import preprocess_for
-from training.options.config import TrainConfig
+from training.options.config import AUTO, TrainConfig
 from training.options.network import NetworkConfig
 from training.options.resolve import absolute_file
 from training.run.checkpoint import load_checkpoint, pack_modules, save_checkpoint, unpack_module
 
 PARITY_IMAGES = 16
 _FILES = (
-    "config.json", "features.json", "labels.csv", "skipped.csv", "environment.json", "metrics.jsonl",
-    "backbone.safetensors", "head.safetensors", "confidences.csv", "trial.json", "network.json", "report.json",
+    "config.json", "feature_choice.json", "features.json", "labels.csv", "skipped.csv", "environment.json",
+    "metrics.jsonl", "backbone.safetensors", "head.safetensors", "confidences.csv", "trial.json", "network.json",
+    "report.json",
 )  # fmt: skip
 _ONLY_CHOICE_ONCE = {  # of runs that do not say
-    "view": "crop", "pooling": "own", "images_per_class": 0, "positive_weights": "none", **asdict(NetworkConfig()),
+    "view": "crop", "pooling": "own", "embedding_cost": 1, "images_per_class": 0, "positive_weights": "none",
+    **asdict(NetworkConfig()),
 }  # fmt: skip
 
 
@@ -56,7 +58,7 @@ class LabelledImage:
 class RunFolder:
     """Paths and files of a run; every file is replaced atomically.
 
-    config.json, features.json, labels.csv, skipped.csv, environment.json, metrics.jsonl,
+    config.json, feature_choice.json, features.json, labels.csv, skipped.csv, environment.json, metrics.jsonl,
     checkpoints/*.safetensors, backbone.safetensors, head.safetensors, confidences.csv, trial.json,
     network.json, parity/*.png, report.json
     """
@@ -175,8 +177,23 @@ class RunFolder:
         return preprocess_for(sizes["backbone"], resize=sizes["resize"], crop=sizes["crop"], view=sizes["view"])
 
     def _input_options(self) -> dict[str, Any]:
+        """As in `InputConfig`, with the backbone, and with what was chosen where that was left open."""
         options = self.read_json("config.json")["config"]
-        return {"backbone": options["backbone"], **_ONLY_CHOICE_ONCE, **options["input"]}
+        given = {"backbone": options["backbone"], **_ONLY_CHOICE_ONCE, **options["input"]}
+        choice = self.read_feature_choice() if AUTO in (given["view"], given["pooling"]) else {}
+        if choice is None:
+            raise RunError(f"{self.path}: it was not yet chosen what of an image the network sees; continue the "
+                           "training with `retrieval train … --resume`")  # fmt: skip
+        return {**given, **{name: choice[name] for name in ("view", "pooling") if choice}}
+
+    def read_feature_choice(self) -> dict[str, Any] | None:
+        """View and pooling that the run takes, and what they were chosen among; None where none was chosen."""
+        name = "feature_choice.json"
+        return self.read_json(name) if (self.path / name).exists() else None
+
+    def write_feature_choice(self, choice: Mapping[str, Any]) -> None:
+        """feature_choice.json; a resume goes on with it."""
+        self.write_json("feature_choice.json", choice)
 
     def write_labels(self, images: Iterable[LabelledImage]) -> None:
         """labels.csv: path, sha256, given and used label of every image that takes part."""

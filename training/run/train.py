@@ -16,7 +16,7 @@ import torch
 
 from index.arrays import Ids
 from index.errors import InputError
-from training.backbone.backbones import load_backbone, require_input_size, with_features
+from training.backbone.backbones import load_backbone, require_input_size
 from training.backbone.extract import Extractor
 from training.backbone.feature_sources import FeatureSource
 from training.confidence.confidences import Beliefs
@@ -27,16 +27,24 @@ from training.head.untrained import LabelledFeatures, fit_rival, fit_rivals
 from training.label_noise.noise import describe_noise
 from training.losses.guidance import Guidance, load_guidance
 from training.losses.make_loss import loss_class
-from training.options.backbone_libraries import preprocess_for
 from training.options.config import TrainConfig
 from training.options.losses import CLASS_WHITENED, RIVALS
 from training.options.machine import Machine
 from training.run.belief_report import summarise_beliefs
 from training.run.checkpoint import load_checkpoint
+from training.run.feature_choice import list_candidates
 from training.run.heads import find_beliefs, require_directions, train_head
+from training.run.look import settle_features
 from training.run.network_stage import StageInput, StageResult, plan_blocks, plan_decoding, train_network
 from training.run.phases import NETWORK, EpochReport, PhaseContext, Watcher
-from training.run.prepare import check_hierarchy, gather_known, list_data, prepare_training, prepare_validation
+from training.run.prepare import (
+    check_hierarchy,
+    gather_known,
+    list_data,
+    open_extractor,
+    prepare_training,
+    prepare_validation,
+)
 from training.run.run_folder import LabelledImage, RunFolder
 from training.run.searches import KnownImages, Searches, find_trial_scenes, plan_searches
 from training.run.start import TrainedHead
@@ -76,9 +84,10 @@ def train(
 
     Returns:
         The report: {"run", "seconds", "phases", "val", "val_scenes", "baselines", "images", "trained_on", "classes",
-        "skipped", "noise", "method", "trial", "network", "beliefs"}. "val" is among the validation images, "apart" in
-        it with their scenes apart, and "against_training" in it their search among the training images; None where
-        there is none. "network" is None where the backbone stays frozen.
+        "skipped", "noise", "method", "feature_choice", "trial", "network", "beliefs"}. "val" is among the validation
+        images, "apart" in it with their scenes apart, and "against_training" in it their search among the training
+        images; None where there is none. "feature_choice" is None where view and pooling were given, "network" where
+        the backbone stays frozen.
 
     Raises:
         InputError: data, weights or options that cannot be used.
@@ -93,7 +102,11 @@ def train(
     require_outside(out, data=data, flag="--out")
     require_outside(machine.cache, data=data, flag="--cache")
     dataset, val_records = list_data(data, val, config=config)
-    extractor = _open_extractor(config, machine)
+    backbone = load_backbone(config.backbone, config.weights, seed=config.seed)
+    require_input_size(backbone, config.input.crop)
+    candidates = list_candidates(backbone, config.input, embedding_dim=config.embedding.embedding_dim)
+    first = candidates[0]  # all there is, unless a look chooses
+    extractor = open_extractor(backbone, config.input, view=first.view, pooling=first.pooling, machine=machine)
     is_new = run is None
     if config.network.trains:
         plan_blocks(extractor, config)
@@ -102,8 +115,15 @@ def train(
         for loss in (config.loss, config.network_loss):
             if loss.trains:
                 loss_class(loss.method)  # whether its package is there, before any long work
-        require_directions(len(dataset.records), extractor.backbone.feature_dim, config=config)
+        require_directions(len(dataset.records), max(one.feature_dim for one in candidates), config=config)
         run = RunFolder.create(out, config=config, data=data, val=val)
+    if config.input.is_open:
+        with clock.measure("look"), _discarding(run, when_new=is_new):
+            config = settle_features(
+                run, dataset.records, candidates, network=backbone, config=config, machine=machine, watcher=watcher
+            )
+            sizes = config.input
+            extractor = open_extractor(backbone, sizes, view=sizes.view, pooling=sizes.pooling, machine=machine)
     run.fix_features(extractor.describe(views=config.input.cached_views or 1))
     with clock.measure("features"), _discarding(run, when_new=is_new):
         images, source = prepare_training(
@@ -164,6 +184,7 @@ def train(
         "skipped": run.count_skipped(),
         "noise": noise,
         "method": method,
+        "feature_choice": run.read_feature_choice(),
         "trial": trial,
         "network": network,
         "beliefs": phases.summarise(beliefs),
@@ -189,15 +210,6 @@ def _report_noise(images: Sequence[LabelledImage], *, classes: Sequence[str]) ->
         for column in ("given", "used")
     )
     return describe_noise(given, used, classes=classes)
-
-
-def _open_extractor(config: TrainConfig, machine: Machine) -> Extractor:
-    backbone = load_backbone(config.backbone, config.weights, seed=config.seed)
-    sizes = config.input
-    preprocess = preprocess_for(config.backbone, resize=sizes.resize, crop=sizes.crop, view=sizes.view)
-    require_input_size(backbone, sizes.crop)
-    backbone = with_features(backbone, view=sizes.view, pooling=sizes.pooling, side=sizes.crop)
-    return Extractor(backbone, preprocess, device=machine.device, precision=machine.precision)
 
 
 @contextmanager

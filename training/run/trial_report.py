@@ -8,7 +8,7 @@ from typing import Any
 from training.run.class_sizes import name_sizes
 
 SEARCHED: Mapping[str, str] = {"unseen": "classes held out", "seen": "images held out of other classes"}
-_QUESTIONS = {"unseen": "new classes", "seen": "new photos"}
+QUESTIONS = {"unseen": "new classes", "seen": "new photos"}
 _SHOWN_BY_SIZE = 2  # methods: the trained one and the best rival
 
 
@@ -33,7 +33,7 @@ def describe_trial(trial: Mapping[str, Any] | None, *, method: str) -> list[str]
 
 
 def _tabulate(parts: Mapping[str, Mapping[str, Any]], *, hold: float | None) -> list[str]:
-    heads = [f"{_QUESTIONS[name]} ({part['queries']})" for name, part in parts.items()]
+    heads = [f"{QUESTIONS[name]} ({part['queries']})" for name, part in parts.items()]
     lines = ["Trial: Recall@1 by the given labels, % (queries)" + "".join(f"{head:>20}" for head in heads)]
     first = next(iter(parts.values()))["recall_at_1"]
     for name in sorted(first, key=lambda name: -sum(part["recall_at_1"][name] for part in parts.values())):
@@ -58,7 +58,7 @@ def _describe_sizes(parts: Mapping[str, Mapping[str, Any]]) -> list[str]:
 def _conclude(trial: Mapping[str, Any], parts: Mapping[str, Mapping[str, Any]], *, method: str) -> str:
     differences = "; ".join(
         f"{100 * part['difference']:+.1f} [{100 * part['difference_interval'][0]:+.1f}, "
-        f"{100 * part['difference_interval'][1]:+.1f}] against {part['best_rival']} on {_QUESTIONS[name]}"
+        f"{100 * part['difference_interval'][1]:+.1f}] against {part['best_rival']} on {QUESTIONS[name]}"
         for name, part in parts.items()
     )
     better = trial["better_rival"]

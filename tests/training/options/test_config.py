@@ -232,10 +232,43 @@ def test_the_whole_image_has_the_size_of_the_crop(
 
 
 @pytest.mark.parametrize(
+    ("given", "view", "pooling"),
+    [
+        ({}, "auto", "auto"),
+        ({"features": "cached:1", "select": "trained", "epochs": 3}, "auto", "auto"),
+        ({"view": "whole"}, "whole", "auto"),
+        ({"pooling": "gem"}, "auto", "gem"),
+        ({"embedding_cost": 2}, "auto", "auto"),
+        ({"recipe": "paper"}, "crop", "own"),
+        ({"method": "proxy-nca"}, "crop", "own"),
+        ({"method": "pca"}, "crop", "own"),
+        ({"trial": False}, "crop", "own"),
+        ({"features": "live"}, "crop", "own"),
+        ({"features": "cached:4"}, "crop", "own"),
+        ({"unfreeze": "last-2"}, "crop", "own"),
+        ({"method": "procsim", "omega": 1.0, "guidance": "words.npz"}, "crop", "own"),
+        ({"method": "pca", "view": "auto"}, "auto", "own"),
+        ({"method": "multi-similarity", "pooling": "auto"}, "crop", "auto"),
+        ({"features": "live", "pooling": "auto"}, "crop", "auto"),
+        ({"recipe": "paper", "view": "auto"}, "auto", "own"),
+    ],
+)
+def test_a_look_chooses_what_is_not_given_where_the_default_recipe_has_its_trial(
+    given: dict[str, Any], view: str, pooling: str
+) -> None:
+    images = resolve(weights="none", **given).input
+    assert (images.view, images.pooling) == (view, pooling)
+    assert images.is_open == ("auto" in (view, pooling))
+    assert images.resize == (224 if view == "whole" else 256)
+    settled = images.settle(view="whole", pooling="gem") if view == "auto" else images
+    assert settled.resize == (224 if settled.view == "whole" else 256)
+
+
+@pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"view": "half"}, "--view must be one of crop, whole, both, got 'half'"),
-        ({"pooling": "max"}, "--pooling must be one of own, gem, layers, got 'max'"),
+        ({"view": "half"}, "--view must be one of crop, whole, both, auto, got 'half'"),
+        ({"pooling": "max"}, "--pooling must be one of own, gem, layers, auto, got 'max'"),
         (
             {"view": "whole", "resize": 256},
             r"--view whole .* --crop \(224\) .* got --resize 256: leave --resize out",
@@ -245,6 +278,11 @@ def test_the_whole_image_has_the_size_of_the_crop(
         ({"view": "both", "resize": 200}, r"--crop \(224\) must not exceed --resize \(200\)"),
         ({"view": "whole", "features": "live"}, "--features live takes random crops, which go with --view crop"),
         ({"view": "both", "features": "cached:3"}, "--features cached:3 .* not with --view both"),
+        ({"view": "auto", "features": "live"}, "--features live .* not with --view auto"),
+        ({"view": "auto", "trial": False}, "--view auto is chosen on a part of the data, .* leave out --no-trial"),
+        ({"pooling": "auto", "trial": False}, "--pooling auto is chosen on a part of the data"),
+        ({"view": "both", "embedding_cost": 2}, "--embedding-cost goes with --view auto"),
+        ({"embedding_cost": 0}, "--embedding-cost must be at least 1"),
     ],
 )
 def test_sizes_and_crops_that_do_not_go_with_the_view_are_refused(options: dict[str, Any], message: str) -> None:

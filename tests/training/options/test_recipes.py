@@ -50,6 +50,8 @@ PAIR_METHODS = {
 }  # fmt: skip
 SMALL = (*IMAGES, "--embedding-dim", "8")
 """A quick command line on which the recipe decides everything that it has a value for."""
+UNTRIED = {"select": "trained", "view": "crop", "pooling": "own"}
+"""What the recipe leaves to the trial and to a look, where there is none."""
 QUICK: dict[str, Any] = {
     "recipe": "default",
     "trial": True,
@@ -57,6 +59,8 @@ QUICK: dict[str, Any] = {
     "steps": 10,
     "batch_size": 16,
     "lr": 0.01,
+    "view": "crop",
+    "pooling": "own",
 }
 
 
@@ -113,9 +117,7 @@ def test_either_recipe_goes_with_every_method(method: str) -> None:
     own = {field.name for field in dataclasses.fields(config.loss.options)}
     assert values.keys() == (DEFAULT.keys() - (of_losses - own)) | pairs.keys()
     flat = _flatten(dataclasses.asdict(config))
-    assert {name: flat[name] for name in values} == {**values, "select": "trained"}, (
-        "a method that is named is wanted"
-    )
+    assert {name: flat[name] for name in values} == {**values, **UNTRIED}, "a method that is named is wanted"
 
 
 def test_the_default_recipe_is_the_default_in_python_too() -> None:
@@ -123,7 +125,9 @@ def test_the_default_recipe_is_the_default_in_python_too() -> None:
     assert (config.loss.method, config.loss.options.sample_weights) == ("proxy-nca", "confidence")
     assert (config.embedding.start, config.embedding.steps, config.embedding.epochs) == ("whitened", 300, 40)
     assert config.selection.select == "auto"
-    assert config == resolve("default", weights="none", select="auto", method="proxy-nca")
+    assert config == resolve(
+        "default", weights="none", select="auto", view="auto", pooling="auto", method="proxy-nca"
+    )
     with pytest.raises(TypeError, match="recipe"):
         TrainConfig(recipe="default")  # type: ignore[call-arg]
 
@@ -150,7 +154,7 @@ def test_the_default_recipe_leaves_the_trial_and_the_confidences_of_the_others(d
     assert report["trial"] == json.loads((default_run / "trial.json").read_text())
     assert report["trial"]["folds"] == 2
     assert report["trial"]["unseen"]["queries"] == 48
-    assert set(report["phases"]) == {"features", "trial", "confidence", "embedding"}
+    assert set(report["phases"]) == {"look", "features", "trial", "confidence", "embedding"}
     rows = read_csv(default_run / "confidences.csv")
     assert len(rows) == 48
     assert all(0 < float(row["confidence"]) < 1 for row in rows)
@@ -200,7 +204,7 @@ def test_a_given_option_wins_over_the_recipe_even_with_the_papers_value(
     config = _flat_config(tmp_path / "run")
     assert config[name] == value
     steps = {"steps": 2 if name == "steps" else 3}
-    recipe = {**recipe_values("default", method=config["method"]), "select": "trained"}  # without a trial
+    recipe = {**recipe_values("default", method=config["method"]), **UNTRIED}  # without a trial
     assert config.items() >= ({**recipe, **steps, name: value}).items()
 
 
@@ -402,7 +406,7 @@ def test_where_training_gains_nothing_auto_takes_an_untrained_embedding_that_exp
     text = capsys.readouterr().out
     assert f"so the run's embedding is {method}, without training" in text
     assert report["val"]["recall"] == report["baselines"][method]["recall"]
-    assert set(report["phases"]) == {"features", "trial", "confidence", "projection"}
+    assert set(report["phases"]) == {"look", "features", "trial", "confidence", "projection"}
 
     run = RunFolder.open(out)
     _, head, state = run.load_trained()
