@@ -1,4 +1,4 @@
-"""Which precision trains a network faster here: a step of each is tried."""
+"""Which precision trains a network faster here: steps of each are tried for a second."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import time
 
 import torch
 
+from training.backbone.extract import resolve_precision
 from training.network.model import NetworkModel
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -16,11 +17,14 @@ _MOST_STEPS = 20
 def choose_precision(model: NetworkModel, images: torch.Tensor) -> str:
     """`float32` or `bfloat16`, whichever runs forward and backward faster on these images; weights stay as they are.
 
-    On CPUs without native bfloat16 it is slower; with it, backward through depthwise convolutions may still be.
+    Hardware that does not compute bfloat16 is not asked: it may take a hundred times as long. With it, backward through
+    depthwise convolutions may still be slower.
 
     Args:
-        images: (B, H, W, 3) uint8, a batch as it will train.
+        images: (B, H, W, 3) uint8, views as they will train.
     """
+    if resolve_precision("auto", images.device) == torch.float32:
+        return "float32"
     before = model.precision
     try:
         seconds = {name: _time_a_step(model, images, dtype=dtype) for name, dtype in PRECISIONS.items()}

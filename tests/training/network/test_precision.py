@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from tests.training.network.test_model import make_model, some_images
@@ -9,7 +10,19 @@ from training.network import precision
 from training.network.precision import choose_precision
 
 
-def test_a_measurement_names_a_precision_and_leaves_the_model_as_it_was() -> None:
+@pytest.fixture
+def native(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that computes bfloat16."""
+    monkeypatch.setattr(precision, "resolve_precision", lambda *_: torch.bfloat16)
+
+
+def test_hardware_without_bfloat16_is_not_asked(monkeypatch) -> None:
+    monkeypatch.setattr(precision, "resolve_precision", lambda *_: torch.float32)
+    monkeypatch.setattr(precision, "_time_a_step", lambda *_, **__: pytest.fail("it would take minutes"))
+    assert choose_precision(make_model(), some_images()) == "float32"
+
+
+def test_a_measurement_names_a_precision_and_leaves_the_model_as_it_was(native: None) -> None:
     model = make_model(last=2)
     before = {name: tensor.clone() for name, tensor in model.moving().items()}
     assert choose_precision(model, some_images()) in ("float32", "bfloat16")
@@ -18,7 +31,7 @@ def test_a_measurement_names_a_precision_and_leaves_the_model_as_it_was() -> Non
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.moving().items())
 
 
-def test_the_faster_one_is_chosen(monkeypatch) -> None:
+def test_the_faster_one_is_chosen(native: None, monkeypatch) -> None:
     seconds = {torch.float32: 2.0, torch.bfloat16: 1.0}
     monkeypatch.setattr(precision, "_time_a_step", lambda model, images, *, dtype: seconds[dtype])
     assert choose_precision(make_model(), some_images()) == "bfloat16"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from training.run.phases import count_batches, draw_batches, phase_generator
+from training.run.phases import NETWORK, PHASES, count_batches, draw_batches, phase_generator
 
 LABELS = st.lists(st.integers(0, 6), min_size=1, max_size=90).map(torch.tensor)
 
@@ -61,3 +61,14 @@ def test_another_epoch_has_other_batches_and_the_same_one_the_same() -> None:
         torch.cat(_draw(labels, size=16, images_per_class=4, epoch=epoch)).tolist() for epoch in (1, 1, 2)
     )
     assert first == again != next_one
+
+
+def test_no_two_phases_epochs_or_seeds_draw_alike_and_the_first_phases_draw_as_they_always_did() -> None:
+    phases = [
+        (seed, phase, epoch) for seed in (0, 1, 2**32 - 1) for phase in (*PHASES, NETWORK) for epoch in (0, 1, 8)
+    ]
+    seeds = [phase_generator(*phase).initial_seed() for phase in phases]
+    assert len(set(seeds)) == len(seeds)
+    assert phase_generator(7, "embedding", 3).initial_seed() == 15 * 1_000_003 + 3, (
+        "or begun runs would go on otherwise"
+    )
