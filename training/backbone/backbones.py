@@ -108,7 +108,7 @@ def layout_of(backbone: Backbone, *, pooling: str, side: int) -> PoolingLayout:
 
 
 @torch.inference_mode()
-def require_input_size(backbone: Backbone, side: int) -> None:
+def require_input_size(backbone: Backbone, side: int, *, flag: str = "--crop") -> None:
     """Refuse images of a size that the architecture cannot take, before any long work.
 
     Raises:
@@ -118,7 +118,7 @@ def require_input_size(backbone: Backbone, side: int) -> None:
         backbone.module(torch.zeros(1, 3, side, side))
     except (AssertionError, RuntimeError, ValueError) as error:
         raise InputError(
-            f"--backbone {backbone.name} cannot take images of --crop {side} pixels a side: {error}"
+            f"--backbone {backbone.name} cannot take images of {flag} {side} pixels a side: {error}"
         ) from error
 
 

@@ -283,6 +283,13 @@ class TrainConfig:
                 f"--unfreeze trains with a loss, and --method {self.loss.method} is none: name a --network-method"
             )
 
+        smaller = self.network.network_crop
+        if smaller is not None and (smaller >= self.input.crop or self.input.view == "both"):
+            raise InputError(
+                f"--network-crop must be less than --crop ({self.input.crop}), with --view crop or whole; got "
+                f"{smaller} with --view {self.input.view}"
+            )
+
     @property
     def network_loss(self) -> LossConfig:
         """The loss of the network stage."""

@@ -29,6 +29,10 @@ class NetworkConfig:
     )  # fmt: skip
     network_epochs: int = option(8, "Most epochs of the network stage.", at_least=1)
     network_batch_size: int = option(64, "Images a step of the network.", at_least=2)
+    network_crop: int | None = option(
+        None, "Train the network on views of this many pixels a side, random windows scaled down: cheaper than those "
+        "of --crop, at which it is judged and ships.", metavar="PIXELS", at_least=1,
+    )  # fmt: skip
     network_lr: float = option(5e-4, "Learning rate of the last block.", above=0)
     network_decay: float = option(
         0.9, "Every block before it learns at this times the rate of the next.", at_least=0.01, at_most=1

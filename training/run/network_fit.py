@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from training.backbone.extract import Extractor
 from training.losses.interface import MetricLoss
 from training.network.model import NetworkModel
-from training.network.random_views import draw_views
+from training.network.random_views import choose_views
 from training.network.rates import MAX_NORM, StartPenalty, make_optimizer, set_rates
 from training.network.weights import average_weights, copy_weights, load_weights, using_weights
 from training.options.config import TrainConfig
@@ -123,6 +123,7 @@ class NetworkFit:
         self._beliefs, self._config, self._context, self._on_images = beliefs, config, context, on_images
         self._options = config.network
         self._device = context.device
+        self._draw = choose_views(crop=extractor.preprocess.crop, side=config.network.network_crop)
         self._rows = torch.from_numpy(data.split.train)
         self._labels = torch.from_numpy(data.labels)
         method = config.network_loss.method
@@ -196,7 +197,7 @@ class NetworkFit:
 
     def _step(self, rows: Tensor, step: int, *, generator: torch.Generator, penalty: StartPenalty) -> Tensor:
         """One step on the images `rows` (B,); its loss."""
-        views = draw_views(self._data.pixels, rows, crop=self._extractor.preprocess.crop, generator=generator)
+        views = self._draw(self._data.pixels, rows, generator=generator)
         labels = self._labels[rows].to(self._device)
         set_rates(self._optimizer, step=step, steps=self._steps * self._options.network_epochs)
         loss = self._loss(self._model(views.to(self._device)), self._beliefs.batch(rows, labels))

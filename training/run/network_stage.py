@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from index.arrays import Floats, Ids
+from training.backbone.backbones import require_input_size
 from training.backbone.extract import Extractor
 from training.confidence.confidences import Beliefs
 from training.head.embedding_heads import Head
@@ -25,7 +26,7 @@ from training.network.blocks import Block, choose_blocks, find_blocks
 from training.network.decoded_images import DecodingPlan, decode_images
 from training.network.model import NetworkModel
 from training.network.precision import PRECISIONS, choose_precision
-from training.network.random_views import draw_views
+from training.network.random_views import choose_views
 from training.network.weights import load_weights
 from training.options.config import TrainConfig
 from training.options.losses import RIVALS
@@ -87,9 +88,11 @@ def plan_blocks(extractor: Extractor, config: TrainConfig) -> tuple[list[Block],
     """The blocks that will train, and how many there are.
 
     Raises:
-        InputError: there are fewer than asked for.
+        InputError: there are fewer than asked for, or the backbone cannot train at the smaller size.
     """
     backbone = extractor.backbone
+    if config.network.network_crop is not None:
+        require_input_size(backbone, config.network.network_crop, flag="--network-crop")
     blocks = find_blocks(backbone, side=extractor.preprocess.crop)
     return choose_blocks(blocks, last=config.network.last_blocks, name=backbone.name), len(blocks)
 
@@ -186,9 +189,8 @@ def _fix_precision(
         return machine.precision
     if not (run.path / NOTES).exists():
         rows = torch.from_numpy(data.split.train[: config.network.network_batch_size])
-        views = draw_views(
-            data.pixels, rows, crop=extractor.preprocess.crop, generator=phase_generator(config.seed, NETWORK, 0)
-        )
+        draw = choose_views(crop=extractor.preprocess.crop, side=config.network.network_crop)
+        views = draw(data.pixels, rows, generator=phase_generator(config.seed, NETWORK, 0))
         run.write_json(NOTES, {"precision": choose_precision(model, views.to(extractor.device))})
     return str(run.read_json(NOTES)["precision"])
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 
 from index.images.preprocess import PreprocessConfig, preprocess_image
-from training.network.random_views import centre_views, draw_views
+from training.network.random_views import centre_views, choose_views, draw_views
 
 SIDE = 6
 # Every pixel of an image says where it is: rows in the first channel, columns in the second, the image in the third.
@@ -37,6 +38,30 @@ def test_a_crop_of_the_whole_image_is_only_mirrored() -> None:
     same = [(view == PIXELS[0]).all() for view in views]
     assert 0 < sum(same) < 50
     assert all(known or (view[:, ::-1] == PIXELS[0]).all() for known, view in zip(same, views, strict=True))
+
+
+def test_smaller_views_are_windows_of_every_size_from_theirs_to_the_whole_image_scaled() -> None:
+    side, whole = 8, 24
+    ramp = np.linspace(0, 230, whole)
+    image = np.stack(np.broadcast_arrays(ramp[:, None], ramp[None, :], 0.0), axis=-1).astype(np.uint8)[None]
+    draw = choose_views(crop=20, side=side)
+    views = draw(image, torch.zeros(300, dtype=torch.int64), generator=torch.Generator().manual_seed(0)).numpy()
+    assert views.shape == (300, side, side, 3)
+    step = 230 / (whole - 1)
+    heights, widths = ((views[:, -1, 0, 0], views[:, 0, 0, 0]), (views[:, 0, -1, 1], views[:, 0, 0, 1]))
+    spans = [np.abs(a.astype(float) - b) / step * side / (side - 1) for a, b in (heights, widths)]
+    np.testing.assert_allclose(spans[0], spans[1], atol=1.5)
+    assert (spans[0].min(), spans[0].max()) == pytest.approx((side, whole), abs=1.5)
+    mirrored = views[:, 0, -1, 1] < views[:, 0, 0, 1]
+    assert 100 < mirrored.sum() < 200
+    tops = views[np.abs(spans[0] - side) < 1.5, 0, 0, 0]
+    assert np.ptp(tops) > 0.6 * 230 * (whole - side) / whole, "windows lie everywhere"
+
+
+def test_views_of_the_usual_size_are_drawn_as_ever() -> None:
+    rows, generator = torch.arange(40), torch.Generator().manual_seed(0)
+    found = choose_views(crop=4, side=None)(PIXELS, rows, generator=generator)
+    np.testing.assert_array_equal(found, _draw(rows, crop=4))
 
 
 def test_the_generator_alone_decides() -> None:

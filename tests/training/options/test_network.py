@@ -36,6 +36,15 @@ def test_a_wrong_value_is_named_with_its_flag(field: str, value: Any, message: s
         resolve(weights="none", **({"unfreeze": "all"} | {field: value}))
 
 
+@pytest.mark.parametrize("given", [{"network_crop": 224}, {"network_crop": 160, "view": "both"}])
+def test_views_to_train_on_are_smaller_and_of_one_window(given: dict[str, Any]) -> None:
+    with pytest.raises(
+        InputError, match=r"--network-crop must be less than --crop \(224\), with --view crop or whole"
+    ):
+        resolve(weights="none", unfreeze="all", **given)
+    assert resolve(weights="none", unfreeze="all", view="whole", network_crop=160).network.network_crop == 160
+
+
 def test_what_to_unfreeze_is_read_and_by_default_nothing_is() -> None:
     assert not NetworkConfig().trains
     assert (NetworkConfig("all").trains, NetworkConfig("all").last_blocks) == (True, None)

@@ -215,16 +215,19 @@ def test_images_held_out_never_train(pictures: Path, cache: Path, tmp_path: Path
     drawn: set[int] = set()
     splits = []
 
-    def draw(pixels, rows, **others):
-        drawn.update(rows.tolist())
-        return real(pixels, rows, **others)
+    def choose(**sizes):
+        def draw(pixels, rows, **others):
+            drawn.update(rows.tolist())
+            return real(**sizes)(pixels, rows, **others)
+
+        return draw
 
     def split(*arguments, **others):
         splits.append(real_split(*arguments, **others))
         return splits[-1]
 
-    real, real_split = network_fit.draw_views, network_stage.split_for_network
-    monkeypatch.setattr(network_fit, "draw_views", draw)
+    real, real_split = network_fit.choose_views, network_stage.split_for_network
+    monkeypatch.setattr(network_fit, "choose_views", choose)
     monkeypatch.setattr(network_stage, "split_for_network", split)
     train(pictures, tmp_path / "run", config=network_config(), machine=make_machine(cache))
     assert drawn == set(splits[0].train.tolist())
@@ -268,7 +271,7 @@ def test_what_ships_has_to_find_more_than_the_frozen_embedding() -> None:
         {"method": "class-whitened", "steps": None, "trial": None, "network_method": "triplet",
          "network_believe_every": None},
         {"backbone": "squeezenet1_1", "view": "both", "pooling": "layers", "resize": 48, "crop": 40},
-        {"view": "whole", "resize": None},
+        {"view": "whole", "resize": None, "network_crop": 24},
         {"min_confidence": 0.05},
         {"embedding_dim": 60, "start": "random", "method": "proxy-anchor"},
     ],
@@ -294,6 +297,12 @@ def test_more_blocks_than_there_are_are_refused_before_any_work(pictures: Path, 
               machine=make_machine(tmp_path / "cache"))  # fmt: skip
     assert not (tmp_path / "run").exists()
     assert not (tmp_path / "cache").exists()
+
+
+def test_a_smaller_size_to_train_at_has_to_be_one_that_the_backbone_takes(pictures: Path, tmp_path: Path) -> None:
+    config = network_config(backbone="vit_b_32", resize=224, crop=224, network_crop=160)
+    with pytest.raises(InputError, match="vit_b_32 cannot take images of --network-crop 160 pixels"):
+        train(pictures, tmp_path / "run", config=config, machine=make_machine(tmp_path / "cache"))
 
 
 def test_a_resume_with_other_rates_is_refused_by_name(pictures: Path, cache: Path, tmp_path: Path) -> None:
