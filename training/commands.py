@@ -8,18 +8,25 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from index.commands.console import GroupedCommand, config_options, emit, output_options
+from index.commands.console import GroupedCommand, config_options, emit, help_all_option, output_options
 from index.errors import InputError
 from index.threads import usable_cores
 from training.options.config import TrainConfig
 from training.options.losses import option_groups
+from training.options.option_file import read_options
 from training.options.resolve import DEFAULT, RECIPES, resolve
 from training.public import default_cache
 from training.public import train as run_training
 
 
 class TrainCommand(GroupedCommand):
-    """`--help` shows the default recipe's values, and the paper's where they differ."""
+    """`--help` shows what most trainings need, with the default recipe's values, and the paper's where they differ."""
+
+    common = frozenset({
+        "out", "val", "config_file", "recipe", "cache", "device", "workers", "resume", "as_json", "help_all",
+        "weights", "backbone", "seed", "method", "embedding_dim", "min_confidence", "select", "protocol",
+        "max_per_class", "label_noise", "crop", "view", "pooling", "unfreeze", "network_epochs",
+    })  # fmt: skip
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -28,6 +35,9 @@ class TrainCommand(GroupedCommand):
                 paper = "" if param.default is None else f"; paper: {param.default}"
                 usual = DEFAULT[param.name]
                 param.show_default = f"{'the trial chooses' if usual is None else usual}{paper}"
+            if isinstance(param, click.Option) and param.name == "weights":
+                param.required = False  # a file of options may name them: `resolve` misses them elsewhere
+                param.help = f"{param.help}  [required]"
 
 
 @click.command(cls=TrainCommand, short_help="Train an embedding on labelled images.")
@@ -63,10 +73,15 @@ class TrainCommand(GroupedCommand):
     help="Decoding threads.",
 )  # fmt: skip
 @click.option("--resume", is_flag=True, help="Go on with an interrupted RUN.")
+@click.option(
+    "--config", "config_file", type=click.Path(path_type=Path), metavar="FILE.toml",
+    help="Read options from this file, such as embedding-dim = 128; what the command line gives goes before.",
+)  # fmt: skip
 @output_options
+@help_all_option
 def train(
-    data: Path, out: Path, val: Path | None, cache: Path, device: str, precision: str, workers: int, resume: bool,
-    as_json: bool, **options: Any,
+    data: Path, out: Path, val: Path | None, config_file: Path | None, cache: Path, device: str, precision: str,
+    workers: int, resume: bool, as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Train on DATA: a folder of class folders, a CSV or Parquet file with the columns path,label, or a --protocol.
 
@@ -83,13 +98,14 @@ def train(
       retrieval train labels.csv --weights mobilenet.safetensors --backbone mobilenet_v2 --out run --val test/
       retrieval train photos/ --weights imagenet --out run --select trained
       retrieval train photos/ --weights imagenet --out run --unfreeze last-4
-      retrieval train photos/ --weights imagenet --out run --recipe paper --label-noise uniform:0.3
+      retrieval train photos/ --config mine.toml --out run
       retrieval train photos/ --weights imagenet --out run --method multi-similarity --min-confidence 0.1
       retrieval train CUB_200_2011/ --protocol cub-200-2011 --weights imagenet --out run --embedding-dim 512
       retrieval train photos/ --weights imagenet --out run --resume
     """
     context = click.get_current_context()
-    given = {
+    given = {} if config_file is None else read_options(config_file)
+    given |= {
         name: value for name, value in options.items()
         if context.get_parameter_source(name) is not ParameterSource.DEFAULT
     }  # fmt: skip

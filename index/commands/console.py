@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from index.filters.condition import Condition
 
 Command = Callable[..., Any]
+_ALL = f"{__name__}.all"  # in a context's meta: its help shows everything
 
 
 def output_options(command: Command) -> Command:
@@ -94,18 +95,47 @@ def config_options(*classes: type) -> Callable[[Command], Command]:
 
 
 class GroupedCommand(click.Command):
-    """A command whose `--help` lists the options of every config class under the first line of its docstring."""
+    """A command whose `--help` lists the options of every config class under the first line of its docstring.
+
+    Attributes:
+        common: names of the options that `--help` shows, where it leaves the others to `--help-all`; None shows all.
+    """
+
+    common: frozenset[str] | None = None
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options group by group; those of no config class come first."""
         groups: dict[str, list[tuple[str, str]]] = {"Options": []}
+        shows_all, left_out = self.common is None or _ALL in ctx.meta, 0
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)
-            if isinstance(param, click.Option) and record is not None:
+            if not isinstance(param, click.Option) or record is None:
+                continue
+            if shows_all or param.name in (self.common or ()) or param is self.get_help_option(ctx):
                 groups.setdefault(getattr(param, "group", "Options"), []).append(record)
+            else:
+                left_out += 1
         for title, records in groups.items():
             with formatter.section(title):
                 formatter.write_dl(records)
+        if left_out:
+            formatter.write_paragraph()
+            formatter.write_text(f"{left_out} more options are shown by {ctx.command_path} --help-all.")
+
+
+def help_all_option(command: Command) -> Command:
+    """Add `--help-all`, which shows the options that a `GroupedCommand` leaves out of `--help` too."""
+    return click.option(
+        "--help-all", is_flag=True, is_eager=True, expose_value=False, callback=_show_all,
+        help="Show all options and exit.",
+    )(command)  # fmt: skip
+
+
+def _show_all(context: click.Context, _: click.Parameter, value: bool) -> None:
+    if value and not context.resilient_parsing:
+        context.meta[_ALL] = True
+        click.echo(context.get_help(), color=context.color)
+        context.exit()
 
 
 class _ConfigOption(click.Option):

@@ -138,11 +138,36 @@ def test_every_config_field_has_a_flag_with_help_and_its_default() -> None:
             assert option.type.choices == field.metadata["choices"]
 
 
-def test_help_names_every_flag_and_gives_examples(capsys) -> None:
+def test_help_is_a_page_with_examples_and_help_all_names_every_flag(capsys) -> None:
     assert _train("--help") == 0
-    out = capsys.readouterr().out
-    assert all(flag in out for flag in _flags(command))
-    assert out.count("retrieval train ") >= 4
+    page = capsys.readouterr().out
+    assert page.count("retrieval train ") >= 4
+    assert len(page.splitlines()) < 120
+    flags = _flags(command)
+    shown = {option.name for flag, option in flags.items() if re.search(rf"^  {flag}\b", page, re.MULTILINE)}
+    assert {"weights", "out", "help_all", "config_file", "unfreeze"} < shown
+    assert "-h, --help" in page
+    left_out = {option.name for option in flags.values()} - shown
+    assert "nca_scale" in left_out
+    assert f"{len(left_out)} more options are shown by" in page
+    assert _train("--help-all") == 0
+    everything = capsys.readouterr().out
+    assert all(flag in everything for flag in flags)
+
+
+def test_options_come_from_a_file_and_the_command_line_goes_before(pictures, options, tmp_path, capsys) -> None:
+    usual = {"weights": "none", "backbone": "squeezenet1_1", "resize": 40, "crop": 32, "embedding-dim": 8, "steps": 4,
+             "trial": False, "seed": 3, "max-per-class": 5}  # fmt: skip
+    lines = [f"{name} = {json.dumps(value)}" for name, value in usual.items()]
+    (tmp_path / "mine.toml").write_text("\n".join(lines), encoding="utf-8")
+    where = (pictures, "--out", tmp_path / "run", "--cache", options[3])
+    assert _train(*where, "--config", tmp_path / "mine.toml", "--seed", "4") == 0
+    config = json.loads((tmp_path / "run" / "config.json").read_text())["config"]
+    assert (config["weights"], config["seed"], config["data"]["max_per_class"]) == ("none", 4, 5)
+    (tmp_path / "mine.toml").write_text("batchsize = 9", encoding="utf-8")
+    capsys.readouterr()
+    assert _train(*where, "--config", tmp_path / "mine.toml") == 2
+    assert "there is no option batchsize; did you mean batch_size?" in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.parametrize(

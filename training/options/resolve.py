@@ -57,8 +57,8 @@ _CONCERNS = {
 }
 LOOKED_AT = ("view", "pooling")  # what a look at a sample chooses
 _TRIED = ("select", *LOOKED_AT)  # what the default recipe leaves to the user's own data
-_FILES = ("weights", "hierarchy", "guidance")
-_WEIGHTS = ("imagenet", "none")
+FILES = ("weights", "hierarchy", "guidance")
+WEIGHTS = ("imagenet", "none")
 _OF_MODULE = ("confidence_epochs", "confidence_hidden", "confidence_lr", "holdout", "patience")
 _OF_TRAINING = (  # what a method that trains nothing has no use for
     "min_confidence", "validate_every", "features", "confidences", *_OF_MODULE,
@@ -94,7 +94,7 @@ def resolve(recipe: str = "default", **given: Any) -> TrainConfig:
     if given.get("epochs") is not None and given.get("steps") is not None:
         raise InputError("--epochs and --steps both say how long phase 2 is: give one of them")
     values = {**_recipe_beside(recipe, given), **_own_sizes(given), **given}
-    values.update({name: absolute_file(values[name]) for name in _FILES if values.get(name) is not None})
+    values.update({name: absolute_file(values[name]) for name in FILES if values.get(name) is not None})
     method = values.get("method", LossConfig().method)
     loss = LossConfig(method)  # refuses an unknown method
     if others := sorted(own_options.intersection(given) - {own.name for own in fields(loss.options)}):
@@ -193,7 +193,7 @@ def _pick(kind: type[Config], values: Mapping[str, Any]) -> Config:
 
 def absolute_file(file: Any) -> Any:
     """A file's absolute path as text; the weights that are no file stay as they are."""
-    return str(Path(file).resolve()) if isinstance(file, str | Path) and file not in _WEIGHTS else file
+    return str(Path(file).resolve()) if isinstance(file, str | Path) and file not in WEIGHTS else file
 
 
 def unused_options(config: TrainConfig) -> Iterator[tuple[str, str]]:

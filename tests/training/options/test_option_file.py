@@ -1,0 +1,62 @@
+"""Options in a TOML file: what is read, and what is refused with the file's name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from index.errors import InputError
+from training.options.option_file import read_options
+from training.options.resolve import resolve
+
+
+def write(folder: Path, text: str) -> Path:
+    (folder / "mine.toml").write_text(text, encoding="utf-8")
+    return folder / "mine.toml"
+
+
+def test_options_go_by_their_flags_or_by_their_names_in_python(tmp_path: Path) -> None:
+    text = 'weights = "none"\nembedding-dim = 128\nmin_confidence = 0.2\nlambda = 0.25\nmethod = "spa"\ntrial = false\n'
+    options = read_options(write(tmp_path, text))
+    assert options == {
+        "weights": "none", "embedding_dim": 128, "min_confidence": 0.2, "lambda_": 0.25, "method": "spa",
+        "trial": False,
+    }  # fmt: skip
+    assert resolve(**options).embedding.embedding_dim == 128
+
+
+def test_files_lie_beside_the_file_that_names_them(tmp_path: Path) -> None:
+    text = f'weights = "mobilenet.safetensors"\nhierarchy = "{tmp_path}/parents.csv"\n'
+    assert read_options(write(tmp_path, text)) == {
+        "weights": str(tmp_path / "mobilenet.safetensors"),
+        "hierarchy": str(tmp_path / "parents.csv"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("weights = ", "mine.toml: expected TOML such as embedding-dim = 128: "),
+        ("weights = 'none'\nweights = 'none'", "mine.toml: expected TOML"),
+        (
+            "batch-size = 9\nbatch_size = 9",
+            "mine.toml: batch_size stands there twice, once with - and once with _",
+        ),
+        ("[embedding]\nembedding-dim = 8", r"mine.toml: \[embedding\] is a table; write options without one"),
+    ],
+)
+def test_what_is_no_list_of_options_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read_options(write(tmp_path, text))
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"mine\.toml: cannot be read: No such file"):
+        read_options(tmp_path / "mine.toml")
+
+
+def test_a_byte_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_bytes(b"weights = '\xff'")
+    with pytest.raises(InputError, match=r"mine\.toml: expected TOML"):
+        read_options(tmp_path / "mine.toml")

@@ -1,0 +1,47 @@
+"""Training options in a TOML file, as `retrieval train --config` reads them."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from index.errors import InputError
+from index.text import printable_path
+from training.options.resolve import FILES, WEIGHTS
+
+
+def read_options(path: Path) -> dict[str, Any]:
+    """Options by their names in Python, from `embedding-dim = 128` or `embedding_dim = 128`.
+
+    Files that they name are looked for beside the file, unless their paths are absolute. What an option takes is left
+    to `resolve`.
+
+    Raises:
+        InputError: it cannot be read, is no TOML, or an option is a table, or stands there twice.
+    """
+    shown = printable_path(str(path))
+    try:
+        text = path.read_text(encoding="utf-8")
+        document = tomllib.loads(text)
+    except OSError as error:
+        raise InputError(f"{shown}: cannot be read: {error.strerror}") from error
+    except ValueError as error:  # of TOML, or of UTF-8
+        raise InputError(f"{shown}: expected TOML such as embedding-dim = 128: {error}") from error
+    options: dict[str, Any] = {}
+    for key, value in document.items():
+        name = _name_of(key)
+        if isinstance(value, dict):
+            raise InputError(
+                f"{shown}: [{key}] is a table; write options without one, such as embedding-dim = 128"
+            )
+        if name in options:
+            raise InputError(f"{shown}: {key} stands there twice, once with - and once with _")
+        is_file = name in FILES and isinstance(value, str) and value not in WEIGHTS
+        options[name] = str(path.parent / value) if is_file else value
+    return options
+
+
+def _name_of(key: str) -> str:
+    name = key.replace("-", "_")
+    return "lambda_" if name == "lambda" else name
