@@ -26,6 +26,7 @@ ONE_VIEW = "cached:1"
 AUTO = "auto"  # of view and pooling: a look at a sample chooses
 HOLDS = (0.02, 0.06, 0.2, 0.6)  # that a trial tries; without one it is the usual one
 USUAL_HOLD = 0.06
+FIRM_HOLD = 0.2  # that it takes unless another finds clearly more
 PROTOCOLS = ("folder", "tiny-imagenet", "webvision", "cub-200-2011", "cars-196", "sop", "in-shop")
 
 
@@ -238,7 +239,7 @@ class SelectConfig:
     select: str = option(
         "trained",
         "Which embedding becomes the run's: the trained one, or auto (of the default recipe): one without training, "
-        "of the same width, where that finds more in the trial.",
+        "of the same width, where training is clearly behind it in the trial.",
         choices=("trained", "auto"),
     )  # fmt: skip
 

@@ -25,7 +25,7 @@ from training.confidence.confidences import Beliefs
 from training.head.embedding_heads import Head
 from training.head.projection import count_directions
 from training.head.untrained import LabelledFeatures, fit_rivals
-from training.options.config import HOLDS, TrainConfig
+from training.options.config import FIRM_HOLD, HOLDS, TrainConfig
 from training.run.class_sizes import SizeBand, band_by_size
 from training.run.heads import choose_rows, find_beliefs, train_head
 from training.run.phases import PhaseContext
@@ -73,7 +73,7 @@ class TrialPart:
 class Trial:
     """The outcome: on unseen classes and on seen ones; None for a part that the data is too small for.
 
-    `holds` is the mean Recall@1 of both parts by hold, where several were tried, and `hold` the best of them.
+    `holds` is the mean Recall@1 of both parts by hold, where several were tried, and `hold` the one that is taken.
     """
 
     folds: int
@@ -89,15 +89,15 @@ class Trial:
 
     @property
     def better_rival(self) -> str | None:
-        """The method to take instead of training; None where training is worth it, or nothing could be tried.
+        """The method to take instead of training; None where training may be worth it, or nothing could be tried.
 
-        The highest mean Recall@1 over both parts decides, among methods that are clearly behind the best rival in
-        neither (not among unseen classes, if each is behind somewhere); training has to find more than its rivals.
+        Training is kept where it is clearly behind the best rival in neither part. Else the highest mean Recall@1 over
+        both parts decides, among methods that are behind in neither (not among unseen classes, if each is somewhere).
         """
-        if not self.parts:
+        behind = frozenset[str]().union(*(part.behind for part in self.parts))
+        if TRAINED not in behind:
             return None
         names = [name for name in self.parts[0].recall if name != REFERENCE]
-        behind = frozenset[str]().union(*(part.behind for part in self.parts))
         allowed = [name for name in names if name not in behind]
         allowed = allowed or [name for name in names if name not in self.parts[0].behind]
         best = max(allowed, key=lambda name: (self._mean(name), name != TRAINED))
@@ -225,12 +225,19 @@ def _list_holds(config: TrainConfig) -> Iterator[tuple[str, float]]:
 
 
 def _choose_hold(hits: Mapping[str, _Hits], *, config: TrainConfig) -> tuple[dict[float, float], float | None]:
-    """Mean Recall@1 of both parts by hold, and the hold of the highest; the firmer one of equals."""
-    found = [part.recall() for part in hits.values() if part.by_method]
-    if config.embedding.hold is not None or not found:
+    """Mean Recall@1 of both parts by hold, and the hold to take: a firm one, or the best where that clearly leads."""
+    parts = [part for part in hits.values() if part.by_method]
+    if config.embedding.hold is not None or not parts:
         return {}, config.embedding.hold
-    means = {hold: float(np.mean([part[name] for part in found])) for name, hold in _list_holds(config)}
-    return means, max(means, key=lambda hold: (means[hold], hold))
+    names = {hold: name for name, hold in _list_holds(config)}
+    found = [part.recall() for part in parts]
+    means = {hold: float(np.mean([part[name] for part in found])) for hold, name in names.items()}
+    best = max(means, key=lambda hold: (means[hold], hold))
+    leads = [part.lead(names[best], names[FIRM_HOLD], seed=config.seed) for part in parts]
+    # Both parts together: their mean lead against what chance makes of it, half an interval of 95 %.
+    chance = float(np.sqrt(np.sum([(lead.high - lead.low) ** 2 for lead in leads]))) / 2
+    is_clear = sum(lead.mean for lead in leads) > chance
+    return means, best if is_clear else FIRM_HOLD
 
 
 class _Hits:
@@ -251,6 +258,11 @@ class _Hits:
     def recall(self) -> dict[str, float]:
         """By method."""
         return {name: float(np.concatenate(parts).mean()) for name, parts in self.by_method.items()}
+
+    def lead(self, name: str, over: str, *, seed: int) -> PairedDifference:
+        """Of one method's Recall@1 over another's, with an interval over classes."""
+        first, second = (np.concatenate(self.by_method[method]) for method in (name, over))
+        return paired_bootstrap(first, second, seed=seed, clusters=np.concatenate(self._labels))
 
     def compare(self, hold: float | None, *, seed: int) -> TrialPart | None:
         """All folds' queries together; None without any."""

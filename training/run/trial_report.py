@@ -65,8 +65,8 @@ def _conclude(trial: Mapping[str, Any], parts: Mapping[str, Mapping[str, Any]], 
     if better is None:
         return f"so the trained embedding is kept: {differences} (points, with intervals over classes)"
     if better == method:
-        return f"so the run's embedding is {better}, without training, which finds no more on this data: {differences}"
+        return f"so the run's embedding is {better}, without training, which is clearly behind: {differences}"
     return (
-        f"warning: training does not beat {better} of the same width on this data ({differences}); leave out "
+        f"warning: training is clearly behind {better} of the same width on this data ({differences}); leave out "
         "--select trained, in a new --out, to have that"
     )

@@ -286,7 +286,7 @@ def test_the_default_recipe_trains_from_other_views_and_resumes_to_the_same_bits
 
 
 def test_help_shows_the_values_of_both_recipes(capsys) -> None:
-    assert _train("--help") == 0
+    assert _train("--help-all") == 0
     out = re.sub(r"\s", "", capsys.readouterr().out)  # lines may break anywhere
     for name, value in DEFAULT.items():
         papers = all_options()[name].default
@@ -426,7 +426,7 @@ def test_training_that_loses_is_kept_and_pointed_out_unless_auto_was_asked_for(
     assert _train(tmp_path / "labels.csv", *options, *WRECKED[:-1], "trained") == 0
     out = capsys.readouterr().out
     assert re.search(
-        rf"warning: training does not beat ({'|'.join(RIVALS)}) of the same width",
+        rf"warning: training is clearly behind ({'|'.join(RIVALS)}) of the same width",
         out,
     )
     assert "leave out --select trained, in a new --out" in out

@@ -16,10 +16,10 @@ from index.evaluation.comparison import PairedDifference
 from index.labels.leave_one_out import LeaveOneOut
 from tests.training.conftest import make_config
 from training.head.untrained import POWERS
-from training.options.config import HOLDS, TrainConfig
+from training.options.config import FIRM_HOLD, HOLDS, TrainConfig
 from training.options.losses import CLASS_WHITENED, RIVALS
 from training.run import trial as trial_module
-from training.run.trial import Trial, TrialData, TrialPart, run_trial
+from training.run.trial import PARTS, Trial, TrialData, TrialPart, run_trial
 from training.run.trial_splits import split_for_trial
 
 CPU = torch.device("cpu")
@@ -283,8 +283,8 @@ def _part(best: str = "pca", *, behind: tuple[str, ...] = (), **recall: float) -
         (_part(trained=0.6), None, None),
         (None, _part(trained=0.6), None),
         (_part(trained=0.45), _part(trained=0.6), None),
-        (_part(trained=0.45), _part(trained=0.5), "pca"),
-        (_part(trained=0.5), _part(trained=0.5), "pca"),
+        (_part(trained=0.45), _part(trained=0.5), None),
+        (_part(trained=0.5, behind=("pca_whitened",)), _part(trained=0.5), None),
         (_part(trained=0.3, behind=("trained",)), _part(trained=0.9), "pca"),
         (_part(trained=0.9), _part(trained=0.3, behind=("trained",)), "pca"),
         (
@@ -292,25 +292,44 @@ def _part(best: str = "pca", *, behind: tuple[str, ...] = (), **recall: float) -
             _part("trained", trained=0.9, behind=("pca", "pca_whitened")),
             "pca",
         ),
-        (_part(trained=0.1), _part(trained=0.1, pca_whitened=0.7), "pca_whitened"),
+        (_part(trained=0.1, behind=("trained",)), _part(trained=0.1, pca_whitened=0.7), "pca_whitened"),
         (None, None, None),
     ],
 )
-def test_what_finds_most_on_average_ships_unless_it_is_clearly_behind_a_rival_somewhere(
+def test_training_ships_unless_it_is_clearly_behind_a_rival_somewhere_else_what_finds_most(
     unseen: TrialPart | None, seen: TrialPart | None, better: str | None
 ) -> None:
     assert Trial(1, unseen, seen, {}).better_rival == better
 
 
-def test_the_trial_chooses_among_holds_where_the_run_leaves_that_open() -> None:
+def test_the_trial_takes_a_firm_hold_where_no_other_finds_clearly_more() -> None:
     labels = np.arange(240) % 8
     trial = _run(labels, hold=None)
     assert set(trial.holds) == set(HOLDS)
-    assert trial.hold == max(HOLDS, key=lambda hold: (trial.holds[hold], hold))
-    again = _run(labels, hold=trial.hold)
+    assert trial.hold == FIRM_HOLD
+    again = _run(labels, hold=FIRM_HOLD)
     assert again.holds == {}
     assert [part.recall for part in again.parts] == [part.recall for part in trial.parts]
-    assert np.mean([part.recall["trained"] for part in trial.parts]) == trial.holds[trial.hold]
+    assert np.mean([part.recall["trained"] for part in trial.parts]) == trial.holds[FIRM_HOLD]
+
+
+@pytest.mark.parametrize(("loose", "taken"), [(0.75, 0.02), (0.52, FIRM_HOLD)])
+def test_another_hold_has_to_lead_the_firm_one_by_more_than_chance(loose: float, taken: float) -> None:
+    """Hits of 400 queries of 20 classes, half of them found with the firm hold, a share `loose` with the loosest."""
+    generator = np.random.default_rng(0)
+    labels = np.repeat(np.arange(20), 20)
+
+    def draw(share: float) -> np.ndarray:
+        return (generator.random(400) < share).astype(np.float64)
+
+    hits = {part: trial_module._Hits() for part in PARTS}
+    for found in hits.values():
+        found._labels = [labels]
+        shares = {0.02: loose, 0.06: 0.45, FIRM_HOLD: 0.5, 0.6: 0.4}
+        found.by_method = {f"trained, hold {hold:g}": [draw(share)] for hold, share in shares.items()}
+    means, hold = trial_module._choose_hold(hits, config=_config(hold=None))
+    assert max(means, key=lambda key: means[key]) == 0.02
+    assert hold == taken
 
 
 def test_photos_of_classes_that_train_are_told_apart_by_how_many_these_have() -> None:

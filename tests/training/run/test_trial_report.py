@@ -38,8 +38,12 @@ def test_methods_stand_in_the_order_of_what_they_find_each_with_both_questions()
             "spa",
             "so the trained embedding is kept: +15.0 [+10.0, +20.0] against pca-whitened on new classes",
         ),
-        ("pca", "pca", "so the run's embedding is pca, without training, which finds no more on this data: +15.0"),
-        ("pca", "spa", "warning: training does not beat pca of the same width on this data (+15.0"),
+        (
+            "pca",
+            "pca",
+            "so the run's embedding is pca, without training, which is clearly behind: +15.0",
+        ),
+        ("pca", "spa", "warning: training is clearly behind pca of the same width on this data (+15.0"),
     ],
 )
 def test_the_last_line_says_what_ships_and_why(better: str | None, method: str, last: str) -> None:
