@@ -29,6 +29,10 @@ class NetworkConfig:
     )  # fmt: skip
     network_epochs: int = option(8, "Most epochs of the network stage.", at_least=1)
     network_batch_size: int = option(64, "Images a step of the network.", at_least=2)
+    network_chunk: int | None = option(
+        None, "Images that pass the network at a time, where a whole batch takes too much memory: the loss still sees "
+        "all of it, at the cost of one more forward pass.", metavar="N", at_least=1,
+    )  # fmt: skip
     network_crop: int | None = option(
         None, "Train the network on views of this many pixels a side, random windows scaled down: cheaper than those "
         "of --crop, at which it is judged and ships.", metavar="PIXELS", at_least=1,
@@ -61,6 +65,10 @@ class NetworkConfig:
         if not re.fullmatch(rf"{FROZEN}|{WHOLE}|last-[1-9]\d*", self.unfreeze):
             raise InputError(
                 f"--unfreeze must be none, all, or last-N with N of at least 1, got {self.unfreeze!r}"
+            )
+        if self.network_chunk is not None and self.network_batch_norm == "train":
+            raise InputError(
+                "--network-chunk needs --network-batch-norm frozen: statistics of a chunk are not those of its batch"
             )
 
     @property

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from training.backbone.extract import Extractor
 from training.losses.interface import MetricLoss
+from training.network.chunks import backward_in_chunks
 from training.network.model import NetworkModel
 from training.network.random_views import choose_views
 from training.network.rates import MAX_NORM, StartPenalty, make_optimizer, set_rates
@@ -200,13 +201,18 @@ class NetworkFit:
         views = self._draw(self._data.pixels, rows, generator=generator)
         labels = self._labels[rows].to(self._device)
         set_rates(self._optimizer, step=step, steps=self._steps * self._options.network_epochs)
-        loss = self._loss(self._model(views.to(self._device)), self._beliefs.batch(rows, labels))
+        batch = self._beliefs.batch(rows, labels)
         self._optimizer.zero_grad()
-        loss.backward()
+        loss = backward_in_chunks(
+            self._model,
+            views.to(self._device),
+            lambda embeddings: self._loss(embeddings, batch),
+            chunk=self._options.network_chunk,
+        )
         penalty.add_gradients()
         nn.utils.clip_grad_norm_([p for p in self._model.parameters() if p.requires_grad], MAX_NORM)
         self._optimizer.step()
-        return loss.detach()
+        return loss
 
     def _batch_size(self) -> int:
         """Of batches as even as may be: a last one of a few images would be a step as long as any."""
