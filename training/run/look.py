@@ -23,6 +23,7 @@ from training.data.scene_clues import read_clues
 from training.head.embedding_heads import Head
 from training.head.projection import count_directions
 from training.head.untrained import LabelledFeatures, fit_rival
+from training.head.whitening import DIRECTIONS
 from training.options.config import TrainConfig
 from training.options.losses import CLASS_WHITENED
 from training.options.machine import Machine
@@ -86,14 +87,15 @@ def judge_candidates(sample: Sample, *, embedding_dim: int, seed: int) -> tuple[
     Photos of one scene do not find each other, and duplicates do not vouch for each other's labels, by the features of
     the first candidate.
     """
+    if not len(sample.labels):
+        return ()
     first, *_ = sample.features
     groups, scenes = _find_groups(sample, sample.features[first])
-    found = {
-        one: _search(
-            TrialData(_turn(features), sample.labels, groups, scenes), embedding_dim=embedding_dim, seed=seed
-        )
-        for one, features in sample.features.items()
-    }
+    found = {}
+    for one, features in sample.features.items():
+        short = _shorten(features, width=max(DIRECTIONS, embedding_dim))
+        data = TrialData(short, sample.labels, groups, scenes)
+        found[one] = _search(data, embedding_dim=embedding_dim, seed=seed)
     if not found[first]:
         return ()
     return tuple(
@@ -101,10 +103,8 @@ def judge_candidates(sample: Sample, *, embedding_dim: int, seed: int) -> tuple[
     )
 
 
-def _find_groups(sample: Sample, features: Floats) -> tuple[np.ndarray | None, np.ndarray | None]:
+def _find_groups(sample: Sample, features: Floats) -> tuple[np.ndarray, np.ndarray | None]:
     """Groups and scenes, as `TrialData` has them."""
-    if not len(features):
-        return None, None
     clues = read_clues(
         [record.path for record in sample.records],
         groups=[record.group for record in sample.records],
@@ -114,13 +114,14 @@ def _find_groups(sample: Sample, features: Floats) -> tuple[np.ndarray | None, n
     return find_duplicates(features, sample.labels, hashes=sample.hashes).groups, find_trial_scenes(known)
 
 
-def _turn(features: Floats) -> Floats:
-    """(N, F) to (N, at most N): unit rows in the space that they span, where all products are what they were."""
-    unit = normalise_rows(features)
-    if len(unit) >= unit.shape[1]:
-        return unit
-    basis = np.linalg.qr(unit.T.astype(np.float64)).Q
-    return (unit @ basis).astype(np.float32)
+def _shorten(features: Floats, *, width: int) -> Floats:
+    """(N, F) to (N, at most `width`) coordinates of unit rows where they reach furthest; beyond is mostly noise.
+
+    All products of rows are nearly what they were, and fitting is many times cheaper.
+    """
+    unit = normalise_rows(features).astype(np.float64)
+    values, vectors = np.linalg.eigh(unit @ unit.T)  # (N,) rising, (N, N)
+    return (vectors[:, -width:] * np.sqrt(np.maximum(values[-width:], 0))).astype(np.float32)
 
 
 _Found = Mapping[str, tuple[Scores, Labels]]
