@@ -29,7 +29,7 @@ def describe_choice(choice: Mapping[str, Any] | None) -> list[str]:
     ]
     (taken,) = (one for one in choice["tried"] if _name(one) == chosen)
     if taken is first:
-        return [*lines, f"so the features are the usual ones, {chosen}: nothing else finds clearly more"]
+        return [*lines, f"so the features are the usual ones, {chosen}: nothing else finds half a point more"]
     low, high = taken["difference_interval"]
     return [
         *lines,
