@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 @click.command(short_help="Write one ONNX file.")
 @click.argument("run", required=False, type=click.Path(path_type=Path))
 @click.option("--out", required=True, type=click.Path(path_type=Path), metavar="MODEL.onnx", help="File to write.")
-@click.option("--backbone", help="Without RUN: any torchvision classification model.")
-@click.option("--weights", metavar="imagenet|none|FILE", help="Without RUN: the backbone's weights.")
+@click.option("--backbone", help="Without RUN: any torchvision classification model, timm:NAME or open_clip:NAME.")
+@click.option("--weights", metavar="pretrained|none|FILE", help="Without RUN: the backbone's weights.")
 @click.option(
     "--whiten", type=click.Path(path_type=Path), metavar="FOLDER", help="Without RUN: PCA-whiten on these images."
 )
@@ -78,7 +78,7 @@ def export(
         others = ("weights", "whiten", "embedding_dim", "resize", "crop", "view", "pooling", "cache")
         refuse_unused(context, *others, needs="--backbone")
     elif weights is None:
-        raise click.UsageError("--backbone needs --weights imagenet, none or a FILE")
+        raise click.UsageError("--backbone needs --weights pretrained, none or a FILE")
     elif whiten is None:
         refuse_unused(context, "embedding_dim", "cache", needs="--whiten")
     with progress_bar("features") as progress:

@@ -71,7 +71,7 @@ def export_untrained(
     sizes = {name: size for name, size in (("resize", resize), ("crop", crop)) if size is not None}
     images = resolve_input(backbone, view=view, pooling=pooling, **sizes)
     preprocess = preprocess_for(backbone, resize=images.resize, crop=images.crop, view=view)
-    network = load_backbone(backbone, weights)
+    network = load_backbone(backbone, weights, side=images.crop)
     require_input_size(network, images.crop)
     loaded = with_features(network, view=view, pooling=pooling, side=images.crop)
     if whiten is None:

@@ -38,8 +38,8 @@ def export(
     Args:
         run: folder of a finished training run.
         out: the file to write.
-        backbone: in place of a run, any torchvision classification model.
-        weights: of that backbone: `imagenet`, `none` or a file.
+        backbone: in place of a run, any torchvision classification model, or `timm:NAME`, `open_clip:NAME`.
+        weights: of that backbone: `pretrained`, `none` or a file.
         whiten: images to fit a PCA whitening on, `embedding_dim` wide; without it, features stay as they are.
         embedding_dim: width of the whitened embedding.
         resize: of a backbone without a run: images are stretched to so many pixels a side,
@@ -70,7 +70,7 @@ def export(
 
         return export_run(as_path(run, "run"), as_path(out, "out"))
     if backbone is None or weights is None:
-        raise InputError("backbone needs weights: imagenet, none or a file")
+        raise InputError("backbone needs weights: pretrained, none or a file")
     if not isinstance(embedding_dim, int) or embedding_dim < 1:
         raise InputError(f"embedding_dim must be a whole number of at least 1, got {embedding_dim!r}")
     from export.exports import export_untrained

@@ -38,7 +38,7 @@ def train(
     Args:
         data: a folder of class folders, a CSV or Parquet file with the columns path,label, or a benchmark's download.
         out: the run folder; new, or begun with the same options where `resume`.
-        weights: of the backbone: `imagenet`, `none` or a file.
+        weights: of the backbone: `pretrained`, `none` or a file.
         val: other labelled images for Recall@K in the report.
         resume: go on with a run that was interrupted; a finished one gives its report again.
         cache: folder of backbone features, shared by runs; None is your cache folder.

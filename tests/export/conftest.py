@@ -6,9 +6,9 @@ import pytest
 
 from export.exports import export_run
 from export.to_onnx import ExportReport
-from tests.training.conftest import FinishedRun, cache, finished_run, other_pictures, pictures
+from tests.training.conftest import FinishedRun, cache, finished_run, other_pictures, pictures, small_towers
 
-__all__ = ["cache", "finished_run", "other_pictures", "pictures"]
+__all__ = ["cache", "finished_run", "other_pictures", "pictures", "small_towers"]
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from retrieval_app.demo.drawing.catalogue import KINDS, draw_catalogue, draw_picture
+from tests.training.small_towers import add_small_towers
 from training.options.config import TrainConfig
 from training.options.losses import option_groups
 from training.options.machine import Machine
@@ -105,3 +106,9 @@ def finished_run(
     config = make_config(label_noise="uniform:0.25")
     report = train(pictures, out, config=config, machine=make_machine(cache), val=other_pictures)
     return FinishedRun(out, pictures, other_pictures, report)
+
+
+@pytest.fixture(scope="session")
+def small_towers(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The small models of `tests.training.small_towers`, known to open_clip."""
+    add_small_towers(tmp_path_factory.mktemp("towers"))

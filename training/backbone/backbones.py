@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from index.errors import InputError
 from training.backbone.pooling import PooledFeatures, PoolingLayout
 from training.backbone.views import BothViews
-from training.options.backbone_libraries import find_library
+from training.options.backbone_libraries import DEFAULT_LIBRARY, LIBRARIES, find_library
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,21 +51,30 @@ class Backbone:
         return digest.hexdigest()
 
 
-def load_backbone(name: str, weights: str, *, seed: int = 0) -> Backbone:
+def load_backbone(name: str, weights: str, *, seed: int = 0, side: int | None = None) -> Backbone:
     """Build a backbone by name.
 
     Args:
-        name: of any torchvision classification model, or of another library's as `library/model`.
-        weights: `imagenet` (fetched by the library), `none` (random by `seed`), or a safetensors or torch
-            state-dict file in the library's layout, with or without the last layer.
+        name: of any torchvision classification model, or of another library's as `library:model`.
+        weights: `pretrained` (fetched by the library; `imagenet` is the same for torchvision), `none` (random by
+            `seed`), or a safetensors or torch state-dict file in the library's layout, with or without the last layer.
+        side: pixels a side of the images that it will take, where that is not its own size; networks that are made
+            for one size are made for this one where their library can do that, with their weights resampled.
 
     Raises:
         InputError: unknown name; a file that is missing, unreadable or of another architecture; weights that cannot
-            be fetched.
+            be fetched; a size that the library cannot make it for.
+        MissingDependencyError: the library is not installed.
     """
     library, model = find_library(name)
+    if weights == "imagenet":
+        if library is not LIBRARIES[DEFAULT_LIBRARY]:
+            raise InputError(
+                f"--weights imagenet is a word for torchvision's; those that come with {name}: --weights pretrained"
+            )
+        weights = "pretrained"
     source = import_module(f"training.backbone.{library.module}")
-    module, feature_dim = source.build_module(model, weights, seed=seed)
+    module, feature_dim = source.build_module(model, weights, seed=seed, side=side)
     return Backbone(name, module.eval().requires_grad_(False), feature_dim)
 
 
@@ -112,14 +121,21 @@ def require_input_size(backbone: Backbone, side: int, *, flag: str = "--crop") -
     """Refuse images of a size that the architecture cannot take, before any long work.
 
     Raises:
-        InputError: vision transformers are made for one size; others have a smallest one.
+        InputError: vision transformers are made for one size; others have a smallest one. Or it is no model that makes
+            one vector of an image.
     """
     try:
-        backbone.module(torch.zeros(1, 3, side, side))
+        features = backbone.module(torch.zeros(1, 3, side, side))
     except (AssertionError, RuntimeError, ValueError) as error:
         raise InputError(
             f"--backbone {backbone.name} cannot take images of {flag} {side} pixels a side: {error}"
         ) from error
+    if not isinstance(features, Tensor) or features.flatten(1).shape[1] != backbone.feature_dim:
+        seen = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
+        raise InputError(
+            f"--backbone {backbone.name} makes {seen} of one image of --crop {side}, not one vector of "
+            f"{backbone.feature_dim} features; choose another"
+        )
 
 
 def normalise_images(images: Tensor, mean: Tensor, std: Tensor) -> Tensor:

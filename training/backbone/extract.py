@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,7 +97,8 @@ def open_store(cache: Path, extractor: Extractor, *, views: int) -> FeatureStore
     """The store of these features below the cache folder; it does not depend on a seed or on a run."""
     description = extractor.describe(views=views)
     key = hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()[:16]
-    return FeatureStore(cache / f"{extractor.backbone.name}-{key}", description=description)
+    name = re.sub(r"[^\w.-]", "_", extractor.backbone.name)  # other libraries' names hold : and /
+    return FeatureStore(cache / f"{name}-{key}", description=description)
 
 
 @dataclass(frozen=True, slots=True)

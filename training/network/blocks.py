@@ -99,7 +99,9 @@ def _depth(module: nn.Module) -> int:
 
 
 def _only_normalises(module: nn.Module) -> bool:
-    return next(module.children(), None) is None and "norm" in type(module).__name__.lower()
+    """Whether all that it learns is normalisation, be there an activation or a pooling with it."""
+    learning = [m for m in module.modules() if next(m.parameters(recurse=False), None) is not None]
+    return bool(learning) and all("norm" in type(m).__name__.lower() for m in learning)
 
 
 @torch.no_grad()

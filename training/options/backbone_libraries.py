@@ -1,7 +1,8 @@
-"""Where backbones come from, and how each wants its images; nothing here imports torch.
+"""Where backbones come from, and how each wants its images; nothing here imports torch before it is asked.
 
-A name is `library/model`, or the model's alone for one of torchvision. Another library is one entry here, and one
-module in `training/backbone` with a function `build_module` as that of `torchvision_models`.
+A name is `library:model`, or the model's alone for one of torchvision. Another library is one entry here with the
+images that its models were trained on, and one module in `training/backbone` with a function `build_module` as that of
+`torchvision_models`.
 """
 
 from __future__ import annotations
@@ -11,9 +12,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from index.errors import InputError
+from training.options.open_clip_names import describe_open_clip_input
+from training.options.timm_names import describe_timm_input
 
 if TYPE_CHECKING:
     from index.images.preprocess import PreprocessConfig
+
+DEFAULT_LIBRARY = "torchvision"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +28,13 @@ class BackboneLibrary:
     Attributes:
         module: its module below `training.backbone`.
         preprocess: by a model's name: size, crop, interpolation, mean and deviation of the images it was trained on.
+            It may import the library, which alone knows that.
+        keeps_ratio: another crop's size alone resizes images in proportion, not to the model's own size.
     """
 
     module: str
     preprocess: Callable[[str], PreprocessConfig]
+    keeps_ratio: bool = True
 
 
 def _prepare_as_the_papers(model: str) -> PreprocessConfig:
@@ -38,7 +46,9 @@ def _prepare_as_the_papers(model: str) -> PreprocessConfig:
 
 
 LIBRARIES: Mapping[str, BackboneLibrary] = {
-    "torchvision": BackboneLibrary("torchvision_models", _prepare_as_the_papers)
+    DEFAULT_LIBRARY: BackboneLibrary("torchvision_models", _prepare_as_the_papers, keeps_ratio=False),
+    "timm": BackboneLibrary("timm_models", describe_timm_input),
+    "open_clip": BackboneLibrary("open_clip_models", describe_open_clip_input),
 }
 
 
@@ -48,7 +58,7 @@ def find_library(name: str) -> tuple[BackboneLibrary, str]:
     Raises:
         InputError: no such library.
     """
-    library, _, model = name.partition("/") if "/" in name else ("torchvision", "", name)
+    library, _, model = name.partition(":") if ":" in name else (DEFAULT_LIBRARY, "", name)
     if library not in LIBRARIES:
         raise InputError(f"--backbone {name!r} is of no known library; there is {', '.join(LIBRARIES)}")
     return LIBRARIES[library], model
@@ -62,10 +72,23 @@ def preprocess_for(
     Where both views are made of an image, that happens behind this preprocessing, which crops nothing then.
 
     Raises:
-        InputError: the name is of no known library, or the sizes do not fit.
+        InputError: the name is of no known library or model, or the sizes do not fit.
+        MissingDependencyError: the library is not installed.
     """
-    library, model = find_library(backbone)
-    own = library.preprocess(model)
+    own = own_input(backbone, crop=crop)
     crop = own.crop if crop is None else crop
     resize = own.resize if resize is None else resize
     return replace(own, resize=crop if view == "whole" else resize, crop=resize if view == "both" else crop)
+
+
+def own_input(backbone: str, *, crop: int | None = None) -> PreprocessConfig:
+    """The images that a backbone was trained on, at the size of another crop where one is given.
+
+    Raises:
+        InputError, MissingDependencyError: as of `preprocess_for`.
+    """
+    library, model = find_library(backbone)
+    own = library.preprocess(model)
+    if crop is None or not library.keeps_ratio or not isinstance(crop, int) or crop < 1:
+        return own  # what is no size is refused by whom it was given to
+    return replace(own, resize=max(crop, own.resize * crop // own.crop), crop=crop)

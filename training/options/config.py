@@ -260,10 +260,10 @@ class TrainConfig:
     data: DataConfig
     input: InputConfig
     weights: str = option(
-        text="Backbone weights: imagenet (fetched by torchvision), none (random), a safetensors or torch state-dict "
-        "file.", metavar="imagenet|none|FILE",
+        text="Backbone weights: pretrained (fetched by its library), none (random), a safetensors or torch state-dict "
+        "file; imagenet is pretrained for torchvision.", metavar="pretrained|none|FILE",
     )  # fmt: skip
-    backbone: str = option("resnet50", "Any torchvision classification model.")
+    backbone: str = option("resnet50", "Any torchvision classification model, timm:NAME or open_clip:NAME.")
     seed: int = option(0, "Seed of everything random.", at_least=0, at_most=2**32 - 1)
     validate_every: int = option(10, "Recall@K in validation this often.", metavar="EPOCHS", at_least=1)
     recipe: str = field(default="by hand", init=False)

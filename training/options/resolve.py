@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from index.errors import InputError
-from training.options.backbone_libraries import preprocess_for
+from training.options.backbone_libraries import own_input
 from training.options.config import (
     AUTO,
     ONE_VIEW,
@@ -58,7 +58,7 @@ _CONCERNS = {
 LOOKED_AT = ("view", "pooling")  # what a look at a sample chooses
 _TRIED = ("select", *LOOKED_AT)  # what the default recipe leaves to the user's own data
 FILES = ("weights", "hierarchy", "guidance")
-WEIGHTS = ("imagenet", "none")
+WEIGHTS = ("pretrained", "imagenet", "none")
 _OF_MODULE = ("confidence_epochs", "confidence_hidden", "confidence_lr", "holdout", "patience")
 _OF_TRAINING = (  # what a method that trains nothing has no use for
     "min_confidence", "validate_every", "features", "confidences", *_OF_MODULE,
@@ -90,7 +90,7 @@ def resolve(recipe: str = "default", **given: Any) -> TrainConfig:
             f"there is no option {name}" + (f"; did you mean {close[0]}?" if close else " in training")
         )
     if "weights" not in given:
-        raise InputError("--weights is missing: imagenet, none or a FILE")
+        raise InputError("--weights is missing: pretrained, none or a FILE")
     if given.get("epochs") is not None and given.get("steps") is not None:
         raise InputError("--epochs and --steps both say how long phase 2 is: give one of them")
     values = {**_recipe_beside(recipe, given), **_own_sizes(given), **given}
@@ -168,7 +168,7 @@ def _fit_to_a_network(values: dict[str, Any], *, recipe: str, method: str | None
 
 def _own_sizes(given: Mapping[str, Any]) -> dict[str, int]:
     """The size that the backbone takes its images at, where no other is given."""
-    own = preprocess_for(str(given.get("backbone", "")))
+    own = own_input(str(given.get("backbone", "")), crop=given.get("crop"))
     if given.get("view") == "whole":  # nothing is cropped off
         return {"resize": given.get("crop", own.crop), "crop": own.crop}
     return {"resize": own.resize, "crop": own.crop}

@@ -27,7 +27,6 @@ from index.output_files import write_csv
 from training.backbone.backbones import Backbone, load_backbone, with_features
 from training.data.datasets import SkippedImage
 from training.head.embedding_heads import EmbeddingHead, Head, ProjectionHead, RawHead
-from training.options.backbone_libraries import preprocess_for
 from training.options.config import AUTO, TrainConfig
 from training.options.network import NetworkConfig
 from training.options.resolve import absolute_file
@@ -172,9 +171,12 @@ class RunFolder:
         return document
 
     def preprocess(self) -> PreprocessConfig:
-        """The preprocessing that the run's images went through."""
-        sizes = self._input_options()
-        return preprocess_for(sizes["backbone"], resize=sizes["resize"], crop=sizes["crop"], view=sizes["view"])
+        """The preprocessing that the run's images went through, whatever the backbone's library says of it today.
+
+        Raises:
+            RunError: no image has gone through yet, or the file is damaged.
+        """
+        return PreprocessConfig.from_json(self.read_json("features.json")["preprocess"])
 
     def _input_options(self) -> dict[str, Any]:
         """As in `InputConfig`, with the backbone, and with what was chosen where that was left open."""
@@ -261,9 +263,9 @@ class RunFolder:
             RunError: the file is missing or damaged.
         """
         tensors, state = load_checkpoint(self.path / "backbone.safetensors")
-        backbone = load_backbone(state["name"], "none")
-        unpack_module(backbone.module, tensors, name="backbone")
         how = self._input_options()
+        backbone = load_backbone(state["name"], "none", side=how["crop"])
+        unpack_module(backbone.module, tensors, name="backbone")
         return with_features(backbone, view=how["view"], pooling=how["pooling"], side=how["crop"])
 
     def save_head(self, head: Head, *, method: str, class_count: int) -> None:

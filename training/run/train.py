@@ -102,7 +102,7 @@ def train(
     require_outside(out, data=data, flag="--out")
     require_outside(machine.cache, data=data, flag="--cache")
     dataset, val_records = list_data(data, val, config=config)
-    backbone = load_backbone(config.backbone, config.weights, seed=config.seed)
+    backbone = load_backbone(config.backbone, config.weights, seed=config.seed, side=config.input.crop)
     require_input_size(backbone, config.input.crop)
     candidates = list_candidates(backbone, config.input, embedding_dim=config.embedding.embedding_dim)
     first = candidates[0]  # all there is, unless a look chooses

@@ -202,12 +202,13 @@ def test_a_file_of_other_things_than_tensors_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_missing_weights_file_is_named_with_the_alternatives(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"nowhere\.pth: no such weights file.*imagenet, none"):
+    with pytest.raises(InputError, match=r"nowhere\.pth: no such weights file.*pretrained, none"):
         load_backbone("squeezenet1_1", str(tmp_path / "nowhere.pth"))
 
 
-def test_imagenet_weights_come_from_torchvisions_own_cache(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("word", ["pretrained", "imagenet"])
+def test_pretrained_weights_come_from_torchvisions_own_cache(
+    word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = torchvision.models.get_model_weights("squeezenet1_1").DEFAULT.url
     fetched = tmp_path / "hub" / "checkpoints" / url.rpartition("/")[2]
@@ -215,7 +216,7 @@ def test_imagenet_weights_come_from_torchvisions_own_cache(
     source = torchvision.models.squeezenet1_1(weights=None)
     torch.save(source.state_dict(), fetched)
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
-    loaded = load_backbone("squeezenet1_1", "imagenet").module.state_dict()
+    loaded = load_backbone("squeezenet1_1", word).module.state_dict()
     assert all(torch.equal(tensor, source.state_dict()[name]) for name, tensor in loaded.items())
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from index.errors import InputError
+from tests.training.small_towers import TIMM, VIT
 from training.backbone.backbones import Backbone, load_backbone, with_features
 from training.network.blocks import Block, choose_blocks, find_blocks
 
@@ -24,12 +25,18 @@ FAMILIES = {  # blocks, the class of the last one, its modules
     "googlenet": (12, "Inception", ("inception5b",)),
     "swin_t": (16, "SwinTransformerBlock", ("features.7.1", "norm")),
     "convnext_tiny": (22, "CNBlock", ("features.7.2", "classifier.0")),
+    "timm:test_resnet": (7, "BasicBlock", ("layer4.0",)),
+    "timm:mobilenetv3_small_050": (14, "Conv2d", ("conv_head",)),
+    "timm:test_efficientnet": (9, "Conv2d", ("conv_head", "bn2")),
+    "timm:test_convnext": (13, "ConvNeXtBlock", ("stages.3.blocks.1", "head")),
+    "timm:swin_tiny_patch4_window7_224": (16, "SwinTransformerBlock", ("layers.3.blocks.1", "norm")),
+    "open_clip:RN50": (20, "AttentionPool2d", ("attnpool",)),
 }
 
 
 @pytest.mark.parametrize(("name", "expected"), FAMILIES.items())
 def test_every_parameter_is_in_one_block_and_the_last_is_the_last_to_run(name: str, expected: tuple) -> None:
-    backbone = load_backbone(name, "none")
+    backbone = load_backbone(name, "none", side=64)
     network = backbone.network
     blocks = find_blocks(backbone, side=64)
     last = network.get_submodule(blocks[-1].names[0])
@@ -47,6 +54,30 @@ def test_the_layers_of_a_transformer_are_blocks_and_its_positions_are_in_none() 
     found = {id(p) for block in blocks for p in block.parameters(backbone.network)}
     loose = [name for name, p in backbone.network.named_parameters() if id(p) not in found]
     assert loose == ["class_token", "encoder.pos_embedding"]
+
+
+@pytest.mark.parametrize(
+    ("name", "blocks", "last", "positions"),
+    [
+        ("timm:test_vit", 7, ("blocks.5", "norm"), ["cls_token", "pos_embed"]),
+        (
+            f"open_clip:{VIT}",
+            3,
+            ("transformer.resblocks.1", "ln_post"),
+            ["class_embedding", "positional_embedding", "proj"],
+        ),
+        (f"open_clip:{TIMM}", 8, ("trunk.blocks.5", "trunk.norm"), ["trunk.cls_token", "trunk.pos_embed"]),
+    ],
+)
+def test_so_are_those_of_other_libraries(
+    name: str, blocks: int, last: tuple[str, ...], positions: list[str], small_towers: None
+) -> None:
+    backbone = load_backbone(name, "none", side=64)
+    found = find_blocks(backbone, side=64)
+    assert len(found) == blocks
+    assert last in [block.names for block in found[-2:]]  # a projection to another space may follow
+    known = {id(p) for block in found for p in block.parameters(backbone.network)}
+    assert [key for key, p in backbone.network.named_parameters() if id(p) not in known] == positions
 
 
 @pytest.mark.parametrize("view", ["crop", "both"])

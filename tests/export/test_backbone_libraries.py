@@ -1,0 +1,113 @@
+"""Backbones of every library and family, from training to search: the file gives what training saw."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from export.exports import export_run, export_untrained
+from export.parity import MIN_COSINE
+from index.images.preprocess import PreprocessConfig
+from index.model.embedder import Embedder
+from retrieval_app.commands.cli import main
+from tests.models import read_pixels
+from tests.training.conftest import make_config, make_machine
+from tests.training.small_towers import RESNET, TIMM, VIT
+from training.audit.run_audit import audit_labels
+from training.backbone.backbones import load_backbone
+from training.backbone.extract import Extractor
+from training.options.backbone_libraries import preprocess_for
+from training.run.run_folder import RunFolder
+from training.run.train import train
+
+pytestmark = pytest.mark.usefixtures("small_towers")
+
+RESIZE, CROP = 72, 64
+# Those of the runs below are exported there.
+FAMILIES = [
+    "timm:test_resnet",
+    f"open_clip:{RESNET}",
+    f"open_clip:{TIMM}",
+    pytest.param("timm:mobilenetv3_small_050", marks=pytest.mark.slow),
+    pytest.param("timm:vit_small_patch14_dinov2.lvd142m", marks=pytest.mark.slow),
+    pytest.param("timm:swin_tiny_patch4_window7_224", marks=pytest.mark.slow),
+]
+
+
+def embed(model: Path, photos: list[Path]) -> np.ndarray:
+    embedder = Embedder(model, threads=1)
+    return embedder.embed_batch(np.stack([read_pixels(embedder, photo) for photo in photos]))
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_file_of_every_family_gives_the_features_that_training_sees(
+    name: str, pictures: Path, tmp_path: Path
+) -> None:
+    side = 56 if "patch14" in name else CROP
+    report = export_untrained(
+        tmp_path / "m.onnx", backbone=name, weights="none", whiten=None, embedding_dim=0, crop=side, cache=tmp_path,
+        workers=1,
+    )  # fmt: skip
+    contract = Embedder(tmp_path / "m.onnx", threads=1).contract
+    assert (contract.backbone, contract.preprocess) == (name, preprocess_for(name, crop=side))
+    assert report.min_cosine >= MIN_COSINE
+    backbone = load_backbone(name, "none", side=side)
+    extractor = Extractor(backbone, contract.preprocess, device=torch.device("cpu"), precision="float32")
+    photos = sorted(pictures.rglob("*.jpg"))[::12]
+    embedder = Embedder(tmp_path / "m.onnx", threads=1)
+    features = extractor.extract(np.stack([read_pixels(embedder, photo) for photo in photos]))
+    expected = torch.nn.functional.normalize(features).numpy()
+    np.testing.assert_allclose(embed(tmp_path / "m.onnx", photos), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "view", "pooling"),
+    [
+        ("timm:test_vit", "crop", "own"),
+        (f"open_clip:{VIT}", "whole", "own"),
+        ("timm:test_convnext", "both", "layers"),
+    ],
+)
+def test_a_run_trains_resumes_audits_exports_and_is_searched(
+    name: str, view: str, pooling: str, pictures: Path, tmp_path: Path, cache: Path,
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    resize = CROP if view == "whole" else RESIZE
+    config = make_config(backbone=name, view=view, pooling=pooling, resize=resize, crop=CROP)
+    report = train(pictures, tmp_path / "run", config=config, machine=make_machine(cache), val=pictures)
+    again = train(
+        pictures, tmp_path / "run", config=config, machine=make_machine(cache), val=pictures, resume=True
+    )
+    assert again == report
+    run = RunFolder.open(tmp_path / "run")
+    assert run.preprocess() == preprocess_for(name, resize=resize, crop=CROP, view=view)
+    assert len(audit_labels(run, machine=make_machine(cache)).images) == report["images"]
+    monkeypatch.setattr("training.backbone.fetching.fetch_weights", None)  # a run holds its weights
+    exported = Path(export_run(run.path, tmp_path / "m.onnx").model)
+    photos = sorted(pictures.rglob("*.jpg"))
+    found = embed(exported, photos)
+    labels = np.array([photo.parent.name for photo in photos])
+    scores = found @ found.T - 2 * np.eye(len(found))
+    recall = (labels[scores.argmax(axis=1)] == labels).mean()
+    assert recall == pytest.approx(report["val"]["recall"]["1"], abs=1.01 / len(photos))
+    assert main(["index", "build", str(exported), str(pictures), "--out", str(tmp_path / "g")]) == 0
+    capsys.readouterr()
+    assert main(["search", str(tmp_path / "g"), str(photos[3]), "-k", "1", "--json"]) == 0
+    (hit,) = json.loads(capsys.readouterr().out)["results"]
+    assert hit["path"].endswith(photos[3].name)
+    assert hit["score"] == pytest.approx(1, abs=1e-4)
+
+
+def test_a_run_goes_by_the_preprocessing_that_its_images_had(pictures: Path, tmp_path: Path, cache: Path) -> None:
+    """Another version of a library may say something else of the same name."""
+    config = make_config(backbone="timm:test_vit", resize=RESIZE, crop=CROP, method="raw")
+    train(pictures, tmp_path / "run", config=config, machine=make_machine(cache))
+    described = json.loads((tmp_path / "run" / "features.json").read_text())
+    described["preprocess"]["mean"] = [0.4, 0.4, 0.4]
+    (tmp_path / "run" / "features.json").write_text(json.dumps(described))
+    seen = PreprocessConfig(RESIZE, CROP, "bicubic", (0.4, 0.4, 0.4), (0.5, 0.5, 0.5))
+    assert RunFolder.open(tmp_path / "run").preprocess() == seen

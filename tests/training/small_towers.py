@@ -1,0 +1,26 @@
+"""Models of open_clip small enough for tests, by its own way to add some."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+VIT, RESNET, TIMM = "small-ViT", "small-RN", "small-timm"
+WIDTH = 24  # of the space that images and texts share
+SIDE = 32
+_TEXT = {"context_length": 8, "vocab_size": 50, "width": 16, "heads": 2, "layers": 1}
+_VISION = {
+    VIT: {"image_size": SIDE, "layers": 2, "width": 32, "head_width": 16, "patch_size": 8},
+    RESNET: {"image_size": SIDE, "layers": [1, 1, 1, 1], "width": 8, "head_width": 32, "patch_size": None},
+    TIMM: {"image_size": 160, "timm_model_name": "test_vit", "timm_pool": "avg", "timm_proj": "linear"},
+}
+
+
+def add_small_towers(folder: Path) -> None:
+    """Make the models known to open_clip in this process; their files stay in the folder."""
+    import open_clip
+
+    for name, vision in _VISION.items():
+        config = {"embed_dim": WIDTH, "vision_cfg": vision, "text_cfg": _TEXT}
+        (folder / f"{name}.json").write_text(json.dumps(config))
+    open_clip.add_model_config(folder)

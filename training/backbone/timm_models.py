@@ -1,0 +1,70 @@
+"""Backbones of timm: any of its models without the classifier."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import timm
+import torch
+from torch import Tensor, nn
+
+from index.errors import InputError
+from training.backbone.fetching import fetch_weights
+from training.backbone.weights_files import load_weights, read_weights
+from training.options.timm_names import find_timm_config
+
+
+def build_module(name: str, weights: str, *, seed: int, side: int | None = None) -> tuple[nn.Module, int]:
+    """The model without its classifier, and the width of its features; arguments and errors of `load_backbone`."""
+    config = find_timm_config(name)
+    if weights == "pretrained" and not config.has_weights:
+        known = (
+            ", ".join(timm.list_models(f"{config.architecture}.*", pretrained=True)) or "none of this architecture"
+        )
+        raise InputError(f"timm has no weights of {name}, but {known}; name one, or --weights FILE")
+    sizes = {"img_size": side} if side not in (None, config.input_size[-1]) and config.fixed_input_size else {}
+    module = _build_random(name, seed=seed, sizes=sizes)
+    if weights == "pretrained":
+        with fetch_weights(f"timm:{name}"):
+            module = timm.create_model(name, pretrained=True, num_classes=0, **sizes)
+    elif weights != "none":
+        path, dropped = Path(weights), _classifiers(config.classifier)
+        state = _as_timm_has_them(read_weights(path), module, name=name, path=path)
+        load_weights(module, state, path=path, of=f"timm's {name}", dropped=dropped)
+    width: Any = getattr(module, "head_hidden_size", None) or module.num_features
+    return module, int(width)
+
+
+def _build_random(name: str, *, seed: int, sizes: Mapping[str, Any]) -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        try:
+            return timm.create_model(name, pretrained=False, num_classes=0, **sizes)
+        except (AssertionError, RuntimeError, TypeError, ValueError, ZeroDivisionError) as error:
+            side = sizes.get("img_size")
+            size = f"; leave out --crop {side}" if side else ""
+            raise InputError(f"timm cannot make --backbone timm:{name}: {error}{size}") from error
+
+
+def _classifiers(names: str | tuple[str, ...] | None) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names or ())
+
+
+def _as_timm_has_them(
+    state: dict[str, Tensor], module: nn.Module, *, name: str, path: Path
+) -> Mapping[str, Tensor]:
+    """A file's tensors as today's architecture names them, with positions resampled to its size: by its own filter."""
+    home = import_module(timm.model_entrypoint(name.partition(".")[0]).__module__)
+    convert = getattr(home, "checkpoint_filter_fn", None)
+    if convert is None:
+        return state
+    try:
+        return convert(state, module)
+    except (AssertionError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise InputError(
+            f"{path}: these are not weights of timm's {name}: its tensors cannot be read as such ({error!r}); name the "
+            "right --backbone"
+        ) from error

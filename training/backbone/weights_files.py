@@ -1,0 +1,75 @@
+"""Weights files: read without running anything that is in them, and loaded only where they fit the architecture."""
+
+from __future__ import annotations
+
+import pickle
+import struct
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from index.errors import InputError
+
+# What the readers of weights raise when damaged files are fed to them.
+_UNREADABLE = (
+    SafetensorError, OSError, RuntimeError, ValueError, EOFError, LookupError, TypeError, AttributeError,
+    AssertionError, struct.error,
+)  # fmt: skip
+
+
+def load_weights(
+    module: nn.Module, state: Mapping[str, Tensor], *, path: Path, of: str, dropped: Iterable[str] = ()
+) -> None:
+    """Load a file's tensors into a model that they fit one by one.
+
+    Args:
+        state: as of `read_weights`.
+        path: of the file, for the error.
+        of: the architecture in words.
+        dropped: names of modules that the file may have and the model does without.
+
+    Raises:
+        InputError: tensors are missing, unknown or of other shapes.
+    """
+    prefixes = tuple(f"{part}." for part in dropped)
+    state = {key: value for key, value in state.items() if not key.startswith(prefixes)}
+    own = module.state_dict()
+    missing = [key for key in own if key not in state and not key.endswith("num_batches_tracked")]
+    unknown = [key for key in state if key not in own]
+    shapes = [key for key in own if key in state and own[key].shape != state[key].shape]
+    for what, keys in (("lacks", missing), ("has unknown", unknown), ("has other shapes for", shapes)):
+        if keys:
+            raise InputError(
+                f"{path}: these are not weights of {of}: the file {what} {len(keys)} of "
+                f"{len(own)} tensors ({', '.join(keys[:3])}, …); name the right --backbone"
+            )
+    module.load_state_dict(state, strict=False)
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file or a torch state dict, by name.
+
+    Raises:
+        InputError: there is no such file, or it holds something else.
+    """
+    if not path.is_file():
+        raise InputError(f"{path}: no such weights file; --weights takes pretrained, none or a file")
+    try:
+        if path.suffix == ".safetensors":
+            return load_file(path)
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise InputError(
+            f"{path}: not a safetensors file or torch state dict, or one that holds more than weights; "
+            "save only the state dict: torch.save(model.state_dict(), FILE)"
+        ) from error
+    except _UNREADABLE as error:
+        raise InputError(f"{path}: not a safetensors file or torch state dict: {error}") from error
+    state = state.get("state_dict", state) if isinstance(state, dict) else state
+    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+        raise InputError(f"{path}: expected a dictionary of tensors (a state dict), got {type(state).__name__}")
+    return state
