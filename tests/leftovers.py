@@ -40,6 +40,7 @@ _SET_BY_IMPORTS = {
     "KMP_INIT_AT_FORK": "scikit-learn, when it is imported",
     "KMP_DUPLICATE_LIB_OK": "scikit-learn, when it is imported",
     "TORCHINDUCTOR_CACHE_DIR": "torch, when its compiler is imported",
+    "TOKENIZERS_PARALLELISM": "open_clip, when it is imported",
     "HF_HUB_DISABLE_TELEMETRY": "Gradio, when it makes a page without analytics",
 }
 """Variables of the environment that others than tests set, and who."""

@@ -27,7 +27,7 @@ FAMILIES = {  # blocks, the class of the last one, its modules
     "convnext_tiny": (22, "CNBlock", ("features.7.2", "classifier.0")),
     "timm:test_resnet": (7, "BasicBlock", ("layer4.0",)),
     "timm:mobilenetv3_small_050": (14, "Conv2d", ("conv_head",)),
-    "timm:test_efficientnet": (9, "Conv2d", ("conv_head", "bn2")),
+    "timm:test_efficientnet": (7, "Conv2d", ("conv_head", "bn2")),
     "timm:test_convnext": (13, "ConvNeXtBlock", ("stages.3.blocks.1", "head")),
     "timm:swin_tiny_patch4_window7_224": (16, "SwinTransformerBlock", ("layers.3.blocks.1", "norm")),
     "open_clip:RN50": (20, "AttentionPool2d", ("attnpool",)),
