@@ -66,7 +66,7 @@ def prepare_features(
         InputError: those that stand come from another backbone or other weights or preprocessing.
     """
     preprocess = preprocess_for(backbone, resize=sizes.resize, crop=sizes.crop, view=sizes.view)
-    network = load_backbone(backbone, weights)
+    network = load_backbone(backbone, weights, side=sizes.crop)
     seeing = with_features(network, view=sizes.view, pooling=sizes.pooling, side=sizes.crop)
     extractor = Extractor(seeing, preprocess, device=resolve_device("auto"))
     description = extractor.describe(views=1)

@@ -8,7 +8,18 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-HEAVY = ("torch", "torchvision", "safetensors", "onnx", "faiss", "onnxruntime", "gradio", "fastapi")
+HEAVY = (
+    "torch",
+    "torchvision",
+    "safetensors",
+    "onnx",
+    "faiss",
+    "onnxruntime",
+    "gradio",
+    "fastapi",
+    "timm",
+    "open_clip",
+)
 COMMANDS = (
     "",
     "search",

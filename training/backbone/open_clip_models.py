@@ -16,7 +16,7 @@ from open_clip.timm_model import TimmModel
 from torch import nn
 
 from index.errors import InputError
-from training.backbone.fetching import fetch_weights
+from training.backbone.fetching import fetch_weights, hushed_library
 from training.backbone.weights_files import load_weights, read_weights
 from training.options.open_clip_names import OpenClipModel, find_open_clip_model
 
@@ -51,7 +51,8 @@ def _fetch(found: OpenClipModel, *, name: str, side: int) -> nn.Module:
     with fetch_weights(f"open_clip:{name}"):
         file = open_clip.download_pretrained(open_clip.get_pretrained_cfg(found.model, found.tag))
     size = {} if side == found.side else {"force_image_size": side}
-    tower = open_clip.create_model(found.model, pretrained=str(file), pretrained_text=False, **size).visual
+    with hushed_library():
+        tower = open_clip.create_model(found.model, pretrained=str(file), pretrained_text=False, **size).visual
     if hasattr(tower, "output_tokens"):
         tower.output_tokens = False
     return tower

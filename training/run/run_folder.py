@@ -10,6 +10,8 @@ import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -332,6 +334,7 @@ def describe_environment() -> dict[str, Any]:
         "platform": platform.platform(),
         "torch": torch.__version__,
         "torchvision": torchvision.__version__,
+        **{name: version(name) for name in ("timm", "open_clip_torch") if find_spec(name.removesuffix("_torch"))},
         "numpy": np.__version__,
         "pillow": PIL.__version__,
         "threads": torch.get_num_threads(),

@@ -85,6 +85,22 @@ def test_pretrained_weights_need_a_tag_and_a_network(monkeypatch: pytest.MonkeyP
         load_backbone(name, "pretrained")
 
 
+@pytest.mark.parametrize("side", [SIDE, 64])
+def test_fetched_weights_are_those_of_the_tag_at_a_size_of_ours(
+    side: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Of a file in the place of a download; the text's part of it is left behind."""
+    torch.save(whole_model(VIT).state_dict(), tmp_path / "weights.pt")
+    fetched = {"file": str(tmp_path / "weights.pt"), "mean": (0.1, 0.2, 0.3)}
+    monkeypatch.setitem(open_clip.pretrained._PRETRAINED, VIT, {"mine": fetched})
+    name = f"open_clip:{VIT}/mine"
+    of_the_tag = load_backbone(name, "pretrained", side=side).module
+    of_the_file = load_backbone(name, fetched["file"], side=side).module
+    images = random_images(2, side)
+    torch.testing.assert_close(of_the_tag(images), of_the_file(images))
+    assert preprocess_for(name).mean == (0.1, 0.2, 0.3)
+
+
 def test_without_open_clip_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("training.options.open_clip_names.find_spec", lambda _: None)
     with pytest.raises(MissingDependencyError, match=r"needs .*open_clip_torch.*retrieval-app\[backbones\]"):

@@ -111,6 +111,22 @@ def test_a_name_that_timm_does_not_know_is_told_with_near_ones(name: str, told: 
         load_backbone(f"timm:{name}", "none")
 
 
+def test_pretrained_weights_come_from_the_hubs_own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with torch.random.fork_rng(devices=[]):
+        source = timm.create_model("test_vit")
+    snapshot = tmp_path / "models--timm--test_vit.r160_in1k" / "snapshots" / ("0" * 40)
+    snapshot.mkdir(parents=True)
+    (snapshot.parents[1] / "refs").mkdir()
+    (snapshot.parents[1] / "refs" / "main").write_text("0" * 40)
+    save_file(source.state_dict(), snapshot / "model.safetensors")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    fetched = load_backbone("timm:test_vit.r160_in1k", "pretrained").module.state_dict()
+    assert all(torch.equal(tensor, source.state_dict()[key]) for key, tensor in fetched.items())
+    smaller = load_backbone("timm:test_vit.r160_in1k", "pretrained", side=80).module
+    assert smaller.pos_embed.shape[1] == 1 + 5 * 5
+
+
 def test_weights_that_cannot_be_fetched_are_one_error_with_the_way_out(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -21,6 +21,7 @@ from index.errors import InputError, RunError
 from index.model.embedder import Embedder
 from tests.training.conftest import make_machine
 from tests.training.runs import InterruptionError, figures, interrupt_at, read_metrics, weights
+from tests.training.small_towers import VIT
 from training.audit.run_audit import audit_labels
 from training.backbone.backbones import load_backbone
 from training.backbone.extract import Extractor
@@ -289,6 +290,25 @@ def test_every_kind_of_run_can_train_its_network(
     assert head.embedding_dim == config.embedding.embedding_dim == state["embedding_dim"]
     assert np.isfinite(report["network"]["epochs"][1]["loss"])
     assert backbone.view == config.input.view
+
+
+@pytest.mark.parametrize("name", ["timm:test_vit", "timm:test_convnext", f"open_clip:{VIT}"])
+def test_the_last_block_of_a_network_of_another_library_trains_and_exports(
+    name: str, pictures: Path, cache: Path, tmp_path: Path, always_ships: None, small_towers: None
+) -> None:
+    config = network_config(backbone=name, resize=72, crop=64, unfreeze="last-1", network_epochs=1)
+    report = train(pictures, tmp_path / "run", config=config, machine=make_machine(cache))
+    assert report["network"]["blocks"] == 1
+    start = load_backbone(name, "none", side=64)
+    state, (block,) = start.network.state_dict(), find_blocks(start, side=64)[-1:]
+    tensors, _ = load_checkpoint(tmp_path / "run" / "checkpoints" / "network.safetensors")
+    mark = "average/backbone."  # what ships may be the start itself
+    trained = {key.removeprefix(mark): tensor for key, tensor in tensors.items() if key.startswith(mark)}
+    assert sorted(map(id, block.parameters(start.network))) == sorted(
+        id(start.network.get_parameter(k)) for k in trained
+    )
+    assert all(not torch.equal(tensor, state[key]) for key, tensor in trained.items() if key.endswith("weight"))
+    assert export_run(tmp_path / "run", tmp_path / "m.onnx").min_cosine >= MIN_COSINE
 
 
 def test_more_blocks_than_there_are_are_refused_before_any_work(pictures: Path, tmp_path: Path) -> None:

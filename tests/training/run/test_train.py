@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.metadata
 import json
 import shutil
 from collections import Counter
@@ -106,6 +107,7 @@ def test_config_and_environment_are_on_record(finished_run: FinishedRun) -> None
     assert config["config"]["data"]["label_noise"] == "uniform:0.25"
     environment = json.loads((finished_run.path / "environment.json").read_text())
     assert environment["torch"] == torch.__version__
+    assert environment["timm"] == importlib.metadata.version("timm")
     features = json.loads((finished_run.path / "features.json").read_text())
     assert features["precision"] == "float32"
 
