@@ -28,7 +28,7 @@ class NetworkConfig:
         "--method where one is named, else proxy-anchor.", choices=tuple(LOSSES), metavar="METHOD",
     )  # fmt: skip
     network_epochs: int = option(8, "Most epochs of the network stage.", at_least=1)
-    network_batch_size: int = option(64, "Images a step of the network.", at_least=2)
+    network_batch_size: int = option(32, "Images a step of the network.", at_least=2)
     network_chunk: int | None = option(
         None, "Images that pass the network at a time, where a whole batch takes too much memory: the loss still sees "
         "all of it, at the cost of one more forward pass.", metavar="N", at_least=1,
@@ -37,7 +37,7 @@ class NetworkConfig:
         None, "Train the network on views of this many pixels a side, random windows scaled down: cheaper than those "
         "of --crop, at which it is judged and ships.", metavar="PIXELS", at_least=1,
     )  # fmt: skip
-    network_lr: float = option(5e-4, "Learning rate of the last block.", above=0)
+    network_lr: float = option(1e-3, "Learning rate of the last block.", above=0)
     network_decay: float = option(
         0.9, "Every block before it learns at this times the rate of the next.", at_least=0.01, at_most=1
     )
@@ -53,7 +53,7 @@ class NetworkConfig:
         metavar="N", at_least=0,
     )  # fmt: skip
     network_patience: int = option(
-        3, "Stop after this many epochs that find no more of what is held out.", at_least=1
+        5, "Stop after this many epochs that find no more of what is held out.", at_least=1
     )
     network_batch_norm: str = option(
         "frozen", "Statistics of batch norm: those of the weights it began with, or of the batches.",

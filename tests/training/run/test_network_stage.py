@@ -329,7 +329,7 @@ def test_a_resume_with_other_rates_is_refused_by_name(pictures: Path, cache: Pat
     machine, out = make_machine(cache), tmp_path / "run"
     with pytest.raises(InterruptionError):
         train(pictures, out, config=network_config(), machine=machine, watcher=interrupt_at("embedding", 1))
-    with pytest.raises(RunError, match=r"network_lr was 0.0005, is 0.1"):
+    with pytest.raises(RunError, match=r"network_lr was 0.001, is 0.1"):
         train(pictures, out, config=network_config(network_lr=0.1), machine=machine, resume=True)
 
 
