@@ -149,7 +149,7 @@ def format_report(report: dict[str, Any], *, config: TrainConfig) -> str:
         )
     lines += describe_choice(report.get("feature_choice"))
     lines += describe_beliefs(report["beliefs"], run=report["run"])
-    lines += describe_trial(report["trial"], method=report["method"])
+    lines += describe_trial(report["trial"], takes_rival=config.selection.select == "auto")
     lines += describe_network(report.get("network"))
     if report["val"] is None:
         return "\n".join([*lines, "no --val given: Recall@K on other images tells how good this is"])

@@ -10,6 +10,8 @@ from index.errors import InputError
 from index.text import printable_path
 from training.options.resolve import FILES, WEIGHTS
 
+_OF_THE_COMMAND = ("out", "val", "cache", "device", "precision", "workers", "resume", "json")
+
 
 def read_options(path: Path) -> dict[str, Any]:
     """Options by their names in Python, from `embedding-dim = 128` or `embedding_dim = 128`.
@@ -34,6 +36,10 @@ def read_options(path: Path) -> dict[str, Any]:
         if isinstance(value, dict):
             raise InputError(
                 f"{shown}: [{key}] is a table; write options without one, such as embedding-dim = 128"
+            )
+        if name in _OF_THE_COMMAND:
+            raise InputError(
+                f"{shown}: {key} is of the run, not of its training: give --{key} on the command line"
             )
         if name in options:
             raise InputError(f"{shown}: {key} stands there twice, once with - and once with _")

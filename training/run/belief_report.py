@@ -50,7 +50,7 @@ def describe_beliefs(beliefs: Mapping[str, Any] | None, *, run: str) -> list[str
         f"{found['class']} {100 * found['mean_weight']:.0f} %" for found in beliefs["least_believed"]
     )
     return [
-        f"beliefs: an image counts {100 * beliefs['mean_weight']:.0f} % on average, by how clearly its label is the "
-        f"likeliest ({bands})",
+        f"beliefs: labels are believed by {100 * beliefs['mean_weight']:.0f} % on average ({bands}); a right one "
+        "that is hard to tell is believed little too",
         f"  least: {least}; `retrieval audit {run}` shows which labels look wrong",
     ]

@@ -111,7 +111,8 @@ def _find_groups(sample: Sample, features: Floats) -> tuple[np.ndarray, np.ndarr
         hashes=sample.hashes,
     )
     known = KnownImages(features, [str(label) for label in sample.labels], sample.hashes, clues)
-    return find_duplicates(features, sample.labels, hashes=sample.hashes).groups, find_trial_scenes(known)
+    copies = find_duplicates(features, sample.labels, hashes=sample.hashes).groups
+    return copies, find_trial_scenes(known, copies=copies)
 
 
 def _shorten(features: Floats, *, width: int) -> Floats:

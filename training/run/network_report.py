@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-_PARTS = {"unseen": "new classes", "seen": "new photos"}
+from training.run.trial_report import QUESTIONS
 
 
 def describe_network(network: Mapping[str, Any] | None) -> list[str]:
@@ -27,7 +27,7 @@ def describe_network(network: Mapping[str, Any] | None) -> list[str]:
         f"Recall@1 on what it held out ({held['unseen']:,} images of new classes, {held['seen']:,} others), %:"
     )
     for name in names:
-        figures = ", ".join(f"{_PARTS[part]} {100 * recall:.1f}" for part, recall in tried[name].items())
+        figures = ", ".join(f"{QUESTIONS[part]} {100 * recall:.1f}" for part, recall in tried[name].items())
         lines.append(f"  {'without it' if name == 'frozen' else f'with it ({chosen})'}: {figures}")
     ships = "the network ships" if network["ships"] else "the frozen embedding finds as much and ships"
     return [*lines, ships]

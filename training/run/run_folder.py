@@ -178,6 +178,9 @@ class RunFolder:
         Raises:
             RunError: no image has gone through yet, or the file is damaged.
         """
+        if not (self.path / "features.json").exists():
+            raise RunError(f"{self.path}: no image has gone through yet; continue the training with "
+                           "`retrieval train … --resume`")  # fmt: skip
         return PreprocessConfig.from_json(self.read_json("features.json")["preprocess"])
 
     def _input_options(self) -> dict[str, Any]:

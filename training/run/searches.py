@@ -116,10 +116,13 @@ def plan_searches(among: ValidationSet, validation: KnownImages, training: Known
     return Searches(among, scenes, _search_training(validation, training))
 
 
-def find_trial_scenes(training: KnownImages) -> Ids | None:
-    """(N,) int64, the same for training images of one scene; None where nothing points to scenes."""
+def find_trial_scenes(training: KnownImages, *, copies: Ids) -> Ids | None:
+    """(N,) int64, the same for training images of one scene; None where nothing points to scenes.
+
+    `copies` are (N,) int64, the same for copies of one picture, which are of one scene.
+    """
     labels = np.unique(np.array(training.labels), return_inverse=True)[1].astype(np.int64)
-    scenes = find_scenes(normalise_rows(training.features), labels, training.clues)
+    scenes = find_scenes(normalise_rows(training.features), labels, replace(training.clues, copies=copies))
     return None if scenes is None else scenes.shots
 
 

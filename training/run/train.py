@@ -27,7 +27,7 @@ from training.head.untrained import LabelledFeatures, fit_rival, fit_rivals
 from training.label_noise.noise import describe_noise
 from training.losses.guidance import Guidance, load_guidance
 from training.losses.make_loss import loss_class
-from training.options.config import TrainConfig
+from training.options.config import FIRM_HOLD, TrainConfig
 from training.options.losses import CLASS_WHITENED, RIVALS
 from training.options.machine import Machine
 from training.run.belief_report import summarise_beliefs
@@ -138,14 +138,16 @@ def train(
     run.save_backbone(extractor.backbone)
     noise = _report_noise(images, classes=classes) if config.data.noise is not None else None
     trained_on = len(images)
-    phases = _Phases(run, images, source, classes=classes, config=config, machine=machine, watcher=watcher)
     # It opens every file: only where something is searched, and once.
     know = cache(lambda: gather_known(images, source.centre.cpu().numpy(), records=dataset.records))
+    phases = _Phases(
+        run, images, source, classes=classes, config=config, machine=machine, watcher=watcher, know=know
+    )
     method, trial = config.loss.method, None
     if config.selection.trial and config.loss.trains and guidance is None:
         with clock.measure("trial"):
-            trial = phases.try_out(know)
-        phases.hold(trial["hold"])
+            trial = phases.try_out()
+        phases.hold(FIRM_HOLD if trial["hold"] is None else trial["hold"])  # there was too little to try it on
         if config.selection.select == "auto":
             method = trial["better_rival"] or method
     beliefs = phases.believe(clock)
@@ -163,7 +165,7 @@ def train(
     baselines, network = _score_rivals(rivals, searches), None
     if config.network.trains:
         with clock.measure("network"):
-            result = phases.train_network(know, extractor, method=method, beliefs=beliefs, guidance=guidance)
+            result = phases.train_network(extractor, method=method, beliefs=beliefs, guidance=guidance)
         network = result.report
         if result.head is not None:
             head, method = result.head, config.network_loss.method
@@ -235,8 +237,10 @@ class _Phases:
         config: TrainConfig,
         machine: Machine,
         watcher: Watcher,
+        know: Callable[[], KnownImages],
     ) -> None:
         self._run, self._images, self._source, self._classes = run, images, source, classes
+        self._know = know
         self._config, self._machine, self._device, self._watcher = config, machine, machine.device, watcher
         numbers = {label: number for number, label in enumerate(classes)}
         self._labels = torch.tensor([numbers[image.used] for image in images], device=machine.device)
@@ -284,11 +288,16 @@ class _Phases:
         features, labels = self._source.centre.cpu().numpy(), self._labels.cpu().numpy()
         return find_duplicates(features, labels, hashes=hashes).groups
 
-    def try_out(self, know: Callable[[], KnownImages]) -> dict[str, Any]:
+    @cached_property
+    def _scenes(self) -> Ids | None:
+        """(N,) int64, the same for photos of one scene, copies among them; None where nothing points to scenes."""
+        return find_trial_scenes(self._know(), copies=self._copies)
+
+    def try_out(self) -> dict[str, Any]:
         if not self._has_tried():
             features, labels = self._source.centre.cpu().numpy(), self._labels.cpu().numpy()
             trial = run_trial(
-                TrialData(features, labels, self._copies, find_trial_scenes(know())),
+                TrialData(features, labels, self._copies, self._scenes),
                 config=self._config,
                 device=self._device,
                 progress=lambda done, total: self._watcher.on_images("trial", done, total),
@@ -350,7 +359,6 @@ class _Phases:
 
     def train_network(
         self,
-        know: Callable[[], KnownImages],
         extractor: Extractor,
         *,
         method: str,
@@ -360,7 +368,7 @@ class _Phases:
         """Phase 3, beside the run's frozen embedding by `method`."""
         features, labels = self._source.centre.cpu().numpy(), self._labels.cpu().numpy()
         given = StageInput(
-            self._images, features, labels, len(self._classes), self._copies, find_trial_scenes(know()), beliefs,
+            self._images, features, labels, len(self._classes), self._copies, self._scenes, beliefs,
             method, guidance,
         )  # fmt: skip
         return train_network(

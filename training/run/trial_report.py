@@ -7,28 +7,26 @@ from typing import Any
 
 from training.run.class_sizes import name_sizes
 
-SEARCHED: Mapping[str, str] = {"unseen": "classes held out", "seen": "images held out of other classes"}
 QUESTIONS = {"unseen": "new classes", "seen": "new photos"}
-_SHOWN_BY_SIZE = 2  # methods: the trained one and the best rival
 
 
-def describe_trial(trial: Mapping[str, Any] | None, *, method: str) -> list[str]:
+def describe_trial(trial: Mapping[str, Any] | None, *, takes_rival: bool) -> list[str]:
     """Lines for people.
 
     Args:
         trial: as `Trial.to_json` gives it; None: there was none.
-        method: what became the run's embedding.
+        takes_rival: whether the run takes the better rival, where there is one (`--select auto`).
     """
     if trial is None:
         return []
-    parts = {name: trial[name] for name in SEARCHED if trial[name] is not None}
+    parts = {name: trial[name] for name in QUESTIONS if trial[name] is not None}
     if not parts:
         return ["no trial: too few images to hold some out, search them and train on the others"]
     return [
         "",
         *_tabulate(parts, hold=trial["hold"]),
         *_describe_sizes(parts),
-        _conclude(trial, parts, method=method),
+        _conclude(trial, parts, takes_rival=takes_rival),
     ]
 
 
@@ -47,7 +45,7 @@ def _describe_sizes(parts: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Recall@1 of new photos by class size, where classes differ in it."""
     if "seen" not in parts or len(parts["seen"]["by_class_size"]) < 2:
         return []
-    names = ["trained", parts["seen"]["best_rival"]][:_SHOWN_BY_SIZE]
+    names = ["trained", parts["seen"]["best_rival"]]
     texts = []
     for band in parts["seen"]["by_class_size"]:
         found = ", ".join(f"{name} {100 * band['recall_at_1'][name]:.1f}" for name in names)
@@ -55,7 +53,7 @@ def _describe_sizes(parts: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return [f"  new photos of classes of {'; '.join(texts)}"]
 
 
-def _conclude(trial: Mapping[str, Any], parts: Mapping[str, Mapping[str, Any]], *, method: str) -> str:
+def _conclude(trial: Mapping[str, Any], parts: Mapping[str, Mapping[str, Any]], *, takes_rival: bool) -> str:
     differences = "; ".join(
         f"{100 * part['difference']:+.1f} [{100 * part['difference_interval'][0]:+.1f}, "
         f"{100 * part['difference_interval'][1]:+.1f}] against {part['best_rival']} on {QUESTIONS[name]}"
@@ -64,9 +62,9 @@ def _conclude(trial: Mapping[str, Any], parts: Mapping[str, Mapping[str, Any]], 
     better = trial["better_rival"]
     if better is None:
         return f"so the trained embedding is kept: {differences} (points, with intervals over classes)"
-    if better == method:
-        return f"so the run's embedding is {better}, without training, which is clearly behind: {differences}"
+    if takes_rival:
+        return f"so the embedding is {better}, without training, which is clearly behind: {differences}"
     return (
-        f"warning: training is clearly behind {better} of the same width on this data ({differences}); leave out "
-        "--select trained, in a new --out, to have that"
+        f"warning: training is clearly behind {better} of the same width on this data ({differences}); "
+        "--select auto takes that, in a new --out"
     )

@@ -63,15 +63,24 @@ def _warn(report: Mapping[str, Any]) -> list[str]:
     if report.get("val_scenes") is not None and report["val"]["apart"] is None:
         return ["warning: every validation photo has those of its class in its own scene only: no figure but that of "
                 "photos from elsewhere tells how good this is"]  # fmt: skip
-    falls = {name: among - found for name in ("apart", "against_training")
-             if (found := _recall(report["val"], name)) is not None}  # fmt: skip
-    worst = max(falls, key=lambda name: falls[name], default=None)
-    if worst is None or falls[worst] <= WORTHLESS:
-        return []
-    return [
-        f"warning: {_COLUMNS['among']!r} is {100 * falls[worst]:.0f} points above {_COLUMNS[worst]!r}: shots of one "
-        f"scene find each other, so it does not tell how new photos will fare; {_COLUMNS[worst]!r} does"
-    ]
+    apart, training = (_recall(report["val"], name) for name in ("apart", "against_training"))
+    lines = []
+    if apart is not None and among - apart > WORTHLESS:
+        lines.append(
+            f"warning: 'among' is {100 * (among - apart):.0f} points above 'apart': shots of one scene find each "
+            "other, so it does not tell how new photos will fare; 'apart' does"
+        )
+    if apart is not None and training is not None and training - apart > WORTHLESS:
+        lines.append(
+            f"warning: 'training' is {100 * (training - apart):.0f} points above 'apart': scenes may be parted between "
+            "the photos that train and these"
+        )
+    if training is not None and among - training > WORTHLESS and not lines:
+        lines.append(
+            f"warning: 'among' is {100 * (among - training):.0f} points above 'training': labels that train may be "
+            "wrong, or photos here be of one scene that nothing tells"
+        )
+    return lines
 
 
 def _recall(scores: Mapping[str, Any], name: str) -> float | None:

@@ -43,6 +43,10 @@ def test_files_lie_beside_the_file_that_names_them(tmp_path: Path) -> None:
             "batch-size = 9\nbatch_size = 9",
             "mine.toml: batch_size stands there twice, once with - and once with _",
         ),
+        (
+            "device = 'cuda'",
+            "mine.toml: device is of the run, not of its training: give --device on the command line",
+        ),
         ("[embedding]\nembedding-dim = 8", r"mine.toml: \[embedding\] is a table; write options without one"),
     ],
 )

@@ -404,7 +404,7 @@ def test_where_training_gains_nothing_auto_takes_an_untrained_embedding_that_exp
     assert method in RIVALS
     assert report["method"] == method
     text = capsys.readouterr().out
-    assert f"so the run's embedding is {method}, without training" in text
+    assert f"so the embedding is {method}, without training" in text
     assert report["val"]["recall"] == report["baselines"][method]["recall"]
     assert set(report["phases"]) == {"look", "features", "trial", "confidence", "projection"}
 
@@ -429,7 +429,7 @@ def test_training_that_loses_is_kept_and_pointed_out_unless_auto_was_asked_for(
         rf"warning: training is clearly behind ({'|'.join(RIVALS)}) of the same width",
         out,
     )
-    assert "leave out --select trained, in a new --out" in out
+    assert "--select auto takes that, in a new --out" in out
     assert RunFolder.open(tmp_path / "run").load_trained()[2]["method"] == "proxy-nca"
 
 

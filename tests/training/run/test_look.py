@@ -112,7 +112,7 @@ def test_a_run_that_ends_before_or_after_its_choice_goes_on_to_the_same_bits(
     stopped = RunFolder.open(tmp_path / "run")
     assert (stopped.read_feature_choice() is None) == (stop == "look")
     if stop == "look":
-        with pytest.raises(RunError, match=r"not yet chosen .* --resume"):
+        with pytest.raises(RunError, match=r"gone through yet.* --resume"):
             stopped.preprocess()
     train(framed, tmp_path / "run", config=look_config(), machine=machine, val=framed, resume=True)
     assert stopped.read_feature_choice() == run.read_feature_choice()

@@ -22,7 +22,7 @@ def _trial(unseen: Any, seen: Any, *, better: str | None = None, hold: float | N
 
 
 def test_methods_stand_in_the_order_of_what_they_find_each_with_both_questions() -> None:
-    lines = describe_trial(_trial(_part(0.1, 0.2), _part(-0.1, 0.2)), method="spa")
+    lines = describe_trial(_trial(_part(0.1, 0.2), _part(-0.1, 0.2)), takes_rival=True)
     assert "new classes (9)" in lines[1]
     assert "new photos (9)" in lines[1]
     assert [line.split("  ")[1] for line in lines[2:6]] == ["trained, hold 0.2", "raw", "pca-whitened", "pca"]
@@ -31,23 +31,23 @@ def test_methods_stand_in_the_order_of_what_they_find_each_with_both_questions()
 
 
 @pytest.mark.parametrize(
-    ("better", "method", "last"),
+    ("better", "takes_rival", "last"),
     [
         (
             None,
-            "spa",
+            True,
             "so the trained embedding is kept: +15.0 [+10.0, +20.0] against pca-whitened on new classes",
         ),
         (
             "pca",
-            "pca",
-            "so the run's embedding is pca, without training, which is clearly behind: +15.0",
+            True,
+            "so the embedding is pca, without training, which is clearly behind: +15.0",
         ),
-        ("pca", "spa", "warning: training is clearly behind pca of the same width on this data (+15.0"),
+        ("pca", False, "warning: training is clearly behind pca of the same width on this data (+15.0"),
     ],
 )
-def test_the_last_line_says_what_ships_and_why(better: str | None, method: str, last: str) -> None:
-    lines = describe_trial(_trial(_part(0.1, 0.2), None, better=better), method=method)
+def test_the_last_line_says_what_ships_and_why(better: str | None, takes_rival: bool, last: str) -> None:
+    lines = describe_trial(_trial(_part(0.1, 0.2), None, better=better), takes_rival=takes_rival)
     assert lines[-1].startswith(last)
 
 
@@ -56,16 +56,16 @@ def test_classes_of_different_sizes_are_told_apart_and_those_of_one_size_are_not
         {"images": [40, 90], "recall_at_1": {"trained": 0.9, "pca-whitened": 0.8}},
         {"images": [3, 3], "recall_at_1": {"trained": 0.2, "pca-whitened": 0.25}},
     ]
-    lines = describe_trial(_trial(None, _part(0.1, 0.2, bands=bands)), method="spa")
+    lines = describe_trial(_trial(None, _part(0.1, 0.2, bands=bands)), takes_rival=True)
     assert (
         "  new photos of classes of 40-90 images: trained 90.0, pca-whitened 80.0; "
         "3 images: trained 20.0, pca-whitened 25.0"
     ) in lines
-    alone = describe_trial(_trial(None, _part(0.1, 0.2, bands=bands[:1])), method="spa")
+    alone = describe_trial(_trial(None, _part(0.1, 0.2, bands=bands[:1])), takes_rival=True)
     assert not [line for line in alone if "classes of" in line]
 
 
 def test_no_trial_says_nothing_and_one_without_anything_to_search_says_why() -> None:
-    assert describe_trial(None, method="spa") == []
-    (line,) = describe_trial(_trial(None, None), method="spa")
+    assert describe_trial(None, takes_rival=True) == []
+    (line,) = describe_trial(_trial(None, None), takes_rival=True)
     assert line.startswith("no trial: too few images")
