@@ -87,7 +87,7 @@ def calibrate(gallery: Gallery, progress: Progress = no_progress, *, seed: int =
         seed: of their choice.
 
     Returns:
-        None where fewer than 30 members have a label that another one has too, or all have the same.
+        None where fewer than 30 members have a label that another one of another scene has too, or all have the same.
     """
     vectors, labels, _, _ = gallery.labelled_vectors()
     scenes = find_scenes(vectors, labels, read_gallery_clues(gallery, near_copies=False))
@@ -102,7 +102,8 @@ def learn_shares(
     """Learn what scores say from the `DEPTH` nearest labelled rows of some labelled rows, 2,000 at most.
 
     Isotonic regression of "has the same label" on the score, with Wilson's interval for as many trials as different
-    rows asked: the hits of one are no independent trials.
+    rows asked: the hits of one are no independent trials. Only rows ask that have their label in another group too:
+    others could only miss, whatever scores say.
 
     Args:
         vectors: (N, D) float32 unit rows.
@@ -114,7 +115,7 @@ def learn_shares(
     rows = np.flatnonzero(labels != UNLABELLED)
     vectors, labels, groups = vectors[rows], labels[rows], None if groups is None else groups[rows]
     counts = np.bincount(labels, minlength=1)
-    can_ask = np.flatnonzero(counts[labels] > 1)
+    can_ask = np.flatnonzero(counts[labels] > _count_together(labels, groups))
     if len(can_ask) < _LEAST_ASKING or np.count_nonzero(counts) < 2:
         return None
     asking = np.random.default_rng(seed).permutation(can_ask)[:_SAMPLE]
@@ -125,9 +126,16 @@ def learn_shares(
     same = labels[found.rows] == labels[asking][:, None]
     queries = np.broadcast_to(np.arange(len(asking))[:, None], found.rows.shape)
     there = found.rows != NO_ID
-    if not there.any():
-        return None
     return Calibration(_fit(found.cosines[there], same[there], queries[there]), asked=len(asking))
+
+
+def _count_together(labels: Labels, groups: Ids | None) -> Ids:
+    """(N,) int64 how many rows have a row's label and group, itself among them."""
+    if groups is None:
+        return np.ones(len(labels), dtype=np.int64)
+    numbers = np.unique(groups, return_inverse=True)[1]
+    places, counts = np.unique(labels * len(labels) + numbers, return_inverse=True, return_counts=True)[1:]
+    return counts[places]
 
 
 def _fit(scores: Floats, same: Relevance, queries: Ids) -> tuple[tuple[float, float, float, float], ...]:

@@ -10,9 +10,9 @@ import numpy as np
 from index.arrays import NO_ID, Floats, Ids, connect_rows, normalise_rows, rows_by_value
 from index.vectors.exact import Nearest, search_labels
 
-MOST_COMPARED = (
-    100_000  # images, all pairs of which training multiplies; of more, copies are files of the same bytes
-)
+# Images, all pairs of which training multiplies: a minute or two on two cores. Of more, copies are files of the same
+# bytes.
+MOST_COMPARED = 30_000
 # A picture has to be close to its duplicate both as it is and beside what all images have in common. Measured on 5,398
 # photos of clothing with MobileNetV2: pictures saved again as JPEG of quality 60 have at least 0.974 and 0.946, and
 # two photos of different objects at most 0.921 and 0.860. The first number alone makes everything a duplicate where

@@ -49,6 +49,20 @@ def test_one_scene_says_nothing() -> None:
     assert learn_shares(vectors, labels, seed=0, groups=np.zeros(100, dtype=np.int64)) is None
 
 
+def test_labels_of_a_single_scene_do_not_ask_as_they_could_only_miss() -> None:
+    random, labels = np.random.default_rng(0), np.arange(800) // 8
+    things = random.normal(size=(100, 16)).astype(np.float32)
+    vectors = normalise_rows(things[labels] + 0.6 * random.normal(size=(800, 16)).astype(np.float32))
+    assert learn_shares(vectors, labels, seed=0, groups=labels) is None
+    rows = np.arange(800)
+    known = learn_shares(vectors, labels, seed=0, groups=np.where(labels < 50, rows, 800 + labels))
+    assert known is not None
+    assert known.asked == 400
+    assert known.points[-1][1] > 0.9
+    lone = np.where(labels < 50, labels, 50 + rows)
+    assert known == learn_shares(vectors, lone, seed=0), "as if nothing had the label of those of a single scene"
+
+
 def test_the_share_rises_with_the_score_and_lies_in_its_interval(labelled: Gallery) -> None:
     calibration = calibrate(labelled)
     assert calibration is not None
