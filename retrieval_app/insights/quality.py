@@ -44,15 +44,15 @@ class RecallEntry(Answer):
 class ApartEntry(Answer):
     """Recall@1 where no image finds one of its own scene: shots of a burst, and copies."""
 
-    value: float
-    interval: Interval
+    value: float | None = Field(description="None where no image has another to find outside its scene")
+    interval: Interval | None
     queries: int
     scenes: int = Field(description="of more than one image")
     images: int = Field(description="in these scenes")
     found_by: str = Field(description="what tells the scenes, in words")
     certain: bool = Field(description="false where images are only suspiciously alike")
     flattered: bool = Field(
-        description="whether Recall@1 is so much higher that it mostly says that scenes find themselves"
+        description="whether Recall@1 mostly says that scenes find themselves: it is much higher, or there is no value"
     )
 
 
@@ -113,7 +113,6 @@ class Quality(Answer):
         queries: such members.
         sampled: whether some members did not ask.
         recall_at: for each of `KS`; a duplicate of a member may be what it finds.
-        apart: None also where no image has another to find outside its scene.
         classes: the lowest Recall@1 first.
         worst: those that search longest in vain first, of equals the one whose first hit is nearest.
         confusion: the most frequent first.
@@ -219,20 +218,19 @@ class _Members:
     asked: Ids
 
 
-def _set_apart(nearest: NearestByLabel, scenes: Scenes, *, recall: float) -> ApartEntry | None:
+def _set_apart(nearest: NearestByLabel, scenes: Scenes, *, recall: float) -> ApartEntry:
     asked = np.isfinite(nearest.same_apart)
-    if not asked.any():
-        return None
     found = (nearest.same_apart >= nearest.different_apart)[asked].astype(np.float64)
+    value = float(found.mean()) if len(found) else None
     return ApartEntry(
-        value=found.mean(),
-        interval=bootstrap_interval(found, seed=_SEED),
+        value=value,
+        interval=None if value is None else bootstrap_interval(found, seed=_SEED),
         queries=len(found),
         scenes=scenes.count,
         images=scenes.images,
         found_by=scenes.found_by,
         certain=scenes.is_certain,
-        flattered=bool(recall - found.mean() > WORTHLESS),
+        flattered=value is None or recall - value > WORTHLESS,
     )
 
 

@@ -677,13 +677,16 @@ export interface components {
          * @description Recall@1 where no image finds one of its own scene: shots of a burst, and copies.
          */
         ApartEntry: {
-            /** Value */
-            value: number;
+            /**
+             * Value
+             * @description None where no image has another to find outside its scene
+             */
+            value: number | null;
             /** Interval */
             interval: [
                 number,
                 number
-            ];
+            ] | null;
             /** Queries */
             queries: number;
             /**
@@ -708,7 +711,7 @@ export interface components {
             certain: boolean;
             /**
              * Flattered
-             * @description whether Recall@1 is so much higher that it mostly says that scenes find themselves
+             * @description whether Recall@1 mostly says that scenes find themselves: it is much higher, or there is no value
              */
             flattered: boolean;
         };

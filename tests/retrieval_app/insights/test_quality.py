@@ -61,6 +61,22 @@ def test_copies_do_not_answer_for_each_other_where_they_are_left_out(
     assert (found.apart.found_by, found.apart.scenes, found.apart.images) == ("copies", 2, 4)
 
 
+def test_a_gallery_where_every_image_finds_only_its_own_scene_says_so(
+    build: Callable[[dict[str, str]], Gallery],
+) -> None:
+    gallery = build({"a/1.png": "red", "b/1.png": "blue"})
+    source = Path(gallery.sources[1].root)
+    for name in "ab":
+        shutil.copyfile(source / name / "1.png", source / name / "same.png")
+    update_gallery(gallery.path)
+    found = assess_quality(Gallery.open(gallery.path))
+    assert found.recall_at[0].value == 1.0
+    assert found.apart is not None
+    assert (found.apart.value, found.apart.interval, found.apart.queries) == (None, None, 0)
+    assert found.apart.flattered
+    assert (found.apart.found_by, found.apart.scenes, found.apart.images) == ("copies", 2, 4)
+
+
 def test_the_histogram_counts_every_query(labelled: Gallery) -> None:
     document = assess_quality(labelled).to_json()
     histogram = document["histogram"]

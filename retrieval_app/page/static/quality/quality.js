@@ -89,19 +89,29 @@ function drawHeadline(quality, described) {
             ? ` ${count(others, 'image')} took no part: without a label, or the only one of it.`
             : ''),
       ]),
-      quality.apart
-        && make('p.soft', [
-          'Where no image may find another of its own scene: ',
-          make('b', precise(quality.apart.value)),
-          ` (${count(quality.apart.images, 'image')} in ${count(quality.apart.scenes, 'scene')}, by ${quality.apart.found_by}).`
-            + (quality.apart.flattered ? ' For photos from elsewhere expect this one.' : ''),
-        ]),
+      quality.apart && drawApart(quality.apart),
       quality.map_at_r
         && make('p.soft', [
           make('b', `MAP@R ${precise(quality.map_at_r.value)}`),
           `: how well all images of a label gather at the top, not only the first; 100 % would be every one of them before any other.`,
         ]),
     ]),
+  ]);
+}
+
+/** @param {NonNullable<QualityReport['apart']>} apart */
+function drawApart({value, images, scenes, found_by: foundBy, flattered}) {
+  const found = `${count(images, 'image')} in ${count(scenes, 'scene')}, by ${foundBy}`;
+  if (value === null) {
+    return make('p.soft', [
+      make('b', 'Every image finds only its own scene'),
+      ` (${found}): no figure tells how new photos will fare.`,
+    ]);
+  }
+  return make('p.soft', [
+    'Where no image may find another of its own scene: ',
+    make('b', precise(value)),
+    ` (${found}).` + (flattered ? ' For photos from elsewhere expect this one.' : ''),
   ]);
 }
 
@@ -117,7 +127,10 @@ async function drawCalibration(place) {
   } else {
     refill(place, [
       make('h3', 'What a score means here'),
-      make('p.soft', 'Too few labelled images to tell how often neighbours at a score have the same label.'),
+      make(
+        'p.soft',
+        'Too few images with another of their label in another scene to tell how often neighbours at a score have it.',
+      ),
     ]);
   }
 }
