@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import onnx
 import torch
@@ -53,7 +54,7 @@ def export_model(
         check_images: (N, crop, crop, 3) uint8 real images.
 
     Raises:
-        InputError: the file cannot be written, or the weights are too large for one.
+        InputError: the file cannot be written, the weights are too large for one, or ONNX has no words for the model.
         ParityError: the two disagree.
     """
     if out.is_dir() or not out.suffix == ".onnx":
@@ -71,12 +72,33 @@ def export_model(
             min_cosine = check_parity(model, temporary, check_images, name=str(out))
     except OSError as error:
         raise InputError(f"{out}: cannot be written: {error}") from error
+    except torch.onnx.OnnxExporterError as error:
+        told = str(error.__cause__ or error).splitlines()[0]
+        raise InputError(
+            f"torch cannot write --backbone {contract.backbone} as ONNX: {told}; choose another --backbone"
+        ) from error
     return ExportReport(str(out), hash_file(out), contract.embedding_dim, min_cosine, out.stat().st_size)
 
 
 def _write(model: EmbeddingModel, path: Path, *, contract: ModelContract) -> None:
     side = contract.preprocess.crop
     example = torch.zeros(2, side, side, 3, dtype=torch.uint8)
+    try:
+        proto = _convert(model, example)
+    except torch.onnx.OnnxExporterError:
+        with _plain_attention(model) as found_some:
+            if not found_some:
+                raise
+            proto = _convert(model, example)
+    proto.producer_name, proto.producer_version = "retrieval-app", ""
+    del proto.metadata_props[:]
+    onnx.helper.set_model_props(proto, {METADATA_KEY: contract.to_json()})
+    _forget_source_lines(proto)
+    onnx.checker.check_model(proto)
+    path.write_bytes(seal_model(proto.SerializeToString()))
+
+
+def _convert(model: EmbeddingModel, example: torch.Tensor) -> onnx.ModelProto:
     with _quiet_exporter():
         program = torch.onnx.export(
             model,
@@ -91,13 +113,20 @@ def _write(model: EmbeddingModel, path: Path, *, contract: ModelContract) -> Non
         )
     if program is None:
         raise RuntimeError("torch.onnx.export returned no program")
-    proto = program.model_proto
-    proto.producer_name, proto.producer_version = "retrieval-app", ""
-    del proto.metadata_props[:]
-    onnx.helper.set_model_props(proto, {METADATA_KEY: contract.to_json()})
-    _forget_source_lines(proto)
-    onnx.checker.check_model(proto)
-    path.write_bytes(seal_model(proto.SerializeToString()))
+    return program.model_proto
+
+
+@contextmanager
+def _plain_attention(model: EmbeddingModel) -> Iterator[bool]:
+    """timm's fused attention, not all of whose masks the exporter knows, spelt out; whether there is any."""
+    fused: list[Any] = [module for module in model.modules() if getattr(module, "fused_attn", False) is True]
+    for module in fused:
+        module.fused_attn = False
+    try:
+        yield bool(fused)
+    finally:
+        for module in fused:
+            module.fused_attn = True
 
 
 def _forget_source_lines(proto: onnx.ModelProto) -> None:

@@ -26,7 +26,7 @@ from index.model.embedder import Embedder
 from retrieval_app.demo.drawing.catalogue import KINDS, draw_picture
 from tests.models import read_pixels
 from tests.training.conftest import BACKBONE, FinishedRun, make_config, make_machine
-from training.backbone.backbones import load_backbone
+from training.backbone.backbones import Backbone, load_backbone
 from training.data.transforms import fixed_views
 from training.head.embedding_heads import RawHead
 from training.options.losses import LIBRARY_METHODS, TRAINED_METHODS, UNTRAINED_METHODS
@@ -390,3 +390,35 @@ def test_a_run_of_an_untrained_method_exports_what_the_backbone_alone_gives(
         report = _export_untrained(tmp_path / "b.onnx", tmp_path / "cache", whiten=pictures, embedding_dim=5)
         backbone = Path(report.model)
     np.testing.assert_allclose(rows, _embed_pictures(backbone, pictures), atol=1e-4)
+
+
+class _Fused(torch.nn.Module):
+    """A network whose fused way has an operator that the exporter does not know."""
+
+    def __init__(self, *, fused_attn: bool | None) -> None:
+        super().__init__()
+        if fused_attn is not None:
+            self.fused_attn = fused_attn
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        features = images.mean(dim=(2, 3)) + 1
+        return features + 0 * torch.lgamma(features).digamma() if getattr(self, "fused_attn", True) else features
+
+
+def test_attention_that_the_exporter_does_not_know_fused_is_spelt_out(tmp_path: Path) -> None:
+    network = _Fused(fused_attn=True)
+    model = EmbeddingModel(Backbone("fused", network, 3), RawHead(3), SMALL).eval()
+    contract = ModelContract(backbone="fused", method="raw", embedding_dim=3, preprocess=SMALL)
+    images = np.random.default_rng(0).integers(0, 256, (3, SMALL.crop, SMALL.crop, 3), dtype=np.uint8)
+    report = export_model(model, contract=contract, out=tmp_path / "m.onnx", check_images=images)
+    assert report.min_cosine >= MIN_COSINE
+    assert network.fused_attn
+
+
+def test_a_network_that_onnx_has_no_words_for_is_refused_by_name(tmp_path: Path) -> None:
+    model = EmbeddingModel(Backbone("odd", _Fused(fused_attn=None), 3), RawHead(3), SMALL).eval()
+    contract = ModelContract(backbone="odd", method="raw", embedding_dim=3, preprocess=SMALL)
+    images = np.zeros((1, SMALL.crop, SMALL.crop, 3), dtype=np.uint8)
+    with pytest.raises(InputError, match=r"torch cannot write --backbone odd as ONNX: .*; choose another"):
+        export_model(model, contract=contract, out=tmp_path / "m.onnx", check_images=images)
+    assert not (tmp_path / "m.onnx").exists()
