@@ -26,6 +26,7 @@ class TrainCommand(GroupedCommand):
         "out", "val", "config_file", "recipe", "cache", "device", "workers", "resume", "as_json", "help_all",
         "weights", "backbone", "seed", "method", "embedding_dim", "min_confidence", "select", "protocol",
         "max_per_class", "label_noise", "crop", "view", "pooling", "unfreeze", "network_epochs",
+        "time_budget",
     })  # fmt: skip
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -97,7 +98,7 @@ def train(
       retrieval train photos/ --weights imagenet --out run
       retrieval train labels.csv --weights mobilenet.safetensors --backbone mobilenet_v2 --out run --val test/
       retrieval train photos/ --weights imagenet --out run --select trained
-      retrieval train photos/ --weights imagenet --out run --unfreeze last-4
+      retrieval train photos/ --weights imagenet --out run --unfreeze last-4 --time-budget 10m
       retrieval train photos/ --config mine.toml --out run
       retrieval train photos/ --weights imagenet --out run --method multi-similarity --min-confidence 0.1
       retrieval train CUB_200_2011/ --protocol cub-200-2011 --weights imagenet --out run --embedding-dim 512

@@ -124,8 +124,9 @@ def require_input_size(backbone: Backbone, side: int, *, flag: str = "--crop") -
         InputError: vision transformers are made for one size; others have a smallest one. Or it is no model that makes
             one vector of an image.
     """
+    device = next(backbone.network.parameters()).device
     try:
-        features = backbone.module(torch.zeros(1, 3, side, side))
+        features = backbone.module(torch.zeros(1, 3, side, side, device=device))
     except (AssertionError, RuntimeError, ValueError) as error:
         raise InputError(
             f"--backbone {backbone.name} cannot take images of {flag} {side} pixels a side: {error}"

@@ -10,7 +10,8 @@ from index.errors import InputError
 from training.options.fields import check_fields, option
 from training.options.losses import LOSSES, LossConfig, options_of
 
-FROZEN, WHOLE = "none", "all"
+FROZEN, WHOLE, PLANNED = "none", "all", "auto"
+_SECONDS = {"s": 1, "m": 60, "h": 3600}
 RECIPE_METHOD = "proxy-anchor"
 """The loss of the network stage where no method is named: docs/train.md says what it was chosen on."""
 
@@ -20,14 +21,18 @@ class NetworkConfig:
     """Phase 3, with --unfreeze: the network itself."""
 
     unfreeze: str = option(
-        FROZEN, "What of the backbone trains, at small rates and after the head: none, its last N blocks, or all.",
-        metavar="none|last-N|all",
+        FROZEN, "What of the backbone trains: none, its last N blocks, all, or auto, what "
+        "--time-budget has time for.", metavar="none|last-N|all|auto",
+    )  # fmt: skip
+    time_budget: str | None = option(
+        None, "Train the network for so long (90s, 30m, 1.5h), on a plan by measured speed.",
+        metavar="TIME",
     )  # fmt: skip
     network_method: str | None = option(
         None, "The loss that the network trains with, weighed by confidence where it can be; without one that of "
         "--method where one is named, else proxy-anchor.", choices=tuple(LOSSES), metavar="METHOD",
     )  # fmt: skip
-    network_epochs: int = option(8, "Most epochs of the network stage.", at_least=1)
+    network_epochs: int | None = option(8, "Most epochs of the network.", at_least=1)
     network_batch_size: int = option(32, "Images a step of the network.", at_least=2)
     network_chunk: int | None = option(
         None, "Images that pass the network at a time, where a whole batch takes too much memory: the loss still sees "
@@ -62,10 +67,14 @@ class NetworkConfig:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if not re.fullmatch(rf"{FROZEN}|{WHOLE}|last-[1-9]\d*", self.unfreeze):
+        if not re.fullmatch(rf"{FROZEN}|{WHOLE}|{PLANNED}|last-[1-9]\d*", self.unfreeze):
             raise InputError(
-                f"--unfreeze must be none, all, or last-N with N of at least 1, got {self.unfreeze!r}"
+                f"--unfreeze must be none, all, auto, or last-N with N of at least 1, got {self.unfreeze!r}"
             )
+        if self.budget_s is None and self.unfreeze == PLANNED:
+            raise InputError("--unfreeze auto is planned for a time: add --time-budget, such as --time-budget 30m")
+        if self.budget_s is None and self.network_epochs is None:
+            raise InputError("--network-epochs must be a whole number without --time-budget, got None")
         if self.network_chunk is not None and self.network_batch_norm == "train":
             raise InputError(
                 "--network-chunk needs --network-batch-norm frozen: statistics of a chunk are not those of its batch"
@@ -78,8 +87,27 @@ class NetworkConfig:
 
     @property
     def last_blocks(self) -> int | None:
-        """N of `last-N`; None for all."""
-        return None if self.unfreeze == WHOLE else int(self.unfreeze.removeprefix("last-"))
+        """N of `last-N`; None for all, which a plan may choose too."""
+        return None if self.unfreeze in (WHOLE, PLANNED) else int(self.unfreeze.removeprefix("last-"))
+
+    @property
+    def epochs(self) -> int:
+        """The most epochs, given or planned."""
+        assert self.network_epochs is not None, "planned before anything trains"
+        return self.network_epochs
+
+    @property
+    def budget_s(self) -> float | None:
+        """`time_budget` in seconds; None without one."""
+        if self.time_budget is None:
+            return None
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", self.time_budget)
+        seconds = float(match[1]) * _SECONDS[match[2]] if match else 0.0
+        if seconds <= 0:
+            raise InputError(
+                f"--time-budget must be a time with its unit, such as 90s, 30m or 1.5h; got {self.time_budget!r}"
+            )
+        return seconds
 
     def choose_loss(self, loss: LossConfig) -> LossConfig:
         """The loss of the network stage of a run with this method."""

@@ -27,7 +27,7 @@ from training.options.config import (
 )
 from training.options.fields import flag_of
 from training.options.losses import LOSSES, METHODS, RIVALS, LossConfig, option_groups, options_of
-from training.options.network import FROZEN, RECIPE_METHOD, NetworkConfig
+from training.options.network import FROZEN, PLANNED, RECIPE_METHOD, NetworkConfig
 
 RECIPES = ("default", "paper")
 # How these were found, and what was tried beside them: docs/recipe.md.
@@ -93,6 +93,7 @@ def resolve(recipe: str = "default", **given: Any) -> TrainConfig:
         raise InputError("--weights is missing: pretrained, none or a FILE")
     if given.get("epochs") is not None and given.get("steps") is not None:
         raise InputError("--epochs and --steps both say how long phase 2 is: give one of them")
+    given = _leave_to_a_plan(given)
     values = {**_recipe_beside(recipe, given), **_own_sizes(given), **given}
     values.update({name: absolute_file(values[name]) for name in FILES if values.get(name) is not None})
     method = values.get("method", LossConfig().method)
@@ -132,6 +133,13 @@ def recipe_values(recipe: str, *, method: str | None = None) -> dict[str, Any]:
     of_losses = {own.name for kind in option_groups() for own in fields(kind)}
     others = of_losses - {own.name for own in fields(options_of(method))}
     return {name: value for name, value in DEFAULT.items() if name not in others} | {"method": method} | batches
+
+
+def _leave_to_a_plan(given: dict[str, Any]) -> dict[str, Any]:
+    """With --time-budget: it is planned what of the network trains, and for how many epochs, where neither is given."""
+    if given.get("time_budget") is None or given.get("unfreeze") == FROZEN:
+        return given
+    return {"unfreeze": PLANNED, "network_epochs": None, **given}
 
 
 def _recipe_beside(recipe: str, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -33,7 +33,7 @@ def describe_epoch(report: EpochReport) -> str:
 def watch_training() -> Iterator[Watcher]:
     """A watcher that draws while the block runs."""
     if not sys.stderr.isatty():
-        yield Watcher(on_epoch=_print_epoch, on_validation=_print_validation)
+        yield Watcher(on_epoch=_print_epoch, on_validation=_print_validation, on_note=_print_note)
         return
     columns = (
         TextColumn("[bold]{task.description}"),
@@ -60,7 +60,9 @@ def watch_training() -> Iterator[Watcher]:
         def on_validation(epoch: int, recall: dict[int, float]) -> None:
             bars.console.print(_validation_line(epoch, recall))
 
-        yield Watcher(on_images=on_images, on_epoch=on_epoch, on_validation=on_validation)
+        yield Watcher(
+            on_images=on_images, on_epoch=on_epoch, on_validation=on_validation, on_note=bars.console.print
+        )
 
 
 def _print_epoch(report: EpochReport) -> None:
@@ -71,6 +73,10 @@ def _print_epoch(report: EpochReport) -> None:
 
 def _print_validation(epoch: int, recall: dict[int, float]) -> None:
     click.echo(_validation_line(epoch, recall), err=True)
+
+
+def _print_note(text: str) -> None:
+    click.echo(text, err=True)
 
 
 def _validation_line(epoch: int, recall: dict[int, float]) -> str:

@@ -21,6 +21,7 @@ from training.run.network_fit import FittedWeights
 from training.run.validate import embed_features
 
 SHARES = (0.25, 0.5, 0.75)  # of the trained weights, between the start and them
+MOST_JUDGED = 3 + len(SHARES)  # weights that are tried, at most
 
 Weights = dict[str, Tensor]
 

@@ -48,14 +48,17 @@ class NetworkData:
 
         Parts in which nothing can be found are left out.
         """
-        gallery = self._choose_gallery()
-        searched = Split(gallery, self.split.unseen, self.split.seen)
-        rows = np.unique(np.concatenate([gallery, searched.unseen, searched.seen]))
+        searched = Split(self._choose_gallery(), self.split.unseen, self.split.seen)
+        rows = self.searched_rows()
         embedded = embed(rows)
         embeddings = np.zeros((len(self.labels), embedded.shape[1]), dtype=np.float32)
         embeddings[rows] = embedded
         parts = TrialData(embeddings, self.labels, scenes=self.scenes).searched(searched)
         return {part: found.score(found.features).recall[1] for part, found in parts.items()}
+
+    def searched_rows(self) -> Ids:
+        """The images that `score` embeds, rising."""
+        return np.unique(np.concatenate([self._choose_gallery(), self.split.unseen, self.split.seen]))
 
     def _choose_gallery(self) -> Ids:
         """Of every class that trains and has images held out, the first ones that train."""

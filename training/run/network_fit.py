@@ -153,17 +153,21 @@ class NetworkFit:
         last, average, best = (copy_weights(self._model) for _ in range(3))
         fitted = FittedWeights(start, last, average, best)
         self._resume_or_begin(fitted)
-        network = [p for level in self._model.levels for p in level]
-        by_name = {id(p): name for name, p in self._model.named_parameters()}
-        penalty = StartPenalty(
-            network, weight=self._options.network_penalty, start=[start[by_name[id(p)]] for p in network]
-        )
-        for epoch in range(len(fitted.epochs), self._options.network_epochs + 1):
+        penalty = self.hold_back(start)
+        for epoch in range(len(fitted.epochs), self._options.epochs + 1):
             if fitted.waited >= self._options.network_patience:
                 break
             self._run_epoch(epoch, fitted, penalty)
         load_weights(self._model, fitted.last)
         return fitted
+
+    def hold_back(self, start: Weights) -> StartPenalty:
+        """What holds the network near these weights."""
+        network = [p for level in self._model.levels for p in level]
+        by_name = {id(p): name for name, p in self._model.named_parameters()}
+        return StartPenalty(
+            network, weight=self._options.network_penalty, start=[start[by_name[id(p)]] for p in network]
+        )
 
     def _run_epoch(self, epoch: int, fitted: FittedWeights, penalty: StartPenalty) -> None:
         started = time.perf_counter()
@@ -174,11 +178,11 @@ class NetworkFit:
         batches = draw_batches(self._rows, self._batch_size(), generator, **self._together)
         for number, rows in enumerate(batches):
             step = (epoch - 1) * self._steps + number
-            loss = self._step(rows, step, generator=generator, penalty=penalty)
+            loss = self.step(rows, step, generator=generator, penalty=penalty)
             average_weights(fitted.average, self._model, keep=self._options.network_average, step=step)
             total += loss * len(rows)
             seen += len(rows)
-            self._on_images((epoch - 1) * len(self._rows) + seen, self._options.network_epochs * len(self._rows))
+            self._on_images((epoch - 1) * len(self._rows) + seen, self._options.epochs * len(self._rows))
         self._model.learn(False)
         trained = time.perf_counter() - started
         mean_loss = require_finite(total.item() / seen, phase=NETWORK, epoch=epoch)
@@ -189,18 +193,18 @@ class NetworkFit:
         fitted.note(EpochScore(epoch, recall, mean_loss, time.perf_counter() - started))
         self._context.on_epoch(
             EpochReport(
-                phase=NETWORK, epoch=epoch, epochs=self._options.network_epochs, loss=mean_loss,
+                phase=NETWORK, epoch=epoch, epochs=self._options.epochs, loss=mean_loss,
                 seconds=time.perf_counter() - started, images_per_second=seen / trained,
                 unseen=recall.get("unseen"), seen=recall.get("seen"),
             )
         )  # fmt: skip
         self._save(epoch, fitted)
 
-    def _step(self, rows: Tensor, step: int, *, generator: torch.Generator, penalty: StartPenalty) -> Tensor:
+    def step(self, rows: Tensor, step: int, *, generator: torch.Generator, penalty: StartPenalty) -> Tensor:
         """One step on the images `rows` (B,); its loss."""
         views = self._draw(self._data.pixels, rows, generator=generator)
         labels = self._labels[rows].to(self._device)
-        set_rates(self._optimizer, step=step, steps=self._steps * self._options.network_epochs)
+        set_rates(self._optimizer, step=step, steps=self._steps * self._options.epochs)
         batch = self._beliefs.batch(rows, labels)
         self._optimizer.zero_grad()
         loss = backward_in_chunks(
@@ -228,7 +232,7 @@ class NetworkFit:
 
     def _judge_again(self, epoch: int) -> None:
         every = self._options.network_believe_every
-        if self._config.judges_again and every and epoch % every == 0 and epoch < self._options.network_epochs:
+        if self._config.judges_again and every and epoch % every == 0 and epoch < self._options.epochs:
             features = read_features(self._extractor, self._data.pixels, self._data.split.train)
             self._beliefs = judge_again(features, self._data, self._config.network_loss)
 

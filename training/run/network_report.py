@@ -18,6 +18,7 @@ def describe_network(network: Mapping[str, Any] | None) -> list[str]:
         f"{network['parameters'] / 1e6:.1f} M weights) with {network['method']} in {network['precision']}, "
         f"{len(network['epochs']) - 1} epochs on {network['trained_on']:,} images, {network['seconds']:.0f} s"
     ]
+    lines += _describe_plan(network.get("plan"))
     tried = network["tried"]
     if not tried:
         return [*lines, "nothing could be held out to judge it by: it ships, its weights averaged"]
@@ -31,3 +32,17 @@ def describe_network(network: Mapping[str, Any] | None) -> list[str]:
         lines.append(f"  {'without it' if name == 'frozen' else f'with it ({chosen})'}: {figures}")
     ships = "the network ships" if network["ships"] else "the frozen embedding finds as much and ships"
     return [*lines, ships]
+
+
+def _describe_plan(plan: Mapping[str, Any] | None) -> list[str]:
+    if plan is None:
+        return []
+    planned = (
+        f"planned: {plan['epochs']} epochs in {plan['planned_seconds']:.0f} s of {plan['budget_seconds']:.0f} s"
+    )
+    if plan["measured_seconds"] is None:
+        return [f"{planned}; it was interrupted, so its time is not told"]
+    return [
+        f"{planned}; those that there were, in {plan['planned_for_these_epochs']:.0f} s, took "
+        f"{plan['measured_seconds']:.0f} s"
+    ]

@@ -13,16 +13,14 @@ import torch
 from torch import nn
 
 from index.arrays import Floats, Ids
-from training.backbone.backbones import require_input_size
 from training.backbone.extract import Extractor
 from training.confidence.confidences import Beliefs
-from training.head.embedding_heads import Head
+from training.head.embedding_heads import Head, ProjectionHead
 from training.head.projection import count_directions
 from training.head.untrained import LabelledFeatures, fit_rival
 from training.losses.guidance import Guidance
 from training.losses.interface import MetricLoss, ProxyLoss
 from training.losses.make_loss import build_loss
-from training.network.blocks import Block, choose_blocks, find_blocks
 from training.network.decoded_images import DecodingPlan, decode_images
 from training.network.model import NetworkModel
 from training.network.precision import PRECISIONS, choose_precision
@@ -33,6 +31,8 @@ from training.options.losses import RIVALS
 from training.options.machine import Machine
 from training.run.heads import choose_rows
 from training.run.network_beliefs import NetworkBeliefs, judge_again
+from training.run.network_blocks import build_model, plan_blocks
+from training.run.network_budget import NOTES, ClosedForms, read_notes, settle_network
 from training.run.network_choice import NetworkChoice, choose_weights, fit_closed_form
 from training.run.network_data import NetworkData
 from training.run.network_fit import FittedWeights, NetworkFit
@@ -42,7 +42,7 @@ from training.run.trial import TRAINED, TrialData, fit_heads
 from training.run.trial_splits import Split, split_for_network
 
 logger = logging.getLogger(__name__)
-NOTES = "network.json"
+_NO_PIXELS = np.zeros((0, 0, 0, 3), dtype=np.uint8)  # before they are decoded
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,17 +84,14 @@ class StageResult:
     report: dict[str, Any]
 
 
-def plan_blocks(extractor: Extractor, config: TrainConfig) -> tuple[list[Block], int]:
-    """The blocks that will train, and how many there are.
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """What comes before the network: its head's start, whom it believes at first, and what it has to beat."""
 
-    Raises:
-        InputError: there are fewer than asked for, or the backbone cannot train at the smaller size.
-    """
-    backbone = extractor.backbone
-    if config.network.network_crop is not None:
-        require_input_size(backbone, config.network.network_crop, flag="--network-crop")
-    blocks = find_blocks(backbone, side=extractor.preprocess.crop)
-    return choose_blocks(blocks, last=config.network.last_blocks, name=backbone.name), len(blocks)
+    start: ProjectionHead
+    beliefs: NetworkBeliefs
+    frozen: Head | None
+    seconds: ClosedForms
 
 
 def plan_decoding(images: Sequence[LabelledImage], *, extractor: Extractor, machine: Machine) -> DecodingPlan:
@@ -117,6 +114,7 @@ def train_network(
     machine: Machine,
     context: PhaseContext,
     on_images: Callable[[str, int, int], None],
+    on_note: Callable[[str], None] = lambda _: None,
 ) -> StageResult:
     """Train the backbone and a head from the closed-form start on, and choose what ships on what is held out.
 
@@ -126,36 +124,57 @@ def train_network(
         InputError: the decoded images have no room.
         RunError: training diverged.
     """
-    started = time.perf_counter()
-    plan = plan_decoding(given.images, extractor=extractor, machine=machine)
-    pixels = decode_images(
-        [image.path for image in given.images], plan, extractor.preprocess, workers=machine.workers,
-        progress=lambda done, total: on_images(f"decoding ({plan.bytes / 1e6:,.0f} MB)", done, total),
-    )  # fmt: skip
+    started, resumed = time.perf_counter(), context.checkpoint is not None and context.checkpoint.exists()
+    images = [image.path for image in given.images]
+    decoding = plan_decoding(given.images, extractor=extractor, machine=machine)
+    split = _split(given, config)
     data = NetworkData(
-        pixels, given.labels, given.class_count, _split(given, config), groups=given.groups, scenes=given.scenes
+        _NO_PIXELS, given.labels, given.class_count, split, groups=given.groups, scenes=given.scenes
     )
-    model, blocks = _make_model(given, data, extractor=extractor, config=config)
+    prepared = _prepare(given, data, config=config, machine=machine)
+    config, plan = settle_network(
+        run, data, paths=images, decoding=decoding, extractor=extractor, config=config, machine=machine,
+        guidance=given.guidance, seconds=prepared.seconds, begun=started, on_note=on_note,
+    )  # fmt: skip
+    pixels = decode_images(
+        images, decoding, extractor.preprocess, workers=machine.workers,
+        progress=lambda done, total: on_images(f"decoding ({decoding.bytes / 1e6:,.0f} MB)", done, total),
+    )  # fmt: skip
+    data = replace(data, pixels=pixels)
+    blocks = plan_blocks(extractor, config)
+    model = build_model(extractor, prepared.start, blocks[0], config=config)
     model.precision = PRECISIONS[
         _fix_precision(run, model, data, extractor=extractor, machine=machine, config=config)
     ]
     fit = NetworkFit(
         model, _make_loss(model, given, data, config=config, context=context), data, extractor=extractor,
-        beliefs=_first_beliefs(given, data, config), config=config, context=context,
+        beliefs=prepared.beliefs, config=config, context=context,
         on_images=lambda done, total: on_images("network images", done, total),
     )  # fmt: skip
     fitted = fit.run()
     choice, head, features = choose_weights(
-        fitted, model, data, extractor=extractor, frozen=_fit_frozen(given, data, config=config, machine=machine),
-        frozen_features=given.features,
+        fitted, model, data, extractor=extractor, frozen=prepared.frozen, frozen_features=given.features,
     )  # fmt: skip
     if not choice.ships:
         load_weights(model, fitted.start)
     model.release()
     report = _describe(model, data, fitted, choice, config=config)
-    report |= {"blocks": len(blocks[0]), "of_blocks": blocks[1], "decoded_bytes": plan.bytes}
-    report |= {"seconds": time.perf_counter() - started}
+    report |= {"blocks": len(blocks[0]), "of_blocks": blocks[1], "decoded_bytes": decoding.bytes}
+    seconds = time.perf_counter() - started
+    report |= {"seconds": seconds}
+    if plan is not None:
+        epochs = len(fitted.epochs) - 1
+        report["plan"] = plan.report(epochs=epochs, seconds=None if resumed else seconds)
     return StageResult(head, features, report) if choice.ships else StageResult(None, given.features, report)
+
+
+def _prepare(given: StageInput, data: NetworkData, *, config: TrainConfig, machine: Machine) -> _Prepared:
+    train, begun = data.split.train, time.perf_counter()
+    start = fit_closed_form(given.features[train], data, train, embedding_dim=config.embedding.embedding_dim)
+    fitted = time.perf_counter()
+    beliefs = _first_beliefs(given, data, config)
+    seconds = ClosedForms(head=fitted - begun, beliefs=time.perf_counter() - fitted)
+    return _Prepared(start, beliefs, _fit_frozen(given, data, config=config, machine=machine), seconds)
 
 
 def _split(given: StageInput, config: TrainConfig) -> Split:
@@ -166,20 +185,6 @@ def _split(given: StageInput, config: TrainConfig) -> Split:
     return Split(train, split.unseen, split.seen)
 
 
-def _make_model(
-    given: StageInput, data: NetworkData, *, extractor: Extractor, config: TrainConfig
-) -> tuple[NetworkModel, tuple[list[Block], int]]:
-    blocks = plan_blocks(extractor, config)
-    train = data.split.train
-    start = fit_closed_form(given.features[train], data, train, embedding_dim=config.embedding.embedding_dim)
-    model = NetworkModel(
-        extractor.backbone, start, blocks[0], whole=config.network.last_blocks is None, mean=extractor.mean,
-        std=extractor.std, follows_batches=config.network.network_batch_norm == "train",
-    )  # fmt: skip
-    model.head.to(extractor.device)
-    return model, blocks
-
-
 def _fix_precision(
     run: RunFolder, model: NetworkModel, data: NetworkData, *, extractor: Extractor, machine: Machine,
     config: TrainConfig,
@@ -187,7 +192,7 @@ def _fix_precision(
     """That of --precision; for `auto` the faster one, measured once and kept for a resume."""
     if machine.precision != "auto":
         return machine.precision
-    if not (run.path / NOTES).exists():
+    if "precision" not in read_notes(run):
         rows = torch.from_numpy(data.split.train[: config.network.network_batch_size])
         draw = choose_views(crop=extractor.preprocess.crop, side=config.network.network_crop)
         views = draw(data.pixels, rows, generator=phase_generator(config.seed, NETWORK, 0))

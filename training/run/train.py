@@ -35,7 +35,8 @@ from training.run.checkpoint import load_checkpoint
 from training.run.feature_choice import list_candidates
 from training.run.heads import find_beliefs, require_directions, train_head
 from training.run.look import settle_features
-from training.run.network_stage import StageInput, StageResult, plan_blocks, plan_decoding, train_network
+from training.run.network_blocks import plan_blocks
+from training.run.network_stage import StageInput, StageResult, plan_decoding, train_network
 from training.run.phases import NETWORK, EpochReport, PhaseContext, Watcher
 from training.run.prepare import (
     check_hierarchy,
@@ -374,6 +375,7 @@ class _Phases:
         return train_network(
             self._run, given, extractor=extractor, config=self._config, machine=self._machine,
             context=self._context(self._run.network_checkpoint), on_images=self._watcher.on_images,
+            on_note=self._watcher.on_note,
         )  # fmt: skip
 
     def _confidence_rows(self, beliefs: Beliefs) -> Iterator[list[object]]:

@@ -15,10 +15,21 @@ from training.options.resolve import resolve
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("unfreeze", "last-0", "--unfreeze must be none, all, or last-N with N of at least 1, got 'last-0'"),
+        ("unfreeze", "last-0", "--unfreeze must be none, all, auto, or last-N with N of at least 1, got 'last-0'"),
         ("unfreeze", "last", "--unfreeze must be none, all"),
         ("unfreeze", "some", "--unfreeze must be none, all"),
         ("network_method", "pca", "--network-method must be one of spa, "),
+        (
+            "unfreeze",
+            "auto",
+            "--unfreeze auto is planned for a time: add --time-budget, such as --time-budget 30m",
+        ),
+        ("time_budget", "45", "--time-budget must be a time with its unit, such as 90s, 30m or 1.5h; got '45'"),
+        ("time_budget", "0m", "--time-budget must be a time with its unit"),
+        ("time_budget", "-5m", "--time-budget must be a time with its unit"),
+        ("time_budget", "ten minutes", "--time-budget must be a time with its unit"),
+        ("time_budget", 600, "--time-budget must be text, got 600"),
+        ("network_epochs", None, "--network-epochs must be a whole number without --time-budget, got None"),
         ("network_epochs", 0, "--network-epochs must be at least 1, got 0"),
         ("network_batch_size", 1, "--network-batch-size must be at least 2"),
         ("network_lr", 0.0, "--network-lr must be greater than 0"),
@@ -49,6 +60,22 @@ def test_what_to_unfreeze_is_read_and_by_default_nothing_is() -> None:
     assert not NetworkConfig().trains
     assert (NetworkConfig("all").trains, NetworkConfig("all").last_blocks) == (True, None)
     assert (NetworkConfig("last-12").trains, NetworkConfig("last-12").last_blocks) == (True, 12)
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("10m", 600), ("1.5h", 5400)])
+def test_a_time_is_read_in_seconds(text: str, seconds: float) -> None:
+    assert NetworkConfig("all", time_budget=text).budget_s == seconds
+
+
+def test_a_time_leaves_open_what_is_not_given_and_trains_the_network_by_itself() -> None:
+    open_ = resolve(weights="none", time_budget="10m").network
+    assert (open_.unfreeze, open_.network_epochs, open_.network_crop, open_.trains) == ("auto", None, None, True)
+    given = resolve(weights="none", time_budget="10m", unfreeze="last-2", network_epochs=3).network
+    assert (given.unfreeze, given.epochs) == ("last-2", 3)
+    recipe = resolve(weights="none", time_budget="10m")
+    assert recipe.network_loss == resolve(weights="none", unfreeze="all").network_loss
+    with pytest.raises(InputError, match="--time-budget goes with --unfreeze, and would do nothing here"):
+        resolve(weights="none", time_budget="10m", unfreeze="none")
 
 
 def test_options_of_the_network_go_with_a_network_that_trains() -> None:

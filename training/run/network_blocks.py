@@ -1,0 +1,35 @@
+"""The part of a run's backbone that trains, and the model that is made of it."""
+
+from __future__ import annotations
+
+from training.backbone.backbones import require_input_size
+from training.backbone.extract import Extractor
+from training.head.embedding_heads import ProjectionHead
+from training.network.blocks import Block, choose_blocks, find_blocks
+from training.network.model import NetworkModel
+from training.options.config import TrainConfig
+
+
+def plan_blocks(extractor: Extractor, config: TrainConfig) -> tuple[list[Block], int]:
+    """The blocks that will train, and how many there are; all, where a time is yet to decide.
+
+    Raises:
+        InputError: there are fewer than asked for, or the backbone cannot train at the smaller size.
+    """
+    backbone = extractor.backbone
+    if config.network.network_crop is not None:
+        require_input_size(backbone, config.network.network_crop, flag="--network-crop")
+    blocks = find_blocks(backbone, side=extractor.preprocess.crop)
+    return choose_blocks(blocks, last=config.network.last_blocks, name=backbone.name), len(blocks)
+
+
+def build_model(
+    extractor: Extractor, head: ProjectionHead, blocks: list[Block], *, config: TrainConfig
+) -> NetworkModel:
+    """Around the extractor's backbone, which trains from these blocks on; the head is on its device."""
+    model = NetworkModel(
+        extractor.backbone, head, blocks, whole=config.network.last_blocks is None, mean=extractor.mean,
+        std=extractor.std, follows_batches=config.network.network_batch_norm == "train",
+    )  # fmt: skip
+    model.head.to(extractor.device)
+    return model
