@@ -24,8 +24,8 @@ def describe_epoch(report: EpochReport) -> str:
             f", {report.positives_per_sample:.2f} positives a sample, {report.share_without_positive:.1%} without"
         )
     for part in ("unseen", "seen"):
-        if (recall := getattr(report, part)) is not None:
-            text += f", {part} {100 * recall:.2f}"
+        if (found := getattr(report, part)) is not None:
+            text += f", {part} {100 * found:.2f}"
     return f"{text}, {report.images_per_second:,.0f} images/s"
 
 

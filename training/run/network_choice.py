@@ -16,7 +16,7 @@ from training.head.untrained import LabelledFeatures, fit_rival
 from training.network.model import NetworkModel
 from training.network.weights import interpolate_weights, load_weights
 from training.options.losses import CLASS_WHITENED
-from training.run.network_data import NetworkData, embed_rows, mean_recall, read_features
+from training.run.network_data import NetworkData, embed_rows, mean_score, read_features
 from training.run.network_fit import FittedWeights
 from training.run.validate import embed_features
 
@@ -31,7 +31,7 @@ class NetworkChoice:
     """What was tried on the held-out part, by name, and what came of it.
 
     Attributes:
-        tried: Recall@1 by part of every candidate.
+        tried: MAP@R by part of every candidate.
         weights, head: the best ones' names in it; None where nothing could be tried.
         ships: whether the best finds more there than the run's frozen embedding.
     """
@@ -43,7 +43,7 @@ class NetworkChoice:
 
     def best(self, names: Iterable[str]) -> str:
         """The highest mean over the parts; the first of equals."""
-        return max(names, key=lambda name: mean_recall(self.tried[name]))
+        return max(names, key=lambda name: mean_score(self.tried[name]))
 
 
 def fit_closed_form(
@@ -80,7 +80,7 @@ def choose_weights(
     candidates = {"average": fitted.average, "last": fitted.last}
     if fitted.best_epoch != len(fitted.epochs) - 1:
         candidates["best epoch"] = fitted.best
-    has_parts = bool(fitted.epochs[0].recall)
+    has_parts = bool(fitted.epochs[0].found)
     if has_parts:
         choice.weights = _try(choice, candidates, model, data, extractor)
         trained = candidates[choice.weights]
@@ -127,4 +127,4 @@ def _beats_frozen(choice: NetworkChoice, frozen: Head | None, features: Floats, 
         return True
     choice.tried["frozen"] = data.score(lambda rows: embed_features(frozen, features[rows]))
     best = choice.best([name for name in choice.tried if name != "frozen"])
-    return mean_recall(choice.tried[best]) > mean_recall(choice.tried["frozen"])
+    return mean_score(choice.tried[best]) > mean_score(choice.tried["frozen"])

@@ -21,7 +21,7 @@ from training.options.config import TrainConfig
 from training.options.losses import LOSSES
 from training.run.checkpoint import pack_modules, pack_optimizer, unpack_module, unpack_optimizer
 from training.run.network_beliefs import NetworkBeliefs, judge_again
-from training.run.network_data import NetworkData, embed_rows, mean_recall, read_features
+from training.run.network_data import NetworkData, embed_rows, mean_score, read_features
 from training.run.phases import (
     NETWORK,
     EpochReport,
@@ -37,10 +37,10 @@ Weights = dict[str, Tensor]
 
 @dataclass(frozen=True, slots=True)
 class EpochScore:
-    """Recall@1 on what is held out, by part, with the averaged weights after an epoch; 0 is the start."""
+    """MAP@R on what is held out, by part, with the averaged weights after an epoch; 0 is the start."""
 
     epoch: int
-    recall: dict[str, float]
+    found: dict[str, float]
     loss: float | None = None
     seconds: float = 0.0
 
@@ -67,8 +67,8 @@ class FittedWeights:
     def note(self, score: EpochScore) -> None:
         """The averaged weights after an epoch: the best ones, where nothing was held out too, or one more to wait."""
         self.epochs.append(score)
-        best = self.epochs[self.best_epoch].recall
-        if score.epoch and score.recall and mean_recall(score.recall) <= mean_recall(best):
+        best = self.epochs[self.best_epoch].found
+        if score.epoch and score.found and mean_score(score.found) <= mean_score(best):
             self.waited += 1
             return
         self.best_epoch, self.waited = score.epoch, 0
@@ -187,15 +187,15 @@ class NetworkFit:
         trained = time.perf_counter() - started
         mean_loss = require_finite(total.item() / seen, phase=NETWORK, epoch=epoch)
         with using_weights(self._model, fitted.average):
-            recall = self._score()
+            found = self._score()
             self._judge_again(epoch)
         fitted.last = copy_weights(self._model)
-        fitted.note(EpochScore(epoch, recall, mean_loss, time.perf_counter() - started))
+        fitted.note(EpochScore(epoch, found, mean_loss, time.perf_counter() - started))
         self._context.on_epoch(
             EpochReport(
                 phase=NETWORK, epoch=epoch, epochs=self._options.epochs, loss=mean_loss,
                 seconds=time.perf_counter() - started, images_per_second=seen / trained,
-                unseen=recall.get("unseen"), seen=recall.get("seen"),
+                unseen=found.get("unseen"), seen=found.get("seen"),
             )
         )  # fmt: skip
         self._save(epoch, fitted)

@@ -25,10 +25,10 @@ def describe_network(network: Mapping[str, Any] | None) -> list[str]:
     chosen = network["weights"] + (", head refitted" if network["head"] == "refitted" else "")
     names = [name for name in ("frozen", chosen) if name in tried]
     lines.append(
-        f"Recall@1 on what it held out ({held['unseen']:,} images of new classes, {held['seen']:,} others), %:"
+        f"MAP@R on what it held out ({held['unseen']:,} images of new classes, {held['seen']:,} others), %:"
     )
     for name in names:
-        figures = ", ".join(f"{QUESTIONS[part]} {100 * recall:.1f}" for part, recall in tried[name].items())
+        figures = ", ".join(f"{QUESTIONS[part]} {100 * found:.1f}" for part, found in tried[name].items())
         lines.append(f"  {'without it' if name == 'frozen' else f'with it ({chosen})'}: {figures}")
     ships = "the network ships" if network["ships"] else "the frozen embedding finds as much and ships"
     return [*lines, ships]

@@ -263,7 +263,7 @@ def _describe(
         "trained_on": len(split.train),
         "held_out": {"unseen": len(split.unseen), "seen": len(split.seen)},
         "epochs": [
-            {"epoch": score.epoch, "loss": score.loss, "recall_at_1": score.recall, "seconds": score.seconds}
+            {"epoch": score.epoch, "loss": score.loss, "map_at_r": score.found, "seconds": score.seconds}
             for score in fitted.epochs
         ],
         "tried": choice.tried,

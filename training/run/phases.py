@@ -26,7 +26,7 @@ class EpochReport:
     """One epoch of one phase, as it is shown and written to the metrics file.
 
     `held_out_loss` is phase 1's; `positives_per_sample` and `share_without_positive` tell whether lambda suits the
-    data, and are phase 2's for methods that use confidences. `unseen` and `seen` are the network stage's: Recall@1 on
+    data, and are phase 2's for methods that use confidences. `unseen` and `seen` are the network stage's: MAP@R on
     classes and on images held out.
     """
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from index.arrays import normalise_rows
-from training.run.network_data import GALLERY, NetworkData, mean_recall
+from training.run.network_data import GALLERY, NetworkData, mean_score
 from training.run.trial_splits import Split, split_for_network
 
 RNG = np.random.default_rng(0)
@@ -40,15 +40,18 @@ def _data(split: Split, labels: np.ndarray, scenes: np.ndarray | None = None) ->
     return NetworkData(np.zeros((0, 1, 1, 3), np.uint8), labels, int(labels.max()) + 1, split, scenes=scenes)
 
 
-def _nearest_is_right(x: np.ndarray, labels: np.ndarray, queries: np.ndarray, gallery: np.ndarray) -> float:
-    hits = []
+def _mean_precision(x: np.ndarray, labels: np.ndarray, queries: np.ndarray, gallery: np.ndarray) -> float:
+    found = []
     for query in queries:
         others = gallery[gallery != query]
-        hits.append(labels[others[np.argmax(x[others] @ x[query])]] == labels[query])
-    return float(np.mean(hits))
+        ranked = labels[others[np.argsort(-(x[others] @ x[query]))]] == labels[query]
+        relevant = int(ranked.sum())
+        precisions = [ranked[: rank + 1].mean() for rank in range(relevant) if ranked[rank]]
+        found.append(sum(precisions) / relevant)
+    return float(np.mean(found))
 
 
-def test_the_score_is_that_of_a_loop_over_nearest_neighbours() -> None:
+def test_the_score_is_that_of_a_loop_over_ranked_neighbours() -> None:
     labels = RNG.permutation(np.repeat(np.arange(22), 14))
     split = split_for_network(labels, seed=0)
     vectors = normalise_rows(RNG.normal(size=(len(labels), 6)).astype(np.float32) + np.eye(22, 6)[labels])
@@ -60,10 +63,10 @@ def test_the_score_is_that_of_a_loop_over_nearest_neighbours() -> None:
 
     found = _data(split, labels).score(embed)
     gallery = np.array([row for label in range(22) for row in split.train[labels[split.train] == label][:GALLERY]])
-    assert found["unseen"] == pytest.approx(_nearest_is_right(vectors, labels, split.unseen, split.unseen))
-    assert found["seen"] == pytest.approx(_nearest_is_right(vectors, labels, split.seen, gallery))
+    assert found["unseen"] == pytest.approx(_mean_precision(vectors, labels, split.unseen, split.unseen))
+    assert found["seen"] == pytest.approx(_mean_precision(vectors, labels, split.seen, gallery))
     assert set(asked) == {*gallery, *split.unseen, *split.seen}
-    assert mean_recall(found) == pytest.approx((found["unseen"] + found["seen"]) / 2)
+    assert mean_score(found) == pytest.approx((found["unseen"] + found["seen"]) / 2)
 
 
 def test_a_part_without_anything_to_find_is_left_out() -> None:
