@@ -69,6 +69,11 @@ def find_look_alikes(vectors: Floats, labels: Labels) -> LookAlikes | None:
     return found
 
 
+def makes_a_difference(errors: float, errors_apart: float) -> bool:
+    """Whether searches err so much more often (shares of queries) with scenes apart that look-alikes do not tell it."""
+    return errors_apart >= max(_ERRORS * errors, errors + _POINTS)
+
+
 def _connect(vectors: Floats, labels: Labels, *, yardsticks: Floats) -> Ids | None:
     """(n,) groups of connected photos under the widest yardstick that leaves most pairs of a label apart."""
     drawn = draw_same_label(labels, count=_DRAWN_PAIRS, seed=0)
@@ -90,7 +95,7 @@ def _makes_a_difference(vectors: Floats, labels: Labels, groups: Ids, *, same: F
         return False
     errors = float((same < other)[asked].mean())
     errors_apart = float((same_apart < other_apart)[asked_apart].mean())
-    return errors_apart >= max(_ERRORS * errors, errors + _POINTS)
+    return makes_a_difference(errors, errors_apart)
 
 
 def _pair_above(vectors: Floats, level: float) -> Pairs | None:

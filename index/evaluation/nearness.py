@@ -10,7 +10,7 @@ give, names or times tell nothing, and no pair is returned.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from pathlib import PurePath
 
 import numpy as np
@@ -38,14 +38,34 @@ def pair_by_name(names: Sequence[str]) -> Pairs:
     >>> pair_by_name(["a/img_7.jpg", "a/img_8.jpg", "a/img_90.jpg", "b/img_7.jpg"]).tolist()
     [[0, 1]]
     """
-    series: dict[tuple[str, str, str], int] = {}
+    return _pair_numbers(names, [str(PurePath(name).parent) for name in names])
+
+
+def pair_across_sets(names: Sequence[str], *, labels: Labels, sets: Ids) -> Pairs:
+    """(P, 2) rows of one label in different sets whose names are near in the same way, whatever their folders.
+
+    A series that was numbered before it was parted goes on in the other set. Where each set was numbered by itself,
+    such pairs are near by accident; `keep_alike` tells that, asked of them alone.
+
+    >>> names = ["train/a/img_7.jpg", "test/a/img_8.jpg", "test/b/img_8.jpg"]
+    >>> pair_across_sets(names, labels=np.array([0, 0, 1]), sets=np.array([0, 1, 1])).tolist()
+    [[0, 1]]
+    """
+    pairs = _pair_numbers(names, labels.tolist())
+    left, right = pairs.T
+    across: Pairs = pairs[(sets[left] != sets[right]) & (labels[left] != UNLABELLED)]
+    return across
+
+
+def _pair_numbers(names: Sequence[str], kinds: Sequence[Hashable]) -> Pairs:
+    """(P, 2) rows of one kind whose file names differ in their last number alone, by `NUMBERS_APART` at most."""
+    series: dict[tuple[Hashable, str, str], int] = {}
     rows, keys, numbers = [], [], []
-    for row, name in enumerate(names):
-        path = PurePath(name)
-        if found := _NUMBERED.fullmatch(path.stem):
+    for row, (name, kind) in enumerate(zip(names, kinds, strict=True)):
+        if found := _NUMBERED.fullmatch(PurePath(name).stem):
             before, number, after = found.groups()
             rows.append(row)
-            keys.append(series.setdefault((str(path.parent), before, after), len(series)))
+            keys.append(series.setdefault((kind, before, after), len(series)))
             numbers.append(int(number))
     if not rows:
         return np.empty((0, 2), dtype=np.int64)
@@ -72,20 +92,24 @@ def pair_by_time(times: Seconds) -> Pairs:
     return _pair_neighbours(order, lambda a, b: known[b] - known[a] <= SECONDS_APART)
 
 
-def keep_alike(pairs: Pairs, vectors: Floats, labels: Labels, *, seed: int = 0) -> Pairs:
+def keep_alike(
+    pairs: Pairs, vectors: Floats, labels: Labels, *, others: Pairs | None = None, seed: int = 0
+) -> Pairs:
     """Those of near pairs that are as alike as near pairs are because they are near; none where nearness tells nothing.
 
     Args:
         pairs: (P, 2) rows.
         vectors: (N, D) float32 unit rows.
         labels: (N,) int64; only pairs of one label say how alike is alike enough.
+        others: (Q, 2) rows that are near in another way, with which none are compared.
         seed: of the pairs that are compared with them.
     """
     if not len(pairs):
         return pairs
     near = measure(pairs, vectors)
     of_label = (labels[pairs[:, 0]] == labels[pairs[:, 1]]) & (labels[pairs[:, 0]] != UNLABELLED)
-    far = measure(draw_same_label(labels, count=_FAR_PAIRS, without=pairs, seed=seed), vectors)
+    known = pairs if others is None else np.concatenate([pairs, others])
+    far = measure(draw_same_label(labels, count=_FAR_PAIRS, without=known, seed=seed), vectors)
     level = find_level(near[of_label], far)
     return pairs[:0] if level is None else pairs[near >= level]
 

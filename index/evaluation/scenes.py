@@ -9,7 +9,7 @@ import numpy as np
 
 from index.arrays import Floats, Ids, Labels, connect_rows
 from index.evaluation.look_alikes import find_look_alikes
-from index.evaluation.nearness import Pairs, Seconds, keep_alike, pair_by_name, pair_by_time
+from index.evaluation.nearness import Pairs, Seconds, keep_alike, pair_across_sets, pair_by_name, pair_by_time
 
 COLUMN = "group"  # of a table, or of a gallery's metadata
 COPIES = "copies"  # what scenes are found by where nothing else tells any
@@ -64,18 +64,20 @@ class Scenes:
         return {"found_by": self.found_by, "scenes": self.count, "images": self.images}
 
 
-def find_scenes(vectors: Floats, labels: Labels, clues: Clues) -> Scenes | None:
+def find_scenes(vectors: Floats, labels: Labels, clues: Clues, *, sets: Ids | None = None) -> Scenes | None:
     """Scenes as the user gives them; else by names and times, where these tell; else by closeness alone, where that
     makes a difference. Copies are of one scene in any case.
 
     Args:
         vectors: (N, D) float32 unit rows.
         labels: (N,) int64, `UNLABELLED` where there is none.
+        sets: (N,) int64, different for images that were parted, as photos that train from those that validate: a series
+            of file names goes on in another set under the same label. None: folders alone tell series.
 
     Returns:
         None where nothing points to scenes.
     """
-    told = find_told_scenes(vectors, labels, clues)
+    told = find_told_scenes(vectors, labels, clues, sets=sets)
     if told is not None or (clues.given is not None and any(clues.given)):
         return told
     alike = find_look_alikes(vectors, labels)
@@ -85,16 +87,25 @@ def find_scenes(vectors: Floats, labels: Labels, clues: Clues) -> Scenes | None:
     return _join(np.empty((0, 2), dtype=np.int64), clues, found_by="")
 
 
-def find_told_scenes(vectors: Floats, labels: Labels, clues: Clues) -> Scenes | None:
+def find_told_scenes(vectors: Floats, labels: Labels, clues: Clues, *, sets: Ids | None = None) -> Scenes | None:
     """Scenes by what is known beside the embeddings: the user's word, or else names and times; with copies."""
     if clues.given is not None and any(clues.given):
         return _join(_pair_given(clues.given), clues, found_by=f"the column {clues.column!r}")
-    by_name = keep_alike(pair_by_name(clues.names), vectors, labels)
+    by_name = _pair_names(vectors, labels, clues.names, sets=sets)
     by_time = keep_alike(pair_by_time(clues.times), vectors, labels)
     told = [what for what, pairs in (("file names", by_name), ("times", by_time)) if len(pairs)]
     if not told:
         return None
     return _join(np.concatenate([by_name, by_time]), clues, found_by=" and ".join(told))
+
+
+def _pair_names(vectors: Floats, labels: Labels, names: Sequence[str], *, sets: Ids | None) -> Pairs:
+    inside = pair_by_name(names)
+    kept = keep_alike(inside, vectors, labels)
+    if sets is None:
+        return kept
+    across = pair_across_sets(names, labels=labels, sets=sets)
+    return np.concatenate([kept, keep_alike(across, vectors, labels, others=inside)])
 
 
 def _pair_given(given: Sequence[str | None]) -> Pairs:

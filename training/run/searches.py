@@ -11,8 +11,9 @@ from torch import nn
 
 from index.arrays import Floats, Ids, Labels, normalise_rows
 from index.errors import InputError
+from index.evaluation.look_alikes import makes_a_difference
 from index.evaluation.metrics import RetrievalScores, bootstrap_interval, score_retrieval
-from index.evaluation.scenes import Clues, Scenes, find_scenes, find_told_scenes
+from index.evaluation.scenes import Clues, Scenes, find_scenes
 from training.data.scene_clues import join_clues
 from training.run.validate import ValidationSet, embed_features
 
@@ -37,7 +38,7 @@ class AgainstTraining:
         queries: (Q,) int64 rows of the validation images.
         query_labels, labels: (Q,) and (N,) int64.
         query_scenes, scenes: (Q,) and (N,) int64; a query does not find its own bytes, nor its own scene where a table,
-            names or times tell it.
+            names or times tell it, or else closeness, if without their own scene these queries err far more often.
         features: (N, F) float32 of the training images.
     """
 
@@ -47,6 +48,25 @@ class AgainstTraining:
     features: Floats
     labels: Labels
     scenes: Ids
+
+    def score(self, validation: Floats, training: Floats, *, ks: Sequence[int]) -> RetrievalScores | None:
+        """By (M, D) float32 unit rows of all validation images and (N, D) of those that train.
+
+        None where all that the queries could find is of their own scene.
+        """
+        try:
+            return score_retrieval(
+                validation[self.queries],
+                self.query_labels,
+                gallery=training,
+                gallery_labels=self.labels,
+                gallery_ids=np.arange(len(self.labels), dtype=np.int64),
+                query_groups=self.query_scenes,
+                gallery_groups=self.scenes,
+                ks=ks,
+            )
+        except InputError:
+            return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,20 +112,8 @@ class Searches:
     def _describe_against(self, head: nn.Module, embeddings: Floats) -> dict[str, Any] | None:
         if (against := self.against) is None:
             return None
-        try:
-            scores = score_retrieval(
-                embeddings[against.queries],
-                against.query_labels,
-                gallery=embed_features(head, against.features),
-                gallery_labels=against.labels,
-                gallery_ids=np.arange(len(against.labels), dtype=np.int64),
-                query_groups=against.query_scenes,
-                gallery_groups=against.scenes,
-                ks=self.among.ks,
-            )
-        except InputError:  # all that they could find are their own copies
-            return None
-        return _describe(scores)
+        scores = against.score(embeddings, embed_features(head, against.features), ks=self.among.ks)
+        return None if scores is None else _describe(scores)
 
 
 def plan_searches(among: ValidationSet, validation: KnownImages, training: KnownImages) -> Searches:
@@ -135,18 +143,38 @@ def _search_training(validation: KnownImages, training: KnownImages) -> AgainstT
     hashes = [*training.hashes, *validation.hashes]
     clues = join_clues(training.clues, validation.clues, hashes=hashes)
     features = normalise_rows(np.concatenate([training.features, validation.features]))
-    told = find_told_scenes(features, labels, clues)
-    scenes = clues.copies if told is None else told.groups
-    assert scenes is not None
     queries, count = np.flatnonzero(trained), len(training.labels)
-    return AgainstTraining(
-        queries=queries,
-        query_labels=labels[count + queries],
-        query_scenes=scenes[count + queries],
-        features=training.features,
-        labels=labels[:count],
-        scenes=scenes[:count],
-    )
+
+    def part(scenes: Ids) -> AgainstTraining:
+        return AgainstTraining(
+            queries=queries,
+            query_labels=labels[count + queries],
+            query_scenes=scenes[count + queries],
+            features=training.features,
+            labels=labels[:count],
+            scenes=scenes[:count],
+        )
+
+    assert clues.copies is not None
+    copies = part(clues.copies)
+    sets = np.repeat([0, 1], [count, len(validation.labels)])
+    scenes = find_scenes(features, labels, clues, sets=sets)
+    if scenes is None:
+        return copies
+    apart = part(scenes.groups)
+    is_told = scenes.is_certain or _are_parted(copies, apart, features[count:], features[:count])
+    return apart if is_told else copies
+
+
+def _are_parted(copies: AgainstTraining, apart: AgainstTraining, validation: Floats, training: Floats) -> bool:
+    """Whether photos that only look alike are scenes parted between the sets: then these searches live on them.
+
+    Of two sets from different days each may be full of scenes, and no photo finds its own in the other.
+    """
+    found, found_apart = (search.score(validation, training, ks=(1,)) for search in (copies, apart))
+    if found is None or found_apart is None:
+        return False
+    return makes_a_difference(1 - found.recall[1], 1 - found_apart.recall[1])
 
 
 def _describe(scores: RetrievalScores) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from training.head.projection import count_directions
 from training.head.untrained import LabelledFeatures, fit_rivals
 from training.options.config import FIRM_HOLD, HOLDS, TrainConfig
 from training.run.class_sizes import SizeBand, band_by_size
+from training.run.clear_lead import LEAST_CLASSES, is_clearly_behind
 from training.run.heads import choose_rows, find_beliefs, train_head
 from training.run.phases import PhaseContext
 from training.run.trial_splits import Split, split_for_trial
@@ -225,7 +226,10 @@ def _list_holds(config: TrainConfig) -> Iterator[tuple[str, float]]:
 
 
 def _choose_hold(hits: Mapping[str, _Hits], *, config: TrainConfig) -> tuple[dict[float, float], float | None]:
-    """Mean Recall@1 of both parts by hold, and the hold to take: a firm one, or the best where that clearly leads."""
+    """Mean Recall@1 of both parts by hold, and the hold to take: a firm one, or the best where that clearly leads.
+
+    On fewer classes than `LEAST_CLASSES` in a part nothing leads clearly.
+    """
     parts = [part for part in hits.values() if part.by_method]
     if config.embedding.hold is not None or not parts:
         return {}, config.embedding.hold
@@ -236,7 +240,8 @@ def _choose_hold(hits: Mapping[str, _Hits], *, config: TrainConfig) -> tuple[dic
     leads = [part.lead(names[best], names[FIRM_HOLD], seed=config.seed) for part in parts]
     # Both parts together: their mean lead against what chance makes of it, half an interval of 95 %.
     chance = float(np.sqrt(np.sum([(lead.high - lead.low) ** 2 for lead in leads]))) / 2
-    is_clear = sum(lead.mean for lead in leads) > chance
+    has_classes = min(part.classes for part in parts) >= LEAST_CLASSES
+    is_clear = has_classes and sum(lead.mean for lead in leads) > chance
     return means, best if is_clear else FIRM_HOLD
 
 
@@ -254,6 +259,11 @@ class _Hits:
             self._labels.append(found.labels)
             self._sizes.append(sizes[found.labels])
         self.by_method.setdefault(name, []).append(found.hits[1])
+
+    @property
+    def classes(self) -> int:
+        """Of the queries."""
+        return len(np.unique(np.concatenate(self._labels)))
 
     def recall(self) -> dict[str, float]:
         """By method."""
@@ -280,6 +290,10 @@ class _Hits:
             for name, found in joined.items()
             if name not in (best, REFERENCE)
         }
-        behind = frozenset(name for name, difference in against.items() if difference.high < 0)
+        behind = frozenset(
+            name
+            for name, difference in against.items()
+            if is_clearly_behind(difference, classes=self.classes, rivals=len(rivals))
+        )
         bands = band_by_size(sizes, labels, joined) if sizes.all() else ()
         return TrialPart(len(labels), recall, best, against[TRAINED], behind, bands)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -58,6 +59,50 @@ def test_each_search_answers_its_own_question() -> None:
     assert found["against_training"]["recall"]["1"] == honest
     assert found["against_training"]["queries"] == 144
     assert max(found["apart"]["recall"]["1"], honest) < found["recall"]["1"] - 0.3
+
+
+def _part_at_random(*, named: bool, column: bool = False) -> tuple[KnownImages, KnownImages, np.ndarray]:
+    """Of 1,440 photos in bursts of four, 30 classes, a fifth validates, whatever their bursts; and who is barred."""
+    random, rows = np.random.default_rng(5), np.arange(30 * 12 * SHOTS)
+    label, burst = rows // (12 * SHOTS), rows // SHOTS
+    x = random.normal(size=(30, 24))[label] + 2 * random.normal(size=(360, 24))[burst]
+    x = (x + 0.5 * random.normal(size=x.shape)).astype(np.float32)
+    is_validation = random.random(len(rows)) < 0.2
+
+    def take(chosen: np.ndarray, folder: str) -> KnownImages:
+        names = [f"{folder}/{label[row]}/img_{row:05}.jpg" if named else "x" for row in chosen.tolist()]
+        given = [str(burst[row]) if column else None for row in chosen.tolist()]
+        clues = Clues(names, np.full(len(chosen), np.nan), given=given, copies=np.arange(len(chosen)))
+        hashes = [str(row) for row in chosen.tolist()]
+        return KnownImages(x[chosen], [f"c{kind}" for kind in label[chosen].tolist()], hashes, clues)
+
+    parts = np.flatnonzero(is_validation), np.flatnonzero(~is_validation)
+    barred = burst[parts[0]][:, None] == burst[parts[1]]
+    return take(parts[0], "test"), take(parts[1], "train"), barred
+
+
+@pytest.mark.parametrize("clue", ["column", "names", "closeness"])
+def test_bursts_parted_between_training_and_validation_do_not_find_each_other(clue: str) -> None:
+    validation, training, barred = _part_at_random(named=clue == "names", column=clue == "column")
+    found = plan_searches(_among(validation), validation, training).describe(RawHead(24))["against_training"]
+    assert _nearest_is_right(validation, training, barred=np.zeros_like(barred)) > 0.95
+    honest = _nearest_is_right(validation, training, barred=barred)
+    assert honest < 0.6
+    if clue == "closeness":
+        assert found["recall"]["1"] < honest + 0.05, "a suspicion, which may bar too much"
+    else:
+        assert found["recall"]["1"] == pytest.approx(honest, abs=0.03)
+
+
+def test_photos_of_other_days_than_those_that_train_may_find_all_of_these() -> None:
+    """Both are full of bursts, that nothing but closeness tells."""
+    training, validation = (_photos(seed=seed, folder="x", named=False) for seed in (2, 3))
+    training = replace(training, hashes=[f"t{number}" for number in range(144)])
+    searches = plan_searches(_among(validation), validation, training)
+    assert searches.scenes is not None
+    assert not searches.scenes.is_certain
+    found = searches.describe(RawHead(24))["against_training"]["recall"]["1"]
+    assert found == _nearest_is_right(validation, training, barred=np.zeros((144, 144), dtype=bool))
 
 
 def test_only_images_of_trained_labels_search_the_training_images_and_never_find_their_own_bytes() -> None:
