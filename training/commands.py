@@ -10,6 +10,7 @@ from click.core import ParameterSource
 
 from index.commands.console import GroupedCommand, config_options, emit, help_all_option, output_options
 from index.errors import InputError
+from index.text import printable_path
 from index.threads import usable_cores
 from training.options.config import TrainConfig
 from training.options.losses import option_groups
@@ -113,7 +114,8 @@ def train(
     try:
         config = resolve(**given)
     except InputError as error:
-        raise click.UsageError(str(error), ctx=context) from error
+        also = "" if config_file is None else f" (with the options of {printable_path(str(config_file))})"
+        raise click.UsageError(f"{error}{also}", ctx=context) from error
     from training.run.display import watch_training
 
     with watch_training() as watcher:

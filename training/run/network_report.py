@@ -30,7 +30,11 @@ def describe_network(network: Mapping[str, Any] | None) -> list[str]:
     for name in names:
         figures = ", ".join(f"{QUESTIONS[part]} {100 * found:.1f}" for part, found in tried[name].items())
         lines.append(f"  {'without it' if name == 'frozen' else f'with it ({chosen})'}: {figures}")
-    ships = "the network ships" if network["ships"] else "the frozen embedding finds as much and ships"
+    ships = (
+        "ships: the trained network"
+        if network["ships"]
+        else "ships: the embedding on the frozen backbone, which finds as much; the network's training is discarded"
+    )
     return [*lines, ships]
 
 

@@ -61,7 +61,13 @@ def _conclude(trial: Mapping[str, Any], parts: Mapping[str, Mapping[str, Any]], 
     )
     better = trial["better_rival"]
     if better is None:
-        return f"so the trained embedding is kept: {differences} (points, with intervals over classes)"
+        leads = all(part["difference"] > 0 for part in parts.values())
+        kept = (
+            "so the trained embedding is kept"
+            if leads
+            else "nothing is clearly ahead of the trained embedding: kept"
+        )
+        return f"{kept}: {differences} (points, with intervals over classes)"
     if takes_rival:
         return f"so the embedding is {better}, without training, which is clearly behind: {differences}"
     return (

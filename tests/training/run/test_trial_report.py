@@ -51,6 +51,11 @@ def test_the_last_line_says_what_ships_and_why(better: str | None, takes_rival: 
     assert lines[-1].startswith(last)
 
 
+def test_a_trained_embedding_that_only_nothing_clearly_beats_is_kept_and_not_praised() -> None:
+    lines = describe_trial(_trial(_part(-0.2, 0.1), _part(0.1, 0.2)), takes_rival=True)
+    assert lines[-1].startswith("nothing is clearly ahead of the trained embedding: kept: -5.0 [-20.0, +10.0]")
+
+
 def test_classes_of_different_sizes_are_told_apart_and_those_of_one_size_are_not() -> None:
     bands = [
         {"images": [40, 90], "recall_at_1": {"trained": 0.9, "pca-whitened": 0.8}},

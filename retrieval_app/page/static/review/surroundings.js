@@ -9,7 +9,7 @@ export const PAGE = 30;
 /** Where decisions are kept, in a sentence. */
 export const KEPT = 'What you decide is kept beside the gallery; pictures and folders stay as they are.';
 
-const TRAIN = 'retrieval train labels.csv --weights imagenet --out run';
+const TRAIN = 'retrieval train labels.csv --weights imagenet --out run-cleaned';
 
 /** What is said of the file above the list. */
 export const drawHint = () => [
