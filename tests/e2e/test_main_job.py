@@ -51,7 +51,7 @@ def test_the_five_commands_take_photos_to_answers(
     )  # fmt: skip
     assert trained["images"] == len(CLASSES) * PHOTOS_PER_CLASS
     assert trained["skipped"] == 1
-    assert set(trained["phases"]) - {"projection", "embedding"} == {"features", "trial", "confidence"}
+    assert set(trained["phases"]) - {"projection", "embedding"} == {"look", "features", "trial", "confidence"}
     assert set(trained["baselines"]) == set(RIVALS)
     assert trained["baselines"]["raw"]["recall"]["1"] > 0.6  # four kinds of clothes, ImageNet features
 

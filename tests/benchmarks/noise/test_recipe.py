@@ -16,7 +16,7 @@ from benchmarks.noise.feature_sets import load_features
 from benchmarks.noise.recipe import main
 from benchmarks.noise.recipe_heads import BELIEFS, MAKERS, TrainingPart, make_context
 from benchmarks.noise.recipe_variations import RECIPE_NAME, list_variations
-from training.options.resolve import DEFAULT, resolve
+from training.options.resolve import DEFAULT, LOOKED_AT, resolve
 from training.run.heads import find_beliefs, train_head
 
 CLASSES, IMAGES, FEATURES = 6, 12, 10
@@ -169,7 +169,7 @@ def _flatten(options: dict) -> dict:
     found = {}
     for name, value in options.items():
         found |= _flatten(value) if isinstance(value, dict) else {name: value}
-    return found
+    return {name: value for name, value in found.items() if name not in LOOKED_AT}  # of images, not of the recipe
 
 
 def test_beliefs_are_confidences_one_an_image(part: TrainingPart) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import csv
+import colorsys
 import dataclasses
 import json
 import re
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from export.embedding_model import EmbeddingModel
 from export.exports import export_run
@@ -381,11 +382,19 @@ def test_data_too_small_for_a_trial_trains_and_says_so(pictures, cache, tmp_path
     }  # fmt: skip
 
 
-def _shuffle_labels(pictures: Path, table: Path, *, seed: int) -> None:
-    paths = sorted(pictures.rglob("*.jpg"))
-    labels = np.random.default_rng(seed).permutation([path.parent.name for path in paths])
-    with table.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([("path", "label"), *zip(paths, labels, strict=True)])
+@pytest.fixture(scope="module")
+def patches(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Ten classes of ten pictures, a patch of the class's colour on any ground, which untrained features can tell."""
+    folder = tmp_path_factory.mktemp("patches")
+    generator = np.random.default_rng(0)
+    for number in range(10):
+        hue = np.array(colorsys.hsv_to_rgb(number / 10, 1, 1))
+        (folder / f"hue {number}").mkdir()
+        for picture in range(10):
+            pixels = np.full((48, 48, 3), generator.integers(256, size=3), dtype=np.uint8)
+            pixels[15:33, 15:33] = (255 * hue).astype(np.uint8)
+            Image.fromarray(pixels).save(folder / f"hue {number}" / f"{picture}.png")
+    return folder
 
 
 WRECKED = ("--start", "random", "--lr", "100", "--steps", "30", "--select", "auto")
@@ -393,11 +402,10 @@ WRECKED = ("--start", "random", "--lr", "100", "--steps", "30", "--select", "aut
 
 
 def test_where_training_gains_nothing_auto_takes_an_untrained_embedding_that_exports_and_audits(
-    pictures, other_pictures, cache, tmp_path, capsys
+    patches, other_pictures, cache, tmp_path, capsys
 ) -> None:
-    data, out = tmp_path / "labels.csv", tmp_path / "run"
-    _shuffle_labels(pictures, data, seed=2)
-    arguments = (data, "--out", out, "--cache", cache, *SMALL, *WRECKED, "--val", other_pictures)
+    out = tmp_path / "run"
+    arguments = (patches, "--out", out, "--cache", cache, *SMALL, *WRECKED, "--val", other_pictures)
     assert _train(*arguments) == 0
     report = json.loads((out / "report.json").read_text())
     method = report["trial"]["better_rival"]
@@ -414,16 +422,15 @@ def test_where_training_gains_nothing_auto_takes_an_untrained_embedding_that_exp
     assert isinstance(head, ProjectionHead)
     assert export_run(out, tmp_path / "model.onnx").min_cosine >= MIN_COSINE
     audit = audit_labels(run, machine=make_machine(cache))
-    assert len(audit.images) == 48
+    assert len(audit.images) == 100
     assert _train(*arguments, "--resume", "--json") == 0
     assert json.loads(capsys.readouterr().out) == report
 
 
 def test_training_that_loses_is_kept_and_pointed_out_unless_auto_was_asked_for(
-    pictures, options, tmp_path, capsys
+    patches, options, tmp_path, capsys
 ) -> None:
-    _shuffle_labels(pictures, tmp_path / "labels.csv", seed=2)
-    assert _train(tmp_path / "labels.csv", *options, *WRECKED[:-1], "trained") == 0
+    assert _train(patches, *options, *WRECKED[:-1], "trained") == 0
     out = capsys.readouterr().out
     assert re.search(
         rf"warning: training is clearly behind ({'|'.join(RIVALS)}) of the same width",
