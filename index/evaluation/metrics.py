@@ -145,7 +145,7 @@ def score_retrieval(
     if not ks or min(ks) < 1:
         raise InputError(f"k must be whole numbers of at least 1, got {list(ks)}")
     own = _find_members(query_ids, gallery_ids, queries=len(queries))
-    r = _count_relevant(query_labels, gallery_labels, own=own)
+    r = count_relevant(query_labels, gallery_labels, own=own)
     if query_groups is not None and gallery_groups is not None:
         r -= _count_relevant_of_group(
             query_labels, gallery_labels, own=own, groups=query_groups, gallery_groups=gallery_groups
@@ -217,8 +217,13 @@ def _find_members(query_ids: Ids | None, gallery_ids: Ids, *, queries: int) -> I
     return np.where(gallery_ids[place] == query_ids, place, -1)
 
 
-def _count_relevant(query_labels: Labels, gallery_labels: Labels, *, own: Ids) -> Labels:
-    """(Q,) gallery items of the query's label, the query itself not counted."""
+def count_relevant(query_labels: Labels, gallery_labels: Labels, *, own: Ids) -> Labels:
+    """(Q,) gallery items of the query's label, the query itself not counted.
+
+    Args:
+        query_labels, gallery_labels: (Q,) and (N,) int64, `UNLABELLED` where there is none.
+        own: (Q,) int64 place of each query in the gallery, -1 where it has none.
+    """
     labels, counts = np.unique(gallery_labels[gallery_labels != UNLABELLED], return_counts=True)
     if not len(labels):
         return np.zeros(len(query_labels), dtype=np.int64)
@@ -231,11 +236,11 @@ def _count_relevant(query_labels: Labels, gallery_labels: Labels, *, own: Ids) -
 def _count_relevant_of_group(
     query_labels: Labels, gallery_labels: Labels, *, own: Ids, groups: Ids, gallery_groups: Ids
 ) -> Labels:
-    """(Q,) of what `_count_relevant` counts, the items of the query's group."""
+    """(Q,) of what `count_relevant` counts, the items of the query's group."""
     label_of = np.unique(np.concatenate([query_labels, gallery_labels]), return_inverse=True)[1]
     group_of = np.unique(np.concatenate([groups, gallery_groups]), return_inverse=True)[1]
     asked, found = np.split(label_of * len(group_of) + group_of, [len(groups)])  # labels of a label in a group
-    return _count_relevant(np.where(query_labels == UNLABELLED, UNLABELLED, asked), found, own=own)
+    return count_relevant(np.where(query_labels == UNLABELLED, UNLABELLED, asked), found, own=own)
 
 
 def ranking_auc(scores: Scores, positive: Relevance) -> float | None:

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from index.arrays import NO_ID, UNLABELLED, Floats, Ids, Labels
+from index.arrays import NO_ID, Floats, Ids, Labels
 from index.errors import InputError
 from index.evaluation.comparison import PairedDifference, paired_bootstrap
+from index.evaluation.metrics import count_relevant
 from index.gallery.reranking import NEIGHBOURS, POOL, rank_by_neighbours
 from index.progress import Progress, no_progress
 from index.vectors.exact import search
@@ -68,9 +69,9 @@ def score_reranked(
     Raises:
         InputError: no query has a relevant item.
     """
-    asked = _choose_queries(query_labels, gallery_labels, own=own)
-    counts = np.array([(gallery_labels == query_labels[row]).sum() for row in asked]) - (own is not None)
-    relevant = np.minimum(counts, MOST_RELEVANT)
+    counts = count_relevant(query_labels, gallery_labels, own=np.full(len(queries), -1) if own is None else own)
+    asked = _draw_queries(np.flatnonzero(counts))
+    relevant = np.minimum(counts[asked], MOST_RELEVANT)
     depth = min(len(gallery), max(POOL, int(relevant.max()), FIRST))
     found = search(queries[asked], gallery, k=depth, own=None if own is None else own[asked])
     near = _search_near(gallery, np.unique(found.rows[:, :POOL]), progress=progress)
@@ -87,14 +88,12 @@ def score_reranked(
     return Reranked(len(asked), (plain_map, again_map), (plain_first, again_first), gain)
 
 
-def _choose_queries(query_labels: Labels, gallery_labels: Labels, *, own: Ids | None) -> Ids:
-    labels, counts = np.unique(gallery_labels[gallery_labels != UNLABELLED], return_counts=True)
-    findable = labels[counts > (own is not None)]
-    asked = np.flatnonzero(np.isin(query_labels, findable))
-    if not len(asked):
+def _draw_queries(findable: Ids) -> Ids:
+    """At most `MOST_QUERIES` of those that have something to find, in their order."""
+    if not len(findable):
         raise InputError("no query has another image of its label to find")
-    drawn = np.random.default_rng(_SEED).permutation(len(asked))[:MOST_QUERIES]
-    return asked[np.sort(drawn)]
+    drawn = np.random.default_rng(_SEED).permutation(len(findable))[:MOST_QUERIES]
+    return findable[np.sort(drawn)]
 
 
 def _search_near(gallery: Floats, rows: Ids, *, progress: Progress) -> Callable[[Ids], tuple[Floats, Ids]]:

@@ -324,7 +324,7 @@ class Gallery:
         return [rows[image_id] for image_id in wanted]
 
     def vectors(self, image_ids: Ids) -> Vectors:
-        """The stored (n, D) float32 unit vectors of (n,) int64 ids of members, in rising order."""
+        """The stored (n, D) float32 unit vectors of (n,) int64 ids of members, in their order."""
         return self.store.gather(image_ids)
 
     def sample(self, count: int, *, seed: int) -> list[GalleryImage]:

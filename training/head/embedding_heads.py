@@ -25,16 +25,14 @@ class EmbeddingHead(nn.Module):
         return nn.functional.normalize(self.linear(features))
 
 
-class ProjectionHead(nn.Module):
-    """L2 normalisation, a fixed affine projection, L2 normalisation: PCA with or without whitening."""
+class AffineHead(nn.Module):
+    """L2 normalisation, an affine map, L2 normalisation: (B, F) features to (B, D) unit rows.
+
+    Who derives from it says what `weight` (D, F) and `bias` (D,) are, float32 both.
+    """
 
     weight: Tensor
     bias: Tensor
-
-    def __init__(self, weight: Tensor, bias: Tensor) -> None:
-        super().__init__()
-        self.register_buffer("weight", weight)  # (D, F) float32
-        self.register_buffer("bias", bias)  # (D,) float32
 
     @property
     def embedding_dim(self) -> int:
@@ -43,6 +41,15 @@ class ProjectionHead(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         projected = nn.functional.linear(nn.functional.normalize(features), self.weight, self.bias)
         return nn.functional.normalize(projected)
+
+
+class ProjectionHead(AffineHead):
+    """A fixed affine map, as PCA with or without whitening."""
+
+    def __init__(self, weight: Tensor, bias: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("weight", weight)
+        self.register_buffer("bias", bias)
 
 
 class WhitenedHead(nn.Module):

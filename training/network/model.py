@@ -8,25 +8,17 @@ import torch
 from torch import Tensor, nn
 
 from training.backbone.backbones import Backbone, normalise_images
-from training.head.embedding_heads import ProjectionHead
+from training.head.embedding_heads import AffineHead, ProjectionHead
 from training.network.blocks import Block
 
 
-class TrainableProjection(nn.Module):
-    """A `ProjectionHead` whose weights train: (B, F) features to (B, D) unit rows."""
+class TrainableProjection(AffineHead):
+    """A `ProjectionHead` whose weights train."""
 
     def __init__(self, head: ProjectionHead) -> None:
         super().__init__()
         self.weight = nn.Parameter(head.weight.clone())
         self.bias = nn.Parameter(head.bias.clone())
-
-    @property
-    def embedding_dim(self) -> int:
-        return len(self.weight)
-
-    def forward(self, features: Tensor) -> Tensor:
-        projected = nn.functional.linear(nn.functional.normalize(features), self.weight, self.bias)
-        return nn.functional.normalize(projected)
 
     def freeze(self) -> ProjectionHead:
         """The same map as runs and exports keep it."""
