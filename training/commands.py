@@ -130,7 +130,7 @@ def format_report(report: dict[str, Any], *, config: TrainConfig) -> str:
     """The report for people: what was trained, and what training bought beside the untrained baselines."""
     from training.run.belief_report import describe_beliefs
     from training.run.look_report import describe_choice
-    from training.run.network_report import describe_network
+    from training.run.network.report import describe_network
     from training.run.trial_report import describe_trial
     from training.run.val_report import describe_validation
 

@@ -35,8 +35,8 @@ from training.run.checkpoint import load_checkpoint
 from training.run.feature_choice import list_candidates
 from training.run.heads import find_beliefs, require_directions, train_head
 from training.run.look import settle_features
-from training.run.network_blocks import plan_blocks
-from training.run.network_stage import StageInput, StageResult, plan_decoding, train_network
+from training.run.network.blocks import plan_blocks
+from training.run.network.stage import StageInput, StageResult, plan_decoding, train_network
 from training.run.phases import NETWORK, EpochReport, PhaseContext, Watcher
 from training.run.prepare import (
     check_hierarchy,

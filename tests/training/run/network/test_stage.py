@@ -31,9 +31,10 @@ from training.head.embedding_heads import ProjectionHead
 from training.network.blocks import find_blocks
 from training.options.config import TrainConfig
 from training.options.resolve import resolve
-from training.run import network_fit, network_stage
 from training.run.checkpoint import load_checkpoint
-from training.run.network_choice import NetworkChoice
+from training.run.network import fit as network_fit
+from training.run.network import stage as network_stage
+from training.run.network.choice import NetworkChoice
 from training.run.phases import Watcher
 from training.run.prepare import ValidationRecords, prepare_validation
 from training.run.run_folder import RunFolder
@@ -57,7 +58,7 @@ def network_config(**changes: Any) -> TrainConfig:
 def always_ships() -> Any:
     """Random weights learn little in two epochs: here what is trained ships all the same."""
     patch = pytest.MonkeyPatch()
-    patch.setattr("training.run.network_choice._beats_frozen", lambda *_: True)
+    patch.setattr("training.run.network.choice._beats_frozen", lambda *_: True)
     yield
     patch.undo()
 
@@ -182,9 +183,9 @@ def test_a_stage_interrupted_after_every_epoch_keeps_beliefs_and_averages(
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-import training.run.network_choice as choice
+import training.run.network.choice as choice
 from tests.training.conftest import make_machine
-from tests.training.run.test_network_stage import network_config
+from tests.training.run.network.test_stage import network_config
 from training.run.phases import Watcher
 from training.run.train import train
 choice._beats_frozen = lambda *_: True
@@ -239,7 +240,7 @@ def test_images_held_out_never_train(pictures: Path, cache: Path, tmp_path: Path
 def test_where_the_frozen_embedding_finds_more_it_ships_and_the_backbone_is_the_start(
     pictures: Path, cache: Path, tmp_path: Path, monkeypatch
 ) -> None:
-    monkeypatch.setattr("training.run.network_choice._beats_frozen", lambda *_: False)
+    monkeypatch.setattr("training.run.network.choice._beats_frozen", lambda *_: False)
     frozen_only = network_config(unfreeze="none", **dict.fromkeys(
         ("network_epochs", "network_batch_size", "network_believe_every")))  # fmt: skip
     machine = make_machine(cache)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from index.arrays import normalise_rows
-from training.run.network_data import GALLERY, NetworkData, mean_score
+from training.run.network.data import GALLERY, NetworkData, mean_score
 from training.run.trial_splits import Split, split_for_network
 
 RNG = np.random.default_rng(0)

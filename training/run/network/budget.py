@@ -17,9 +17,9 @@ from training.network.decoded_images import DecodingPlan
 from training.network.precision import PRECISIONS
 from training.options.config import TrainConfig
 from training.options.machine import Machine
-from training.run.network_choice import MOST_JUDGED
-from training.run.network_data import NetworkData
-from training.run.network_plan import (
+from training.run.network.choice import MOST_JUDGED
+from training.run.network.data import NetworkData
+from training.run.network.plan import (
     Costs,
     NetworkPlan,
     Stage,
@@ -28,7 +28,7 @@ from training.run.network_plan import (
     list_stages,
     smaller_side,
 )
-from training.run.network_speed import SpeedTrial, decode_sample
+from training.run.network.speed import SpeedTrial, decode_sample
 from training.run.run_folder import RunFolder
 
 NOTES = "network.json"

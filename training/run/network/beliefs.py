@@ -12,7 +12,7 @@ from training.backbone.feature_sources import CachedSource
 from training.confidence.confidences import Beliefs, believe_others
 from training.losses.interface import Batch
 from training.options.losses import LossConfig
-from training.run.network_data import NetworkData
+from training.run.network.data import NetworkData
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,11 +23,11 @@ from training.network.precision import PRECISIONS, choose_precision
 from training.network.random_views import centre_views, choose_views
 from training.network.weights import average_weights, copy_weights, load_weights
 from training.options.config import TrainConfig
-from training.run.network_beliefs import NetworkBeliefs
-from training.run.network_blocks import build_model, plan_blocks
-from training.run.network_data import NetworkData
-from training.run.network_fit import NetworkFit
-from training.run.network_plan import Stage
+from training.run.network.beliefs import NetworkBeliefs
+from training.run.network.blocks import build_model, plan_blocks
+from training.run.network.data import NetworkData
+from training.run.network.fit import NetworkFit
+from training.run.network.plan import Stage
 from training.run.phases import NETWORK, PhaseContext, phase_generator
 from training.run.trial_splits import Split
 

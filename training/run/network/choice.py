@@ -16,8 +16,8 @@ from training.head.untrained import LabelledFeatures, fit_rival
 from training.network.model import NetworkModel
 from training.network.weights import interpolate_weights, load_weights
 from training.options.losses import CLASS_WHITENED
-from training.run.network_data import NetworkData, embed_rows, mean_score, read_features
-from training.run.network_fit import FittedWeights
+from training.run.network.data import NetworkData, embed_rows, mean_score, read_features
+from training.run.network.fit import FittedWeights
 from training.run.validate import embed_features
 
 SHARES = (0.25, 0.5, 0.75)  # of the trained weights, between the start and them

@@ -20,8 +20,8 @@ from training.network.weights import average_weights, copy_weights, load_weights
 from training.options.config import TrainConfig
 from training.options.losses import LOSSES
 from training.run.checkpoint import pack_modules, pack_optimizer, unpack_module, unpack_optimizer
-from training.run.network_beliefs import NetworkBeliefs, judge_again
-from training.run.network_data import NetworkData, embed_rows, mean_score, read_features
+from training.run.network.beliefs import NetworkBeliefs, judge_again
+from training.run.network.data import NetworkData, embed_rows, mean_score, read_features
 from training.run.phases import (
     NETWORK,
     EpochReport,

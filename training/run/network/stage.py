@@ -30,12 +30,12 @@ from training.options.config import TrainConfig
 from training.options.losses import RIVALS
 from training.options.machine import Machine
 from training.run.heads import choose_rows
-from training.run.network_beliefs import NetworkBeliefs, judge_again
-from training.run.network_blocks import build_model, plan_blocks
-from training.run.network_budget import NOTES, ClosedForms, read_notes, settle_network
-from training.run.network_choice import NetworkChoice, choose_weights, fit_closed_form
-from training.run.network_data import NetworkData
-from training.run.network_fit import FittedWeights, NetworkFit
+from training.run.network.beliefs import NetworkBeliefs, judge_again
+from training.run.network.blocks import build_model, plan_blocks
+from training.run.network.budget import NOTES, ClosedForms, read_notes, settle_network
+from training.run.network.choice import NetworkChoice, choose_weights, fit_closed_form
+from training.run.network.data import NetworkData
+from training.run.network.fit import FittedWeights, NetworkFit
 from training.run.phases import NETWORK, PhaseContext, phase_generator
 from training.run.run_folder import LabelledImage, RunFolder
 from training.run.trial import TRAINED, TrialData, fit_heads

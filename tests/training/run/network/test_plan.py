@@ -6,7 +6,7 @@ import pytest
 
 from index.errors import InputError
 from training.options.network import NetworkConfig
-from training.run.network_plan import (
+from training.run.network.plan import (
     Costs,
     Stage,
     choose_plan,

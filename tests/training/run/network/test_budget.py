@@ -13,15 +13,15 @@ import torch
 from index.errors import InputError
 from index.images.preprocess import PreprocessConfig
 from tests.training.conftest import make_machine
-from tests.training.run.test_network_stage import network_config
+from tests.training.run.network.test_stage import network_config
 from tests.training.runs import InterruptionError, figures, interrupt_at, weights
 from training.backbone.backbones import load_backbone
 from training.backbone.extract import Extractor
 from training.commands import format_report
 from training.options.config import TrainConfig
-from training.run import network_budget
-from training.run.network_plan import Stage
-from training.run.network_speed import SpeedTrial, decode_sample
+from training.run.network import budget
+from training.run.network.plan import Stage
+from training.run.network.speed import SpeedTrial, decode_sample
 from training.run.phases import Watcher
 from training.run.train import train
 
@@ -61,7 +61,7 @@ def test_what_is_given_is_kept_and_a_resume_keeps_the_plan(
     assert (whole["network"]["unfreeze"], whole["network"]["plan"]["epochs"]) == ("last-2", 2)
     with pytest.raises(InterruptionError):
         train(pictures, tmp_path / "run", config=config, machine=machine, watcher=interrupt_at("network", 2))
-    monkeypatch.setattr(network_budget, "choose_plan", lambda *_, **__: pytest.fail("planned again"))
+    monkeypatch.setattr(budget, "choose_plan", lambda *_, **__: pytest.fail("planned again"))
     resumed = train(pictures, tmp_path / "run", config=config, machine=machine, resume=True)
     assert resumed["network"]["plan"]["measured_seconds"] is None, "no part of it is the whole"
     assert weights(tmp_path / "run") == weights(tmp_path / "whole")
@@ -112,7 +112,7 @@ def test_timing_takes_real_steps_of_any_loss_and_takes_them_back(pictures: Path,
 def test_the_precision_that_the_trial_chose_is_that_of_the_run(
     pictures: Path, cache: Path, tmp_path: Path, monkeypatch
 ) -> None:
-    monkeypatch.setattr("training.run.network_speed.choose_precision", lambda *_: "bfloat16")
+    monkeypatch.setattr("training.run.network.speed.choose_precision", lambda *_: "bfloat16")
     machine = replace(make_machine(cache), precision="auto")
     report = train(pictures, tmp_path / "run", config=budget_config(network_epochs=1), machine=machine)
     assert report["network"]["precision"] == "bfloat16"
