@@ -285,9 +285,11 @@ class TrainConfig:
             )
 
         smaller = self.network.network_crop
-        if smaller is not None and (smaller >= self.input.crop or self.input.view == "both"):
+        if smaller is not None and (
+            smaller > self.input.crop or (self.input.view == "both" and smaller != self.input.crop)
+        ):
             raise InputError(
-                f"--network-crop must be less than --crop ({self.input.crop}), with --view crop or whole; got "
+                f"--network-crop must be at most --crop ({self.input.crop}), and equal to it with --view both; got "
                 f"{smaller} with --view {self.input.view}"
             )
 

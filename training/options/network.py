@@ -40,7 +40,8 @@ class NetworkConfig:
     )  # fmt: skip
     network_crop: int | None = option(
         None, "Train the network on views of this many pixels a side, random windows scaled down: cheaper than those "
-        "of --crop, at which it is judged and ships.", metavar="PIXELS", at_least=1,
+        "of --crop, at which it is judged and ships, and no worse. Without: 0.7 of --crop where the network takes "
+        "images of any size, else --crop.", metavar="PIXELS", at_least=1,
     )  # fmt: skip
     network_lr: float = option(1e-3, "Learning rate of the last block.", above=0)
     network_decay: float = option(
@@ -53,9 +54,9 @@ class NetworkConfig:
     network_average: float = option(
         0.98, "How much of the averaged weights each step keeps.", at_least=0, at_most=0.9999
     )
-    network_believe_every: int = option(
-        2, "Judge the labels again on the network's features, by leave-one-out, after every N epochs; 0 is never.",
-        metavar="N", at_least=0,
+    network_judge_every: int = option(
+        2, "Every N epochs, and after the last, judge the network by what is held out; and the labels again by its "
+        "features, where the loss reads confidences of leave-one-out.", metavar="N", at_least=1,
     )  # fmt: skip
     network_patience: int = option(
         5, "Stop after this many epochs that find no more of what is held out.", at_least=1

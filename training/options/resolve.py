@@ -211,8 +211,6 @@ def unused_options(config: TrainConfig) -> Iterator[tuple[str, str]]:
         yield "embedding_cost", "--view auto"
     if not config.network.trains:
         yield from ((own.name, "--unfreeze") for own in fields(NetworkConfig) if own.name != "unfreeze")
-    elif not config.judges_again:
-        yield "network_believe_every", "--confidences leave-one-out and a loss of the network that reads them"
     if not loss.trains:
         training = f"a method that trains, not with --method {loss.method}"
         used = _OF_ANY_TRAINING if config.network.trains else ()

@@ -37,7 +37,7 @@ from training.options.resolve import resolve
         ("network_head_lr", -1.0, "--network-head-lr must be greater than 0"),
         ("network_penalty", -1.0, "--network-penalty must be at least 0"),
         ("network_average", 1.0, "--network-average must be in 0..0.9999"),
-        ("network_believe_every", -1, "--network-believe-every must be at least 0"),
+        ("network_judge_every", 0, "--network-judge-every must be at least 1"),
         ("network_patience", 0, "--network-patience must be at least 1"),
         ("network_batch_norm", "off", "--network-batch-norm must be one of frozen, train, got 'off'"),
     ],
@@ -47,10 +47,10 @@ def test_a_wrong_value_is_named_with_its_flag(field: str, value: Any, message: s
         resolve(weights="none", **({"unfreeze": "all"} | {field: value}))
 
 
-@pytest.mark.parametrize("given", [{"network_crop": 224}, {"network_crop": 160, "view": "both"}])
-def test_views_to_train_on_are_smaller_and_of_one_window(given: dict[str, Any]) -> None:
+@pytest.mark.parametrize("given", [{"network_crop": 225}, {"network_crop": 160, "view": "both"}])
+def test_views_to_train_on_are_no_larger_and_of_one_window(given: dict[str, Any]) -> None:
     with pytest.raises(
-        InputError, match=r"--network-crop must be less than --crop \(224\), with --view crop or whole"
+        InputError, match=r"--network-crop must be at most --crop \(224\), and equal to it with --view both"
     ):
         resolve(weights="none", unfreeze="all", **given)
     assert resolve(weights="none", unfreeze="all", view="whole", network_crop=160).network.network_crop == 160
@@ -81,10 +81,6 @@ def test_a_time_leaves_open_what_is_not_given_and_trains_the_network_by_itself()
 def test_options_of_the_network_go_with_a_network_that_trains() -> None:
     with pytest.raises(InputError, match="--network-lr goes with --unfreeze, and would do nothing here"):
         resolve(weights="none", network_lr=1e-3)
-    with pytest.raises(
-        InputError, match="--network-believe-every goes with --confidences leave-one-out and a loss"
-    ):
-        resolve(weights="none", unfreeze="all", method="procsim", network_believe_every=1)
 
 
 def test_the_default_recipe_trains_the_network_with_a_loss_of_its_own_and_the_head_as_ever() -> None:

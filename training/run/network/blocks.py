@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from index.errors import InputError
 from training.backbone.backbones import require_input_size
 from training.backbone.extract import Extractor
 from training.head.embedding_heads import ProjectionHead
 from training.network.blocks import Block, choose_blocks, find_blocks
 from training.network.model import NetworkModel
 from training.options.config import TrainConfig
+from training.run.network.plan import smaller_side
 
 
 def plan_blocks(extractor: Extractor, config: TrainConfig) -> tuple[list[Block], int]:
@@ -21,6 +25,30 @@ def plan_blocks(extractor: Extractor, config: TrainConfig) -> tuple[list[Block],
         require_input_size(backbone, config.network.network_crop, flag="--network-crop")
     blocks = find_blocks(backbone, side=extractor.preprocess.crop)
     return choose_blocks(blocks, last=config.network.last_blocks, name=backbone.name), len(blocks)
+
+
+def settle_views(extractor: Extractor, config: TrainConfig) -> TrainConfig:
+    """The config with the side of the views to train on: smaller ones, where the network takes them.
+
+    Things look larger in random windows of training than in the middle of an image, so that smaller views in training
+    suit the full size afterwards (Touvron et al. 2019), at half the cost.
+    """
+    if config.network.network_crop is not None:
+        return config
+    side = _find_smaller(extractor, config) or extractor.preprocess.crop
+    return replace(config, network=replace(config.network, network_crop=side))
+
+
+def _find_smaller(extractor: Extractor, config: TrainConfig) -> int | None:
+    """A size that the backbone takes, where views of one can be drawn; transformers are made for one size."""
+    side = smaller_side(extractor.preprocess.crop)
+    if side is None or config.input.view == "both":
+        return None
+    try:
+        require_input_size(extractor.backbone, side)
+    except InputError:
+        return None
+    return side
 
 
 def build_model(

@@ -8,8 +8,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from index.errors import InputError
-from training.backbone.backbones import require_input_size
 from training.backbone.extract import Extractor
 from training.losses.guidance import Guidance
 from training.network.blocks import find_blocks
@@ -22,11 +20,9 @@ from training.run.network.data import NetworkData
 from training.run.network.plan import (
     Costs,
     NetworkPlan,
-    Stage,
     choose_plan,
     describe_plan,
-    list_stages,
-    smaller_side,
+    list_depths,
 )
 from training.run.network.speed import SpeedTrial, decode_sample
 from training.run.run_folder import RunFolder
@@ -76,11 +72,8 @@ def settle_network(
             extractor, sample.pixels, class_count=data.class_count, config=config, guidance=guidance,
             precision=None if machine.precision == "auto" else PRECISIONS[machine.precision],
         )  # fmt: skip
-        stages = list_stages(
-            config.network, blocks=len(find_blocks(extractor.backbone, side=extractor.preprocess.crop)),
-            smaller=_find_smaller(extractor, config),
-        )  # fmt: skip
-        speeds = _measure(trial, stages)
+        blocks = find_blocks(extractor.backbone, side=extractor.preprocess.crop)
+        speeds = {depth: trial.time_step(depth) for depth in list_depths(config.network, blocks=len(blocks))}
         costs = _count(speeds, trial.time_features(), data, seconds, config=config)
         decoded = 0.0 if decoding.file.exists() else len(paths) * sample.seconds
         costs = replace(costs, once=costs.once + decoded + time.perf_counter() - begun)
@@ -88,7 +81,7 @@ def settle_network(
         notes = {"precision": str(trial.precision).removeprefix("torch."), "plan": asdict(plan)}
         run.write_json(NOTES, notes)
     plan = NetworkPlan(**notes["plan"])
-    on_note(describe_plan(plan, crop=extractor.preprocess.crop))
+    on_note(describe_plan(plan, side=config.network.network_crop or extractor.preprocess.crop))
     return replace(config, network=plan.settle(config.network)), plan
 
 
@@ -97,30 +90,8 @@ def read_notes(run: RunFolder) -> dict[str, Any]:
     return run.read_json(NOTES) if (run.path / NOTES).exists() else {}
 
 
-def _find_smaller(extractor: Extractor, config: TrainConfig) -> int | None:
-    """A size that the backbone takes, where views of one can be drawn; transformers are made for one size."""
-    side = smaller_side(extractor.preprocess.crop)
-    if side is None or config.input.view == "both":
-        return None
-    try:
-        require_input_size(extractor.backbone, side)
-    except InputError:
-        return None
-    return side
-
-
-def _measure(trial: SpeedTrial, stages: Sequence[Stage]) -> dict[Stage, float]:
-    """Seconds an image of every stage: those at the first one's size, and what part of it others take, as deep."""
-    first = stages[0]
-    measured = {
-        stage: trial.time_step(stage) for stage in stages if stage.side == first.side or stage.last == first.last
-    }
-    shares = {stage.side: measured[stage] / measured[first] for stage in measured if stage.last == first.last}
-    return {stage: measured[Stage(stage.last, first.side)] * shares[stage.side] for stage in stages}
-
-
 def _count(
-    speeds: dict[Stage, float], a_pass: float, data: NetworkData, seconds: ClosedForms, *, config: TrainConfig
+    speeds: dict[int | None, float], a_pass: float, data: NetworkData, seconds: ClosedForms, *, config: TrainConfig
 ) -> Costs:
     """Seconds of what the stage does with decoded images, by how often; `a_pass` is of one image without training."""
     trained, searched = len(data.split.train), len(data.searched_rows())
@@ -128,6 +99,6 @@ def _count(
         once=((1 + MOST_JUDGED) * searched + len(data.labels)) * a_pass + 2 * seconds.head,
         judging=searched * a_pass,
         believing=trained * a_pass + seconds.beliefs,
-        believe_every=config.network.network_believe_every if config.judges_again else 0,
-        training={stage: trained * an_image for stage, an_image in speeds.items()},
+        believe_every=config.network.network_judge_every if config.judges_again else 0,
+        training={depth: trained * an_image for depth, an_image in speeds.items()},
     )

@@ -90,9 +90,13 @@ def read_features(extractor: Extractor, pixels: Pixels, rows: np.ndarray) -> Ten
     return torch.cat(parts).clone()  # not of inference mode any more
 
 
-@torch.no_grad()
 def embed_rows(extractor: Extractor, head: nn.Module, pixels: Pixels, rows: np.ndarray) -> Floats:
     """(n, D) float32 unit rows by backbone and head as they are now."""
-    features = read_features(extractor, pixels, rows)
+    return apply_head(head, read_features(extractor, pixels, rows))
+
+
+@torch.no_grad()
+def apply_head(head: nn.Module, features: Tensor) -> Floats:
+    """(n, D) float32 unit rows of (n, F) features."""
     device = next(iter(head.state_dict().values())).device
     return np.concatenate([head(part.to(device)).cpu().numpy() for part in features.split(4096)])

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -21,7 +22,7 @@ from training.options.config import TrainConfig
 from training.options.losses import LOSSES
 from training.run.checkpoint import pack_modules, pack_optimizer, unpack_module, unpack_optimizer
 from training.run.network.beliefs import NetworkBeliefs, judge_again
-from training.run.network.data import NetworkData, embed_rows, mean_score, read_features
+from training.run.network.data import NetworkData, apply_head, mean_score, read_features
 from training.run.phases import (
     NETWORK,
     EpochReport,
@@ -37,10 +38,13 @@ Weights = dict[str, Tensor]
 
 @dataclass(frozen=True, slots=True)
 class EpochScore:
-    """MAP@R on what is held out, by part, with the averaged weights after an epoch; 0 is the start."""
+    """MAP@R on what is held out, by part, with the averaged weights after an epoch; 0 is the start.
+
+    `found` is None after an epoch that was not judged, and empty where nothing could be held out.
+    """
 
     epoch: int
-    found: dict[str, float]
+    found: dict[str, float] | None
     loss: float | None = None
     seconds: float = 0.0
 
@@ -53,7 +57,6 @@ class FittedWeights:
         start, last, average, best: weights by name; `best` are the averaged ones of the epoch that found most.
         epochs: the score of the start and of every epoch.
         best_epoch: 0 where no epoch found more than the start.
-        waited: epochs since.
     """
 
     start: Weights
@@ -62,16 +65,20 @@ class FittedWeights:
     best: Weights
     epochs: list[EpochScore] = field(default_factory=list)
     best_epoch: int = 0
-    waited: int = 0
+
+    @property
+    def waited(self) -> int:
+        """Epochs since the best one."""
+        return len(self.epochs) - 1 - self.best_epoch
 
     def note(self, score: EpochScore) -> None:
-        """The averaged weights after an epoch: the best ones, where nothing was held out too, or one more to wait."""
+        """The averaged weights after an epoch: the best ones, where nothing was held out too, or not."""
         self.epochs.append(score)
         best = self.epochs[self.best_epoch].found
-        if score.epoch and score.found and mean_score(score.found) <= mean_score(best):
-            self.waited += 1
+        assert best is not None, "the start and the best epoch are judged"
+        if score.found is None or (score.found and score.epoch and mean_score(score.found) <= mean_score(best)):
             return
-        self.best_epoch, self.waited = score.epoch, 0
+        self.best_epoch = score.epoch
         self.best = {name: tensor.clone() for name, tensor in self.average.items()}
 
     def pack(self) -> Weights:
@@ -84,7 +91,6 @@ class FittedWeights:
         return {
             "epochs": [asdict(score) for score in self.epochs],
             "best_epoch": self.best_epoch,
-            "waited": self.waited,
         }
 
     def restore(self, tensors: Weights, state: dict[str, Any]) -> None:
@@ -93,7 +99,7 @@ class FittedWeights:
             for key, tensor in weights.items():
                 tensor.copy_(tensors[f"{name}/{key}"])
         self.epochs = [EpochScore(**score) for score in state["epochs"]]
-        self.best_epoch, self.waited = state["best_epoch"], state["waited"]
+        self.best_epoch = state["best_epoch"]
 
 
 class NetworkFit:
@@ -187,15 +193,14 @@ class NetworkFit:
         trained = time.perf_counter() - started
         mean_loss = require_finite(total.item() / seen, phase=NETWORK, epoch=epoch)
         with using_weights(self._model, fitted.average):
-            found = self._score()
-            self._judge_again(epoch)
+            found = self._judge(epoch)
         fitted.last = copy_weights(self._model)
         fitted.note(EpochScore(epoch, found, mean_loss, time.perf_counter() - started))
         self._context.on_epoch(
             EpochReport(
                 phase=NETWORK, epoch=epoch, epochs=self._options.epochs, loss=mean_loss,
                 seconds=time.perf_counter() - started, images_per_second=seen / trained,
-                unseen=found.get("unseen"), seen=found.get("seen"),
+                **(found or {}),
             )
         )  # fmt: skip
         self._save(epoch, fitted)
@@ -225,21 +230,25 @@ class NetworkFit:
             return size
         return -(-count // -(-count // size))
 
-    def _score(self) -> dict[str, float]:
-        return self._data.score(
-            lambda rows: embed_rows(self._extractor, self._model.head, self._data.pixels, rows)
-        )
-
-    def _judge_again(self, epoch: int) -> None:
-        every = self._options.network_believe_every
-        if self._config.judges_again and every and epoch % every == 0 and epoch < self._options.epochs:
-            features = read_features(self._extractor, self._data.pixels, self._data.split.train)
-            self._beliefs = judge_again(features, self._data, self._config.network_loss)
+    def _judge(self, epoch: int) -> dict[str, float] | None:
+        """What the network finds, and whom it believes, by one pass over the images that either needs."""
+        last = epoch == self._options.epochs
+        if epoch % self._options.network_judge_every and not last:
+            return None
+        searched, train = self._data.searched_rows(), self._data.split.train
+        believes = self._config.judges_again and epoch > 0 and not last
+        rows = np.union1d(searched, train) if believes else searched
+        features = read_features(self._extractor, self._data.pixels, rows)
+        if believes:
+            judged = features[np.searchsorted(rows, train)]
+            self._beliefs = judge_again(judged, self._data, self._config.network_loss)
+        head = self._model.head
+        return self._data.score(lambda wanted: apply_head(head, features[np.searchsorted(rows, wanted)]))
 
     def _resume_or_begin(self, fitted: FittedWeights) -> None:
         found = self._context.load()
         if found is None:
-            fitted.note(EpochScore(0, self._score()))
+            fitted.note(EpochScore(0, self._judge(0)))
             return
         tensors, state = found
         fitted.restore(tensors, state)

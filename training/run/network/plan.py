@@ -1,4 +1,4 @@
-"""What a time has room for: which part of the network trains, on views of which size, for how many epochs."""
+"""What a time has room for: which part of the network trains, and for how many epochs."""
 
 from __future__ import annotations
 
@@ -13,50 +13,23 @@ from training.options.network import PLANNED, WHOLE, NetworkConfig
 ENOUGH_EPOCHS, MOST_EPOCHS = 6, 20
 RESERVE = 0.1  # of the time, for what a measurement of seconds cannot foresee
 DEPTHS = (None, 8, 4, 2, 1)  # last blocks that are tried; None is all
-SHALLOW = 2  # blocks: smaller views of more of the network teach it more than large ones of so few
 _SMALLER, _STEP = 0.7, 8  # of the crop's side; pixels
 
 
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """What trains, and on views of which size.
-
-    Attributes:
-        last: blocks at the end of the network; None is all of them.
-        side: pixels; None is the crop's.
-    """
-
-    last: int | None
-    side: int | None
-
-    @property
-    def unfreeze(self) -> str:
-        """As `--unfreeze` has it."""
-        return WHOLE if self.last is None else f"last-{self.last}"
-
-    def settle(self, network: NetworkConfig, *, epochs: int) -> NetworkConfig:
-        """The options with this in the place of what was left to a plan."""
-        return replace(network, unfreeze=self.unfreeze, network_crop=self.side, network_epochs=epochs)
+def name_depth(last: int | None) -> str:
+    """As `--unfreeze` has it, from the number of blocks at the end of the network; None is all of them."""
+    return WHOLE if last is None else f"last-{last}"
 
 
-def list_stages(network: NetworkConfig, *, blocks: int, smaller: int | None) -> list[Stage]:
-    """Those that the options leave open, the most wanted first.
-
-    The deepest first, down to the last four blocks; then as deep on smaller views; then what is shallow.
+def list_depths(network: NetworkConfig, *, blocks: int) -> list[int | None]:
+    """Those that the options leave open, the deepest first.
 
     Args:
         blocks: that the network has.
-        smaller: side of smaller views; None where there are none.
     """
-    if network.unfreeze == PLANNED:
-        depths = [depth for depth in DEPTHS if depth is None or depth < blocks]
-    else:
-        depths = [network.last_blocks]
-    given = network.network_crop
-    sides = [given] if given is not None else [None] if smaller is None else [None, smaller]
-    deep = [depth for depth in depths if depth is None or depth > SHALLOW]
-    shallow = [depth for depth in depths if depth not in deep]
-    return [Stage(depth, side) for part in (deep, shallow) for side in sides for depth in part]
+    if network.unfreeze != PLANNED:
+        return [network.last_blocks]
+    return [depth for depth in DEPTHS if depth is None or depth < blocks]
 
 
 def smaller_side(crop: int) -> int | None:
@@ -74,23 +47,23 @@ class Costs:
         judging: of what is held out, after an epoch.
         believing: of all labels anew.
         believe_every: epochs from one of these to the next; 0 is never.
-        training: an epoch's steps, by stage, the most wanted first.
+        training: an epoch's steps, by depth, the most wanted first.
     """
 
     once: float
     judging: float
     believing: float
     believe_every: int
-    training: Mapping[Stage, float]
+    training: Mapping[int | None, float]
 
-    def total(self, stage: Stage, epochs: int) -> float:
+    def total(self, depth: int | None, epochs: int) -> float:
         """Of the whole stage; labels are not judged anew after the last epoch."""
         times = (epochs - 1) // self.believe_every if self.believe_every else 0
-        return self.once + epochs * (self.training[stage] + self.judging) + times * self.believing
+        return self.once + epochs * (self.training[depth] + self.judging) + times * self.believing
 
-    def fitting(self, stage: Stage, seconds: float) -> int:
+    def fitting(self, depth: int | None, seconds: float) -> int:
         """The most epochs in this time, up to `MOST_EPOCHS`."""
-        return max((n for n in range(1, MOST_EPOCHS + 1) if self.total(stage, n) <= seconds), default=0)
+        return max((n for n in range(1, MOST_EPOCHS + 1) if self.total(depth, n) <= seconds), default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +77,6 @@ class NetworkPlan:
     """
 
     last: int | None
-    side: int | None
     epochs: int
     seconds: float
     epoch_seconds: float
@@ -112,7 +84,7 @@ class NetworkPlan:
 
     def settle(self, network: NetworkConfig) -> NetworkConfig:
         """The options as planned."""
-        return Stage(self.last, self.side).settle(network, epochs=self.epochs)
+        return replace(network, unfreeze=name_depth(self.last), network_epochs=self.epochs)
 
     def report(self, *, epochs: int, seconds: float | None) -> dict[str, Any]:
         """For the run's report: planned beside measured, for the epochs that there were.
@@ -122,8 +94,7 @@ class NetworkPlan:
             seconds: measured; None where the stage was interrupted.
         """
         return {
-            "unfreeze": Stage(self.last, self.side).unfreeze,
-            "network_crop": self.side,
+            "unfreeze": name_depth(self.last),
             "epochs": self.epochs,
             "budget_seconds": self.budget_s,
             "planned_seconds": self.seconds,
@@ -133,7 +104,7 @@ class NetworkPlan:
 
 
 def choose_plan(costs: Costs, *, budget_s: float, epochs: int | None) -> NetworkPlan:
-    """The most wanted stage with time for the epochs, or for `ENOUGH_EPOCHS` and as many more as fit.
+    """The most wanted depth with time for the epochs, or for `ENOUGH_EPOCHS` and as many more as fit.
 
     Where none has time for so many it is the cheapest, with those that fit.
 
@@ -145,27 +116,27 @@ def choose_plan(costs: Costs, *, budget_s: float, epochs: int | None) -> Network
     """
     seconds = (1 - RESERVE) * budget_s
     wanted = ENOUGH_EPOCHS if epochs is None else epochs
-    for stage in costs.training:
-        if costs.total(stage, wanted) <= seconds:
-            return _plan(costs, stage, epochs or costs.fitting(stage, seconds), budget_s=budget_s)
-    cheapest = min(costs.training, key=lambda stage: costs.training[stage])
+    for depth in costs.training:
+        if costs.total(depth, wanted) <= seconds:
+            return _plan(costs, depth, epochs or costs.fitting(depth, seconds), budget_s=budget_s)
+    cheapest = min(costs.training, key=lambda depth: costs.training[depth])
     if epochs is None and (fitting := costs.fitting(cheapest, seconds)):
         return _plan(costs, cheapest, fitting, budget_s=budget_s)
     least = epochs or 1
     needed = costs.total(cheapest, least) / (1 - RESERVE)
     raise InputError(
         f"--time-budget {describe_time(budget_s)} is too short for {describe_epochs(least)} of --unfreeze "
-        f"{cheapest.unfreeze}: on this machine that needs {describe_time(needed)}. Start another run with "
+        f"{name_depth(cheapest)}: on this machine that needs {describe_time(needed)}. Start another run with "
         f"--time-budget {math.ceil(needed / 60)}m{_cheaper_ways(cheapest, epochs)}; its features are kept in --cache"
     )
 
 
-def describe_plan(plan: NetworkPlan, *, crop: int) -> str:
-    """In plain words, before anything trains."""
+def describe_plan(plan: NetworkPlan, *, side: int) -> str:
+    """In plain words, before anything trains on views of `side` pixels."""
     what = "the whole network" if plan.last is None else f"its last {plan.last} blocks"
     what = "its last block" if plan.last == 1 else what
     return (
-        f"network: will train {what} on views of {plan.side or crop} pixels for {describe_epochs(plan.epochs)}, "
+        f"network: will train {what} on views of {side} pixels for {describe_epochs(plan.epochs)}, "
         f"{describe_time(plan.epoch_seconds)} each: {describe_time(plan.seconds)} in all, of the "
         f"{describe_time(plan.budget_s)} of --time-budget"
     )
@@ -181,17 +152,17 @@ def describe_time(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.3g} min"
 
 
-def _plan(costs: Costs, stage: Stage, epochs: int, *, budget_s: float) -> NetworkPlan:
-    total = costs.total(stage, epochs)
-    return NetworkPlan(stage.last, stage.side, epochs, total, (total - costs.once) / epochs, budget_s)
+def _plan(costs: Costs, depth: int | None, epochs: int, *, budget_s: float) -> NetworkPlan:
+    total = costs.total(depth, epochs)
+    return NetworkPlan(depth, epochs, total, (total - costs.once) / epochs, budget_s)
 
 
-def _cheaper_ways(stage: Stage, epochs: int | None) -> str:
+def _cheaper_ways(depth: int | None, epochs: int | None) -> str:
     ways: Iterator[str] = (
         way
         for way, helps in (
             ("fewer --network-epochs", (epochs or 0) > 1),
-            ("a smaller --unfreeze", stage.last != 1),
+            ("a smaller --unfreeze", depth != 1),
         )
         if helps
     )

@@ -27,7 +27,7 @@ from training.run.network.beliefs import NetworkBeliefs
 from training.run.network.blocks import build_model, plan_blocks
 from training.run.network.data import NetworkData
 from training.run.network.fit import NetworkFit
-from training.run.network.plan import Stage
+from training.run.network.plan import name_depth
 from training.run.phases import NETWORK, PhaseContext, phase_generator
 from training.run.trial_splits import Split
 
@@ -66,7 +66,7 @@ class SpeedTrial:
     Args:
         pixels: (n, R, R, 3) uint8.
         class_count: C, for losses with proxies.
-        precision: of the steps; None has it chosen on the first stage that is timed, see `precision`.
+        precision: of the steps; None has it chosen on the first depth that is timed, see `precision`.
     """
 
     def __init__(
@@ -86,9 +86,11 @@ class SpeedTrial:
         views = centre_views(self._data.pixels, rows, crop=self._extractor.preprocess.crop)
         return _time(lambda: self._extractor.extract(views).cpu()) / BATCH_IMAGES
 
-    def time_step(self, stage: Stage) -> float:
-        """Seconds an image of a step; the first stage that is timed says on how many images."""
-        config = replace(self._config, network=stage.settle(self._config.network, epochs=1))
+    def time_step(self, last: int | None) -> float:
+        """Seconds an image of a step of the last blocks, None for all; the first call says on how many images."""
+        config = replace(
+            self._config, network=replace(self._config.network, unfreeze=name_depth(last), network_epochs=1)
+        )
         backbone = self._extractor.backbone
         dim = config.embedding.embedding_dim
         head = ProjectionHead(torch.eye(dim, backbone.feature_dim), torch.full((dim,), 0.01))

@@ -31,7 +31,7 @@ from training.options.losses import RIVALS
 from training.options.machine import Machine
 from training.run.heads import choose_rows
 from training.run.network.beliefs import NetworkBeliefs, judge_again
-from training.run.network.blocks import build_model, plan_blocks
+from training.run.network.blocks import build_model, plan_blocks, settle_views
 from training.run.network.budget import NOTES, ClosedForms, read_notes, settle_network
 from training.run.network.choice import NetworkChoice, choose_weights, fit_closed_form
 from training.run.network.data import NetworkData
@@ -132,6 +132,7 @@ def train_network(
         _NO_PIXELS, given.labels, given.class_count, split, groups=given.groups, scenes=given.scenes
     )
     prepared = _prepare(given, data, config=config, machine=machine)
+    config = settle_views(extractor, config)
     config, plan = settle_network(
         run, data, paths=images, decoding=decoding, extractor=extractor, config=config, machine=machine,
         guidance=given.guidance, seconds=prepared.seconds, begun=started, on_note=on_note,
@@ -258,6 +259,7 @@ def _describe(
     return {
         "method": config.network_loss.method,
         "unfreeze": config.network.unfreeze,
+        "network_crop": config.network.network_crop,
         "parameters": sum(p.numel() for level in model.levels for p in level),
         "precision": str(model.precision).removeprefix("torch."),
         "trained_on": len(split.train),

@@ -20,7 +20,6 @@ from training.backbone.extract import Extractor
 from training.commands import format_report
 from training.options.config import TrainConfig
 from training.run.network import budget
-from training.run.network.plan import Stage
 from training.run.network.speed import SpeedTrial, decode_sample
 from training.run.phases import Watcher
 from training.run.train import train
@@ -28,7 +27,13 @@ from training.run.train import train
 
 def budget_config(**changes: Any) -> TrainConfig:
     """As much of a small network as there is time for."""
-    planned = {"unfreeze": None, "network_epochs": None, "time_budget": "10h", "network_patience": 1}
+    planned = {
+        "unfreeze": None,
+        "network_epochs": None,
+        "time_budget": "10h",
+        "network_patience": 1,
+        "network_crop": None,
+    }
     return network_config(**planned | changes)
 
 
@@ -36,17 +41,17 @@ def test_a_run_within_a_time_says_its_plan_beforehand_and_keeps_it(
     pictures: Path, cache: Path, tmp_path: Path
 ) -> None:
     told: list[str] = []
-    config = budget_config(network_believe_every=None)
+    config = budget_config()
     report = train(pictures, tmp_path / "run", config=config, machine=make_machine(cache),
                    watcher=Watcher(on_note=told.append, on_epoch=lambda report: told.append(report.phase)))  # fmt: skip
     plan = report["network"]["plan"]
     notes = [
-        text for text in told if text.startswith("network: will train the whole network on views of 32 pixels")
+        text for text in told if text.startswith("network: will train the whole network on views of 24 pixels")
     ]
     assert len(notes) == 1
     assert told.index(notes[0]) < told.index("network")
-    assert (plan["unfreeze"], plan["network_crop"], plan["epochs"]) == ("all", None, 20)
-    assert report["network"]["unfreeze"] == "all"
+    assert (plan["unfreeze"], plan["epochs"]) == ("all", 20)
+    assert (report["network"]["unfreeze"], report["network"]["network_crop"]) == ("all", 24)
     assert 0 < plan["planned_for_these_epochs"] <= plan["planned_seconds"] < plan["budget_seconds"] == 36_000
     assert plan["measured_seconds"] == report["network"]["seconds"]
     assert "planned: 20 epochs in" in format_report(report, config=config)
@@ -66,7 +71,7 @@ def test_what_is_given_is_kept_and_a_resume_keeps_the_plan(
     assert resumed["network"]["plan"]["measured_seconds"] is None, "no part of it is the whole"
     assert weights(tmp_path / "run") == weights(tmp_path / "whole")
     assert figures(tmp_path / "run") == figures(tmp_path / "whole")
-    planned = network_config(unfreeze="last-2", network_epochs=2, network_patience=2)
+    planned = network_config(unfreeze="last-2", network_epochs=2, network_patience=2, network_crop=None)
     train(pictures, tmp_path / "plain", config=planned, machine=machine)
     assert weights(tmp_path / "plain") == weights(tmp_path / "whole"), "measuring leaves nothing behind"
 
@@ -89,7 +94,7 @@ def test_a_time_that_is_too_short_trains_no_network_and_says_what_would_do(
         {"network_batch_norm": "train"},
         {"network_chunk": 4},
         {"method": "multi-similarity"},
-        {"method": "spa", "recipe": "paper", "steps": None, "epochs": 1, "network_believe_every": None},
+        {"method": "spa", "recipe": "paper", "steps": None, "epochs": 1},
     ],
 )  # fmt: skip
 def test_timing_takes_real_steps_of_any_loss_and_takes_them_back(pictures: Path, changes: dict[str, Any]) -> None:
@@ -102,8 +107,8 @@ def test_timing_takes_real_steps_of_any_loss_and_takes_them_back(pictures: Path,
     trial = SpeedTrial(
         extractor, sample.pixels, class_count=4, config=config, guidance=None, precision=torch.float32
     )
-    assert trial.time_step(Stage(None, None)) > 0
-    assert trial.time_step(Stage(2, 24)) > 0
+    assert trial.time_step(None) > 0
+    assert trial.time_step(2) > 0
     assert trial.time_features() > 0
     assert all(torch.equal(tensor, before[name]) for name, tensor in backbone.network.state_dict().items())
     assert not any(p.requires_grad or p.grad is not None for p in backbone.network.parameters())

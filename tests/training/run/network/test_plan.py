@@ -8,42 +8,26 @@ from index.errors import InputError
 from training.options.network import NetworkConfig
 from training.run.network.plan import (
     Costs,
-    Stage,
     choose_plan,
     describe_plan,
-    list_stages,
+    list_depths,
     smaller_side,
 )
 
-ALL, SMALL, LAST = Stage(None, None), Stage(None, 160), Stage(1, None)
+ALL, SOME, LAST = None, 4, 1
 
 
-def costs(training: dict[Stage, float], *, once: float = 10, judging: float = 1, every: int = 0) -> Costs:
-    """Seconds of an epoch's steps by stage; a judgement of all labels takes 5."""
+def costs(training: dict[int | None, float], *, once: float = 10, judging: float = 1, every: int = 0) -> Costs:
+    """Seconds of an epoch's steps by depth; a judgement of all labels takes 5."""
     return Costs(once=once, judging=judging, believing=5, believe_every=every, training=training)
 
 
 @pytest.mark.parametrize(
-    ("unfreeze", "blocks", "smaller", "expected"),
-    [
-        ("last-4", 9, None, [Stage(4, None)]),
-        ("last-4", 9, 160, [Stage(4, None), Stage(4, 160)]),
-        ("all", 9, None, [Stage(None, None)]),
-        ("auto", 3, None, [Stage(None, None), Stage(2, None), Stage(1, None)]),
-        ("auto", 5, 160, [
-            Stage(None, None), Stage(4, None), Stage(None, 160), Stage(4, 160),
-            Stage(2, None), Stage(1, None), Stage(2, 160), Stage(1, 160),
-        ]),
-    ],
-)  # fmt: skip
-def test_stages_are_as_deep_as_may_be_then_smaller_then_shallow(unfreeze, blocks, smaller, expected) -> None:
-    network = NetworkConfig(unfreeze, time_budget="1m")
-    assert list_stages(network, blocks=blocks, smaller=smaller) == expected
-
-
-def test_a_size_that_was_given_is_the_only_one() -> None:
-    network = NetworkConfig("last-4", time_budget="1m", network_crop=128)
-    assert list_stages(network, blocks=9, smaller=160) == [Stage(4, 128)]
+    ("unfreeze", "blocks", "expected"),
+    [("last-4", 9, [4]), ("all", 9, [None]), ("auto", 3, [None, 2, 1]), ("auto", 9, [None, 8, 4, 2, 1])],
+)
+def test_what_is_open_is_tried_from_the_whole_network_down_to_its_last_block(unfreeze, blocks, expected) -> None:
+    assert list_depths(NetworkConfig(unfreeze, time_budget="1m"), blocks=blocks) == expected
 
 
 @pytest.mark.parametrize(("crop", "side"), [(224, 160), (32, 24), (10, 8), (8, None)])
@@ -52,24 +36,24 @@ def test_smaller_views_have_half_the_pixels_in_steps_of_eight(crop: int, side: i
 
 
 @pytest.mark.parametrize(
-    ("budget_s", "epochs", "stage", "planned", "seconds"),
+    ("budget_s", "epochs", "depth", "planned", "seconds"),
     [
         (10_000, None, ALL, 20, 10 + 20 * 101),  # time is left: no more than is of use
         (1_000, None, ALL, 8, 10 + 8 * 101),  # nine would end at 919 of 900
         (800, None, ALL, 7, 10 + 7 * 101),
-        (600, None, SMALL, 10, 10 + 10 * 51),  # six of the whole at full size would be 616 of 540
+        (600, None, SOME, 10, 10 + 10 * 51),  # six of the whole would be 616 of 540
         (300, None, LAST, 12, 10 + 12 * 21),
         (90, None, LAST, 3, 10 + 3 * 21),  # for six epochs nothing has time: the cheapest, as far as it goes
         (36, None, LAST, 1, 10 + 21),
         (600, 2, ALL, 2, 10 + 2 * 101),  # as many as were asked for, not more
-        (600, 8, SMALL, 8, 10 + 8 * 51),
+        (600, 8, SOME, 8, 10 + 8 * 51),
     ],
 )  # fmt: skip
-def test_the_most_wanted_stage_with_time_for_enough_epochs_is_planned(
-    budget_s, epochs, stage, planned, seconds
+def test_the_deepest_part_with_time_for_enough_epochs_is_planned(
+    budget_s, epochs, depth, planned, seconds
 ) -> None:
-    plan = choose_plan(costs({ALL: 100, SMALL: 50, LAST: 20}), budget_s=budget_s, epochs=epochs)
-    assert (Stage(plan.last, plan.side), plan.epochs, plan.seconds) == (stage, planned, seconds)
+    plan = choose_plan(costs({ALL: 100, SOME: 50, LAST: 20}), budget_s=budget_s, epochs=epochs)
+    assert (plan.last, plan.epochs, plan.seconds) == (depth, planned, seconds)
     assert plan.seconds <= 0.9 * budget_s
 
 
@@ -95,13 +79,13 @@ def test_epochs_that_were_asked_for_are_not_cut() -> None:
 
 
 def test_a_plan_is_said_in_words_and_settles_what_was_open() -> None:
-    plan = choose_plan(costs({Stage(4, 160): 50}), budget_s=600, epochs=None)
-    assert describe_plan(plan, crop=224) == (
+    plan = choose_plan(costs({SOME: 50}), budget_s=600, epochs=None)
+    assert describe_plan(plan, side=160) == (
         "network: will train its last 4 blocks on views of 160 pixels for 10 epochs, 51 s each: 8.67 min in all, of "
         "the 10 min of --time-budget"
     )
     settled = plan.settle(NetworkConfig("auto", time_budget="10m", network_epochs=None, network_lr=0.1))
-    assert (settled.unfreeze, settled.network_crop, settled.epochs) == ("last-4", 160, 10)
+    assert (settled.unfreeze, settled.epochs) == ("last-4", 10)
     assert settled.network_lr == 0.1
 
 

@@ -48,7 +48,8 @@ def network_config(**changes: Any) -> TrainConfig:
     """Two epochs of the last three blocks, after a short linear start."""
     small: dict[str, Any] = {
         "backbone": BACKBONE, "weights": "none", "resize": 40, "crop": 32, "embedding_dim": 8, "trial": False,
-        "steps": 5, "unfreeze": "last-3", "network_epochs": 2, "network_batch_size": 16, "network_believe_every": 1,
+        "steps": 5, "unfreeze": "last-3", "network_epochs": 2, "network_batch_size": 16, "network_judge_every": 1,
+        "network_crop": 32,
     }  # fmt: skip
     values = small | changes
     return resolve(**{name: value for name, value in values.items() if value is not None})
@@ -115,7 +116,7 @@ def test_validation_is_asked_with_the_trained_network_and_baselines_with_the_fro
     network_run: Path, pictures: Path, other_pictures: Path, cache: Path, tmp_path: Path
 ) -> None:
     config = network_config(unfreeze="none", **dict.fromkeys(
-        ("network_epochs", "network_batch_size", "network_believe_every")))  # fmt: skip
+        ("network_epochs", "network_batch_size", "network_judge_every", "network_crop")))  # fmt: skip
     frozen = train(pictures, tmp_path / "run", config=config, machine=make_machine(cache), val=other_pictures)
     report = json.loads((network_run / "report.json").read_text())
     assert report["baselines"] == frozen["baselines"]
@@ -242,7 +243,7 @@ def test_where_the_frozen_embedding_finds_more_it_ships_and_the_backbone_is_the_
 ) -> None:
     monkeypatch.setattr("training.run.network.choice._beats_frozen", lambda *_: False)
     frozen_only = network_config(unfreeze="none", **dict.fromkeys(
-        ("network_epochs", "network_batch_size", "network_believe_every")))  # fmt: skip
+        ("network_epochs", "network_batch_size", "network_judge_every", "network_crop")))  # fmt: skip
     machine = make_machine(cache)
     train(pictures, tmp_path / "plain", config=frozen_only, machine=machine)
     report = train(pictures, tmp_path / "run", config=network_config(), machine=machine)
@@ -265,14 +266,13 @@ def test_what_ships_has_to_find_more_than_the_frozen_embedding() -> None:
     [
         {"method": "multi-similarity"},
         {"method": "adaptive-proxy-anchor"},
-        {"method": "procsim", "network_believe_every": None},
+        {"method": "procsim", "network_judge_every": None},
         {"method": "proxy-nca", "unfreeze": "all"},
-        {"method": "spa", "recipe": "paper", "steps": None, "epochs": 1, "confidence_epochs": 1,
-         "network_believe_every": None},
+        {"method": "spa", "recipe": "paper", "steps": None, "epochs": 1, "confidence_epochs": 1},
         {"method": "pca", "steps": None, "trial": None},
-        {"method": "class-whitened", "steps": None, "trial": None, "network_method": "triplet",
-         "network_believe_every": None},
-        {"backbone": "squeezenet1_1", "view": "both", "pooling": "layers", "resize": 48, "crop": 40},
+        {"method": "class-whitened", "steps": None, "trial": None, "network_method": "triplet"},
+        {"backbone": "squeezenet1_1", "view": "both", "pooling": "layers", "resize": 48, "crop": 40,
+         "network_crop": None},
         {"view": "whole", "resize": None, "network_crop": 24},
         {"min_confidence": 0.05},
         {"embedding_dim": 60, "start": "random", "method": "proxy-anchor"},

@@ -1,0 +1,133 @@
+"""What training the network itself is worth, and under which loss: runs of `retrieval train --unfreeze` on real photos.
+
+Datasets x noise x losses x seeds, one after the other, each as a user's run with the same options of the network; then
+their test images are searched, beside the best untrained embedding of equal width of several views and poolings. The
+same command goes on after a stop, and skips what stands; more seeds or losses are added to a folder that stands.
+
+    python -m benchmarks.network --out bench/network --dataset cars --noise uniform:0.3 --seeds 0 1 2
+    python -m benchmarks.network --out bench/network --dataset groceries-seen --dataset groceries-disjoint --seeds 0 1 2
+    python -m benchmarks.network --out bench/network --dataset cars --seeds 0 --epochs 4 --variant default \\
+        --variant unweighted --variant spa --variant proxy-anchor --variant multi-similarity --variant proxy-nca \\
+        --variant procsim
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.common.record import ending_in_words, find_weights, print_machine, write_record
+from benchmarks.common.tables import format_deviation, format_interval, format_table
+from benchmarks.network.rivals import search_rivals
+from benchmarks.network.train_cells import run_cell
+from benchmarks.network.variants import DEFAULT, VARIANTS, NetworkCell
+from benchmarks.noise.cells import CLEAN
+from benchmarks.noise.reports import lead_in_points, over_seeds
+from index.threads import usable_cores
+
+SEEING = ("crop:own", "both:layers")
+NOISES = ("uniform:0.3", CLEAN)
+
+
+def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--out", type=Path, required=True, help="folder of runs, records and tables")
+    add("--dataset", action="append", metavar="NAME", help="as of benchmarks.noise (default: cars)")
+    add("--noise", action="append", metavar="KIND:P", help=f"default: {', '.join(NOISES)}")
+    add("--variant", action="append", choices=tuple(VARIANTS), help=f"default: {DEFAULT}")
+    add("--seeds", type=int, nargs="+", default=[0])
+    add("--unfreeze", default="last-8")
+    add("--epochs", type=int, help="of the network (default: as `retrieval train`)")
+    add("--network-crop", type=int, help="default: as `retrieval train`")
+    add("--time-budget", help="in place of --unfreeze and --epochs: the plan of `retrieval train`")
+    add("--width", type=int, default=512)
+    add("--rival", action="append", metavar="VIEW:POOLING", help=f"default: {', '.join(SEEING)}")
+    add("--weights", help="default: the MobileNetV2 of RETRIEVAL_SHARED")
+    add("--cache", type=Path, help="folder of features and unpacked images (default OUT/cache)")
+    options = parser.parse_args(arguments)
+    options.dataset = options.dataset or ["cars"]
+    options.noise = options.noise or list(NOISES)
+    options.variant = options.variant or [DEFAULT]
+    options.rival = [tuple(one.split(":")) for one in options.rival or SEEING]
+    return options
+
+
+def list_cells(options: argparse.Namespace, dataset: str, noise: str, variant: str) -> list[NetworkCell]:
+    """One for every seed."""
+    plan: dict[str, Any] = {"unfreeze": options.unfreeze, "network_epochs": options.epochs}
+    if options.time_budget is not None:
+        plan = {"time_budget": options.time_budget}
+    plan["network_crop"] = options.network_crop
+    given = tuple((name, value) for name, value in plan.items() if value is not None)
+    return [NetworkCell(dataset, noise, variant, seed, given) for seed in options.seeds]
+
+
+def main(arguments: list[str] | None = None) -> None:
+    options = parse_options(arguments)
+    with ending_in_words("network"):
+        run(options)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Train what is missing, and report."""
+    cache, weights = options.cache or options.out / "cache", find_weights(options.weights)
+    shared = {"weights": weights, "width": options.width, "cache": cache}
+    print_machine(options.seeds)
+    for dataset in options.dataset:
+        rivals = search_rivals(dataset, options.rival, options.out, **shared, workers=usable_cores())
+        for noise in options.noise:
+            found = {
+                variant: [run_cell(cell, options.out, **shared) for cell in cells]
+                for variant in options.variant
+                if (cells := list_cells(options, dataset, noise, variant))
+            }
+            report(options, dataset, noise, found, rivals)
+
+
+def report(
+    options: argparse.Namespace, dataset: str, noise: str, found: Mapping[str, Sequence[Mapping[str, Any]]],
+    rivals: Mapping[str, Mapping[str, Any]],
+) -> None:  # fmt: skip
+    """Print and write one table: of one dataset and noise."""
+    best = max(rivals, key=lambda name: rivals[name]["recall"]["1"])
+    classes, against = np.array(rivals[best]["classes"]), np.array(rivals[best]["hits"], dtype=np.float64)
+    rows, results = [], {}
+    for variant, cells in found.items():
+        hits = np.array([cell["hits"] for cell in cells], dtype=np.float64)
+        recall = over_seeds([100 * cell["recall"]["1"] for cell in cells])
+        lead = lead_in_points(hits, np.broadcast_to(against, hits.shape), classes=classes)
+        results[variant] = {"recall_at_1": recall, "lead": lead, "cells": [_summarise(cell) for cell in cells]}
+        rows.append([variant, format_deviation(recall), format_interval(lead), *_describe_times(cells)])
+    rows += [[name, f"{100 * one['recall']['1']:.2f}", "", "", ""] for name, one in rivals.items()]
+    seeds = ", ".join(map(str, options.seeds))
+    title = f"{dataset}, {noise}, {options.width}-d, Recall@1 in %, seeds {seeds}; 95 % over classes, seeds"
+    head = ["variant", "Recall@1", f"leads {best} by", "minutes of processor", "ships"]
+    text = f"{title}\n\n{format_table(head, rows)}"
+    print(f"\n{text}", flush=True)
+    plan = "_".join(
+        filter(None, [str(options.time_budget or options.unfreeze), options.epochs and f"{options.epochs}epochs"])
+    )
+    name = "_".join((dataset, noise.replace(":", "-"), plan))
+    write_record(options.out / "results" / f"{name}.json", settings=vars(options), results=results, text=text)
+
+
+def _summarise(cell: Mapping[str, Any]) -> dict[str, Any]:
+    network = cell["report"]["network"]
+    kept = ("unfreeze", "network_crop", "weights", "head", "ships", "tried", "epochs", "plan", "seconds")
+    return {"name": cell["name"], "recall": cell["recall"], "seconds": cell["seconds"], "load": cell["load"],
+            "network": {name: network.get(name) for name in kept}}  # fmt: skip
+
+
+def _describe_times(cells: Sequence[Mapping[str, Any]]) -> list[str]:
+    minutes = [f"{cell['seconds']['processor'] / 60:.0f}" for cell in cells if cell["seconds"] is not None]
+    ships = ["network" if cell["report"]["network"]["ships"] else "frozen" for cell in cells]
+    return [", ".join(minutes), ", ".join(dict.fromkeys(ships))]
+
+
+if __name__ == "__main__":
+    main()
