@@ -1,13 +1,16 @@
-"""What the commands that write a gallery show: bars while they work, and in the end what they did."""
+"""What the commands that write a gallery show: how far they are while they work, and in the end what they did."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from index.commands.console import progress_bars
+from index.commands.progress_lines import EVERY_S, ProgressLines
 from index.text_table import align
 
 if TYPE_CHECKING:
@@ -16,8 +19,15 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def indexing_bars() -> Iterator[tuple[Progress, BeginStep]]:
-    """Bars for a writing command: that of embedding, and one for any other step from its first report on."""
+def indexing_bars(*, clock: Callable[[], float] = time.monotonic) -> Iterator[tuple[Progress, BeginStep]]:
+    """Bars for a writing command: that of embedding, and one for any other step from its first report on.
+
+    Where stderr is no terminal, lines of the steps that take half a minute by the clock, or longer.
+    """
+    if not sys.stderr.isatty():
+        lines = ProgressLines(least_s=EVERY_S, clock=clock)
+        yield lines.stage("Indexing", unit="images"), lambda name: lines.stage(name, unit="items")
+        return
     with progress_bars() as begin:
         yield begin("Indexing", unit="images"), lambda name: begin(name, unit="items")
 

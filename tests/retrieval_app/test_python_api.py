@@ -18,7 +18,10 @@ from retrieval_app.demo.drawing.catalogue import KINDS, draw_catalogue
 from training.options.resolve import resolve
 from training.run.run_folder import RunFolder
 
-QUICK = {"backbone": "squeezenet1_1", "weights": "none", "resize": 40, "crop": 32, "embedding_dim": 8, "steps": 8}
+QUICK = {
+    "backbone": "squeezenet1_1", "weights": "none", "resize": 40, "crop": 32, "view": "crop", "pooling": "own",
+    "embedding_dim": 8, "steps": 8,
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""The progress display of training, on stderr: live on a terminal, a line an epoch elsewhere."""
+"""The progress display of training, on stderr: live on a terminal, a line a stage and every tenth epoch elsewhere."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
+from index.commands.progress_lines import ProgressLines
 from training.run.phases import NETWORK, EpochReport, Watcher
+
+_UNITS = {"look": "views", "trial": "folds"}
+"""What a stage counts, where that is not images."""
 
 
 def describe_epoch(report: EpochReport) -> str:
@@ -33,7 +37,12 @@ def describe_epoch(report: EpochReport) -> str:
 def watch_training() -> Iterator[Watcher]:
     """A watcher that draws while the block runs."""
     if not sys.stderr.isatty():
-        yield Watcher(on_epoch=_print_epoch, on_validation=_print_validation, on_note=_print_note)
+        lines = ProgressLines()
+        yield Watcher(
+            on_phase=lambda name: click.echo(f"{name}: begins", err=True),
+            on_images=lambda name, done, total: lines.stage(name, unit=_UNITS.get(name, "images"))(done, total),
+            on_epoch=_print_epoch, on_validation=_print_validation, on_note=_print_note,
+        )  # fmt: skip
         return
     columns = (
         TextColumn("[bold]{task.description}"),

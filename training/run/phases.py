@@ -86,9 +86,11 @@ class PhaseContext:
 class Watcher:
     """What a run tells while it goes on; every callback may be left out.
 
-    `on_images(description, done, total)`, `on_epoch(report)`, `on_validation(epoch, recall by K)`, `on_note(text)`.
+    `on_phase(name)` when a phase begins, `on_images(description, done, total)`, `on_epoch(report)`,
+    `on_validation(epoch, recall by K)`, `on_note(text)`.
     """
 
+    on_phase: Callable[[str], None] = lambda _: None
     on_images: Callable[[str, int, int], None] = lambda *_: None
     on_epoch: Callable[[EpochReport], None] = lambda _: None
     on_validation: Callable[[int, dict[int, float]], None] = lambda *_: None

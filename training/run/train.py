@@ -57,10 +57,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Clock:
+    on_phase: Callable[[str], None]
     seconds: dict[str, float] = field(default_factory=dict)
 
     @contextmanager
     def measure(self, phase: str) -> Iterator[None]:
+        self.on_phase(phase)
         started = time.perf_counter()
         yield
         self.seconds[phase] = time.perf_counter() - started
@@ -94,7 +96,8 @@ def train(
         InputError: data, weights or options that cannot be used.
         RunError: a run folder in the way, missing, or begun with other options.
     """
-    started, clock, watcher = time.perf_counter(), _Clock(), watcher or Watcher()
+    started, watcher = time.perf_counter(), watcher or Watcher()
+    clock = _Clock(watcher.on_phase)
     run = RunFolder.open(out, resuming=True) if resume else None
     if run is not None:
         run.check_same(config=config, data=data, val=val)

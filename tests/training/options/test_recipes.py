@@ -51,6 +51,7 @@ PAIR_METHODS = {
 }  # fmt: skip
 SMALL = (*IMAGES, "--embedding-dim", "8")
 """A quick command line on which the recipe decides everything that it has a value for."""
+NO_LOOK = ("--view", "crop", "--pooling", "own")
 UNTRIED = {"select": "trained", "view": "crop", "pooling": "own"}
 """What the recipe leaves to the trial and to a look, where there is none."""
 QUICK: dict[str, Any] = {
@@ -349,7 +350,7 @@ def _lines(out: str) -> list[str]:
 
 
 def test_the_text_report_shows_the_trial_and_what_follows(pictures, options, tmp_path, capsys) -> None:
-    assert _train(pictures, *options, "--steps", "5") == 0
+    assert _train(pictures, *options, *NO_LOOK, "--steps", "5") == 0
     lines = _lines(capsys.readouterr().out)
     (head,) = [
         number for number, line in enumerate(lines) if line.startswith("Trial: Recall@1 by the given labels")
@@ -397,7 +398,7 @@ def patches(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-WRECKED = ("--start", "random", "--lr", "100", "--steps", "30", "--select", "auto")
+WRECKED = (*NO_LOOK, "--start", "random", "--lr", "100", "--steps", "30", "--select", "auto")
 """A head thrown about by its optimizer, which no data makes worth having."""
 
 
@@ -414,7 +415,7 @@ def test_where_training_gains_nothing_auto_takes_an_untrained_embedding_that_exp
     text = capsys.readouterr().out
     assert f"so the embedding is {method}, without training" in text
     assert report["val"]["recall"] == report["baselines"][method]["recall"]
-    assert set(report["phases"]) == {"look", "features", "trial", "confidence", "projection"}
+    assert set(report["phases"]) == {"features", "trial", "confidence", "projection"}
 
     run = RunFolder.open(out)
     _, head, state = run.load_trained()

@@ -1,8 +1,9 @@
-"""What training shows on stderr: a line an epoch in a log, bars that fit on a terminal."""
+"""What training shows on stderr: lines of stages and epochs in a log, bars that fit on a terminal."""
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from contextlib import suppress
 from dataclasses import replace
@@ -36,6 +37,23 @@ def test_a_log_has_the_first_every_tenth_and_the_last_epoch(capsys: pytest.Captu
         *(f"confidence {epoch}/23: {describe_epoch(CONFIDENCE)}" for epoch in (1, 10, 20, 23)),
         "embedding 10: Recall @1 50.00, @2 75.00 % in validation",
     ]
+
+
+def test_a_log_says_when_a_phase_begins_and_what_a_stage_took(capsys: pytest.CaptureFixture[str]) -> None:
+    with watch_training() as watcher:
+        watcher.on_phase("look")
+        for done in range(1, 201):
+            watcher.on_images("look", done, 200)
+        watcher.on_phase("features")
+        for done in range(1, 1301):
+            watcher.on_images("features", done, 1300)
+        watcher.on_phase("trial")
+        watcher.on_images("trial", 1, 1)
+    told = re.sub(r"in \d+ s", "in TIME", capsys.readouterr().err).splitlines()
+    assert [line for line in told if "after" not in line] == [
+        "look: begins", "look: 200 views in TIME", "features: begins", "features: 1,300 images in TIME",
+        "trial: begins", "trial: 1 folds in TIME",
+    ]  # fmt: skip
 
 
 def _read_to_the_end(terminal: int) -> bytes:

@@ -7,6 +7,9 @@ from typing import Any
 
 from training.run.trial_report import QUESTIONS
 
+_FEW = 100
+"""Fewer images than these, held out, let chance decide: with 100 a share of one half has an error of 5 points."""
+
 
 def describe_network(network: Mapping[str, Any] | None) -> list[str]:
     """What trained, what that found on what was held out beside the frozen embedding, and which of them ships."""
@@ -35,7 +38,13 @@ def describe_network(network: Mapping[str, Any] | None) -> list[str]:
         if network["ships"]
         else "ships: the embedding on the frozen backbone, which finds as much; the network's training is discarded"
     )
-    return [*lines, ships]
+    return [*lines, ships, *_doubt(sum(held[part] for part in tried[names[0]]))]
+
+
+def _doubt(count: int) -> list[str]:
+    if count >= _FEW:
+        return []
+    return [f"only {count} held-out photos decide this: take it as a hint; more photos a class would make it sure"]
 
 
 def _describe_plan(plan: Mapping[str, Any] | None) -> list[str]:
