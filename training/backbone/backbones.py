@@ -145,3 +145,8 @@ def normalise_images(images: Tensor, mean: Tensor, std: Tensor) -> Tensor:
     `mean` and `std` are (1, 3, 1, 1), for values in 0..255.
     """
     return (images.permute(0, 3, 1, 2).float() - mean) / std
+
+
+def arrange_images(images: Tensor, mean: Tensor, std: Tensor) -> Tensor:
+    """As `normalise_images`, laid out in memory as convolutions are fastest."""
+    return normalise_images(images, mean, std).contiguous(memory_format=torch.channels_last)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from index.images.image_files import decode_image, read_bytes
 from index.images.preprocess import Pixels, PreprocessConfig
 from index.progress import Progress, no_progress
 from index.threads import map_ahead
-from training.backbone.backbones import Backbone, normalise_images
+from training.backbone.backbones import Backbone, arrange_images
 from training.backbone.feature_store import Features, FeatureStore
 from training.backbone.pooling import POOLING_VERSION
 from training.data.datasets import SkippedImage
@@ -57,9 +57,13 @@ class Extractor:
     def extract(self, pixels: Pixels) -> Tensor:
         """(N, H, W, 3) uint8 to (N, F) float32 on the device."""
         images = torch.from_numpy(np.ascontiguousarray(pixels)).to(self.device)
-        batch = normalise_images(images, self.mean, self.std).contiguous(memory_format=torch.channels_last)
+        return self.finish(self._module, arrange_images(images, self.mean, self.std))
+
+    @torch.inference_mode()
+    def finish(self, run: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
+        """(N, F) float32 on the device, by the module or a part of it that ends as it does, in this precision."""
         with torch.autocast(self.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32):
-            return self._module(batch).flatten(1).float()
+            return run(inputs.to(self.device)).flatten(1).float()
 
     def describe(self, *, views: int) -> dict[str, object]:
         """All that the features depend on beside the image; a view or pooling only where it is not the usual one.

@@ -11,7 +11,7 @@ import torchvision
 from torch import Tensor, nn
 
 from index.images.preprocess import Pixels, PreprocessConfig, crop_pixels
-from training.backbone.backbones import Backbone, normalise_images
+from training.backbone.backbones import Backbone, arrange_images
 from training.backbone.extract import resolve_precision
 from training.backbone.torchvision_models import remove_last_layer
 
@@ -66,7 +66,7 @@ def pretrain_backbone(
             if len(rows) < batch_size:
                 continue  # a last batch of one image would break batch norm
             views = _augment(images[rows.numpy()], crop=preprocess.crop, generator=generator)
-            batch = normalise_images(views, mean, std).contiguous(memory_format=torch.channels_last)
+            batch = arrange_images(views, mean, std)
             with torch.autocast("cpu", dtype=precision, enabled=precision != torch.float32):
                 logits = network(batch)
             loss = nn.functional.cross_entropy(

@@ -45,15 +45,24 @@ def find_blocks(backbone: Backbone, *, side: int) -> list[Block]:
         side: pixels a side of the images that `backbone.module` takes.
     """
     network = backbone.network
-    units = _in_order(network, list(_open(network, "")), run=backbone.module, side=side)
     blocks: list[Block] = []
-    for name in units:
+    for name in find_units(backbone, side=side):
         module = network.get_submodule(name)
         if blocks and _only_normalises(module):
             blocks[-1] = Block((*blocks[-1].names, name))
         elif any(True for _ in module.parameters()):
             blocks.append(Block((name,)))
     return blocks
+
+
+def find_units(backbone: Backbone, *, side: int) -> list[str]:
+    """The dotted names of what blocks are made of and of what runs between them, by when it first does.
+
+    Args:
+        side: as of `find_blocks`.
+    """
+    network = backbone.network
+    return _in_order(network, list(_open(network, "")), run=backbone.module, side=side)
 
 
 def choose_blocks(blocks: Sequence[Block], *, last: int | None, name: str) -> list[Block]:

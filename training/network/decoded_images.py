@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
-import shutil
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import PIL
 
-from index.durable import sync_path, write_durably
 from index.errors import InputError
 from index.images.image_files import read_image
 from index.images.preprocess import Pixels, PreprocessConfig, resize_image
 from index.progress import Progress, no_progress
 from index.threads import map_ahead
 from training.backbone.extract import DECODING_VERSION
-
-logger = logging.getLogger(__name__)
-_NOTED_EVERY = 512  # images
+from training.network.mapped_files import MappedArray, require_space
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +40,14 @@ class DecodingPlan:
         return cls(cache / "decoded" / name, len(hashes), preprocess.resize)
 
     @property
-    def bytes(self) -> int:
-        """Of the file."""
-        return self.images * self.side * self.side * 3
+    def array(self) -> MappedArray:
+        """(N, side, side, 3) uint8"""
+        return MappedArray(self.file, (self.images, self.side, self.side, 3), "uint8")
 
     @property
-    def shape(self) -> tuple[int, int, int, int]:
-        """(N, side, side, 3)"""
-        return (self.images, self.side, self.side, 3)
+    def bytes(self) -> int:
+        """Of the file."""
+        return self.array.bytes
 
     def require_space(self) -> None:
         """Refuse before any decoding what the disk cannot take.
@@ -61,16 +55,11 @@ class DecodingPlan:
         Raises:
             InputError: with the bytes needed and those free.
         """
-        if self.file.exists():
-            return
-        self.file.parent.mkdir(parents=True, exist_ok=True)
-        free = shutil.disk_usage(self.file.parent).free
-        if self.bytes > free:
-            raise InputError(
-                f"{self.file.parent}: {self.images:,} decoded images of {self.side} pixels a side take "
-                f"{self.bytes / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free; choose another --cache, or a smaller "
-                "--resize"
-            )
+        require_space(
+            [self.array],
+            what=f"{self.images:,} decoded images of {self.side} pixels a side",
+            instead="choose another --cache, or a smaller --resize",
+        )
 
 
 def decode_images(
@@ -91,49 +80,20 @@ def decode_images(
         InputError: the cache folder cannot be written, or has no space.
         ImageError: an image that was readable is so no more.
     """
-    if not plan.file.exists():
-        plan.require_space()
-        try:
-            _fill(paths, plan, preprocess, workers=workers, progress=progress)
-        except OSError as error:
-            raise InputError(
-                f"{plan.file}: decoded images cannot be written ({error}); free space or choose another --cache"
-            ) from error
-    return np.memmap(plan.file, dtype=np.uint8, mode="r", shape=plan.shape)
-
-
-def _fill(
-    paths: Sequence[Path], plan: DecodingPlan, preprocess: PreprocessConfig, *, workers: int, progress: Progress
-) -> None:
-    """Several writers may fill the same file: they write the same pixels."""
-    unfinished, note = plan.file.with_suffix(".part"), plan.file.with_suffix(".json")
-    done = _read_note(note) if unfinished.exists() and unfinished.stat().st_size == plan.bytes else 0
-    pixels = np.memmap(unfinished, dtype=np.uint8, mode="r+" if done else "w+", shape=plan.shape)
 
     def read(path: Path) -> Pixels:
         return resize_image(read_image(path, target_side=preprocess.resize).image, preprocess)
 
-    decoded = map_ahead(read, paths[done:], workers=workers, ahead=64)
-    try:
-        for row, image in enumerate(decoded, start=done):
-            pixels[row] = image
-            done = row + 1
-            progress(done, plan.images)
-            if done % _NOTED_EVERY == 0:
-                pixels.flush()
-                write_durably(note, json.dumps(done).encode())
-    finally:
-        decoded.close()
-        pixels.flush()
-        write_durably(note, json.dumps(done).encode())
-    sync_path(unfinished)
-    with suppress(FileNotFoundError):  # another writer was sooner
-        unfinished.replace(plan.file)
-    note.unlink(missing_ok=True)
+    def produce(done: int) -> Iterator[Pixels]:
+        with closing(map_ahead(read, paths[done:], workers=workers, ahead=64)) as decoded:
+            for image in decoded:
+                yield image[None]
 
-
-def _read_note(note: Path) -> int:
+    plan.require_space()
     try:
-        return int(json.loads(note.read_text(encoding="ascii")))
-    except (OSError, ValueError, TypeError):
-        return 0
+        plan.array.fill(produce, progress=progress)
+    except OSError as error:
+        raise InputError(
+            f"{plan.file}: decoded images cannot be written ({error}); free space or choose another --cache"
+        ) from error
+    return plan.array.open()

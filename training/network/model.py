@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from training.backbone.backbones import Backbone, normalise_images
+from training.backbone.backbones import Backbone, arrange_images
 from training.head.embedding_heads import AffineHead, ProjectionHead
 from training.network.blocks import Block
+from training.network.tail import Tail
 
 
 class TrainableProjection(AffineHead):
@@ -27,6 +28,8 @@ class TrainableProjection(AffineHead):
 
 class NetworkModel(nn.Module):
     """(B, H, W, 3) uint8 images to (B, D) float32 unit rows, through a backbone of which some blocks train.
+
+    It also takes (B, …) float16 as `tail` keeps it, where that is set, and runs no more than the tail.
 
     Batch norm and dropout stay as in evaluation, unless the statistics of batch norm are to follow the batches.
 
@@ -55,6 +58,7 @@ class NetworkModel(nn.Module):
         self.backbone = backbone.module.eval().requires_grad_(False)
         self.head = TrainableProjection(head)
         self.precision = precision
+        self.tail: Tail | None = None
         self._mean, self._std = mean, std
         network = backbone.network
         trained = [block.parameters(network) for block in blocks]
@@ -70,10 +74,14 @@ class NetworkModel(nn.Module):
         norms = [m for block in blocks for m in block.modules(network) if _has_statistics(m)]
         self._following = norms if follows_batches else []
 
-    def forward(self, images: Tensor) -> Tensor:
-        batch = normalise_images(images, self._mean, self._std).contiguous(memory_format=torch.channels_last)
-        with torch.autocast(images.device.type, dtype=self.precision, enabled=self.precision != torch.float32):
-            features = self.backbone(batch)
+    def forward(self, inputs: Tensor) -> Tensor:
+        is_kept = inputs.dtype == torch.float16
+        with torch.autocast(inputs.device.type, dtype=self.precision, enabled=self.precision != torch.float32):
+            if is_kept:
+                assert self.tail is not None
+                features = self.tail.run_kept(inputs)
+            else:
+                features = self.backbone(arrange_images(inputs, self._mean, self._std))
         return self.head(features.flatten(1).float())
 
     def learn(self, learning: bool) -> None:

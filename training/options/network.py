@@ -43,6 +43,11 @@ class NetworkConfig:
         "of --crop, at which it is judged and ships, and no worse. Without: 0.7 of --crop where the network takes "
         "images of any size, else --crop.", metavar="PIXELS", at_least=1,
     )  # fmt: skip
+    network_views: int = option(
+        4, "Draw this many random views of an image once for all epochs, which take turns with them, and run the "
+        "frozen blocks on them once, where keeping what those give takes less room than the decoded images. 0 draws "
+        "new ones in every epoch.", metavar="N", at_least=0,
+    )  # fmt: skip
     network_lr: float = option(1e-3, "Learning rate of the last block.", above=0)
     network_decay: float = option(
         0.9, "Every block before it learns at this times the rate of the next.", at_least=0.01, at_most=1

@@ -32,6 +32,7 @@ from training.options.resolve import resolve
         ("network_epochs", None, "--network-epochs must be a whole number without --time-budget, got None"),
         ("network_epochs", 0, "--network-epochs must be at least 1, got 0"),
         ("network_batch_size", 1, "--network-batch-size must be at least 2"),
+        ("network_views", -1, "--network-views must be at least 0, got -1"),
         ("network_lr", 0.0, "--network-lr must be greater than 0"),
         ("network_decay", 1.5, r"--network-decay must be in 0.01..1, got 1.5"),
         ("network_head_lr", -1.0, "--network-head-lr must be greater than 0"),

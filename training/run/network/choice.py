@@ -9,15 +9,15 @@ import numpy as np
 from torch import Tensor, nn
 
 from index.arrays import Floats
-from training.backbone.extract import Extractor
 from training.head.embedding_heads import Head, ProjectionHead
 from training.head.projection import count_directions
 from training.head.untrained import LabelledFeatures, fit_rival
 from training.network.model import NetworkModel
 from training.network.weights import interpolate_weights, load_weights
 from training.options.losses import CLASS_WHITENED
-from training.run.network.data import NetworkData, embed_rows, mean_score, read_features
+from training.run.network.data import NetworkData, embed_rows, mean_score
 from training.run.network.fit import FittedWeights
+from training.run.network.inputs import NetworkInputs
 from training.run.validate import embed_features
 
 SHARES = (0.25, 0.5, 0.75)  # of the trained weights, between the start and them
@@ -63,7 +63,7 @@ def fit_closed_form(
 
 
 def choose_weights(
-    fitted: FittedWeights, model: NetworkModel, data: NetworkData, *, extractor: Extractor, frozen: Head | None,
+    fitted: FittedWeights, model: NetworkModel, data: NetworkData, *, inputs: NetworkInputs, frozen: Head | None,
     frozen_features: Floats,
 ) -> tuple[NetworkChoice, Head, Floats]:  # fmt: skip
     """Leave the best weights in the model; give the head that goes with them, and its (N, F) float32 features.
@@ -82,17 +82,17 @@ def choose_weights(
         candidates["best epoch"] = fitted.best
     has_parts = bool(fitted.epochs[0].found)
     if has_parts:
-        choice.weights = _try(choice, candidates, model, data, extractor)
+        choice.weights = _try(choice, candidates, model, data, inputs)
         trained = candidates[choice.weights]
         between = {
             f"{choice.weights}, {share:g} of the way": interpolate_weights(fitted.start, trained, share)
             for share in SHARES
         }
-        _try(choice, between, model, data, extractor)
+        _try(choice, between, model, data, inputs)
         candidates |= between
         choice.weights = choice.best(candidates)
     load_weights(model, candidates[choice.weights])
-    features = read_features(extractor, data.pixels, np.arange(len(data.labels))).numpy()
+    features = inputs.read_features(np.arange(len(data.labels))).numpy()
     head: Head = model.head.freeze()
     if has_parts:
         head = _choose_head(choice, model.head.freeze(), data, features)
@@ -102,11 +102,11 @@ def choose_weights(
 
 def _try(
     choice: NetworkChoice, candidates: Mapping[str, Weights], model: NetworkModel, data: NetworkData,
-    extractor: Extractor,
+    inputs: NetworkInputs,
 ) -> str:  # fmt: skip
     for name, weights in candidates.items():
         load_weights(model, weights)
-        choice.tried[name] = data.score(lambda rows: embed_rows(extractor, model.head, data.pixels, rows))
+        choice.tried[name] = data.score(lambda rows: embed_rows(inputs, model.head, rows))
     return choice.best(candidates)
 
 

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from index.arrays import Floats, Ids, Labels
 from index.images.preprocess import Pixels
-from training.backbone.extract import BATCH_IMAGES, Extractor
-from training.network.random_views import centre_views
+from training.run.network.inputs import NetworkInputs
 from training.run.trial import TrialData
 from training.run.trial_splits import Split
 
@@ -80,19 +79,9 @@ def mean_score(parts: dict[str, float]) -> float:
     return float(np.mean(list(parts.values())))
 
 
-def read_features(extractor: Extractor, pixels: Pixels, rows: np.ndarray) -> Tensor:
-    """(n, F) float32 features of the usual views of images, by the weights that the backbone has now, on the CPU."""
-    crop = extractor.preprocess.crop
-    parts = [
-        extractor.extract(centre_views(pixels, part, crop=crop)).cpu()
-        for part in torch.from_numpy(rows).split(BATCH_IMAGES)
-    ]
-    return torch.cat(parts).clone()  # not of inference mode any more
-
-
-def embed_rows(extractor: Extractor, head: nn.Module, pixels: Pixels, rows: np.ndarray) -> Floats:
+def embed_rows(inputs: NetworkInputs, head: nn.Module, rows: np.ndarray) -> Floats:
     """(n, D) float32 unit rows by backbone and head as they are now."""
-    return apply_head(head, read_features(extractor, pixels, rows))
+    return apply_head(head, inputs.read_features(rows))
 
 
 @torch.no_grad()

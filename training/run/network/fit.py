@@ -11,18 +11,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from training.backbone.extract import Extractor
 from training.losses.interface import MetricLoss
 from training.network.chunks import backward_in_chunks
 from training.network.model import NetworkModel
-from training.network.random_views import choose_views
 from training.network.rates import MAX_NORM, StartPenalty, make_optimizer, set_rates
 from training.network.weights import average_weights, copy_weights, load_weights, using_weights
 from training.options.config import TrainConfig
 from training.options.losses import LOSSES
 from training.run.checkpoint import pack_modules, pack_optimizer, unpack_module, unpack_optimizer
 from training.run.network.beliefs import NetworkBeliefs, judge_again
-from training.run.network.data import NetworkData, apply_head, mean_score, read_features
+from training.run.network.data import NetworkData, apply_head, mean_score
+from training.run.network.inputs import NetworkInputs
 from training.run.phases import (
     NETWORK,
     EpochReport,
@@ -108,7 +107,7 @@ class NetworkFit:
     Args:
         model: at its start; in the end it has the last weights.
         loss: new, its proxies at their start.
-        extractor: around the model's backbone.
+        inputs: of the model's backbone.
         beliefs: to begin with.
         context: the checkpoint is replaced after every epoch.
         on_images: called with (images seen, images of all epochs).
@@ -120,17 +119,16 @@ class NetworkFit:
         loss: MetricLoss,
         data: NetworkData,
         *,
-        extractor: Extractor,
+        inputs: NetworkInputs,
         beliefs: NetworkBeliefs,
         config: TrainConfig,
         context: PhaseContext,
         on_images: Callable[[int, int], None] = lambda *_: None,
     ) -> None:
-        self._model, self._loss, self._data, self._extractor = model, loss, data, extractor
+        self._model, self._loss, self._data, self._inputs = model, loss, data, inputs
         self._beliefs, self._config, self._context, self._on_images = beliefs, config, context, on_images
         self._options = config.network
         self._device = context.device
-        self._draw = choose_views(crop=extractor.preprocess.crop, side=config.network.network_crop)
         self._rows = torch.from_numpy(data.split.train)
         self._labels = torch.from_numpy(data.labels)
         method = config.network_loss.method
@@ -207,7 +205,7 @@ class NetworkFit:
 
     def step(self, rows: Tensor, step: int, *, generator: torch.Generator, penalty: StartPenalty) -> Tensor:
         """One step on the images `rows` (B,); its loss."""
-        views = self._draw(self._data.pixels, rows, generator=generator)
+        views = self._inputs.draw(rows, epoch=1 + step // self._steps, generator=generator)
         labels = self._labels[rows].to(self._device)
         set_rates(self._optimizer, step=step, steps=self._steps * self._options.epochs)
         batch = self._beliefs.batch(rows, labels)
@@ -238,7 +236,7 @@ class NetworkFit:
         searched, train = self._data.searched_rows(), self._data.split.train
         believes = self._config.judges_again and epoch > 0 and not last
         rows = np.union1d(searched, train) if believes else searched
-        features = read_features(self._extractor, self._data.pixels, rows)
+        features = self._inputs.read_features(rows)
         if believes:
             judged = features[np.searchsorted(rows, train)]
             self._beliefs = judge_again(judged, self._data, self._config.network_loss)

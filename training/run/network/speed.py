@@ -27,6 +27,7 @@ from training.run.network.beliefs import NetworkBeliefs
 from training.run.network.blocks import build_model, plan_blocks
 from training.run.network.data import NetworkData
 from training.run.network.fit import NetworkFit
+from training.run.network.inputs import NetworkInputs
 from training.run.network.plan import name_depth
 from training.run.phases import NETWORK, PhaseContext, phase_generator
 from training.run.trial_splits import Split
@@ -159,9 +160,9 @@ class SpeedTrial:
             nn.functional.one_hot(labels, count).float() if config.network_loss.needs_confidences else None,
         )
         context = PhaseContext(seed=config.seed, device=device, checkpoint=None)
-        return NetworkFit(
-            model, loss, self._data, extractor=self._extractor, beliefs=beliefs, config=config, context=context
-        )
+        draw = choose_views(crop=self._extractor.preprocess.crop, side=config.network.network_crop)
+        inputs = NetworkInputs(self._extractor, self._data.pixels, draw=draw)
+        return NetworkFit(model, loss, self._data, inputs=inputs, beliefs=beliefs, config=config, context=context)
 
 
 def _time(run: Callable[[], object]) -> float:

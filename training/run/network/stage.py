@@ -36,6 +36,7 @@ from training.run.network.budget import NOTES, ClosedForms, read_notes, settle_n
 from training.run.network.choice import NetworkChoice, choose_weights, fit_closed_form
 from training.run.network.data import NetworkData
 from training.run.network.fit import FittedWeights, NetworkFit
+from training.run.network.inputs import keep_inputs, plan_inputs
 from training.run.phases import NETWORK, PhaseContext, phase_generator
 from training.run.run_folder import LabelledImage, RunFolder
 from training.run.trial import TRAINED, TrialData, fit_heads
@@ -147,20 +148,28 @@ def train_network(
     model.precision = PRECISIONS[
         _fix_precision(run, model, data, extractor=extractor, machine=machine, config=config)
     ]
+    kept = plan_inputs(
+        model, extractor, blocks[0], pixels, split.train, hashes=[image.sha256 for image in given.images],
+        config=config, machine=machine,
+    )  # fmt: skip
+    if kept.bytes:
+        on_note(kept.describe())
+    inputs = keep_inputs(kept, model, extractor, pixels, config=config, on_images=on_images)
     fit = NetworkFit(
-        model, _make_loss(model, given, data, config=config, context=context), data, extractor=extractor,
+        model, _make_loss(model, given, data, config=config, context=context), data, inputs=inputs,
         beliefs=prepared.beliefs, config=config, context=context,
         on_images=lambda done, total: on_images("network images", done, total),
     )  # fmt: skip
     fitted = fit.run()
     choice, head, features = choose_weights(
-        fitted, model, data, extractor=extractor, frozen=prepared.frozen, frozen_features=given.features,
+        fitted, model, data, inputs=inputs, frozen=prepared.frozen, frozen_features=given.features,
     )  # fmt: skip
     if not choice.ships:
         load_weights(model, fitted.start)
     model.release()
     report = _describe(model, data, fitted, choice, config=config)
     report |= {"blocks": len(blocks[0]), "of_blocks": blocks[1], "decoded_bytes": decoding.bytes}
+    report |= {"kept_bytes": kept.bytes, "kept_views": 0 if kept.views is None else kept.views.views}
     seconds = time.perf_counter() - started
     report |= {"seconds": seconds}
     if plan is not None:

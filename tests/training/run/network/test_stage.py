@@ -32,7 +32,7 @@ from training.network.blocks import find_blocks
 from training.options.config import TrainConfig
 from training.options.resolve import resolve
 from training.run.checkpoint import load_checkpoint
-from training.run.network import fit as network_fit
+from training.run.network import inputs as network_inputs
 from training.run.network import stage as network_stage
 from training.run.network.choice import NetworkChoice
 from training.run.phases import Watcher
@@ -229,8 +229,8 @@ def test_images_held_out_never_train(pictures: Path, cache: Path, tmp_path: Path
         splits.append(real_split(*arguments, **others))
         return splits[-1]
 
-    real, real_split = network_fit.choose_views, network_stage.split_for_network
-    monkeypatch.setattr(network_fit, "choose_views", choose)
+    real, real_split = network_inputs.choose_views, network_stage.split_for_network
+    monkeypatch.setattr(network_inputs, "choose_views", choose)
     monkeypatch.setattr(network_stage, "split_for_network", split)
     train(pictures, tmp_path / "run", config=network_config(), machine=make_machine(cache))
     assert drawn == set(splits[0].train.tolist())

@@ -1,0 +1,207 @@
+"""What the network stage gives its model: images as they are decoded, or what the blocks that train take of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from index.arrays import Ids
+from index.images.preprocess import Pixels
+from training.backbone.backbones import arrange_images
+from training.backbone.extract import BATCH_IMAGES, Extractor
+from training.network.blocks import Block, find_units
+from training.network.kept_inputs import KeptInputs, Prepare
+from training.network.mapped_files import require_space
+from training.network.model import NetworkModel
+from training.network.random_views import DrawViews, centre_views, choose_views
+from training.network.tail import Tail, find_tail
+from training.options.config import TrainConfig
+from training.options.machine import Machine
+from training.run.phases import NETWORK, phase_generator
+
+_TRIED = 4  # images on which a tail is compared with the whole network
+
+
+class NetworkInputs:
+    """Of every image random views to train on, and the usual view to judge by.
+
+    Args:
+        pixels: (N, R, R, 3) uint8.
+        draw: random views of these.
+        views, centre: kept inputs, filled; None: images pass the whole network.
+    """
+
+    def __init__(
+        self, extractor: Extractor, pixels: Pixels, *, draw: DrawViews, views: KeptInputs | None = None,
+        centre: KeptInputs | None = None,
+    ) -> None:  # fmt: skip
+        self._extractor, self._pixels, self._draw = extractor, pixels, draw
+        self._views, self._centre = _open(views), _open(centre)
+
+    def draw(self, rows: Tensor, *, epoch: int, generator: torch.Generator) -> Tensor:
+        """(B, …) of a view each of the images `rows` (B,), as the model takes it.
+
+        Views that are kept are the next ones in every epoch, and the first again after the last; others are new.
+        """
+        if self._views is None:
+            return self._draw(self._pixels, rows, generator=generator)
+        kept, opened = self._views
+        return kept.take(opened, rows.numpy(), view=(epoch - 1) % kept.views)
+
+    def read_features(self, rows: npt.NDArray[np.int64]) -> Tensor:
+        """(n, F) float32 features of the usual views by the weights that the backbone has now, on the CPU."""
+        parts = [self._read(part).cpu() for part in np.split(rows, range(BATCH_IMAGES, len(rows), BATCH_IMAGES))]
+        return torch.cat(parts).clone()  # not of inference mode any more
+
+    def _read(self, rows: npt.NDArray[np.int64]) -> Tensor:
+        if self._centre is None:
+            crop = self._extractor.preprocess.crop
+            return self._extractor.extract(centre_views(self._pixels, torch.from_numpy(rows), crop=crop))
+        kept, opened = self._centre
+        return self._extractor.finish(kept.tail.run_kept, kept.take(opened, rows, view=0))
+
+
+@dataclass(frozen=True, slots=True)
+class InputPlan:
+    """What will be kept, before any of it is computed.
+
+    Attributes:
+        views, centre: None where that is not kept.
+    """
+
+    views: KeptInputs | None = None
+    centre: KeptInputs | None = None
+
+    @property
+    def bytes(self) -> int:
+        """Of the files."""
+        return sum(kept.array.bytes for kept in self._kept())
+
+    def require_space(self) -> None:
+        """Refuse what the disk cannot take.
+
+        Raises:
+            InputError: with the bytes needed and those free.
+        """
+        require_space(
+            [kept.array for kept in self._kept()],
+            what="inputs of the blocks that train, kept for all epochs,",
+            instead="choose another --cache, or fewer --network-views",
+        )
+
+    def describe(self) -> str:
+        """In plain words, before it is done."""
+        what = [] if self.views is None else [f"{self.views.views} random views of an image"]
+        what += [] if self.centre is None else ["the centre that it is judged by"]
+        return (
+            f"network: of {' and '.join(what)} the frozen blocks run once: what they give takes "
+            f"{self.bytes / 1e6:,.0f} MB of --cache"
+        )
+
+    def _kept(self) -> list[KeptInputs]:
+        return [kept for kept in (self.views, self.centre) if kept is not None]
+
+
+def plan_inputs(
+    model: NetworkModel, extractor: Extractor, blocks: Sequence[Block], pixels: Pixels, rows: Ids, *,
+    hashes: Sequence[str], config: TrainConfig, machine: Machine,
+) -> InputPlan:  # fmt: skip
+    """What is worth keeping: what takes less room than the decoded images do, where the network runs without its front.
+
+    Args:
+        pixels: (N, R, R, 3) uint8 of all images; some are tried.
+        rows: (n,) that train.
+        hashes: of all N images.
+    """
+    options, crop = config.network, extractor.preprocess.crop
+    if options.last_blocks is None:
+        return InputPlan()  # what belongs to no block trains too
+    side = options.network_crop or crop
+    tail = _find(extractor, blocks, pixels, side=side)
+    usual = tail if side == crop else _find(extractor, blocks, pixels, side=crop)
+    how = {
+        "backbone": extractor.backbone.name, "weights": extractor.backbone.hash_weights(),
+        "first": blocks[0].names[0], "preprocess": extractor.preprocess.to_json(), "view": extractor.backbone.view,
+    }  # fmt: skip
+    views = centre = None
+    if usual is not None:
+        centre = KeptInputs.plan(
+            usual, np.arange(len(hashes)), hashes=hashes, views=1, how={**how, "dtype": str(extractor.dtype)},
+            cache=machine.cache,
+        )  # fmt: skip
+    if tail is not None and 0 < options.network_views < options.epochs:
+        drawn = {**how, "dtype": str(model.precision), "side": options.network_crop, "seed": config.seed}
+        views = KeptInputs.plan(
+            tail, rows, hashes=[hashes[row] for row in rows], views=options.network_views, how=drawn,
+            cache=machine.cache,
+        )  # fmt: skip
+    for plan in (InputPlan(views, centre), InputPlan(None, centre)):
+        if plan.bytes < pixels.size:
+            return plan
+    return InputPlan()
+
+
+def keep_inputs(
+    plan: InputPlan, model: NetworkModel, extractor: Extractor, pixels: Pixels, *, config: TrainConfig,
+    on_images: Callable[[str, int, int], None],
+) -> NetworkInputs:  # fmt: skip
+    """Compute what is planned, and give the inputs of the stage; the model runs its tail on what is kept.
+
+    Args:
+        extractor: its backbone has the weights that it begins with.
+
+    Raises:
+        InputError: there is no room for it.
+    """
+    draw = choose_views(crop=extractor.preprocess.crop, side=config.network.network_crop)
+
+    def arrange(views: Pixels | Tensor) -> Tensor:
+        return arrange_images(torch.as_tensor(views).to(extractor.device), extractor.mean, extractor.std)
+
+    def drawn(rows: Ids, chunk: int) -> Tensor:
+        generator = phase_generator(config.seed, NETWORK, _KEPT_DRAWS + chunk)
+        return arrange(draw(pixels, torch.from_numpy(rows), generator=generator))
+
+    def usual(rows: Ids, _: int) -> Tensor:
+        return arrange(centre_views(pixels, torch.from_numpy(rows), crop=extractor.preprocess.crop))
+
+    plan.require_space()
+    parts: list[tuple[KeptInputs | None, Prepare, torch.dtype, str]] = [
+        (plan.views, drawn, model.precision, "views through the frozen blocks"),
+        (plan.centre, usual, extractor.dtype, "centres through the frozen blocks"),
+    ]
+    for kept, prepare, dtype, name in parts:
+        if kept is not None:
+            kept.fill(prepare, dtype=dtype, progress=partial(on_images, name))
+    model.tail = None if plan.views is None else plan.views.tail
+    return NetworkInputs(extractor, pixels, draw=draw, views=plan.views, centre=plan.centre)
+
+
+_KEPT_DRAWS = 1 << 20  # epochs are fewer
+
+
+def _find(extractor: Extractor, blocks: Sequence[Block], pixels: Pixels, *, side: int) -> Tail | None:
+    """The network from its first block that trains on, where something before that is worth not running."""
+    backbone, network = extractor.backbone, extractor.backbone.network
+    units = find_units(backbone, side=extractor.preprocess.crop)
+    first = blocks[0].names[0]
+    front = [network.get_submodule(name) for name in units[: units.index(first)]]
+    if not any(True for unit in front for _ in unit.parameters()):
+        return None
+    rows = torch.arange(min(_TRIED, len(pixels)))
+    images = torch.from_numpy(centre_views(pixels, rows, crop=side)).to(extractor.device)
+    return find_tail(
+        backbone.module, front, network.get_submodule(first), side=side,
+        images=arrange_images(images, extractor.mean, extractor.std),
+    )  # fmt: skip
+
+
+def _open(kept: KeptInputs | None) -> tuple[KeptInputs, npt.NDArray[Any]] | None:
+    return None if kept is None else (kept, kept.array.open())
