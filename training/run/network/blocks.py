@@ -33,16 +33,16 @@ def settle_views(extractor: Extractor, config: TrainConfig) -> TrainConfig:
     Things look larger in random windows of training than in the middle of an image, so that smaller views in training
     suit the full size afterwards (Touvron et al. 2019), at half the cost.
     """
-    if config.network.network_crop is not None:
-        return config
-    side = _find_smaller(extractor, config) or extractor.preprocess.crop
+    if config.network.network_crop is not None or config.input.view == "both":
+        return config  # both views are made of one larger image
+    side = _find_smaller(extractor) or extractor.preprocess.crop
     return replace(config, network=replace(config.network, network_crop=side))
 
 
-def _find_smaller(extractor: Extractor, config: TrainConfig) -> int | None:
-    """A size that the backbone takes, where views of one can be drawn; transformers are made for one size."""
+def _find_smaller(extractor: Extractor) -> int | None:
+    """A size that the backbone takes; transformers are made for one size."""
     side = smaller_side(extractor.preprocess.crop)
-    if side is None or config.input.view == "both":
+    if side is None:
         return None
     try:
         require_input_size(extractor.backbone, side)

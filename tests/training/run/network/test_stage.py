@@ -297,7 +297,8 @@ def test_every_kind_of_run_can_train_its_network(
 def test_the_last_block_of_a_network_of_another_library_trains_and_exports(
     name: str, pictures: Path, cache: Path, tmp_path: Path, always_ships: None, small_towers: None
 ) -> None:
-    config = network_config(backbone=name, resize=72, crop=64, unfreeze="last-1", network_epochs=1)
+    config = network_config(backbone=name, resize=72, crop=64, unfreeze="last-1", network_epochs=1,
+                            network_crop=None)  # fmt: skip
     report = train(pictures, tmp_path / "run", config=config, machine=make_machine(cache))
     assert report["network"]["blocks"] == 1
     start = load_backbone(name, "none", side=64)
