@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import TypeVar
 
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -77,5 +79,11 @@ def multiplying_workers() -> Iterator[int]:
     Each product is left to its thread: threads that share a product wait for each other, and on a busy machine longer
     than they work.
     """
-    with threadpool_limits(limits=1, user_api="blas"):
+    with _find_libraries(len(sys.modules)).limit(limits=1, user_api="blas"):
         yield min(usable_cores(), _MOST_MULTIPLYING)
+
+
+@lru_cache(maxsize=1)
+def _find_libraries(modules: int) -> ThreadpoolController:
+    """The libraries of this process that have threads: finding them takes milliseconds, and modules bring new ones."""
+    return ThreadpoolController()

@@ -30,6 +30,7 @@ K_SETS: Mapping[str, tuple[int, ...]] = {  # what the literature reports on each
     "sop": (1, 10, 100, 1000),
     "in-shop": (1, 10, 20, 40),
 }
+_BLOCK_DRAWS = 1 << 20  # of queries, held at once
 _RELEVANT_AT_ONCE = 40_000_000  # pairs of a query and an item of its label, whose scores are in memory
 
 
@@ -274,7 +275,11 @@ def bootstrap_interval(
         resamples: draws of Q queries with replacement.
         level: share of the draws' means between the two bounds.
     """
-    generator = np.random.default_rng(seed)
-    means = [per_query[generator.integers(len(per_query), size=len(per_query))].mean() for _ in range(resamples)]
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    generator, count = np.random.default_rng(seed), len(per_query)
+    rows = max(1, _BLOCK_DRAWS // count)
+    means = [
+        per_query[generator.integers(count, size=(min(rows, resamples - start), count))].mean(axis=1)
+        for start in range(0, resamples, rows)
+    ]
+    low, high = np.quantile(np.concatenate(means), [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)

@@ -174,6 +174,20 @@ def test_the_interval_holds_the_mean_and_shrinks_with_more_queries() -> None:
     assert bootstrap_interval(few, seed=3, resamples=50) == bootstrap_interval(few, seed=3, resamples=50)
 
 
+@pytest.mark.parametrize("block", [1, 77, 1000, 1 << 20])
+@pytest.mark.parametrize("count", [1, 2, 19, 300])
+def test_draws_in_blocks_are_those_of_one_after_another(
+    count: int, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("index.evaluation.metrics._BLOCK_DRAWS", block)
+    scores = np.random.default_rng(1).random(count)
+    generator = np.random.default_rng(7)
+    means = [np.mean(generator.choice(scores, size=count)) for _ in range(60)]
+    assert bootstrap_interval(scores, seed=7, resamples=60, level=0.9) == pytest.approx(
+        np.quantile(means, [0.05, 0.95]), rel=1e-12
+    )
+
+
 @pytest.mark.parametrize("module", [index.evaluation.metrics, index.text, index.sources.given_labels])
 def test_the_examples_in_the_docstrings_are_right(module: object) -> None:
     result = doctest.testmod(module)  # type: ignore[arg-type]

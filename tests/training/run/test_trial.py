@@ -120,7 +120,7 @@ def test_scenes_that_leave_nothing_to_train_on_or_to_find_try_nothing() -> None:
     labels = np.arange(60) % 6
     for scenes in (np.zeros(60, np.int64), labels):
         data = TrialData(_features(labels), labels, scenes=scenes)
-        assert run_trial(data, config=_config(), device=CPU) == Trial(3, None, None, {})
+        assert run_trial(data, config=_config(hold=None), device=CPU) == Trial(3, None, None, {})
 
 
 def test_the_seed_alone_decides_what_is_held_out() -> None:
@@ -144,7 +144,10 @@ def _features(labels: np.ndarray, *, told: bool = True) -> np.ndarray:
 
 
 def _config(**changes: Any) -> TrainConfig:
-    quick = {"recipe": "default", "trial": True, "embedding_dim": 4, "steps": 30, "batch_size": 64}
+    """With a hold that is given, or every fold would train with each of them; None lets the trial choose."""
+    quick = {
+        "recipe": "default", "trial": True, "hold": FIRM_HOLD, "embedding_dim": 4, "steps": 30, "batch_size": 64,
+    }  # fmt: skip
     return make_config(**(quick | changes))
 
 
@@ -169,7 +172,7 @@ def test_labels_that_tell_something_make_training_win(classes: int, images: int)
 def test_labels_that_tell_nothing_do_not_make_training_win() -> None:
     differences = []
     for seed in range(6):
-        trial = _run(np.arange(160) % 8, told=False, seed=seed)
+        trial = _run(np.arange(160) % 8, told=False, seed=seed, hold=None)
         assert trial.unseen is not None
         assert trial.seen is not None
         assert min(trial.unseen.difference.low, trial.seen.difference.low) <= 0, "never ahead in both"
@@ -188,9 +191,9 @@ def test_a_recipe_that_wrecks_the_embedding_loses_to_no_training() -> None:
 def test_a_trial_repeats_itself_and_leaves_the_global_generators_alone() -> None:
     labels = np.arange(120) % 6
     state = torch.get_rng_state()
-    first, again = _run(labels), _run(labels)
+    first, again = _run(labels, hold=None), _run(labels, hold=None)
     assert first == again
-    assert first != _run(labels, seed=1)
+    assert first != _run(labels, seed=1, hold=None)
     assert torch.equal(torch.get_rng_state(), state)
 
 
@@ -212,7 +215,7 @@ def test_classes_of_two_images_are_enough_for_a_trial_of_unseen_classes(method: 
 
 def test_too_few_classes_and_images_try_nothing_and_train_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trial_module, "fit_heads", lambda *_, **__: pytest.fail("there is nothing to search"))
-    trial = _run(np.repeat(np.arange(3), 2))
+    trial = _run(np.repeat(np.arange(3), 2), hold=None)
     assert trial == Trial(1, None, None, {})
     assert trial.better_rival is None
 
@@ -220,7 +223,7 @@ def test_too_few_classes_and_images_try_nothing_and_train_nothing(monkeypatch: p
 def test_a_least_confidence_that_leaves_too_few_images_does_not_end_the_run() -> None:
     labels = np.arange(60) % 6
     features = _features(labels, told=False)
-    config = _config(min_confidence=0.9)
+    config = _config(min_confidence=0.9, hold=None)
     assert run_trial(TrialData(features, labels), config=config, device=CPU) == Trial(3, None, None, {})
 
     judge = LeaveOneOut(features, labels, count=6)
