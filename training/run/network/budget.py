@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from training.backbone.extract import Extractor
 from training.losses.guidance import Guidance
 from training.network.blocks import find_blocks
@@ -19,12 +21,13 @@ from training.run.network.choice import MOST_JUDGED
 from training.run.network.data import NetworkData
 from training.run.network.plan import (
     Costs,
+    DepthCosts,
     NetworkPlan,
     choose_plan,
     describe_plan,
     list_depths,
 )
-from training.run.network.speed import SpeedTrial, decode_sample
+from training.run.network.speed import Speed, SpeedTrial, decode_sample
 from training.run.run_folder import RunFolder
 
 NOTES = "network.json"
@@ -69,14 +72,16 @@ def settle_network(
     if "plan" not in notes:
         sample = decode_sample(paths, extractor.preprocess, workers=machine.workers)
         trial = SpeedTrial(
-            extractor, sample.pixels, class_count=data.class_count, config=config, guidance=guidance,
+            extractor, sample.pixels, share=len(data.split.train) / len(paths), class_count=data.class_count,
+            config=config, guidance=guidance,
             precision=None if machine.precision == "auto" else PRECISIONS[machine.precision],
         )  # fmt: skip
-        blocks = find_blocks(extractor.backbone, side=extractor.preprocess.crop)
-        speeds = {depth: trial.time_step(depth) for depth in list_depths(config.network, blocks=len(blocks))}
-        costs = _count(speeds, trial.time_features(), data, seconds, config=config)
         decoded = 0.0 if decoding.file.exists() else len(paths) * sample.seconds
-        costs = replace(costs, once=costs.once + decoded + time.perf_counter() - begun)
+        costs = _measure(
+            trial, data, seconds, config=config,
+            once=lambda: 2 * seconds.head + decoded + time.perf_counter() - begun,
+            blocks=len(find_blocks(extractor.backbone, side=extractor.preprocess.crop)),
+        )  # fmt: skip
         plan = choose_plan(costs, budget_s=config.network.budget_s, epochs=config.network.network_epochs)
         notes = {"precision": str(trial.precision).removeprefix("torch."), "plan": asdict(plan)}
         run.write_json(NOTES, notes)
@@ -90,15 +95,33 @@ def read_notes(run: RunFolder) -> dict[str, Any]:
     return run.read_json(NOTES) if (run.path / NOTES).exists() else {}
 
 
-def _count(
-    speeds: dict[int | None, float], a_pass: float, data: NetworkData, seconds: ClosedForms, *, config: TrainConfig
-) -> Costs:
-    """Seconds of what the stage does with decoded images, by how often; `a_pass` is of one image without training."""
-    trained, searched = len(data.split.train), len(data.searched_rows())
-    return Costs(
-        once=((1 + MOST_JUDGED) * searched + len(data.labels)) * a_pass + 2 * seconds.head,
-        judging=searched * a_pass,
-        believing=trained * a_pass + seconds.beliefs,
-        believe_every=config.network.network_judge_every if config.judges_again else 0,
-        training={depth: trained * an_image for depth, an_image in speeds.items()},
+def _measure(
+    trial: SpeedTrial, data: NetworkData, seconds: ClosedForms, *, config: TrainConfig, once: Callable[[], float],
+    blocks: int,
+) -> Costs:  # fmt: skip
+    """From the shallowest depth on, until one has no time for its epochs: a deeper one would have less."""
+    options, found = config.network, dict[int | None, DepthCosts]()
+    assert options.budget_s is not None
+    depths = list_depths(options, blocks=blocks)
+    trial.settle_precision(depths[len(depths) // 2])
+    for depth in reversed(depths):
+        found = {depth: _count(trial.time_depth(depth), data, seconds, views=options.network_views), **found}
+        costs = Costs(once(), options.network_judge_every, config.judges_again, options.network_views, found)
+        if not costs.has_time(depth, budget_s=options.budget_s, epochs=options.network_epochs):
+            break
+    return costs
+
+
+def _count(speed: Speed, data: NetworkData, seconds: ClosedForms, *, views: int) -> DepthCosts:
+    """Seconds of what the stage does with images, from those an image."""
+    searched, train = data.searched_rows(), data.split.train
+    trained, images = len(train), len(data.labels)
+    judging = len(searched) * speed.a_pass
+    return DepthCosts(
+        epoch=trained * (speed.step + (speed.front or 0.0)),
+        kept_epoch=None if speed.front is None else trained * speed.step,
+        keeping=views * trained * (speed.front or 0.0),
+        once=images * (speed.centre + speed.a_pass) + (1 + MOST_JUDGED) * judging,
+        judging=judging,
+        believing=len(np.setdiff1d(train, searched)) * speed.a_pass + seconds.beliefs,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,6 @@ from training.network.model import NetworkModel
 from training.network.random_views import DrawViews, centre_views, choose_views
 from training.network.tail import Tail, find_tail
 from training.options.config import TrainConfig
-from training.options.machine import Machine
 from training.run.phases import NETWORK, phase_generator
 
 _TRIED = 4  # images on which a tail is compared with the whole network
@@ -111,7 +111,7 @@ class InputPlan:
 
 def plan_inputs(
     model: NetworkModel, extractor: Extractor, blocks: Sequence[Block], pixels: Pixels, rows: Ids, *,
-    hashes: Sequence[str], config: TrainConfig, machine: Machine,
+    hashes: Sequence[str], config: TrainConfig, cache: Path,
 ) -> InputPlan:  # fmt: skip
     """What is worth keeping: what takes less room than the decoded images do, where the network runs without its front.
 
@@ -134,13 +134,13 @@ def plan_inputs(
     if usual is not None:
         centre = KeptInputs.plan(
             usual, np.arange(len(hashes)), hashes=hashes, views=1, how={**how, "dtype": str(extractor.dtype)},
-            cache=machine.cache,
+            cache=cache,
         )  # fmt: skip
     if tail is not None and 0 < options.network_views < options.epochs:
         drawn = {**how, "dtype": str(model.precision), "side": options.network_crop, "seed": config.seed}
         views = KeptInputs.plan(
             tail, rows, hashes=[hashes[row] for row in rows], views=options.network_views, how=drawn,
-            cache=machine.cache,
+            cache=cache,
         )  # fmt: skip
     for plan in (InputPlan(views, centre), InputPlan(None, centre)):
         if plan.bytes < pixels.size:

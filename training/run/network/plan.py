@@ -39,31 +39,61 @@ def smaller_side(crop: int) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Costs:
-    """Seconds, as measured and counted.
+class DepthCosts:
+    """Seconds of a depth, as measured and counted.
 
     Attributes:
-        once: what any plan takes beside its epochs: what has passed, decoding, the first judgement, the choice.
+        epoch: the steps of one on new views.
+        kept_epoch, keeping: the steps of one on views that are kept, and to keep all of these once; None and 0 where
+            there are none.
+        once: to keep what judging takes, and the judgements before the first and after the last epoch.
         judging: of what is held out, after an epoch.
-        believing: of all labels anew.
-        believe_every: epochs from one of these to the next; 0 is never.
-        training: an epoch's steps, by depth, the most wanted first.
+        believing: of all labels anew, beside that.
+    """
+
+    epoch: float
+    kept_epoch: float | None = None
+    keeping: float = 0.0
+    once: float = 0.0
+    judging: float = 0.0
+    believing: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Seconds of the whole stage by depth and epochs.
+
+    Attributes:
+        once: what any plan takes: what has passed, decoding, heads in closed form.
+        judge_every: epochs from one judgement to the next.
+        believes: whether labels are judged anew.
+        views: of an image that are kept, where they are.
+        depths: the most wanted first.
     """
 
     once: float
-    judging: float
-    believing: float
-    believe_every: int
-    training: Mapping[int | None, float]
+    judge_every: int
+    believes: bool
+    views: int
+    depths: Mapping[int | None, DepthCosts]
 
     def total(self, depth: int | None, epochs: int) -> float:
-        """Of the whole stage; labels are not judged anew after the last epoch."""
-        times = (epochs - 1) // self.believe_every if self.believe_every else 0
-        return self.once + epochs * (self.training[depth] + self.judging) + times * self.believing
+        """Labels are not judged anew after the last epoch."""
+        of = self.depths[depth]
+        steps = epochs * of.epoch
+        if of.kept_epoch is not None and epochs > self.views:
+            steps = of.keeping + epochs * of.kept_epoch
+        judged = -(-epochs // self.judge_every) * of.judging
+        believed = (epochs - 1) // self.judge_every * of.believing if self.believes else 0.0
+        return self.once + of.once + steps + judged + believed
 
     def fitting(self, depth: int | None, seconds: float) -> int:
         """The most epochs in this time, up to `MOST_EPOCHS`."""
         return max((n for n in range(1, MOST_EPOCHS + 1) if self.total(depth, n) <= seconds), default=0)
+
+    def has_time(self, depth: int | None, *, budget_s: float, epochs: int | None) -> bool:
+        """Whether as many epochs fit as are wanted: those asked for, or `ENOUGH_EPOCHS`."""
+        return self.total(depth, epochs or ENOUGH_EPOCHS) <= (1 - RESERVE) * budget_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +102,7 @@ class NetworkPlan:
 
     Attributes:
         seconds: of the whole network stage with all epochs.
-        epoch_seconds: of one of them, labels judged anew where they are.
+        epoch_seconds: of one of them with its share of keeping views and of judging.
         budget_s: what there is.
     """
 
@@ -115,11 +145,10 @@ def choose_plan(costs: Costs, *, budget_s: float, epochs: int | None) -> Network
         InputError: not even one epoch of the cheapest fits, or not as many as asked for; it says what would.
     """
     seconds = (1 - RESERVE) * budget_s
-    wanted = ENOUGH_EPOCHS if epochs is None else epochs
-    for depth in costs.training:
-        if costs.total(depth, wanted) <= seconds:
+    for depth in costs.depths:
+        if costs.has_time(depth, budget_s=budget_s, epochs=epochs):
             return _plan(costs, depth, epochs or costs.fitting(depth, seconds), budget_s=budget_s)
-    cheapest = min(costs.training, key=lambda depth: costs.training[depth])
+    cheapest = min(costs.depths, key=lambda depth: costs.total(depth, 1))
     if epochs is None and (fitting := costs.fitting(cheapest, seconds)):
         return _plan(costs, cheapest, fitting, budget_s=budget_s)
     least = epochs or 1
@@ -154,7 +183,7 @@ def describe_time(seconds: float) -> str:
 
 def _plan(costs: Costs, depth: int | None, epochs: int, *, budget_s: float) -> NetworkPlan:
     total = costs.total(depth, epochs)
-    return NetworkPlan(depth, epochs, total, (total - costs.once) / epochs, budget_s)
+    return NetworkPlan(depth, epochs, total, (total - costs.once - costs.depths[depth].once) / epochs, budget_s)
 
 
 def _cheaper_ways(depth: int | None, epochs: int | None) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
@@ -18,21 +20,22 @@ from training.backbone.extract import BATCH_IMAGES, Extractor
 from training.head.embedding_heads import ProjectionHead
 from training.losses.guidance import Guidance
 from training.losses.make_loss import build_loss
+from training.network.blocks import Block
 from training.network.model import NetworkModel
 from training.network.precision import PRECISIONS, choose_precision
-from training.network.random_views import centre_views, choose_views
+from training.network.random_views import choose_views
 from training.network.weights import average_weights, copy_weights, load_weights
 from training.options.config import TrainConfig
 from training.run.network.beliefs import NetworkBeliefs
 from training.run.network.blocks import build_model, plan_blocks
 from training.run.network.data import NetworkData
 from training.run.network.fit import NetworkFit
-from training.run.network.inputs import NetworkInputs
+from training.run.network.inputs import InputPlan, NetworkInputs, keep_inputs, plan_inputs
 from training.run.network.plan import name_depth
 from training.run.phases import NETWORK, PhaseContext, phase_generator
 from training.run.trial_splits import Split
 
-SAMPLE = 64  # images
+SAMPLE = 16  # images
 _SECONDS = 0.3  # for each, at least one step after the first
 _QUICK_STEP, _FEW = 0.15, 8  # seconds; images: a slow machine is timed on few, a quick one on a whole batch
 
@@ -61,53 +64,108 @@ def decode_sample(paths: Sequence[Path], preprocess: PreprocessConfig, *, worker
     return DecodedSample(np.stack(decoded), (time.perf_counter() - started) / len(decoded))
 
 
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """Seconds an image, where one depth trains.
+
+    Attributes:
+        step: of a step; on views that are kept where `front` is a number.
+        a_pass: of a pass without training, as judging takes it.
+        front: to keep a view; None where views are not kept.
+        centre: to keep what judging takes; 0 where that is not kept.
+    """
+
+    step: float
+    a_pass: float
+    front: float | None
+    centre: float
+
+
 class SpeedTrial:
     """Steps of the real loop on a sample. Of the backbone's weights nothing is changed in the end.
 
     Args:
         pixels: (n, R, R, 3) uint8.
+        share: of all images that train.
         class_count: C, for losses with proxies.
-        precision: of the steps; None has it chosen on the first depth that is timed, see `precision`.
+        precision: of the steps; None has it chosen by `settle_precision`.
     """
 
     def __init__(
-        self, extractor: Extractor, pixels: Pixels, *, class_count: int, config: TrainConfig,
+        self, extractor: Extractor, pixels: Pixels, *, share: float, class_count: int, config: TrainConfig,
         guidance: Guidance | None, precision: torch.dtype | None,
     ) -> None:  # fmt: skip
         self._extractor, self._config, self._guidance = extractor, config, guidance
         labels = (np.arange(len(pixels)) // 2 % class_count).astype(np.int64)  # losses over pairs find some
         nothing = np.zeros(0, dtype=np.int64)
-        self._data = NetworkData(pixels, labels, class_count, Split(np.arange(len(pixels)), nothing, nothing))
+        self._data = NetworkData(
+            pixels, labels, class_count, Split(np.arange(max(1, round(share * len(pixels)))), nothing, nothing)
+        )
         self._images = 0
         self.precision = precision
 
-    def time_features(self) -> float:
-        """Seconds an image of a pass without training, as judging takes it."""
-        rows = torch.arange(BATCH_IMAGES) % len(self._data.pixels)
-        views = centre_views(self._data.pixels, rows, crop=self._extractor.preprocess.crop)
-        return _time(lambda: self._extractor.extract(views).cpu()) / BATCH_IMAGES
+    def settle_precision(self, depth: int | None) -> None:
+        """Choose the precision, where it is not given, by the steps of this depth."""
+        if self.precision is not None:
+            return
+        config, _, model = self._build(depth)
+        draw = choose_views(crop=self._extractor.preprocess.crop, side=config.network.network_crop)
+        rows = torch.arange(min(len(self._data.pixels), config.network.network_batch_size))
+        views = draw(self._data.pixels, rows, generator=phase_generator(self._config.seed, NETWORK, 0))
+        self.precision = PRECISIONS[choose_precision(model, views.to(self._extractor.device))]
+        model.release()
 
-    def time_step(self, last: int | None) -> float:
-        """Seconds an image of a step of the last blocks, None for all; the first call says on how many images."""
-        config = replace(
-            self._config, network=replace(self._config.network, unfreeze=name_depth(last), network_epochs=1)
+    def _build(self, depth: int | None) -> tuple[TrainConfig, list[Block], NetworkModel]:
+        """With as many epochs that views are kept, where they can be."""
+        config = self._config
+        network = replace(
+            config.network, unfreeze=name_depth(depth), network_epochs=config.network.network_views + 1
         )
-        backbone = self._extractor.backbone
+        config = replace(config, network=network)
         dim = config.embedding.embedding_dim
-        head = ProjectionHead(torch.eye(dim, backbone.feature_dim), torch.full((dim,), 0.01))
-        model = build_model(self._extractor, head, plan_blocks(self._extractor, config)[0], config=config)
+        head = ProjectionHead(torch.eye(dim, self._extractor.backbone.feature_dim), torch.full((dim,), 0.01))
+        blocks = plan_blocks(self._extractor, config)[0]
+        model = build_model(self._extractor, head, blocks, config=config)
+        model.precision = self.precision or torch.float32
+        return config, blocks, model
+
+    def time_depth(self, depth: int | None) -> Speed:
+        """As many blocks train as are named; the first depth that is timed says on how many images."""
+        config, blocks, model = self._build(depth)
         before = copy_weights(model)
         try:
-            self._settle_precision(model, config)
-            step = self._prepare_step(model, config)
-            model.learn(True)
-            if self._images == 0:
-                self._images = self._choose_images(step)
-            return _time(lambda: step(self._images)) / self._images
+            with TemporaryDirectory() as folder:
+                inputs, front, centre = self._time_fronts(model, blocks, config=config, cache=Path(folder))
+                rows = np.arange(BATCH_IMAGES) % len(self._data.pixels)
+                a_pass = _time(lambda: inputs.read_features(rows)) / BATCH_IMAGES
+                step = self._prepare_step(model, inputs, config)
+                model.learn(True)
+                if self._images == 0:
+                    self._images = self._choose_images(step)
+                return Speed(_time(lambda: step(self._images)) / self._images, a_pass, front, centre)
         finally:
             load_weights(model, before)
             model.zero_grad(set_to_none=True)
             model.release()
+
+    def _time_fronts(
+        self, model: NetworkModel, blocks: Sequence[Block], *, config: TrainConfig, cache: Path
+    ) -> tuple[NetworkInputs, float | None, float]:
+        """Inputs as the run will have them, and the seconds to keep a view, and the usual view of an image."""
+        pixels, rows = self._data.pixels, self._data.split.train
+        plan = plan_inputs(
+            model, self._extractor, blocks, pixels, rows, hashes=["" for _ in pixels], config=config, cache=cache
+        )
+        keep = partial(
+            keep_inputs, model=model, extractor=self._extractor, pixels=pixels, config=config, on_images=_quiet
+        )
+        begun = time.perf_counter()
+        keep(InputPlan(None, plan.centre))
+        middle = time.perf_counter()
+        inputs = keep(plan)
+        ended = time.perf_counter()
+        front = None if plan.views is None else (ended - middle) / plan.views.array.shape[0]
+        return inputs, front, 0.0 if plan.centre is None else (middle - begun) / len(pixels)
 
     def _choose_images(self, step: Callable[[int], None]) -> int:
         """A whole batch, or fewer images, of which a step takes long enough to be timed."""
@@ -124,31 +182,24 @@ class SpeedTrial:
             images = min(2 * images, network.network_batch_size)
         return images
 
-    def _prepare_step(self, model: NetworkModel, config: TrainConfig) -> Callable[[int], None]:
+    def _prepare_step(
+        self, model: NetworkModel, inputs: NetworkInputs, config: TrainConfig
+    ) -> Callable[[int], None]:
         """A step of the loop, on as many images as it is called with."""
-        fit = self._make_fit(model, config)
+        fit = self._make_fit(model, inputs, config)
         start, average = copy_weights(model), copy_weights(model)
         penalty = fit.hold_back(start)
         generator = phase_generator(config.seed, NETWORK, 0)
 
         def step(images: int) -> None:
-            rows = torch.arange(images) % len(self._data.pixels)
+            rows = torch.arange(images) % len(self._data.split.train)
             loss = fit.step(rows, 0, generator=generator, penalty=penalty)
             average_weights(average, model, keep=config.network.network_average, step=0)
             loss.item()  # waits for the device
 
         return step
 
-    def _settle_precision(self, model: NetworkModel, config: TrainConfig) -> None:
-        if self.precision is None:
-            draw = choose_views(crop=self._extractor.preprocess.crop, side=config.network.network_crop)
-            rows = torch.arange(min(len(self._data.pixels), config.network.network_batch_size))
-            views = draw(self._data.pixels, rows, generator=phase_generator(self._config.seed, NETWORK, 0))
-            name = choose_precision(model, views.to(self._extractor.device))
-            self.precision = PRECISIONS[name]
-        model.precision = self.precision
-
-    def _make_fit(self, model: NetworkModel, config: TrainConfig) -> NetworkFit:
+    def _make_fit(self, model: NetworkModel, inputs: NetworkInputs, config: TrainConfig) -> NetworkFit:
         device, count = self._extractor.device, self._data.class_count
         loss = build_loss(
             config.network_loss, class_count=count, embedding_dim=config.embedding.embedding_dim,
@@ -160,9 +211,11 @@ class SpeedTrial:
             nn.functional.one_hot(labels, count).float() if config.network_loss.needs_confidences else None,
         )
         context = PhaseContext(seed=config.seed, device=device, checkpoint=None)
-        draw = choose_views(crop=self._extractor.preprocess.crop, side=config.network.network_crop)
-        inputs = NetworkInputs(self._extractor, self._data.pixels, draw=draw)
         return NetworkFit(model, loss, self._data, inputs=inputs, beliefs=beliefs, config=config, context=context)
+
+
+def _quiet(*_: object) -> None:
+    """Tell nobody."""
 
 
 def _time(run: Callable[[], object]) -> float:

@@ -150,7 +150,7 @@ def train_network(
     ]
     kept = plan_inputs(
         model, extractor, blocks[0], pixels, split.train, hashes=[image.sha256 for image in given.images],
-        config=config, machine=machine,
+        config=config, cache=machine.cache,
     )  # fmt: skip
     if kept.bytes:
         on_note(kept.describe())

@@ -105,11 +105,13 @@ def test_timing_takes_real_steps_of_any_loss_and_takes_them_back(pictures: Path,
     sample = decode_sample(sorted(pictures.rglob("*.jpg"))[:9], extractor.preprocess, workers=1)
     assert sample.pixels.shape == (9, 40, 40, 3)
     trial = SpeedTrial(
-        extractor, sample.pixels, class_count=4, config=config, guidance=None, precision=torch.float32
+        extractor, sample.pixels, share=0.8, class_count=4, config=config, guidance=None, precision=torch.float32
     )
-    assert trial.time_step(None) > 0
-    assert trial.time_step(2) > 0
-    assert trial.time_features() > 0
+    whole, last = trial.time_depth(None), trial.time_depth(2)
+    assert min(whole.step, whole.a_pass, last.step, last.a_pass) > 0
+    assert (whole.front, whole.centre) == (None, 0), "of the whole network nothing is frozen"
+    assert last.front is not None
+    assert min(last.front, last.centre) > 0
     assert all(torch.equal(tensor, before[name]) for name, tensor in backbone.network.state_dict().items())
     assert not any(p.requires_grad or p.grad is not None for p in backbone.network.parameters())
 

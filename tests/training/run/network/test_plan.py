@@ -8,6 +8,7 @@ from index.errors import InputError
 from training.options.network import NetworkConfig
 from training.run.network.plan import (
     Costs,
+    DepthCosts,
     choose_plan,
     describe_plan,
     list_depths,
@@ -17,9 +18,10 @@ from training.run.network.plan import (
 ALL, SOME, LAST = None, 4, 1
 
 
-def costs(training: dict[int | None, float], *, once: float = 10, judging: float = 1, every: int = 0) -> Costs:
-    """Seconds of an epoch's steps by depth; a judgement of all labels takes 5."""
-    return Costs(once=once, judging=judging, believing=5, believe_every=every, training=training)
+def costs(training: dict[int | None, float], *, once: float = 10, every: int = 1, believes: bool = False) -> Costs:
+    """Seconds of an epoch's steps by depth; a judgement takes 1, one of all labels 5 more."""
+    depths = {depth: DepthCosts(seconds, judging=1, believing=5) for depth, seconds in training.items()}
+    return Costs(once, every, believes, 4, depths)
 
 
 @pytest.mark.parametrize(
@@ -57,10 +59,18 @@ def test_the_deepest_part_with_time_for_enough_epochs_is_planned(
     assert plan.seconds <= 0.9 * budget_s
 
 
-def test_labels_are_judged_anew_between_epochs_and_not_after_the_last() -> None:
-    assert costs({ALL: 9}, once=0, every=2).total(ALL, 4) == 4 * 10 + 5
-    assert costs({ALL: 9}, once=0, every=2).total(ALL, 5) == 5 * 10 + 2 * 5
-    assert costs({ALL: 9}, once=0, every=0).total(ALL, 5) == 5 * 10
+def test_judged_is_every_few_epochs_and_after_the_last_but_labels_are_not_after_that() -> None:
+    assert costs({ALL: 9}, once=0, every=2, believes=True).total(ALL, 4) == 4 * 9 + 2 + 5
+    assert costs({ALL: 9}, once=0, every=2, believes=True).total(ALL, 5) == 5 * 9 + 3 + 2 * 5
+    assert costs({ALL: 9}, once=0, every=2).total(ALL, 5) == 5 * 9 + 3
+
+
+def test_views_are_kept_where_the_epochs_are_more() -> None:
+    kept = Costs(10, 1, False, 4, {LAST: DepthCosts(epoch=9, kept_epoch=3, keeping=20, once=7)})
+    assert kept.total(LAST, 4) == 17 + 4 * 9
+    assert kept.total(LAST, 5) == 17 + 20 + 5 * 3
+    assert kept.fitting(LAST, 50) == 3
+    assert kept.fitting(LAST, 52) == 5
 
 
 def test_a_time_for_not_even_one_epoch_is_refused_with_one_that_would_do() -> None:
