@@ -64,7 +64,7 @@ def settle_network(
         on_note: told the plan.
 
     Raises:
-        InputError: not even one epoch fits.
+        NoTimeError: not even one epoch fits.
     """
     if config.network.budget_s is None:
         return config, None

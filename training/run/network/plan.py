@@ -16,6 +16,10 @@ DEPTHS = (None, 8, 4, 2, 1)  # last blocks that are tried; None is all
 _SMALLER, _STEP = 0.7, 8  # of the crop's side; pixels
 
 
+class NoTimeError(InputError):
+    """What was asked for does not fit the time that there is."""
+
+
 def name_depth(last: int | None) -> str:
     """As `--unfreeze` has it, from the number of blocks at the end of the network; None is all of them."""
     return WHOLE if last is None else f"last-{last}"
@@ -142,7 +146,7 @@ def choose_plan(costs: Costs, *, budget_s: float, epochs: int | None) -> Network
         epochs: that the user asked for; None leaves them open.
 
     Raises:
-        InputError: not even one epoch of the cheapest fits, or not as many as asked for; it says what would.
+        NoTimeError: not even one epoch of the cheapest fits, or not as many as asked for; it says what would.
     """
     seconds = (1 - RESERVE) * budget_s
     for depth in costs.depths:
@@ -153,7 +157,7 @@ def choose_plan(costs: Costs, *, budget_s: float, epochs: int | None) -> Network
         return _plan(costs, cheapest, fitting, budget_s=budget_s)
     least = epochs or 1
     needed = costs.total(cheapest, least) / (1 - RESERVE)
-    raise InputError(
+    raise NoTimeError(
         f"--time-budget {describe_time(budget_s)} is too short for {describe_epochs(least)} of --unfreeze "
         f"{name_depth(cheapest)}: on this machine that needs {describe_time(needed)}. Start another run with "
         f"--time-budget {math.ceil(needed / 60)}m{_cheaper_ways(cheapest, epochs)}; its features are kept in --cache"

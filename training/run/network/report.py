@@ -15,6 +15,8 @@ def describe_network(network: Mapping[str, Any] | None) -> list[str]:
     """What trained, what that found on what was held out beside the frozen embedding, and which of them ships."""
     if network is None:
         return []
+    if "skipped" in network:
+        return [f"network: stays as it is: {network['skipped']}"]
     held = network["held_out"]
     lines = [
         f"network: {network['unfreeze']} ({network['blocks']} of {network['of_blocks']} blocks, "

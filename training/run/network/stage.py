@@ -37,6 +37,7 @@ from training.run.network.choice import NetworkChoice, choose_weights, fit_close
 from training.run.network.data import NetworkData
 from training.run.network.fit import FittedWeights, NetworkFit
 from training.run.network.inputs import keep_inputs, plan_inputs
+from training.run.network.plan import NoTimeError
 from training.run.phases import NETWORK, PhaseContext, phase_generator
 from training.run.run_folder import LabelledImage, RunFolder
 from training.run.trial import TRAINED, TrialData, fit_heads
@@ -134,10 +135,14 @@ def train_network(
     )
     prepared = _prepare(given, data, config=config, machine=machine)
     config = settle_views(extractor, config)
-    config, plan = settle_network(
-        run, data, paths=images, decoding=decoding, extractor=extractor, config=config, machine=machine,
-        guidance=given.guidance, seconds=prepared.seconds, begun=started, on_note=on_note,
-    )  # fmt: skip
+    try:
+        config, plan = settle_network(
+            run, data, paths=images, decoding=decoding, extractor=extractor, config=config, machine=machine,
+            guidance=given.guidance, seconds=prepared.seconds, begun=started, on_note=on_note,
+        )  # fmt: skip
+    except NoTimeError as error:  # the head has trained: better that than nothing
+        on_note(f"network: stays as it is: {error}")
+        return StageResult(None, given.features, {"ships": False, "skipped": str(error)})
     pixels = decode_images(
         images, decoding, extractor.preprocess, workers=machine.workers,
         progress=lambda done, total: on_images(f"decoding ({decoding.bytes / 1e6:,.0f} MB)", done, total),
