@@ -159,6 +159,10 @@ class SpeedTrial:
         keep = partial(
             keep_inputs, model=model, extractor=self._extractor, pixels=pixels, config=config, on_images=_quiet
         )
+        keep(plan)  # kernels are chosen and memory is taken the first time
+        for kept in (plan.views, plan.centre):
+            if kept is not None:
+                kept.array.file.unlink()
         begun = time.perf_counter()
         keep(InputPlan(None, plan.centre))
         middle = time.perf_counter()
