@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from training.losses.anchor import anchor_loss, cosine_to_proxies, weigh_positives
+from training.losses.anchor import anchor_loss, cosine_to_proxies, weigh_terms
 from training.losses.interface import Batch, ProxyLoss
 from training.options.losses import AdaptiveOptions
 
@@ -20,6 +20,7 @@ def adaptive_proxy_anchor_loss(
     margins: Tensor,
     *,
     weights: Tensor | None = None,
+    negative_weights: Tensor | None = None,
     alpha: float = 32.0,
     kappa: float = 1.0,
     margin_of: str = "proxy",
@@ -28,18 +29,18 @@ def adaptive_proxy_anchor_loss(
     """Proxy-Anchor with a learnt margin m, one for all classes or one each, kept from 0 by its last term.
 
         L = 1/|P+| sum_{p in P+} log(1 + sum_{x: y_x = p}  w_x exp(-alpha (s(x,p) - m_p)))
-          + 1/|P|  sum_{p in P } log(1 + sum_{x: y_x != p}     exp( alpha (s(x,p) + m  )))
+          + 1/|P|  sum_{p in P } log(1 + sum_{x: y_x != p} v_x exp( alpha (s(x,p) + m  )))
           + kappa / mean(m)
 
     In the negative term m is m_p, the margin of the proxy's class, or, as the paper's Eq. 2 prints it, m_x, that
-    of the sample's. In the positive term the two are one. The weights w are ours, as in `proxy_anchor_loss`.
+    of the sample's. In the positive term the two are one. The weights w and v are ours, as in `proxy_anchor_loss`.
 
     Args:
         embeddings: (B, D), any norm.
         proxies: (C, D), any norm.
         labels: (B,) int64 in 0..C-1.
         margins: () or (C,), greater than 0.
-        weights: (B,) in 0..1, how far each label is believed; None: 1.
+        weights, negative_weights: (B,) w and v in 0..1, how far each label is believed; None: 1.
         alpha: scale of the cosines.
         kappa: weight of the last term, the paper's lambda.
         margin_of: `proxy` or `sample`, the margin of the negative term; the same where there is one margin.
@@ -60,8 +61,8 @@ def adaptive_proxy_anchor_loss(
     of_negative = of_proxy if margin_of == "proxy" else of_proxy[labels][:, None]
     positive = labels[:, None] == torch.arange(len(proxies), device=labels.device)
     anchored = anchor_loss(
-        weigh_positives(-alpha * (cosines - of_proxy), weights),
-        alpha * (cosines + of_negative),
+        weigh_terms(-alpha * (cosines - of_proxy), weights),
+        weigh_terms(alpha * (cosines + of_negative), negative_weights),
         positive=positive,
         negative_normalisation=negative_normalisation,
     )
@@ -94,6 +95,7 @@ class AdaptiveProxyAnchor(ProxyLoss):
             batch.labels,
             self.margins,
             weights=batch.weights,
+            negative_weights=batch.weights if self.options.negative_weights == "confidence" else None,
             alpha=self.options.alpha,
             kappa=self.options.kappa,
             margin_of=self.options.margin_of,

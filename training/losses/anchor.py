@@ -51,8 +51,8 @@ def anchor_loss(
     return pull + push
 
 
-def weigh_positives(logits: Tensor, weights: Tensor | None) -> Tensor:
-    """(B, C) exponents of the positive sums, every sample's term multiplied by its (B,) weight; None: as they are.
+def weigh_terms(logits: Tensor, weights: Tensor | None) -> Tensor:
+    """(B, C) exponents of the sums, every sample's terms multiplied by its (B,) weight; None: as they are.
 
     A weight of 0 takes the sample's term out of the sum, as far as the type can tell.
     """

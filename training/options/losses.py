@@ -55,6 +55,16 @@ class PositiveWeights(AnchorOptions):
         choices=("none", "confidence"),
     )  # fmt: skip
 
+    negative_weights: str = option(
+        "none", "Weigh the push between an image and all other proxies by the confidence in its label too: where that "
+        "is wrong, one of these is its own.", choices=("none", "confidence"),
+    )  # fmt: skip
+
+    def unused(self) -> Mapping[str, str]:
+        return (
+            {} if self.positive_weights == "confidence" else {"negative_weights": "--positive-weights confidence"}
+        )
+
 
 @dataclass(frozen=True)
 class AdaptiveOptions(PositiveWeights):
@@ -70,7 +80,8 @@ class AdaptiveOptions(PositiveWeights):
             raise InputError(f"--delta must be greater than 0, where a learnt margin can start, got {self.delta}")
 
     def unused(self) -> Mapping[str, str]:
-        return {"margin_of": "--margins per-class"} if self.margins == "single" else {}
+        own = {"margin_of": "--margins per-class"} if self.margins == "single" else {}
+        return {**super().unused(), **own}
 
 
 @dataclass(frozen=True)

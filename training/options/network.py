@@ -122,6 +122,8 @@ class NetworkConfig:
         kind = options_of(self.network_method)
         names = {own.name for own in fields(kind)}
         weighed: dict[str, Any] = {
-            name: "confidence" for name in ("sample_weights", "positive_weights") if name in names
+            name: "confidence"
+            for name in ("sample_weights", "positive_weights", "negative_weights")
+            if name in names
         }
         return LossConfig(self.network_method, kind(**weighed))

@@ -157,7 +157,9 @@ def _recipe_beside(recipe: str, given: Mapping[str, Any]) -> dict[str, Any]:
         closed = ()
     values = {name: value for name, value in values.items() if name not in closed}
     if given.get("unfreeze", FROZEN) != FROZEN:
-        return _fit_to_a_network(values, recipe=recipe, method=method)
+        values = _fit_to_a_network(values, recipe=recipe, method=method)
+    if given.get("positive_weights") == "none":
+        values.pop("negative_weights", None)
     return values
 
 
@@ -170,7 +172,7 @@ def _fit_to_a_network(values: dict[str, Any], *, recipe: str, method: str | None
     elif recipe == "default":
         values.pop("alpha", None)
         if hasattr(options_of(method or DEFAULT["method"]), "positive_weights"):
-            values["positive_weights"] = "confidence"
+            values |= {"positive_weights": "confidence", "negative_weights": "confidence"}
     return values
 
 

@@ -42,6 +42,7 @@ _FILES = (
 )  # fmt: skip
 _ONLY_CHOICE_ONCE = {  # of runs that do not say
     "view": "crop", "pooling": "own", "embedding_cost": 1, "images_per_class": 0, "positive_weights": "none",
+    "negative_weights": "none",
     **asdict(NetworkConfig()),
 }  # fmt: skip
 

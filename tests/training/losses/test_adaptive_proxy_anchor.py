@@ -43,10 +43,13 @@ def test_adaptive_proxy_anchor_is_its_equation_in_value_and_gradient(
     def loss(embeddings, proxies, margins, labels, **options):
         return adaptive_proxy_anchor_loss(embeddings, proxies, labels, margins, **options)
 
-    weights = drawn.weights if weighed else None
-    told = {**options, "weights": drawn.weights.tolist() if weighed else None}
+    negative = drawn.weights.flip(0)
+    told = options | (
+        {"weights": drawn.weights.tolist(), "negative_weights": negative.tolist()} if weighed else {}
+    )
+    options |= {"weights": drawn.weights, "negative_weights": negative} if weighed else {}
     assert_is_the_equation(
-        value_and_gradients(loss, inputs, drawn.labels, weights=weights, **options),
+        value_and_gradients(loss, inputs, drawn.labels, **options),
         value=oracle.adaptive_proxy_anchor(*(tensor.tolist() for tensor in inputs), labels, **told),
         gradients=oracle.gradients(oracle.adaptive_proxy_anchor, inputs, labels, **told),
     )

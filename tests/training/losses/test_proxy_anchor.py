@@ -43,17 +43,19 @@ def test_gradients_agree_with_finite_differences(normalisation: str) -> None:
     assert torch.autograd.gradcheck(lambda x, p: proxy_anchor_loss(x, p, drawn.labels, **options), inputs)
 
 
-@given(sizes=SIZES, normalisation=st.sampled_from(NORMALISATIONS))
+@given(sizes=SIZES, normalisation=st.sampled_from(NORMALISATIONS), both=st.booleans())
 @settings(max_examples=40, deadline=None)
-def test_weights_multiply_the_positive_terms_in_value_and_gradient(sizes, normalisation) -> None:
+def test_weights_multiply_the_terms_of_one_sum_or_both_in_value_and_gradient(sizes, normalisation, both) -> None:
     drawn = draw(**sizes)
     inputs, labels = (drawn.embeddings, drawn.proxies), drawn.labels.tolist()
     options = {**OPTIONS, "negative_normalisation": normalisation}
-    weights = drawn.weights.tolist()
+    negative = drawn.weights.flip(0) if both else None
+    told = {**options, "weights": drawn.weights.tolist(), "negative_weights": negative.tolist() if both else None}
+    options |= {"weights": drawn.weights, "negative_weights": negative}
     assert_is_the_equation(
-        value_and_gradients(proxy_anchor_loss, inputs, drawn.labels, weights=drawn.weights, **options),
-        value=oracle.proxy_anchor(*(tensor.tolist() for tensor in inputs), labels, weights=weights, **options),
-        gradients=oracle.gradients(oracle.proxy_anchor, inputs, labels, weights=weights, **options),
+        value_and_gradients(proxy_anchor_loss, inputs, drawn.labels, **options),
+        value=oracle.proxy_anchor(*(tensor.tolist() for tensor in inputs), labels, **told),
+        gradients=oracle.gradients(oracle.proxy_anchor, inputs, labels, **told),
     )
 
 
@@ -62,9 +64,12 @@ def test_weighed_gradients_agree_with_finite_differences_and_none_flows_into_the
     inputs = (drawn.embeddings.requires_grad_(), drawn.proxies.requires_grad_())
     weights = drawn.weights.requires_grad_()
     assert torch.autograd.gradcheck(
-        lambda x, p: proxy_anchor_loss(x, p, drawn.labels, weights=weights.detach(), alpha=4.0), inputs
+        lambda x, p: proxy_anchor_loss(
+            x, p, drawn.labels, weights=weights.detach(), negative_weights=weights.detach(), alpha=4.0
+        ),
+        inputs,
     )
-    proxy_anchor_loss(*inputs, drawn.labels, weights=weights).backward()
+    proxy_anchor_loss(*inputs, drawn.labels, weights=weights, negative_weights=weights).backward()
     assert weights.grad is None
 
 
@@ -82,6 +87,10 @@ def test_weights_of_one_change_nothing_and_a_weight_of_nothing_ends_the_pull_alo
         torch.log1p(sum_of_pushes(x := far.clone().requires_grad_(), drawn.proxies[1], rows=(0, 1))) / 2, x
     )[0]
     torch.testing.assert_close(by_embedding[0], by_push[0], rtol=1e-9, atol=1e-12)
+    _, unmoved, _ = value_and_gradients(
+        proxy_anchor_loss, (far, drawn.proxies), labels, weights=weights, negative_weights=weights
+    )
+    assert unmoved[0].abs().max() < 1e-290, "what is not believed at all neither pulls nor pushes"
 
 
 def sum_of_pushes(embeddings: torch.Tensor, proxy: torch.Tensor, *, rows: tuple[int, ...]) -> torch.Tensor:
@@ -126,3 +135,10 @@ def test_the_module_passes_every_option_on(normalisation: str) -> None:
     weighed = proxy_anchor_loss(drawn.embeddings, loss.proxies, drawn.labels, weights=drawn.weights, **options)
     assert torch.equal(loss(drawn.embeddings, drawn.weighed), weighed)
     assert not torch.equal(weighed, expected)
+    given = {"positive_weights": "confidence", "negative_weights": "confidence"}
+    both = make_loss("proxy-anchor", **options, **given).double()
+    found = both(drawn.embeddings, drawn.weighed)
+    assert torch.equal(found, proxy_anchor_loss(
+        drawn.embeddings, both.proxies, drawn.labels, weights=drawn.weights, negative_weights=drawn.weights, **options
+    ))  # fmt: skip
+    assert not torch.equal(found, weighed)

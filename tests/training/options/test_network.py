@@ -89,7 +89,7 @@ def test_the_default_recipe_trains_the_network_with_a_loss_of_its_own_and_the_he
     assert unfrozen.loss == plain.loss
     loss = unfrozen.network_loss
     assert (loss.method, loss.options.alpha, loss.options.delta) == ("proxy-anchor", 32, 0.1)
-    assert loss.options.positive_weights == "confidence"
+    assert (loss.options.positive_weights, loss.options.negative_weights) == ("confidence", "confidence")
     assert (plain.judges_again, unfrozen.judges_again) == (False, True)
 
 
@@ -98,7 +98,14 @@ def test_a_method_that_is_named_trains_the_network_too_unless_another_is_named_f
     assert named.network_loss == named.loss
     anchor = resolve(weights="none", unfreeze="all", method="proxy-anchor")
     assert anchor.network_loss == anchor.loss
-    assert (anchor.loss.options.alpha, anchor.loss.options.positive_weights) == (32, "confidence")
+    found = anchor.loss.options
+    assert (found.alpha, found.positive_weights, found.negative_weights) == (32, "confidence", "confidence")
+    unweighed = resolve(
+        weights="none", unfreeze="all", method="proxy-anchor", positive_weights="none"
+    ).loss.options
+    assert (unweighed.positive_weights, unweighed.negative_weights) == ("none", "none")
+    with pytest.raises(InputError, match="--negative-weights goes with --positive-weights confidence"):
+        resolve(weights="none", method="proxy-anchor", negative_weights="confidence")
     frozen = resolve(weights="none", method="proxy-anchor").loss.options
     assert (frozen.alpha, frozen.positive_weights) == (4, "none"), "as a linear map likes it"
     paper = resolve("paper", weights="none", unfreeze="all")
