@@ -24,7 +24,7 @@ from benchmarks.common.record import ending_in_words, find_weights, print_machin
 from benchmarks.common.tables import format_deviation, format_interval, format_table
 from benchmarks.network.rivals import search_rivals
 from benchmarks.network.train_cells import run_cell
-from benchmarks.network.variants import DEFAULT, VARIANTS, NetworkCell
+from benchmarks.network.variants import DEFAULT, VARIANTS, NetworkCell, name_set
 from benchmarks.noise.cells import CLEAN
 from benchmarks.noise.reports import lead_in_points, over_seeds
 from index.threads import usable_cores
@@ -44,6 +44,7 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--unfreeze", default="last-8")
     add("--epochs", type=int, help="of the network (default: as `retrieval train`)")
     add("--network-crop", type=int, help="default: as `retrieval train`")
+    add("--network-views", type=int, help="default: as `retrieval train`")
     add("--time-budget", help="in place of --unfreeze and --epochs: the plan of `retrieval train`")
     add("--width", type=int, default=512)
     add("--rival", action="append", metavar="VIEW:POOLING", help=f"default: {', '.join(SEEING)}")
@@ -62,7 +63,7 @@ def list_cells(options: argparse.Namespace, dataset: str, noise: str, variant: s
     plan: dict[str, Any] = {"unfreeze": options.unfreeze, "network_epochs": options.epochs}
     if options.time_budget is not None:
         plan = {"time_budget": options.time_budget}
-    plan["network_crop"] = options.network_crop
+    plan |= {"network_crop": options.network_crop, "network_views": options.network_views}
     given = tuple((name, value) for name, value in plan.items() if value is not None)
     return [NetworkCell(dataset, noise, variant, seed, given) for seed in options.seeds]
 
@@ -112,7 +113,7 @@ def report(
     plan = "_".join(
         filter(None, [str(options.time_budget or options.unfreeze), options.epochs and f"{options.epochs}epochs"])
     )
-    name = "_".join((dataset, noise.replace(":", "-"), plan))
+    name = name_set(dataset, noise, plan)
     write_record(options.out / "results" / f"{name}.json", settings=vars(options), results=results, text=text)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common.record import write_json
+from benchmarks.network.variants import name_set
 from benchmarks.noise.feature_sets import load_features, prepare_features
 from training.head.untrained import LabelledFeatures, fit_rivals
 from training.options.losses import CLASS_WHITENED
@@ -22,9 +23,9 @@ def search_rivals(
     """Hits of every rival that reads no labels, by its name with view and pooling; written once."""
     found: dict[str, dict[str, Any]] = {}
     for view, pooling in seeing:
-        record = folder / "rivals" / f"{dataset}_{view}_{pooling}_{width}d.json"
+        record = folder / "rivals" / f"{name_set(dataset, view, pooling, f'{width}d')}.json"
         if not record.exists():
-            features = folder / "features" / f"{dataset}_{view}_{pooling}"
+            features = folder / "features" / name_set(dataset, view, pooling)
             sizes = resolve_input("mobilenet_v2", view=view, pooling=pooling)
             prepare_features(
                 dataset, features, cache=cache, backbone="mobilenet_v2", weights=str(weights), sizes=sizes,

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common.record import write_json
-from benchmarks.network.variants import NetworkCell
+from benchmarks.network.variants import NetworkCell, name_set
 from benchmarks.noise.splits import SplitRecords, list_split
 from index.evaluation.metrics import RetrievalScores
 from retrieval_app import train
@@ -31,7 +31,7 @@ def run_cell(cell: NetworkCell, folder: Path, *, weights: Path | str, width: int
         stored: dict[str, Any] = json.loads(record.read_text())
         return stored
     split = list_split(cell.dataset, work=cache)
-    data = _write_training_set(split, folder / "data" / f"{cell.dataset}.csv")
+    data = _write_training_set(split, folder / "data" / f"{name_set(cell.dataset)}.csv")
     resumed = (run / "config.json").exists()
     started, used = time.perf_counter(), time.process_time()
     report = train(
@@ -63,7 +63,7 @@ def _search(run_path: Path, split: SplitRecords, *, cache: Path) -> RetrievalSco
     """Of the test images, by the model as it ships."""
     run = RunFolder.open(run_path)
     backbone, head, _ = run.load_trained()
-    extractor = Extractor(backbone, run.preprocess, device=resolve_device("auto"), precision="float32")
+    extractor = Extractor(backbone, run.preprocess(), device=resolve_device("auto"), precision="float32")
     paths = [record.path for record in split.test]
     store = open_store(cache, extractor, views=1)
     extracted = extract_features(paths, store=store, extractor=extractor, views=1, workers=os.cpu_count() or 1)

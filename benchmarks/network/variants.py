@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.noise.cells import CLEAN
+from benchmarks.noise.cells import CLEAN, digest, short_name
 
 DEFAULT, UNWEIGHTED = "default", "unweighted"
 LOSSES = ("spa", "proxy-anchor", "multi-similarity", "proxy-nca", "procsim")
@@ -17,6 +17,13 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
 }
 """`default` is `retrieval train --unfreeze`; `unweighted` the same loss of the network, believing all labels alike.
 The losses come with their papers' options, the network's rates and epochs are the same for all."""
+
+
+def name_set(dataset: str, *parts: str) -> str:
+    """Of files of a dataset: readable, and unlike that of any other."""
+    short = short_name(dataset)
+    own = [short] if short == dataset else [short, digest(dataset)]
+    return "_".join((*own, *parts)).replace(":", "-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +46,7 @@ class NetworkCell:
     def name(self) -> str:
         """Of its files."""
         plan = "_".join(f"{name.removeprefix('network_')}-{value}" for name, value in self.plan)
-        noise = self.noise.replace(":", "-")
-        return "_".join((self.dataset, noise, self.variant, plan, f"seed{self.seed}"))
+        return "_".join((name_set(self.dataset, self.noise), self.variant, plan, f"seed{self.seed}"))
 
     def options(self, *, width: int) -> dict[str, Any]:
         """Of `retrieval_app.train`."""
