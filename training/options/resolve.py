@@ -55,6 +55,7 @@ _CONCERNS = {
     "input": InputConfig,
     "network": NetworkConfig,
 }
+VIEWS_IN_A_TIME = 4  # of an image, kept for all epochs
 LOOKED_AT = ("view", "pooling")  # what a look at a sample chooses
 _TRIED = ("select", *LOOKED_AT)  # what the default recipe leaves to the user's own data
 FILES = ("weights", "hierarchy", "guidance")
@@ -136,10 +137,13 @@ def recipe_values(recipe: str, *, method: str | None = None) -> dict[str, Any]:
 
 
 def _leave_to_a_plan(given: dict[str, Any]) -> dict[str, Any]:
-    """With --time-budget: it is planned what of the network trains, and for how many epochs, where neither is given."""
+    """With --time-budget: it is planned what of the network trains, and for how many epochs, where neither is given.
+
+    In a short time more epochs are worth more than new views in each.
+    """
     if given.get("time_budget") is None or given.get("unfreeze") == FROZEN:
         return given
-    return {"unfreeze": PLANNED, "network_epochs": None, **given}
+    return {"unfreeze": PLANNED, "network_epochs": None, "network_views": VIEWS_IN_A_TIME, **given}
 
 
 def _recipe_beside(recipe: str, given: Mapping[str, Any]) -> dict[str, Any]:
