@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -50,7 +51,7 @@ class MappedArray:
     def fill(self, produce: Produce, *, progress: Progress = no_progress) -> None:
         """Write all rows, unless that is done; those that an interrupted call has written are not produced again.
 
-        Several writers may fill the same file: they write the same rows.
+        Where another process fills it, this one waits for that.
 
         Args:
             progress: called with (rows written, rows).
@@ -61,6 +62,14 @@ class MappedArray:
         if self.file.exists():
             return
         self.file.parent.mkdir(parents=True, exist_ok=True)
+        lock = self.file.with_suffix(".lock")
+        with lock.open("w") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            if not self.file.exists():
+                self._fill(produce, progress)
+            lock.unlink(missing_ok=True)  # whoever waits for it finds the file
+
+    def _fill(self, produce: Produce, progress: Progress) -> None:
         unfinished, note = self.file.with_suffix(".part"), self.file.with_suffix(".json")
         done = _read_note(note) if unfinished.exists() and unfinished.stat().st_size == self.bytes else 0
         array = np.memmap(unfinished, dtype=self.dtype, mode="r+" if done else "w+", shape=self.shape)
@@ -79,8 +88,7 @@ class MappedArray:
                 array.flush()
                 write_durably(note, json.dumps(done).encode())
         sync_path(unfinished)
-        with suppress(FileNotFoundError):  # another writer was sooner
-            unfinished.replace(self.file)
+        unfinished.replace(self.file)
         note.unlink(missing_ok=True)
 
 

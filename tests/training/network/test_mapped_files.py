@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -39,6 +40,30 @@ def test_rows_are_produced_once_and_an_interrupted_call_is_taken_up_where_it_was
     assert seen[-1] == (1300, 1300)
     np.testing.assert_array_equal(array.open(), ROWS)
     assert array.bytes == array.file.stat().st_size == 1300 * 2 * 2
+    assert list(array.file.parent.iterdir()) == [array.file]
+
+
+def test_of_two_writers_one_fills_and_the_other_waits_for_it(tmp_path: Path) -> None:
+    array, begun, go = _array(tmp_path), threading.Event(), threading.Event()
+
+    def slowly(start: int) -> Iterator[np.ndarray]:
+        for rows in _produce(start, asked=[]):
+            yield rows
+            begun.set()
+            go.wait()
+
+    asked: list[int] = []
+    first = threading.Thread(target=lambda: array.fill(slowly))
+    second = threading.Thread(target=lambda: array.fill(lambda start: _produce(start, asked=asked)))
+    first.start()
+    begun.wait()
+    second.start()
+    second.join(timeout=0.3)  # it would begin by then
+    go.set()
+    first.join()
+    second.join()
+    assert asked == []
+    np.testing.assert_array_equal(array.open(), ROWS)
     assert list(array.file.parent.iterdir()) == [array.file]
 
 
