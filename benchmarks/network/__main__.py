@@ -83,9 +83,10 @@ def run(options: argparse.Namespace) -> None:
         rivals = search_rivals(dataset, options.rival, options.out, **shared, workers=usable_cores())
         for noise in options.noise:
             found = {
-                variant: [run_cell(cell, options.out, **shared) for cell in cells]
+                variant: [
+                    run_cell(cell, options.out, **shared) for cell in list_cells(options, dataset, noise, variant)
+                ]
                 for variant in options.variant
-                if (cells := list_cells(options, dataset, noise, variant))
             }
             report(options, dataset, noise, found, rivals)
 

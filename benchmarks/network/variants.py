@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.noise.cells import CLEAN, digest, short_name
+from benchmarks.noise.cells import CLEAN, digest, file_name, short_name
 
 DEFAULT, UNWEIGHTED = "default", "unweighted"
 LOSSES = ("spa", "proxy-anchor", "multi-similarity", "proxy-nca", "procsim")
@@ -23,7 +23,7 @@ def name_set(dataset: str, *parts: str) -> str:
     """Of files of a dataset: readable, and unlike that of any other."""
     short = short_name(dataset)
     own = [short] if short == dataset else [short, digest(dataset)]
-    return "_".join((*own, *parts)).replace(":", "-")
+    return "_".join(file_name(part) for part in (*own, *parts))
 
 
 @dataclass(frozen=True, slots=True)
