@@ -40,7 +40,7 @@ class NetworkConfig:
     )  # fmt: skip
     network_crop: int | None = option(
         None, "Train the network on views of this many pixels a side, random windows scaled down: cheaper than those "
-        "of --crop, at which it is judged and ships, and no worse. Without: 0.7 of --crop where the network takes "
+        "of --crop, at which it is judged and ships. Without: 0.7 of --crop where the network takes "
         "images of any size, else --crop.", metavar="PIXELS", at_least=1,
     )  # fmt: skip
     network_views: int = option(

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from index.arrays import Floats, Ids, Labels
 from index.images.preprocess import Pixels
 from training.run.network.inputs import NetworkInputs
 from training.run.trial import TrialData
 from training.run.trial_splits import Split
+from training.run.validate import embed_features
 
 GALLERY = (
     10  # images of a class that those held out of it search: enough to compare weights, at a third of the cost
@@ -81,11 +81,4 @@ def mean_score(parts: dict[str, float]) -> float:
 
 def embed_rows(inputs: NetworkInputs, head: nn.Module, rows: np.ndarray) -> Floats:
     """(n, D) float32 unit rows by backbone and head as they are now."""
-    return apply_head(head, inputs.read_features(rows))
-
-
-@torch.no_grad()
-def apply_head(head: nn.Module, features: Tensor) -> Floats:
-    """(n, D) float32 unit rows of (n, F) features."""
-    device = next(iter(head.state_dict().values())).device
-    return np.concatenate([head(part.to(device)).cpu().numpy() for part in features.split(4096)])
+    return embed_features(head, inputs.read_features(rows).numpy())

@@ -20,7 +20,7 @@ from training.options.config import TrainConfig
 from training.options.losses import LOSSES
 from training.run.checkpoint import pack_modules, pack_optimizer, unpack_module, unpack_optimizer
 from training.run.network.beliefs import NetworkBeliefs, judge_again
-from training.run.network.data import NetworkData, apply_head, mean_score
+from training.run.network.data import NetworkData, mean_score
 from training.run.network.inputs import NetworkInputs
 from training.run.phases import (
     NETWORK,
@@ -31,6 +31,7 @@ from training.run.phases import (
     phase_generator,
     require_finite,
 )
+from training.run.validate import embed_features
 
 Weights = dict[str, Tensor]
 
@@ -240,8 +241,8 @@ class NetworkFit:
         if believes:
             judged = features[np.searchsorted(rows, train)]
             self._beliefs = judge_again(judged, self._data, self._config.network_loss)
-        head = self._model.head
-        return self._data.score(lambda wanted: apply_head(head, features[np.searchsorted(rows, wanted)]))
+        head, found = self._model.head, features.numpy()
+        return self._data.score(lambda wanted: embed_features(head, found[np.searchsorted(rows, wanted)]))
 
     def _resume_or_begin(self, fitted: FittedWeights) -> None:
         found = self._context.load()
