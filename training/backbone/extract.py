@@ -21,6 +21,7 @@ from index.progress import Progress, no_progress
 from index.threads import map_ahead
 from training.backbone.backbones import Backbone, arrange_images
 from training.backbone.feature_store import Features, FeatureStore
+from training.backbone.freed_memory import keep_freed_memory
 from training.backbone.pooling import POOLING_VERSION
 from training.data.datasets import SkippedImage
 from training.data.transforms import fixed_views
@@ -124,6 +125,7 @@ class _Read:
     views: Pixels | None  # None: the store has it
 
 
+@keep_freed_memory()
 def extract_features(
     paths: Sequence[Path],
     *,

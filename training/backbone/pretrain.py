@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from index.images.preprocess import Pixels, PreprocessConfig, crop_pixels
 from training.backbone.backbones import Backbone, arrange_images
 from training.backbone.extract import resolve_precision
+from training.backbone.freed_memory import keep_freed_memory
 from training.backbone.torchvision_models import remove_last_layer
 
 
@@ -28,6 +29,7 @@ class PretrainConfig:
     label_smoothing: float = 0.1
 
 
+@keep_freed_memory()
 def pretrain_backbone(
     images: Pixels,
     labels: np.ndarray,

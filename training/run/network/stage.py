@@ -14,6 +14,7 @@ from torch import nn
 
 from index.arrays import Floats, Ids
 from training.backbone.extract import Extractor
+from training.backbone.freed_memory import keep_freed_memory
 from training.confidence.confidences import Beliefs
 from training.head.embedding_heads import Head, ProjectionHead
 from training.head.projection import count_directions
@@ -107,6 +108,7 @@ def plan_decoding(images: Sequence[LabelledImage], *, extractor: Extractor, mach
     return plan
 
 
+@keep_freed_memory()
 def train_network(
     run: RunFolder,
     given: StageInput,
