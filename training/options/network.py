@@ -39,9 +39,9 @@ class NetworkConfig:
         "all of it, at the cost of one more forward pass.", metavar="N", at_least=1,
     )  # fmt: skip
     network_crop: int | None = option(
-        None, "Train the network on views of this many pixels a side, random windows scaled down: cheaper than those "
-        "of --crop, at which it is judged and ships. Without: 0.7 of --crop where the network takes "
-        "images of any size, else --crop.", metavar="PIXELS", at_least=1,
+        None, "Train the network on views of this many pixels a side, random windows scaled and recoloured: cheaper "
+        "than those of --crop, at which it is judged and ships. Without: 0.7 of --crop where the network takes images "
+        "of any size, else --crop.", metavar="PIXELS", at_least=1,
     )  # fmt: skip
     network_views: int = option(
         0, "Draw this many random views of an image once for all epochs, which take turns with them, and run the "

@@ -1,4 +1,4 @@
-"""Crops and mirror images: all places and both sides, as the generator says and nothing else."""
+"""Random windows in other colours, as the generator says and nothing else; and the usual views."""
 
 from __future__ import annotations
 
@@ -7,67 +7,77 @@ import pytest
 import torch
 
 from index.images.preprocess import PreprocessConfig, preprocess_image
-from training.network.random_views import centre_views, choose_views, draw_views
+from training.network import random_views
+from training.network.random_views import centre_views, draw_views
 
-SIDE = 6
-# Every pixel of an image says where it is: rows in the first channel, columns in the second, the image in the third.
-PLACES = np.stack(np.broadcast_arrays(*np.ix_(np.arange(SIDE), np.arange(SIDE), [0]))[:2], axis=-1)[..., 0, :]
-PIXELS = np.stack([np.dstack([PLACES, np.full((SIDE, SIDE), number)]) for number in range(40)]).astype(np.uint8)
-
-
-def _draw(rows: torch.Tensor, *, crop: int, seed: int = 0) -> np.ndarray:
-    return draw_views(PIXELS, rows, crop=crop, generator=torch.Generator().manual_seed(seed)).numpy()
+WHOLE, SIDE, COUNT = 48, 16, 400
+RAMP = np.linspace(0, 230, WHOLE)
+# Every pixel of the image says where it is: rows in the first channel, columns in the second.
+PLACES = np.stack(np.broadcast_arrays(RAMP[:, None], RAMP[None, :], 0.0), axis=-1).astype(np.uint8)[None]
+RED = np.broadcast_to(np.array([200, 60, 40], dtype=np.uint8), (1, WHOLE, WHOLE, 3))
 
 
-def test_views_are_windows_of_their_images_in_all_places_and_of_both_sides() -> None:
-    rows = torch.arange(40).repeat(20)
-    views = _draw(rows, crop=4)
-    assert views.shape == (800, 4, 4, 3)
-    seen = set()
-    for view, row in zip(views, rows.tolist(), strict=True):
-        mirrored = view[0, 0, 1] > view[0, 1, 1]
-        window = view[:, ::-1] if mirrored else view
-        top, left = window[0, 0, :2]
-        np.testing.assert_array_equal(window, PIXELS[row, top : top + 4, left : left + 4])
-        seen.add((int(top), int(left), bool(mirrored)))
-    assert len(seen) == 3 * 3 * 2
+def _draw(pixels: np.ndarray, *, seed: int = 0, count: int = COUNT, side: int = SIDE) -> np.ndarray:
+    rows = torch.zeros(count, dtype=torch.int64)
+    return draw_views(pixels, rows, side=side, generator=torch.Generator().manual_seed(seed)).numpy()
 
 
-def test_a_crop_of_the_whole_image_is_only_mirrored() -> None:
-    views = _draw(torch.zeros(50, dtype=torch.int64), crop=SIDE)
-    same = [(view == PIXELS[0]).all() for view in views]
-    assert 0 < sum(same) < 50
-    assert all(known or (view[:, ::-1] == PIXELS[0]).all() for known, view in zip(same, views, strict=True))
+@pytest.fixture
+def colours_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(random_views, "COLOURED", 0.0)
+    monkeypatch.setattr(random_views, "GREY", 0.0)
 
 
-def test_smaller_views_are_windows_of_every_size_from_theirs_to_the_whole_image_scaled() -> None:
-    side, whole = 8, 24
-    ramp = np.linspace(0, 230, whole)
-    image = np.stack(np.broadcast_arrays(ramp[:, None], ramp[None, :], 0.0), axis=-1).astype(np.uint8)[None]
-    draw = choose_views(crop=20, side=side)
-    views = draw(image, torch.zeros(300, dtype=torch.int64), generator=torch.Generator().manual_seed(0)).numpy()
-    assert views.shape == (300, side, side, 3)
-    step = 230 / (whole - 1)
-    heights, widths = ((views[:, -1, 0, 0], views[:, 0, 0, 0]), (views[:, 0, -1, 1], views[:, 0, 0, 1]))
-    spans = [np.abs(a.astype(float) - b) / step * side / (side - 1) for a, b in (heights, widths)]
-    np.testing.assert_allclose(spans[0], spans[1], atol=1.5)
-    assert (spans[0].min(), spans[0].max()) == pytest.approx((side, whole), abs=1.5)
-    mirrored = views[:, 0, -1, 1] < views[:, 0, 0, 1]
-    assert 100 < mirrored.sum() < 200
-    tops = views[np.abs(spans[0] - side) < 1.5, 0, 0, 0]
-    assert np.ptp(tops) > 0.6 * 230 * (whole - side) / whole, "windows lie everywhere"
+@pytest.mark.usefixtures("colours_kept")
+def test_views_are_windows_of_all_sizes_shapes_and_places_and_half_are_mirrored() -> None:
+    views = _draw(PLACES).astype(float)
+    assert views.shape == (COUNT, SIDE, SIDE, 3)
+    pixel, shown = (
+        230 / (WHOLE - 1),
+        (SIDE - 1) / SIDE,
+    )  # of the ramp; of a window, from first to last pixel's middle
+    heights = (views[:, -1, 0, 0] - views[:, 0, 0, 0]) / pixel / shown
+    widths = (views[:, 0, -1, 1] - views[:, 0, 0, 1]) / pixel / shown
+    assert (heights > 0).all()
+    assert 0.4 * COUNT < (widths < 0).sum() < 0.6 * COUNT
+    areas, shapes = heights * abs(widths) / WHOLE**2, heights / abs(widths)
+    assert (areas.min(), areas.max()) == pytest.approx((0.2, 0.95), abs=0.06)
+    assert (shapes.min(), shapes.max()) == pytest.approx((3 / 4, 4 / 3), rel=0.1)
+    small = areas < 0.3
+    for tops in (views[small, 0, 0, 0], views[small, 0, :, 1].min(axis=1)):
+        assert np.ptp(tops) > 0.8 * 230 * (1 - np.sqrt(0.3))
 
 
-def test_views_of_the_usual_size_are_drawn_as_ever() -> None:
-    rows, generator = torch.arange(40), torch.Generator().manual_seed(0)
-    found = choose_views(crop=4, side=None)(PIXELS, rows, generator=generator)
-    np.testing.assert_array_equal(found, _draw(rows, crop=4))
+@pytest.mark.usefixtures("colours_kept")
+def test_a_view_shows_its_own_image() -> None:
+    pixels = np.broadcast_to(np.arange(40, dtype=np.uint8)[:, None, None, None], (40, 9, 9, 3))
+    rows = torch.tensor([7, 0, 39, 7])
+    views = draw_views(pixels, rows, side=4, generator=torch.Generator().manual_seed(0))
+    assert [set(view.flatten().tolist()) for view in views] == [{7}, {0}, {39}, {7}]
+
+
+def test_four_fifths_change_in_colour_and_a_fifth_is_grey() -> None:
+    red, green, blue = _draw(RED)[:, 0, 0].astype(int).T
+    grey = (red == green) & (green == blue)
+    assert grey.mean() == pytest.approx(0.2, abs=0.06)
+    same = (red == 200) & (green == 60) & (blue == 40)
+    assert same[~grey].mean() == pytest.approx(0.2, abs=0.06)
+    changed = ~grey & ~same
+    assert (red[changed] > np.maximum(green, blue)[changed]).mean() > 0.9, "its hue is still near"
+    assert (green < blue)[changed].any()
+    assert (green > blue + 40)[changed].any()
+    assert red[changed].min() < 150
+    assert red[changed].max() == 255
 
 
 def test_the_generator_alone_decides() -> None:
-    rows = torch.arange(40)
-    np.testing.assert_array_equal(_draw(rows, crop=4), _draw(rows, crop=4))
-    assert (_draw(rows, crop=4) != _draw(rows, crop=4, seed=1)).any()
+    np.testing.assert_array_equal(_draw(PLACES), _draw(PLACES))
+    assert (_draw(PLACES) != _draw(PLACES, seed=1)).any()
+
+
+def test_views_may_be_as_large_as_the_image_or_larger() -> None:
+    assert _draw(PLACES, side=WHOLE, count=3).shape == (3, WHOLE, WHOLE, 3)
+    assert _draw(PLACES[:, :5, :5], side=8, count=3).shape == (3, 8, 8, 3)
 
 
 def test_centre_views_are_those_that_features_are_made_of() -> None:

@@ -34,9 +34,15 @@ def settle_views(extractor: Extractor, config: TrainConfig) -> TrainConfig:
     suit the full size afterwards (Touvron et al. 2019), at half the cost.
     """
     if config.network.network_crop is not None or config.input.view == "both":
-        return config  # both views are made of one larger image
+        return config
     side = _find_smaller(extractor) or extractor.preprocess.crop
     return replace(config, network=replace(config.network, network_crop=side))
+
+
+def view_side(extractor: Extractor, config: TrainConfig) -> int:
+    """Pixels a side of the views that train; both views of an image are made of one larger image of the usual size."""
+    smaller = None if config.input.view == "both" else config.network.network_crop
+    return smaller or extractor.preprocess.crop
 
 
 def _find_smaller(extractor: Extractor) -> int | None:

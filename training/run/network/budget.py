@@ -17,6 +17,7 @@ from training.network.decoded_images import DecodingPlan
 from training.network.precision import PRECISIONS
 from training.options.config import TrainConfig
 from training.options.machine import Machine
+from training.run.network.blocks import view_side
 from training.run.network.choice import MOST_JUDGED
 from training.run.network.data import NetworkData
 from training.run.network.plan import (
@@ -86,7 +87,7 @@ def settle_network(
         notes = {"precision": str(trial.precision).removeprefix("torch."), "plan": asdict(plan)}
         run.write_json(NOTES, notes)
     plan = NetworkPlan(**notes["plan"])
-    on_note(describe_plan(plan, side=config.network.network_crop or extractor.preprocess.crop))
+    on_note(describe_plan(plan, side=view_side(extractor, config)))
     return replace(config, network=plan.settle(config.network)), plan
 
 

@@ -21,9 +21,10 @@ from training.network.blocks import Block, find_units
 from training.network.kept_inputs import KeptInputs, Prepare
 from training.network.mapped_files import require_space
 from training.network.model import NetworkModel
-from training.network.random_views import DrawViews, centre_views, choose_views
+from training.network.random_views import centre_views, draw_views
 from training.network.tail import Tail, find_tail
 from training.options.config import TrainConfig
+from training.run.network.blocks import view_side
 from training.run.phases import NETWORK, phase_generator
 
 _TRIED = 4  # images on which a tail is compared with the whole network
@@ -34,12 +35,12 @@ class NetworkInputs:
 
     Args:
         pixels: (N, R, R, 3) uint8.
-        draw: random views of these.
+        draw: called with pixels, rows and `generator` as `draw_views` is.
         views, centre: kept inputs, filled; None: images pass the whole network.
     """
 
     def __init__(
-        self, extractor: Extractor, pixels: Pixels, *, draw: DrawViews, views: KeptInputs | None = None,
+        self, extractor: Extractor, pixels: Pixels, *, draw: Callable[..., Tensor], views: KeptInputs | None = None,
         centre: KeptInputs | None = None,
     ) -> None:  # fmt: skip
         self._extractor, self._pixels, self._draw = extractor, pixels, draw
@@ -123,7 +124,7 @@ def plan_inputs(
     options, crop = config.network, extractor.preprocess.crop
     if options.last_blocks is None:
         return InputPlan()  # what belongs to no block trains too
-    side = options.network_crop or crop
+    side = view_side(extractor, config)
     tail = _find(extractor, blocks, pixels, side=side)
     usual = tail if side == crop else _find(extractor, blocks, pixels, side=crop)
     how = {
@@ -137,7 +138,7 @@ def plan_inputs(
             cache=cache,
         )  # fmt: skip
     if tail is not None and 0 < options.network_views < options.epochs:
-        drawn = {**how, "dtype": str(model.precision), "side": options.network_crop, "seed": config.seed}
+        drawn = {**how, "dtype": str(model.precision), "side": side, "seed": config.seed}
         views = KeptInputs.plan(
             tail, rows, hashes=[hashes[row] for row in rows], views=options.network_views, how=drawn,
             cache=cache,
@@ -160,7 +161,7 @@ def keep_inputs(
     Raises:
         InputError: there is no room for it.
     """
-    draw = choose_views(crop=extractor.preprocess.crop, side=config.network.network_crop)
+    draw = partial(draw_views, side=view_side(extractor, config))
 
     def arrange(views: Pixels | Tensor) -> Tensor:
         return arrange_images(torch.as_tensor(views).to(extractor.device), extractor.mean, extractor.std)

@@ -218,19 +218,16 @@ def test_images_held_out_never_train(pictures: Path, cache: Path, tmp_path: Path
     drawn: set[int] = set()
     splits = []
 
-    def choose(**sizes):
-        def draw(pixels, rows, **others):
-            drawn.update(rows.tolist())
-            return real(**sizes)(pixels, rows, **others)
-
-        return draw
+    def draw(pixels, rows, **others):
+        drawn.update(rows.tolist())
+        return real(pixels, rows, **others)
 
     def split(*arguments, **others):
         splits.append(real_split(*arguments, **others))
         return splits[-1]
 
-    real, real_split = network_inputs.choose_views, network_stage.split_for_network
-    monkeypatch.setattr(network_inputs, "choose_views", choose)
+    real, real_split = network_inputs.draw_views, network_stage.split_for_network
+    monkeypatch.setattr(network_inputs, "draw_views", draw)
     monkeypatch.setattr(network_stage, "split_for_network", split)
     train(pictures, tmp_path / "run", config=network_config(), machine=make_machine(cache))
     assert drawn == set(splits[0].train.tolist())
