@@ -60,6 +60,10 @@ class NetworkConfig:
     network_average: float = option(
         0.98, "How much of the averaged weights each step keeps.", at_least=0, at_most=0.9999
     )
+    network_share: float = option(
+        0.5, "Ship weights this far of the way from their start to where they were trained to: what was learnt of the "
+        "classes that trained is most at 1, what holds for unlike ones too about half way.", above=0, at_most=1,
+    )  # fmt: skip
     network_judge_every: int = option(
         2, "Every N epochs, and after the last, judge the network by what is held out; and the labels again by its "
         "features, where the loss reads confidences of leave-one-out.", metavar="N", at_least=1,

@@ -20,8 +20,7 @@ from training.run.network.fit import FittedWeights
 from training.run.network.inputs import NetworkInputs
 from training.run.validate import embed_features
 
-SHARES = (0.25, 0.5, 0.75)  # of the trained weights, between the start and them
-MOST_JUDGED = 3 + len(SHARES)  # weights that are tried, at most
+MOST_JUDGED = 4  # weights that are tried, at most
 
 Weights = dict[str, Tensor]
 
@@ -64,17 +63,19 @@ def fit_closed_form(
 
 def choose_weights(
     fitted: FittedWeights, model: NetworkModel, data: NetworkData, *, inputs: NetworkInputs, frozen: Head | None,
-    frozen_features: Floats,
+    frozen_features: Floats, share: float,
 ) -> tuple[NetworkChoice, Head, Floats]:  # fmt: skip
     """Leave the best weights in the model; give the head that goes with them, and its (N, F) float32 features.
 
-    First the weights are chosen, each with its own trained head: the last ones, the averaged ones, those of the best
-    epoch, then some between the start and the best of these. Then the head: the trained one, or one in closed form on
-    the features of those weights. What ships has to find more than `frozen`.
+    First the trained weights are chosen, each with its own head: the last ones, the averaged ones, those of the best
+    epoch. Those that ship lie between the start and them. Then the head: the trained one, or one in closed form on the
+    features of those weights. What ships has to find more than `frozen`.
 
     Args:
         frozen: the run's embedding without this stage, fitted without what is held out.
         frozen_features: (N, F) float32, what it takes.
+        share: of the way from the start to the trained weights; it is not chosen here, since what is held out is like
+            the classes that train, and what will be searched may not be.
     """
     choice = NetworkChoice()
     candidates = {"average": fitted.average, "last": fitted.last}
@@ -83,15 +84,13 @@ def choose_weights(
     has_parts = bool(fitted.epochs[0].found)
     if has_parts:
         choice.weights = _try(choice, candidates, model, data, inputs)
-        trained = candidates[choice.weights]
-        between = {
-            f"{choice.weights}, {share:g} of the way": interpolate_weights(fitted.start, trained, share)
-            for share in SHARES
-        }
-        _try(choice, between, model, data, inputs)
-        candidates |= between
-        choice.weights = choice.best(candidates)
-    load_weights(model, candidates[choice.weights])
+    weights = candidates[choice.weights]
+    if share < 1:
+        choice.weights += f", {share:g} of the way"
+        weights = interpolate_weights(fitted.start, weights, share)
+        if has_parts:
+            _try(choice, {choice.weights: weights}, model, data, inputs)
+    load_weights(model, weights)
     features = inputs.read_features(np.arange(len(data.labels))).numpy()
     head: Head = model.head.freeze()
     if has_parts:
@@ -126,5 +125,5 @@ def _beats_frozen(choice: NetworkChoice, frozen: Head | None, features: Floats, 
     if frozen is None:
         return True
     choice.tried["frozen"] = data.score(lambda rows: embed_features(frozen, features[rows]))
-    best = choice.best([name for name in choice.tried if name != "frozen"])
-    return mean_score(choice.tried[best]) > mean_score(choice.tried["frozen"])
+    shipping = f"{choice.weights}, head refitted" if choice.head == "refitted" else choice.weights
+    return mean_score(choice.tried[shipping]) > mean_score(choice.tried["frozen"])

@@ -170,6 +170,7 @@ def train_network(
     fitted = fit.run()
     choice, head, features = choose_weights(
         fitted, model, data, inputs=inputs, frozen=prepared.frozen, frozen_features=given.features,
+        share=config.network.network_share,
     )  # fmt: skip
     if not choice.ships:
         load_weights(model, fitted.start)

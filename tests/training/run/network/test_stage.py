@@ -94,6 +94,20 @@ def test_the_unfrozen_blocks_of_the_run_have_moved_and_no_others(network_run: Pa
     assert moved == expected
 
 
+def test_what_ships_lies_half_way_between_the_start_and_the_trained_weights(
+    network_run: Path, pictures: Path, cache: Path, tmp_path: Path
+) -> None:
+    whole = train(pictures, tmp_path / "run", config=network_config(network_share=1), machine=make_machine(cache))
+    half = json.loads((network_run / "report.json").read_text())["network"]
+    assert half["weights"] == f"{whole['network']['weights']}, 0.5 of the way"
+    start = load_backbone(BACKBONE, "none").network.state_dict()
+    trained, shipped = _backbone(tmp_path / "run"), _backbone(network_run)
+    assert any(not torch.equal(tensor, trained[f"backbone.{name}"]) for name, tensor in start.items())
+    for name, tensor in start.items():
+        middle = (tensor + trained[f"backbone.{name}"]) / 2
+        torch.testing.assert_close(shipped[f"backbone.{name}"], middle.to(tensor.dtype))
+
+
 def test_the_report_says_what_was_tried_and_what_ships(network_run: Path) -> None:
     report = json.loads((network_run / "report.json").read_text())
     network = report["network"]
@@ -104,6 +118,7 @@ def test_the_report_says_what_was_tried_and_what_ships(network_run: Path) -> Non
     assert network["trained_on"] == 44
     assert [epoch["epoch"] for epoch in network["epochs"]] == [0, 1, 2]
     assert {"average", "last"} < set(network["tried"])
+    assert network["weights"].endswith(", 0.5 of the way")
     assert network["weights"] in network["tried"]
     assert report["method"] == "proxy-anchor"
     assert "network" in report["phases"]
