@@ -45,6 +45,7 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--epochs", type=int, help="of the network (default: as `retrieval train`)")
     add("--network-crop", type=int, help="default: as `retrieval train`")
     add("--network-views", type=int, help="default: as `retrieval train`")
+    add("--network-share", type=float, help="default: as `retrieval train`")
     add("--time-budget", help="in place of --unfreeze and --epochs: the plan of `retrieval train`")
     add("--width", type=int, default=512)
     add("--rival", action="append", metavar="VIEW:POOLING", help=f"default: {', '.join(SEEING)}")
@@ -63,7 +64,7 @@ def list_cells(options: argparse.Namespace, dataset: str, noise: str, variant: s
     plan: dict[str, Any] = {"unfreeze": options.unfreeze, "network_epochs": options.epochs}
     if options.time_budget is not None:
         plan = {"time_budget": options.time_budget}
-    plan |= {"network_crop": options.network_crop, "network_views": options.network_views}
+    plan |= {name: getattr(options, name) for name in ("network_crop", "network_views", "network_share")}
     given = tuple((name, value) for name, value in plan.items() if value is not None)
     return [NetworkCell(dataset, noise, variant, seed, given) for seed in options.seeds]
 

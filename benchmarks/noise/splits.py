@@ -76,6 +76,13 @@ def _cars(images: Path, *, other_way: bool = False) -> SplitRecords:
     return SplitRecords(*(reversed(parts) if other_way else parts))
 
 
+def _cars_makes(images: Path, *, other_way: bool = False) -> SplitRecords:
+    records = list_dataset(unpack_shared("cars.tar", images) / "cars" / "train").records
+    makes = [record.label.split("_")[1] for record in records]  # of `020_Audi_S6_Sedan_2011`
+    trains = _every_other(set(makes), other_way=other_way)
+    return SplitRecords(*_part(records, [make in trains for make in makes]))
+
+
 def _cars_seen(images: Path) -> SplitRecords:
     records = list_dataset(unpack_shared("cars.tar", images) / "cars" / "train").records
     return SplitRecords(*_part(records, _take_seventy(records)))
@@ -136,6 +143,7 @@ _DISJOINT: Mapping[str, Callable[..., SplitRecords]] = {
     "tiny-imagenet": _tiny_imagenet,
     "clothing-disjoint": _clothing_disjoint,
     "cars": _cars,
+    "cars-makes": _cars_makes,
     "groceries-disjoint": _groceries_disjoint,
 }
 SPLITS: Mapping[str, Callable[[Path], SplitRecords]] = {
@@ -147,9 +155,10 @@ SPLITS: Mapping[str, Callable[[Path], SplitRecords]] = {
 }
 """Datasets by name. Other classes are searched than train, or, with `-seen`, other images of the same ones:
 
-- `tiny-imagenet` and `cars`: as their folders `train` and `test` have it; `clothing-disjoint`: every other folder of
-  real clothes trains; `groceries-disjoint`: every other class trains, with all its photos, and of the other classes
-  the official test photos search the official training photos. `-reversed`: the other classes train.
+- `tiny-imagenet` and `cars`: as their folders `train` and `test` have it; `cars-makes`: of the folder `train` every
+  other make trains; `clothing-disjoint`: every other folder of real clothes trains; `groceries-disjoint`: every other
+  class trains, with all its photos, and of the other classes the official test photos search the official training
+  photos. `-reversed`: the other classes train.
 - `clothing-seen` and `cars-seen`: 70 % of every folder train (of cars the folders of `train`), the others are searched
   among themselves; `groceries-seen`: the official test photos search the training photos, official `val` among them.
 """
