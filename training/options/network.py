@@ -69,7 +69,9 @@ class NetworkConfig:
         "features, where the loss reads confidences of leave-one-out.", metavar="N", at_least=1,
     )  # fmt: skip
     network_patience: int = option(
-        5, "Stop after this many epochs that find no more of what is held out.", at_least=1
+        5,
+        "Stop after this many epochs, in the second half of all, that find no more of what is held out.",
+        at_least=1,
     )
     network_batch_norm: str = option(
         "frozen", "Statistics of batch norm: those of the weights it began with, or of the batches.",

@@ -66,10 +66,9 @@ class FittedWeights:
     epochs: list[EpochScore] = field(default_factory=list)
     best_epoch: int = 0
 
-    @property
-    def waited(self) -> int:
-        """Epochs since the best one."""
-        return len(self.epochs) - 1 - self.best_epoch
+    def waited(self, epochs: int) -> int:
+        """Epochs since the best one, or since half of all: until then rates are high, and less may be found."""
+        return len(self.epochs) - 1 - max(self.best_epoch, epochs // 2)
 
     def note(self, score: EpochScore) -> None:
         """The averaged weights after an epoch: the best ones, where nothing was held out too, or not."""
@@ -160,7 +159,7 @@ class NetworkFit:
         self._resume_or_begin(fitted)
         penalty = self.hold_back(start)
         for epoch in range(len(fitted.epochs), self._options.epochs + 1):
-            if fitted.waited >= self._options.network_patience:
+            if fitted.waited(self._options.epochs) >= self._options.network_patience:
                 break
             self._run_epoch(epoch, fitted, penalty)
         load_weights(self._model, fitted.last)
