@@ -145,9 +145,12 @@ class LeaveOneOut:
         self._solve(ridge)
         losses = dict.fromkeys(TEMPERATURES, 0.0)
         asked: Sequence[float] = TEMPERATURES
+        blocks = list(self._blocks(rows))
+        kept = self._predict(rows) if len(blocks) == 1 else None  # all of them could be too many numbers
         while True:
-            for block in self._blocks(rows):
-                predictions, own = self._predict(block), (np.arange(len(block)), self._labels[block])
+            for block in blocks:
+                predictions = self._predict(block) if kept is None else kept
+                own = np.arange(len(block)), self._labels[block]
                 for temperature in asked:
                     likely = _softmax(temperature * predictions)[own].clip(min=1e-30)
                     losses[temperature] = losses.get(temperature, 0.0) - float(np.log(likely) @ self._parts[block])

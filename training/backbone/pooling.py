@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +22,8 @@ from training.backbone.feature_maps import ChosenMaps, FeatureMap, choose_maps, 
 GEM_POWER, GEM_FLOOR = 3, 1e-6
 LAYER_WEIGHTS: Mapping[str, float] = {"gem": 1.0, "wide": 0.5, "earlier": 0.35}
 POOLING_VERSION = 1  # raise it when the pieces or their maps change: cached features are then stale
+
+_LAYOUTS: WeakKeyDictionary[nn.Module, dict[int, PoolingLayout]] = WeakKeyDictionary()  # by the side of images
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,10 @@ class PoolingLayout:
         Raises:
             InputError: the network has no feature maps.
         """
-        return cls(choose_maps(network, side=side))
+        known = _LAYOUTS.setdefault(network, {})
+        if side not in known:
+            known[side] = cls(choose_maps(network, side=side))
+        return known[side]
 
     @property
     def pieces(self) -> tuple[Piece, ...]:
