@@ -20,7 +20,7 @@ from training.network.mapped_files import MappedArray
 from training.network.tail import Tail
 
 CHUNK = 32  # images at a time; kernels differ by batch size in their last bits, so it is part of what a file holds
-KEPT_VERSION = 2  # raise it when what is kept, or how it is drawn, changes
+KEPT_VERSION = 3  # raise it when what is kept, or how it is drawn, changes
 
 Prepare = Callable[[npt.NDArray[np.int64], int], Tensor]
 """Called with (n,) places of images and the number of their chunk; gives (n, 3, side, side) images for the network."""

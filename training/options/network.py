@@ -39,7 +39,7 @@ class NetworkConfig:
         "all of it, at the cost of one more forward pass.", metavar="N", at_least=1,
     )  # fmt: skip
     network_crop: int | None = option(
-        None, "Train the network on views of this many pixels a side, random windows scaled and recoloured: cheaper "
+        None, "Train the network on views of this many pixels a side, random windows scaled: cheaper "
         "than those of --crop, at which it is judged and ships. Without: 0.7 of --crop where the network takes images "
         "of any size, else --crop.", metavar="PIXELS", at_least=1,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Random windows in other colours, as the generator says and nothing else; and the usual views."""
+"""Random windows, as the generator says and nothing else; and the usual views."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ import pytest
 import torch
 
 from index.images.preprocess import PreprocessConfig, preprocess_image
-from training.network import random_views
 from training.network.random_views import centre_views, draw_views
 
 WHOLE, SIDE, COUNT = 48, 16, 400
 RAMP = np.linspace(0, 230, WHOLE)
 # Every pixel of the image says where it is: rows in the first channel, columns in the second.
 PLACES = np.stack(np.broadcast_arrays(RAMP[:, None], RAMP[None, :], 0.0), axis=-1).astype(np.uint8)[None]
-RED = np.broadcast_to(np.array([200, 60, 40], dtype=np.uint8), (1, WHOLE, WHOLE, 3))
 
 
 def _draw(pixels: np.ndarray, *, seed: int = 0, count: int = COUNT, side: int = SIDE) -> np.ndarray:
@@ -22,14 +20,7 @@ def _draw(pixels: np.ndarray, *, seed: int = 0, count: int = COUNT, side: int = 
     return draw_views(pixels, rows, side=side, generator=torch.Generator().manual_seed(seed)).numpy()
 
 
-@pytest.fixture
-def colours_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(random_views, "COLOURED", 0.0)
-    monkeypatch.setattr(random_views, "GREY", 0.0)
-
-
-@pytest.mark.usefixtures("colours_kept")
-def test_views_are_windows_of_all_sizes_shapes_and_places_and_half_are_mirrored() -> None:
+def test_views_are_windows_of_all_sizes_and_places_and_half_are_mirrored() -> None:
     views = _draw(PLACES).astype(float)
     assert views.shape == (COUNT, SIDE, SIDE, 3)
     pixel, shown = (
@@ -40,34 +31,18 @@ def test_views_are_windows_of_all_sizes_shapes_and_places_and_half_are_mirrored(
     widths = (views[:, 0, -1, 1] - views[:, 0, 0, 1]) / pixel / shown
     assert (heights > 0).all()
     assert 0.4 * COUNT < (widths < 0).sum() < 0.6 * COUNT
-    areas, shapes = heights * abs(widths) / WHOLE**2, heights / abs(widths)
-    assert (areas.min(), areas.max()) == pytest.approx((0.2, 0.95), abs=0.06)
-    assert (shapes.min(), shapes.max()) == pytest.approx((3 / 4, 4 / 3), rel=0.1)
-    small = areas < 0.3
-    for tops in (views[small, 0, 0, 0], views[small, 0, :, 1].min(axis=1)):
-        assert np.ptp(tops) > 0.8 * 230 * (1 - np.sqrt(0.3))
+    np.testing.assert_allclose(heights, abs(widths), atol=1)
+    assert (heights.min(), heights.max()) == pytest.approx((0.625 * WHOLE, WHOLE), abs=1.5)
+    small = heights < 0.7 * WHOLE
+    for places in (views[small, 0, 0, 0], views[small, 0, :, 1].min(axis=1)):
+        assert np.ptp(places) > 0.8 * 230 * (1 - 0.7), "windows lie everywhere"
 
 
-@pytest.mark.usefixtures("colours_kept")
 def test_a_view_shows_its_own_image() -> None:
     pixels = np.broadcast_to(np.arange(40, dtype=np.uint8)[:, None, None, None], (40, 9, 9, 3))
     rows = torch.tensor([7, 0, 39, 7])
     views = draw_views(pixels, rows, side=4, generator=torch.Generator().manual_seed(0))
     assert [set(view.flatten().tolist()) for view in views] == [{7}, {0}, {39}, {7}]
-
-
-def test_four_fifths_change_in_colour_and_a_fifth_is_grey() -> None:
-    red, green, blue = _draw(RED)[:, 0, 0].astype(int).T
-    grey = (red == green) & (green == blue)
-    assert grey.mean() == pytest.approx(0.2, abs=0.06)
-    same = (red == 200) & (green == 60) & (blue == 40)
-    assert same[~grey].mean() == pytest.approx(0.2, abs=0.06)
-    changed = ~grey & ~same
-    assert (red[changed] > np.maximum(green, blue)[changed]).mean() > 0.9, "its hue is still near"
-    assert (green < blue)[changed].any()
-    assert (green > blue + 40)[changed].any()
-    assert red[changed].min() < 150
-    assert red[changed].max() == 255
 
 
 def test_the_generator_alone_decides() -> None:
