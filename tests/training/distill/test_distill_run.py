@@ -1,0 +1,105 @@
+"""A student from folders without labels: it comes to see as its teacher, knows copies, and goes on after a kill."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from index.errors import InputError
+from index.images.preprocess import PreprocessConfig
+from retrieval_app.demo.drawing.catalogue import KINDS, draw_catalogue
+from training.backbone.backbones import load_backbone
+from training.backbone.extract import Extractor
+from training.distill.fit import DistillConfig
+from training.distill.run import Tell, distill
+
+SMALL = DistillConfig(
+    backbone="shufflenet_v2_x0_5", preprocess=PreprocessConfig(resize=32, crop=32), kind_dim=8, picture_dim=8, epochs=2,
+    pictures=8, bank=16,
+)  # fmt: skip
+
+
+def _teacher() -> Extractor:
+    backbone = load_backbone("shufflenet_v2_x0_5", "none", seed=1)
+    return Extractor(
+        backbone, PreprocessConfig(resize=40, crop=40), device=torch.device("cpu"), precision="float32"
+    )
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pictures") / "photos"
+    draw_catalogue(folder, kinds=KINDS[:3], pictures_per_kind=8, seed=0)
+    return folder
+
+
+def run(
+    pictures: Path, out: Path, *, on_images: Tell = lambda *_: None, **changes: Any
+) -> dict[str, torch.Tensor]:
+    paths, config = sorted(pictures.rglob("*.jpg")), replace(SMALL, **changes)
+    distill(
+        paths, out, teacher=_teacher(), config=config, cache=out.parent / "cache", workers=2, on_images=on_images
+    )  # fmt: skip
+    return load_file(out / "student.safetensors")
+
+
+def test_losses_fall_and_are_written_down(pictures: Path, tmp_path: Path) -> None:
+    run(pictures, tmp_path / "out", epochs=6)
+    lines = [json.loads(line) for line in (tmp_path / "out/epochs.jsonl").read_text().splitlines()]
+    assert [line["epoch"] for line in lines] == [1, 2, 3, 4, 5, 6]
+    assert lines[-1]["kind"] < 0.8 * lines[0]["kind"]
+    assert lines[-1]["copies"] < lines[0]["copies"]
+
+
+def test_a_file_that_is_there_twice_is_one_picture(pictures: Path, tmp_path: Path) -> None:
+    weights = run(pictures, tmp_path / "out", epochs=1)
+    twice = tmp_path / "twice"
+    twice.mkdir()
+    for number, file in enumerate(sorted(pictures.rglob("*.jpg"))):
+        for copy in range(2):
+            (twice / f"{number}-{copy}.jpg").write_bytes(file.read_bytes())
+    again = run(twice, tmp_path / "again", epochs=1)
+    assert all(torch.equal(tensor, again[name]) for name, tensor in weights.items())
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from tests.training.distill.test_distill_run import run
+pictures, out = map(Path, sys.argv[1:])
+
+def kill(what, done, _):
+    if what == "batches" and done == 2 and (out / "epochs.jsonl").exists():
+        os.kill(os.getpid(), signal.SIGKILL)
+
+run(pictures, out, on_images=kill)
+"""
+
+
+def test_a_killed_run_goes_on_to_the_same_bits(pictures: Path, tmp_path: Path) -> None:
+    whole = run(pictures, tmp_path / "whole/out")
+    out = tmp_path / "killed/out"
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, str(pictures), str(out)], capture_output=True, text=True, check=False,
+        env={**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())},
+    )  # fmt: skip
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    resumed = run(pictures, out)
+    assert all(torch.equal(tensor, resumed[name]) for name, tensor in whole.items())
+
+
+def test_a_folder_without_images_is_refused(tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    with pytest.raises(InputError, match="none of the 0 files"):
+        run(empty, tmp_path / "out")

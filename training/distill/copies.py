@@ -1,0 +1,167 @@
+"""Copies of pictures as people make them: cut, mirrored, turned, recoloured, saved badly, written on, photographed."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageEnhance, ImageFilter, ImageFont
+
+Edit = Callable[[Image.Image, np.random.Generator], Image.Image]
+"""Changes an RGB image; the generator alone decides how."""
+
+_LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+
+
+def cut(image: Image.Image, generator: np.random.Generator, *, least: float = 0.3) -> Image.Image:
+    """A window of `least` of the area to all of it, its sides changed by up to a third."""
+    width, height = image.size
+    area, ratio = generator.uniform(least, 1), math.exp(generator.uniform(-1, 1) * math.log(4 / 3))
+    wide = min(width, max(1, round(width * math.sqrt(area * ratio))))
+    high = min(height, max(1, round(height * math.sqrt(area / ratio))))
+    left, top = (int(generator.integers(room + 1)) for room in (width - wide, height - high))
+    return image.crop((left, top, left + wide, top + high))
+
+
+def mirror(image: Image.Image, _: np.random.Generator) -> Image.Image:
+    """Left to right."""
+    return image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+
+
+def turn(image: Image.Image, generator: np.random.Generator, *, degrees: float = 25) -> Image.Image:
+    """By up to `degrees` either way; the corners are filled with one colour, or cut off."""
+    angle = generator.uniform(-degrees, degrees)
+    filled = generator.random() < 0.5
+    turned = image.rotate(angle, Image.Resampling.BILINEAR, fillcolor=_draw_colour(generator))
+    if filled:
+        return turned
+    width, height = image.size
+    lost = min(0.3, abs(math.sin(math.radians(angle))) * 0.5)
+    return turned.crop(
+        (round(lost * width), round(lost * height), round((1 - lost) * width), round((1 - lost) * height))
+    )
+
+
+def turn_over(image: Image.Image, generator: np.random.Generator) -> Image.Image:
+    """By a quarter, a half, or upside down, as photos come out of scanners and phones."""
+    ways = (
+        Image.Transpose.ROTATE_90, Image.Transpose.ROTATE_180, Image.Transpose.ROTATE_270,
+        Image.Transpose.FLIP_TOP_BOTTOM,
+    )  # fmt: skip
+    return image.transpose(ways[int(generator.integers(len(ways)))])
+
+
+def recolour(image: Image.Image, generator: np.random.Generator, *, strength: float = 0.55) -> Image.Image:
+    """Brightness, contrast and saturation by factors of 1 - strength to 1 + strength, hue by a fifth of it."""
+    for enhance in (ImageEnhance.Brightness, ImageEnhance.Contrast, ImageEnhance.Color):
+        image = enhance(image).enhance(1 + generator.uniform(-strength, strength))
+    shift = round(256 * strength / 5 * generator.uniform(-1, 1))
+    hue, *rest = image.convert("HSV").split()
+    turned = hue.point([(value + shift) % 256 for value in range(256)])
+    return Image.merge("HSV", (turned, *rest)).convert("RGB")
+
+
+def grey(image: Image.Image, _: np.random.Generator) -> Image.Image:
+    """Without colours."""
+    return image.convert("L").convert("RGB")
+
+
+def compress(image: Image.Image, generator: np.random.Generator) -> Image.Image:
+    """Saved as a JPEG of quality 10 to 70."""
+    file = io.BytesIO()
+    image.save(file, "JPEG", quality=int(generator.integers(10, 71)))
+    return Image.open(file).convert("RGB")
+
+
+def blur(image: Image.Image, generator: np.random.Generator) -> Image.Image:
+    """By up to a fiftieth of its side."""
+    return image.filter(ImageFilter.GaussianBlur(generator.uniform(0.2, 1) * max(image.size) / 50))
+
+
+def shrink(image: Image.Image, generator: np.random.Generator) -> Image.Image:
+    """To a fifth to three fifths of its side, and back."""
+    share = generator.uniform(0.2, 0.6)
+    width, height = image.size
+    small = image.resize((max(8, round(share * width)), max(8, round(share * height))), Image.Resampling.BILINEAR)
+    return small.resize(image.size, Image.Resampling.BILINEAR)
+
+
+def write(image: Image.Image, generator: np.random.Generator) -> Image.Image:
+    """One or two lines of text over it."""
+    image = image.copy()
+    pen = ImageDraw.Draw(image)
+    for _ in range(int(generator.integers(1, 3))):
+        length = int(generator.integers(3, 15))
+        text = "".join(_LETTERS[place] for place in generator.integers(len(_LETTERS), size=length))
+        font = ImageFont.load_default(max(8, round(generator.uniform(0.06, 0.18) * image.height)))
+        place = generator.uniform(-0.1, 0.7) * image.width, generator.uniform(0, 0.9) * image.height
+        pen.text(place, text, fill=_draw_colour(generator), font=font)
+    return image
+
+
+def stamp(image: Image.Image, generator: np.random.Generator) -> Image.Image:
+    """A logo: a figure of one colour, more or less transparent, over up to a tenth of it."""
+    side = max(4, round(generator.uniform(0.12, 0.32) * min(image.size)))
+    mask = Image.new("L", (side, side))
+    pen, strength, whole = ImageDraw.Draw(mask), int(generator.integers(120, 256)), (0, 0, side - 1, side - 1)
+    match int(generator.integers(3)):
+        case 0:
+            pen.rectangle(whole, fill=strength)
+        case 1:
+            pen.pieslice(whole, 0, generator.uniform(60, 360), fill=strength)
+        case _:
+            pen.polygon([(int(x), int(y)) for x, y in generator.integers(side, size=(5, 2))], fill=strength)
+    image = image.copy()
+    left, top = (int(generator.integers(max(1, room - side + 1))) for room in image.size)
+    image.paste(_draw_colour(generator), (left, top), mask)
+    return image
+
+
+def frame(image: Image.Image, generator: np.random.Generator) -> Image.Image:
+    """In a page or on a screen: bars of one colour around it, with lines of other colours, as of text, in them."""
+    width, height = image.size
+    left, top, right, bottom = (
+        round(share * side)
+        for share, side in zip(generator.uniform(0, 0.3, size=4), (width, height, width, height), strict=True)
+    )
+    page = Image.new("RGB", (width + left + right, height + top + bottom), _draw_colour(generator))
+    pen = ImageDraw.Draw(page)
+    for _ in range(int(generator.integers(6))):
+        x, y = generator.uniform(0, 0.8) * page.width, generator.uniform(0, 1) * page.height
+        long, thick = generator.uniform(0.05, 0.4) * page.width, generator.uniform(0.01, 0.04) * page.height
+        pen.rectangle((x, y, x + long, y + thick), fill=_draw_colour(generator))
+    page.paste(image, (left, top))
+    return page
+
+
+EDITS: Sequence[tuple[float, Edit]] = (
+    (0.8, cut), (0.5, mirror), (0.3, turn), (0.05, turn_over), (0.6, recolour), (0.1, grey), (0.15, blur),
+    (0.15, shrink), (0.2, write), (0.15, stamp), (0.25, frame), (0.5, compress),
+)  # fmt: skip
+"""(how often, edit), in the order in which they are done."""
+MILD_EDITS: Sequence[tuple[float, Edit]] = (
+    (0.9, partial(cut, least=0.4)), (0.5, mirror), (0.5, partial(recolour, strength=0.25)),
+)  # fmt: skip
+"""Those that leave a picture what it is."""
+
+
+def draw_copy(
+    image: Image.Image, generator: np.random.Generator, *, edits: Sequence[tuple[float, Edit]] = EDITS
+) -> Image.Image:
+    """A copy by some of the edits, of any size; now and then by none."""
+    for share, edit in edits:
+        if generator.random() < share:
+            image = edit(image, generator)
+    return image
+
+
+def _draw_colour(generator: np.random.Generator) -> tuple[int, int, int]:
+    """Black and white often, as pages, bars and letters are."""
+    kind = generator.random()
+    if kind < 0.4:
+        return (0, 0, 0) if kind < 0.2 else (255, 255, 255)
+    red, green, blue = generator.integers(256, size=3)
+    return int(red), int(green), int(blue)

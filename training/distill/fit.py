@@ -1,0 +1,197 @@
+"""The loop that makes a small network of two outputs: a teacher's neighbours for one, copies for the other."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from index.arrays import Floats
+from index.errors import RunError
+from index.images.preprocess import Pixels, PreprocessConfig
+from index.progress import Progress, no_progress
+from index.threads import map_ahead
+from training.backbone.backbones import arrange_images, load_backbone
+from training.backbone.freed_memory import keep_freed_memory
+from training.distill.copies import EDITS, MILD_EDITS, draw_copy
+from training.distill.losses import contrast_copies, match_neighbours, spread_pictures
+from training.distill.network import TwoOutputs
+from training.network.rates import rate_share
+from training.run.checkpoint import (
+    load_checkpoint,
+    pack_modules,
+    pack_optimizer,
+    save_checkpoint,
+    unpack_module,
+    unpack_optimizer,
+)
+
+_AHEAD = 6  # batches
+
+
+@dataclass(frozen=True, slots=True)
+class DistillConfig:
+    """How the student learns.
+
+    Attributes:
+        backbone: torchvision's name of the trunk, from random weights.
+        preprocess: of the student; its `crop` is what it sees of the whole image.
+        kind_dim, picture_dim: widths of its outputs; the first is the teacher's.
+        pictures: of a batch; each is in it twice, as a mild and as a strong copy.
+        bank: the teacher's embeddings that neighbours are looked for in, of every step others.
+        neighbour_temperature, copy_temperature: of the two softmaxes.
+        spread: weight of the entropy term beside the contrast of copies.
+        average: how much of the averaged weights each step keeps.
+    """
+
+    backbone: str = "shufflenet_v2_x1_0"
+    preprocess: PreprocessConfig = field(default_factory=lambda: PreprocessConfig(resize=128, crop=128))
+    kind_dim: int = 256
+    picture_dim: int = 128
+    epochs: int = 30
+    pictures: int = 64
+    lr: float = 2e-3
+    weight_decay: float = 0.05
+    bank: int = 4096
+    neighbour_temperature: float = 0.05
+    copy_temperature: float = 0.05
+    spread: float = 0.2
+    average: float = 0.999
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DistillEpoch:
+    """Mean losses of an epoch, and how long it took."""
+
+    epoch: int
+    kind: float
+    copies: float
+    spread: float
+    seconds: float
+
+
+class Distillation:
+    """A student in training.
+
+    Args:
+        pixels: (N, R, R, 3) uint8, whole images stretched to squares.
+        targets: (N, kind_dim) float32 unit rows of the teacher.
+        checkpoint: replaced after every epoch, and continued from where it exists.
+        workers: threads that draw copies ahead.
+        on_images: called with (batches done, batches) of an epoch.
+    """
+
+    def __init__(
+        self, pixels: Pixels, targets: Floats, *, config: DistillConfig, checkpoint: Path, workers: int,
+        on_epoch: Callable[[DistillEpoch], None] = lambda _: None,
+        on_images: Progress = no_progress,
+    ) -> None:  # fmt: skip
+        self._pixels, self._targets, self._config = pixels, torch.from_numpy(targets), config
+        self._checkpoint, self._workers, self._on_epoch, self._on_images = checkpoint, workers, on_epoch, on_images
+        trunk = load_backbone(config.backbone, "none", seed=config.seed)
+        make = {"kind_dim": config.kind_dim, "picture_dim": config.picture_dim, "seed": config.seed}
+        self.student = TwoOutputs(trunk, **make).to(memory_format=torch.channels_last)
+        self.average = TwoOutputs(load_backbone(config.backbone, "none", seed=config.seed), **make)
+        self._optimizer = torch.optim.AdamW(
+            self.student.parameters(), lr=config.lr, weight_decay=config.weight_decay, fused=True
+        )
+        self._steps = max(1, len(pixels) // config.pictures)
+        self._mean = 255 * torch.tensor(config.preprocess.mean).view(1, 3, 1, 1)
+        self._std = 255 * torch.tensor(config.preprocess.std).view(1, 3, 1, 1)
+
+    @keep_freed_memory()
+    def run(self) -> TwoOutputs:
+        """Train to the last epoch; the averaged student, in eval mode.
+
+        Raises:
+            RunError: training diverged, or the checkpoint cannot be read or written.
+        """
+        for epoch in range(self._load() + 1, self._config.epochs + 1):
+            self._run_epoch(epoch)
+            self._save(epoch)
+        return self.average.eval().requires_grad_(False)
+
+    def _run_epoch(self, epoch: int) -> None:
+        started, total = time.perf_counter(), torch.zeros(3)
+        self.student.train()
+        for number, (rows, views) in enumerate(self._draw_batches(epoch)):
+            total += self._step(rows, views, (epoch - 1) * self._steps + number)
+            self._on_images(number + 1, self._steps)
+        kind, copies, spread = (total / self._steps).tolist()
+        if not math.isfinite(kind + copies + spread):
+            raise RunError(
+                f"the distillation diverged in epoch {epoch}: lower the learning rate {self._config.lr}"
+            )
+        self._on_epoch(DistillEpoch(epoch, kind, copies, spread, time.perf_counter() - started))
+
+    def _draw_batches(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """(n,) rows and (2n, S, S, 3) uint8 views, the mild ones first: seed, epoch and row decide."""
+        order = np.random.default_rng((self._config.seed, epoch)).permutation(len(self._pixels))
+        batches = [order[start : start + self._config.pictures] for start in
+                   range(0, self._steps * self._config.pictures, self._config.pictures)]  # fmt: skip
+
+        def draw(rows: np.ndarray) -> tuple[Tensor, Tensor]:
+            views = [self._draw_view(row, epoch, strong) for strong in (False, True) for row in rows.tolist()]
+            return torch.from_numpy(rows), torch.from_numpy(np.stack(views))
+
+        return map_ahead(draw, batches, workers=self._workers, ahead=_AHEAD)
+
+    def _draw_view(self, row: int, epoch: int, strong: bool) -> Pixels:
+        generator = np.random.default_rng((self._config.seed, epoch, row, strong))
+        image = Image.fromarray(np.asarray(self._pixels[row]))
+        copy = draw_copy(image, generator, edits=EDITS if strong else MILD_EDITS)
+        side = self._config.preprocess.crop
+        return np.asarray(copy.resize((side, side), Image.Resampling.BILINEAR))
+
+    def _step(self, rows: Tensor, views: Tensor, step: int) -> Tensor:
+        """(3,) losses of a step."""
+        config = self._config
+        for group in self._optimizer.param_groups:
+            group["lr"] = config.lr * rate_share(step, self._steps * config.epochs)
+        generator = torch.Generator().manual_seed(step)
+        bank = self._targets[torch.randint(len(self._targets), (config.bank,), generator=generator)]
+        kinds, pictures = self.student(arrange_images(views, self._mean, self._std))
+        names = rows.repeat(2)
+        losses = torch.stack([
+            match_neighbours(kinds, self._targets[names], bank, temperature=config.neighbour_temperature),
+            contrast_copies(pictures, names, temperature=config.copy_temperature),
+            spread_pictures(pictures, names),
+        ])  # fmt: skip
+        self._optimizer.zero_grad()
+        (losses[0] + losses[1] + config.spread * losses[2]).backward()
+        self._optimizer.step()
+        self._follow(step)
+        return losses.detach()
+
+    @torch.no_grad()
+    def _follow(self, step: int) -> None:
+        kept = min(self._config.average, (step + 1) / (step + 10))
+        for average, own in zip(
+            self.average.state_dict().values(), self.student.state_dict().values(), strict=True
+        ):
+            if own.is_floating_point():
+                average.lerp_(own, 1 - kept)
+            else:
+                average.copy_(own)
+
+    def _load(self) -> int:
+        """The epoch that the checkpoint is of; 0 without one."""
+        if not self._checkpoint.exists():
+            return 0
+        tensors, state = load_checkpoint(self._checkpoint)
+        unpack_module(self.student, tensors, name="student")
+        unpack_module(self.average, tensors, name="average")
+        unpack_optimizer(self._optimizer, tensors)
+        return int(state["epoch"])
+
+    def _save(self, epoch: int) -> None:
+        tensors = pack_modules(student=self.student, average=self.average) | pack_optimizer(self._optimizer)
+        save_checkpoint(self._checkpoint, tensors, state={"epoch": epoch})

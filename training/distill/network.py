@@ -1,0 +1,30 @@
+"""A small network with two outputs: of what kind a picture is, and which picture it is."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from training.backbone.backbones import Backbone
+
+
+class TwoOutputs(nn.Module):
+    """(N, 3, H, W) normalised images to (N, kind_dim) and (N, picture_dim) float32 unit rows, from one trunk.
+
+    Args:
+        trunk: a backbone; all of it trains.
+        kind_dim, picture_dim: widths of the outputs.
+        seed: of the two last layers.
+    """
+
+    def __init__(self, trunk: Backbone, *, kind_dim: int, picture_dim: int, seed: int) -> None:
+        super().__init__()
+        self.trunk = trunk.module.requires_grad_(True)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.kind = nn.Linear(trunk.feature_dim, kind_dim)
+            self.picture = nn.Linear(trunk.feature_dim, picture_dim)
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        features = self.trunk(images).flatten(1).float()
+        return tuple(nn.functional.normalize(layer(features)) for layer in (self.kind, self.picture))  # type: ignore[return-value]

@@ -1,0 +1,79 @@
+"""From images without labels to a small network of two outputs, by a teacher that looks at each once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+
+from index.arrays import Floats
+from index.errors import InputError
+from index.images.preprocess import PreprocessConfig
+from training.backbone.extract import Extractor, extract_features, open_store
+from training.distill.fit import Distillation, DistillConfig, DistillEpoch
+from training.distill.network import TwoOutputs
+from training.head.untrained import fit_untrained
+from training.network.decoded_images import DecodingPlan, decode_images
+from training.run.checkpoint import save_checkpoint
+from training.run.validate import embed_features
+
+TEACHES_BY = "pca-half-whitened"  # of what needs no labels, the best of most tables in docs/results
+_ROOM = 1.25  # of the images' side to the student's: what copies are cut from
+
+Tell = Callable[[str, int, int], None]
+
+
+def distill(
+    paths: Sequence[Path], out: Path, *, teacher: Extractor, config: DistillConfig, cache: Path, workers: int,
+    on_images: Tell = lambda *_: None, on_epoch: Callable[[DistillEpoch], None] = lambda _: None,
+) -> TwoOutputs:  # fmt: skip
+    """Train, or go on with what `out` has; the student's weights are written there, and a line of losses an epoch.
+
+    Args:
+        paths: images; those that cannot be read are left out.
+        teacher: a frozen backbone, as it is to see whole images.
+        on_images: called with (what is done, images done, images).
+
+    Raises:
+        InputError: no readable image, or fewer than the student's width.
+        RunError: training diverged.
+    """
+    store = open_store(cache, teacher, views=1)
+    extracted = extract_features(
+        paths, store=store, extractor=teacher, views=1, workers=workers,
+        progress=lambda done, total: on_images("teacher", done, total),
+    )  # fmt: skip
+    if not extracted.hashes:
+        raise InputError(f"none of the {len(paths)} files is a readable image")
+    hashes, rows = np.unique(extracted.hashes, return_index=True)  # a file twice would be its own stranger
+    targets = _embed(store.load(hashes.tolist())[:, 0], config)
+    larger = PreprocessConfig(*(round(_ROOM * config.preprocess.crop),) * 2)
+    plan = DecodingPlan.of(hashes.tolist(), larger, cache=cache)
+    used = [paths[row] for row in extracted.rows[rows]]
+    pixels = decode_images(
+        used, plan, larger, workers=workers, progress=lambda done, total: on_images("decode", done, total)
+    )
+    out.mkdir(parents=True, exist_ok=True)
+
+    def note(epoch: DistillEpoch) -> None:
+        with (out / "epochs.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(asdict(epoch)) + "\n")
+        on_epoch(epoch)
+
+    student = Distillation(
+        pixels, targets, config=config, checkpoint=out / "distill.safetensors", workers=workers, on_epoch=note,
+        on_images=lambda done, total: on_images("batches", done, total),
+    ).run()  # fmt: skip
+    sizes = {"backbone": config.backbone, "side": config.preprocess.crop, "kind_dim": config.kind_dim,
+             "picture_dim": config.picture_dim}  # fmt: skip
+    save_checkpoint(out / "student.safetensors", student.state_dict(), state=sizes)
+    return student
+
+
+def _embed(features: Floats, config: DistillConfig) -> Floats:
+    """(N, kind_dim) float32 unit rows: the teacher's features at the student's width."""
+    head = fit_untrained(TEACHES_BY, features, embedding_dim=config.kind_dim)
+    return np.ascontiguousarray(embed_features(head, features))
