@@ -24,6 +24,7 @@ from training.distill.copies import EDITS, MILD_EDITS, draw_copy
 from training.distill.losses import contrast_copies, match_neighbours, spread_pictures
 from training.distill.network import TwoOutputs
 from training.network.rates import rate_share
+from training.network.weights import average_weights
 from training.run.checkpoint import (
     load_checkpoint,
     pack_modules,
@@ -168,19 +169,8 @@ class Distillation:
         self._optimizer.zero_grad()
         (losses[0] + losses[1] + config.spread * losses[2]).backward()
         self._optimizer.step()
-        self._follow(step)
+        average_weights(self.average.state_dict(), self.student.state_dict(), keep=config.average, step=step)
         return losses.detach()
-
-    @torch.no_grad()
-    def _follow(self, step: int) -> None:
-        kept = min(self._config.average, (step + 1) / (step + 10))
-        for average, own in zip(
-            self.average.state_dict().values(), self.student.state_dict().values(), strict=True
-        ):
-            if own.is_floating_point():
-                average.lerp_(own, 1 - kept)
-            else:
-                average.copy_(own)
 
     def _load(self) -> int:
         """The epoch that the checkpoint is of; 0 without one."""

@@ -38,8 +38,8 @@ def using_weights(model: NetworkModel, weights: Weights) -> Iterator[None]:
 
 
 @torch.no_grad()
-def average_weights(average: Weights, model: NetworkModel, *, keep: float, step: int) -> None:
-    """Move the average towards the model's weights: average = k average + (1 - k) weights.
+def average_weights(average: Weights, weights: Weights, *, keep: float, step: int) -> None:
+    """Move the average towards the weights as they are: average = k average + (1 - k) weights.
 
     k is `keep`, in the first steps (t + 1) / (t + 10) where that is less: an average of few steps is not of the start.
 
@@ -47,7 +47,7 @@ def average_weights(average: Weights, model: NetworkModel, *, keep: float, step:
         step: t, from 0.
     """
     kept = min(keep, (step + 1) / (step + 10))
-    for name, tensor in model.moving().items():
+    for name, tensor in weights.items():
         if tensor.is_floating_point():
             average[name].lerp_(tensor, 1 - kept)
         else:  # a count of batches

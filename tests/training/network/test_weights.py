@@ -33,7 +33,7 @@ def test_the_average_is_that_of_a_loop(model: NetworkModel) -> None:
     expected = {name: tensor.double() for name, tensor in average.items()}
     for step in range(30):
         _shake(model, step)
-        average_weights(average, model, keep=0.7, step=step)
+        average_weights(average, model.moving(), keep=0.7, step=step)
         keep = min(0.7, (step + 1) / (step + 10))
         for name, tensor in model.moving().items():
             counts = not tensor.is_floating_point()

@@ -40,6 +40,11 @@ class NetworkChoice:
     head: str = "trained"
     ships: bool = True
 
+    @property
+    def shipping(self) -> str:
+        """The name in `tried` of the weights with their head."""
+        return f"{self.weights}, head refitted" if self.head == "refitted" else self.weights
+
     def best(self, names: Iterable[str]) -> str:
         """The highest mean over the parts; the first of equals."""
         return max(names, key=lambda name: mean_score(self.tried[name]))
@@ -125,5 +130,4 @@ def _beats_frozen(choice: NetworkChoice, frozen: Head | None, features: Floats, 
     if frozen is None:
         return True
     choice.tried["frozen"] = data.score(lambda rows: embed_features(frozen, features[rows]))
-    shipping = f"{choice.weights}, head refitted" if choice.head == "refitted" else choice.weights
-    return mean_score(choice.tried[shipping]) > mean_score(choice.tried["frozen"])
+    return mean_score(choice.tried[choice.shipping]) > mean_score(choice.tried["frozen"])

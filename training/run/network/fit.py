@@ -183,7 +183,7 @@ class NetworkFit:
         for number, rows in enumerate(batches):
             step = (epoch - 1) * self._steps + number
             loss = self.step(rows, step, generator=generator, penalty=penalty)
-            average_weights(fitted.average, self._model, keep=self._options.network_average, step=step)
+            average_weights(fitted.average, self._model.moving(), keep=self._options.network_average, step=step)
             total += loss * len(rows)
             seen += len(rows)
             self._on_images((epoch - 1) * len(self._rows) + seen, self._options.epochs * len(self._rows))

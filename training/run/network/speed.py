@@ -198,7 +198,7 @@ class SpeedTrial:
         def step(images: int) -> None:
             rows = torch.arange(images) % len(self._data.split.train)
             loss = fit.step(rows, 0, generator=generator, penalty=penalty)
-            average_weights(average, model, keep=config.network.network_average, step=0)
+            average_weights(average, model.moving(), keep=config.network.network_average, step=0)
             loss.item()  # waits for the device
 
         return step
