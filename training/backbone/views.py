@@ -11,9 +11,11 @@ from torch import Tensor, nn
 class BothViews(nn.Module):
     """(N, 3, H, H) images to (N, F) float32: the mean of the unit features of both views.
 
+    Images that are no larger than the views are one view each, as a network trains on: they give its unit features.
+
     Args:
         features: what makes (N, F) features of (N, 3, side, side) images.
-        side: of the views, smaller than H.
+        side: of the views.
     """
 
     def __init__(self, features: nn.Module, *, side: int) -> None:
@@ -22,6 +24,8 @@ class BothViews(nn.Module):
         self._side = side
 
     def forward(self, images: Tensor) -> Tensor:
+        if images.shape[-1] <= self._side:
+            return average_views([self.features(images).flatten(1).float()])
         margin = (images.shape[-1] - self._side) // 2
         inside = slice(margin, margin + self._side)
         size = (self._side, self._side)

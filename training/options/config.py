@@ -285,13 +285,8 @@ class TrainConfig:
             )
 
         smaller = self.network.network_crop
-        if smaller is not None and (
-            smaller > self.input.crop or (self.input.view == "both" and smaller != self.input.crop)
-        ):
-            raise InputError(
-                f"--network-crop must be at most --crop ({self.input.crop}), and equal to it with --view both; got "
-                f"{smaller} with --view {self.input.view}"
-            )
+        if smaller is not None and smaller > self.input.crop:
+            raise InputError(f"--network-crop must be at most --crop ({self.input.crop}), got {smaller}")
 
     @property
     def network_loss(self) -> LossConfig:

@@ -49,6 +49,13 @@ def test_both_views_are_the_mean_of_the_unit_features_of_crop_and_whole(resnet: 
     assert (both - expected).abs().max() < 0.02 * apart, "up to the resize"
 
 
+@pytest.mark.parametrize("size", [SIDE, SIDE - 8])
+def test_an_image_no_larger_than_the_views_is_one_view_as_a_network_trains_on(resnet: Backbone, size: int) -> None:
+    pixels = smooth_images()[:, :size, :size]
+    one_view, both = resnet, with_features(resnet, view="both", side=SIDE)
+    torch.testing.assert_close(extract(both, pixels), nn.functional.normalize(extract(one_view, pixels)))
+
+
 def test_an_images_features_do_not_depend_on_those_beside_it(resnet: Backbone) -> None:
     pixels = smooth_images()
     both = with_features(resnet, view="both", side=SIDE)

@@ -33,21 +33,20 @@ def settle_views(extractor: Extractor, config: TrainConfig) -> TrainConfig:
     Things look larger in random windows of training than in the middle of an image, so that smaller views in training
     suit the full size afterwards (Touvron et al. 2019), at half the cost.
     """
-    if config.network.network_crop is not None or config.input.view == "both":
+    if config.network.network_crop is not None:
         return config
-    side = _find_smaller(extractor) or extractor.preprocess.crop
+    side = _find_smaller(extractor, config) or config.input.crop
     return replace(config, network=replace(config.network, network_crop=side))
 
 
-def view_side(extractor: Extractor, config: TrainConfig) -> int:
-    """Pixels a side of the views that train; both views of an image are made of one larger image of the usual size."""
-    smaller = None if config.input.view == "both" else config.network.network_crop
-    return smaller or extractor.preprocess.crop
+def view_side(config: TrainConfig) -> int:
+    """Pixels a side of the views that train; of `--view both` each is one of the two."""
+    return config.network.network_crop or config.input.crop
 
 
-def _find_smaller(extractor: Extractor) -> int | None:
+def _find_smaller(extractor: Extractor, config: TrainConfig) -> int | None:
     """A size that the backbone takes; transformers are made for one size."""
-    side = smaller_side(extractor.preprocess.crop)
+    side = smaller_side(config.input.crop)
     if side is None:
         return None
     try:

@@ -87,7 +87,7 @@ def settle_network(
         notes = {"precision": str(trial.precision).removeprefix("torch."), "plan": asdict(plan)}
         run.write_json(NOTES, notes)
     plan = NetworkPlan(**notes["plan"])
-    on_note(describe_plan(plan, side=view_side(extractor, config)))
+    on_note(describe_plan(plan, side=view_side(config)))
     return replace(config, network=plan.settle(config.network)), plan
 
 

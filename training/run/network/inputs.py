@@ -124,7 +124,7 @@ def plan_inputs(
     options, crop = config.network, extractor.preprocess.crop
     if options.last_blocks is None:
         return InputPlan()  # what belongs to no block trains too
-    side = view_side(extractor, config)
+    side = view_side(config)
     tail = _find(extractor, blocks, pixels, side=side)
     usual = tail if side == crop else _find(extractor, blocks, pixels, side=crop)
     how = {
@@ -161,7 +161,7 @@ def keep_inputs(
     Raises:
         InputError: there is no room for it.
     """
-    draw = partial(draw_views, side=view_side(extractor, config))
+    draw = partial(draw_views, side=view_side(config))
 
     def arrange(views: Pixels | Tensor) -> Tensor:
         return arrange_images(torch.as_tensor(views).to(extractor.device), extractor.mean, extractor.std)

@@ -111,7 +111,7 @@ class SpeedTrial:
         config, _, model = self._build(depth)
         rows = torch.arange(min(len(self._data.pixels), config.network.network_batch_size))
         generator = phase_generator(self._config.seed, NETWORK, 0)
-        views = draw_views(self._data.pixels, rows, side=view_side(self._extractor, config), generator=generator)
+        views = draw_views(self._data.pixels, rows, side=view_side(config), generator=generator)
         self.precision = PRECISIONS[choose_precision(model, views.to(self._extractor.device))]
         model.release()
 

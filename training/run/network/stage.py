@@ -213,7 +213,7 @@ def _fix_precision(
     if "precision" not in read_notes(run):
         rows = torch.from_numpy(data.split.train[: config.network.network_batch_size])
         generator = phase_generator(config.seed, NETWORK, 0)
-        views = draw_views(data.pixels, rows, side=view_side(extractor, config), generator=generator)
+        views = draw_views(data.pixels, rows, side=view_side(config), generator=generator)
         run.write_json(NOTES, {"precision": choose_precision(model, views.to(extractor.device))})
     return str(run.read_json(NOTES)["precision"])
 

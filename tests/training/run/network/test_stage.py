@@ -284,7 +284,7 @@ def test_what_ships_has_to_find_more_than_the_frozen_embedding() -> None:
         {"method": "pca", "steps": None, "trial": None},
         {"method": "class-whitened", "steps": None, "trial": None, "network_method": "triplet"},
         {"backbone": "squeezenet1_1", "view": "both", "pooling": "layers", "resize": 48, "crop": 40,
-         "network_crop": None},
+         "network_crop": 36},
         {"view": "whole", "resize": None, "network_crop": 24},
         {"min_confidence": 0.05},
         {"embedding_dim": 60, "start": "random", "method": "proxy-anchor"},
