@@ -31,6 +31,7 @@ from index.threads import usable_cores
 
 SEEING = ("crop:own", "both:layers")
 NOISES = ("uniform:0.3", CLEAN)
+PLANNED = ("network_crop", "network_views", "network_share", "view", "pooling")  # beside depth, epochs or time
 
 
 def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -46,6 +47,8 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--network-crop", type=int, help="default: as `retrieval train`")
     add("--network-views", type=int, help="default: as `retrieval train`")
     add("--network-share", type=float, help="default: as `retrieval train`")
+    add("--view", help="of what ships (default: as `retrieval train`)")
+    add("--pooling", help="default: as `retrieval train`")
     add("--time-budget", help="in place of --unfreeze and --epochs: the plan of `retrieval train`")
     add("--width", type=int, default=512)
     add("--rival", action="append", metavar="VIEW:POOLING", help=f"default: {', '.join(SEEING)}")
@@ -64,7 +67,7 @@ def list_cells(options: argparse.Namespace, dataset: str, noise: str, variant: s
     plan: dict[str, Any] = {"unfreeze": options.unfreeze, "network_epochs": options.epochs}
     if options.time_budget is not None:
         plan = {"time_budget": options.time_budget}
-    plan |= {name: getattr(options, name) for name in ("network_crop", "network_views", "network_share")}
+    plan |= {name: getattr(options, name) for name in PLANNED}
     given = tuple((name, value) for name, value in plan.items() if value is not None)
     return [NetworkCell(dataset, noise, variant, seed, given) for seed in options.seeds]
 
@@ -112,9 +115,8 @@ def report(
     head = ["variant", "Recall@1", f"leads {best} by", "minutes of processor", "ships"]
     text = f"{title}\n\n{format_table(head, rows)}"
     print(f"\n{text}", flush=True)
-    plan = "_".join(
-        filter(None, [str(options.time_budget or options.unfreeze), options.epochs and f"{options.epochs}epochs"])
-    )
+    seen = (options.view, options.pooling, options.epochs and f"{options.epochs}epochs")
+    plan = "_".join(filter(None, [str(options.time_budget or options.unfreeze), *seen]))
     name = name_set(dataset, noise, plan)
     write_record(options.out / "results" / f"{name}.json", settings=vars(options), results=results, text=text)
 

@@ -45,6 +45,7 @@ _ONLY_CHOICE_ONCE = {  # of runs that do not say
     "negative_weights": "none",
     **asdict(NetworkConfig()),
 }  # fmt: skip
+_OF_A_NETWORK = set(asdict(NetworkConfig())) - {"unfreeze"}  # nothing to a run that trains none
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +116,8 @@ class RunFolder:
         stored = {**document, **_ONLY_CHOICE_ONCE, **_flatten(document["config"])}
         stored["weights"] = absolute_file(stored["weights"])  # once kept as Python programs gave it
         seen = {**_describe_inputs(data=data, val=val), **_flatten(json.loads(json.dumps(asdict(config))))}
+        if not config.network.trains:
+            seen = {name: value for name, value in seen.items() if name not in _OF_A_NETWORK}
         self._refuse_changes(stored, {name: value for name, value in seen.items() if name in stored})
         if unknown := [name for name in seen if name not in stored]:
             raise RunError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -128,6 +129,21 @@ def test_resuming_a_finished_run_gives_its_report_and_touches_nothing(
     assert report == finished_run.report
     assert {path: path.stat().st_mtime_ns for path in finished_run.path.rglob("*")} == before
     assert not (tmp_path / "unused").exists()
+
+
+def test_a_run_that_trains_no_network_goes_on_whatever_the_options_of_one_are_by_now(
+    finished_run: FinishedRun, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished_run.path, run)
+    document = json.loads((run / "config.json").read_text())
+    document["config"]["network"] |= {"network_epochs": 8, "network_share": 1.0}  # as an earlier version had them
+    (run / "config.json").write_text(json.dumps(document))
+    report = train(
+        finished_run.data, run, config=make_config(label_noise="uniform:0.25"), machine=make_machine(tmp_path),
+        val=finished_run.val, resume=True,
+    )  # fmt: skip
+    assert report == finished_run.report
 
 
 def test_resuming_where_there_is_no_run_is_refused(tmp_path: Path, pictures: Path, cache: Path) -> None:

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import torch
+
+from index.arrays import Ids
 from index.errors import InputError
+from index.images.preprocess import Pixels
 from training.backbone.backbones import require_input_size
 from training.backbone.extract import Extractor
 from training.head.embedding_heads import ProjectionHead
 from training.network.blocks import Block, choose_blocks, find_blocks
 from training.network.model import NetworkModel
+from training.network.precision import choose_precision
+from training.network.random_views import draw_views
 from training.options.config import TrainConfig
 from training.run.network.plan import smaller_side
+from training.run.phases import NETWORK, phase_generator
 
 
 def plan_blocks(extractor: Extractor, config: TrainConfig) -> tuple[list[Block], int]:
@@ -42,6 +49,16 @@ def settle_views(extractor: Extractor, config: TrainConfig) -> TrainConfig:
 def view_side(config: TrainConfig) -> int:
     """Pixels a side of the views that train; of `--view both` each is one of the two."""
     return config.network.network_crop or config.input.crop
+
+
+def measure_precision(
+    model: NetworkModel, pixels: Pixels, rows: Ids, *, config: TrainConfig, device: torch.device
+) -> str:
+    """`float32` or `bfloat16`, whichever trains faster on a batch of views of the (n,) first images named."""
+    batch = torch.from_numpy(rows[: config.network.network_batch_size])
+    generator = phase_generator(config.seed, NETWORK, 0)
+    views = draw_views(pixels, batch, side=view_side(config), generator=generator)
+    return choose_precision(model, views.to(device))
 
 
 def _find_smaller(extractor: Extractor, config: TrainConfig) -> int | None:

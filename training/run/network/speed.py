@@ -22,12 +22,11 @@ from training.losses.guidance import Guidance
 from training.losses.make_loss import build_loss
 from training.network.blocks import Block
 from training.network.model import NetworkModel
-from training.network.precision import PRECISIONS, choose_precision
-from training.network.random_views import draw_views
+from training.network.precision import PRECISIONS
 from training.network.weights import average_weights, copy_weights, load_weights
 from training.options.config import TrainConfig
 from training.run.network.beliefs import NetworkBeliefs
-from training.run.network.blocks import build_model, plan_blocks, view_side
+from training.run.network.blocks import build_model, measure_precision, plan_blocks
 from training.run.network.data import NetworkData
 from training.run.network.fit import NetworkFit
 from training.run.network.inputs import InputPlan, NetworkInputs, keep_inputs, plan_inputs
@@ -109,10 +108,9 @@ class SpeedTrial:
         if self.precision is not None:
             return
         config, _, model = self._build(depth)
-        rows = torch.arange(min(len(self._data.pixels), config.network.network_batch_size))
-        generator = phase_generator(self._config.seed, NETWORK, 0)
-        views = draw_views(self._data.pixels, rows, side=view_side(config), generator=generator)
-        self.precision = PRECISIONS[choose_precision(model, views.to(self._extractor.device))]
+        pixels, device = self._data.pixels, self._extractor.device
+        found = measure_precision(model, pixels, np.arange(len(pixels)), config=config, device=device)
+        self.precision = PRECISIONS[found]
         model.release()
 
     def _build(self, depth: int | None) -> tuple[TrainConfig, list[Block], NetworkModel]:

@@ -24,15 +24,14 @@ from training.losses.interface import MetricLoss, ProxyLoss
 from training.losses.make_loss import build_loss
 from training.network.decoded_images import DecodingPlan, decode_images
 from training.network.model import NetworkModel
-from training.network.precision import PRECISIONS, choose_precision
-from training.network.random_views import draw_views
+from training.network.precision import PRECISIONS
 from training.network.weights import load_weights
 from training.options.config import TrainConfig
 from training.options.losses import RIVALS
 from training.options.machine import Machine
 from training.run.heads import choose_rows
 from training.run.network.beliefs import NetworkBeliefs, judge_again
-from training.run.network.blocks import build_model, plan_blocks, settle_views, view_side
+from training.run.network.blocks import build_model, measure_precision, plan_blocks, settle_views
 from training.run.network.budget import NOTES, ClosedForms, read_notes, settle_network
 from training.run.network.choice import NetworkChoice, choose_weights, fit_closed_form
 from training.run.network.data import NetworkData
@@ -211,10 +210,8 @@ def _fix_precision(
     if machine.precision != "auto":
         return machine.precision
     if "precision" not in read_notes(run):
-        rows = torch.from_numpy(data.split.train[: config.network.network_batch_size])
-        generator = phase_generator(config.seed, NETWORK, 0)
-        views = draw_views(data.pixels, rows, side=view_side(config), generator=generator)
-        run.write_json(NOTES, {"precision": choose_precision(model, views.to(extractor.device))})
+        found = measure_precision(model, data.pixels, data.split.train, config=config, device=extractor.device)
+        run.write_json(NOTES, {"precision": found})
     return str(run.read_json(NOTES)["precision"])
 
 

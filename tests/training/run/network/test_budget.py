@@ -121,7 +121,7 @@ def test_timing_takes_real_steps_of_any_loss_and_takes_them_back(pictures: Path,
 def test_the_precision_that_the_trial_chose_is_that_of_the_run(
     pictures: Path, cache: Path, tmp_path: Path, monkeypatch
 ) -> None:
-    monkeypatch.setattr("training.run.network.speed.choose_precision", lambda *_: "bfloat16")
+    monkeypatch.setattr("training.run.network.blocks.choose_precision", lambda *_: "bfloat16")
     machine = replace(make_machine(cache), precision="auto")
     report = train(pictures, tmp_path / "run", config=budget_config(network_epochs=1), machine=machine)
     assert report["network"]["precision"] == "bfloat16"

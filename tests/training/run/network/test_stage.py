@@ -356,7 +356,7 @@ def test_the_precision_that_was_measured_is_kept_for_a_resume(
         asked.append(images.shape)
         return "bfloat16"
 
-    monkeypatch.setattr(network_stage, "choose_precision", choose)
+    monkeypatch.setattr("training.run.network.blocks.choose_precision", choose)
     machine, out = replace(make_machine(cache), precision="auto"), tmp_path / "run"
     with pytest.raises(InterruptionError):
         train(pictures, out, config=network_config(), machine=machine, watcher=interrupt_at("network", 1))
