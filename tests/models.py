@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,13 +10,13 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from index.images.preprocess import Pixels, PreprocessConfig
-from index.model.backends.backend import INPUT_NAME, OUTPUT_NAME
+from index.model.backends.backend import INPUT_NAME, OUTPUT_NAME, PICTURE_NAME
 from index.model.contract import METADATA_KEY, ModelContract
 from index.model.embedder import Embedder
 from index.model.seal import SEAL_KEY, seal_model
 
 PREPROCESS = PreprocessConfig(resize=40, crop=32)
-EMBEDDING_DIM = 16
+EMBEDDING_DIM, PICTURE_DIM = 16, 12
 
 
 def tiny_contract(*, embedding_dim: int = EMBEDDING_DIM) -> ModelContract:
@@ -25,10 +26,21 @@ def tiny_contract(*, embedding_dim: int = EMBEDDING_DIM) -> ModelContract:
     )
 
 
+def two_output_contract(*, threshold: float = 0.9) -> ModelContract:
+    """That of the tiny model with a second output."""
+    return replace(tiny_contract(), picture_dim=PICTURE_DIM, picture_threshold=threshold)
+
+
+def write_two_output_model(path: Path, *, seed: int = 0, threshold: float = 0.9) -> Path:
+    """The tiny model, whose second output is of other fixed random weights."""
+    return write_tiny_model(path, seed=seed, contract=two_output_contract(threshold=threshold).to_json(), two=True)
+
+
 def write_tiny_model(
     path: Path,
     *,
     seed: int = 0,
+    two: bool = False,
     contract: str | None = None,
     without_contract: bool = False,
     blind_to_black: bool = False,
@@ -39,6 +51,7 @@ def write_tiny_model(
     Args:
         path: the file to write.
         seed: of the weights.
+        two: let it have a second output.
         contract: metadata text to write instead of the right one.
         without_contract: write no metadata, and so no seal.
         blind_to_black: give black images the zero vector, which is no embedding.
@@ -69,12 +82,13 @@ def write_tiny_model(
         helper.make_node("LeakyRelu", ["maps"], ["active"], alpha=0.2),
         helper.make_node("AveragePool", ["active"], ["pooled"], kernel_shape=[8, 8], strides=[8, 8]),
         helper.make_node("Flatten", ["pooled"], ["flat"]),
-        helper.make_node("MatMul", ["flat", "linear"], ["raw"]),
-        helper.make_node("ReduceL2", ["raw"], ["length"], axes=[1], keepdims=1),
-        helper.make_node("Max", ["length", "tiny"], ["divisor"]),
-        helper.make_node("Div", ["raw", "divisor"], ["unit_rows"]),
-        helper.make_node("Mul", ["unit_rows", "one"], [OUTPUT_NAME]),
+        *_make_output("linear", OUTPUT_NAME),
     ]
+    outputs = {OUTPUT_NAME: EMBEDDING_DIM}
+    if two:
+        constants["second"] = random.normal(size=(8 * 16, PICTURE_DIM)).astype(np.float32)
+        nodes += _make_output("second", PICTURE_NAME)
+        outputs[PICTURE_NAME] = PICTURE_DIM
     if only_batches_of is not None:
         del constants["one"]
         constants |= {
@@ -94,7 +108,7 @@ def write_tiny_model(
         nodes,
         "tiny",
         [helper.make_tensor_value_info(INPUT_NAME, TensorProto.UINT8, ["N", side, side, 3])],
-        [helper.make_tensor_value_info(OUTPUT_NAME, TensorProto.FLOAT, ["N", EMBEDDING_DIM])],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", dim]) for name, dim in outputs.items()],
         [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
@@ -102,6 +116,18 @@ def write_tiny_model(
         helper.set_model_props(model, {METADATA_KEY: tiny_contract().to_json() if contract is None else contract})
     onnx.checker.check_model(model)
     return write_model(model, path)
+
+
+def _make_output(weights: str, name: str) -> list[onnx.NodeProto]:
+    """Unit rows of the features through some weights."""
+    raw, length, divisor, rows = (f"{part}_{weights}" for part in ("raw", "length", "divisor", "rows"))
+    return [
+        helper.make_node("MatMul", ["flat", weights], [raw]),
+        helper.make_node("ReduceL2", [raw], [length], axes=[1], keepdims=1),
+        helper.make_node("Max", [length, "tiny"], [divisor]),
+        helper.make_node("Div", [raw, divisor], [rows]),
+        helper.make_node("Mul", [rows, "one"], [name]),
+    ]
 
 
 def write_model(model: onnx.ModelProto, path: Path) -> Path:

@@ -11,7 +11,7 @@ from itertools import islice
 
 import numpy as np
 
-from index.arrays import Vectors, unit_rows
+from index.arrays import Vectors
 from index.byte_budget import ByteBudget
 from index.embedding.engine import EmbeddedItem
 from index.errors import ImageError
@@ -81,7 +81,7 @@ class ThreadedEngine:
         if not usable:
             return [item for item, _, _ in batch]
         vectors = self._embedder.embed_padded(np.stack(usable), batch_size=self._size)
-        rows = iter(zip(vectors, unit_rows(vectors), strict=True))
+        rows = iter(zip(vectors, self._embedder.are_usable(vectors), strict=True))
         return [item if pixels is None else _outcome(item, name, *next(rows)) for item, name, pixels in batch]
 
 

@@ -1,7 +1,8 @@
 """The model contract: what an exported ONNX file says about itself, and the check that it keeps its word.
 
 Input `images`: uint8 (N, crop, crop, 3), normalisation inside the graph. Output `embeddings`: float32 (N, D), unit
-norm. N is dynamic. The contract is JSON under the metadata key `retrieval`; with its seal the file vouches for its own
+norm: of what kind an image is. A model may have a second one, `picture`: float32 (N, P), unit norm, near for copies of
+one picture only. N is dynamic. The contract is JSON under the metadata key `retrieval`; with its seal the file vouches for its own
 bytes (see `index.model.seal`).
 """
 
@@ -15,12 +16,16 @@ from pathlib import Path
 
 from index.errors import InputError, ModelFileError
 from index.images.preprocess import PreprocessConfig
-from index.model.backends.backend import INPUT_NAME, OUTPUT_NAME, GraphDescription, GraphValue
+from index.model.backends.backend import INPUT_NAME, OUTPUT_NAME, PICTURE_NAME, GraphDescription, GraphValue
 from index.model.seal import SEAL_KEY, UNSEALED
 
 METADATA_KEY = "retrieval"
+KIND, PICTURE = "kind", "picture"
+GRAPH_NAMES = {KIND: OUTPUT_NAME, PICTURE: PICTURE_NAME}
+"""What can be asked of an image, and the graph's output that answers."""
 SCHEMA_VERSION = 2
-_ONCE_UNSAID = {"view": "crop", "pooling": "own"}  # models written before could be nothing else
+_OF_TWO_OUTPUTS = {"picture_dim": 0, "picture_threshold": 0.0}  # said by models with both
+_ONCE_UNSAID = {"view": "crop", "pooling": "own", **_OF_TWO_OUTPUTS}  # models written before could be nothing else
 _CONTRACT_START, _MAX_CONTRACT_BYTES = b'{"backbone": ', 1 << 20  # its keys are sorted
 
 
@@ -31,6 +36,8 @@ class ModelContract:
     `method` is how it came about (`spa`, `proxy-anchor`, `raw`, `pca`, `pca-whitened`), `run_id` the training run
     (empty without one), `class_count` the training classes (0 without training). `view` is what of an image the network
     sees (`crop`, `whole`, or `both`, which the graph makes of its input), `pooling` how maps become features.
+    `picture_dim` is the width of the second output, 0 where there is none; images whose second outputs have a cosine of
+    at least `picture_threshold` are copies of one picture.
     """
 
     backbone: str
@@ -42,11 +49,23 @@ class ModelContract:
     precision: str = "float32"
     view: str = "crop"
     pooling: str = "own"
+    picture_dim: int = 0
+    picture_threshold: float = 0.0
     schema_version: int = SCHEMA_VERSION
 
+    @property
+    def widths(self) -> dict[str, int]:
+        """Of what each output gives, by what it answers: `kind`, and `picture` where there is a second one."""
+        return {KIND: self.embedding_dim} | ({PICTURE: self.picture_dim} if self.picture_dim else {})
+
     def to_json(self) -> str:
-        """The metadata text, with the place of the seal; `seal_model` fills it in the whole file."""
+        """The metadata text, with the place of the seal; `seal_model` fills it in the whole file.
+
+        Of a model with one output it says nothing of a second one, as programs expect it that know none.
+        """
         values = {**asdict(self), "preprocess": self.preprocess.to_json(), SEAL_KEY: UNSEALED}
+        if not self.picture_dim:
+            values = {name: value for name, value in values.items() if name not in _OF_TWO_OUTPUTS}
         return json.dumps(values, sort_keys=True)
 
     @classmethod
@@ -70,11 +89,17 @@ class ModelContract:
         if set(values) != known:
             raise InputError(f"the contract must have exactly the keys {sorted(known)}, got {sorted(values)}")
         for name, kind in {"backbone": str, "method": str, "run_id": str, "precision": str, "view": str, "pooling": str,
-                           "embedding_dim": int, "class_count": int, "preprocess": dict}.items():  # fmt: skip
+                           "embedding_dim": int, "class_count": int, "preprocess": dict, "picture_dim": int,
+                           "picture_threshold": float}.items():  # fmt: skip
             if not isinstance(values[name], kind):
                 raise InputError(f"the contract's {name} must be {kind.__name__}, got {values[name]!r}")
         if values["embedding_dim"] < 1:
             raise InputError(f"the contract's embedding_dim must be positive, got {values['embedding_dim']}")
+        if values["picture_dim"] < 0 or not -1 <= values["picture_threshold"] <= 1:
+            raise InputError(
+                f"the contract's picture_dim must not be negative and its picture_threshold a cosine, got "
+                f"{values['picture_dim']} and {values['picture_threshold']}"
+            )
         del values[SEAL_KEY]
         return cls(**{**values, "preprocess": PreprocessConfig.from_json(values["preprocess"])})
 
@@ -91,7 +116,7 @@ def find_contract(path: Path) -> ModelContract | None:
 
 
 def read_contract(graph: GraphDescription, *, path: Path) -> ModelContract:
-    """The contract of an opened model, checked against its real input and output.
+    """The contract of an opened model, checked against its real input and outputs.
 
     Raises:
         ModelFileError: no contract, a broken one, or one that the graph does not keep.
@@ -105,15 +130,19 @@ def read_contract(graph: GraphDescription, *, path: Path) -> ModelContract:
     except InputError as error:
         raise ModelFileError(str(path), f"{error}; export the model again") from error
     side = contract.preprocess.crop
-    _check_value(graph.inputs, GraphValue(INPUT_NAME, "tensor(uint8)", (None, side, side, 3)), path=path)
-    _check_value(
-        graph.outputs, GraphValue(OUTPUT_NAME, "tensor(float)", (None, contract.embedding_dim)), path=path
-    )
+    _check_values(graph.inputs, [GraphValue(INPUT_NAME, "tensor(uint8)", (None, side, side, 3))], path=path)
+    outputs = [
+        GraphValue(GRAPH_NAMES[what], "tensor(float)", (None, dim)) for what, dim in contract.widths.items()
+    ]
+    _check_values(graph.outputs, outputs, path=path)
     return contract
 
 
-def _check_value(seen: Sequence[GraphValue], promised: GraphValue, *, path: Path) -> None:
-    if list(seen) != [promised]:
-        shape = ", ".join(map(str, promised.shape[1:]))
-        expected = f"one {promised.type} named {promised.name!r} of shape (N, {shape})"
+def _check_values(seen: Sequence[GraphValue], promised: Sequence[GraphValue], *, path: Path) -> None:
+    if list(seen) != promised:
+        expected = " and ".join(map(_describe, promised))
         raise ModelFileError(str(path), f"the contract promises {expected}, the graph has {list(seen)}")
+
+
+def _describe(value: GraphValue) -> str:
+    return f"one {value.type} named {value.name!r} of shape (N, {', '.join(map(str, value.shape[1:]))})"

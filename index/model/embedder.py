@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from copy import copy
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 from PIL import Image
 
 from index.arrays import Vectors, unit_rows
-from index.errors import ImageError, ModelFileError
+from index.errors import ImageError, InputError, ModelFileError
 from index.images.image_files import decode_image
 from index.images.preprocess import Pixels, preprocess_image
 from index.limits import MAX_PIXELS
 from index.model.backends.registry import USUAL_BACKEND, open_backend
-from index.model.contract import ModelContract, read_contract
+from index.model.contract import GRAPH_NAMES, KIND, ModelContract, read_contract
 from index.model.seal import read_sealed
+from index.text import printable_path
 
 _CPU_BATCH, _GPU_BATCH = 8, 64
 
@@ -24,6 +27,7 @@ class Embedder:
 
     Attributes:
         sha256: of the model file; galleries are bound to it.
+        outputs: those it gives, side by side: `kind`, or as `giving` has them.
         usual_batch: images at once where speed counts: few are in a CPU's caches, many keep a GPU busy.
 
     Args:
@@ -51,8 +55,36 @@ class Embedder:
         self.sha256 = model.sha256
         self._backend = open_backend(model, threads=threads, name=backend)
         self.contract: ModelContract = read_contract(self._backend.describe(), path=model_path)
+        self.outputs: tuple[str, ...] = (KIND,)
         self.on_gpu = self._backend.on_gpu
         self.usual_batch = _GPU_BATCH if self.on_gpu else _CPU_BATCH
+
+    def giving(self, *outputs: str) -> Embedder:
+        """The same opened model, of which these outputs are wanted.
+
+        Raises:
+            InputError: it has no such output.
+        """
+        if missing := [name for name in outputs if name not in self.contract.widths]:
+            raise InputError(
+                f"{printable_path(str(self.path))}: the model answers by {', '.join(self.contract.widths)}, not by "
+                f"{missing[0]}"
+            )
+        other = copy(self)
+        other.outputs = outputs
+        return other
+
+    @property
+    def width(self) -> int:
+        """D, of all outputs that are wanted."""
+        return sum(self.contract.widths[name] for name in self.outputs)
+
+    def are_usable(self, vectors: Vectors) -> npt.NDArray[np.bool_]:
+        """(N,) bool: which of (N, D) rows are finite and of unit norm, in each of their outputs."""
+        ends = np.cumsum([self.contract.widths[name] for name in self.outputs])
+        parts: list[Vectors] = np.split(vectors, ends[:-1], axis=1)
+        usable: npt.NDArray[np.bool_] = np.all([unit_rows(part) for part in parts], axis=0)
+        return usable
 
     def embed_batch(self, pixels: Pixels) -> Vectors:
         """Embed (N, crop, crop, 3) uint8 pixels to (N, D) float32 rows, unit norm where the model gave one.
@@ -61,9 +93,9 @@ class Embedder:
             ModelFileError: the runtime refuses the batch.
         """
         if not len(pixels):
-            return np.empty((0, self.contract.embedding_dim), dtype=np.float32)
-        vectors = self._backend.run(pixels)
-        if vectors.shape != (len(pixels), self.contract.embedding_dim):
+            return np.empty((0, self.width), dtype=np.float32)
+        vectors = self._backend.run(pixels, [GRAPH_NAMES[name] for name in self.outputs])
+        if vectors.shape != (len(pixels), self.width):
             raise ModelFileError(str(self.path), f"the model gave shape {vectors.shape} for {len(pixels)} images")
         return vectors
 
@@ -106,6 +138,6 @@ class Embedder:
             ImageError: the model gives no finite unit vector for it.
         """
         vector = self.embed_batch(preprocess_image(image, self.contract.preprocess)[None])
-        if not unit_rows(vector)[0]:
+        if not self.are_usable(vector)[0]:
             raise ImageError(path=name, reason="bad-embedding", detail="the model gave no finite unit vector")
         return vector.reshape(-1)

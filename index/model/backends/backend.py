@@ -11,7 +11,7 @@ from index.images.preprocess import Pixels
 from index.model.seal import SealedModel
 
 INPUT_NAME = "images"
-OUTPUT_NAME = "embeddings"
+OUTPUT_NAME, PICTURE_NAME = "embeddings", "picture"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +63,11 @@ class InferenceBackend(Protocol):
             ModelFileError: they cannot be read.
         """
 
-    def run(self, pixels: Pixels) -> Vectors:
+    def run(self, pixels: Pixels, outputs: Sequence[str] = (OUTPUT_NAME,)) -> Vectors:
         """(N, side, side, 3) uint8 pixels to (N, D) float32 embeddings, N at least 1.
+
+        Args:
+            outputs: names of the graph's; theirs lie side by side. What no other one needs is not computed.
 
         Raises:
             ModelFileError: the runtime refuses the batch.

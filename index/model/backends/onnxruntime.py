@@ -5,7 +5,7 @@ Everybody who needs ONNX Runtime gets it here, after its telemetry is off, so th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -72,13 +72,13 @@ class OnnxRuntimeBackend:
             raise ModelFileError(self._path, f"not a usable ONNX model: {error}") from error
         return GraphDescription(metadata, inputs, outputs)
 
-    def run(self, pixels: Pixels) -> Vectors:
+    def run(self, pixels: Pixels, outputs: Sequence[str] = (OUTPUT_NAME,)) -> Vectors:
         """Run the batch in one call of the session."""
         try:
-            found = self._session.run([OUTPUT_NAME], {INPUT_NAME: np.ascontiguousarray(pixels)})[0]
+            found = self._session.run(list(outputs), {INPUT_NAME: np.ascontiguousarray(pixels)})
         except self._errors as error:
             raise ModelFileError(self._path, f"the model failed on {len(pixels)} images: {error}") from error
-        return np.asarray(found, dtype=np.float32)
+        return np.asarray(found[0] if len(found) == 1 else np.concatenate(found, axis=1), dtype=np.float32)
 
 
 def _describe(values: Iterable[Any]) -> list[GraphValue]:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
@@ -16,7 +17,15 @@ from index.model.backends.registry import open_backend
 from index.model.contract import METADATA_KEY, ModelContract, find_contract, read_contract
 from index.model.seal import SEAL_KEY, UNSEALED, SealedModel, read_sealed, seal_model
 from tests.index.images.test_preprocess import configs
-from tests.models import tiny_contract, write_model, write_tiny_model
+from tests.models import (
+    EMBEDDING_DIM,
+    PICTURE_DIM,
+    tiny_contract,
+    two_output_contract,
+    write_model,
+    write_tiny_model,
+    write_two_output_model,
+)
 
 contracts = st.builds(
     ModelContract,
@@ -30,9 +39,12 @@ contracts = st.builds(
     view=st.sampled_from(["crop", "whole", "both"]),
     pooling=st.sampled_from(["own", "gem", "layers"]),
 )
+two_outputs = st.builds(
+    replace, contracts, picture_dim=st.integers(1, 10_000), picture_threshold=st.floats(-1, 1, allow_nan=False)
+)
 
 
-@given(contracts)
+@given(contracts | two_outputs)
 def test_a_contract_survives_its_json(contract: ModelContract) -> None:
     assert ModelContract.from_json(contract.to_json()) == contract
 
@@ -41,6 +53,14 @@ def test_a_contract_that_says_no_view_and_no_pooling_is_of_the_crop_and_the_netw
     values = json.loads(ModelContract("tiny", "raw", 16, tiny_contract().preprocess, view="both").to_json())
     del values["view"], values["pooling"]
     assert ModelContract.from_json(json.dumps(values)) == tiny_contract()
+
+
+@given(contracts)
+def test_a_contract_of_one_output_says_nothing_of_a_second_which_older_programs_do_not_know(
+    contract: ModelContract,
+) -> None:
+    assert not {"picture_dim", "picture_threshold"} & json.loads(contract.to_json()).keys()
+    assert contract.widths == {"kind": contract.embedding_dim}
 
 
 def open_and_read(path: Path) -> ModelContract:
@@ -62,6 +82,9 @@ BROKEN = {
     "embedding_dim must be positive": changed(embedding_dim=0),
     "backbone must be str": changed(backbone=None),
     "view must be str": changed(view=2),
+    "picture_dim must be int": changed(picture_dim="12"),
+    "picture_threshold must be float": changed(picture_dim=12, picture_threshold="high"),
+    "picture_threshold a cosine, got 12 and 1.5": changed(picture_dim=12, picture_threshold=1.5),
     "preprocess must have exactly the keys": changed(preprocess={}),
     "preprocess.resize": changed(preprocess={**json.loads(tiny_contract().to_json())["preprocess"], "resize": 0}),
 }
@@ -78,6 +101,20 @@ def test_a_broken_contract_is_named(problem: str, tmp_path: Path) -> None:
 
 def test_the_contract_of_a_good_model_is_read(tiny_model: Path) -> None:
     assert open_and_read(tiny_model) == tiny_contract()
+
+
+def test_the_contract_of_a_model_with_two_outputs_is_read(tmp_path: Path) -> None:
+    contract = open_and_read(write_two_output_model(tmp_path / "two.onnx"))
+    assert contract == two_output_contract()
+    assert contract.widths == {"kind": EMBEDDING_DIM, "picture": PICTURE_DIM}
+
+
+@pytest.mark.parametrize("two", [False, True])
+def test_outputs_that_are_not_those_of_the_contract_are_refused(tmp_path: Path, two: bool) -> None:
+    promised = tiny_contract() if two else two_output_contract()
+    path = write_tiny_model(tmp_path / "liar.onnx", two=two, contract=promised.to_json())
+    with pytest.raises(ModelFileError, match=r"liar.onnx: the contract promises .*'embeddings'.*, the graph has"):
+        open_and_read(path)
 
 
 def test_a_model_without_a_contract_is_refused_with_advice(tmp_path: Path) -> None:

@@ -8,12 +8,12 @@ import pytest
 from PIL import Image
 
 from index.arrays import unit_rows
-from index.errors import ImageError, ModelFileError
+from index.errors import ImageError, InputError, ModelFileError
 from index.file_hash import hash_file
 from index.images.preprocess import preprocess_image
 from index.model.embedder import Embedder
 from tests.conftest import draw_image
-from tests.models import EMBEDDING_DIM, PREPROCESS, write_tiny_model
+from tests.models import EMBEDDING_DIM, PICTURE_DIM, PREPROCESS, write_tiny_model, write_two_output_model
 
 
 def random_pixels(count: int) -> np.ndarray:
@@ -33,6 +33,30 @@ def test_an_image_embeds_alike_alone_and_in_a_batch(tiny_model: Path) -> None:
     together = embedder.embed_batch(pixels)
     alone = np.concatenate([embedder.embed_batch(pixels[i : i + 1]) for i in range(5)])
     assert np.allclose(together, alone, atol=1e-6)
+
+
+@pytest.mark.parametrize("count", [0, 1, 7])
+def test_the_outputs_that_are_wanted_lie_side_by_side(tmp_path: Path, count: int) -> None:
+    both = Embedder(write_two_output_model(tmp_path / "two.onnx"), threads=1).giving("kind", "picture")
+    pixels = random_pixels(count)
+    vectors = both.embed_batch(pixels)
+    assert (both.width, vectors.shape) == (EMBEDDING_DIM + PICTURE_DIM, (count, EMBEDDING_DIM + PICTURE_DIM))
+    assert np.array_equal(vectors[:, :EMBEDDING_DIM], both.giving("kind").embed_batch(pixels))
+    assert np.array_equal(vectors[:, EMBEDDING_DIM:], both.giving("picture").embed_batch(pixels))
+    assert both.are_usable(vectors).all()
+
+
+def test_a_row_is_usable_where_each_of_its_outputs_is_a_unit_vector(tmp_path: Path) -> None:
+    both = Embedder(write_two_output_model(tmp_path / "two.onnx"), threads=1).giving("kind", "picture")
+    vectors = both.embed_batch(random_pixels(4))
+    vectors[1, 0], vectors[2, -1] = np.nan, 3
+    vectors[3] /= np.sqrt(2)  # as a whole of norm 1
+    assert both.are_usable(vectors).tolist() == [True, False, False, False]
+
+
+def test_an_output_that_a_model_has_not_is_refused_by_name(tiny_model: Path) -> None:
+    with pytest.raises(InputError, match="the model answers by kind, not by picture"):
+        Embedder(tiny_model, threads=1).giving("picture")
 
 
 @pytest.mark.parametrize("count", [0, 1, 4, 5])
