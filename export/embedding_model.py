@@ -11,17 +11,29 @@ from index.images.preprocess import PreprocessConfig
 from training.backbone.backbones import Backbone, normalise_images
 
 
-class EmbeddingModel(nn.Module):
-    """What is exported: (N, H, W, 3) uint8 images to (N, D) float32 unit rows."""
+class PixelModel(nn.Module):
+    """What is exported: (N, H, W, 3) uint8 images to float32 unit rows, (N, D) or several of them.
+
+    Args:
+        parts: what takes the normalised (N, 3, H, W) images.
+    """
 
     mean: Tensor
     std: Tensor
 
-    def __init__(self, backbone: Backbone, head: nn.Module, preprocess: PreprocessConfig) -> None:
+    def __init__(self, parts: nn.Module, preprocess: PreprocessConfig) -> None:
         super().__init__()
-        self.parts = nn.Sequential(OrderedDict(backbone=backbone.module, head=head))
+        self.parts = parts
         self.register_buffer("mean", 255 * torch.tensor(preprocess.mean).view(1, 3, 1, 1))
         self.register_buffer("std", 255 * torch.tensor(preprocess.std).view(1, 3, 1, 1))
 
-    def forward(self, images: Tensor) -> Tensor:
-        return self.parts(normalise_images(images, self.mean, self.std))
+    def forward(self, images: Tensor) -> Tensor | tuple[Tensor, ...]:
+        found: Tensor | tuple[Tensor, ...] = self.parts(normalise_images(images, self.mean, self.std))
+        return found
+
+
+class EmbeddingModel(PixelModel):
+    """A backbone with its head: (N, H, W, 3) uint8 images to (N, D) float32 unit rows."""
+
+    def __init__(self, backbone: Backbone, head: nn.Module, preprocess: PreprocessConfig) -> None:
+        super().__init__(nn.Sequential(OrderedDict(backbone=backbone.module, head=head)), preprocess)

@@ -1,4 +1,4 @@
-"""The two exports: a trained run, and a backbone without training."""
+"""The exports: a trained run, a backbone without training, and a student of two outputs."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from pathlib import Path
 
 import torch
 
-from export.embedding_model import EmbeddingModel
-from export.to_onnx import ExportReport, export_model
+from export.embedding_model import EmbeddingModel, PixelModel
+from export.to_onnx import HALF, ExportReport, export_model
 from export.untrained_models import check_images, make_raw, make_whitened
+from index.images.preprocess import PreprocessConfig
 from index.model.contract import ModelContract
 from index.progress import Progress, no_progress
 from training.backbone.backbones import load_backbone, require_input_size, with_features
 from training.backbone.extract import Extractor
+from training.distill.run import CHECKED, load_student
 from training.options.backbone_libraries import preprocess_for
 from training.options.resolve import resolve_input
 from training.run.run_folder import RunFolder
@@ -92,3 +94,27 @@ def export_untrained(
     return export_model(
         EmbeddingModel(loaded, made.head, preprocess), contract=contract, out=out, check_images=made.check_images
     )
+
+
+def export_student(folder: Path, out: Path) -> ExportReport:
+    """Export what `training.distill` has made: one file of two outputs, its weights in float16.
+
+    Raises:
+        RunError: it is not finished.
+        InputError: the file cannot be written.
+        ParityError: ONNX Runtime disagrees with torch.
+    """
+    student, made = load_student(folder)
+    preprocess = PreprocessConfig(resize=made["side"], crop=made["side"])
+    contract = ModelContract(
+        backbone=made["backbone"],
+        method="distilled",
+        embedding_dim=made["kind_dim"],
+        preprocess=preprocess,
+        precision=HALF,
+        view="whole",
+        picture_dim=made["picture_dim"],
+        picture_threshold=made["picture_threshold"],
+    )
+    images = check_images(sorted((folder / CHECKED).glob("*.png")), preprocess)
+    return export_model(PixelModel(student, preprocess), contract=contract, out=out, check_images=images)

@@ -13,17 +13,19 @@ from typing import Any
 import onnx
 import torch
 
-from export.embedding_model import EmbeddingModel
+from export.embedding_model import PixelModel
+from export.half_weights import keep_in_half
 from export.parity import check_parity
 from index.durable import replacing
 from index.errors import InputError
 from index.file_hash import hash_file
 from index.images.preprocess import Pixels
-from index.model.backends.backend import INPUT_NAME, OUTPUT_NAME
-from index.model.contract import METADATA_KEY, ModelContract
+from index.model.backends.backend import INPUT_NAME
+from index.model.contract import GRAPH_NAMES, METADATA_KEY, ModelContract
 from index.model.seal import seal_model
 
 OPSET = 20
+HALF = "float16"
 MAX_WEIGHT_BYTES = 2_000_000_000  # protobuf refuses messages of 2 GiB
 
 
@@ -42,14 +44,13 @@ class ExportReport:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
-def export_model(
-    model: EmbeddingModel, *, contract: ModelContract, out: Path, check_images: Pixels
-) -> ExportReport:
+def export_model(model: PixelModel, *, contract: ModelContract, out: Path, check_images: Pixels) -> ExportReport:
     """Write the model to one ONNX file, after checking that it gives what torch gives.
 
     Args:
         model: in eval mode; float32.
-        contract: what the file says of itself.
+        contract: what the file says of itself; where its precision is `float16`, so are the weights in it, which are
+            computed with as float32.
         out: the file; replaced atomically, and only if the check passes.
         check_images: (N, crop, crop, 3) uint8 real images.
 
@@ -80,16 +81,18 @@ def export_model(
     return ExportReport(str(out), hash_file(out), contract.embedding_dim, min_cosine, out.stat().st_size)
 
 
-def _write(model: EmbeddingModel, path: Path, *, contract: ModelContract) -> None:
+def _write(model: PixelModel, path: Path, *, contract: ModelContract) -> None:
     side = contract.preprocess.crop
     example = torch.zeros(2, side, side, 3, dtype=torch.uint8)
     try:
-        proto = _convert(model, example)
+        proto = _convert(model, example, contract)
     except torch.onnx.OnnxExporterError:
         with _plain_attention(model) as found_some:
             if not found_some:
                 raise
-            proto = _convert(model, example)
+            proto = _convert(model, example, contract)
+    if contract.precision == HALF:
+        keep_in_half(proto)
     proto.producer_name, proto.producer_version = "retrieval-app", ""
     del proto.metadata_props[:]
     onnx.helper.set_model_props(proto, {METADATA_KEY: contract.to_json()})
@@ -98,7 +101,7 @@ def _write(model: EmbeddingModel, path: Path, *, contract: ModelContract) -> Non
     path.write_bytes(seal_model(proto.SerializeToString()))
 
 
-def _convert(model: EmbeddingModel, example: torch.Tensor) -> onnx.ModelProto:
+def _convert(model: PixelModel, example: torch.Tensor, contract: ModelContract) -> onnx.ModelProto:
     with _quiet_exporter():
         program = torch.onnx.export(
             model,
@@ -106,7 +109,7 @@ def _convert(model: EmbeddingModel, example: torch.Tensor) -> onnx.ModelProto:
             dynamo=True,
             opset_version=OPSET,
             input_names=[INPUT_NAME],
-            output_names=[OUTPUT_NAME],
+            output_names=[GRAPH_NAMES[output] for output in contract.widths],
             dynamic_shapes=({0: torch.export.Dim("batch")},),
             external_data=False,
             verbose=False,
@@ -117,7 +120,7 @@ def _convert(model: EmbeddingModel, example: torch.Tensor) -> onnx.ModelProto:
 
 
 @contextmanager
-def _plain_attention(model: EmbeddingModel) -> Iterator[bool]:
+def _plain_attention(model: PixelModel) -> Iterator[bool]:
     """timm's fused attention, not all of whose masks the exporter knows, spelt out; whether there is any."""
     fused: list[Any] = [module for module in model.modules() if getattr(module, "fused_attn", False) is True]
     for module in fused:

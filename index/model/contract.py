@@ -2,8 +2,8 @@
 
 Input `images`: uint8 (N, crop, crop, 3), normalisation inside the graph. Output `embeddings`: float32 (N, D), unit
 norm: of what kind an image is. A model may have a second one, `picture`: float32 (N, P), unit norm, near for copies of
-one picture only. N is dynamic. The contract is JSON under the metadata key `retrieval`; with its seal the file vouches for its own
-bytes (see `index.model.seal`).
+one picture only. N is dynamic. The contract is JSON under the metadata key `retrieval`; with its seal the file vouches
+for its own bytes (see `index.model.seal`).
 """
 
 from __future__ import annotations

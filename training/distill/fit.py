@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from index.arrays import Floats
+from index.arrays import Floats, Ids
 from index.errors import RunError
 from index.images.preprocess import Pixels, PreprocessConfig
 from index.progress import Progress, no_progress
@@ -85,17 +85,19 @@ class Distillation:
     Args:
         pixels: (N, R, R, 3) uint8, whole images stretched to squares.
         targets: (N, kind_dim) float32 unit rows of the teacher.
+        rows: (n,) int64, of those that teach.
         checkpoint: replaced after every epoch, and continued from where it exists.
         workers: threads that draw copies ahead.
         on_images: called with (batches done, batches) of an epoch.
     """
 
     def __init__(
-        self, pixels: Pixels, targets: Floats, *, config: DistillConfig, checkpoint: Path, workers: int,
+        self, pixels: Pixels, targets: Floats, rows: Ids, *, config: DistillConfig, checkpoint: Path, workers: int,
         on_epoch: Callable[[DistillEpoch], None] = lambda _: None,
         on_images: Progress = no_progress,
     ) -> None:  # fmt: skip
-        self._pixels, self._targets, self._config = pixels, torch.from_numpy(targets), config
+        self._pixels, self._targets, self._rows = pixels, torch.from_numpy(targets), rows
+        self._config = config
         self._checkpoint, self._workers, self._on_epoch, self._on_images = checkpoint, workers, on_epoch, on_images
         trunk = load_backbone(config.backbone, "none", seed=config.seed)
         make = {"kind_dim": config.kind_dim, "picture_dim": config.picture_dim, "seed": config.seed}
@@ -104,7 +106,7 @@ class Distillation:
         self._optimizer = torch.optim.AdamW(
             self.student.parameters(), lr=config.lr, weight_decay=config.weight_decay, fused=True
         )
-        self._steps = max(1, len(pixels) // config.pictures)
+        self._steps = max(1, len(rows) // config.pictures)
         self._mean = 255 * torch.tensor(config.preprocess.mean).view(1, 3, 1, 1)
         self._std = 255 * torch.tensor(config.preprocess.std).view(1, 3, 1, 1)
 
@@ -135,7 +137,7 @@ class Distillation:
 
     def _draw_batches(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
         """(n,) rows and (2n, S, S, 3) uint8 views, the mild ones first: seed, epoch and row decide."""
-        order = np.random.default_rng((self._config.seed, epoch)).permutation(len(self._pixels))
+        order = np.random.default_rng((self._config.seed, epoch)).permutation(self._rows)
         batches = [order[start : start + self._config.pictures] for start in
                    range(0, self._steps * self._config.pictures, self._config.pictures)]  # fmt: skip
 
@@ -158,7 +160,8 @@ class Distillation:
         for group in self._optimizer.param_groups:
             group["lr"] = config.lr * rate_share(step, self._steps * config.epochs)
         generator = torch.Generator().manual_seed(step)
-        bank = self._targets[torch.randint(len(self._targets), (config.bank,), generator=generator)]
+        others = torch.from_numpy(self._rows)[torch.randint(len(self._rows), (config.bank,), generator=generator)]
+        bank = self._targets[others]
         kinds, pictures = self.student(arrange_images(views, self._mean, self._std))
         names = rows.repeat(2)
         losses = torch.stack([

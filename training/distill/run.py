@@ -6,21 +6,31 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from PIL import Image
 
 from index.arrays import Floats
 from index.errors import InputError
 from index.images.preprocess import PreprocessConfig
+from training.backbone.backbones import load_backbone
 from training.backbone.extract import Extractor, extract_features, open_store
 from training.distill.fit import Distillation, DistillConfig, DistillEpoch
 from training.distill.network import TwoOutputs
+from training.distill.threshold import measure_threshold
 from training.head.untrained import fit_untrained
 from training.network.decoded_images import DecodingPlan, decode_images
-from training.run.checkpoint import save_checkpoint
+from training.run.checkpoint import load_checkpoint, save_checkpoint
 from training.run.validate import embed_features
 
 TEACHES_BY = "pca-half-whitened"  # of what needs no labels, the best of most tables in docs/results
+STUDENT, CHECKED = "student.safetensors", "check"
+_HELD_OUT, _MOST_HELD = (
+    20,
+    1000,
+)  # every 20th image, or at most so many, does not teach: by them the threshold is found
+_CHECKS = 8  # images that an export is checked on
 _ROOM = 1.25  # of the images' side to the student's: what copies are cut from
 
 Tell = Callable[[str, int, int], None]
@@ -63,14 +73,34 @@ def distill(
             file.write(json.dumps(asdict(epoch)) + "\n")
         on_epoch(epoch)
 
+    held = np.arange(0, len(pixels), max(_HELD_OUT, len(pixels) // _MOST_HELD))  # hashes have no order
+    teach = np.setdiff1d(np.arange(len(pixels)), held)
     student = Distillation(
-        pixels, targets, config=config, checkpoint=out / "distill.safetensors", workers=workers, on_epoch=note,
+        pixels, targets, teach, config=config, checkpoint=out / "distill.safetensors", workers=workers, on_epoch=note,
         on_images=lambda done, total: on_images("batches", done, total),
     ).run()  # fmt: skip
-    sizes = {"backbone": config.backbone, "side": config.preprocess.crop, "kind_dim": config.kind_dim,
-             "picture_dim": config.picture_dim}  # fmt: skip
-    save_checkpoint(out / "student.safetensors", student.state_dict(), state=sizes)
+    threshold = measure_threshold(student, pixels, held.tolist(), sizes=config.preprocess, seed=config.seed)
+    made = {"backbone": config.backbone, "side": config.preprocess.crop, "kind_dim": config.kind_dim,
+            "picture_dim": config.picture_dim, "picture_threshold": threshold, "pictures": len(teach)}  # fmt: skip
+    save_checkpoint(out / STUDENT, student.state_dict(), state=made)
+    (out / CHECKED).mkdir(exist_ok=True)
+    side = (config.preprocess.crop,) * 2
+    for row in held[:_CHECKS].tolist():
+        Image.fromarray(np.asarray(pixels[row])).resize(side).save(out / CHECKED / f"{row}.png")
     return student
+
+
+def load_student(out: Path) -> tuple[TwoOutputs, dict[str, Any]]:
+    """The finished student of a folder, in eval mode, and what is known of it: widths, size, threshold.
+
+    Raises:
+        RunError: there is none, or it is damaged.
+    """
+    tensors, made = load_checkpoint(out / STUDENT)
+    trunk = load_backbone(made["backbone"], "none", seed=0)
+    student = TwoOutputs(trunk, kind_dim=made["kind_dim"], picture_dim=made["picture_dim"], seed=0)
+    student.load_state_dict(tensors)
+    return student.eval().requires_grad_(False), made
 
 
 def _embed(features: Floats, config: DistillConfig) -> Floats:

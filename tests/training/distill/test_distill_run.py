@@ -15,13 +15,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from index.errors import InputError
+from index.errors import InputError, RunError
 from index.images.preprocess import PreprocessConfig
 from retrieval_app.demo.drawing.catalogue import KINDS, draw_catalogue
 from training.backbone.backbones import load_backbone
 from training.backbone.extract import Extractor
 from training.distill.fit import DistillConfig
-from training.distill.run import Tell, distill
+from training.distill.run import Tell, distill, load_student
 
 SMALL = DistillConfig(
     backbone="shufflenet_v2_x0_5", preprocess=PreprocessConfig(resize=32, crop=32), kind_dim=8, picture_dim=8, epochs=2,
@@ -96,6 +96,23 @@ def test_a_killed_run_goes_on_to_the_same_bits(pictures: Path, tmp_path: Path) -
     assert done.returncode == -signal.SIGKILL, done.stderr
     resumed = run(pictures, out)
     assert all(torch.equal(tensor, resumed[name]) for name, tensor in whole.items())
+
+
+def test_what_is_held_out_tells_the_threshold_and_the_student_is_read_again(
+    pictures: Path, tmp_path: Path
+) -> None:
+    run(pictures, tmp_path / "out", epochs=1)
+    student, made = load_student(tmp_path / "out")
+    assert made["pictures"] == 22, "every twentieth of 24 does not teach"
+    assert -1 <= made["picture_threshold"] <= 1
+    with torch.inference_mode():
+        kinds, copies = student(torch.zeros(2, 3, 32, 32))
+    assert (kinds.shape, copies.shape) == ((2, 8), (2, 8))
+
+
+def test_an_unfinished_student_is_not_read(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"student\.safetensors"):
+        load_student(tmp_path)
 
 
 def test_a_folder_without_images_is_refused(tmp_path: Path) -> None:
