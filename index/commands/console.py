@@ -16,6 +16,7 @@ import click
 from index.config_values import Config, make_config
 from index.errors import InputError
 from index.limits import LOCK_WAIT_S
+from index.outputs import KIND, PICTURE
 from index.progress import Progress
 
 if TYPE_CHECKING:
@@ -57,6 +58,14 @@ def where_option(use: str) -> Callable[[Command], Command]:
     return click.option(
         "--where", multiple=True, callback=_parse_where, metavar="FILTER", help=f"{use} {language}"
     )
+
+
+def by_option(use: str) -> Callable[[Command], Command]:
+    """Add `--by`, which of an image's vectors is asked; `use` says in its help what for."""
+    return click.option(
+        "--by", type=click.Choice((KIND, PICTURE)), default=KIND, show_default=True,
+        help=f"{use} For a gallery whose model tells pictures too.",
+    )  # fmt: skip
 
 
 def _parse_where(context: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> Condition | None:

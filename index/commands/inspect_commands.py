@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from index.commands.console import emit, output_options, progress_bar, progress_bars, where_option
+from index.commands.console import by_option, emit, output_options, progress_bar, progress_bars, where_option
 from index.text_table import align, command_line, show_bytes
 
 if TYPE_CHECKING:
@@ -192,8 +192,9 @@ def verify(context: click.Context, /, *, gallery: Path, sample: int, read_images
     metavar="FILE",
     help="NAME.npy, with NAME.csv beside it that says what each row is, or NAME.parquet, which has it all.",
 )
+@by_option("Write the vectors by which things of a kind are alike, or those by which copies of a picture are.")
 @output_options
-def export_vectors(*, gallery: Path, out: Path, as_json: bool) -> None:
+def export_vectors(*, gallery: Path, out: Path, by: str, as_json: bool) -> None:
     """Write the vectors of GALLERY, with paths, labels and metadata, as a file for other programs.
 
     \b
@@ -205,7 +206,7 @@ def export_vectors(*, gallery: Path, out: Path, as_json: bool) -> None:
     from index.text import printable_path
 
     with progress_bar("Writing") as progress:
-        report = export(gallery, out, progress=progress)
+        report = export(gallery, out, by=by, progress=progress)
     files = " and ".join(map(printable_path, report.files))
     text = f"{files}: {report.images:,} images, {report.embedding_dim} numbers each"
     emit(report.to_json(), as_json=as_json, text=text)
@@ -268,6 +269,7 @@ def _describe_info(described: GalleryInfo, *, gallery: Path) -> str:
         "labels": _describe_labels(described.labels, images=described.counts["indexed"]),
         "settings": _describe_settings(described.settings),
         "index": describe_index(described, gallery=gallery),
+        "pictures": _describe_pictures(described.picture),
         "on disk": _describe_disk(described.disk_bytes),
     }
     if described.unfinished is not None:
@@ -288,6 +290,16 @@ def _describe_model(model: Mapping[str, Any]) -> list[str]:
         f"{name} {printable_path(model[name])}" for name, value in usual.items() if model.get(name, value) != value
     )
     return [", ".join(filter(None, (names, shape, unusual, f"SHA-256 {model['sha256'][:12]}")))]
+
+
+def _describe_pictures(picture: Mapping[str, Any] | None) -> list[str]:
+    from index.vectors.kinds.registry import KINDS
+
+    if picture is None:
+        return []
+    kind = "Flat" if KINDS[picture["index"]["type"]].is_exact else picture["index"]["factory"]
+    width, threshold = picture["embedding_dim"], picture["threshold"]
+    return [f"told by {width} numbers more, copies from a cosine of {threshold:.2f} on; {kind}"]
 
 
 def _describe_counts(counts: Mapping[str, Any], *, gallery: Path) -> list[str]:

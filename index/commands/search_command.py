@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
 import click
 
-from index.commands.console import emit, output_options, progress_bar, where_option
+from index.commands.console import by_option, emit, output_options, progress_bar, where_option
 from index.progress import no_progress
 from index.public import open_gallery
 from index.text_table import align
@@ -151,6 +151,7 @@ class _Tally:
     help="Rank the first 100 results again by the neighbours that they share with the query: more of the same kind in "
     "a long list. The first one stays; it takes 100 searches more.",
 )
+@by_option("Find things of the same kind, or copies of the very picture: cut, turned, recoloured, saved again.")
 @click.option(
     "--out",
     type=_PATH,
@@ -171,6 +172,7 @@ def search(
     min_score: float | None,
     where: Condition | None,
     rerank: bool,
+    by: str,
     out: Path | None,
     strict: bool,
     as_json: bool,
@@ -185,6 +187,7 @@ def search(
     Examples:
       retrieval search gallery query.jpg
       retrieval search gallery query.jpg -k 50 --rerank --json
+      retrieval search gallery query.jpg --by picture
       retrieval search gallery new_photos more.tar vectors.npy --out results.csv
       retrieval search gallery --id 12,34 --min-score 0.9
       retrieval search gallery query.jpg --where "label = 'shoes' AND price < 20"
@@ -198,7 +201,7 @@ def search(
     if out is not None:
         check_results_path(out)
     wanted = _DEFAULT_K if k is None and min_score is None else k
-    opened = open_gallery(gallery)
+    opened = open_gallery(gallery).by(by)
     request = _Request(
         opened, queries, tuple(chain(*ids)), k=wanted, min_score=min_score, where=where, rerank=rerank
     )

@@ -17,6 +17,7 @@ from index.catalog.rows import CatalogRow
 from index.durable import replacing
 from index.errors import GalleryDamagedError, InputError
 from index.gallery.gallery import Gallery
+from index.outputs import KIND
 from index.progress import Progress, no_progress
 from index.sources.table_rows import import_pyarrow
 from index.text import printable_path, valid_text
@@ -39,21 +40,23 @@ class ExportReport:
         return asdict(self)
 
 
-def export_vectors(path: Path, out: Path, *, progress: Progress = no_progress) -> ExportReport:
+def export_vectors(path: Path, out: Path, *, by: str = KIND, progress: Progress = no_progress) -> ExportReport:
     """Write the vectors of a gallery's members, in id order, a block at a time.
 
     Args:
         out: `NAME.npy` for (N, D) float32, with `NAME.csv` beside it that says what each row is; or `NAME.parquet`,
             which has it all.
+        by: whose vectors, `kind` or `picture`.
 
     Raises:
-        InputError: `out` has another ending, exists, lies in the gallery, or cannot be written.
+        InputError: the gallery has no such vectors; `out` has another ending, exists, lies in the gallery, or cannot be
+            written.
         MissingDependencyError: Parquet without pyarrow.
         GalleryError: the gallery is missing, unfinished or damaged.
     """
     write, files = _find_writer(out)
     _check_out(files, gallery=path)
-    gallery = Gallery.open(path)
+    gallery = Gallery.open(path).by(by)
     try:
         write(gallery, files, progress)
     except OSError as error:
@@ -65,7 +68,7 @@ def export_vectors(path: Path, out: Path, *, progress: Progress = no_progress) -
         gallery=valid_text(str(gallery.path)),
         version=gallery.version,
         images=gallery.count,
-        embedding_dim=gallery.manifest.embedding_dim,
+        embedding_dim=gallery.width,
         files=[valid_text(str(file)) for file in files],
     )
 
@@ -111,7 +114,7 @@ def _read_blocks(gallery: Gallery, progress: Progress) -> Iterator[tuple[list[Ca
 
 def _write_npy(gallery: Gallery, files: list[Path], progress: Progress) -> None:
     # Written from front to back: a mapped file that meets a full disk ends the process, a write raises.
-    shape = (gallery.count, gallery.manifest.embedding_dim)
+    shape = (gallery.count, gallery.width)
     with (
         replacing(files[0]) as array_path,
         replacing(files[1]) as table_path,
@@ -133,7 +136,7 @@ def _write_npy(gallery: Gallery, files: list[Path], progress: Progress) -> None:
 
 def _write_parquet(gallery: Gallery, files: list[Path], progress: Progress) -> None:
     pyarrow = import_pyarrow("writing Parquet")
-    dim, text = gallery.manifest.embedding_dim, pyarrow.string()
+    dim, text = gallery.width, pyarrow.string()
     texts = ("path", "source", "label", "metadata")
     schema = pyarrow.schema([
         ("id", pyarrow.int64()),

@@ -8,7 +8,8 @@ import threading
 import weakref
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from copy import copy
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -27,13 +28,22 @@ from index.gallery.hits import GalleryImage, Hit
 from index.gallery.opened_catalog import OpenedCatalog
 from index.gallery.reranking import NEIGHBOURS, POOL, rank_by_neighbours
 from index.model.embedder import Embedder
+from index.outputs import KIND, PICTURE
 from index.recent import RecentlyUsed
 from index.sources.items import Place
 from index.sources.source import ImageSource, stays_inside
 from index.text import printable_path, valid_text
 from index.vectors.files import FileStore
 from index.vectors.store import Among, VectorStore
-from index.versions.manifest import CATALOG_NAME, INDEX_NAME, MODEL_NAME, Manifest, Version, check_file
+from index.versions.manifest import (
+    CATALOG_NAME,
+    INDEX_NAME,
+    MODEL_NAME,
+    Manifest,
+    Version,
+    check_file,
+    part_folder,
+)
 from index.versions.versions import hold_current
 
 logger = logging.getLogger(__name__)
@@ -50,6 +60,10 @@ class Gallery:
         roots: the sources' roots as text, by the same numbers.
         ids: (N,) int64 of the members, in rising order.
         digest: SHA-256 of the manifest, which no other version of any gallery has.
+        output: what it is asked by, `kind`, or `picture` (see `by`).
+        store: the vectors of that output.
+        width: D, of them.
+        index: what the manifest says of their index.
     """
 
     def __init__(
@@ -58,7 +72,7 @@ class Gallery:
         self.path, self.version, self.manifest, self.digest = path, version.name, manifest, version.manifest_sha256
         self.name = path.name
         self._threads, self._root = threads, version.folder
-        self.store: VectorStore = FileStore(self._root, manifest)
+        self._ask_by(KIND)
         self.ids: Ids = self.store.ids
         self.count = len(self.ids)
         self._catalog = OpenedCatalog(path, version, filter_s=filter_s)
@@ -67,9 +81,32 @@ class Gallery:
             for move in catalog.moved_sources():
                 logger.warning("%s", describe_move(move))
         self.roots = {number: valid_text(source.root) for number, source in self.sources.items()}
-        self._lock = threading.Lock()
-        self._embedder: Embedder | None = None
+        self._opened = _Opened()
+
+    def _ask_by(self, output: str) -> None:
+        part = self.manifest.part(output)
+        self.output, self.width, self.index = output, part.embedding_dim, part.index
+        self.store: VectorStore = FileStore(part_folder(self._root, output), part)
         self._kept: RecentlyUsed[Condition, Among] = RecentlyUsed(_REMEMBERED_FILTERS)
+
+    def by(self, output: str) -> Gallery:
+        """The same version, asked by `kind` or by `picture`: similar things, or copies of the very picture.
+
+        Raises:
+            InputError: the gallery has no such vectors.
+            GalleryError: they are damaged.
+        """
+        if output == self.output:
+            return self
+        if output not in self.manifest.outputs:
+            raise InputError(_explain_output(self.name, output))
+        with self._opened.lock:
+            other = self._opened.views.get(output)
+            if other is None:
+                other = copy(self)
+                other._ask_by(output)
+                self._opened.views[output] = other
+        return other
 
     @classmethod
     def open(
@@ -100,16 +137,17 @@ class Gallery:
         try:
             manifest = Manifest.read(version)
             for name in manifest.files:
-                check_file(version.folder, name, manifest, contents=name not in (MODEL_NAME, INDEX_NAME))
+                later = name == MODEL_NAME or name.endswith(INDEX_NAME)
+                check_file(version.folder, name, manifest, contents=not later)
             gallery = cls(path.resolve(), version=version, manifest=manifest, threads=threads, filter_s=filter_s)
         except BaseException:
             os.close(hold)
             raise
-        weakref.finalize(gallery, os.close, hold)
+        weakref.finalize(gallery._catalog, os.close, hold)  # which goes with the last view of the version
         if model_path is not None:
             gallery._check_model(model_path)
         if embedder is not None and embedder.sha256 == manifest.model_sha256:
-            gallery._embedder = embedder
+            gallery._opened.embedders[KIND] = embedder.giving(KIND)
         return gallery
 
     def catalog(self, *, limited: bool = False, asks_metadata: bool = False) -> AbstractContextManager[Catalog]:
@@ -127,20 +165,26 @@ class Gallery:
 
     @property
     def embedder(self) -> Embedder:
-        """The version's own model, opened at first use.
+        """The version's own model, opened at first use; it gives what the gallery is asked by.
 
         Raises:
             GalleryError: the model file is damaged.
         """
-        with self._lock:
-            if self._embedder is None:
-                path, sha256 = self._root / MODEL_NAME, self.manifest.model_sha256
-                check_file(self._root, MODEL_NAME, self.manifest, contents=False)
-                try:
-                    self._embedder = Embedder(path, threads=1, sha256=sha256)
-                except ModelFileError as error:
-                    raise GalleryDamagedError(printable_path(str(path)), error.problem) from error
-            return self._embedder
+        with self._opened.lock:
+            known = self._opened.embedders
+            if KIND not in known:
+                known[KIND] = self._open_embedder()
+            if self.output not in known:
+                known[self.output] = known[KIND].giving(self.output)
+            return known[self.output]
+
+    def _open_embedder(self) -> Embedder:
+        path, sha256 = self._root / MODEL_NAME, self.manifest.model_sha256
+        check_file(self._root, MODEL_NAME, self.manifest, contents=False)
+        try:
+            return Embedder(path, threads=1, sha256=sha256)
+        except ModelFileError as error:
+            raise GalleryDamagedError(printable_path(str(path)), error.problem) from error
 
     def search(
         self,
@@ -167,7 +211,7 @@ class Gallery:
                 be read or names metadata that no image has.
             ImageError: the image that asks cannot be used.
         """
-        vector = make_vector(query, dim=self.manifest.embedding_dim, open_embedder=lambda: self.embedder)
+        vector = make_vector(query, dim=self.width, open_embedder=lambda: self.embedder)
         where = parse_filter(where) if isinstance(where, str) else where
         if not isinstance(where, Condition | None):
             raise InputError(f"where: expected a filter as text, got {where!r}")
@@ -215,7 +259,7 @@ class Gallery:
         Raises:
             InputError: as `search`.
         """
-        dim = self.manifest.embedding_dim
+        dim = self.width
         if not isinstance(k, int | np.integer | None):
             raise InputError(f"k must be a whole number, got {k!r}")
         if (k is None and min_score is None) or (k is not None and k < 1):
@@ -400,6 +444,25 @@ class Gallery:
 
     def _describe_member(self, row: CatalogRow) -> GalleryImage:
         return GalleryImage(row.id, row.path, row.label, self.roots[row.source])
+
+
+@dataclass(slots=True)
+class _Opened:
+    """What all views of a version share."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    embedders: dict[str, Embedder] = field(default_factory=dict)
+    views: dict[str, Gallery] = field(default_factory=dict)
+
+
+def _explain_output(name: str, output: str) -> str:
+    shown = printable_path(name)
+    if output != PICTURE:
+        return f"by must be {KIND} or {PICTURE}, got {output!r}"
+    return (
+        f"{shown}: its model has no output that tells pictures, so that it cannot be asked by {PICTURE}; build another "
+        "gallery with a model that has one"
+    )
 
 
 def _check_id(image_id: int) -> int:

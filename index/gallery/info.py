@@ -22,6 +22,7 @@ from index.versions.manifest import (
     INDEX_NAME,
     MANIFEST_NAME,
     MODEL_NAME,
+    PICTURE_FOLDER,
     Manifest,
     Version,
     check_file,
@@ -58,6 +59,7 @@ class GalleryInfo:
             the model, and the `whole_folder` with older versions and unfinished work.
         beside_index: vectors that came after the index was built.
         unfinished: None where no command is waiting to be finished.
+        picture: of the vectors that tell pictures, as in the manifest; None where there are none.
     """
 
     gallery: str
@@ -72,6 +74,7 @@ class GalleryInfo:
     disk_bytes: dict[str, int]
     beside_index: int
     unfinished: Unfinished | None
+    picture: dict[str, Any] | None = None
 
     @property
     def should_compact(self) -> bool:
@@ -110,6 +113,7 @@ def read_info(path: Path) -> GalleryInfo:
         disk_bytes=_measure(path, manifest),
         beside_index=FileStore(version.folder, manifest).describe().beside,
         unfinished=find_unfinished(path),
+        picture=manifest.picture,
     )
 
 
@@ -168,7 +172,7 @@ def _measure(path: Path, manifest: Manifest) -> dict[str, int]:
         HELD_OUT_NAME: "index",
     }
     for name, described in manifest.files.items():
-        parts[names.get(name, "vectors")] += described["bytes"]
+        parts[names.get(name.removeprefix(f"{PICTURE_FOLDER}/"), "vectors")] += described["bytes"]
     files: dict[tuple[int, int], int] = {}  # versions share files
     for folder, _, inside in os.walk(path):
         for name in inside:

@@ -75,7 +75,7 @@ def read_queries(
         GalleryError: the gallery or its model is damaged.
         MissingDependencyError: a Parquet table without pyarrow.
     """
-    asked = (one for argument in arguments for one in _read_argument(argument, dim=gallery.manifest.embedding_dim))
+    asked = (one for argument in arguments for one in _read_argument(argument, dim=gallery.width))
     while group := list(islice(asked, _ITEMS_AT_ONCE)):
         yield from _embed(group, gallery, workers=workers)
     for image_id in ids:

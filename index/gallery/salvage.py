@@ -77,9 +77,13 @@ def first_free_id(gallery: Path, versions: Sequence[SalvagedVersion]) -> int:
     return max([highest_next_id(gallery), *(number for version in versions for number in _next_ids(version))])
 
 
-def sound_vectors(versions: Sequence[SalvagedVersion]) -> list[VectorFile]:
-    """The vectors that are sound and of norm 1, those of the newest version last; what versions share is given once."""
-    return [*find_unit_shards((version.folder, version.sound) for version in versions)][::-1]
+def sound_vectors(versions: Sequence[SalvagedVersion], *, output: str, width: int) -> list[VectorFile]:
+    """An output's vectors that are sound, of this width and of norm 1, those of the newest version last.
+
+    What versions share is given once.
+    """
+    found = find_unit_shards(((version.folder, version.sound) for version in versions), output)
+    return [file for file in found if file.read().shape[1] == width][::-1]
 
 
 def find_members(version: SalvagedVersion) -> Ids | None:

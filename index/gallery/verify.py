@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from itertools import chain
@@ -112,15 +112,18 @@ def verify_gallery(
         if not problems:
             gallery = Gallery.open(path, threads=usable_cores())
             chosen = _choose(gallery, sample=sample, seed=seed)
+            views = [gallery.by(output) for output in manifest.outputs]
             problems += _compare_parts(gallery)
-            problems += _search_members(gallery, chosen, seed=seed)
+            problems += [problem for view in views for problem in _check_vectors(view, gallery.ids)]
+            problems += [problem for view in views for problem in _search_members(view, chosen, seed=seed)]
             for item, row, place in _embed_again(gallery, chosen, embedding):
                 change = _compare_bytes(place, row, gallery.embedder) if item.sha256 != row.sha256 else None
                 if change is not None:  # not where it was refused by its first bytes, and these are those indexed
                     changes[change] = None
                     continue
                 compared += 1
-                if difference := _find_difference(item, gallery.vector(item.id)):
+                stored = np.concatenate([view.vector(item.id) for view in views])
+                if difference := _find_difference(item, stored, widths=[view.width for view in views]):
                     problems.append(f"{place.name}: {difference}")
             if read_images:
                 looks = list(_read_again(gallery, reading))
@@ -157,6 +160,12 @@ def _compare_parts(gallery: Gallery) -> Iterator[str]:
         yield from _compare_counts(catalog, gallery.manifest)
         if orphans := catalog.count_orphans():
             yield f"{orphans} duplicates repeat an image that is not indexed"
+
+
+def _check_vectors(gallery: Gallery, members: Ids) -> Iterator[str]:
+    """Of one output."""
+    if not np.array_equal(gallery.store.ids, members):
+        yield f"the images that have vectors of their {gallery.output} are not those of the gallery"
     if not all(unit_rows(vectors).all() for _, vectors in gallery.store.scan()):
         yield "some vectors are not finite unit vectors"
 
@@ -179,7 +188,7 @@ def _search_members(gallery: Gallery, chosen: Ids, *, seed: int | None) -> Itera
     A scan must find all of them; any other index does not promise that, so it is asked for more of them, and must not
     miss clearly more than it did when it was measured.
     """
-    described, ids = gallery.manifest.index, np.union1d(gallery.ids[:1], chosen)
+    described, ids = gallery.index, np.union1d(gallery.ids[:1], chosen)
     is_exact = KINDS[described["type"]].is_exact
     if not is_exact:
         ids = np.union1d(ids, _choose(gallery, sample=_SEARCHED, seed=seed))
@@ -209,7 +218,7 @@ def _embed_again(
     if not places:
         return
     done = 0
-    for batch in open_engine(gallery.embedder).embed(places.items()):
+    for batch in open_engine(gallery.embedder.giving(*gallery.manifest.outputs)).embed(places.items()):
         yield from ((item, rows[item.id], places[item.id]) for item in batch)
         done += len(batch)
         progress(done, len(places))
@@ -248,11 +257,12 @@ def _compare_bytes(place: Place, row: CatalogRow, embedder: Embedder) -> _Change
     return _Change(f"{place.name}: {_CHANGED}")
 
 
-def _find_difference(item: EmbeddedItem, stored: Vectors) -> str | None:
-    """How the vector of the same bytes differs from the (D,) stored one."""
+def _find_difference(item: EmbeddedItem, stored: Vectors, *, widths: Sequence[int]) -> str | None:
+    """How the vectors of the same bytes, of these widths side by side, differ from the (D,) stored ones."""
     if item.problem is not None:
         return f"the bytes are those indexed, but cannot be embedded any more: {item.problem.detail}"
-    cosine = 0.0 if item.vector is None else float(item.vector @ stored)
+    starts = np.cumsum([0, *widths[:-1]])
+    cosine = 0.0 if item.vector is None else float(np.add.reduceat(item.vector * stored, starts).min())
     if cosine >= MIN_COSINE:
         return None
     return (

@@ -18,9 +18,9 @@ from index.errors import InputError, ModelFileError
 from index.images.preprocess import PreprocessConfig
 from index.model.backends.backend import INPUT_NAME, OUTPUT_NAME, PICTURE_NAME, GraphDescription, GraphValue
 from index.model.seal import SEAL_KEY, UNSEALED
+from index.outputs import KIND, PICTURE
 
 METADATA_KEY = "retrieval"
-KIND, PICTURE = "kind", "picture"
 GRAPH_NAMES = {KIND: OUTPUT_NAME, PICTURE: PICTURE_NAME}
 """What can be asked of an image, and the graph's output that answers."""
 SCHEMA_VERSION = 2

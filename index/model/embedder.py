@@ -15,8 +15,9 @@ from index.images.image_files import decode_image
 from index.images.preprocess import Pixels, preprocess_image
 from index.limits import MAX_PIXELS
 from index.model.backends.registry import USUAL_BACKEND, open_backend
-from index.model.contract import GRAPH_NAMES, KIND, ModelContract, read_contract
+from index.model.contract import GRAPH_NAMES, ModelContract, read_contract
 from index.model.seal import read_sealed
+from index.outputs import KIND
 from index.text import printable_path
 
 _CPU_BATCH, _GPU_BATCH = 8, 64
@@ -70,6 +71,8 @@ class Embedder:
                 f"{printable_path(str(self.path))}: the model answers by {', '.join(self.contract.widths)}, not by "
                 f"{missing[0]}"
             )
+        if outputs == self.outputs:
+            return self
         other = copy(self)
         other.outputs = outputs
         return other

@@ -6,6 +6,7 @@ import hashlib
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ from index.repair.repair_rows import embed_lost, fill_catalog, find_new, list_un
 from index.repair.salvaged_rows import SalvagedRows, read_salvaged, remembered_rows
 from index.sources.registry import find_source
 from index.text import printable_path, valid_text
-from index.vectors.shards import find_checkpoint
+from index.vectors.shards import VectorFile, find_checkpoint
 from index.vectors.store import Publication
 from index.versions.gallery_identity import Standing, require_own_folder, restore_identity
 from index.versions.gallery_lock import lock_gallery
@@ -283,13 +284,14 @@ class _Repair:
     ) -> RepairReport:
         embedder = self._find_model(target)
         origin, rows = self._choose_rows(target)
-        files = [f for f in sound_vectors(self.versions) if f.read().shape[1] == embedder.contract.embedding_dim]
-        stored = np.unique(np.concatenate([np.empty(0, np.int64), *(file.ids for file in files)]))
+        widths = embedder.contract.widths.items()
+        files = {name: sound_vectors(self.versions, output=name, width=width) for name, width in widths}
+        stored = reduce(np.intersect1d, map(_list_ids, files.values()))  # of an image all its vectors, or none
         least = first_free_id(self.gallery, self.versions)
         work = Workspace(self.gallery, embedder=embedder)
         work.kept_files, work.kept_ids = files, stored
         if origin == "sources":  # nothing tells whose the stored vectors are
-            work.kept_files, work.kept_ids, stored = (), np.empty(0, np.int64), np.empty(0, np.int64)
+            work.kept_files, work.kept_ids, stored = {}, np.empty(0, np.int64), np.empty(0, np.int64)
         plan = {
             "format_version": FORMAT_VERSION,
             "base": target.folder.name,
@@ -371,3 +373,8 @@ def _is_sound_work(folder: Path) -> bool:
     except GalleryError:
         return False
     return True
+
+
+def _list_ids(files: Sequence[VectorFile]) -> Ids:
+    """(n,) int64, rising."""
+    return np.unique(np.concatenate([np.empty(0, np.int64), *(file.ids for file in files)]))

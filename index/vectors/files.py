@@ -12,14 +12,23 @@ import numpy.typing as npt
 
 from index.arrays import Floats, Ids, Vectors, unit_rows
 from index.errors import GalleryDamagedError
+from index.outputs import KIND, PICTURE
 from index.text import printable_path
 from index.vectors.search import VectorSearch
 from index.vectors.shards import VectorFile, gather_rows, read_ids, read_shards
 from index.vectors.store import Among, StoreFacts
 from index.vectors.stored_rows import RowSet
-from index.versions.manifest import DELETED_NAME, HELD_OUT_NAME, INDEX_NAME, Manifest, check_file
+from index.versions.manifest import (
+    DELETED_NAME,
+    HELD_OUT_NAME,
+    INDEX_NAME,
+    PICTURE_FOLDER,
+    Manifest,
+    check_file,
+)
 
 _ROWS_AT_ONCE = 4096
+_STARTS = {KIND: "", PICTURE: f"{PICTURE_FOLDER}/"}  # of names of files
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,17 +161,18 @@ def is_shared(name: str) -> bool:
 
 def list_shard_files(folder: Path) -> list[str]:
     """The names of the shards' files that a version folder has."""
-    return [f"{part}/{path.name}" for part in ("vectors", "ids") for path in sorted((folder / part).glob("*.npy"))]
+    parts = [f"{start}{part}" for start in _STARTS.values() for part in ("vectors", "ids")]
+    return [f"{part}/{path.name}" for part in parts for path in sorted((folder / part).glob("*.npy"))]
 
 
-def find_unit_shards(versions: Iterable[tuple[Path, Collection[str]]]) -> Iterator[VectorFile]:
-    """The shards of versions, given with the names of their sound files, of which all vectors are of norm 1.
+def find_unit_shards(versions: Iterable[tuple[Path, Collection[str]]], output: str) -> Iterator[VectorFile]:
+    """The shards of an output in versions, given with the names of their sound files, with all vectors of norm 1.
 
     Both files of a shard must be sound; one that versions share is given once.
     """
     seen = set[tuple[int, int]]()
     for folder, names in versions:
-        for name in sorted(name for name in names if name.startswith("vectors/")):
+        for name in sorted(name for name in names if name.startswith(f"{_STARTS[output]}vectors/")):
             path, ids_name = folder / name, name.replace("vectors/", "ids/")
             status = path.stat()
             if (status.st_dev, status.st_ino) in seen or ids_name not in names:

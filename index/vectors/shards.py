@@ -66,16 +66,20 @@ def _write_blocks(path: Path, blocks: Iterable[npt.NDArray[Any]], *, shape: tupl
 
 @dataclass(frozen=True, slots=True)
 class VectorFile:
-    """A file of vectors that is open only while it is read, for there are many; (n,) `ids` are in rising order."""
+    """A file of vectors that is open only while it is read, for there are many; (n,) `ids` are in rising order.
+
+    Of wider rows `columns` are the vectors.
+    """
 
     ids: Ids
     path: Path
+    columns: slice | None = None
 
     def read(self) -> Vectors:
         """Map the (n, D) float32 vectors; the file is closed when they are let go."""
         array = _map_array(self.path)
         vectors: Vectors = array["vector"] if array.dtype.names else array
-        return vectors
+        return vectors if self.columns is None else vectors[:, self.columns]
 
 
 def find_checkpoint(path: Path, *, sha256: str) -> VectorFile:

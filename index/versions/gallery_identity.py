@@ -22,6 +22,7 @@ from index.versions.manifest import (
     INDEX_NAME,
     MANIFEST_NAME,
     MODEL_NAME,
+    PICTURE_FOLDER,
     Manifest,
     find_manifest,
 )
@@ -42,6 +43,7 @@ _VERSION_NAMES = {
     HELD_OUT_NAME,
     DELETED_NAME,
     MANIFEST_NAME,
+    PICTURE_FOLDER,
 }
 _CHECKPOINT = re.compile(r"\d{9}\.npy(\.tmp)?")
 

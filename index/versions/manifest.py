@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from index.errors import GalleryDamagedError, GalleryError, InputError
 from index.file_hash import hash_file
 from index.images.preprocess import PreprocessConfig
+from index.outputs import KIND, PICTURE
 from index.text import printable_path
 
 FORMAT_VERSION = 3
@@ -21,6 +22,8 @@ CATALOG_NAME = "catalog.sqlite"
 INDEX_NAME = "index.faiss"
 DELETED_NAME = "deleted.npy"
 HELD_OUT_NAME = "held_out.npy"
+PICTURE_FOLDER = "picture"
+_OF_PICTURES = {"embedding_dim": int, "threshold": float, "index": dict, "deleted": int}
 _KINDS = {
     "model_sha256": str,
     "preprocessing": dict,
@@ -51,7 +54,9 @@ class Manifest:
 
     `counts` has `found`, `indexed`, `duplicate`, `skipped`, `skipped_by_reason`, and `deleted`, the stored vectors that
     are no members any more; `index` what `vectors.ann_building.build_ann_index` says of the index; `files` the size and
-    SHA-256 of every other file of the version, by relative path.
+    SHA-256 of every other file of the version, by relative path. `picture` says of the vectors that tell pictures
+    apart, in a folder of that name, what the rest says of those of kinds: `embedding_dim`, `index` and `deleted`, and
+    the cosine (`threshold`) from which on two are copies; None where the model has one output.
     """
 
     model_sha256: str
@@ -63,10 +68,29 @@ class Manifest:
     files: dict[str, dict[str, Any]]
     metric: str = METRIC
     format_version: int = FORMAT_VERSION
+    picture: dict[str, Any] | None = None
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """What the gallery can be asked by."""
+        return (KIND,) if self.picture is None else (KIND, PICTURE)
+
+    def part(self, output: str) -> Manifest:
+        """What it says of the vectors of one output, as if they alone were in their folder (`part_folder`)."""
+        if output == KIND or self.picture is None:
+            return self
+        start = f"{PICTURE_FOLDER}/"
+        files = {name.removeprefix(start): file for name, file in self.files.items() if name.startswith(start)}
+        counts = {**self.counts, "deleted": self.picture["deleted"]}
+        width, index = self.picture["embedding_dim"], self.picture["index"]
+        return replace(self, embedding_dim=width, index=index, counts=counts, files=files, picture=None)
 
     def to_json(self) -> str:
-        """The text of the file."""
-        return json.dumps({**asdict(self), "preprocessing": self.preprocessing.to_json()}, indent=2) + "\n"
+        """The text of the file; of one output as programs expect it that know no other."""
+        values = {**asdict(self), "preprocessing": self.preprocessing.to_json()}
+        if self.picture is None:
+            del values["picture"]
+        return json.dumps(values, indent=2) + "\n"
 
     @classmethod
     def read(cls, version: Version) -> Manifest:
@@ -106,14 +130,28 @@ class Manifest:
                 "folder, or use the program that made it"
             )
         known = {field.name for field in fields(cls)}
+        values = {"picture": None, **values}
         if set(values) != known:
             raise ValueError(f"expected exactly the keys {sorted(known)}, got {sorted(values)}")
-        for name, kind in _KINDS.items():
-            if not isinstance(values[name], kind):
-                raise ValueError(f"{name} must be {kind.__name__}, got {values[name]!r}")
+        _check_kinds(values, _KINDS)
+        if values["picture"] is not None:
+            if not isinstance(values["picture"], dict) or set(values["picture"]) != set(_OF_PICTURES):
+                raise ValueError(f"picture must have exactly the keys {sorted(_OF_PICTURES)}")
+            _check_kinds(values["picture"], _OF_PICTURES)
         if values["metric"] != METRIC:
             raise ValueError(f"metric must be {METRIC!r}, got {values['metric']!r}")
         return cls(**{**values, "preprocessing": PreprocessConfig.from_json(values["preprocessing"])})
+
+
+def part_folder(version: Path, output: str) -> Path:
+    """Where the vectors of an output lie in a version."""
+    return version if output == KIND else version / PICTURE_FOLDER
+
+
+def _check_kinds(values: dict[str, Any], kinds: dict[str, type]) -> None:
+    for name, kind in kinds.items():
+        if not isinstance(values[name], kind):
+            raise ValueError(f"{name} must be {kind.__name__}, got {values[name]!r}")
 
 
 def find_manifest(content: bytes) -> Manifest | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from index.catalog.writer import CatalogWriter
 from index.durable import link_file
 from index.errors import GalleryDamagedError
 from index.model.contract import ModelContract
+from index.outputs import KIND, PICTURE
 from index.progress import BeginStep, no_steps
 from index.text import printable_path
 from index.vectors.ann_config import INDEX_SETTING, AnnConfig
@@ -27,6 +29,7 @@ from index.versions.manifest import (
     Version,
     check_file,
     describe_file,
+    part_folder,
 )
 
 
@@ -35,7 +38,7 @@ def write_version(
     catalog: CatalogWriter,
     *,
     base: Version | None,
-    checkpoints: Sequence[VectorFile],
+    made: Mapping[str, Sequence[VectorFile]],
     model: Path,
     contract: ModelContract,
     how: Publication,
@@ -46,7 +49,7 @@ def write_version(
     Args:
         catalog: rows that are all settled.
         base: the version that it starts from.
-        checkpoints: the vectors made since.
+        made: the vectors made since, by output.
         model: the model file, which every version shares.
 
     Raises:
@@ -54,13 +57,19 @@ def write_version(
     """
     link_file(model, version / MODEL_NAME)
     config = AnnConfig.from_text(catalog.setting(INDEX_SETTING))
-    writer: StoreWriter = FileWriter(version, config, contract.embedding_dim, checkpoints, how, begin_step)
     members = np.array(catalog.indexed_ids(), dtype=np.int64)
     manifest = None if base is None else Manifest.read(base)
     before = members[:0] if base is None or manifest is None else FileStore(base.folder, manifest).ids
     new, deleted = (np.setdiff1d(*pair, assume_unique=True) for pair in ((members, before), (before, members)))
-    published = writer.publish(new, deleted, base)
-    files = dict(published.files)
+    published: dict[str, Published] = {}
+    files: dict[str, dict[str, Any]] = {}
+    for output, width in contract.widths.items():
+        folder = part_folder(version, output)
+        own = how if output == KIND else replace(how, queries=None)  # those that were given ask for kinds
+        writer: StoreWriter = FileWriter(folder, config, width, made[output], own, begin_step, output)
+        published[output] = writer.publish(new, deleted, base)
+        start = folder.relative_to(version)
+        files |= {(start / name).as_posix(): file for name, file in published[output].files.items()}
     if files and base is not None and manifest is not None:
         check_file(base.folder, MODEL_NAME, manifest, contents=False)
         files[MODEL_NAME] = manifest.files[MODEL_NAME]
@@ -74,20 +83,30 @@ def write_version(
 
 
 def _describe(
-    catalog: CatalogWriter, contract: ModelContract, *, published: Published, files: dict[str, dict[str, Any]]
-) -> Manifest:
+    catalog: CatalogWriter, contract: ModelContract, *, published: Mapping[str, Published],
+    files: dict[str, dict[str, Any]],
+) -> Manifest:  # fmt: skip
     reasons = catalog.skipped_by_reason()
     counts = {"indexed": catalog.count("indexed"), "duplicate": catalog.count("duplicate")}
     counts["skipped"] = sum(reasons.values())
     found = sum(counts.values())
     if catalog.count("pending"):
         raise GalleryDamagedError(printable_path(CATALOG_NAME), "some items were never settled")
+    kinds, pictures = published[KIND], published.get(PICTURE)
     return Manifest(
         model_sha256=files[MODEL_NAME]["sha256"],
         preprocessing=contract.preprocess,
         embedding_dim=contract.embedding_dim,
-        counts={"found": found, **counts, "skipped_by_reason": reasons, "deleted": published.deleted},
+        counts={"found": found, **counts, "skipped_by_reason": reasons, "deleted": kinds.deleted},
         next_id=catalog.next_id(),
-        index=published.index,
+        index=kinds.index,
         files=files,
+        picture=None
+        if pictures is None
+        else {
+            "embedding_dim": contract.picture_dim,
+            "threshold": contract.picture_threshold,
+            "index": pictures.index,
+            "deleted": pictures.deleted,
+        },
     )

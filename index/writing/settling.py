@@ -22,6 +22,7 @@ from index.duplicates.near_duplicates import KeptImages
 from index.embedding.engine import EmbeddedItem
 from index.embedding.registry import open_engine
 from index.errors import ImageError
+from index.outputs import KIND
 from index.progress import BeginStep, Progress, no_progress, no_steps
 from index.sources.reading import read_place
 from index.sources.source import ImageSource
@@ -173,7 +174,7 @@ def _near_duplicates(
     config = DuplicateConfig(
         **{field.name: json.loads(catalog.setting(field.name) or "null") for field in fields(DuplicateConfig)}
     )
-    files = [*(() if work.base is None else find_shards(work.base.folder)), *work.vector_files(catalog)]
+    files = [*(() if work.base is None else find_shards(work.base.folder)), *work.vector_files(catalog)[KIND]]
     dim = work.embedder.contract.embedding_dim
     kept_images = KeptImages(lambda ids: gather_rows(ids, files, embedding_dim=dim), config)
     kept, stream = order[0], np.concatenate(order[1:])

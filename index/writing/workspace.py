@@ -6,6 +6,7 @@ import json
 import logging
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -50,17 +51,19 @@ class Workspace:
         base: the current version, which the next one starts from; None for the first.
         catalog_path: the rows of the work in progress.
         is_new: whether nothing had been begun before it was opened.
-        kept_files: vectors to publish beside those made since, where versions are damaged and none is the base.
+        embedder: giving all its outputs.
+        kept_files: by output, vectors to publish beside those made since, where versions are damaged and none is the
+            base.
         kept_ids: (n,) int64 ids that no duplicate sets aside then; None: what the base says.
     """
 
     def __init__(self, gallery: Path, *, embedder: Embedder) -> None:
-        self.gallery, self.embedder = gallery, embedder
+        self.gallery, self.embedder = gallery, embedder.giving(*embedder.contract.widths)
         self.folder = gallery / BUILDING
         self.catalog_path = self.folder / CATALOG_NAME
         self.base: Version | None = None
         self.is_new = False
-        self.kept_files: Sequence[VectorFile] = ()
+        self.kept_files: Mapping[str, Sequence[VectorFile]] = {}
         self.kept_ids: Ids | None = None
         self._remembered: dict[str, Any] = {}
 
@@ -181,7 +184,7 @@ class Workspace:
         return len(usable)
 
     def checkpoint_files(self, catalog: CatalogWriter) -> list[VectorFile]:
-        """The vectors made since the base, with their ids, checked.
+        """The vectors made since the base, those of all outputs side by side, with their ids, checked.
 
         Raises:
             GalleryError: one is missing or is not what was written.
@@ -192,13 +195,20 @@ class Workspace:
         except GalleryDamagedError as error:
             raise self._damaged(error) from error
 
-    def vector_files(self, catalog: CatalogWriter) -> list[VectorFile]:
-        """The vectors that are published beside the base's; of an id the last one counts.
+    def vector_files(self, catalog: CatalogWriter) -> dict[str, list[VectorFile]]:
+        """By output, the vectors that are published beside the base's; of an id the last one counts.
 
         Raises:
             GalleryError: as `checkpoint_files`.
         """
-        return [*self.kept_files, *self.checkpoint_files(catalog)]
+        made, start = self.checkpoint_files(catalog), 0
+        files = {}
+        for output, width in self.embedder.contract.widths.items():
+            columns = slice(start, start + width)
+            own = [replace(file, columns=columns) for file in made]
+            files[output] = [*self.kept_files.get(output, ()), *own]
+            start += width
+        return files
 
     def has_changed(self, catalog: CatalogWriter) -> bool:
         """Whether the rows differ from those of the current version."""
@@ -220,7 +230,7 @@ class Workspace:
             version,
             catalog,
             base=self.base,
-            checkpoints=self.vector_files(catalog),
+            made=self.vector_files(catalog),
             model=self.folder / MODEL_NAME,
             contract=self.embedder.contract,
             how=how,

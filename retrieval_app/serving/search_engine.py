@@ -252,7 +252,7 @@ class Engine:
         """The unit vector of a part of a query; None where it is read with the search."""
         gallery = snapshot.gallery
         if part.vector is not None:
-            return normalise(part.vector, width=gallery.manifest.embedding_dim)
+            return normalise(part.vector, width=gallery.width)
         if part.photo is not None:
             photo = self.photo(part.photo)
             if part.crop is None and photo.model_sha256 == gallery.embedder.sha256:

@@ -244,7 +244,7 @@ def test_the_model_is_opened_only_for_images(gallery: Gallery, tmp_path: Path) -
     fresh = Gallery.open(gallery.path)
     np.save(tmp_path / "v.npy", np.ones(EMBEDDING_DIM))
     assert len(read(fresh, tmp_path / "v.npy", tmp_path / "none.jpg", ids=(int(fresh.ids[0]),))) == 3
-    assert fresh._embedder is None
+    assert not fresh._opened.embedders
 
 
 def test_answers_are_those_of_search_in_the_order_of_the_queries(

@@ -1,0 +1,164 @@
+"""A gallery whose model has two outputs: it keeps both vectors of every image, and is asked by either."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from index.commands.inspect_commands import export_vectors, info
+from index.commands.search_command import search
+from index.errors import InputError
+from index.gallery.gallery import Gallery
+from index.gallery.verify import verify_gallery
+from index.repair.repair import repair_gallery
+from index.versions.versions import find_version
+from index.writing.build import add_to_gallery, build_gallery, remove_from_gallery, update_gallery
+from index.writing.reindex import compact_gallery
+from tests.conftest import draw_folder, draw_image
+from tests.index.galleries import SMALL, build, few_for_an_index
+from tests.index.invoking import run
+from tests.models import EMBEDDING_DIM, PICTURE_DIM, read_pixels, write_two_output_model
+
+OUTPUTS = ("kind", "picture")
+
+
+@pytest.fixture(scope="module")
+def two_outputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_two_output_model(tmp_path_factory.mktemp("model") / "two.onnx")
+
+
+@pytest.fixture
+def gallery(tmp_path: Path, two_outputs: Path) -> Path:
+    draw_folder(tmp_path / "images", per_class=10)
+    build(tmp_path / "images", tmp_path / "gallery", two_outputs)
+    return tmp_path / "gallery"
+
+
+def check_vectors(gallery: Path) -> None:
+    """Every member's vectors are those that the model gives of its file, and search as such."""
+    assert verify_gallery(gallery, sample=1000).problems == []
+    opened = Gallery.open(gallery)
+    for output, width in zip(OUTPUTS, (EMBEDDING_DIM, PICTURE_DIM), strict=True):
+        view = opened.by(output)
+        assert (view.width, view.ids.tolist()) == (width, opened.ids.tolist())
+        pixels = np.stack([read_pixels(view.embedder, view.place(key).file) for key in view.ids.tolist()])
+        expected = view.embedder.embed_batch(pixels)
+        np.testing.assert_allclose(view.vectors(view.ids), expected, atol=1e-5)
+        found = view.search(opened.place(int(view.ids[3])).file, k=3)
+        best = np.argsort(-(expected @ expected[3]), kind="stable")[:3]
+        assert [hit.id for hit in found] == view.ids[best].tolist()
+
+
+def test_it_keeps_both_vectors_of_every_image_and_is_asked_by_either(gallery: Path) -> None:
+    check_vectors(gallery)
+
+
+def test_it_stays_so_through_every_change(gallery: Path, tmp_path: Path) -> None:
+    images = tmp_path / "images"
+    draw_image((10, 200, 90), seed=77).save(images / "red" / "new.jpg")
+    draw_image((10, 100, 190), seed=78).save(next((images / "blue").glob("*.jpg")))
+    update_gallery(gallery, config=SMALL)
+    check_vectors(gallery)
+    draw_folder(tmp_path / "more", per_class=2)
+    add_to_gallery(gallery, [tmp_path / "more"], config=SMALL)
+    check_vectors(gallery)
+    remove_from_gallery(gallery, sources=[str(tmp_path / "more")])
+    assert Gallery.open(gallery).manifest.part("picture").counts["deleted"] > 0
+    check_vectors(gallery)
+    compact_gallery(gallery)
+    assert Gallery.open(gallery).manifest.part("picture").counts["deleted"] == 0
+    check_vectors(gallery)
+
+
+def test_what_did_not_change_is_shared_with_the_version_before(gallery: Path, tmp_path: Path) -> None:
+    before = find_version(gallery).folder
+    draw_image((10, 200, 90), seed=77).save(tmp_path / "images" / "red" / "new.jpg")
+    update_gallery(gallery, config=SMALL)
+    after = find_version(gallery).folder
+    for name in ("vectors/00000.npy", "picture/vectors/00000.npy"):
+        assert (before / name).stat().st_ino == (after / name).stat().st_ino
+
+
+def test_both_have_an_index_of_their_own(tmp_path: Path, two_outputs: Path) -> None:
+    draw_folder(tmp_path / "images", per_class=15)
+    with few_for_an_index():
+        build(tmp_path / "images", tmp_path / "gallery", two_outputs, index={"index_type": "hnsw"})
+    opened = Gallery.open(tmp_path / "gallery")
+    assert [opened.by(output).index["type"] for output in OUTPUTS] == ["hnsw", "hnsw"]
+    assert (find_version(tmp_path / "gallery").folder / "picture" / "index.faiss").is_file()
+    for output in OUTPUTS:
+        view = opened.by(output)
+        found = view.search_many(view.vectors(view.ids), k=1)
+        assert np.mean([hits[0].id == key for hits, key in zip(found, view.ids.tolist(), strict=True)]) > 0.9
+
+
+def test_a_gallery_of_one_output_says_nothing_of_a_second_and_refuses_to_be_asked_by_it(
+    tmp_path: Path, image_folder: Path, tiny_model: Path
+) -> None:
+    build(image_folder, tmp_path / "gallery", tiny_model)
+    opened = Gallery.open(tmp_path / "gallery")
+    manifest = json.loads((find_version(tmp_path / "gallery").folder / "manifest.json").read_text())
+    assert "picture" not in manifest
+    assert opened.by("kind") is opened
+    with pytest.raises(InputError, match="gallery: its model has no output that tells pictures"):
+        opened.by("picture")
+    with pytest.raises(InputError, match="by must be kind or picture, got 'colour'"):
+        opened.by("colour")
+
+
+def test_views_of_a_version_share_its_model(gallery: Path) -> None:
+    opened = Gallery.open(gallery)
+    view = opened.by("picture")
+    assert opened.by("picture") is view
+    assert view.embedder.outputs == ("picture",)
+    assert view.embedder._backend is opened.embedder._backend
+
+
+@pytest.mark.parametrize("name", ["picture/vectors/00000.npy", "picture/ids/00000.npy", "vectors/00000.npy"])
+def test_damage_to_either_is_found_and_mended(gallery: Path, name: str) -> None:
+    path = find_version(gallery).folder / name
+    content = bytearray(path.read_bytes())
+    content[-3] ^= 0xFF
+    path.write_bytes(content)
+    assert any(name in problem for problem in verify_gallery(gallery).problems)
+    repair_gallery(gallery)
+    check_vectors(gallery)
+
+
+def test_a_killed_build_goes_on_with_what_was_embedded(tmp_path: Path, two_outputs: Path) -> None:
+    draw_folder(tmp_path / "images", per_class=10)
+
+    class StoppedError(Exception):
+        pass
+
+    def stop(done: int, _: int) -> None:
+        if done >= 16:
+            raise StoppedError
+
+    with pytest.raises(StoppedError):
+        build_gallery(
+            model_path=two_outputs, sources=[tmp_path / "images"], out=tmp_path / "gallery", config=SMALL,
+            progress=stop,
+        )  # fmt: skip
+    report = build(tmp_path / "images", tmp_path / "gallery", two_outputs)
+    assert 0 < report.new_images < 30
+    check_vectors(tmp_path / "gallery")
+
+
+@pytest.mark.parametrize("output", OUTPUTS)
+def test_the_command_line_asks_by_either(gallery: Path, tmp_path: Path, output: str) -> None:
+    view = Gallery.open(gallery).by(output)
+    query = view.place(int(view.ids[5])).file
+    found = "".join(run(search, gallery, query, "--by", output, "-k", "4", "--json"))
+    expected = view.search(query, k=4)
+    assert [hit["id"] for hit in json.loads(found)["results"]] == [hit.id for hit in expected]
+    run(export_vectors, gallery, "--by", output, "--out", tmp_path / "vectors.npy")
+    assert np.array_equal(np.load(tmp_path / "vectors.npy"), view.vectors(view.ids))
+
+
+def test_info_tells_of_both(gallery: Path) -> None:
+    assert "told by 12 numbers more, copies from a cosine of 0.90 on; Flat" in "\n".join(run(info, gallery))
+    assert json.loads("".join(run(info, gallery, "--json")))["picture"]["embedding_dim"] == PICTURE_DIM
