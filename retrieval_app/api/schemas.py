@@ -49,6 +49,11 @@ SeenLabel = Annotated[
 FileName = Annotated[str, StringConstraints(max_length=MAX_NAME_CHARACTERS, pattern=_NO_NUL)]
 Cutoff = Annotated[int, Field(ge=1, le=MAX_CUTOFF)]
 Include = Literal["label", "path", "source", "metadata", "band"]
+By = Literal["kind", "picture"]
+_BY = (
+    "what of an image is compared: of what kind it is, or, where the gallery's model tells that, which picture it is: "
+    "then copies are near, cut, turned, recoloured or saved again"
+)
 _FIELDS = "label|path|source|metadata"
 _SCORED_FIELDS = f"{_FIELDS}|band"
 _INCLUDED = "what is told of each image besides its id, with commas between"
@@ -183,6 +188,7 @@ class SearchRequest(Body):
     exclude_ids: list[ImageId] = Field(default=[], max_length=MAX_EXCLUDED)
     group_copies: bool = Field(default=False, description="fold near-duplicates into the best of them")
     rerank: bool = Field(default=False, description=_RERANK)
+    by: By = Field(default="kind", description=_BY)
     include: list[Include] = Field(default=[], max_length=5)
 
 
@@ -207,6 +213,7 @@ class ImageSearch(Selection):
     min_score: float | None = Field(default=None, ge=-1, le=1)
     group_copies: bool = False
     rerank: bool = Field(default=False, description=_RERANK)
+    by: By = Field(default="kind", description=_BY)
     include: IncludeText = ""
     name: FileName = Field(default="photo", description="what messages call the photo")
 
@@ -364,6 +371,9 @@ class SearchHit(Answer):
     band: Band | None = Field(
         default=None,
         description="of a search with one image or photo; null for others, which scores mean less for",
+    )
+    is_copy: bool | None = Field(
+        default=None, description="of a search by picture: whether the score says that it is the same picture"
     )
     copies: list[CopyHit] = Field(default=[], description="at most 100 of them")
     copies_count: int = 0

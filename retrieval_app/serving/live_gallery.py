@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +41,15 @@ class Snapshot:
     gallery: Gallery
     insights: Insights
     wide_embedder: Embedder
+
+    def by(self, output: str) -> Snapshot:
+        """The same version, asked by `kind` or by `picture`.
+
+        Raises:
+            InputError: it has no such vectors.
+        """
+        gallery = self.gallery.by(output)
+        return self if gallery is self.gallery else replace(self, gallery=gallery)
 
     @property
     def version(self) -> str:

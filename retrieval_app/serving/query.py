@@ -10,6 +10,7 @@ from index.arrays import Vectors
 from index.catalog.rows import CatalogRow
 from index.errors import InputError
 from index.filters.condition import Condition
+from index.outputs import KIND
 from retrieval_app.serving.photos import Crop
 
 MAX_K = 1000
@@ -51,6 +52,7 @@ class SearchQuery:
         group_copies: put near-duplicates under the best of them.
         rerank: rank the first ones again by the neighbours that they share with the query.
         describe: give rows of the catalogue with the results.
+        by: which of their vectors is compared, that of `kind` or of `picture`.
     """
 
     parts: tuple[QueryPart, ...]
@@ -62,6 +64,7 @@ class SearchQuery:
     group_copies: bool = False
     rerank: bool = False
     describe: bool = False
+    by: str = KIND
 
     @property
     def is_single(self) -> bool:

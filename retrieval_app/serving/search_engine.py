@@ -18,10 +18,11 @@ from typing import ParamSpec, TypeVar
 
 import numpy as np
 
-from index.arrays import Vectors, unit_rows
+from index.arrays import Vectors
 from index.errors import ImageError, RetrievalError
 from index.images.preprocess import Pixels
 from index.limits import MAX_PIXELS
+from index.outputs import KIND
 from index.recent import RecentlyUsed
 from index.text import printable_path
 from retrieval_app.insights.duplicate_groups import DuplicateGroups
@@ -216,6 +217,7 @@ class Engine:
             BusyError: too much waits, or it took too long.
         """
         check_query(query)
+        snapshot = snapshot.by(query.by)
         if query.where is not None and not snapshot.gallery.remembers(query.where):
             await self.look_up(snapshot.gallery.keep, query.where)  # is to hold up no other search
         vectors = [await self._find_vector(snapshot, part) for part in query.parts]
@@ -255,7 +257,8 @@ class Engine:
             return normalise(part.vector, width=gallery.width)
         if part.photo is not None:
             photo = self.photo(part.photo)
-            if part.crop is None and photo.model_sha256 == gallery.embedder.sha256:
+            is_known = gallery.output == KIND and photo.model_sha256 == gallery.embedder.sha256
+            if part.crop is None and is_known:
                 return photo.vector
             whole = Crop(0, 0, 1, 1)
             return await self._embed_part(snapshot, part.crop or whole, photo=photo, image_id=None)
@@ -268,7 +271,7 @@ class Engine:
     ) -> Vectors:
         """The unit vector of a part of a picture; the last ones are remembered, for the next pages of results."""
         gallery = snapshot.gallery
-        key = (gallery.embedder.sha256, crop, photo.token if photo else (gallery.digest, image_id))
+        key = (gallery.embedder.sha256, gallery.output, crop, photo.token if photo else (gallery.digest, image_id))
         vector = self._crops.get(key)
         if vector is None:
             preprocess = gallery.embedder.contract.preprocess
@@ -305,9 +308,12 @@ class Engine:
         if not pixels:
             return answers
         is_lone = len(pixels) == 1 and self._workers.is_alone
-        embedder = tasks[0].snapshot.wide_embedder if is_lone else tasks[0].snapshot.gallery.embedder
+        snapshot = tasks[0].snapshot
+        embedder = snapshot.gallery.embedder
+        if is_lone:
+            embedder = snapshot.wide_embedder.giving(*embedder.outputs)
         vectors = embedder.embed_batch(np.stack(pixels))
-        rows = iter(zip(vectors, unit_rows(vectors), strict=True))
+        rows = iter(zip(vectors, embedder.are_usable(vectors), strict=True))
         for number, task in enumerate(tasks):
             if not isinstance(answers[number], Exception):
                 vector, usable = next(rows)

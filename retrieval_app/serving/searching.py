@@ -42,7 +42,7 @@ class SearchTask:
     @property
     def key(self) -> tuple[object, ...]:
         """Equal where two may be answered with one search: about as many results of the same members."""
-        return id(self.snapshot), self.query.where, self.wanted.bit_length()
+        return id(self.snapshot.gallery), self.query.where, self.wanted.bit_length()
 
     @property
     def excluded(self) -> frozenset[int]:

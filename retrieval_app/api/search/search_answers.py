@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from index.outputs import KIND, PICTURE
 from retrieval_app.api.row_fields import describe_row, needs_row
 from retrieval_app.serving.live_gallery import Snapshot
 from retrieval_app.serving.query import RankedHit, Ranking, SearchQuery
@@ -32,12 +33,17 @@ def _describe_ranking(
     snapshot: Snapshot, query: SearchQuery, ranking: Ranking, *, include: list[Any], folders: bool
 ) -> dict[str, Any]:
     hits = [_describe_hit(hit) for hit in ranking.hits]
+    picture = snapshot.gallery.manifest.picture
+    if query.by == PICTURE and picture is not None:
+        for hit in hits:
+            hit["is_copy"] = hit["score"] >= picture["threshold"]
     if needs_row(include):
         for hit in hits:
             hit.update(describe_row(snapshot.gallery, ranking.rows[hit["id"]], include=include, folders=folders))
     if "band" in include:
         # Learnt from single images that ask: a sum or difference of several has other scores.
-        calibration = snapshot.insights.calibration.value if query.is_single else None
+        is_told = query.is_single and query.by == KIND
+        calibration = snapshot.insights.calibration.value if is_told else None
         bands = [] if calibration is None else calibration.bands(np.array([hit.score for hit in ranking.hits]))
         for hit, band in zip_longest(hits, bands):
             hit["band"] = None if band is None else band.to_json()

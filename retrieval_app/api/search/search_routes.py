@@ -10,6 +10,7 @@ import numpy as np
 from fastapi import APIRouter, Query, Response
 
 from index.arrays import Vectors
+from index.outputs import KIND
 from index.text import printable_path
 from retrieval_app.api.answers import IMAGE_BODY, send_json
 from retrieval_app.api.asking import Asked, AskedAlone, Asking, answers
@@ -72,7 +73,7 @@ async def search_batch(asked: AskedAlone, body: BatchRequest) -> Response:
 async def search_by_image(asked: Asked, parameters: Annotated[ImageSearch, Query()]) -> Response:
     """The members most like the photo, which is not kept."""
     query = _read_query(parameters, folders=asked.folders)  # before the photo is embedded
-    vector = await _embed(asked, parameters.name)
+    vector = await _embed(asked, parameters.name, by=parameters.by)
     include = read_includes(parameters.include)
     query = replace(query, parts=(QueryPart(vector=vector),), describe=needs_row(include))
     found = await describe_search(asked.engine, asked.snapshot, query, include=include, folders=asked.folders)
@@ -113,9 +114,9 @@ async def embed(asked: Asked, parameters: Annotated[PhotoName, Query()]) -> Resp
     return send_json({"vector": vector, "embedding_dim": len(vector), "model_sha256": model})
 
 
-async def _embed(asked: Asking, name: str) -> Vectors:
+async def _embed(asked: Asking, name: str, *, by: str = KIND) -> Vectors:
     """The unit vector of the photo that is the body."""
-    return await asked.engine.embed(asked.snapshot, await asked.request.body(), name=printable_path(name))
+    return await asked.engine.embed(asked.snapshot.by(by), await asked.request.body(), name=printable_path(name))
 
 
 async def _search(asked: Asking, body: SearchRequest) -> dict[str, Any]:
@@ -138,6 +139,7 @@ def _read_query(given: SearchRequest | ImageSearch, *, folders: bool) -> SearchQ
         where=read_condition(given.where, given.text, folders=folders),
         group_copies=given.group_copies,
         rerank=given.rerank,
+        by=given.by,
     )
 
 

@@ -1,0 +1,86 @@
+"""Searches by kind and by picture, over HTTP: by a member, by a photo that is kept or sent, alone and in a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+
+from index.gallery.gallery import Gallery
+from retrieval_app.api.security.access import Access
+from tests.models import write_two_output_model
+from tests.retrieval_app.api.conftest import serve
+from tests.retrieval_app.conftest import build_small_gallery
+
+OUTPUTS = ("kind", "picture")
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Gallery:
+    folder = tmp_path_factory.mktemp("two")
+    return Gallery.open(
+        build_small_gallery(folder, model=write_two_output_model(folder / "two.onnx", threshold=0.97))
+    )
+
+
+@pytest.fixture(scope="module")
+def asked(two: Gallery) -> Iterator[TestClient]:
+    with serve(two.path, access=Access()) as client:
+        yield client
+
+
+def expect(two: Gallery, vector: np.ndarray, output: str, *, without: int | None = None) -> list[int]:
+    return [hit.id for hit in two.by(output).search(vector, k=5, exclude_id=without)]
+
+
+def found(answer: dict) -> list[int]:
+    return [hit["id"] for hit in answer["hits"]]
+
+
+@pytest.mark.parametrize("by", OUTPUTS)
+def test_a_member_asks_by_either(two: Gallery, asked: TestClient, by: str) -> None:
+    own = int(two.ids[4])
+    answer = asked.post("/v1/search", json={"queries": [{"image_id": own}], "k": 5, "by": by}).json()
+    assert found(answer) == expect(two, two.by(by).vector(own), by, without=own)
+
+
+@pytest.mark.parametrize("by", OUTPUTS)
+def test_a_photo_asks_by_either_sent_or_kept_whole_or_cut(two: Gallery, asked: TestClient, by: str) -> None:
+    view = two.by(by)
+    data = view.place(int(two.ids[7])).file.read_bytes()
+    sent = asked.post(
+        "/v1/search/image", params={"k": 5, "by": by}, content=data, headers={"Content-Type": "image/jpeg"}
+    )
+    assert found(sent.json()) == [hit.id for hit in view.search(data, k=5)]
+    kept = asked.post("/v1/photos", content=data, headers={"Content-Type": "image/jpeg"}).json()["photo"]
+    whole = asked.post("/v1/search", json={"queries": [{"photo": kept}], "k": 5, "by": by}).json()
+    assert whole["hits"][0]["id"] == sent.json()["hits"][0]["id"]
+    crop = {"x": 0, "y": 0, "width": 0.5, "height": 0.5}
+    part = asked.post("/v1/search", json={"queries": [{"photo": kept, "crop": crop}], "k": 5, "by": by})
+    assert part.status_code == 200
+    assert part.json()["hits"][0]["score"] != whole["hits"][0]["score"]
+
+
+def test_searches_by_either_are_answered_side_by_side(two: Gallery, asked: TestClient) -> None:
+    own = int(two.ids[4])
+    searches = [{"queries": [{"image_id": own}], "k": 5, "by": by} for by in OUTPUTS * 3]
+    answers = asked.post("/v1/search/batch", json={"searches": searches}).json()["results"]
+    for by, answer in zip(OUTPUTS * 3, answers, strict=True):
+        assert found(answer) == expect(two, two.by(by).vector(own), by, without=own)
+
+
+def test_by_picture_a_result_says_whether_it_is_a_copy_and_has_no_band(two: Gallery, asked: TestClient) -> None:
+    query = {"queries": [{"image_id": int(two.ids[0])}], "k": 9, "include": ["band"]}
+    by_picture = asked.post("/v1/search", json={**query, "by": "picture"}).json()["hits"]
+    assert [hit["is_copy"] for hit in by_picture] == [hit["score"] >= 0.97 for hit in by_picture]
+    assert {hit["is_copy"] for hit in by_picture} == {True, False}
+    assert all(hit["band"] is None for hit in by_picture)
+    assert "is_copy" not in asked.post("/v1/search", json=query).json()["hits"][0]
+
+
+def test_a_gallery_without_pictures_says_so(client: TestClient) -> None:
+    answer = client.post("/v1/search", json={"queries": [{"image_id": 1}], "by": "picture"})
+    assert answer.status_code == 422
+    assert "has no output that tells pictures" in answer.json()["error"]["message"]
