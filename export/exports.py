@@ -14,7 +14,7 @@ from index.model.contract import ModelContract
 from index.progress import Progress, no_progress
 from training.backbone.backbones import load_backbone, require_input_size, with_features
 from training.backbone.extract import Extractor
-from training.distill.run import CHECKED, load_student
+from training.distill.run import CHECKED, CHECKPOINT, STUDENT, load_student
 from training.options.backbone_libraries import preprocess_for
 from training.options.resolve import resolve_input
 from training.run.run_folder import RunFolder
@@ -94,6 +94,11 @@ def export_untrained(
     return export_model(
         EmbeddingModel(loaded, made.head, preprocess), contract=contract, out=out, check_images=made.check_images
     )
+
+
+def is_student(folder: Path) -> bool:
+    """Whether a folder is of `training.distill`, finished or not."""
+    return (folder / STUDENT).exists() or (folder / CHECKPOINT).exists()
 
 
 def export_student(folder: Path, out: Path) -> ExportReport:

@@ -36,7 +36,7 @@ def export(
     only if ONNX Runtime agrees with torch on real images.
 
     Args:
-        run: folder of a finished training run.
+        run: folder of a finished training run, or of a student of `python -m training.distill`.
         out: the file to write.
         backbone: in place of a run, any torchvision classification model, or `timm:NAME`, `open_clip:NAME`.
         weights: of that backbone: `pretrained`, `none` or a file.
@@ -66,9 +66,10 @@ def export(
         }  # fmt: skip
         if unused := [name for name, value in without.items() if value is not None]:
             raise InputError(f"{unused[0]}: needs backbone, and would do nothing with a run")
-        from export.exports import export_run
+        from export.exports import export_run, export_student, is_student
 
-        return export_run(as_path(run, "run"), as_path(out, "out"))
+        folder = as_path(run, "run")
+        return (export_student if is_student(folder) else export_run)(folder, as_path(out, "out"))
     if backbone is None or weights is None:
         raise InputError("backbone needs weights: pretrained, none or a file")
     if not isinstance(embedding_dim, int) or embedding_dim < 1:

@@ -9,8 +9,8 @@ import onnx
 import pytest
 import torch
 
-from export.exports import export_student
 from export.half_weights import keep_in_half
+from export.public import export
 from index.images.image_files import read_image
 from index.images.preprocess import preprocess_image
 from index.model.embedder import Embedder
@@ -30,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def exported(folder: Path) -> Path:
-    export_student(folder, folder / "student.onnx")
+    export(folder, folder / "student.onnx")
     return folder / "student.onnx"
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image
 
 from index.arrays import Floats
-from index.errors import InputError
+from index.errors import InputError, RunError
 from index.images.preprocess import PreprocessConfig
 from training.backbone.backbones import load_backbone
 from training.backbone.extract import Extractor, extract_features, open_store
@@ -25,7 +25,7 @@ from training.run.checkpoint import load_checkpoint, save_checkpoint
 from training.run.validate import embed_features
 
 TEACHES_BY = "pca-half-whitened"  # of what needs no labels, the best of most tables in docs/results
-STUDENT, CHECKED = "student.safetensors", "check"
+STUDENT, CHECKPOINT, CHECKED = "student.safetensors", "distill.safetensors", "check"
 _HELD_OUT, _MOST_HELD = (
     20,
     1000,
@@ -76,7 +76,7 @@ def distill(
     held = np.arange(0, len(pixels), max(_HELD_OUT, len(pixels) // _MOST_HELD))  # hashes have no order
     teach = np.setdiff1d(np.arange(len(pixels)), held)
     student = Distillation(
-        pixels, targets, teach, config=config, checkpoint=out / "distill.safetensors", workers=workers, on_epoch=note,
+        pixels, targets, teach, config=config, checkpoint=out / CHECKPOINT, workers=workers, on_epoch=note,
         on_images=lambda done, total: on_images("batches", done, total),
     ).run()  # fmt: skip
     threshold = measure_threshold(student, pixels, held.tolist(), sizes=config.preprocess, seed=config.seed)
@@ -96,6 +96,8 @@ def load_student(out: Path) -> tuple[TwoOutputs, dict[str, Any]]:
     Raises:
         RunError: there is none, or it is damaged.
     """
+    if not (out / STUDENT).exists():
+        raise RunError(f"{out / STUDENT}: there is none; the student is not finished: run the same command again")
     tensors, made = load_checkpoint(out / STUDENT)
     trunk = load_backbone(made["backbone"], "none", seed=0)
     student = TwoOutputs(trunk, kind_dim=made["kind_dim"], picture_dim=made["picture_dim"], seed=0)
