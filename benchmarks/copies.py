@@ -193,14 +193,14 @@ def compare(asking: Prints, gallery: Prints) -> dict[str, float]:
 
 def list_rules(threshold: float, hashes: Collection[str]) -> dict[str, Callable[[Prints, Prints], np.ndarray]]:
     """By name, which of the (n, m) pairs of two sides a rule calls copies."""
-    today = DuplicateConfig()
+    similarity, distance = DuplicateConfig().settle(None).limits
 
     def by_picture(one: Prints, other: Prints) -> np.ndarray:
         return one.vectors[PICTURE] @ other.vectors[PICTURE].T >= threshold
 
     def by_hash_and(one: Prints, other: Prints) -> np.ndarray:
-        near = hamming_distances(one.own_hash[:, None], other.own_hash[None]) <= today.max_hash_distance
-        return near & (one.vectors[_RAW] @ other.vectors[_RAW].T >= today.min_similarity)
+        near = hamming_distances(one.own_hash[:, None], other.own_hash[None]) <= distance
+        return near & (one.vectors[_RAW] @ other.vectors[_RAW].T >= similarity)
 
     def by_library(one: Prints, other: Prints) -> np.ndarray:
         signs, others = (2 * side.hashes[_PHASH].astype(np.float32) - 1 for side in (one, other))

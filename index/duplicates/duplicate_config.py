@@ -26,24 +26,53 @@ from index.errors import InputError
 HASH_BITS = 64
 
 
+MIN_SIMILARITY, MAX_HASH_DISTANCE = 0.92, 6
+
+
 @dataclass(frozen=True, slots=True)
 class DuplicateConfig:
-    """What near-duplicates have in common: both of their embeddings and of their perceptual hashes."""
+    """What near-duplicates have in common: both of their vectors and of their perceptual hashes.
 
-    min_similarity: float = field(
-        default=0.92, metadata={"help": "Near-duplicates have embeddings of at least this cosine similarity."}
-    )
-    max_hash_distance: int = field(
-        default=6,
+    Where the model tells pictures, it is the vectors that do so which are compared, and from which cosine on two are
+    copies is the model's to say; hashes may differ then, as those of cut or mirrored pictures do.
+    """
+
+    min_similarity: float | None = field(
+        default=None,
         metadata={
-            "help": f"Near-duplicates differ in at most so many of the {HASH_BITS} bits of their perceptual hash."
+            "help": f"Near-duplicates have vectors of at least this cosine similarity.  [default: {MIN_SIMILARITY}; as "
+            "the model says where it tells pictures]"
+        },
+    )
+    max_hash_distance: int | None = field(
+        default=None,
+        metadata={
+            "help": f"Near-duplicates differ in at most so many of the {HASH_BITS} bits of their perceptual hash.  "
+            f"[default: {MAX_HASH_DISTANCE}; any where the model tells pictures]"
         },
     )
 
     def __post_init__(self) -> None:
-        if not 0 < self.min_similarity <= 1:
+        if self.min_similarity is not None and not 0 < self.min_similarity <= 1:
             raise InputError(f"min_similarity must be a number above 0 and at most 1, got {self.min_similarity}")
-        if not 0 <= self.max_hash_distance <= HASH_BITS:
+        if self.max_hash_distance is not None and not 0 <= self.max_hash_distance <= HASH_BITS:
             raise InputError(
                 f"max_hash_distance must be a whole number in 0..{HASH_BITS}, got {self.max_hash_distance}"
             )
+
+    def settle(self, picture_threshold: float | None) -> DuplicateConfig:
+        """The same with nothing left open, for a model that tells pictures from this cosine on; None: it does not."""
+        if picture_threshold is None:
+            usual: tuple[float, int] = MIN_SIMILARITY, MAX_HASH_DISTANCE
+        else:
+            usual = max(picture_threshold, 1e-6), HASH_BITS
+        given = self.min_similarity, self.max_hash_distance
+        similarity, distance = (own if own is not None else value for own, value in zip(given, usual, strict=True))
+        return DuplicateConfig(similarity, int(distance))
+
+    @property
+    def limits(self) -> tuple[float, int]:
+        """The least cosine and the most bits, of one that is settled."""
+        assert self.min_similarity is not None
+        assert self.max_hash_distance is not None
+        return self.min_similarity, self.max_hash_distance

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from index.arrays import NO_ID, Floats, Ids, Vectors
-from index.duplicates.duplicate_config import DuplicateConfig
+from index.duplicates.duplicate_config import HASH_BITS, DuplicateConfig
 from index.images.perceptual_hash import hamming_distances
 from index.vectors.products import limit_cosines, multiply_pairs
 
@@ -24,24 +24,27 @@ PAIRS_AT_ONCE = 1024  # whose vectors are in memory: 40 MB with those of 1,280 n
 _BLOCK_ROWS = 1024  # images looked up at once, at most `_TILE_PLACES`
 _TILE_ROWS, _TILE_PLACES = 64, 8192  # hashes compared at once: long rows, in the processor's cache
 _SPARE_ROWS = 4096
+_SLACK = 1e-4  # of a cosine of float32, which is measured again
 
 
 class KeptImages:
     """The images kept so far, to which those that follow are compared.
 
     An image repeats a kept one where their cosine similarity is at least `min_similarity` and their hashes differ in at
-    most `max_hash_distance` bits. The hashes of all kept images are compared first; few pairs pass, and only their
-    vectors are read. So every duplicate is found, however many images are kept and however wide the vectors, and of a
-    kept image two numbers are held. On one core of a small machine an image takes 0.05 ms beside 100,000 kept ones and
-    0.5 ms beside a million, where an exact search by the embedding takes 1.2 ms (64 numbers) or 32 ms (1,280) beside
-    100,000.
+    most `max_hash_distance` bits. Where hashes may differ in all their bits, vectors alone are compared: those of all
+    kept images are read for every thousand that follow. Else the hashes of all kept images are compared first; few
+    pairs pass, and only their vectors are read. So every duplicate is found, however many images are kept and however
+    wide the vectors, and of a kept image two numbers are held. On one core of a small machine an image takes 0.05 ms
+    beside 100,000 kept ones and 0.5 ms beside a million, where an exact search by the embedding takes 1.2 ms (64
+    numbers) or 32 ms (1,280) beside 100,000.
 
     Args:
         config: what counts as a duplicate.
     """
 
     def __init__(self, read: ReadVectors, config: DuplicateConfig | None = None) -> None:
-        self.config = config or DuplicateConfig()
+        limits = (config or DuplicateConfig()).settle(None)
+        self._min_similarity, self._max_distance = limits.limits
         self._read = read
         self._ids, self._hashes = _Numbers(), _Numbers()
 
@@ -69,10 +72,11 @@ class KeptImages:
 
     def _assign_block(self, ids: Ids, hashes: Ids) -> Ids:
         nearest = _Nearest(len(ids))
-        held = self._near_hashes(hashes, self._hashes.values)
+        held = self._near(ids, hashes, self._ids.values, self._hashes.values)
         for rows, places, similarities in self._similar(held, ids, self._ids.values):
             nearest.update(rows, self._ids.values[places], similarities)
-        within = ((left[left < right], right[left < right]) for left, right in self._near_hashes(hashes, hashes))
+        alike = self._near(ids, hashes, ids, hashes)
+        within = ((left[left < right], right[left < right]) for left, right in alike)
         for earlier, rows, similarities in self._similar(within, ids, ids):
             for run in _equal_runs(earlier):
                 if nearest.ids[earlier[run.start]] == NO_ID:  # a kept image, for all before it have had their turn
@@ -87,12 +91,36 @@ class KeptImages:
         """Those of the pairs (row of the ids, place among the others) that are similar enough, with how similar."""
         for rows, places in _cut_evenly(near):
             similarities = measure_pairs(ids[rows], others[places], self._read)
-            similar = similarities >= self.config.min_similarity
+            similar = similarities >= self._min_similarity
             yield rows[similar], places[similar], similarities[similar]
 
+    def _near(self, ids: Ids, hashes: Ids, other_ids: Ids, other_hashes: Ids) -> Iterator[tuple[Rows, Rows]]:
+        """(row, place) of n images and m others that may be alike; of few others in the order of rows."""
+        if self._max_distance < HASH_BITS:
+            return self._near_hashes(hashes, other_hashes)
+        return self._near_vectors(ids, other_ids)
+
+    def _near_vectors(self, ids: Ids, others: Ids) -> Iterator[tuple[Rows, Rows]]:
+        """As `_near`, by the vectors of (n,) ids and (m,) others in float32, which is a little less than exact."""
+        for first in range(0, len(ids) if len(others) else 0, PAIRS_AT_ONCE):
+            vectors = self._read_any(ids[first : first + PAIRS_AT_ONCE])
+            found = []
+            for start in range(0, len(others), PAIRS_AT_ONCE):
+                products = vectors @ self._read_any(others[start : start + PAIRS_AT_ONCE]).T
+                rows, places = np.nonzero(products >= self._min_similarity - _SLACK)
+                found.append((rows + first, places + start))
+            rows, places = (np.concatenate(side) for side in zip(*found, strict=True))
+            order = np.argsort(rows, kind="stable")
+            yield rows[order], places[order]
+
+    def _read_any(self, ids: Ids) -> Vectors:
+        """The vectors of ids in any order."""
+        rising, places = np.unique(ids, return_inverse=True)
+        return self._read(rising)[places]
+
     def _near_hashes(self, hashes: Ids, others: Ids) -> Iterator[tuple[Rows, Rows]]:
-        """(row, place) of (n,) hashes and (m,) others that differ little; of few others in the order of rows."""
-        limit = self.config.max_hash_distance
+        """As `_near`, by (n,) hashes and (m,) others that differ little."""
+        limit = self._max_distance
         for start in range(0, len(others), _TILE_PLACES):
             tile = others[start : start + _TILE_PLACES]
             for first in range(0, len(hashes), _TILE_ROWS):

@@ -77,7 +77,7 @@ def build_gallery(
         "dedup": None if dedup == "off" else dedup,
         **{
             name: json.dumps(value) if dedup == "near" else None
-            for name, value in asdict(duplicates or DuplicateConfig()).items()
+            for name, value in asdict((duplicates or DuplicateConfig()).settle(_tell_pictures(embedder))).items()
         },
     }
     try:
@@ -220,6 +220,11 @@ def remove_from_gallery(
         return run_change(
             work, change, config=config, progress=progress, begin_step=begin_step, start=start, undo=True
         )
+
+
+def _tell_pictures(embedder: Embedder) -> float | None:
+    contract = embedder.contract
+    return contract.picture_threshold if contract.picture_dim else None
 
 
 def _check_out(out: Path, *, sources: Sequence[ImageSource]) -> Path:

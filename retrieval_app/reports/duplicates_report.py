@@ -112,7 +112,11 @@ def read_report(gallery: Gallery, *, config: DuplicateConfig | None, progress: P
         for row in _images(gallery)
         if row.sha256 is not None
     ]
-    found = find_gallery_duplicates(images, gallery.vectors, config=config, progress=progress)
+    view = gallery.by(gallery.manifest.outputs[-1])  # what tells pictures best
+    picture = gallery.manifest.picture
+    if config is not None:
+        config = config.settle(None if picture is None else picture["threshold"])
+    found = find_gallery_duplicates(images, view.vectors, config=config, progress=progress)
     wanted = {number for pair in found for number in (pair.id, pair.kept_id)}
     rows = {row.id: row for row in _images(gallery) if row.id in wanted}
     places = {row.id: replace(gallery.sources[row.source].locate(row), sha256=row.sha256) for row in rows.values()}

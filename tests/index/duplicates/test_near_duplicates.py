@@ -53,7 +53,8 @@ def streams(draw: st.DrawFn) -> tuple[list[Image], int, list[int], DuplicateConf
     cuts = draw(st.lists(st.integers(held, count), max_size=4))
     vectors = [np.array(d, np.float32) / np.float32(np.linalg.norm(d)) for d in directions]
     config = DuplicateConfig(
-        min_similarity=draw(st.sampled_from([0.01, 0.5, 0.8, 0.99])), max_hash_distance=draw(st.integers(0, 64))
+        min_similarity=draw(st.sampled_from([0.01, 0.5, 0.8, 0.99])),
+        max_hash_distance=draw(st.integers(0, 64) | st.just(64)),
     )
     stream = list(zip(sorted(ids[:held]) + sorted(ids[held:]), vectors, hashes, strict=True))
     return stream, held, sorted({held, *cuts, count}), config

@@ -7,16 +7,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from index.commands.inspect_commands import export_vectors, info
 from index.commands.search_command import search
+from index.duplicates.duplicate_config import DuplicateConfig
 from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.gallery.verify import verify_gallery
+from index.progress import no_progress
 from index.repair.repair import repair_gallery
 from index.versions.versions import find_version
 from index.writing.build import add_to_gallery, build_gallery, remove_from_gallery, update_gallery
 from index.writing.reindex import compact_gallery
+from retrieval_app.reports.duplicates_report import read_report
 from tests.conftest import draw_folder, draw_image
 from tests.index.galleries import SMALL, build, few_for_an_index
 from tests.index.invoking import run
@@ -162,3 +166,22 @@ def test_the_command_line_asks_by_either(gallery: Path, tmp_path: Path, output: 
 def test_info_tells_of_both(gallery: Path) -> None:
     assert "told by 12 numbers more, copies from a cosine of 0.90 on; Flat" in "\n".join(run(info, gallery))
     assert json.loads("".join(run(info, gallery, "--json")))["picture"]["embedding_dim"] == PICTURE_DIM
+
+
+def test_near_duplicates_are_told_by_their_pictures_from_the_models_cosine_on(tmp_path: Path) -> None:
+    model = write_two_output_model(tmp_path / "two.onnx", threshold=0.999)
+    images = tmp_path / "images"
+    draw_folder(images, per_class=6)
+    first = next((images / "red").glob("*.jpg"))
+    Image.open(first).save(images / "red" / "again.png")
+    report = build(images, tmp_path / "gallery", model, dedup="near")
+    opened = Gallery.open(tmp_path / "gallery").by("picture")
+    alike = opened.vectors(opened.ids) @ opened.vectors(opened.ids).T
+    np.fill_diagonal(alike, 0)
+    assert report.duplicate >= 1
+    assert alike.max() < 0.999, "what is left is no copy of another"
+    assert json.loads("".join(run(info, tmp_path / "gallery", "--json")))["settings"]["min_similarity"] == 0.999
+    whole = build(images, tmp_path / "whole", model)
+    found = read_report(Gallery.open(tmp_path / "whole"), config=DuplicateConfig(), progress=no_progress)
+    assert found.duplicates == report.duplicate
+    assert whole.indexed == report.indexed + report.duplicate

@@ -38,7 +38,7 @@ def image(path: Path, label: str | None, *, number: int = 1, **more: Any) -> Gro
 
 
 def report_of(*groups: DuplicateGroup, **more: Any) -> DuplicateReport:
-    defaults: dict[str, Any] = {"gallery": "photos <b>", "images": 90, "config": DuplicateConfig()}
+    defaults: dict[str, Any] = {"gallery": "photos <b>", "images": 90, "config": DuplicateConfig().settle(None)}
     images = [image for group in groups for image in group.images]
     places = {
         image.id: Place(Path(image.source) / image.path, image.path, sha256=image.sha256) for image in images
