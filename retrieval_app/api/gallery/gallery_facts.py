@@ -56,6 +56,7 @@ def _read_facts(gallery: Gallery) -> dict[str, Any]:
         "version": gallery.version,
         "images": gallery.count,
         "embedding_dim": manifest.embedding_dim,
+        "answers_by": manifest.outputs,
         "model": {
             "backbone": contract.backbone,
             "method": contract.method,

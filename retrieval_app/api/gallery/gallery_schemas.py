@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from retrieval_app.api.schemas import Answer, Ready, Versioned
+from retrieval_app.api.schemas import Answer, By, Ready, Versioned
 from retrieval_app.insights.facet_filters import Facets
 from retrieval_app.insights.quality import Quality
 
@@ -78,6 +78,7 @@ class GalleryFacts(Answer):
     version: str
     images: int
     embedding_dim: int
+    answers_by: list[By] = Field(description="what of an image searches can compare")
     model: ModelFacts
     labels: LabelFacts
     metadata_columns: list[str]

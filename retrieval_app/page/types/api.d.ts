@@ -1123,6 +1123,11 @@ export interface components {
             images: number;
             /** Embedding Dim */
             embedding_dim: number;
+            /**
+             * Answers By
+             * @description what of an image searches can compare
+             */
+            answers_by: ("kind" | "picture")[];
             model: components["schemas"]["ModelFacts"];
             labels: components["schemas"]["LabelFacts"];
             /** Metadata Columns */
@@ -1750,6 +1755,11 @@ export interface components {
             /** @description of a search with one image or photo; null for others, which scores mean less for */
             band?: components["schemas"]["Band"] | null;
             /**
+             * Is Copy
+             * @description of a search by picture: whether the score says that it is the same picture
+             */
+            is_copy?: boolean | null;
+            /**
              * Copies
              * @description at most 100 of them
              * @default []
@@ -1824,6 +1834,13 @@ export interface components {
              * @default false
              */
             rerank?: boolean;
+            /**
+             * By
+             * @description what of an image is compared: of what kind it is, or, where the gallery's model tells that, which picture it is: then copies are near, cut, turned, recoloured or saved again
+             * @default kind
+             * @enum {string}
+             */
+            by?: "kind" | "picture";
             /**
              * Include
              * @default []
@@ -2049,6 +2066,8 @@ export interface operations {
                 group_copies?: boolean;
                 /** @description rank the first 100 results again by the neighbours that they share with the query; the first one stays, and scores do not fall any more */
                 rerank?: boolean;
+                /** @description what of an image is compared: of what kind it is, or, where the gallery's model tells that, which picture it is: then copies are near, cut, turned, recoloured or saved again */
+                by?: "kind" | "picture";
                 /** @description what is told of each image besides its id, with commas between */
                 include?: string;
                 /** @description what messages call the photo */

@@ -84,6 +84,7 @@ declare global {
     min: number | null;
     group: boolean;
     rerank: boolean;
+    by: 'kind' | 'picture';
     ids: number[];
     details: number | null;
     extra: Record<string, string | null | undefined>;

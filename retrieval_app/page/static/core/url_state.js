@@ -5,7 +5,7 @@ const DEFAULT_K = 48;
 /** How much a part counts in the query. */
 export const WEIGHTS = {like: 1, more: 0.7, less: -0.4};
 
-const OWN = 'view image photo more less crop text f k min group rerank ids details'.split(' ');
+const OWN = 'view image photo more less crop text f k min group rerank by ids details'.split(' ');
 const listeners = new Set();
 
 /**
@@ -14,7 +14,7 @@ const listeners = new Set();
  * - parts: [{image: ID} or {photo: TOKEN}, each with role 'like' | 'more' | 'less' and crop {x, y, width, height} or
  *   null]
  * - text, filters [where expressions], k, min (lowest score) or null, group (fold near-duplicates), rerank (by shared
- *   neighbours), ids [shown as they are], details (id) or null
+ *   neighbours), by ('kind' or 'picture', what is compared), ids [shown as they are], details (id) or null
  * - extra: whatever else it holds, by name; for the other views
  *
  * @returns {State}
@@ -32,6 +32,7 @@ export function readState(search = location.search) {
     min: readNumber(params.get('min')),
     group: params.get('group') === '1',
     rerank: params.get('rerank') === '1',
+    by: params.get('by') === 'picture' ? 'picture' : 'kind',
     ids: (params.get('ids') ?? '').split(',').flatMap(text => readId(text) ?? []),
     details: readId(params.get('details')),
     extra: Object.fromEntries([...params].filter(([name]) => !OWN.includes(name))),
@@ -154,6 +155,7 @@ function writeQuery(state) {
   if (state.min !== null) params.set('min', String(state.min));
   if (state.group) params.set('group', '1');
   if (state.rerank) params.set('rerank', '1');
+  if (state.by !== 'kind') params.set('by', state.by);
   if (state.ids.length) params.set('ids', state.ids.join(','));
   if (state.details !== null) params.set('details', String(state.details));
   for (const [name, value] of Object.entries(state.extra)) {

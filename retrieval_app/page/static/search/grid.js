@@ -6,6 +6,7 @@ import {thumb} from '../core/thumbs.js';
 import {readState} from '../core/url_state.js';
 
 const SCORE = 'Score: how alike the model finds the two pictures (their cosine), 1 at most';
+const SAME = 'So alike that it is a copy: cut, turned, recoloured or saved again';
 const EAGER = 12;
 const BEFORE = 6; // characters of a path before the word that it was found by
 const STEPS = {ArrowLeft: -1, ArrowRight: 1};
@@ -151,6 +152,7 @@ function drawCard(item, {eager, text}) {
       ]),
       make('span.card-text', [
         item.band && make('span.card-line', bandMark(item.band)),
+        item.is_copy && make('span.card-line', make('span', {class: 'band', title: SAME}, 'the same picture')),
         make('span.card-line', [
           item.label && make('span', {class: 'chip', title: label}, make('span', label)),
           item.score !== undefined && make('span', {class: 'score figures', title: SCORE}, shownScore(item.score, 3)),
@@ -193,6 +195,7 @@ function describe(item, name) {
     item.rank ? `Result ${item.rank}` : 'Image',
     item.label && shownText(item.label),
     item.band && `${percent(item.band.share)} same label`,
+    item.is_copy && 'the same picture',
     item.score !== undefined && `score ${shownScore(item.score, 3)}`,
     name,
   ];

@@ -15,9 +15,9 @@ export function kindOf(state) {
 
 /** The part of a state that decides on its results, as text. */
 export function resultsKey(state) {
-  const {parts, text, filters, k, min, group, rerank, ids} = state;
+  const {parts, text, filters, k, min, group, rerank, by, ids} = state;
   return JSON.stringify(
-    kindOf(state) === 'ranking' ? {parts, text, filters, k, min, group, rerank} : {text, filters, ids},
+    kindOf(state) === 'ranking' ? {parts, text, filters, k, min, group, rerank, by} : {text, filters, ids},
   );
 }
 
@@ -81,6 +81,7 @@ async function readRanking(state, {place, tookMs}, {signal, weights}) {
       text: state.text || null,
       group_copies: state.group,
       rerank: state.rerank,
+      by: state.by,
       include: [...INCLUDE, 'band'],
     },
     {signal},

@@ -1,4 +1,4 @@
-// How a ranking is shown: the lowest score, near-duplicates folded, ranked again by shared neighbours, how many at a time.
+// How a ranking is made and shown: by what, the lowest score, near-duplicates folded, ranked again by shared neighbours, how many at a time.
 
 import {make, percent} from '../core/dom.js';
 import {withGallery} from '../core/api.js';
@@ -7,6 +7,7 @@ import {writeState} from '../core/url_state.js';
 
 const COUNTS = [12, 24, 48, 96, 200];
 const LOWEST = 0;
+const COMPARED = {kind: 'the same kind', picture: 'the same picture'};
 
 /** The settings. Has `element`, `update(state)` and `learn()` for when the gallery's calibration is there. */
 export function makeSettings() {
@@ -22,7 +23,14 @@ export function makeSettings() {
   const fold = make('input', {type: 'checkbox', role: 'switch', id: 'fold-duplicates'});
   const again = make('input', {type: 'checkbox', role: 'switch', id: 'rank-again', 'aria-describedby': 'again-words'});
   const counts = make('select', {class: 'select', id: 'how-many'});
+  const by = make(
+    'select',
+    {class: 'select', id: 'compared'},
+    Object.entries(COMPARED).map(([value, named]) => make('option', {value}, named)),
+  );
+  const asking = make('label.switch.count', {hidden: true}, 'Find', by);
   const element = make('section', {class: 'settings', 'aria-label': 'Ranking'}, [
+    asking,
     make('div.field', make('label', {for: 'least-score'}, 'Score at least'), slider, words),
     make('label.switch', 'Fold near-duplicates', fold),
     make('label.switch', 'Rank by shared neighbours', again),
@@ -33,7 +41,7 @@ export function makeSettings() {
 
   function tell() {
     const score = Number(slider.value);
-    const share = shareAt(points, score);
+    const share = by.value === 'kind' ? shareAt(points, score) : null; // learnt from scores of kinds
     const off = score <= LOWEST;
     words.textContent = off
       ? 'any score'
@@ -49,9 +57,11 @@ export function makeSettings() {
   });
   fold.addEventListener('change', () => writeState({group: fold.checked}));
   again.addEventListener('change', () => writeState({rerank: again.checked}));
+  by.addEventListener('change', () => writeState({by: by.value === 'picture' ? 'picture' : 'kind'}));
   counts.addEventListener('change', () => writeState({k: Number(counts.value)}));
   function learn() {
-    withGallery(({calibration}) => {
+    withGallery(({calibration, answers_by}) => {
+      asking.hidden = answers_by.length < 2;
       points = calibration?.state === 'ready' ? calibration.points : null;
       tell();
     });
@@ -65,6 +75,7 @@ export function makeSettings() {
       slider.value = state.min ?? LOWEST;
       fold.checked = state.group;
       again.checked = state.rerank;
+      by.value = state.by;
       const numbers = [...new Set([...COUNTS, state.k])].sort((one, other) => one - other);
       counts.replaceChildren(
         ...numbers.map(number => make('option', {value: number, selected: number === state.k}, number)),
