@@ -1,0 +1,64 @@
+"""The page over a gallery whose model tells pictures: it can be asked for either, and says what is a copy."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from index.gallery.gallery import Gallery
+from index.writing.build import build_gallery
+from tests.conftest import draw_folder
+from tests.models import write_two_output_model
+from tests.page_browser import OpenVisit, Visit, skip_without_browser
+from tests.serving_server import Server, serve
+
+pytestmark = [pytest.mark.browser, pytest.mark.shared_data]
+skip_without_browser()
+from playwright.sync_api import expect  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Gallery:
+    folder = tmp_path_factory.mktemp("two")
+    model = write_two_output_model(folder / "two.onnx", threshold=0.97)
+    build_gallery(model_path=model, sources=[draw_folder(folder / "images")], out=folder / "two")
+    return Gallery.open(folder / "two")
+
+
+@pytest.fixture(scope="module")
+def two_server(two: Gallery) -> Iterator[Server]:
+    with serve(two.path, log=two.path.parent / "log") as server:
+        yield server
+
+
+def test_a_ranking_is_of_the_same_kind_until_the_same_picture_is_asked_for(
+    two: Gallery, two_server: Server, open_visit: OpenVisit
+) -> None:
+    visit: Visit = open_visit(server=two_server)
+    own = int(two.ids[0])
+    page = visit.open(f"?image={own}")
+    choice = page.get_by_role("region", name="Ranking").get_by_label("Find")
+    expect(choice).to_have_value("kind")
+    asked = {"queries": [{"image_id": own}], "k": 48}
+    assert visit.ids() == [hit["id"] for hit in visit.search(**asked)]
+    choice.select_option("the same picture")
+    page.wait_for_url(re.compile("by=picture"))
+    hits = visit.search(**asked, by="picture")
+    visit.wait_until(lambda: visit.ids() == [hit["id"] for hit in hits])
+    copies = [hit["id"] for hit in hits if hit["is_copy"]]
+    assert 0 < len(copies) < len(hits)
+    expect(page.get_by_text("the same picture", exact=True).locator("visible=true")).to_have_count(len(copies))
+    expect(visit.card(copies[0])).to_contain_text("the same picture")
+
+
+def test_a_link_keeps_what_is_asked(two: Gallery, two_server: Server, open_visit: OpenVisit) -> None:
+    page = open_visit(server=two_server).open(f"?image={int(two.ids[0])}&by=picture")
+    expect(page.get_by_role("region", name="Ranking").get_by_label("Find")).to_have_value("picture")
+
+
+def test_a_gallery_of_one_output_does_not_ask(visit: Visit) -> None:
+    page = visit.open("?image=1")
+    expect(page.get_by_role("region", name="Ranking")).to_be_visible()
+    expect(page.get_by_label("Find", exact=True)).to_be_hidden()
