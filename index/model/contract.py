@@ -23,9 +23,9 @@ from index.outputs import KIND, PICTURE
 METADATA_KEY = "retrieval"
 GRAPH_NAMES = {KIND: OUTPUT_NAME, PICTURE: PICTURE_NAME}
 """What can be asked of an image, and the graph's output that answers."""
-SCHEMA_VERSION = 2
-_OF_TWO_OUTPUTS = {"picture_dim": 0, "picture_threshold": 0.0}  # said by models with both
-_ONCE_UNSAID = {"view": "crop", "pooling": "own", **_OF_TWO_OUTPUTS}  # models written before could be nothing else
+SCHEMA_VERSION, TWO_OUTPUTS_VERSION = 2, 3
+_OF_TWO_OUTPUTS = {"picture_dim": 0, "picture_threshold": 0.0}  # said where there are two
+_ONCE_UNSAID = {"view": "crop", "pooling": "own"}  # models written before could be nothing else
 _CONTRACT_START, _MAX_CONTRACT_BYTES = b'{"backbone": ', 1 << 20  # its keys are sorted
 
 
@@ -51,7 +51,11 @@ class ModelContract:
     pooling: str = "own"
     picture_dim: int = 0
     picture_threshold: float = 0.0
-    schema_version: int = SCHEMA_VERSION
+
+    @property
+    def schema_version(self) -> int:
+        """The lowest that has words for it, so that programs that know one output read what has one."""
+        return TWO_OUTPUTS_VERSION if self.picture_dim else SCHEMA_VERSION
 
     @property
     def widths(self) -> dict[str, int]:
@@ -59,11 +63,9 @@ class ModelContract:
         return {KIND: self.embedding_dim} | ({PICTURE: self.picture_dim} if self.picture_dim else {})
 
     def to_json(self) -> str:
-        """The metadata text, with the place of the seal; `seal_model` fills it in the whole file.
-
-        Of a model with one output it says nothing of a second one, as programs expect it that know none.
-        """
-        values = {**asdict(self), "preprocess": self.preprocess.to_json(), SEAL_KEY: UNSEALED}
+        """The metadata text, with the place of the seal; `seal_model` fills it in the whole file."""
+        values = {**asdict(self), "schema_version": self.schema_version, SEAL_KEY: UNSEALED}
+        values["preprocess"] = self.preprocess.to_json()
         if not self.picture_dim:
             values = {name: value for name, value in values.items() if name not in _OF_TWO_OUTPUTS}
         return json.dumps(values, sort_keys=True)
@@ -81,10 +83,13 @@ class ModelContract:
             raise InputError(f"the contract is no JSON: {error}") from error
         if not isinstance(values, dict):
             raise InputError(f"the contract must be a JSON object, got {type(values).__name__}")
-        version = values.get("schema_version")
-        if version != SCHEMA_VERSION:
-            raise InputError(f"the contract's schema version is {version!r}, this program reads {SCHEMA_VERSION}")
-        values = {**_ONCE_UNSAID, **values}
+        version = values.pop("schema_version", None)
+        if version not in (SCHEMA_VERSION, TWO_OUTPUTS_VERSION):
+            raise InputError(
+                f"the contract's schema version is {version!r}, this program reads {SCHEMA_VERSION} and "
+                f"{TWO_OUTPUTS_VERSION}"
+            )
+        values = {**_ONCE_UNSAID, **(_OF_TWO_OUTPUTS if version == SCHEMA_VERSION else {}), **values}
         known = {field.name for field in fields(cls)} | {SEAL_KEY}
         if set(values) != known:
             raise InputError(f"the contract must have exactly the keys {sorted(known)}, got {sorted(values)}")

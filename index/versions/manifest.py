@@ -14,7 +14,7 @@ from index.images.preprocess import PreprocessConfig
 from index.outputs import KIND, PICTURE
 from index.text import printable_path
 
-FORMAT_VERSION = 3
+FORMAT_VERSION, TWO_OUTPUTS_VERSION = 3, 4
 METRIC = "inner-product"
 MANIFEST_NAME = "manifest.json"
 MODEL_NAME = "model.onnx"
@@ -67,8 +67,12 @@ class Manifest:
     index: dict[str, Any]
     files: dict[str, dict[str, Any]]
     metric: str = METRIC
-    format_version: int = FORMAT_VERSION
     picture: dict[str, Any] | None = None
+
+    @property
+    def format_version(self) -> int:
+        """The lowest that has words for it, so that programs that know one output read what has one."""
+        return FORMAT_VERSION if self.picture is None else TWO_OUTPUTS_VERSION
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -86,8 +90,12 @@ class Manifest:
         return replace(self, embedding_dim=width, index=index, counts=counts, files=files, picture=None)
 
     def to_json(self) -> str:
-        """The text of the file; of one output as programs expect it that know no other."""
-        values = {**asdict(self), "preprocessing": self.preprocessing.to_json()}
+        """The text of the file."""
+        values = {
+            **asdict(self),
+            "preprocessing": self.preprocessing.to_json(),
+            "format_version": self.format_version,
+        }
         if self.picture is None:
             del values["picture"]
         return json.dumps(values, indent=2) + "\n"
@@ -123,14 +131,15 @@ class Manifest:
         values = json.loads(content)
         if not isinstance(values, dict):
             raise ValueError(f"expected a JSON object, got {type(values).__name__}")
-        found = values.get("format_version")
-        if found != FORMAT_VERSION:
+        found = values.pop("format_version", None)
+        if found not in (FORMAT_VERSION, TWO_OUTPUTS_VERSION):
             raise OtherFormatError(
-                f"format version {found!r}, this program reads {FORMAT_VERSION}; build the gallery again into another "
-                "folder, or use the program that made it"
+                f"format version {found!r}, this program reads {FORMAT_VERSION} and {TWO_OUTPUTS_VERSION}; build the "
+                "gallery again into another folder, or use the program that made it"
             )
         known = {field.name for field in fields(cls)}
-        values = {"picture": None, **values}
+        if found == FORMAT_VERSION:
+            values = {"picture": None, **values}
         if set(values) != known:
             raise ValueError(f"expected exactly the keys {sorted(known)}, got {sorted(values)}")
         _check_kinds(values, _KINDS)

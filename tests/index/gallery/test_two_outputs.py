@@ -105,6 +105,7 @@ def test_a_gallery_of_one_output_says_nothing_of_a_second_and_refuses_to_be_aske
     build(image_folder, tmp_path / "gallery", tiny_model)
     opened = Gallery.open(tmp_path / "gallery")
     manifest = json.loads((find_version(tmp_path / "gallery").folder / "manifest.json").read_text())
+    assert manifest["format_version"] == 3
     assert "picture" not in manifest
     assert opened.by("kind") is opened
     with pytest.raises(InputError, match="gallery: its model has no output that tells pictures"):

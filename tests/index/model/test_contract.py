@@ -59,7 +59,9 @@ def test_a_contract_that_says_no_view_and_no_pooling_is_of_the_crop_and_the_netw
 def test_a_contract_of_one_output_says_nothing_of_a_second_which_older_programs_do_not_know(
     contract: ModelContract,
 ) -> None:
-    assert not {"picture_dim", "picture_threshold"} & json.loads(contract.to_json()).keys()
+    values = json.loads(contract.to_json())
+    assert values["schema_version"] == 2
+    assert not {"picture_dim", "picture_threshold"} & values.keys()
     assert contract.widths == {"kind": contract.embedding_dim}
 
 
@@ -78,13 +80,14 @@ BROKEN = {
     "exactly the keys .* got": f'{{{SEAL}, "schema_version": 2}}',
     "schema version is 99": changed(schema_version=99),
     "exactly the keys": changed(colour="red"),
+    "keys .*picture_dim.* got": changed(schema_version=3),
     "embedding_dim must be int": changed(embedding_dim="16"),
     "embedding_dim must be positive": changed(embedding_dim=0),
     "backbone must be str": changed(backbone=None),
     "view must be str": changed(view=2),
-    "picture_dim must be int": changed(picture_dim="12"),
-    "picture_threshold must be float": changed(picture_dim=12, picture_threshold="high"),
-    "picture_threshold a cosine, got 12 and 1.5": changed(picture_dim=12, picture_threshold=1.5),
+    "picture_dim must be int": changed(schema_version=3, picture_dim="12", picture_threshold=0.5),
+    "picture_threshold must be float": changed(schema_version=3, picture_dim=12, picture_threshold="high"),
+    "picture_threshold a cosine, got 12 and 1.5": changed(schema_version=3, picture_dim=12, picture_threshold=1.5),
     "preprocess must have exactly the keys": changed(preprocess={}),
     "preprocess.resize": changed(preprocess={**json.loads(tiny_contract().to_json())["preprocess"], "resize": 0}),
 }
