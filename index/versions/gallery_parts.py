@@ -20,12 +20,12 @@ logger = logging.getLogger(__name__)
 
 _REMOVAL_ATTEMPTS = 3
 _OWN_FILE = re.compile(  # of work in progress or a version, those of earlier programs included
-    r"(version/)?(part\.json|manifest\.json|model\.onnx|index\.faiss|(held_out|deleted)\.npy)"
-    r"|(version/)?(vectors|ids)/\d{5,9}\.npy|checkpoints/\d{9}\.npy(\.tmp)?"
+    r"(version/)?(part\.json|manifest\.json|model\.onnx)"
+    r"|(version/)?(picture/)?(index\.faiss|(held_out|deleted)\.npy|(vectors|ids)/\d{5,9}\.npy)|checkpoints/\d{9}\.npy(\.tmp)?"
     r"|((version/)?catalog\.sqlite|before\.sqlite(\.tmp)?)(-wal|-shm|-journal)?"
     r"|plan\.json(\.tmp)?|publishing|([^/]+/){0,3}\.retrieval-[0-9a-f]{16}\.tmp"
 )
-_OWN_FOLDERS = ("checkpoints", "vectors", "ids", "version", "version/vectors", "version/ids")
+_OWN_FOLDER = re.compile(r"checkpoints|version|(version/)?(picture|(picture/)?(vectors|ids))")
 
 
 def make_mark(gallery: Path, *, identity: str | None = None) -> str:
@@ -127,7 +127,7 @@ def remove_own(folder: Path) -> list[str]:
                 continue
             if not is_folder and _OWN_FILE.fullmatch(below):
                 path.unlink(missing_ok=True)
-            elif is_folder and below in _OWN_FOLDERS and not any(path.iterdir()):
+            elif is_folder and _OWN_FOLDER.fullmatch(below) and not any(path.iterdir()):
                 path.rmdir()
             else:
                 others.append(below)

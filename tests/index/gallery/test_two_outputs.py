@@ -86,6 +86,14 @@ def test_what_did_not_change_is_shared_with_the_version_before(gallery: Path, tm
         assert (before / name).stat().st_ino == (after / name).stat().st_ino
 
 
+def test_no_version_but_the_last_two_leaves_anything_behind(gallery: Path, tmp_path: Path) -> None:
+    for number in range(3):
+        draw_image((10, 200, 90), seed=80 + number).save(tmp_path / "images" / "red" / f"new{number}.jpg")
+        update_gallery(gallery, config=SMALL)
+    assert [folder.name for folder in sorted((gallery / "versions").iterdir())] == ["000003", "000004"]
+    assert not (gallery / "building").exists()
+
+
 def test_both_have_an_index_of_their_own(tmp_path: Path, two_outputs: Path) -> None:
     draw_folder(tmp_path / "images", per_class=15)
     with few_for_an_index():
