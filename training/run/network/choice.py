@@ -21,6 +21,7 @@ from training.run.network.inputs import NetworkInputs
 from training.run.validate import embed_features
 
 MOST_JUDGED = 4  # weights that are tried, at most
+START = "start"  # weights that no epoch has bettered
 
 Weights = dict[str, Tensor]
 
@@ -73,8 +74,8 @@ def choose_weights(
     """Leave the best weights in the model; give the head that goes with them, and its (N, F) float32 features.
 
     First the trained weights are chosen, each with its own head: the last ones, the averaged ones, those of the best
-    epoch. Those that ship lie between the start and them. Then the head: the trained one, or one in closed form on the
-    features of those weights. What ships has to find more than `frozen`.
+    epoch, or of the start where no epoch found more. Those that ship lie between the start and them. Then the head: the
+    trained one, or one in closed form on the features of those weights. What ships has to find more than `frozen`.
 
     Args:
         frozen: the run's embedding without this stage, fitted without what is held out.
@@ -85,12 +86,12 @@ def choose_weights(
     choice = NetworkChoice()
     candidates = {"average": fitted.average, "last": fitted.last}
     if fitted.best_epoch != len(fitted.epochs) - 1:
-        candidates["best epoch"] = fitted.best
+        candidates["best epoch" if fitted.best_epoch else START] = fitted.best
     has_parts = bool(fitted.epochs[0].found)
     if has_parts:
         choice.weights = _try(choice, candidates, model, data, inputs)
     weights = candidates[choice.weights]
-    if share < 1:
+    if share < 1 and choice.weights != START:
         choice.weights += f", {share:g} of the way"
         weights = interpolate_weights(fitted.start, weights, share)
         if has_parts:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from training.run.network.choice import START
 from training.run.trial_report import QUESTIONS
 
 _FEW = 100
@@ -35,12 +36,15 @@ def describe_network(network: Mapping[str, Any] | None) -> list[str]:
     for name in names:
         figures = ", ".join(f"{QUESTIONS[part]} {100 * found:.1f}" for part, found in tried[name].items())
         lines.append(f"  {'without it' if name == 'frozen' else f'with it ({chosen})'}: {figures}")
-    ships = (
-        "ships: the trained network"
-        if network["ships"]
-        else "ships: the embedding on the frozen backbone, which finds as much; the network's training is discarded"
-    )
-    return [*lines, ships, *_doubt(sum(held[part] for part in tried[names[0]]))]
+    return [*lines, f"ships: {_name_shipping(network)}", *_doubt(sum(held[part] for part in tried[names[0]]))]
+
+
+def _name_shipping(network: Mapping[str, Any]) -> str:
+    if not network["ships"]:
+        return "the embedding on the frozen backbone, which finds as much; the network's training is discarded"
+    if network["weights"] == START:
+        return "the backbone as it was, for no epoch of its training found more"
+    return "the trained network"
 
 
 def _doubt(count: int) -> list[str]:

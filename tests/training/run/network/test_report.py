@@ -36,6 +36,12 @@ def test_many_photos_decide_without_a_doubt() -> None:
     assert describe_network(_stage(unseen=50, seen=50))[-1] == "ships: the trained network"
 
 
+def test_a_start_that_no_epoch_bettered_is_not_called_the_trained_network() -> None:
+    tried = {"start": {"unseen": 0.5, "seen": 0.5}}
+    told = describe_network(_stage(unseen=50, seen=50, weights="start", tried=tried))[-1]
+    assert told == "ships: the backbone as it was, for no epoch of its training found more"
+
+
 def test_where_nothing_was_held_out_no_number_of_photos_decides() -> None:
     lines = describe_network(_stage(unseen=0, seen=0, tried={}))
     assert lines[-1] == "nothing could be held out to judge it by: it ships, its weights averaged"

@@ -35,6 +35,7 @@ from training.run.checkpoint import load_checkpoint
 from training.run.network import inputs as network_inputs
 from training.run.network import stage as network_stage
 from training.run.network.choice import NetworkChoice
+from training.run.network.data import Embed, NetworkData
 from training.run.phases import Watcher
 from training.run.prepare import ValidationRecords, prepare_validation
 from training.run.run_folder import RunFolder
@@ -263,6 +264,26 @@ def test_where_the_frozen_embedding_finds_more_it_ships_and_the_backbone_is_the_
     assert weights(tmp_path / "run") == weights(tmp_path / "plain")
     start, kept = _backbone(tmp_path / "plain"), _backbone(tmp_path / "run")
     assert all(torch.equal(tensor, kept[name]) for name, tensor in start.items())
+
+
+def test_where_no_epoch_finds_more_the_start_ships_and_is_called_so(
+    pictures: Path, cache: Path, tmp_path: Path, always_ships: None, monkeypatch
+) -> None:
+    judged = []
+
+    def score(self: NetworkData, embed: Embed) -> dict[str, float]:
+        judged.append(self)
+        return {
+            "seen": 0.9 if len(judged) in (1, 6) else 0.1
+        }  # the start, then after both epochs, average and last
+
+    monkeypatch.setattr(NetworkData, "score", score)
+    report = train(pictures, tmp_path / "run", config=network_config(), machine=make_machine(cache))
+    assert report["network"]["weights"] == "start"
+    assert list(report["network"]["tried"]) == ["average", "last", "start", "start, head refitted"]
+    kept = _backbone(tmp_path / "run")
+    for name, tensor in load_backbone(BACKBONE, "none").network.state_dict().items():
+        assert torch.equal(tensor, kept[f"backbone.{name}"])
 
 
 def test_what_ships_has_to_find_more_than_the_frozen_embedding() -> None:
