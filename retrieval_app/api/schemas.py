@@ -224,6 +224,14 @@ class PhotoName(Parameters):
     name: FileName = "photo"
 
 
+class EmbedPhoto(PhotoName):
+    """Which vector of a photo is wanted."""
+
+    by: By = Field(
+        default="kind", description="that of its kind, or of the picture, where the gallery has such ones"
+    )
+
+
 class NewImage(Parameters):
     """What an image that is added is called, and its label."""
 

@@ -10,7 +10,6 @@ import numpy as np
 from fastapi import APIRouter, Query, Response
 
 from index.arrays import Vectors
-from index.outputs import KIND
 from index.text import printable_path
 from retrieval_app.api.answers import IMAGE_BODY, send_json
 from retrieval_app.api.asking import Asked, AskedAlone, Asking, answers
@@ -20,6 +19,7 @@ from retrieval_app.api.schemas import (
     BatchRequest,
     BatchResponse,
     EmbedAnswer,
+    EmbedPhoto,
     ImageSearch,
     MemberQuery,
     PhotoAnswer,
@@ -107,14 +107,14 @@ async def send_photo(asked: AskedAlone, token: PhotoToken) -> Response:
     openapi_extra=IMAGE_BODY,
     **answers(EmbedAnswer, *BODY_ERRORS),
 )
-async def embed(asked: Asked, parameters: Annotated[PhotoName, Query()]) -> Response:
+async def embed(asked: Asked, parameters: Annotated[EmbedPhoto, Query()]) -> Response:
     """The unit vector that the gallery's model gives for a photo."""
-    vector = await _embed(asked, parameters.name)
+    vector = await _embed(asked, parameters.name, by=parameters.by)
     model = asked.snapshot.gallery.manifest.model_sha256
     return send_json({"vector": vector, "embedding_dim": len(vector), "model_sha256": model})
 
 
-async def _embed(asked: Asking, name: str, *, by: str = KIND) -> Vectors:
+async def _embed(asked: Asking, name: str, *, by: str) -> Vectors:
     """The unit vector of the photo that is the body."""
     return await asked.engine.embed(asked.snapshot.by(by), await asked.request.body(), name=printable_path(name))
 

@@ -2148,6 +2148,8 @@ export interface operations {
         parameters: {
             query?: {
                 name?: string;
+                /** @description that of its kind, or of the picture, where the gallery has such ones */
+                by?: "kind" | "picture";
             };
             header?: never;
             path?: never;

@@ -63,6 +63,17 @@ def test_a_photo_asks_by_either_sent_or_kept_whole_or_cut(two: Gallery, asked: T
     assert part.json()["hits"][0]["score"] != whole["hits"][0]["score"]
 
 
+@pytest.mark.parametrize("by", OUTPUTS)
+def test_a_photo_is_embedded_by_either(two: Gallery, asked: TestClient, by: str) -> None:
+    view = two.by(by)
+    data = view.place(int(two.ids[7])).file.read_bytes()
+    answer = asked.post(
+        "/v1/embed", params={"by": by}, content=data, headers={"Content-Type": "image/jpeg"}
+    ).json()
+    assert answer["embedding_dim"] == view.width
+    assert np.allclose(answer["vector"], view.vector(int(two.ids[7])), atol=1e-5)
+
+
 def test_searches_by_either_are_answered_side_by_side(two: Gallery, asked: TestClient) -> None:
     own = int(two.ids[4])
     searches = [{"queries": [{"image_id": own}], "k": 5, "by": by} for by in OUTPUTS * 3]
