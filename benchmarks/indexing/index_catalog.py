@@ -35,6 +35,7 @@ from index.catalog.rows import STATUSES
 from index.catalog.writer import CatalogWriter, Checkpoint, write_catalog
 from index.images.preprocess import PreprocessConfig
 from index.model.contract import ModelContract
+from index.outputs import KIND
 from index.sources.folder import FolderSource
 from index.vectors.ann_config import INDEX_SETTING, AnnConfig
 from index.vectors.shards import VectorRows, find_checkpoint, write_checkpoint
@@ -139,8 +140,8 @@ def publish(
     sha256 = write_checkpoint(work / "vectors.npy", VectorRows(ids, vectors))
     checkpoints, version = [find_checkpoint(work / "vectors.npy", sha256=sha256)], work / "version"
     version.mkdir()
-    made: dict[str, Any] = {"checkpoints": checkpoints, "model": model, "contract": contract}
-    write_version(version, catalog, base=None, **made, how=Publication())
+    made = {KIND: checkpoints}
+    write_version(version, catalog, base=None, made=made, model=model, contract=contract, how=Publication())
     make_mark(gallery)
     publish_version(gallery, version, name="000001")
 
