@@ -13,6 +13,7 @@ from index.catalog.reader import Catalog, opened, read_catalog
 from index.duplicates.duplicate_config import DuplicateConfig
 from index.errors import GalleryError
 from index.model.contract import find_contract
+from index.outputs import PICTURE
 from index.text import valid_text
 from index.vectors.files import FileStore
 from index.versions.manifest import (
@@ -22,10 +23,10 @@ from index.versions.manifest import (
     INDEX_NAME,
     MANIFEST_NAME,
     MODEL_NAME,
-    PICTURE_FOLDER,
     Manifest,
     Version,
     check_file,
+    part_start,
 )
 from index.versions.versions import find_version
 
@@ -172,7 +173,7 @@ def _measure(path: Path, manifest: Manifest) -> dict[str, int]:
         HELD_OUT_NAME: "index",
     }
     for name, described in manifest.files.items():
-        parts[names.get(name.removeprefix(f"{PICTURE_FOLDER}/"), "vectors")] += described["bytes"]
+        parts[names.get(name.removeprefix(part_start(PICTURE)), "vectors")] += described["bytes"]
     files: dict[tuple[int, int], int] = {}  # versions share files
     for folder, _, inside in os.walk(path):
         for name in inside:

@@ -22,13 +22,12 @@ from index.versions.manifest import (
     DELETED_NAME,
     HELD_OUT_NAME,
     INDEX_NAME,
-    PICTURE_FOLDER,
     Manifest,
     check_file,
+    part_start,
 )
 
 _ROWS_AT_ONCE = 4096
-_STARTS = {KIND: "", PICTURE: f"{PICTURE_FOLDER}/"}  # of names of files
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +160,7 @@ def is_shared(name: str) -> bool:
 
 def list_shard_files(folder: Path) -> list[str]:
     """The names of the shards' files that a version folder has."""
-    parts = [f"{start}{part}" for start in _STARTS.values() for part in ("vectors", "ids")]
+    parts = [f"{part_start(output)}{part}" for output in (KIND, PICTURE) for part in ("vectors", "ids")]
     return [f"{part}/{path.name}" for part in parts for path in sorted((folder / part).glob("*.npy"))]
 
 
@@ -172,7 +171,7 @@ def find_unit_shards(versions: Iterable[tuple[Path, Collection[str]]], output: s
     """
     seen = set[tuple[int, int]]()
     for folder, names in versions:
-        for name in sorted(name for name in names if name.startswith(f"{_STARTS[output]}vectors/")):
+        for name in sorted(name for name in names if name.startswith(f"{part_start(output)}vectors/")):
             path, ids_name = folder / name, name.replace("vectors/", "ids/")
             status = path.stat()
             if (status.st_dev, status.st_ino) in seen or ids_name not in names:

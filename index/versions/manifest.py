@@ -83,7 +83,7 @@ class Manifest:
         """What it says of the vectors of one output, as if they alone were in their folder (`part_folder`)."""
         if output == KIND or self.picture is None:
             return self
-        start = f"{PICTURE_FOLDER}/"
+        start = part_start(output)
         files = {name.removeprefix(start): file for name, file in self.files.items() if name.startswith(start)}
         counts = {**self.counts, "deleted": self.picture["deleted"]}
         width, index = self.picture["embedding_dim"], self.picture["index"]
@@ -152,9 +152,14 @@ class Manifest:
         return cls(**{**values, "preprocessing": PreprocessConfig.from_json(values["preprocessing"])})
 
 
+def part_start(output: str) -> str:
+    """How the names of the files begin that hold an output's vectors and their index."""
+    return "" if output == KIND else f"{PICTURE_FOLDER}/"
+
+
 def part_folder(version: Path, output: str) -> Path:
     """Where the vectors of an output lie in a version."""
-    return version if output == KIND else version / PICTURE_FOLDER
+    return version / part_start(output)
 
 
 def _check_kinds(values: dict[str, Any], kinds: dict[str, type]) -> None:

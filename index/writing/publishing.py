@@ -30,6 +30,7 @@ from index.versions.manifest import (
     check_file,
     describe_file,
     part_folder,
+    part_start,
 )
 
 
@@ -68,8 +69,7 @@ def write_version(
         own = how if output == KIND else replace(how, queries=None)  # those that were given ask for kinds
         writer: StoreWriter = FileWriter(folder, config, width, made[output], own, begin_step, output)
         published[output] = writer.publish(new, deleted, base)
-        start = folder.relative_to(version)
-        files |= {(start / name).as_posix(): file for name, file in published[output].files.items()}
+        files |= {f"{part_start(output)}{name}": file for name, file in published[output].files.items()}
     if files and base is not None and manifest is not None:
         check_file(base.folder, MODEL_NAME, manifest, contents=False)
         files[MODEL_NAME] = manifest.files[MODEL_NAME]
