@@ -40,8 +40,8 @@ from index.threads import map_ahead, usable_cores
 from training.backbone.backbones import load_backbone
 from training.backbone.extract import Extractor
 from training.data.datasets import Record
+from training.distill.copies import Edit, mirror
 
-Edit = Callable[[Image.Image, np.random.Generator], Image.Image]
 MakeHash = Callable[[Image.Image], np.ndarray]
 """(64,) bool of an image."""
 _AT_ONCE, _READ_SIDE = 32, 512  # images; pixels, above which files are read at less than their size
@@ -57,11 +57,6 @@ def cut_to(area: float) -> Edit:
         return image.crop((left, top, left + width, top + height))
 
     return cut
-
-
-def mirror(image: Image.Image, _: np.random.Generator) -> Image.Image:
-    """Left to right."""
-    return image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
 
 
 def recolour(image: Image.Image, _: np.random.Generator) -> Image.Image:
@@ -113,6 +108,13 @@ class Prints:
     vectors: Mapping[str, Floats]
     hashes: Mapping[str, np.ndarray]
     own_hash: Ids
+
+    def first(self, count: int) -> Prints:
+        """Of the first images alone."""
+        vectors, hashes = (
+            {name: rows[:count] for name, rows in kind.items()} for kind in (self.vectors, self.hashes)
+        )
+        return Prints(vectors, hashes, self.own_hash[:count])
 
 
 class Reader:
@@ -254,14 +256,14 @@ def run(options: argparse.Namespace) -> None:
     reader = Reader(model, teacher, hashes)
     gallery = reader.read([*asking, *others])
     results: dict[str, dict[str, dict[str, float]]] = {"found first": {}, "called copies": {}, "wrong pairs": {}}
-    for name, edit in {**EDITS, **MORE_EDITS}.items():
-        results["found first"][name] = compare(reader.read(asking, edit), gallery)
-    originals = reader.read(asking)
+    edited = {name: reader.read(asking, edit) for name, edit in {**EDITS, **MORE_EDITS, **PAIR_EDITS}.items()}
+    for name in (*EDITS, *MORE_EDITS):
+        results["found first"][name] = compare(edited[name], gallery)
+    originals = gallery.first(len(asking))
     rules = list_rules(model.contract.picture_threshold, hashes)
-    for name, edit in PAIR_EDITS.items():
-        edited = reader.read(asking, edit)
+    for name in PAIR_EDITS:
         results["called copies"][name] = {
-            rule: float(np.diagonal(calls(edited, originals)).mean()) for rule, calls in rules.items()
+            rule: float(np.diagonal(calls(edited[name], originals)).mean()) for rule, calls in rules.items()
         }
     some = splits[SEARCHED[1]]
     clothes, labels = reader.read(some), np.unique([one.label for one in some], return_inverse=True)[1]

@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, fields
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -26,8 +27,7 @@ from benchmarks.common.tables import format_table
 from benchmarks.noise.splits import list_split
 from export.exports import export_student
 from index.arrays import Floats, Vectors
-from index.images.image_files import read_image
-from index.images.preprocess import Pixels, PreprocessConfig, preprocess_image
+from index.images.preprocess import Pixels, PreprocessConfig
 from index.model.embedder import Embedder
 from index.outputs import KIND
 from index.threads import map_ahead, usable_cores
@@ -111,27 +111,28 @@ def run(options: argparse.Namespace) -> None:
 
 def _embed(model: Embedder, records: Sequence[Record]) -> Vectors:
     """(N, D) float32 unit rows."""
-    sizes = model.contract.preprocess
-
-    def read(record: Record) -> Pixels:
-        return preprocess_image(read_image(record.path, target_side=sizes.resize).image, sizes)
-
-    pixels = np.stack(list(map_ahead(read, records, workers=usable_cores(), ahead=64)))
+    pixels = _read(model, [record.path for record in records])
     return np.concatenate([model.embed_batch(pixels[at : at + 64]) for at in range(0, len(pixels), 64)])
 
 
 def time_image(model: Embedder, records: Sequence[Record]) -> float:
     """Median seconds of an image, decoded and embedded by the batch, on all cores."""
-    sizes, paths = model.contract.preprocess, [record.path for record in records]
-    seconds = []
+    paths, seconds = [record.path for record in records], []
     for start in range(0, len(paths), _BATCH):
-        begun = time.perf_counter()
-        some = paths[start : start + _BATCH]
-        read = map_ahead(lambda path: preprocess_image(read_image(path, target_side=sizes.resize).image, sizes), some,
-                         workers=usable_cores(), ahead=_BATCH)  # fmt: skip
-        model.embed_batch(np.stack(list(read)))
+        begun, some = time.perf_counter(), paths[start : start + _BATCH]
+        model.embed_batch(_read(model, some))
         seconds.append((time.perf_counter() - begun) / len(some))
     return float(np.median(seconds))
+
+
+def _read(model: Embedder, paths: Sequence[Path]) -> Pixels:
+    """(N, crop, crop, 3) uint8, as the model takes them."""
+    read = partial(_read_one, model)
+    return np.stack(list(map_ahead(read, paths, workers=usable_cores(), ahead=64)))
+
+
+def _read_one(model: Embedder, path: Path) -> Pixels:
+    return model.preprocess(path.read_bytes(), name=str(path))
 
 
 def _extract(extractor: Extractor, paths: Sequence[Path], *, cache: Path) -> Floats:

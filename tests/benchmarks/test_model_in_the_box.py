@@ -10,15 +10,13 @@ import pytest
 from benchmarks import model_in_the_box
 from benchmarks.model_in_the_box import main
 from index.model.embedder import Embedder
-from retrieval_app.demo.drawing.catalogue import KINDS, draw_catalogue
+from tests.benchmarks.drawn_datasets import draw_dataset
 
 
 def test_a_small_student_is_taught_once_and_measured_beside_its_teacher(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for part, kinds in (("train", KINDS[:3]), ("test", KINDS[3:6])):
-        draw_catalogue(tmp_path / part, kinds=kinds, pictures_per_kind=8, seed=0, size=64)
-    dataset = f"folder:{tmp_path / 'train'}:{tmp_path / 'test'}"
+    dataset = draw_dataset(tmp_path, train=3, test=3, pictures=8)
     monkeypatch.setattr(model_in_the_box, "TEACH", (dataset, dataset))
     monkeypatch.setattr(model_in_the_box, "SEARCHED", (dataset,))
     asked = ["--out", str(tmp_path / "out"), "--weights", "none"]

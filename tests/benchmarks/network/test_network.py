@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.network.__main__ import main
 from benchmarks.network.variants import LOSSES, UNWEIGHTED, VARIANTS, NetworkCell, name_set
-from retrieval_app.demo.drawing.catalogue import KINDS, draw_catalogue
+from tests.benchmarks.drawn_datasets import draw_dataset
 from training.options.config import TrainConfig
 from training.options.resolve import resolve
 
@@ -43,9 +43,7 @@ def test_names_tell_folders_apart_that_are_called_alike() -> None:
 def test_a_small_run_writes_a_table_and_trains_nothing_twice(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for part, kinds in (("train", KINDS[:3]), ("test", KINDS[3:5])):
-        draw_catalogue(tmp_path / part, kinds=kinds, pictures_per_kind=6, seed=0, size=48)
-    dataset = f"folder:{tmp_path / 'train'}:{tmp_path / 'test'}"
+    dataset = draw_dataset(tmp_path, train=3, test=2, pictures=6, size=48)
     asked = ["--out", str(tmp_path / "out"), "--dataset", dataset, "--noise", "clean", "--weights", "none",
              "--unfreeze", "last-1", "--epochs", "1", "--width", "4", "--network-crop", "64", "--network-views", "0",
              "--rival", "crop:own"]  # fmt: skip
