@@ -1,4 +1,4 @@
-# make demo   set up, then the whole story offline on pictures it draws itself
+# make demo   set up, then the whole story offline, on photos that come with it
 # make test   set up, then ruff, mypy, import-linter, eslint and the tests
 # make docs   set up, then the pages of docs/ as a site in site/, with search and no network
 # make test-slow, make test-kills   what takes longer: whole demos, many more draws and damages, and 200 kills of a writer at random moments

@@ -53,7 +53,9 @@ def main(arguments: list[str] | None = None) -> None:
     add("--model", type=Path, help=f"of two outputs (default OUT/{MODEL})")
     add("--weights", help="of the teacher (default: the MobileNetV2 of RETRIEVAL_SHARED)")
     add("--cache", type=Path, help="folder of features and unpacked images (default OUT/cache)")
-    add("--side", type=int, default=128, help="with --teach: pixels a side of what the student sees")
+    add(
+        "--side", type=int, default=128, help="with --teach: pixels a side of what the student sees (default: 128)"
+    )
     for field in _numbers():
         add(f"--{field.name.replace('_', '-')}", type=type(field.default), default=field.default,
             help=f"with --teach (default: {field.default})")  # fmt: skip

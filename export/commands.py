@@ -9,6 +9,7 @@ import click
 
 from export.public import export as write_model
 from index.commands.console import emit, output_options, progress_bar, refuse_unused
+from training.options.backbone_libraries import IN_THE_BOX
 from training.options.config import POOLINGS, VIEWS
 from training.public import default_cache
 
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
 @click.command(short_help="Write one ONNX file.")
 @click.argument("run", required=False, type=click.Path(path_type=Path))
 @click.option("--out", required=True, type=click.Path(path_type=Path), metavar="MODEL.onnx", help="File to write.")
-@click.option("--backbone", help="Without RUN: any torchvision classification model, timm:NAME or open_clip:NAME.")
+@click.option(
+    "--backbone", help="Without RUN: any torchvision classification model, timm:NAME, open_clip:NAME, or box."
+)
 @click.option("--weights", metavar="pretrained|none|FILE", help="Without RUN: the backbone's weights.")
 @click.option(
     "--whiten", type=click.Path(path_type=Path), metavar="FOLDER", help="Without RUN: PCA-whiten on these images."
@@ -79,7 +82,7 @@ def export(
     if run is not None:
         others = ("weights", "whiten", "embedding_dim", "resize", "crop", "view", "pooling", "cache")
         refuse_unused(context, *others, needs="--backbone")
-    elif weights is None:
+    elif weights is None and backbone != IN_THE_BOX:
         raise click.UsageError("--backbone needs --weights pretrained, none or a FILE")
     elif whiten is None:
         refuse_unused(context, "embedding_dim", "cache", needs="--whiten")

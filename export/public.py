@@ -9,6 +9,7 @@ from index.config_values import as_path
 from index.errors import InputError
 from index.progress import Progress, no_progress
 from index.threads import usable_cores
+from training.options.backbone_libraries import IN_THE_BOX
 from training.public import default_cache
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def export(
     Args:
         run: folder of a finished training run, or of a student of `python -m training.distill`.
         out: the file to write.
-        backbone: in place of a run, any torchvision classification model, or `timm:NAME`, `open_clip:NAME`.
+        backbone: in place of a run, any torchvision classification model, `timm:NAME`, `open_clip:NAME`, or `box`.
         weights: of that backbone: `pretrained`, `none` or a file.
         whiten: images to fit a PCA whitening on, `embedding_dim` wide; without it, features stay as they are.
         embedding_dim: width of the whitened embedding.
@@ -70,6 +71,8 @@ def export(
 
         folder = as_path(run, "run")
         return (export_student if is_student(folder) else export_run)(folder, as_path(out, "out"))
+    if backbone == IN_THE_BOX and weights is None:
+        weights = "pretrained"
     if backbone is None or weights is None:
         raise InputError("backbone needs weights: pretrained, none or a file")
     if not isinstance(embedding_dim, int) or embedding_dim < 1:

@@ -38,8 +38,8 @@ class TrainCommand(GroupedCommand):
                 usual = DEFAULT[param.name]
                 param.show_default = f"{'the trial chooses' if usual is None else usual}{paper}"
             if isinstance(param, click.Option) and param.name == "weights":
-                param.required = False  # a file of options may name them: `resolve` misses them elsewhere
-                param.help = f"{param.help}  [required]"
+                param.required = False
+                param.show_default = "without a --backbone the one that comes with the package"
 
 
 @click.command(cls=TrainCommand, short_help="Train an embedding on labelled images.")
@@ -96,6 +96,7 @@ def train(
 
     \b
     Examples:
+      retrieval train photos/ --out run
       retrieval train photos/ --weights imagenet --out run
       retrieval train labels.csv --weights mobilenet.safetensors --backbone mobilenet_v2 --out run --val test/
       retrieval train photos/ --weights imagenet --out run --select trained

@@ -23,7 +23,7 @@ def train(
     data: str | Path,
     out: str | Path,
     *,
-    weights: str | Path,
+    weights: str | Path | None = None,
     val: str | Path | None = None,
     resume: bool = False,
     cache: str | Path | None = None,
@@ -38,7 +38,8 @@ def train(
     Args:
         data: a folder of class folders, a CSV or Parquet file with the columns path,label, or a benchmark's download.
         out: the run folder; new, or begun with the same options where `resume`.
-        weights: of the backbone: `pretrained`, `none` or a file.
+        weights: of the backbone: `pretrained`, `none` or a file; without them it is the backbone that comes with the
+            package.
         val: other labelled images for Recall@K in the report.
         resume: go on with a run that was interrupted; a finished one gives its report again.
         cache: folder of backbone features, shared by runs; None is your cache folder.
@@ -56,7 +57,7 @@ def train(
         InputError: data, weights or options that cannot be used, or that the method does not use.
         RunError: a run folder in the way, missing, or begun with other options.
     """
-    config = resolve(weights=str(weights), **options)
+    config = resolve(**options if weights is None else {"weights": str(weights), **options})
     from training.options.machine import Machine, resolve_device
     from training.run.train import train as run_training
 

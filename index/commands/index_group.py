@@ -27,7 +27,10 @@ from index.commands.inspect_commands import export_vectors, info, list_items, ve
 from index.commands.reindex_commands import compact, tune
 from index.commands.repair_commands import repair, rollback
 from index.duplicates.duplicate_config import DuplicateConfig
+from index.marks import read_object
 from index.public import build as build_gallery
+from index.sources.beside import gallery_beside
+from index.text import printable_path
 from index.text_table import align
 from index.vectors.ann_config import AnnConfig
 from index.writing.build_config import DEDUP, BuildConfig
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from index.filters.condition import Condition
     from index.writing.publish_change import BuildReport
 
+_MODEL = ".onnx"
 _PATH = click.Path(path_type=Path, readable=False)  # what cannot be read gets our own message
 
 
@@ -57,9 +61,13 @@ def _strict_option(command: Any) -> Any:
 
 
 @index_group.command(name="build", cls=GroupedCommand)
-@click.argument("model", type=_PATH)
-@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
-@click.option("--out", type=_PATH, required=True, metavar="GALLERY", help="The gallery folder to make or update.")
+@click.argument("given", nargs=-1, required=True, metavar="[MODEL] SOURCE...")
+@click.option(
+    "--out",
+    type=_PATH,
+    metavar="GALLERY",
+    help="The gallery folder to make or update.  [default: beside the first SOURCE: photos-gallery of photos]",
+)
 @click.option(
     "--labels",
     "labels_file",
@@ -84,9 +92,8 @@ def build(
     context: click.Context,
     /,
     *,
-    model: Path,
-    sources: tuple[str, ...],
-    out: Path,
+    given: tuple[str, ...],
+    out: Path | None,
     labels_file: Path | None,
     dedup: str,
     strict: bool,
@@ -94,8 +101,9 @@ def build(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Embed every image of the SOURCEs with MODEL and make the gallery.
+    """Embed every image of the SOURCEs and make the gallery.
 
+    MODEL is a file that `retrieval export` wrote, named .onnx; without one it is the model that comes with the package.
     A SOURCE is a folder, a .tar or .zip archive (read in place, with the .json, .txt and .cls files of WebDataset and
     img2dataset), a glob, a .txt list of paths, a .csv or .parquet table with a column `path` (`label` and any others
     are kept as metadata), or an image.
@@ -106,21 +114,31 @@ def build(
 
     \b
     Examples:
+      retrieval index build photos
       retrieval index build model.onnx photos --out gallery
       retrieval index build model.onnx photos more-photos 'shards/*.tar' --out gallery --dedup near
       retrieval index build model.onnx products.csv --out gallery --strict
     """
     if dedup != "near":
         refuse_unused(context, *(field.name for field in fields(DuplicateConfig)), needs="--dedup near")
-    given = {name: value for name, value in options.items() if is_given(context, name)}
+    chosen = {name: value for name, value in options.items() if is_given(context, name)}
     for config in (BuildConfig, AnnConfig, DuplicateConfig):
-        build_config(config, given)  # a value out of range is a mistake in how the command was called
+        build_config(config, chosen)  # a value out of range is a mistake in how the command was called
+    model, sources = (given[0], given[1:]) if given[0].lower().endswith(_MODEL) else (None, given)
+    if not sources:
+        raise click.UsageError("Missing argument 'SOURCE...': what MODEL is to embed.", ctx=context)
+    if "run_id" in (read_object(Path(given[0], "config.json")) or {}):
+        shown = printable_path(given[0])
+        raise click.UsageError(
+            f"{shown} is a training run: export it first, retrieval export {shown} --out model.onnx", ctx=context
+        )
+    gallery = out or gallery_beside(sources[0])
     with indexing_bars() as (progress, begin_step):
         report = build_gallery(
-            model, sources, out, labels=labels_file, dedup=dedup, progress=progress, begin_step=begin_step,
-            wait_s=wait_s, **given,
+            model, sources, gallery, labels=labels_file, dedup=dedup, progress=progress, begin_step=begin_step,
+            wait_s=wait_s, **chosen,
         )  # fmt: skip
-    _finish(context, report, out, as_json=as_json, strict=strict)
+    _finish(context, report, gallery, as_json=as_json, strict=strict)
 
 
 @index_group.command(name="add")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 import click
 
 from index.commands.console import by_option, emit, output_options, progress_bar, where_option
+from index.commands.images_or_gallery import settle_gallery
 from index.progress import no_progress
 from index.public import open_gallery
 from index.text_table import align
@@ -179,12 +180,16 @@ def search(
 ) -> None:
     """Find the images of GALLERY that are most similar to each QUERY.
 
+    In the place of a GALLERY, images may be named: a folder, an archive or a list of them. Theirs is then made beside
+    them, once, with the model that comes with the package.
+
     A QUERY is an image, or what holds many: a folder, a .tar or .zip archive, a 'pattern*', a .txt list, a .csv or
     .parquet table with a column path, or a .npy file of vectors, of shape (queries, width) or (width,), that the
     gallery's model made. Queries that cannot be used are named on stderr, and the others are answered.
 
     \b
     Examples:
+      retrieval search photos query.jpg
       retrieval search gallery query.jpg
       retrieval search gallery query.jpg -k 50 --rerank --json
       retrieval search gallery query.jpg --by picture
@@ -201,7 +206,7 @@ def search(
     if out is not None:
         check_results_path(out)
     wanted = _DEFAULT_K if k is None and min_score is None else k
-    opened = open_gallery(gallery).by(by)
+    opened = open_gallery(settle_gallery(gallery)).by(by)
     request = _Request(
         opened, queries, tuple(chain(*ids)), k=wanted, min_score=min_score, where=where, rerank=rerank
     )

@@ -108,7 +108,7 @@ def require_own_folder(folder: Path) -> Standing:
     """
     shown = printable_path(str(folder))
     if not folder.is_dir():
-        raise GalleryError(shown, "no such gallery; make one with `retrieval index build MODEL SOURCE --out`")
+        raise GalleryError(shown, "no such gallery; make one with `retrieval index build SOURCE`")
     try:
         standing = recognise(folder)
     except OSError as error:

@@ -174,7 +174,7 @@ def find_version(path: Path) -> Version:
     """
     shown = printable_path(str(path))
     if not path.is_dir():
-        raise GalleryError(shown, "no such gallery; make one with `retrieval index build MODEL SOURCE --out`")
+        raise GalleryError(shown, "no such gallery; make one with `retrieval index build SOURCE`")
     version = read_current(path)
     if version is None:
         if read_plan(path) is not None:

@@ -34,7 +34,7 @@ COMMANDS = {
     "serve": (f"{_HERE}.serve_command", "Browse and search a gallery in the browser."),
     "backup": (f"{_HERE}.backup_command", "Write what people made of a gallery to one file."),
     "restore": (f"{_HERE}.backup_command", "Bring a backup of what people made into a gallery."),
-    "demo": (f"{_HERE}.demo_command", "The whole story offline, on pictures the command draws itself."),
+    "demo": (f"{_HERE}.demo_command", "The whole story offline, on photos that come with the package."),
 }
 _PACKAGE_EXTRAS = {
     "torch": "train", "torchvision": "train", "safetensors": "train", "onnx": "train", "onnxscript": "train",
@@ -71,6 +71,8 @@ def root() -> None:
     """Train an image embedding that survives wrong labels, and search image folders with it.
 
     \b
+    At once:          retrieval search photos/ query.jpg
+                      retrieval serve photos/
     With labels:      retrieval train photos/ --weights imagenet --out run
                       retrieval export run --out model.onnx
     Without labels:   retrieval export --backbone resnet50 --weights imagenet --out model.onnx

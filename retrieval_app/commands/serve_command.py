@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from index.commands.console import output_options
+from index.commands.images_or_gallery import settle_gallery
 
 if TYPE_CHECKING:
     from retrieval_app.server.serve import Served
@@ -74,6 +75,8 @@ def serve(
 ) -> None:
     """Serve GALLERY: a page to search, judge and mend it with, and an API under /v1. Ctrl-C ends it.
 
+    In its place, images may be named: a folder, an archive or a list of them. Theirs is then made beside them, once.
+
     A new version of the gallery is served as soon as it is finished. Decisions on labels and duplicates are kept in
     the gallery's folder; they need a token where others can reach the address.
 
@@ -83,6 +86,7 @@ def serve(
 
     \b
     Examples:
+      retrieval serve photos --open
       retrieval serve gallery --open
       retrieval serve gallery --port 8080 --audit run/audit
       retrieval serve gallery --host 0.0.0.0 --writable --token-file token
@@ -104,8 +108,8 @@ def serve(
         writable=writable,
     )
     options = ServeOptions(
-        gallery=gallery, host=host, port=port, token=token, allowed_hosts=allowed_hosts, writable=writable,
-        audit=audit, limits=ServingConfig(threads=threads),
+        gallery=settle_gallery(gallery), host=host, port=port, token=token, allowed_hosts=allowed_hosts,
+        writable=writable, audit=audit, limits=ServingConfig(threads=threads),
     )  # fmt: skip
 
     def announce(served: Served) -> None:
@@ -123,5 +127,5 @@ def serve(
         if open_browser:
             click.launch(served.first_visit)
 
-    click.echo(f"Opening {gallery} …", err=True)
+    click.echo(f"Opening {options.gallery} …", err=True)
     serve_gallery(options, on_ready=announce)

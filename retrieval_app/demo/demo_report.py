@@ -44,15 +44,21 @@ def judge_audit(report: AuditReport) -> dict[str, Any]:
 
 def format_report(report: dict[str, Any], *, program: str = "retrieval") -> str:
     """The report for people; `program` is how they call the command line."""
-    found, audit = report["wrong_labels"], report["audit"]
+    found, audit, asked = report["wrong_labels"], report["audit"], report["found_first"]
+    count, boxed = report["gallery"]["indexed"], report["gallery"]["evaluation"]["recall"]["1"]
+    trained = report["trained_gallery"]["recall"]["1"]
     lines = [
-        f"Recall@1 on {report['gallery']['indexed']} pictures of unseen kinds, in %, with 95 % intervals over queries:",
+        f"Of {asked['asked']} photos that were cut, turned and recoloured, {asked['picture']} find the one that they "
+        f"were made of first by picture, {asked['kind']} by kind, among {count}.",
+        f"Recall@1 on these {count} photos, of kinds that were not trained on: {100 * boxed:.1f} % by the model that "
+        f"comes with the package, {100 * trained:.1f} % by the one that was trained on its features.",
+        "In training, on the same photos, in %, with 95 % intervals over queries:",
         *(
             f"  {name:<18}{100 * row['recall']:6.1f}   [{100 * row['interval'][0]:.1f}, {100 * row['interval'][1]:.1f}]"
             for name, row in report["recall_at_1"].items()
         ),
-        f"  (default ships {report['ships']}, as its trial says; spa and proxy-anchor are trained heads, 64-d; the "
-        "others took no step of training, 64-d; raw is the backbone at full width)",
+        f"  (default ships {report['ships']}, as its trial says; the others took no step of training; raw is the "
+        "backbone at full width, the others are 64-d)",
         *_trial_line(report["trial"]),
         f"Wrong labels: {found['wrong']} of {found['labels']}. Of the {found['wrong']} labels that the default recipe "
         f"believes least, {found['wrong_among_least_confident']} are wrong; it suggests the true label for "
@@ -62,7 +68,7 @@ def format_report(report: dict[str, Any], *, program: str = "retrieval") -> str:
         f"{audit['relabelled_to_truth']} of them to the true label.",
         f"Audit page: {audit['page']}",
         f"Pictures: {', '.join(report['pictures'])}",
-        f"{report['seconds']:.0f} s. Browse the gallery: {program} serve {shlex.quote(report['out'] + '/gallery')}",
+        f"{report['seconds']:.0f} s. Browse the photos: {program} serve {shlex.quote(report['out'] + '/gallery')}",
     ]
     return "\n".join(lines)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,8 +12,9 @@ from PIL import Image, ImageDraw, ImageFont
 from index.durable import replacing
 from index.errors import InputError
 from index.gallery.gallery import Gallery
-from index.gallery.hits import GalleryImage
+from index.gallery.hits import GalleryImage, Hit
 from index.images.image_files import decode_image
+from index.outputs import KIND
 from index.sources.items import Place
 from index.sources.reading import read_indexed
 from index.text import printable_path
@@ -94,6 +95,33 @@ def neighbour_tiles(gallery: Gallery, queries: Sequence[GalleryImage], *, neighb
         for hit in gallery.search(gallery.vector(query.id), k=neighbours, exclude_id=query.id):
             border = RIGHT if hit.label == query.label else WRONG
             tiles.append(Tile(gallery.place(hit.id), (f"{hit.label} {hit.score:.2f}",), border))
+    return tiles
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """An edited photo, the member that it was made of, and what was found by each output."""
+
+    path: Path
+    original: GalleryImage
+    answers: Mapping[str, Sequence[Hit]]
+
+
+def question_tiles(gallery: Gallery, questions: Sequence[Question]) -> list[Tile]:
+    """Rows of an edited photo and what was found: by kind, with a border by its label, by picture, by whether it is it.
+
+    Raises:
+        InputError: a member's file has vanished.
+    """
+    tiles = []
+    for question in questions:
+        original = question.original
+        tiles.append(Tile(Place(question.path, question.path.name), (f"edited: {original.label}",), QUERY))
+        for output, hits in question.answers.items():
+            for hit in hits:
+                is_right = hit.label == original.label if output == KIND else hit.id == original.id
+                caption = (f"{output}: {hit.label}", f"{hit.score:.2f}")
+                tiles.append(Tile(gallery.place(hit.id), caption, RIGHT if is_right else WRONG))
     return tiles
 
 

@@ -77,7 +77,7 @@ def test_indexing_searching_and_insights_never_load_torch() -> None:  # of the s
 
 
 def test_training_and_export_never_load_faiss_or_the_page() -> None:
-    loaded = _loaded_by("import training.run.train", "import training.backbone.pretrain", "import export.exports")
+    loaded = _loaded_by("import training.run.train", "import export.exports")
     for step, names in loaded.items():
         assert "torch" in names, step
         assert names.isdisjoint({"faiss", "gradio", "fastapi"}), step

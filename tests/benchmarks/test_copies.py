@@ -12,7 +12,7 @@ from PIL import Image
 from benchmarks import copies
 from benchmarks.copies import EDITS, MORE_EDITS, PAIR_EDITS, Prints, count_pairs, find_first, list_rules, main
 from index.outputs import KIND, PICTURE
-from tests.benchmarks.drawn_datasets import draw_dataset
+from tests.benchmarks.small_datasets import write_dataset
 from tests.models import write_two_output_model
 
 
@@ -48,7 +48,7 @@ def test_an_edit_makes_another_picture_of_the_same_photo_and_always_the_same_one
 def test_a_small_run_writes_what_was_found_and_what_was_not(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    datasets = [draw_dataset(tmp_path / str(seed), train=2, test=3, pictures=4, seed=seed) for seed in range(2)]
+    datasets = [write_dataset(tmp_path / str(seed), train=2, test=3, pictures=4, seed=seed) for seed in range(2)]
     monkeypatch.setattr(copies, "SEARCHED", tuple(datasets))
     model = write_two_output_model(tmp_path / "two.onnx")
     main(["--out", str(tmp_path / "out"), "--model", str(model), "--weights", "none", "--queries", "6"])

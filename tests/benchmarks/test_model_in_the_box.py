@@ -10,13 +10,13 @@ import pytest
 from benchmarks import model_in_the_box
 from benchmarks.model_in_the_box import main
 from index.model.embedder import Embedder
-from tests.benchmarks.drawn_datasets import draw_dataset
+from tests.benchmarks.small_datasets import write_dataset
 
 
 def test_a_small_student_is_taught_once_and_measured_beside_its_teacher(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dataset = draw_dataset(tmp_path, train=3, test=3, pictures=8)
+    dataset = write_dataset(tmp_path, train=3, test=3, pictures=8)
     monkeypatch.setattr(model_in_the_box, "TEACH", (dataset, dataset))
     monkeypatch.setattr(model_in_the_box, "SEARCHED", (dataset,))
     asked = ["--out", str(tmp_path / "out"), "--weights", "none"]

@@ -26,8 +26,8 @@ from index.commands.index_group import index_group
 from index.images.image_files import read_image
 from index.images.preprocess import PreprocessConfig, preprocess_image
 from retrieval_app.commands.cli import COMMANDS, main
-from retrieval_app.demo.drawing.catalogue import KINDS, draw_catalogue
 from tests.documents import PAGES, ROOT, Step, broken_links, documents, missing_benchmarks, missing_paths, steps_of
+from tests.photos import KINDS, write_photos
 from tests.serving_server import serve
 from training.backbone.backbones import normalise_images
 
@@ -45,9 +45,9 @@ def short_resnets() -> Iterator[None]:
 def folder(tmp_path_factory: pytest.TempPathFactory, short_resnets: None) -> Path:
     """Photos in class folders, other photos to test on, a query, and ImageNet weights as torchvision caches them."""
     folder = tmp_path_factory.mktemp("documents")
-    draw_catalogue(folder / "photos", kinds=KINDS[:3], pictures_per_kind=24, seed=0)
-    draw_catalogue(folder / "test", kinds=KINDS[3:5], pictures_per_kind=4, seed=0)
-    draw_catalogue(folder / "queries", kinds=KINDS[:3], pictures_per_kind=2, seed=1)
+    write_photos(folder / "photos", kinds=KINDS[:3], pictures_per_kind=24, seed=0)
+    write_photos(folder / "test", kinds=KINDS[3:5], pictures_per_kind=4, seed=0)
+    write_photos(folder / "queries", kinds=KINDS[:3], pictures_per_kind=2, seed=1)
     for kind, name in zip(KINDS, ("shoes", "hat", "dress"), strict=False):  # the labels that the pages ask for
         for photos in ("photos", "queries"):
             (folder / photos / kind).rename(folder / photos / name)
@@ -64,9 +64,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory, short_resnets: None) -> Pat
 
 def pack_shop(folder: Path) -> None:
     """A tar shard, a zip, a table with metadata and a folder of new photos."""
-    draw_catalogue(folder / "new-photos", kinds=KINDS[:1], pictures_per_kind=3, seed=2)
-    draw_catalogue(folder / "products", kinds=KINDS[1:2], pictures_per_kind=4, seed=3)
-    draw_catalogue(folder / "packed", kinds=KINDS[2:3], pictures_per_kind=4, seed=4)
+    write_photos(folder / "new-photos", kinds=KINDS[:1], pictures_per_kind=3, seed=2)
+    write_photos(folder / "products", kinds=KINDS[1:2], pictures_per_kind=4, seed=3)
+    write_photos(folder / "packed", kinds=KINDS[2:3], pictures_per_kind=4, seed=4)
     (folder / "shards").mkdir()
     with tarfile.open(folder / "shards" / "00000.tar", "w") as shard:
         shard.add(folder / "packed", arcname=".")

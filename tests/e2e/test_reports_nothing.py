@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from retrieval_app.demo.drawing.catalogue import KINDS, draw_catalogue
 from tests.conftest import draw_folder
+from tests.photos import KINDS, write_photos
 from tests.training.conftest import FLAGS
 from tests.watched import Watched, read_log, require_strace, strace_command
 
@@ -143,7 +143,7 @@ def test_building_searching_and_serving_report_nothing(house: House, tiny_model:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_whole_way_from_training_to_serving_reports_nothing(house: House) -> None:
-    draw_catalogue(house.work / "photos", kinds=KINDS[:3], pictures_per_kind=8, seed=0, size=48)
+    write_photos(house.work / "photos", kinds=KINDS[:3], pictures_per_kind=8, seed=0, size=48)
     photos, run, gallery = house.work / "photos", house.work / "run", house.work / "gallery"
     audit, copies, exported = house.work / "audit", house.work / "copies", house.work / "exported"
     exported.mkdir()

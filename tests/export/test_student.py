@@ -14,7 +14,7 @@ from export.public import export
 from index.images.image_files import read_image
 from index.images.preprocess import preprocess_image
 from index.model.embedder import Embedder
-from retrieval_app.demo.drawing.catalogue import KINDS, draw_catalogue
+from tests.photos import KINDS, write_photos
 from tests.training.distill.test_distill_run import run
 from training.backbone.backbones import normalise_images
 from training.distill.run import load_student
@@ -23,7 +23,7 @@ from training.distill.run import load_student
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     at = tmp_path_factory.mktemp("student")
-    draw_catalogue(at / "photos", kinds=KINDS[:3], pictures_per_kind=8, seed=0)
+    write_photos(at / "photos", kinds=KINDS[:3], pictures_per_kind=8, seed=0)
     run(at / "photos", at / "out", epochs=1)
     return at / "out"
 

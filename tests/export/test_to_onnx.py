@@ -23,8 +23,8 @@ from index.images.preprocess import PreprocessConfig, preprocess_image
 from index.model.backends.onnxruntime import import_onnxruntime
 from index.model.contract import METADATA_KEY, ModelContract
 from index.model.embedder import Embedder
-from retrieval_app.demo.drawing.catalogue import KINDS, draw_picture
 from tests.models import read_pixels
+from tests.photos import KINDS, read_photo
 from tests.training.conftest import BACKBONE, FinishedRun, make_config, make_machine
 from training.backbone.backbones import Backbone, load_backbone
 from training.data.transforms import fixed_views
@@ -124,7 +124,7 @@ def test_exporting_a_run_twice_gives_the_same_bytes_in_a_folder_that_is_made(
 
 def _draw_formats(folder: Path) -> list[Path]:
     """Real pictures in the formats that decoders disagree on."""
-    picture = draw_picture(KINDS[2], rng=np.random.default_rng(0), size=96).crop((0, 0, 96, 70))
+    picture = read_photo(KINDS[2], 0, size=96).crop((0, 0, 96, 70))
     exif = Image.Exif()
     exif[0x0112] = 6
     picture.save(folder / "rotated.jpg", exif=exif)

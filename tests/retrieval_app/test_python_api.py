@@ -14,7 +14,7 @@ from PIL import Image
 import retrieval_app
 from index.errors import InputError, RetrievalError
 from retrieval_app import audit, build, evaluate, export, open_gallery, train
-from retrieval_app.demo.drawing.catalogue import KINDS, draw_catalogue
+from tests.photos import KINDS, write_photos
 from training.options.resolve import resolve
 from training.run.run_folder import RunFolder
 
@@ -28,7 +28,7 @@ QUICK = {
 def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Four kinds of twelve pictures, a run by the default recipe, its model, its gallery, and its audit."""
     work = tmp_path_factory.mktemp("python")
-    draw_catalogue(work / "photos", kinds=KINDS[:4], pictures_per_kind=12, seed=0, size=48)
+    write_photos(work / "photos", kinds=KINDS[:4], pictures_per_kind=12, seed=0, size=48)
     cache = str(work / "cache")
     report = train(str(work / "photos"), str(work / "run"), cache=cache, workers=1, **QUICK)
     assert (report["images"], report["classes"]) == (48, 4)

@@ -6,11 +6,10 @@ import dataclasses
 from pathlib import Path
 from typing import Any, get_type_hints
 
-import numpy as np
 import pytest
 import torch
 
-from retrieval_app.demo.drawing.catalogue import KINDS, draw_catalogue, draw_picture
+from tests.photos import KINDS, read_photo, write_photos
 from tests.training.small_towers import add_small_towers
 from training.options.config import TrainConfig
 from training.options.losses import option_groups
@@ -61,7 +60,7 @@ def draw_over(root: Path) -> Path:
     for number, path in enumerate(images):
         kind = KINDS[folders.index(path.parent)]
         path.unlink()  # several may be links to one file
-        draw_picture(kind, rng=np.random.default_rng(number), size=48).save(path)
+        read_photo(kind, number, size=48).save(path)
     return root
 
 
@@ -79,7 +78,7 @@ class FinishedRun:
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Four kinds of twelve drawn pictures."""
     folder = tmp_path_factory.mktemp("pictures")
-    draw_catalogue(folder, kinds=KINDS[:4], pictures_per_kind=12, seed=0, size=48)
+    write_photos(folder, kinds=KINDS[:4], pictures_per_kind=12, seed=0, size=48)
     return folder
 
 
@@ -87,7 +86,7 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def other_pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three other kinds of six drawn pictures."""
     folder = tmp_path_factory.mktemp("other")
-    draw_catalogue(folder, kinds=KINDS[4:7], pictures_per_kind=6, seed=0, size=48)
+    write_photos(folder, kinds=KINDS[4:7], pictures_per_kind=6, seed=0, size=48)
     return folder
 
 

@@ -8,11 +8,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageEnhance, ImageFilter, ImageFont
+from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
 Edit = Callable[[Image.Image, np.random.Generator], Image.Image]
 """Changes an RGB image; the generator alone decides how."""
 
+_LUMA = np.tile([0.299, 0.587, 0.114], (3, 1))  # of ITU-R BT.601, in each row
+_ACROSS = np.array([[0, -1, 1], [1, 0, -1], [-1, 1, 0]])  # (r, g, b) to its cross product with the axis of greys
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 
 
@@ -55,13 +57,18 @@ def turn_over(image: Image.Image, generator: np.random.Generator) -> Image.Image
 
 
 def recolour(image: Image.Image, generator: np.random.Generator, *, strength: float = 0.55) -> Image.Image:
-    """Brightness, contrast and saturation by factors of 1 - strength to 1 + strength, hue by a fifth of it."""
-    for enhance in (ImageEnhance.Brightness, ImageEnhance.Contrast, ImageEnhance.Color):
-        image = enhance(image).enhance(1 + generator.uniform(-strength, strength))
-    shift = round(256 * strength / 5 * generator.uniform(-1, 1))
-    hue, *rest = image.convert("HSV").split()
-    turned = hue.point([(value + shift) % 256 for value in range(256)])
-    return Image.merge("HSV", (turned, *rest)).convert("RGB")
+    """Brightness, contrast and saturation by factors of 1 - strength to 1 + strength, hue by up to a fifth of it.
+
+    All four are one affine map of colours: the hue is turned about the greys.
+    """
+    bright, contrast, saturation = 1 + generator.uniform(-strength, strength, size=3)
+    angle = 2 * math.pi * strength / 5 * generator.uniform(-1, 1)
+    turned = math.cos(angle) * np.eye(3) + (1 - math.cos(angle)) / 3 + math.sin(angle) / math.sqrt(3) * _ACROSS
+    colours = bright * turned @ (saturation * np.eye(3) + (1 - saturation) * _LUMA)  # (3, 3)
+    mean = image.resize((1, 1), Image.Resampling.BOX).getpixel((0, 0))
+    offset = (1 - contrast) * bright * (_LUMA @ np.asarray(mean))
+    matrix = np.column_stack([contrast * colours, offset])
+    return image.convert("RGB", tuple(matrix.ravel().tolist()))
 
 
 def grey(image: Image.Image, _: np.random.Generator) -> Image.Image:

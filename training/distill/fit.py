@@ -18,10 +18,11 @@ from index.errors import RunError
 from index.images.preprocess import Pixels, PreprocessConfig
 from index.progress import Progress, no_progress
 from index.threads import map_ahead
+from index.vectors.exact import search
 from training.backbone.backbones import arrange_images, load_backbone
 from training.backbone.freed_memory import keep_freed_memory
 from training.distill.copies import EDITS, MILD_EDITS, draw_copy
-from training.distill.losses import contrast_copies, match_neighbours, spread_pictures
+from training.distill.losses import contrast_copies, match_neighbours, regress_embeddings, spread_pictures
 from training.distill.network import TwoOutputs
 from training.network.rates import rate_share
 from training.network.weights import average_weights
@@ -35,6 +36,8 @@ from training.run.checkpoint import (
 )
 
 _AHEAD = 6  # batches
+_NEAR = 16  # pictures that are known to be most alike to each
+_VIEW = 7 / 9  # of the side that the student is made for
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,26 +49,39 @@ class DistillConfig:
         preprocess: of the student; its `crop` is what it sees of the whole image.
         kind_dim, picture_dim: widths of its outputs; the first is the teacher's.
         pictures: of a batch; each is in it twice, as a mild and as a strong copy.
+        alike: pictures that come together in a batch, being alike to the teacher: what a copy is told from.
         bank: the teacher's embeddings that neighbours are looked for in, of every step others.
         neighbour_temperature, copy_temperature: of the two softmaxes.
+        regress: weight of the distance to the teacher's embedding beside that of the neighbours.
         spread: weight of the entropy term beside the contrast of copies.
         average: how much of the averaged weights each step keeps.
     """
 
-    backbone: str = "shufflenet_v2_x1_0"
+    backbone: str = "mobilenet_v3_small"
     preprocess: PreprocessConfig = field(default_factory=lambda: PreprocessConfig(resize=128, crop=128))
     kind_dim: int = 256
     picture_dim: int = 128
     epochs: int = 30
     pictures: int = 64
+    alike: int = 4
     lr: float = 2e-3
     weight_decay: float = 0.05
     bank: int = 4096
     neighbour_temperature: float = 0.05
     copy_temperature: float = 0.05
-    spread: float = 0.2
+    regress: float = 10.0
+    spread: float = 1.0
     average: float = 0.999
     seed: int = 0
+
+    @property
+    def view_side(self) -> int:
+        """Pixels a side of the copies that teach.
+
+        They are cut from the image, which enlarges what is on them: fewer pixels show it at the size that it has in the
+        whole image (Touvron et al. 2019), and cost less.
+        """
+        return 16 * max(1, round(_VIEW * self.preprocess.crop / 16))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +90,7 @@ class DistillEpoch:
 
     epoch: int
     kind: float
+    regress: float
     copies: float
     spread: float
     seconds: float
@@ -106,6 +123,9 @@ class Distillation:
         self._optimizer = torch.optim.AdamW(
             self.student.parameters(), lr=config.lr, weight_decay=config.weight_decay, fused=True
         )
+        self._weights = torch.tensor([1, config.regress, 1, config.spread])
+        taught = targets[rows]
+        self._alike = search(taught, taught, k=min(_NEAR, len(rows) - 1), own=np.arange(len(rows))).rows
         self._steps = max(1, len(rows) // config.pictures)
         self._mean = 255 * torch.tensor(config.preprocess.mean).view(1, 3, 1, 1)
         self._std = 255 * torch.tensor(config.preprocess.std).view(1, 3, 1, 1)
@@ -123,21 +143,22 @@ class Distillation:
         return self.average.eval().requires_grad_(False)
 
     def _run_epoch(self, epoch: int) -> None:
-        started, total = time.perf_counter(), torch.zeros(3)
+        started, total = time.perf_counter(), torch.zeros(4)
         self.student.train()
         for number, (rows, views) in enumerate(self._draw_batches(epoch)):
             total += self._step(rows, views, (epoch - 1) * self._steps + number)
             self._on_images(number + 1, self._steps)
-        kind, copies, spread = (total / self._steps).tolist()
-        if not math.isfinite(kind + copies + spread):
+        kind, regress, copies, spread = (total / self._steps).tolist()
+        if not math.isfinite(kind + regress + copies + spread):
             raise RunError(
                 f"the distillation diverged in epoch {epoch}: lower the learning rate {self._config.lr}"
             )
-        self._on_epoch(DistillEpoch(epoch, kind, copies, spread, time.perf_counter() - started))
+        self._on_epoch(DistillEpoch(epoch, kind, regress, copies, spread, time.perf_counter() - started))
 
     def _draw_batches(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
         """(n,) rows and (2n, S, S, 3) uint8 views, the mild ones first: seed, epoch and row decide."""
-        order = np.random.default_rng((self._config.seed, epoch)).permutation(self._rows)
+        generator = np.random.default_rng((self._config.seed, epoch))
+        order = self._rows[order_alike(self._alike, generator, together=self._config.alike)]
         batches = [order[start : start + self._config.pictures] for start in
                    range(0, self._steps * self._config.pictures, self._config.pictures)]  # fmt: skip
 
@@ -151,11 +172,11 @@ class Distillation:
         generator = np.random.default_rng((self._config.seed, epoch, row, strong))
         image = Image.fromarray(np.asarray(self._pixels[row]))
         copy = draw_copy(image, generator, edits=EDITS if strong else MILD_EDITS)
-        side = self._config.preprocess.crop
+        side = self._config.view_side
         return np.asarray(copy.resize((side, side), Image.Resampling.BILINEAR))
 
     def _step(self, rows: Tensor, views: Tensor, step: int) -> Tensor:
-        """(3,) losses of a step."""
+        """(4,) losses of a step."""
         config = self._config
         for group in self._optimizer.param_groups:
             group["lr"] = config.lr * rate_share(step, self._steps * config.epochs)
@@ -166,11 +187,12 @@ class Distillation:
         names = rows.repeat(2)
         losses = torch.stack([
             match_neighbours(kinds, self._targets[names], bank, temperature=config.neighbour_temperature),
+            regress_embeddings(kinds, self._targets[names]),
             contrast_copies(pictures, names, temperature=config.copy_temperature),
             spread_pictures(pictures, names),
         ])  # fmt: skip
         self._optimizer.zero_grad()
-        (losses[0] + losses[1] + config.spread * losses[2]).backward()
+        (losses * self._weights).sum().backward()
         self._optimizer.step()
         average_weights(self.average.state_dict(), self.student.state_dict(), keep=config.average, step=step)
         return losses.detach()
@@ -188,3 +210,23 @@ class Distillation:
     def _save(self, epoch: int) -> None:
         tensors = pack_modules(student=self.student, average=self.average) | pack_optimizer(self._optimizer)
         save_checkpoint(self._checkpoint, tensors, state={"epoch": epoch})
+
+
+def order_alike(alike: Ids, generator: np.random.Generator, *, together: int) -> Ids:
+    """(n,) int64, each of n pictures once, in groups: one at random and those most alike to it that are still free.
+
+    Args:
+        alike: (n, k) int64, of each the others that are most alike to it, the nearest first; negative for none.
+        together: pictures of a group, as far as there are free ones.
+    """
+    free, groups = np.ones(len(alike), dtype=bool), []
+    for first in generator.permutation(len(alike)).tolist():
+        if free[first]:
+            free[first] = False
+            others = alike[first][alike[first] >= 0]
+            group = [first, *others[free[others]][: together - 1].tolist()]
+            free[group] = False
+            groups.append(group)
+    return np.array(
+        [one for group in generator.permutation(len(groups)).tolist() for one in groups[group]], dtype=np.int64
+    )

@@ -23,6 +23,16 @@ def match_neighbours(embeddings: Tensor, targets: Tensor, bank: Tensor, *, tempe
     return functional.kl_div(found, expected, reduction="batchmean", log_target=True)
 
 
+def regress_embeddings(embeddings: Tensor, targets: Tensor) -> Tensor:
+    """() mean over images of 1 - cosine, half the squared distance to the teacher's (Navaneet et al. 2021, SimReg).
+
+    Args:
+        embeddings: (B, D) unit rows of the student.
+        targets: (B, D) unit rows of the teacher, of the same images.
+    """
+    return 1 - (embeddings * targets).sum(dim=1).mean()
+
+
 def contrast_copies(embeddings: Tensor, pictures: Tensor, *, temperature: float) -> Tensor:
     """() mean over pairs of copies of -log(exp(s_ij / t) / sum of exp(s_ik / t) over k != i) (SSCD, InfoNCE).
 

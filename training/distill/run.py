@@ -31,7 +31,7 @@ _HELD_OUT, _MOST_HELD = (
     1000,
 )  # every 20th image, or at most so many, does not teach: by them the threshold is found
 _CHECKS = 8  # images that an export is checked on
-_ROOM = 1.25  # of the images' side to the student's: what copies are cut from
+_ROOM = 1.125  # of the images' side to the student's: what copies are cut from
 
 Tell = Callable[[str, int, int], None]
 

@@ -1,8 +1,8 @@
 """Where backbones come from, and how each wants its images; nothing here imports torch before it is asked.
 
-A name is `library:model`, or the model's alone for one of torchvision. Another library is one entry here with the
-images that its models were trained on, and one module in `training/backbone` with a function `build_module` as that of
-`torchvision_models`.
+A name is `library:model`, or the model's alone for one of torchvision, or `box`. Another library is one entry here with
+the images that its models were trained on, and one module in `training/backbone` with a function `build_module` as that
+of `torchvision_models`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from index.images.preprocess import PreprocessConfig
 
 DEFAULT_LIBRARY = "torchvision"
+IN_THE_BOX = "box"
+"""The name, without a library's, of the network that comes with this package."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +47,19 @@ def _prepare_as_the_papers(model: str) -> PreprocessConfig:
     )
 
 
+def _prepare_as_the_box(_: str) -> PreprocessConfig:
+    """Its own size; it has learnt from whole images and from parts of them."""
+    from index.model.in_the_box import describe_box
+
+    own = describe_box().preprocess
+    return replace(own, resize=own.crop * 8 // 7)
+
+
 LIBRARIES: Mapping[str, BackboneLibrary] = {
     DEFAULT_LIBRARY: BackboneLibrary("torchvision_models", _prepare_as_the_papers, keeps_ratio=False),
     "timm": BackboneLibrary("timm_models", describe_timm_input),
     "open_clip": BackboneLibrary("open_clip_models", describe_open_clip_input),
+    IN_THE_BOX: BackboneLibrary("box_models", _prepare_as_the_box),
 }
 
 
@@ -58,6 +69,8 @@ def find_library(name: str) -> tuple[BackboneLibrary, str]:
     Raises:
         InputError: no such library.
     """
+    if name == IN_THE_BOX:
+        return LIBRARIES[IN_THE_BOX], ""
     library, _, model = name.partition(":") if ":" in name else (DEFAULT_LIBRARY, "", name)
     if library not in LIBRARIES:
         raise InputError(f"--backbone {name!r} is of no known library; there is {', '.join(LIBRARIES)}")

@@ -263,7 +263,10 @@ class TrainConfig:
         text="Backbone weights: pretrained (fetched by its library), none (random), a safetensors or torch state-dict "
         "file; imagenet is pretrained for torchvision.", metavar="pretrained|none|FILE",
     )  # fmt: skip
-    backbone: str = option("resnet50", "Any torchvision classification model, timm:NAME or open_clip:NAME.")
+    backbone: str = option(
+        "resnet50", "Any torchvision classification model, timm:NAME or open_clip:NAME; box is the small network that "
+        "comes with the package, taken where no --weights are given.",
+    )  # fmt: skip
     seed: int = option(0, "Seed of everything random.", at_least=0, at_most=2**32 - 1)
     validate_every: int = option(10, "Recall@K in validation this often.", metavar="EPOCHS", at_least=1)
     recipe: str = field(default="by hand", init=False)

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from index.errors import InputError
-from training.options.backbone_libraries import own_input
+from training.options.backbone_libraries import IN_THE_BOX, own_input
 from training.options.config import (
     AUTO,
     ONE_VIEW,
@@ -74,8 +74,8 @@ def resolve(recipe: str = "default", **given: Any) -> TrainConfig:
 
     Args:
         recipe: where the options come from that are not given: `default`, or `paper` for the papers' own values.
-        given: options by their flags' names, with `_` for `-` (`lambda_` for --lambda); `weights` must be there.
-            Files may be paths, and are noted as absolute ones.
+        given: options by their flags' names, with `_` for `-` (`lambda_` for --lambda). Files may be
+            paths, and are noted as absolute ones. Without `weights` the backbone is the one in the box.
 
     Raises:
         InputError: naming the flag: an unknown option, a value that it does not take, or one that the method does not
@@ -91,7 +91,9 @@ def resolve(recipe: str = "default", **given: Any) -> TrainConfig:
             f"there is no option {name}" + (f"; did you mean {close[0]}?" if close else " in training")
         )
     if "weights" not in given:
-        raise InputError("--weights is missing: pretrained, none or a FILE")
+        if given.get("backbone", IN_THE_BOX) != IN_THE_BOX:
+            raise InputError("--weights is missing: pretrained, none or a FILE")
+        given = {"backbone": IN_THE_BOX, "weights": "pretrained", **given}
     if given.get("epochs") is not None and given.get("steps") is not None:
         raise InputError("--epochs and --steps both say how long phase 2 is: give one of them")
     given = _leave_to_a_plan(given)

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.network.__main__ import main
 from benchmarks.network.variants import LOSSES, UNWEIGHTED, VARIANTS, NetworkCell, name_set
-from tests.benchmarks.drawn_datasets import draw_dataset
+from tests.benchmarks.small_datasets import write_dataset
 from training.options.config import TrainConfig
 from training.options.resolve import resolve
 
@@ -43,7 +43,7 @@ def test_names_tell_folders_apart_that_are_called_alike() -> None:
 def test_a_small_run_writes_a_table_and_trains_nothing_twice(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dataset = draw_dataset(tmp_path, train=3, test=2, pictures=6, size=48)
+    dataset = write_dataset(tmp_path, train=3, test=2, pictures=6, size=48)
     asked = ["--out", str(tmp_path / "out"), "--dataset", dataset, "--noise", "clean", "--weights", "none",
              "--unfreeze", "last-1", "--epochs", "1", "--width", "4", "--network-crop", "64", "--network-views", "0",
              "--rival", "crop:own"]  # fmt: skip

@@ -9,14 +9,14 @@ import pytest
 
 from benchmarks.noise.__main__ import main
 from benchmarks.noise.feature_sets import load_features
-from retrieval_app.demo.drawing.catalogue import KINDS, draw_catalogue
+from tests.photos import KINDS, write_photos
 
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("pictures")
-    draw_catalogue(folder / "train", kinds=KINDS[:5], pictures_per_kind=8, seed=0, size=40)
-    draw_catalogue(folder / "test", kinds=KINDS[5:8], pictures_per_kind=5, seed=0, size=40)
+    write_photos(folder / "train", kinds=KINDS[:5], pictures_per_kind=8, seed=0, size=40)
+    write_photos(folder / "test", kinds=KINDS[5:8], pictures_per_kind=5, seed=0, size=40)
     return f"folder:{folder / 'train'}:{folder / 'test'}"
 
 

@@ -238,7 +238,7 @@ def test_one_query_that_cannot_be_used_is_the_error(gallery: Path, photos: Path)
         done = invoke(gallery, *words)
         assert isinstance(done.exception, kind)
         assert done.output == ""
-    assert isinstance(invoke(photos, "photos/a.png").exception, GalleryError)
+    assert isinstance(invoke("none", "photos/a.png").exception, GalleryError)
 
 
 def test_strict_fails_where_any_query_was_skipped(gallery: Path, photos: Path) -> None:

@@ -21,16 +21,16 @@ from PIL import Image
 from index.errors import InputError
 from index.labels.decisions import CHANGE, DROP, KEEP, LabelDecision
 from index.labels.verdicts import DUPLICATE
-from retrieval_app.demo.drawing.catalogue import draw_catalogue
 from retrieval_app.reports.audit_page import NEIGHBOUR_SIDE, SUSPECT_SIDE, propose_decision, write_audit_page
 from retrieval_app.reports.standalone import bundle_scripts
 from tests.chromium import open_chromium, skip_without_playwright
+from tests.photos import write_photos
 from training.audit.report import AuditedImage, AuditReport, ClassNoise, Neighbour, PairNoise
 
 skip_without_playwright()
 from playwright.sync_api import Browser, Locator, Page, Request, expect  # noqa: E402 - after the skip
 
-KINDS = ("teapot", "mug", "vase")
+KINDS = ("polo", "lime", "skirt")
 TAG, CLOSER, TEMPLATE, LINES = '"><img src=x onerror=alert(1)>', "</script>", "${alert(1)}", 'a, "b"\nc'
 HOSTILE_FILE = os.fsdecode(b'caf\xe9, "<img src=x onerror=alert(1)>\n.jpg')
 COLUMNS = ["path", "sha256", "label", "decision", "new_label"]
@@ -53,34 +53,34 @@ def audit_image(path: Path, label: str, *, wrong: float, verdict: str = KEEP, **
 
 def draw_report(folder: Path) -> AuditReport:
     """Eight images: three to change, one to drop, a duplicate and its twin, two to keep."""
-    draw_catalogue(folder, kinds=KINDS, pictures_per_kind=3, seed=3, size=256)
-    teapots, mugs, vases = ([folder / kind / f"{kind}-00{i}.jpg" for i in range(2)] for kind in KINDS)
+    write_photos(folder, kinds=KINDS, pictures_per_kind=3, seed=3, size=256)
+    polos, limes, skirts = ([folder / kind / f"{kind}-00{i}.jpg" for i in range(2)] for kind in KINDS)
     hostile = Path(os.fsdecode(os.fsencode(folder) + b"/" + os.fsencode(HOSTILE_FILE)))
-    (folder / "teapot" / "teapot-002.jpg").rename(hostile)
+    (folder / "polo" / "polo-002.jpg").rename(hostile)
     images = (
         audit_image(
             hostile, LINES, wrong=0.99, verdict=CHANGE, new_label=TAG, suggestions=((TAG, 0.7), (CLOSER, 0.2)),
             agreeing=(Neighbour(6, 0.9),), disagreeing=(Neighbour(1, 0.8), Neighbour(5, 0.7)),
         ),
         audit_image(
-            teapots[0], "mug", wrong=0.9, verdict=CHANGE, new_label="teapot",
-            suggestions=(("teapot", 0.8), ("vase", 0.15), ("mug", 0.05)), confidence=0.05,
+            polos[0], "lime", wrong=0.9, verdict=CHANGE, new_label="polo",
+            suggestions=(("polo", 0.8), ("skirt", 0.15), ("lime", 0.05)), confidence=0.05,
         ),
         audit_image(
-            teapots[1], "mug", wrong=0.8, verdict=CHANGE, new_label="teapot", suggestions=(("teapot", 0.6),),
+            polos[1], "lime", wrong=0.8, verdict=CHANGE, new_label="polo", suggestions=(("polo", 0.6),),
             confidence=0.1,
         ),
-        audit_image(mugs[0], TEMPLATE, wrong=0.95, verdict=DROP, suggestions=(("mug", 0.3),)),
-        audit_image(mugs[1], "vase", wrong=0.7, verdict=DUPLICATE, confidence=0.02, duplicate_of=5),
-        audit_image(mugs[1], "mug", wrong=0.2, verdict=KEEP, confidence=0.8),
-        audit_image(vases[0], "vase", wrong=0.1),
-        audit_image(vases[1], "vase", wrong=0.3),
+        audit_image(limes[0], TEMPLATE, wrong=0.95, verdict=DROP, suggestions=(("lime", 0.3),)),
+        audit_image(limes[1], "skirt", wrong=0.7, verdict=DUPLICATE, confidence=0.02, duplicate_of=5),
+        audit_image(limes[1], "lime", wrong=0.2, verdict=KEEP, confidence=0.8),
+        audit_image(skirts[0], "skirt", wrong=0.1),
+        audit_image(skirts[1], "skirt", wrong=0.3),
     )  # fmt: skip
     return AuditReport(
         run=folder / "run <b>",
         images=images,
-        classes=(ClassNoise("mug", 3, 0.66), ClassNoise(TAG, 1, 0.2)),
-        pairs=(PairNoise("mug", "teapot", 0.66, 2.0),),
+        classes=(ClassNoise("lime", 3, 0.66), ClassNoise(TAG, 1, 0.2)),
+        pairs=(PairNoise("lime", "polo", 0.66, 2.0),),
         noise_rate=0.4,
     )
 
@@ -270,13 +270,13 @@ def test_the_page_shows_the_audit_and_asks_nobody(visit: Visit) -> None:
     expect(page.locator(".audit-top")).to_contain_text("8 images")
     expect(page.locator(".audit-top")).to_contain_text("40\u00a0% of labels estimated wrong")
     expect(page.locator(".review-done")).to_contain_text("0 of 5 decided")
-    assert visit.labels() == [r'a, "b"\u000ac', TEMPLATE, "mug", "mug", "vase"]  # the most suspicious first
+    assert visit.labels() == [r'a, "b"\u000ac', TEMPLATE, "lime", "lime", "skirt"]  # the most suspicious first
     card = visit.card(2)
-    expect(card.locator(".given-suggested")).to_have_text("mug→teapot")
+    expect(card.locator(".given-suggested")).to_have_text("lime→polo")
     expect(card.locator(".doubt-head")).to_contain_text("90\u00a0%")
-    expect(card.locator(".suggestions")).to_contain_text("teapot80\u00a0%")
-    expect(visit.card(0).locator(".doubt-near")).to_contain_text("vase0.90")
-    expect(visit.card(4).locator(".doubt-near")).to_contain_text("mugsame")
+    expect(card.locator(".suggestions")).to_contain_text("polo80\u00a0%")
+    expect(visit.card(0).locator(".doubt-near")).to_contain_text("skirt0.90")
+    expect(visit.card(4).locator(".doubt-near")).to_contain_text("limesame")
     page.wait_for_function("[...document.images].every(image => image.complete && image.naturalWidth > 0)")
     assert [url for url in visit.requests if not url.startswith("data:")] == [visit.url]
 
@@ -299,7 +299,7 @@ def test_the_bar_is_one_row_on_a_small_desktop(visit: Visit) -> None:
 def test_the_twin_of_a_duplicate_has_a_frame_of_its_own(visit: Visit, scheme: Literal["light", "dark"]) -> None:
     visit.page.emulate_media(color_scheme=scheme)
     twin = visit.card(4).locator(".twin")
-    expect(twin).to_contain_text("mugsame")
+    expect(twin).to_contain_text("limesame")
     expect(visit.page.locator(".twin")).to_have_count(1)
     colour = {"light": "rgb(126, 34, 206)", "dark": "rgb(192, 132, 252)"}[scheme]
     expect(twin.locator(".zoomer")).to_have_css("outline", f"{colour} solid 2px")
@@ -325,12 +325,12 @@ def test_no_other_script_runs_in_the_page(visit: Visit) -> None:
 @pytest.mark.browser
 def test_images_are_sorted_either_way(visit: Visit) -> None:
     visit.page.get_by_label("Sort by").select_option("confidence")
-    expect(visit.card(1).locator(".given")).to_have_text("vase")
+    expect(visit.card(1).locator(".given")).to_have_text("skirt")
     visit.page.get_by_label("Sort by").select_option("label")
     expect(visit.card(0).locator(".given")).to_have_text(TEMPLATE)
-    assert visit.labels()[2:] == ["mug", "mug", "vase"]
+    assert visit.labels()[2:] == ["lime", "lime", "skirt"]
     visit.page.get_by_role("button", name="Turn the order round").click()
-    expect(visit.card(0).locator(".given")).to_have_text("vase")
+    expect(visit.card(0).locator(".given")).to_have_text("skirt")
     visit.page.get_by_label("Sort by").select_option("verdict")
     expect(visit.card(4).locator(".verdict")).to_have_text("duplicate")
     assert visit.page.locator(".verdict").all_text_contents() == [*["change"] * 3, "drop", "duplicate"]
@@ -339,31 +339,31 @@ def test_images_are_sorted_either_way(visit: Visit) -> None:
 @pytest.mark.browser
 def test_images_are_filtered_by_pair_class_verdict_and_text(visit: Visit) -> None:
     page, found = visit.page, visit.page.locator(".review-line [role=status]")
-    pair = page.locator(".audit-side button").filter(has_text="mug → teapot")
+    pair = page.locator(".audit-side button").filter(has_text="lime → polo")
     expect(pair).to_contain_text("2 · 66\u00a0%")
     pair.click()
     expect(pair).to_have_attribute("aria-pressed", "true")
-    expect(found).to_have_text("2 images, mug → teapot")
-    assert visit.labels() == ["mug", "mug"]
+    expect(found).to_have_text("2 images, lime → polo")
+    assert visit.labels() == ["lime", "lime"]
     pair.click()
     expect(found).to_have_text("5 images")
     page.locator(".audit-side button").filter(has_text="onerror").last.click()
     expect(visit.card(0).locator(".given")).to_have_text(r'a, "b"\u000ac')
-    page.locator(".audit-side button").filter(has_text="mug66").click()
+    page.locator(".audit-side button").filter(has_text="lime66").click()
     visit.show("All")
-    expect(found).to_have_text("3 images labelled mug")
-    page.get_by_label("Given label").select_option("vase")
-    expect(found).to_have_text("3 images labelled vase")
+    expect(found).to_have_text("3 images labelled lime")
+    page.get_by_label("Given label").select_option("skirt")
+    expect(found).to_have_text("3 images labelled skirt")
     page.get_by_label("Given label").select_option("")
     visit.press("/")
-    page.keyboard.type("VASE-001")
+    page.keyboard.type("SKIRT-001")
     expect(found).to_have_text("1 image")
     visit.press("Escape")
     page.get_by_label("Search path or label").fill("")
     visit.show("Duplicate")
     expect(found).to_have_text("1 image")
     expect(page.get_by_label("Search path or label")).to_have_value("")
-    assert visit.labels() == ["vase"]
+    assert visit.labels() == ["skirt"]
 
 
 @pytest.mark.browser
@@ -372,11 +372,11 @@ def test_keys_decide_and_go_on_and_undo_comes_back(visit: Visit) -> None:
     visit.press("a", "l", "2", "x")
     expect(visit.card(4)).to_be_focused()
     assert [visit.pressed(number) for number in range(4)] == [
-        [f"Change to {TAG}"], [f"Keep {TEMPLATE}"], ["→ vase"], ["Drop image"],
+        [f"Change to {TAG}"], [f"Keep {TEMPLATE}"], ["→ skirt"], ["Drop image"],
     ]  # fmt: skip
     visit.press("k", "ArrowUp", "Enter")
     expect(visit.card(3)).to_be_focused()
-    assert visit.pressed(2) == ["Change to teapot"]
+    assert visit.pressed(2) == ["Change to polo"]
     visit.press("r")
     page.keyboard.type("gravy boat")
     visit.press("Enter")
@@ -387,12 +387,12 @@ def test_keys_decide_and_go_on_and_undo_comes_back(visit: Visit) -> None:
     expect(visit.card(3)).to_be_focused()
     visit.press("u", "u")
     expect(visit.card(3).locator("[aria-pressed=true]")).to_have_count(0)
-    assert visit.pressed(2) == ["→ vase"]
+    assert visit.pressed(2) == ["→ skirt"]
     page.get_by_role("button", name="Decided").click()
     expect(visit.page.locator(".doubt-row")).to_have_count(3)
     page.get_by_role("button", name="To decide").click()
     expect(visit.page.locator(".doubt-row")).to_have_count(2)
-    assert visit.labels() == ["mug", "vase"]
+    assert visit.labels() == ["lime", "skirt"]
 
 
 @pytest.mark.browser
@@ -400,9 +400,9 @@ def test_the_mouse_decides_and_takes_back(visit: Visit) -> None:
     card = visit.card(1)
     card.get_by_role("button", name=f"Keep {TEMPLATE}").click()
     assert visit.pressed(1) == [f"Keep {TEMPLATE}"]
-    card.locator(".suggestion").filter(has_text="mug").click()
-    assert visit.pressed(1) == ["→ mug"]
-    card.get_by_role("button", name="→ mug").click()
+    card.locator(".suggestion").filter(has_text="lime").click()
+    assert visit.pressed(1) == ["→ lime"]
+    card.get_by_role("button", name="→ lime").click()
     assert visit.pressed(1) == []
 
 
@@ -412,7 +412,7 @@ def test_the_enlarged_picture_follows_the_keys_and_a_neighbour_leads_to_its_imag
     visit.press("j", "z")
     expect(words).to_contain_text(TEMPLATE)
     visit.press("x")
-    expect(words).to_contain_text("mug→teapot")
+    expect(words).to_contain_text("lime→polo")
     assert visit.pressed(1) == ["Drop image"]
     visit.press("Escape")
     expect(words).to_be_hidden()
@@ -422,7 +422,7 @@ def test_the_enlarged_picture_follows_the_keys_and_a_neighbour_leads_to_its_imag
     assert visit.pressed(4) == []
     page.get_by_role("button", name="Go to this image").click()
     expect(page.locator(".doubt-row")).to_have_count(2)
-    assert sorted(visit.labels()) == ["mug", "vase"]  # both are of one path
+    assert sorted(visit.labels()) == ["lime", "skirt"]  # both are of one path
 
 
 @pytest.mark.browser
@@ -438,7 +438,7 @@ def test_accepting_all_asks_first_spares_what_is_decided_and_is_undone_at_once(v
     page.get_by_role("button", name="Accept", exact=True).click()
     expect(page.locator(".review-done")).to_contain_text("5 of 5 decided")
     assert visit.pressed(0) == [r'Keep a, "b"\u000ac']
-    assert visit.pressed(4) == ["Change to mug"]
+    assert visit.pressed(4) == ["Change to lime"]
     visit.press("u")
     expect(page.locator(".review-done")).to_contain_text("1 of 5 decided")
 
@@ -456,8 +456,8 @@ def test_decisions_outlive_the_page_and_are_written_exactly(visit: Visit, report
         COLUMNS,
         [path, first.sha256, LINES, "change", TAG],
         [str(second.path), second.sha256, TEMPLATE, "drop", ""],
-        [str(third.path), third.sha256, "mug", "change", 'new, "quoted"'],
-        [str(fourth.path), fourth.sha256, "mug", "keep", ""],
+        [str(third.path), third.sha256, "lime", "change", 'new, "quoted"'],
+        [str(fourth.path), fourth.sha256, "lime", "keep", ""],
     ]
 
 
@@ -469,7 +469,7 @@ def test_a_file_of_decisions_is_loaded_and_what_the_page_does_not_show_is_kept(
     shown, hidden = report.images[0], report.images[1]
     rows = [
         [os.fsencode(shown.path).decode("utf-8", "backslashreplace"), shown.sha256, LINES, "change", LINES + "!"],
-        ["moved/elsewhere.jpg", hidden.sha256, "mug", "drop", ""],
+        ["moved/elsewhere.jpg", hidden.sha256, "lime", "drop", ""],
     ]
     with (tmp_path / "mine.csv").open("w", encoding="utf-8-sig", newline="") as file:
         csv.writer(file).writerows([COLUMNS, rows[0], [*rows[1][:3], "no-class", ""]])  # in a former word

@@ -18,10 +18,10 @@ from PIL import Image
 from index.duplicates.duplicate_config import DuplicateConfig
 from index.errors import InputError
 from index.sources.items import Place
-from retrieval_app.demo.drawing.catalogue import draw_catalogue
 from retrieval_app.reports.duplicates_page import CONTENTS_SHOWN, FILES_SHOWN, SIDE, write_duplicates_page
 from retrieval_app.reports.duplicates_report import DuplicateGroup, DuplicateReport, GroupedImage
 from tests.chromium import open_chromium, skip_without_playwright
+from tests.photos import write_photos
 
 skip_without_playwright()
 from playwright.sync_api import Browser, Page, expect  # noqa: E402 - after the skip
@@ -50,8 +50,8 @@ def report_of(*groups: DuplicateGroup, **more: Any) -> DuplicateReport:
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Four pictures, the third of a hostile name."""
     folder = tmp_path_factory.mktemp("pictures")
-    draw_catalogue(folder, kinds=("teapot",), pictures_per_kind=4, seed=3, size=256)
-    found = sorted((folder / "teapot").iterdir())
+    write_photos(folder, kinds=("polo",), pictures_per_kind=4, seed=3, size=256)
+    found = sorted((folder / "polo").iterdir())
     hostile = Path(os.fsdecode(os.fsencode(folder) + b"/" + os.fsencode(HOSTILE_FILE)))
     found[2].rename(hostile)
     return [*found[:2], hostile, found[3]]
@@ -61,18 +61,18 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 def report(pictures: list[Path]) -> DuplicateReport:
     """Two groups: five images with different labels, of which two files are equal; and a pair that agrees."""
     first, second, hostile, last = pictures
-    kept = image(first, "teapot", number=7)
+    kept = image(first, "polo", number=7)
     large = DuplicateGroup(
         kept,
         (
             image(first, TAG, number=8, similarity=1.0, hash_distance=0),
-            image(second, "teapot", number=9, similarity=0.98765, hash_distance=2),
+            image(second, "polo", number=9, similarity=0.98765, hash_distance=2),
             image(hostile, CLOSER, number=10, similarity=0.93, hash_distance=6),
             image(last, None, number=11, indexed=False),
         ),
     )
     pair = DuplicateGroup(
-        image(last, "mug", number=12), (image(second, None, number=13, similarity=0.95, hash_distance=4),)
+        image(last, "lime", number=12), (image(second, None, number=13, similarity=0.95, hash_distance=4),)
     )
     return report_of(large, pair)
 
@@ -200,7 +200,7 @@ def test_the_page_shows_the_groups_and_what_differs(open_page: Callable[..., Pag
     expect(page.locator("h1")).to_have_text("Duplicates · photos <b>")
     expect(page.locator(".facts")).to_have_text("90 images 2 groups 5 duplicates 1 group with different labels")
     first = page.locator(".group").first
-    expect(first.locator("h2")).to_have_text(f"Group 1 5 images Labels differ: teapot 2 · {TAG} 1 · {CLOSER} 1")
+    expect(first.locator("h2")).to_have_text(f"Group 1 5 images Labels differ: polo 2 · {TAG} 1 · {CLOSER} 1")
     contents = first.locator(".contents > li")
     expect(contents).to_have_count(4)
     expect(contents.nth(0).locator(".measures")).to_have_text("Kept image 2 equal files")

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 
 from index.errors import InputError, RunError
 from index.images.preprocess import PreprocessConfig
-from retrieval_app.demo.drawing.catalogue import KINDS, draw_catalogue
+from tests.photos import KINDS, write_photos
 from training.backbone.backbones import load_backbone
 from training.backbone.extract import Extractor
 from training.distill.fit import DistillConfig
@@ -39,7 +39,7 @@ def _teacher() -> Extractor:
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pictures") / "photos"
-    draw_catalogue(folder, kinds=KINDS[:3], pictures_per_kind=8, seed=0)
+    write_photos(folder, kinds=KINDS[:3], pictures_per_kind=8, seed=0)
     return folder
 
 

@@ -383,8 +383,3 @@ def test_an_option_that_would_do_nothing_is_refused_by_name(options: dict[str, o
 def test_what_no_command_line_could_say_is_refused_in_its_words(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         resolve(**{"weights": "none", **options})
-
-
-def test_weights_are_asked_for_by_their_flag() -> None:
-    with pytest.raises(InputError, match="--weights is missing"):
-        resolve()

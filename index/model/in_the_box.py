@@ -1,0 +1,40 @@
+"""The model that comes with the package, for whoever names none; docs/model-in-the-box.md says what it learnt from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from index.errors import ModelFileError
+from index.model.contract import ModelContract, find_contract
+from index.model.seal import read_sealed
+
+BOX = Path(__file__).with_name("box.onnx")
+
+
+def find_model(named: Path | None, *, box: Path = BOX) -> Path:
+    """The model that was named, or the one in the box.
+
+    Raises:
+        ModelFileError: none was named, and the one in the box is missing or damaged.
+    """
+    if named is not None:
+        return named
+    try:
+        read_sealed(box)
+    except ModelFileError as error:
+        raise ModelFileError(
+            error.path, f"{error.problem}; it comes with this package: install that again, or name another model"
+        ) from error
+    return box
+
+
+def describe_box(box: Path = BOX) -> ModelContract:
+    """What the model in the box says of itself; no runtime is needed.
+
+    Raises:
+        ModelFileError: it is missing or damaged.
+    """
+    contract = find_contract(find_model(None, box=box))
+    if contract is None:
+        raise ModelFileError(str(box), "it has no contract; install this package again")
+    return contract

@@ -1,0 +1,26 @@
+"""Where the gallery of images is, when nobody says where: beside them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from index.errors import InputError
+from index.text import printable_path
+
+_ENDING = "-gallery"
+
+
+def gallery_beside(source: str | Path) -> Path:
+    """`photos-gallery` of the folder `photos`, of `photos.tar`, and of `photos.csv`.
+
+    Raises:
+        InputError: the source has no name of its own: a pattern, or the root of a disk.
+    """
+    path = Path(os.path.abspath(source))
+    name = path.name if path.is_dir() else path.stem
+    if not name or not path.exists():
+        raise InputError(
+            f"{printable_path(str(source))}: say where the gallery of it shall be; a folder or a file has one beside it"
+        )
+    return path.with_name(name + _ENDING)

@@ -1,0 +1,70 @@
+"""The network in the box as a backbone: its weights are read from the ONNX file that comes with the package."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import onnx
+import torch
+from onnx import numpy_helper
+from torch import Tensor, nn
+
+from index.errors import ModelFileError
+from index.model.in_the_box import describe_box, find_model
+from training.backbone import torchvision_models
+
+_TRUNK, _HALF = "parts.trunk.", "_half"  # as the exporter names the network's own weights, and those in float16
+
+
+def build_module(_: str, weights: str, *, seed: int, side: int | None = None) -> tuple[nn.Module, int]:
+    """The network without its two last layers, and the width of its features; arguments and errors of `load_backbone`.
+
+    Raises:
+        ModelFileError: the file that comes with the package is missing or damaged.
+    """
+    name = describe_box().backbone
+    if weights != "pretrained":
+        return torchvision_models.build_module(name, weights, seed=seed, side=side)
+    module, feature_dim = torchvision_models.build_module(name, "none", seed=seed, side=side)
+    _fill(module, _read_trunk())
+    return module, feature_dim
+
+
+def _read_trunk() -> dict[str, Tensor]:
+    """The weights by their names in the network, float32."""
+    graph = onnx.load(find_model(None)).graph
+    return {
+        weight.name.removeprefix(_TRUNK).removesuffix(_HALF): torch.from_numpy(
+            numpy_helper.to_array(weight).astype(np.float32)
+        )
+        for weight in graph.initializer
+        if weight.name.startswith(_TRUNK)
+    }
+
+
+@torch.no_grad()
+def _fill(module: nn.Module, stored: dict[str, Tensor]) -> None:
+    """Give the network its weights. The exporter has put what batch norm does into the convolution before it.
+
+    Raises:
+        ModelFileError: they are of another network.
+    """
+    before = ""
+    for name, layer in module.named_modules():
+        if isinstance(layer, nn.BatchNorm2d):
+            layer.reset_running_stats()
+            layer.weight.fill_(math.sqrt(1 + layer.eps))
+            _take(stored, f"{before}.weight_bias", layer.bias)
+        elif isinstance(layer, nn.Conv2d | nn.Linear):
+            _take(stored, f"{name}.weight", layer.weight)
+            _take(stored, f"{name}.bias", layer.bias)
+            before = name
+    if stored:
+        raise ModelFileError(str(find_model(None)), f"it has weights of another network: {', '.join(stored)}")
+
+
+def _take(stored: dict[str, Tensor], name: str, parameter: Tensor | None) -> None:
+    """Fill a parameter with what is stored; what the exporter left out is a bias of zeros."""
+    if parameter is not None:
+        parameter.copy_(stored.pop(name) if name in stored else torch.zeros_like(parameter))
