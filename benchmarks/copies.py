@@ -39,8 +39,8 @@ from index.outputs import KIND, PICTURE
 from index.threads import map_ahead, usable_cores
 from training.backbone.backbones import load_backbone
 from training.backbone.extract import Extractor
+from training.data.copies import Edit, mirror
 from training.data.datasets import Record
-from training.distill.copies import Edit, mirror
 
 MakeHash = Callable[[Image.Image], np.ndarray]
 """(64,) bool of an image."""

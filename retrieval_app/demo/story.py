@@ -31,8 +31,8 @@ from retrieval_app.demo.sheets import (
     question_tiles,
     suspect_tiles,
 )
+from training.data.copies import Edit, compress, cut, draw_copy, mirror, recolour, turn
 from training.data.datasets import list_dataset
-from training.distill.copies import Edit, compress, cut, draw_copy, mirror, recolour, turn
 from training.label_noise.noise import add_uniform_noise
 from training.options.losses import RIVALS
 from training.run.phases import Watcher

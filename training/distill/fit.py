@@ -21,11 +21,13 @@ from index.threads import map_ahead
 from index.vectors.exact import search
 from training.backbone.backbones import arrange_images, load_backbone
 from training.backbone.freed_memory import keep_freed_memory
-from training.distill.copies import EDITS, MILD_EDITS, draw_copy
-from training.distill.losses import contrast_copies, match_neighbours, regress_embeddings, spread_pictures
+from training.data.copies import EDITS, MILD_EDITS, draw_copy
+from training.distill.losses import match_neighbours, regress_embeddings
 from training.distill.network import TwoOutputs
 from training.network.rates import rate_share
 from training.network.weights import average_weights
+from training.picture.losses import contrast_copies, spread_pictures
+from training.picture.order import order_alike
 from training.run.checkpoint import (
     load_checkpoint,
     pack_modules,
@@ -210,23 +212,3 @@ class Distillation:
     def _save(self, epoch: int) -> None:
         tensors = pack_modules(student=self.student, average=self.average) | pack_optimizer(self._optimizer)
         save_checkpoint(self._checkpoint, tensors, state={"epoch": epoch})
-
-
-def order_alike(alike: Ids, generator: np.random.Generator, *, together: int) -> Ids:
-    """(n,) int64, each of n pictures once, in groups: one at random and those most alike to it that are still free.
-
-    Args:
-        alike: (n, k) int64, of each the others that are most alike to it, the nearest first; negative for none.
-        together: pictures of a group, as far as there are free ones.
-    """
-    free, groups = np.ones(len(alike), dtype=bool), []
-    for first in generator.permutation(len(alike)).tolist():
-        if free[first]:
-            free[first] = False
-            others = alike[first][alike[first] >= 0]
-            group = [first, *others[free[others]][: together - 1].tolist()]
-            free[group] = False
-            groups.append(group)
-    return np.array(
-        [one for group in generator.permutation(len(groups)).tolist() for one in groups[group]], dtype=np.int64
-    )

@@ -12,27 +12,11 @@ from torch import Tensor
 from index.arrays import Floats
 from index.images.preprocess import Pixels, PreprocessConfig
 from training.backbone.backbones import arrange_images
-from training.distill.copies import draw_copy
+from training.data.copies import draw_copy
 from training.distill.network import TwoOutputs
+from training.picture.threshold import choose_threshold
 
-PRECISION = 0.99  # of the pairs that are called copies
 _AT_ONCE = 64
-
-
-def choose_threshold(copies: Floats, others: Floats, *, precision: float = PRECISION) -> float:
-    """The least cosine from which on at least so many of the pairs found are of copies; 1 where there is none.
-
-    Args:
-        copies: (n,) cosines of a picture and its copy.
-        others: (m,) cosines of a picture and the most alike of others.
-    """
-    candidates = np.sort(np.unique(copies))
-    found = len(copies) - np.searchsorted(np.sort(copies), candidates)
-    wrong = len(others) - np.searchsorted(np.sort(others), candidates)
-    holds = found >= precision * (found + wrong)
-    fails = np.flatnonzero(~holds)
-    first = 0 if not len(fails) else int(fails[-1]) + 1
-    return float(candidates[first]) if first < len(candidates) else 1.0
 
 
 def measure_threshold(

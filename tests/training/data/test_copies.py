@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from training.distill import copies
-from training.distill.copies import EDITS, MILD_EDITS, Edit, draw_copy
+from training.data import copies
+from training.data.copies import EDITS, MILD_EDITS, Edit, draw_copy
 
 NAMES = [edit.__name__ for _, edit in EDITS]  # type: ignore[attr-defined]
 KEEPS_SIZE = {"mirror", "recolour", "grey", "blur", "shrink", "write", "stamp", "compress"}
