@@ -33,7 +33,24 @@ class PixelModel(nn.Module):
 
 
 class EmbeddingModel(PixelModel):
-    """A backbone with its head: (N, H, W, 3) uint8 images to (N, D) float32 unit rows."""
+    """A backbone with its head, maybe two: (N, H, W, 3) uint8 images to (N, D) float32 unit rows, and to (N, P)."""
 
-    def __init__(self, backbone: Backbone, head: nn.Module, preprocess: PreprocessConfig) -> None:
-        super().__init__(nn.Sequential(OrderedDict(backbone=backbone.module, head=head)), preprocess)
+    def __init__(
+        self,
+        backbone: Backbone,
+        head: nn.Module,
+        preprocess: PreprocessConfig,
+        *,
+        picture: nn.Module | None = None,
+    ) -> None:
+        last = head if picture is None else _TwoHeads(head, picture)
+        super().__init__(nn.Sequential(OrderedDict(backbone=backbone.module, head=last)), preprocess)
+
+
+class _TwoHeads(nn.Module):
+    def __init__(self, kind: nn.Module, picture: nn.Module) -> None:
+        super().__init__()
+        self.kind, self.picture = kind, picture
+
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        return self.kind(features), self.picture(features)

@@ -31,6 +31,8 @@ def export_run(run_path: Path, out: Path) -> ExportReport:
     run = RunFolder.open(run_path)
     backbone, head, state = run.load_trained()
     preprocess = run.preprocess()
+    second = run.load_picture_head()
+    picture, threshold = (None, 0.0) if second is None else second
     contract = ModelContract(
         backbone=backbone.name,
         method=state["method"],
@@ -40,10 +42,15 @@ def export_run(run_path: Path, out: Path) -> ExportReport:
         class_count=state["class_count"],
         view=backbone.view,
         pooling=backbone.pooling,
+        picture_dim=0 if picture is None else picture.picture_dim,
+        picture_threshold=threshold,
     )
     images = check_images(run.parity_paths(), preprocess)
     return export_model(
-        EmbeddingModel(backbone, head, preprocess), contract=contract, out=out, check_images=images
+        EmbeddingModel(backbone, head, preprocess, picture=picture),
+        contract=contract,
+        out=out,
+        check_images=images,
     )
 
 

@@ -27,7 +27,7 @@ class TrainCommand(GroupedCommand):
         "out", "val", "config_file", "recipe", "cache", "device", "workers", "resume", "as_json", "help_all",
         "weights", "backbone", "seed", "method", "embedding_dim", "min_confidence", "select", "protocol",
         "max_per_class", "label_noise", "crop", "view", "pooling", "unfreeze", "network_epochs",
-        "time_budget",
+        "time_budget", "copies",
     })  # fmt: skip
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -132,6 +132,7 @@ def format_report(report: dict[str, Any], *, config: TrainConfig) -> str:
     from training.run.belief_report import describe_beliefs
     from training.run.look_report import describe_choice
     from training.run.network.report import describe_network
+    from training.run.picture_stage import describe_picture
     from training.run.trial_report import describe_trial
     from training.run.val_report import describe_validation
 
@@ -155,6 +156,7 @@ def format_report(report: dict[str, Any], *, config: TrainConfig) -> str:
     lines += describe_beliefs(report["beliefs"], run=report["run"])
     lines += describe_trial(report["trial"], takes_rival=config.selection.select == "auto")
     lines += describe_network(report.get("network"))
+    lines += describe_picture(report.get("picture"))
     if report["val"] is None:
         return "\n".join([*lines, "no --val given: Recall@K on other images tells how good this is"])
     lines += describe_validation(report, embedding_dim=config.embedding.embedding_dim)

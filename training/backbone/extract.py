@@ -24,7 +24,7 @@ from training.backbone.feature_store import Features, FeatureStore
 from training.backbone.freed_memory import keep_freed_memory
 from training.backbone.pooling import POOLING_VERSION
 from training.data.datasets import SkippedImage
-from training.data.transforms import fixed_views
+from training.data.transforms import DrawViews, fixed_views
 
 BATCH_IMAGES = 32
 DECODING_VERSION = 1  # raise it when decoding, resizing or the views change: cached features are then stale
@@ -98,9 +98,11 @@ def resolve_precision(precision: str, device: torch.device) -> torch.dtype:
     return torch.bfloat16 if native else torch.float32
 
 
-def open_store(cache: Path, extractor: Extractor, *, views: int) -> FeatureStore:
+def open_store(cache: Path, extractor: Extractor, *, views: int, draw: DrawViews = fixed_views) -> FeatureStore:
     """The store of these features below the cache folder; it does not depend on a seed or on a run."""
     description = extractor.describe(views=views)
+    if draw is not fixed_views:
+        description["draw"] = draw.__name__
     key = hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()[:16]
     name = re.sub(r"[^\w.-]", "_", extractor.backbone.name)  # other libraries' names hold : and /
     return FeatureStore(cache / f"{name}-{key}", description=description)
@@ -133,6 +135,7 @@ def extract_features(
     extractor: Extractor,
     views: int,
     workers: int,
+    draw: DrawViews = fixed_views,
     progress: Progress = no_progress,
 ) -> ExtractedSet:
     """See that the store holds the features of every usable image.
@@ -143,6 +146,7 @@ def extract_features(
         paths: images in a fixed order; an image is known again by its content, wherever it lies.
         store, extractor: where features go and come from.
         views: V fixed views an image.
+        draw: makes them, as for the store.
         progress: called with (images done, images).
     """
     rows: list[int] = []
@@ -159,7 +163,7 @@ def extract_features(
             image = decode_image(data, name=str(path), target_side=extractor.preprocess.resize)
         except ImageError as error:
             return error.apart()
-        return _Read(sha256, fixed_views(image, extractor.preprocess, count=views, sha256=sha256))
+        return _Read(sha256, draw(image, extractor.preprocess, count=views, sha256=sha256))
 
     try:
         for row, result in enumerate(map_ahead(read, paths, workers=workers, ahead=3 * BATCH_IMAGES)):

@@ -250,6 +250,20 @@ class SelectConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class CopiesConfig:
+    """Copies: a second output of the model, which picture an image is"""
+
+    copies: bool = option(
+        False, "Give the model a second output, by which cut, mirrored, turned, recoloured and saved-again copies of a "
+        "picture are found: search --by picture.",
+    )  # fmt: skip
+    picture_dim: int = option(128, "Width of that output.", at_least=2)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@dataclass(frozen=True, slots=True)
 class TrainConfig:
     """The run."""
 
@@ -272,6 +286,7 @@ class TrainConfig:
     recipe: str = field(default="by hand", init=False)
     """Where `resolve` took what was not given."""
     network: NetworkConfig = field(default_factory=NetworkConfig)
+    picture: CopiesConfig = field(default_factory=CopiesConfig)
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -19,6 +19,7 @@ from training.options.config import (
     AUTO,
     ONE_VIEW,
     ConfidenceConfig,
+    CopiesConfig,
     DataConfig,
     EmbeddingConfig,
     InputConfig,
@@ -54,6 +55,7 @@ _CONCERNS = {
     "data": DataConfig,
     "input": InputConfig,
     "network": NetworkConfig,
+    "picture": CopiesConfig,
 }
 VIEWS_IN_A_TIME = 4  # of an image, kept for all epochs
 LOOKED_AT = ("view", "pooling")  # what a look at a sample chooses
@@ -217,6 +219,8 @@ def unused_options(config: TrainConfig) -> Iterator[tuple[str, str]]:
     loss = config.loss
     if config.input.view != AUTO:
         yield "embedding_cost", "--view auto"
+    if not config.picture.copies:
+        yield "picture_dim", "--copies"
     if not config.network.trains:
         yield from ((own.name, "--unfreeze") for own in fields(NetworkConfig) if own.name != "unfreeze")
     if not loss.trains:

@@ -29,21 +29,22 @@ from index.output_files import write_csv
 from training.backbone.backbones import Backbone, load_backbone, with_features
 from training.data.datasets import SkippedImage
 from training.head.embedding_heads import EmbeddingHead, Head, ProjectionHead, RawHead
-from training.options.config import AUTO, TrainConfig
+from training.options.config import AUTO, CopiesConfig, TrainConfig
 from training.options.network import NetworkConfig
 from training.options.resolve import absolute_file
+from training.picture.head import PictureHead
 from training.run.checkpoint import load_checkpoint, pack_modules, save_checkpoint, unpack_module
 
 PARITY_IMAGES = 16
 _FILES = (
     "config.json", "feature_choice.json", "features.json", "labels.csv", "skipped.csv", "environment.json",
-    "metrics.jsonl", "backbone.safetensors", "head.safetensors", "confidences.csv", "trial.json", "network.json",
-    "report.json",
+    "metrics.jsonl", "backbone.safetensors", "head.safetensors", "picture.safetensors", "confidences.csv", "trial.json",
+    "network.json", "report.json",
 )  # fmt: skip
 _ONLY_CHOICE_ONCE = {  # of runs that do not say
     "view": "crop", "pooling": "own", "embedding_cost": 1, "images_per_class": 0, "positive_weights": "none",
     "negative_weights": "none",
-    **asdict(NetworkConfig()),
+    **asdict(NetworkConfig()), **asdict(CopiesConfig()),
 }  # fmt: skip
 _OF_A_NETWORK = set(asdict(NetworkConfig())) - {"unfreeze"}  # nothing to a run that trains none
 
@@ -62,7 +63,7 @@ class RunFolder:
     """Paths and files of a run; every file is replaced atomically.
 
     config.json, feature_choice.json, features.json, labels.csv, skipped.csv, environment.json, metrics.jsonl,
-    checkpoints/*.safetensors, backbone.safetensors, head.safetensors, confidences.csv, trial.json,
+    checkpoints/*.safetensors, backbone.safetensors, head.safetensors, picture.safetensors, confidences.csv, trial.json,
     network.json, parity/*.png, report.json
     """
 
@@ -281,6 +282,25 @@ class RunFolder:
         """head.safetensors: the embedding head; its presence says that training is finished."""
         state = {"method": method, "class_count": class_count, "embedding_dim": head.embedding_dim}
         save_checkpoint(self.path / "head.safetensors", pack_modules(head=head), state=state)
+
+    def save_picture_head(self, head: PictureHead, *, threshold: float) -> None:
+        """picture.safetensors: the second output's head, and from which cosine on it calls pictures copies."""
+        state = {"threshold": threshold, "picture_dim": head.picture_dim}
+        save_checkpoint(self.path / "picture.safetensors", pack_modules(picture=head), state=state)
+
+    def load_picture_head(self) -> tuple[PictureHead, float] | None:
+        """What `save_picture_head` wrote; None for a run without a second output.
+
+        Raises:
+            RunError: the file is damaged.
+        """
+        if not (self.path / "picture.safetensors").exists():
+            return None
+        tensors, state = load_checkpoint(self.path / "picture.safetensors")
+        hidden, feature_dim = tensors["picture.hidden.weight"].shape
+        head = PictureHead(feature_dim, picture_dim=state["picture_dim"], hidden=hidden)
+        unpack_module(head, tensors, name="picture")
+        return head.eval().requires_grad_(False), state["threshold"]
 
     def load_trained(self) -> tuple[Backbone, Head, dict[str, Any]]:
         """The backbone, the head, and the state saved with it (method, class count).

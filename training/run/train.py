@@ -38,6 +38,7 @@ from training.run.look import settle_features
 from training.run.network.blocks import plan_blocks
 from training.run.network.stage import StageInput, StageResult, plan_decoding, train_network
 from training.run.phases import NETWORK, EpochReport, PhaseContext, Watcher
+from training.run.picture_stage import LEAST_IMAGES, PICTURE_PHASE, train_picture
 from training.run.prepare import (
     check_hierarchy,
     gather_known,
@@ -87,10 +88,10 @@ def train(
 
     Returns:
         The report: {"run", "seconds", "phases", "val", "val_scenes", "baselines", "images", "trained_on", "classes",
-        "skipped", "noise", "method", "feature_choice", "trial", "network", "beliefs"}. "val" is among the validation
-        images, "apart" in it with their scenes apart, and "against_training" in it their search among the training
-        images; None where there is none. "feature_choice" is None where view and pooling were given, "network" where
-        the backbone stays frozen.
+        "skipped", "noise", "method", "feature_choice", "trial", "network", "picture", "beliefs"}. "val" is among the
+        validation images, "apart" in it with their scenes apart, and "against_training" in it their search among the
+        training images; None where there is none. "feature_choice" is None where view and pooling were given, "network"
+        where the backbone stays frozen, "picture" without --copies.
 
     Raises:
         InputError: data, weights or options that cannot be used.
@@ -112,6 +113,10 @@ def train(
     first = candidates[0]  # all there is, unless a look chooses
     extractor = open_extractor(backbone, config.input, view=first.view, pooling=first.pooling, machine=machine)
     is_new = run is None
+    if config.picture.copies and len(dataset.records) < LEAST_IMAGES:
+        raise InputError(
+            f"--copies needs at least {LEAST_IMAGES} images, got {len(dataset.records)}: leave it out"
+        )
     if config.network.trains:
         plan_blocks(extractor, config)
     if run is None:
@@ -178,6 +183,10 @@ def train(
                 seen = prepare_validation(val_records, machine=machine, extractor=extractor, watcher=watcher)
                 assert seen is not None
                 searches = searches.seen_as(seen[0].features, training=result.features)
+    picture = None
+    if config.picture.copies:
+        with clock.measure(PICTURE_PHASE):
+            picture = phases.train_picture(extractor)
     report = {
         "run": str(out),
         "seconds": time.perf_counter() - started,
@@ -193,6 +202,7 @@ def train(
         "feature_choice": run.read_feature_choice(),
         "trial": trial,
         "network": network,
+        "picture": picture,
         "beliefs": phases.summarise(beliefs),
     }
     run.save_head(head, method=method, class_count=len(classes))
@@ -380,6 +390,15 @@ class _Phases:
             context=self._context(self._run.network_checkpoint), on_images=self._watcher.on_images,
             on_note=self._watcher.on_note,
         )  # fmt: skip
+
+    def train_picture(self, extractor: Extractor) -> dict[str, Any]:
+        """The second output, saved, on the features of the network that ships; its report."""
+        head, report = train_picture(
+            self._images, self._copies, extractor=extractor, machine=self._machine, watcher=self._watcher,
+            picture_dim=self._config.picture.picture_dim, seed=self._config.seed,
+        )  # fmt: skip
+        self._run.save_picture_head(head, threshold=report["threshold"])
+        return report
 
     def _confidence_rows(self, beliefs: Beliefs) -> Iterator[list[object]]:
         top = min(3, len(self._classes))

@@ -1,0 +1,113 @@
+"""`retrieval train --copies`: a second output from the run's own backbone, its threshold, and a model file of both."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from export.exports import export_run
+from index.errors import InputError, RunError
+from index.model.embedder import Embedder
+from index.outputs import KIND, PICTURE
+from index.writing.build import build_gallery
+from tests.photos import KINDS, write_photos
+from tests.training.conftest import make_config, make_machine
+from training.options.config import TrainConfig
+from training.options.resolve import resolve
+from training.run.picture_stage import describe_picture
+from training.run.run_folder import RunFolder
+from training.run.train import train
+
+
+def _config(**changes: Any) -> TrainConfig:
+    return make_config(copies=True, picture_dim=16, **changes)
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("photos") / "photos"
+    write_photos(folder, kinds=KINDS[:4], pictures_per_kind=16, seed=0, size=64)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(photos: Path, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    out = tmp_path_factory.mktemp("run") / "run"
+    return out, train(photos, out, config=_config(), machine=make_machine(cache))
+
+
+def test_copies_of_what_was_held_out_are_looked_for(run: tuple[Path, dict[str, Any]]) -> None:
+    report = run[1]["picture"]
+    assert report["held_out"] == 32, "half of so few images"
+    assert report["found_first"] > 2 / 32, "by chance it is 1 / 32, and the backbone's weights are random"
+    assert -1 <= report["threshold"] <= 1
+    assert "find theirs first" in describe_picture(report)[0]
+
+
+def test_the_exported_model_answers_by_both_outputs(run: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    export_run(run[0], tmp_path / "model.onnx")
+    model = Embedder(tmp_path / "model.onnx")
+    assert model.contract.widths == {KIND: model.contract.embedding_dim, PICTURE: 16}
+    assert model.contract.picture_threshold == pytest.approx(run[1]["picture"]["threshold"])
+    head, _ = RunFolder.open(run[0]).load_picture_head() or (None, None)
+    assert head is not None
+    side = model.contract.preprocess.crop
+    pixels = np.random.default_rng(0).integers(256, size=(3, side, side, 3), dtype=np.uint8)
+    backbone = RunFolder.open(run[0]).load_backbone()
+    from training.backbone.extract import Extractor
+
+    features = Extractor(
+        backbone, model.contract.preprocess, device=torch.device("cpu"), precision="float32"
+    ).extract(pixels)
+    np.testing.assert_allclose(model.giving(PICTURE).embed_batch(pixels), head(features).numpy(), atol=1e-4)
+
+
+def test_a_gallery_of_that_model_holds_both(
+    run: tuple[Path, dict[str, Any]], photos: Path, tmp_path: Path
+) -> None:
+    export_run(run[0], tmp_path / "model.onnx")
+    build_gallery(model_path=tmp_path / "model.onnx", sources=[photos], out=tmp_path / "gallery")
+    from index.gallery.gallery import Gallery
+
+    hit = Gallery.open(tmp_path / "gallery").by(PICTURE).search(next(photos.rglob("*.jpg")), k=1)[0]
+    assert hit.score == pytest.approx(1, abs=1e-4)
+
+
+def test_the_same_run_again_is_the_same_to_the_bit(
+    run: tuple[Path, dict[str, Any]], photos: Path, cache: Path, tmp_path: Path
+) -> None:
+    again = train(photos, tmp_path / "again", config=_config(), machine=make_machine(cache))
+    assert again["picture"] == run[1]["picture"]
+    heads = [RunFolder.open(path).load_picture_head() for path in (run[0], tmp_path / "again")]
+    first, second = (head[0].state_dict() for head in heads if head is not None)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_a_run_without_it_has_one_output(photos: Path, cache: Path, tmp_path: Path) -> None:
+    report = train(photos, tmp_path / "run", config=make_config(), machine=make_machine(cache))
+    assert report["picture"] is None
+    assert describe_picture(None) == []
+    assert RunFolder.open(tmp_path / "run").load_picture_head() is None
+
+
+def test_too_few_images_are_refused_before_any_work(tmp_path: Path, cache: Path) -> None:
+    write_photos(tmp_path / "few", kinds=KINDS[:2], pictures_per_kind=8, seed=0, size=64)
+    with pytest.raises(InputError, match="--copies needs at least 40 images, got 16"):
+        train(tmp_path / "few", tmp_path / "run", config=_config(), machine=make_machine(cache))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_cannot_be_resumed_with_it_where_it_began_without(
+    run: tuple[Path, dict[str, Any]], photos: Path
+) -> None:
+    with pytest.raises(RunError, match="copies was True, is False"):
+        RunFolder.open(run[0]).check_same(config=make_config(), data=photos)
+
+
+def test_its_width_goes_with_the_flag() -> None:
+    with pytest.raises(InputError, match="--picture-dim goes with --copies"):
+        resolve(picture_dim=64)

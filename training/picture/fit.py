@@ -1,0 +1,87 @@
+"""The loop that teaches a `PictureHead` on a frozen backbone's features of images and of their edited copies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from index.arrays import Floats, Ids
+from index.errors import RunError
+from index.progress import Progress, no_progress
+from index.vectors.exact import search
+from training.picture.head import PictureHead
+from training.picture.losses import contrast_copies, spread_pictures
+from training.picture.order import order_alike
+
+_NEAR = 16  # images that are known to be most alike to each
+_TOGETHER = 4  # of a batch, that are alike
+_PICTURES = 128  # of a batch, each twice
+_LR, _DECAY = 1e-3, 0.05
+_TEMPERATURE, _SPREAD = 0.05, 1.0
+STEPS = 1500
+
+
+@dataclass(frozen=True, slots=True)
+class PictureData:
+    """Features of images that teach, and of their copies.
+
+    Attributes:
+        views: (N, V, F) float32; view 0 is the image itself, the others are edited copies of it. V is at least 2.
+        groups: (N,) int64, the same for images that show the same picture.
+    """
+
+    views: Floats
+    groups: Ids
+
+
+def fit_picture_head(
+    data: PictureData, *, picture_dim: int, seed: int, steps: int = STEPS, progress: Progress = no_progress
+) -> PictureHead:
+    """Contrast two views of every image with those of others, alike ones among them; in eval mode, on the CPU.
+
+    Args:
+        progress: called with (steps done, steps).
+
+    Raises:
+        RunError: training diverged.
+    """
+    generator, random = torch.Generator().manual_seed(seed), np.random.default_rng(seed)
+    views, groups = torch.from_numpy(data.views), torch.from_numpy(data.groups)
+    count, kept = views.shape[:2]
+    head = PictureHead(views.shape[2], picture_dim=picture_dim, generator=generator)
+    head.standardise(views.flatten(0, 1))
+    optimizer = torch.optim.AdamW(head.parameters(), lr=_LR, weight_decay=_DECAY)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    originals = data.views[:, 0] / np.linalg.norm(data.views[:, 0], axis=1, keepdims=True)
+    alike = search(originals, originals, k=min(_NEAR, count - 1), own=np.arange(count)).rows
+    order = torch.empty(0, dtype=torch.int64)
+    for step in range(steps):
+        if len(order) < min(_PICTURES, count):
+            order = torch.from_numpy(order_alike(alike, random, together=_TOGETHER))
+        rows, order = order[:_PICTURES], order[_PICTURES:]
+        first, second = _draw_two(len(rows), kept, generator=generator)
+        loss = _measure(head, torch.cat([views[rows, first], views[rows, second]]), groups[rows].repeat(2))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+        progress(step + 1, steps)
+    if not torch.isfinite(loss):
+        raise RunError(
+            "the training of the output `picture` diverged; leave out --copies, or take another backbone"
+        )
+    return head.eval().requires_grad_(False)
+
+
+def _draw_two(count: int, views: int, *, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Two different views for each of `count` images."""
+    first = torch.randint(views, (count,), generator=generator)
+    return first, (first + torch.randint(1, views, (count,), generator=generator)) % views
+
+
+def _measure(head: PictureHead, features: Tensor, groups: Tensor) -> Tensor:
+    rows = head(features)
+    return contrast_copies(rows, groups, temperature=_TEMPERATURE) + _SPREAD * spread_pictures(rows, groups)

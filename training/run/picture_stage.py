@@ -1,0 +1,99 @@
+"""The last stage of a run with --copies: the output by which copies of a picture are found, and its threshold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from index.arrays import Floats, Ids
+from index.errors import InputError
+from training.backbone.extract import Extractor, extract_features, open_store
+from training.data.transforms import edited_views
+from training.options.machine import Machine
+from training.picture.fit import PictureData, fit_picture_head
+from training.picture.head import PictureHead
+from training.picture.threshold import choose_threshold
+from training.run.phases import Watcher
+from training.run.run_folder import LabelledImage
+
+VIEWS = 6  # of an image: itself, and copies
+LEAST_IMAGES = 40
+_HELD_OUT, _LEAST_HELD, _MOST_HELD = 20, 100, 1000  # one in so many, but at least and at most, tells the threshold
+PICTURE_PHASE = "picture"
+
+
+def train_picture(
+    images: Sequence[LabelledImage], groups: Ids, *, extractor: Extractor, machine: Machine, watcher: Watcher,
+    picture_dim: int, seed: int,
+) -> tuple[PictureHead, dict[str, Any]]:  # fmt: skip
+    """Teach the second output, and find from which cosine on its pairs are copies.
+
+    Args:
+        images: of the run; a part of them does not teach, and tells the threshold.
+        groups: (N,) int64, the same for images that show the same picture already.
+
+    Returns:
+        The head, and its report: {"picture_dim", "threshold", "held_out", "found_first", "called_copies"}, the last two
+        as shares of the copies of what was held out.
+
+    Raises:
+        InputError: there are too few images.
+        RunError: training diverged.
+    """
+    if len(images) < LEAST_IMAGES:
+        raise InputError(f"--copies needs at least {LEAST_IMAGES} images, got {len(images)}: leave it out")
+    store = open_store(machine.cache, extractor, views=VIEWS, draw=edited_views)
+    extracted = extract_features(
+        [image.path for image in images], store=store, extractor=extractor, views=VIEWS, workers=machine.workers,
+        draw=edited_views, progress=lambda done, total: watcher.on_images("copies", done, total),
+    )  # fmt: skip
+    views, groups = store.load(list(extracted.hashes)), groups[extracted.rows]
+    held = _hold_out(groups, seed=seed)
+    head = fit_picture_head(
+        PictureData(views[~held], groups[~held]), picture_dim=picture_dim, seed=seed,
+        progress=lambda done, total: watcher.on_images("copies told apart", done, total),
+    )  # fmt: skip
+    return head, {"picture_dim": picture_dim, **_judge(head, views[held], groups[held])}
+
+
+def _hold_out(groups: Ids, *, seed: int) -> np.ndarray:
+    """(N,) bool, whole groups: some twentieth of the images, more where that are few, at most half."""
+    wanted = min(max(len(groups) // _HELD_OUT, min(_LEAST_HELD, len(groups) // 2)), _MOST_HELD)
+    order = np.random.default_rng(seed).permutation(np.unique(groups))
+    sizes = np.bincount(groups)[order]
+    held: np.ndarray = np.isin(groups, order[np.cumsum(sizes) <= wanted])
+    return held
+
+
+def _judge(head: PictureHead, views: Floats, groups: Ids) -> dict[str, Any]:
+    with torch.inference_mode():
+        rows = head(torch.from_numpy(views)).numpy()  # (n, V, D)
+    originals, copies = rows[:, 0], rows[:, 1:]
+    cosines = np.einsum("nvd,md->nvm", copies, originals)
+    own = groups[:, None] == groups[None]
+    right = (originals[:, None] * copies).sum(axis=2)
+    wrong = np.where(own[:, None], -1, cosines).max(axis=2)
+    among = np.where(own, -1, originals @ originals.T).max(axis=1)
+    threshold = choose_threshold(right.ravel(), np.repeat(among, copies.shape[1]))
+    return {
+        "threshold": threshold,
+        "held_out": len(views),
+        "found_first": float((right > wrong).mean()),
+        "called_copies": float((right >= threshold).mean()),
+    }
+
+
+def describe_picture(report: dict[str, Any] | None) -> list[str]:
+    """The stage in words; nothing without it."""
+    if report is None:
+        return []
+    lines = [
+        f"copies: of those made of {report['held_out']} images held out, {report['found_first']:.1%} find theirs "
+        f"first; {report['called_copies']:.1%} are called copies, from a cosine of {report['threshold']:.2f} on"
+    ]
+    if report["threshold"] >= 1:
+        lines.append("  no cosine tells copies from others: search --by picture ranks, and calls nothing a copy")
+    return lines
