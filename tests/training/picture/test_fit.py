@@ -18,9 +18,9 @@ def _features(*, seed: int = 0) -> np.ndarray:
     random = np.random.default_rng(seed)
     kinds = np.repeat(random.normal(size=(KINDS, WIDTH)), OF_KIND, axis=0)
     own = random.normal(size=(len(kinds), WIDTH)) * np.repeat([0.5, 3], 16)
-    edits = np.zeros((len(kinds), 1 + COPIES, WIDTH))
-    edits[:, 1:, 16:] = 3 * random.normal(size=(len(kinds), COPIES, 16))
-    return (kinds[:, None] + own[:, None] + edits).astype(np.float32)
+    views = np.repeat((kinds + own)[:, None], 1 + COPIES, axis=1)
+    views[:, 1:, 16:] = 3 * random.normal(size=(len(kinds), COPIES, 16))
+    return views.astype(np.float32)
 
 
 def _found_first(rows: np.ndarray) -> float:
