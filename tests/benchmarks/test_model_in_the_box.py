@@ -21,7 +21,7 @@ def test_a_small_student_is_taught_once_and_measured_beside_its_teacher(
     monkeypatch.setattr(model_in_the_box, "SEARCHED", (dataset,))
     asked = ["--out", str(tmp_path / "out"), "--weights", "none"]
     sizes = ["--side", "32", "--backbone", "shufflenet_v2_x0_5", "--kind-dim", "8", "--picture-dim", "8", "--pictures",
-             "8", "--bank", "16", "--epochs", "1"]  # fmt: skip
+             "8", "--bank", "16", "--epochs", "1", "--block-epochs", "0"]  # fmt: skip
     main([*asked, "--teach", *sizes])
     assert "| student, 8-d |" in capsys.readouterr().out
     assert Embedder(tmp_path / "out" / "box.onnx").contract.widths == {"kind": 8, "picture": 8}

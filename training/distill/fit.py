@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import torch
 from PIL import Image
-from torch import Tensor
+from torch import Tensor, nn
 
 from index.arrays import Floats, Ids
-from index.errors import RunError
+from index.errors import InputError, RunError
 from index.images.preprocess import Pixels, PreprocessConfig
 from index.progress import Progress, no_progress
 from index.threads import map_ahead
@@ -22,6 +22,7 @@ from index.vectors.exact import search
 from training.backbone.backbones import arrange_images, load_backbone
 from training.backbone.freed_memory import keep_freed_memory
 from training.data.copies import EDITS, MILD_EDITS, draw_copy
+from training.distill.blocks import list_blocks, measure_blocks
 from training.distill.losses import match_neighbours, regress_embeddings
 from training.distill.network import TwoOutputs
 from training.network.rates import rate_share
@@ -38,6 +39,7 @@ from training.run.checkpoint import (
 )
 
 _AHEAD = 6  # batches
+_OWN_FROM = 0.4  # of the steps in which blocks learn: from here on they get what the student's own give
 _NEAR = 16  # pictures that are known to be most alike to each
 _VIEW = 7 / 9  # of the side that the student is made for
 
@@ -50,6 +52,8 @@ class DistillConfig:
         backbone: torchvision's name of the trunk, from random weights.
         preprocess: of the student; its `crop` is what it sees of the whole image.
         kind_dim, picture_dim: widths of its outputs; the first is the teacher's.
+        block_epochs: of `epochs`, the first: each block learns the teacher's; 0 where the two have other shapes.
+        block_lr: in those.
         pictures: of a batch; each is in it twice, as a mild and as a strong copy.
         alike: pictures that come together in a batch, being alike to the teacher: what a copy is told from.
         bank: the teacher's embeddings that neighbours are looked for in, of every step others.
@@ -59,14 +63,16 @@ class DistillConfig:
         average: how much of the averaged weights each step keeps.
     """
 
-    backbone: str = "mobilenet_v3_small"
+    backbone: str = "mobilenet_v2"
     preprocess: PreprocessConfig = field(default_factory=lambda: PreprocessConfig(resize=128, crop=128))
-    kind_dim: int = 256
-    picture_dim: int = 128
-    epochs: int = 30
+    kind_dim: int = 128
+    picture_dim: int = 64
+    block_epochs: int = 2
+    block_lr: float = 4e-3
+    epochs: int = 12
     pictures: int = 64
     alike: int = 4
-    lr: float = 2e-3
+    lr: float = 1e-3
     weight_decay: float = 0.05
     bank: int = 4096
     neighbour_temperature: float = 0.05
@@ -87,10 +93,27 @@ class DistillConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class Teacher:
+    """What the student learns from.
+
+    Attributes:
+        targets: (N, kind_dim) float32 unit rows of the teacher's, of all images.
+        network: the teacher, in eval mode.
+        weight, bias: (kind_dim, F) and (kind_dim,) float32: targets are unit rows of weight · f / |f| + bias.
+    """
+
+    targets: Floats
+    network: nn.Module
+    weight: Tensor
+    bias: Tensor
+
+
+@dataclass(frozen=True, slots=True)
 class DistillEpoch:
-    """Mean losses of an epoch, and how long it took."""
+    """Mean losses of an epoch, and how long it took; `blocks` of one in which blocks learn, else the others."""
 
     epoch: int
+    blocks: float
     kind: float
     regress: float
     copies: float
@@ -103,7 +126,7 @@ class Distillation:
 
     Args:
         pixels: (N, R, R, 3) uint8, whole images stretched to squares.
-        targets: (N, kind_dim) float32 unit rows of the teacher.
+        teacher: of all images.
         rows: (n,) int64, of those that teach.
         checkpoint: replaced after every epoch, and continued from where it exists.
         workers: threads that draw copies ahead.
@@ -111,22 +134,29 @@ class Distillation:
     """
 
     def __init__(
-        self, pixels: Pixels, targets: Floats, rows: Ids, *, config: DistillConfig, checkpoint: Path, workers: int,
+        self, pixels: Pixels, teacher: Teacher, rows: Ids, *, config: DistillConfig, checkpoint: Path, workers: int,
         on_epoch: Callable[[DistillEpoch], None] = lambda _: None,
         on_images: Progress = no_progress,
     ) -> None:  # fmt: skip
-        self._pixels, self._targets, self._rows = pixels, torch.from_numpy(targets), rows
+        self._pixels, self._targets, self._rows = pixels, torch.from_numpy(teacher.targets), rows
+        self._teacher = teacher
         self._config = config
         self._checkpoint, self._workers, self._on_epoch, self._on_images = checkpoint, workers, on_epoch, on_images
         trunk = load_backbone(config.backbone, "none", seed=config.seed)
         make = {"kind_dim": config.kind_dim, "picture_dim": config.picture_dim, "seed": config.seed}
         self.student = TwoOutputs(trunk, **make).to(memory_format=torch.channels_last)
         self.average = TwoOutputs(load_backbone(config.backbone, "none", seed=config.seed), **make)
-        self._optimizer = torch.optim.AdamW(
-            self.student.parameters(), lr=config.lr, weight_decay=config.weight_decay, fused=True
-        )
+        self._optimizer = self._make_optimizer()
+        if config.block_epochs:
+            self._taught_blocks = list_blocks(teacher.network, name="the teacher")
+            self._own_blocks = list_blocks(trunk.network, name=config.backbone)
+            if len(self._taught_blocks) != len(self._own_blocks):
+                raise InputError(
+                    f"--block-epochs: {config.backbone} has {len(self._own_blocks)} blocks, the teacher "
+                    f"{len(self._taught_blocks)}; they go with a student of the teacher's shape: set them to 0"
+                )
         self._weights = torch.tensor([1, config.regress, 1, config.spread])
-        taught = targets[rows]
+        taught = teacher.targets[rows]
         self._alike = search(taught, taught, k=min(_NEAR, len(rows) - 1), own=np.arange(len(rows))).rows
         self._steps = max(1, len(rows) // config.pictures)
         self._mean = 255 * torch.tensor(config.preprocess.mean).view(1, 3, 1, 1)
@@ -140,32 +170,38 @@ class Distillation:
             RunError: training diverged, or the checkpoint cannot be read or written.
         """
         for epoch in range(self._load() + 1, self._config.epochs + 1):
+            if epoch == self._config.block_epochs + 1:
+                self._begin_whole()
             self._run_epoch(epoch)
             self._save(epoch)
         return self.average.eval().requires_grad_(False)
 
     def _run_epoch(self, epoch: int) -> None:
-        started, total = time.perf_counter(), torch.zeros(4)
+        started, total = time.perf_counter(), torch.zeros(5)
         self.student.train()
         for number, (rows, views) in enumerate(self._draw_batches(epoch)):
             total += self._step(rows, views, (epoch - 1) * self._steps + number)
             self._on_images(number + 1, self._steps)
-        kind, regress, copies, spread = (total / self._steps).tolist()
-        if not math.isfinite(kind + regress + copies + spread):
+        blocks, kind, regress, copies, spread = (total / self._steps).tolist()
+        if not math.isfinite(blocks + kind + regress + copies + spread):
             raise RunError(
                 f"the distillation diverged in epoch {epoch}: lower the learning rate {self._config.lr}"
             )
-        self._on_epoch(DistillEpoch(epoch, kind, regress, copies, spread, time.perf_counter() - started))
+        self._on_epoch(DistillEpoch(epoch, blocks, kind, regress, copies, spread, time.perf_counter() - started))
 
     def _draw_batches(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """(n,) rows and (2n, S, S, 3) uint8 views, the mild ones first: seed, epoch and row decide."""
+        """(n,) rows and uint8 views, (n, S, S, 3) where blocks learn, else (2n, S, S, 3), the mild ones first.
+
+        Seed, epoch and row decide.
+        """
         generator = np.random.default_rng((self._config.seed, epoch))
         order = self._rows[order_alike(self._alike, generator, together=self._config.alike)]
         batches = [order[start : start + self._config.pictures] for start in
                    range(0, self._steps * self._config.pictures, self._config.pictures)]  # fmt: skip
+        strengths = (False,) if epoch <= self._config.block_epochs else (False, True)
 
         def draw(rows: np.ndarray) -> tuple[Tensor, Tensor]:
-            views = [self._draw_view(row, epoch, strong) for strong in (False, True) for row in rows.tolist()]
+            views = [self._draw_view(row, epoch, strong) for strong in strengths for row in rows.tolist()]
             return torch.from_numpy(rows), torch.from_numpy(np.stack(views))
 
         return map_ahead(draw, batches, workers=self._workers, ahead=_AHEAD)
@@ -178,26 +214,67 @@ class Distillation:
         return np.asarray(copy.resize((side, side), Image.Resampling.BILINEAR))
 
     def _step(self, rows: Tensor, views: Tensor, step: int) -> Tensor:
-        """(4,) losses of a step."""
-        config = self._config
-        for group in self._optimizer.param_groups:
-            group["lr"] = config.lr * rate_share(step, self._steps * config.epochs)
-        generator = torch.Generator().manual_seed(step)
+        """(5,) losses of a step: of the blocks, or the four others."""
+        config, images = self._config, arrange_images(views, self._mean, self._std)
+        in_blocks = config.block_epochs * self._steps
+        if step < in_blocks:
+            self._set_rate(config.block_lr * rate_share(step, in_blocks))
+            own = step >= _OWN_FROM * in_blocks
+            differences = measure_blocks(self._taught_blocks, self._own_blocks, images, own_inputs=own)
+            self._descend(differences.sum())
+            return torch.stack([differences.detach().mean(), *torch.zeros(4)])
+        self._set_rate(config.lr * rate_share(step - in_blocks, self._steps * config.epochs - in_blocks))
+        losses = self._compare(images, rows, step)
+        self._descend((losses * self._weights).sum())
+        average_weights(
+            self.average.state_dict(), self.student.state_dict(), keep=config.average, step=step - in_blocks
+        )
+        return torch.stack([torch.zeros(()), *losses.detach()])
+
+    def _compare(self, images: Tensor, rows: Tensor, step: int) -> Tensor:
+        """(4,) losses of the whole student."""
+        config, generator = self._config, torch.Generator().manual_seed(step)
         others = torch.from_numpy(self._rows)[torch.randint(len(self._rows), (config.bank,), generator=generator)]
-        bank = self._targets[others]
-        kinds, pictures = self.student(arrange_images(views, self._mean, self._std))
+        kinds, pictures = self.student(images)
         names = rows.repeat(2)
-        losses = torch.stack([
-            match_neighbours(kinds, self._targets[names], bank, temperature=config.neighbour_temperature),
-            regress_embeddings(kinds, self._targets[names]),
+        targets, bank = self._targets[names], self._targets[others]
+        return torch.stack([
+            match_neighbours(kinds, targets, bank, temperature=config.neighbour_temperature),
+            regress_embeddings(kinds, targets),
             contrast_copies(pictures, names, temperature=config.copy_temperature),
             spread_pictures(pictures, names),
         ])  # fmt: skip
+
+    def _set_rate(self, rate: float) -> None:
+        for group in self._optimizer.param_groups:
+            group["lr"] = rate
+
+    def _descend(self, loss: Tensor) -> None:
         self._optimizer.zero_grad()
-        (losses * self._weights).sum().backward()
+        loss.backward()
         self._optimizer.step()
-        average_weights(self.average.state_dict(), self.student.state_dict(), keep=config.average, step=step)
-        return losses.detach()
+
+    def _begin_whole(self) -> None:
+        """From the blocks to the whole student, whose kinds begin as the teacher's projection of its features."""
+        self._optimizer = self._make_optimizer()
+        if self._config.block_epochs:
+            self.student.start_kind(self._teacher.weight, self._teacher.bias, lengths=self._measure_lengths())
+        self.average.load_state_dict(self.student.state_dict())
+
+    @torch.inference_mode()
+    def _measure_lengths(self) -> float:
+        """The mean length of the student's features, of some of the images."""
+        self.student.eval()
+        rows = self._rows[: self._config.pictures]
+        views = torch.from_numpy(np.stack([self._draw_view(row, 0, False) for row in rows.tolist()]))
+        features = self.student.trunk(arrange_images(views, self._mean, self._std)).flatten(1)
+        return float(features.norm(dim=1).mean())
+
+    def _make_optimizer(self) -> torch.optim.Optimizer:
+        config = self._config
+        return torch.optim.AdamW(
+            self.student.parameters(), lr=config.lr, weight_decay=config.weight_decay, fused=True
+        )
 
     def _load(self) -> int:
         """The epoch that the checkpoint is of; 0 without one."""

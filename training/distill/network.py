@@ -20,10 +20,19 @@ class TwoOutputs(nn.Module):
     def __init__(self, trunk: Backbone, *, kind_dim: int, picture_dim: int, seed: int) -> None:
         super().__init__()
         self.trunk = trunk.module.requires_grad_(True)
+        for layer in self.trunk.modules():
+            if isinstance(layer, nn.Dropout):
+                layer.p = 0.0  # so few images and epochs are learnt too little rather than too well
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.kind = nn.Linear(trunk.feature_dim, kind_dim)
             self.picture = nn.Linear(trunk.feature_dim, picture_dim)
+
+    @torch.no_grad()
+    def start_kind(self, weight: Tensor, bias: Tensor, *, lengths: float) -> None:
+        """Let `kind` be the unit rows of weight · f / |f| + bias, for features of about the given length."""
+        self.kind.weight.copy_(weight)
+        self.kind.bias.copy_(bias * lengths)
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
         features = self.trunk(images).flatten(1).float()

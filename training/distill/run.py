@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from index.arrays import Floats
 from index.errors import InputError, RunError
 from index.images.preprocess import PreprocessConfig
 from training.backbone.backbones import load_backbone
 from training.backbone.extract import Extractor, extract_features, open_store
-from training.distill.fit import Distillation, DistillConfig, DistillEpoch
+from training.distill.fit import Distillation, DistillConfig, DistillEpoch, Teacher
 from training.distill.network import TwoOutputs
 from training.distill.threshold import measure_threshold
+from training.head.embedding_heads import AffineHead
 from training.head.untrained import fit_untrained
 from training.network.decoded_images import DecodingPlan, decode_images
 from training.run.checkpoint import load_checkpoint, save_checkpoint
@@ -59,7 +59,12 @@ def distill(
     if not extracted.hashes:
         raise InputError(f"none of the {len(paths)} files is a readable image")
     hashes, rows = np.unique(extracted.hashes, return_index=True)  # a file twice would be its own stranger
-    targets = _embed(store.load(hashes.tolist())[:, 0], config)
+    features = store.load(hashes.tolist())[:, 0]
+    head = fit_untrained(TEACHES_BY, features, embedding_dim=config.kind_dim)
+    assert isinstance(head, AffineHead)
+    taught = Teacher(
+        np.ascontiguousarray(embed_features(head, features)), teacher.backbone.network, head.weight, head.bias
+    )
     larger = PreprocessConfig(*(round(_ROOM * config.preprocess.crop),) * 2)
     plan = DecodingPlan.of(hashes.tolist(), larger, cache=cache)
     used = [paths[row] for row in extracted.rows[rows]]
@@ -76,7 +81,7 @@ def distill(
     held = np.arange(0, len(pixels), max(_HELD_OUT, len(pixels) // _MOST_HELD))  # hashes have no order
     teach = np.setdiff1d(np.arange(len(pixels)), held)
     student = Distillation(
-        pixels, targets, teach, config=config, checkpoint=out / CHECKPOINT, workers=workers, on_epoch=note,
+        pixels, taught, teach, config=config, checkpoint=out / CHECKPOINT, workers=workers, on_epoch=note,
         on_images=lambda done, total: on_images("batches", done, total),
     ).run()  # fmt: skip
     threshold = measure_threshold(student, pixels, held.tolist(), sizes=config.preprocess, seed=config.seed)
@@ -103,9 +108,3 @@ def load_student(out: Path) -> tuple[TwoOutputs, dict[str, Any]]:
     student = TwoOutputs(trunk, kind_dim=made["kind_dim"], picture_dim=made["picture_dim"], seed=0)
     student.load_state_dict(tensors)
     return student.eval().requires_grad_(False), made
-
-
-def _embed(features: Floats, config: DistillConfig) -> Floats:
-    """(N, kind_dim) float32 unit rows: the teacher's features at the student's width."""
-    head = fit_untrained(TEACHES_BY, features, embedding_dim=config.kind_dim)
-    return np.ascontiguousarray(embed_features(head, features))

@@ -25,12 +25,12 @@ from training.distill.run import Tell, distill, load_student
 
 SMALL = DistillConfig(
     backbone="shufflenet_v2_x0_5", preprocess=PreprocessConfig(resize=32, crop=32), kind_dim=8, picture_dim=8, epochs=2,
-    pictures=8, bank=16,
+    pictures=8, bank=16, block_epochs=0,
 )  # fmt: skip
 
 
-def _teacher() -> Extractor:
-    backbone = load_backbone("shufflenet_v2_x0_5", "none", seed=1)
+def _teacher(name: str) -> Extractor:
+    backbone = load_backbone(name, "none", seed=1)
     return Extractor(
         backbone, PreprocessConfig(resize=40, crop=40), device=torch.device("cpu"), precision="float32"
     )
@@ -44,11 +44,16 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(
-    pictures: Path, out: Path, *, on_images: Tell = lambda *_: None, **changes: Any
+    pictures: Path,
+    out: Path,
+    *,
+    on_images: Tell = lambda *_: None,
+    teacher: str = "shufflenet_v2_x0_5",
+    **changes: Any,
 ) -> dict[str, torch.Tensor]:
     paths, config = sorted(pictures.rglob("*.jpg")), replace(SMALL, **changes)
     distill(
-        paths, out, teacher=_teacher(), config=config, cache=out.parent / "cache", workers=2, on_images=on_images
+        paths, out, teacher=_teacher(teacher), config=config, cache=out.parent / "cache", workers=2, on_images=on_images
     )  # fmt: skip
     return load_file(out / "student.safetensors")
 
