@@ -15,11 +15,12 @@ from training.distill.blocks import list_blocks, measure_blocks
 
 
 def _blocks(*widths: int, seed: int) -> list[nn.Module]:
-    torch.manual_seed(seed)
-    sizes = [3, *widths]
-    return [
-        nn.Sequential(nn.Conv2d(before, after, 1), nn.Tanh()) for before, after in zip(sizes, widths, strict=False)
-    ]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return [
+            nn.Sequential(nn.Conv2d(before, after, 1), nn.Tanh())
+            for before, after in zip((3, *widths), widths, strict=False)
+        ]
 
 
 def _images(seed: int = 0) -> torch.Tensor:
