@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from index.commands.console import NumberList, emit, output_options, progress_bars
+from index.commands.images_or_gallery import settle_gallery
 from index.public import evaluate as evaluate_retrieval
 from index.text_table import align
 
@@ -90,15 +91,17 @@ def evaluate(
 
     \b
     Examples:
+      retrieval evaluate photos
       retrieval evaluate gallery
       retrieval evaluate gallery --query held_out --k 1,5,10
       retrieval evaluate --model model.onnx --data test_images --k sop --nmi --json
     """
     if (gallery is None) == (model is None) or (model is None) != (data is None):
         raise click.UsageError("give either a GALLERY, or both --model and --data")
+    settled = None if gallery is None else settle_gallery(gallery)
     with progress_bars() as begin:
         evaluation = evaluate_retrieval(
-            gallery, model=model, data=data, query=query, groups=groups, k=ks, nmi=with_nmi, rerank=with_rerank,
+            settled, model=model, data=data, query=query, groups=groups, k=ks, nmi=with_nmi, rerank=with_rerank,
             progress=begin("Embedding", unit="images"), scoring=begin("Scoring", unit="queries"),
         )  # fmt: skip
     emit(evaluation.to_json(), as_json=as_json, text=_describe_evaluation(evaluation))

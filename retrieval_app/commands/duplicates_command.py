@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from index.commands.console import build_config, config_options, emit, output_options, progress_bars, refuse_unused
+from index.commands.images_or_gallery import settle_gallery
 from index.duplicates.duplicate_config import DuplicateConfig
 
 _PATH = click.Path(path_type=Path)
@@ -36,6 +37,7 @@ def duplicates(gallery: Path, out: Path, kind: str, limit: int, as_json: bool, *
 
     \b
     Examples:
+      retrieval duplicates photos --out duplicates
       retrieval duplicates gallery --out duplicates
       retrieval duplicates gallery --out duplicates --kind exact --json
     """
@@ -58,7 +60,7 @@ def duplicates(gallery: Path, out: Path, kind: str, limit: int, as_json: bool, *
     )
 
     config = build_config(DuplicateConfig, options) if kind == "near" else None
-    opened = Gallery.open(gallery)
+    opened = Gallery.open(settle_gallery(gallery))
     require_outside(out, gallery=opened)
     check_duplicates_folder(out)
     with progress_bars() as begin:
