@@ -91,7 +91,7 @@ def export_untrained(
             extractor, whiten, embedding_dim=embedding_dim, cache=cache, workers=workers, progress=progress
         )
     contract = ModelContract(
-        backbone=backbone,
+        backbone=loaded.name,
         method=made.method,
         embedding_dim=made.embedding_dim,
         preprocess=preprocess,

@@ -43,6 +43,7 @@ def test_its_features_are_those_that_the_packaged_model_embeds() -> None:
         features = backbone.module(arrange_images(torch.from_numpy(pixels), mean, std)).flatten(1)
         found = normalize(features @ weight.T + bias)
     assert features.shape == (4, backbone.feature_dim)
+    assert backbone.name == describe_box().backbone, "which a run can load when another network is in the box"
     np.testing.assert_allclose(found.numpy(), Embedder(BOX).giving(KIND).embed_batch(pixels), atol=2e-4)
 
 
