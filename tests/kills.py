@@ -52,7 +52,7 @@ from index.writing.build import add_to_gallery, build_gallery, remove_from_galle
 from index.writing.build_config import BuildConfig
 from index.writing.reindex import compact_gallery, tune_gallery
 from tests.conftest import draw_image
-from tests.models import write_tiny_model
+from tests.models import write_tiny_model, write_two_output_model
 
 COLOURS = ((40, 60, 220), (30, 190, 60), (220, 40, 40), (200, 200, 40))
 COMMANDS_PER_SCENARIO = 8
@@ -202,7 +202,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """All that counts of a gallery's current version."""
+    """All that counts of a gallery's current version; `vectors` are those of all outputs."""
 
     rows: list[CatalogRow]
     vectors: dict[int, bytes]
@@ -233,11 +233,15 @@ def read_state(gallery: Path) -> State | None:
     if not gallery.is_dir() or read_current(gallery) is None:
         return None
     opened = Gallery.open(gallery)
-    vectors = {int(key): opened.vector(int(key)) for key in opened.ids}
+    vectors: dict[int, bytes] = dict.fromkeys(map(int, opened.ids), b"")
     problems = verify_gallery(gallery, sample=0).problems
-    for key, vector in list(vectors.items())[:3]:
-        if vectors[opened.search(vector, k=1)[0].id].tobytes() != vector.tobytes():
-            problems.append(f"a search with the vector of {key} finds another image first")
+    for output in opened.manifest.outputs:
+        asked = opened.by(output)
+        own = {key: asked.vector(key) for key in vectors}
+        for key, vector in list(own.items())[:3]:
+            if own[asked.search(vector, k=1)[0].id].tobytes() != vector.tobytes():
+                problems.append(f"a search by {output} with the vector of {key} finds another image first")
+        vectors = {key: so_far + own[key].tobytes() for key, so_far in vectors.items()}
     with read_catalog(find_version(gallery).folder / CATALOG_NAME) as catalog:
         sources = catalog.sources()
         order = {number: position for position, number in enumerate(sources)}  # numbers may leave gaps
@@ -249,7 +253,7 @@ def read_state(gallery: Path) -> State | None:
     described = opened.manifest.index
     return State(
         rows,
-        {key: vector.tobytes() for key, vector in vectors.items()},
+        vectors,
         list(sources.values()),
         settings,
         {name: described[name] for name in _INDEX_FIELDS} | {"own_queries": described.get("own_queries")},
@@ -617,13 +621,13 @@ def kill_commands(
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # orphans of a killed command become our children
     index_choice.MIN_ROWS = INDEXED_IMAGES
     import_faiss()  # not onnxruntime, which starts a thread; 25 ms in every process are left
-    model = write_tiny_model(folder / "model.onnx")
+    models = [write_tiny_model(folder / "one.onnx"), write_two_output_model(folder / "two.onnx")]
     tally, number = Tally(every_step=every_step), first
     while tally.count < kills and tally.mismatches < MISMATCHES_ENOUGH:
         place = folder / str(number)
         place.mkdir()
         known = tally.mismatches
-        Scenario(place, model, seed=f"{seed}.{number}", tally=tally, kills=kills).run()
+        Scenario(place, models[number % 2], seed=f"{seed}.{number}", tally=tally, kills=kills).run()
         show(f"{tally.count} of {kills} kills, {number - first + 1} scenarios, {tally.mismatches} mismatches")
         if tally.mismatches == known:
             shutil.rmtree(place)
