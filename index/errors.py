@@ -62,6 +62,10 @@ class ImageError(RetrievalError):
         return ImageError(path=self.path, reason=self.reason, detail=self.detail)
 
 
+class NoUsableImageError(InputError):
+    """Sources without one image that can be used."""
+
+
 class ModelFileError(RetrievalError):
     """An ONNX file that is no model of ours, or whose contract cannot be honoured."""
 

@@ -37,6 +37,11 @@ def read_mark(gallery: Path) -> str | None:
     return identity if isinstance(identity, str) and _IDENTITY.fullmatch(identity) else None
 
 
+def is_training_folder(folder: Path) -> bool:
+    """Whether a folder is what `retrieval train` or `training.distill` wrote: its pictures are none to search."""
+    return "run_id" in (read_object(folder / "config.json") or {}) or (folder / "student.safetensors").is_file()
+
+
 def read_part(folder: Path) -> Mapping[str, Any] | None:
     """What a part of a gallery says of itself, the identity as `gallery`; None where a folder is no part of any."""
     values = read_object(folder / PART_MARK)

@@ -54,7 +54,7 @@ def build(
     """Embed every image of the sources and make the gallery `out`, go on where it stopped, or bring it up to date.
 
     Args:
-        model: an exported model; None for the one that comes with the package.
+        model: an exported model; None for that of `out`, where there is one, else the one that comes with the package.
         sources: one or several folders, archives, globs, lists, tables or images.
         out: the gallery folder.
         labels: CSV or Parquet of `path,label`, which goes before all other labels.
@@ -78,11 +78,10 @@ def build(
     if unused := [name for name in option_names(DuplicateConfig) if name in options and dedup != "near"]:
         raise InputError(f"{unused[0]}: needs dedup='near', and would do nothing with {dedup!r}")
     index = asdict(make_config(AnnConfig, options))
-    from index.model.in_the_box import find_model
     from index.writing.build import build_gallery
 
     return build_gallery(
-        model_path=find_model(None if model is None else as_path(model, "model")),
+        model_path=None if model is None else as_path(model, "model"),
         sources=_as_sources(sources),
         out=as_path(out, "out"),
         labels_file=None if labels is None else as_path(labels, "labels"),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -11,43 +11,87 @@ import click
 from index.commands.build_text import describe_build, indexing_bars
 from index.public import build
 
+_MODEL_SUFFIX = ".onnx"
 
-def settle_gallery(path: Path) -> Path:
+
+def settle_gallery(path: Path, *, check: Callable[[], object] = lambda: None) -> Path:
     """`path`, if it is a gallery or nothing at all; else the gallery beside the images that it holds, made if need be.
 
     What is made, and where, is said on stderr. A making that was stopped goes on.
 
+    Args:
+        check: called before a gallery is made, to refuse what else was asked wrongly.
+
     Raises:
-        InputError: none of the images is usable, or the gallery cannot be made there.
+        InputError: none of the images is usable, the gallery cannot be made there, or they are of a training.
         GalleryError: what is beside the images is no gallery, is one of other images, or is damaged.
         ModelFileError: the model that comes with the package is missing or damaged.
     """
-    from index.errors import InputError
-    from index.model.in_the_box import find_model
+    from index.errors import GalleryError, InputError, NoUsableImageError
     from index.sources.beside import gallery_beside
     from index.text import printable_path
+    from index.versions.versions import read_current
 
     if not _holds_images(path):
         return path
-    gallery = gallery_beside(path)
+    refuse_training(str(path))
+    images = printable_path(str(path))
+    elsewhere = f"make it elsewhere, `retrieval index build {images} --out GALLERY`, and name that"
+    try:
+        gallery = gallery_beside(path)
+    except InputError as error:
+        raise InputError(f"{error}; {elsewhere}") from error
     near = gallery.relative_to(Path.cwd()) if gallery.is_relative_to(Path.cwd()) else gallery
-    shown, images, is_new = printable_path(str(near)), printable_path(str(path)), not gallery.exists()
+    shown, is_new = printable_path(str(near)), not gallery.exists()
     if _is_finished(gallery, of=path):
         click.echo(f"{images} has the gallery {shown}; after changes: retrieval index update {shown}", err=True)
         return gallery
-    model = find_model(None)
+    check()
     click.echo(
         f"{images} has no gallery yet: {shown} is made, with the model that comes with the package", err=True
     )
     try:
         with indexing_bars() as (progress, begin_step):
-            report = build(model, path, gallery, progress=progress, begin_step=begin_step)
-    except InputError:  # no image is usable: what was named was rather something else
-        if is_new:
+            report = build(None, path, gallery, progress=progress, begin_step=begin_step)
+    except KeyboardInterrupt:
+        click.echo(f"{shown}: what is made of it is kept, and gone on with", err=True)
+        raise
+    except NoUsableImageError:  # what was named was rather something else
+        if is_new and read_current(gallery) is None:
             shutil.rmtree(gallery, ignore_errors=True)
         raise
+    except InputError as error:
+        raise InputError(f"{error}; {elsewhere}") from error
+    except GalleryError as error:
+        raise GalleryError(error.path, f"{error.problem}; or {elsewhere}") from error
     click.echo(describe_build(report, out=near), err=True)
     return gallery
+
+
+def is_model(given: str) -> bool:
+    """Whether an argument names a model: by its ending, or by what is in the file."""
+    from index.model.contract import find_contract
+
+    return given.lower().endswith(_MODEL_SUFFIX) or (
+        Path(given).is_file() and find_contract(Path(given)) is not None
+    )
+
+
+def refuse_training(source: str) -> None:
+    """See that a source is not the folder of a training, in whose small pictures nobody wants to search.
+
+    Raises:
+        InputError: it is one.
+    """
+    from index.errors import InputError
+    from index.marks import is_training_folder
+    from index.text import printable_path
+
+    if is_training_folder(Path(source)):
+        shown = printable_path(source)
+        raise InputError(
+            f"{shown}: a training, not images: export it first, retrieval export {shown} --out model.onnx"
+        )
 
 
 def _holds_images(path: Path) -> bool:
@@ -58,7 +102,7 @@ def _holds_images(path: Path) -> bool:
 
     if path.is_dir():
         return recognise(path) is Standing.FOREIGN
-    return path.is_file() and not isinstance(find_source(str(path)), FileSource)
+    return path.is_file() and not is_model(str(path)) and not isinstance(find_source(str(path)), FileSource)
 
 
 def _is_finished(gallery: Path, *, of: Path) -> bool:
@@ -69,13 +113,14 @@ def _is_finished(gallery: Path, *, of: Path) -> bool:
     """
     from index.errors import GalleryError
     from index.public import open_gallery
+    from index.sources.registry import find_source
     from index.text import printable_path
     from index.versions.versions import read_current
 
     if not gallery.is_dir() or read_current(gallery) is None:
         return False
     known = {source.location for source in open_gallery(gallery).sources.values()}
-    if os.path.abspath(of) not in known:
+    if find_source(str(of)).location not in known:
         raise GalleryError(
             printable_path(str(gallery)),
             f"a gallery, but not of {printable_path(str(of))}; name it to search it, or make the other with "

@@ -23,11 +23,11 @@ from index.commands.console import (
     wait_option,
     where_option,
 )
+from index.commands.images_or_gallery import is_model, refuse_training
 from index.commands.inspect_commands import export_vectors, info, list_items, verify
 from index.commands.reindex_commands import compact, tune
 from index.commands.repair_commands import repair, rollback
 from index.duplicates.duplicate_config import DuplicateConfig
-from index.marks import read_object
 from index.public import build as build_gallery
 from index.sources.beside import gallery_beside
 from index.text import printable_path
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from index.filters.condition import Condition
     from index.writing.publish_change import BuildReport
 
-_MODEL = ".onnx"
 _PATH = click.Path(path_type=Path, readable=False)  # what cannot be read gets our own message
 
 
@@ -124,14 +123,15 @@ def build(
     chosen = {name: value for name, value in options.items() if is_given(context, name)}
     for config in (BuildConfig, AnnConfig, DuplicateConfig):
         build_config(config, chosen)  # a value out of range is a mistake in how the command was called
-    model, sources = (given[0], given[1:]) if given[0].lower().endswith(_MODEL) else (None, given)
+    model, sources = (given[0], given[1:]) if is_model(given[0]) else (None, given)
     if not sources:
         raise click.UsageError("Missing argument 'SOURCE...': what MODEL is to embed.", ctx=context)
-    if "run_id" in (read_object(Path(given[0], "config.json")) or {}):
-        shown = printable_path(given[0])
-        raise click.UsageError(
-            f"{shown} is a training run: export it first, retrieval export {shown} --out model.onnx", ctx=context
-        )
+    for source in sources:
+        if is_model(source):
+            raise click.UsageError(
+                f"{printable_path(source)} is a model: MODEL comes first, and once", ctx=context
+            )
+        refuse_training(source)
     gallery = out or gallery_beside(sources[0])
     with indexing_bars() as (progress, begin_step):
         report = build_gallery(

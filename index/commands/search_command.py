@@ -206,7 +206,7 @@ def search(
     if out is not None:
         check_results_path(out)
     wanted = _DEFAULT_K if k is None and min_score is None else k
-    opened = open_gallery(settle_gallery(gallery)).by(by)
+    opened = open_gallery(settle_gallery(gallery, check=lambda: _check_queries(queries))).by(by)
     request = _Request(
         opened, queries, tuple(chain(*ids)), k=wanted, min_score=min_score, where=where, rerank=rerank
     )
@@ -218,6 +218,20 @@ def search(
         emit({"out": printable_path(str(out)), **asdict(tally)}, as_json=as_json, text=tally.describe(out))
     if strict and tally.skipped:
         context.exit(1)
+
+
+def _check_queries(queries: Iterable[str]) -> None:
+    """See that every query is there.
+
+    Raises:
+        InputError: one is not.
+    """
+    from index.gallery.queries import is_npy
+    from index.sources.registry import find_source
+
+    for query in queries:
+        if not is_npy(query):
+            find_source(query)
 
 
 def _answer_one(request: _Request, *, as_json: bool) -> None:

@@ -128,27 +128,28 @@ def is_single(arguments: Sequence[str], *, ids: Sequence[int] = ()) -> bool:
     try:
         return not arguments or (
             _open_vectors(arguments[0]).ndim == 1
-            if _is_npy(arguments[0])
+            if is_npy(arguments[0])
             else find_source(arguments[0]).is_one_item
         )
     except InputError:
         return True  # one problem
 
 
-def _is_npy(argument: str) -> bool:
+def is_npy(argument: str) -> bool:
+    """Whether an argument is a file of vectors."""
     return argument.lower().endswith(".npy") and not os.path.isdir(argument)
 
 
 def _read_argument(argument: str, *, dim: int) -> Iterator[_Asked]:
     try:
-        yield from _read_vectors(argument, dim=dim) if _is_npy(argument) else _list_images(argument)
+        yield from _read_vectors(argument, dim=dim) if is_npy(argument) else _list_images(argument)
     except InputError as error:
         yield _Asked(argument, problem=error)
 
 
 def _count_argument(argument: str) -> int:
     try:
-        if _is_npy(argument):
+        if is_npy(argument):
             vectors = _open_vectors(argument)
             return len(vectors) if vectors.ndim == 2 else 1
         return sum(1 for _ in find_source(argument).scan())

@@ -11,14 +11,12 @@ from index.model.seal import read_sealed
 BOX = Path(__file__).with_name("box.onnx")
 
 
-def find_model(named: Path | None, *, box: Path = BOX) -> Path:
-    """The model that was named, or the one in the box.
+def find_box(box: Path = BOX) -> Path:
+    """The model in the box.
 
     Raises:
-        ModelFileError: none was named, and the one in the box is missing or damaged.
+        ModelFileError: it is missing or damaged.
     """
-    if named is not None:
-        return named
     try:
         read_sealed(box)
     except ModelFileError as error:
@@ -34,7 +32,7 @@ def describe_box(box: Path = BOX) -> ModelContract:
     Raises:
         ModelFileError: it is missing or damaged.
     """
-    contract = find_contract(find_model(None, box=box))
+    contract = find_contract(find_box(box))
     if contract is None:
         raise ModelFileError(str(box), "it has no contract; install this package again")
     return contract

@@ -17,6 +17,7 @@ from index.errors import GalleryError, GalleryMismatchError, InputError
 from index.gallery.selection import Selection
 from index.limits import LOCK_WAIT_S
 from index.model.embedder import Embedder
+from index.model.in_the_box import find_box
 from index.progress import BeginStep, Progress, no_progress, no_steps
 from index.sources.folder import FolderSource
 from index.sources.registry import find_source
@@ -30,12 +31,12 @@ from index.writing.build_config import BuildConfig
 from index.writing.publish_change import BuildReport, open_workspace, run_change
 from index.writing.scanning import find_parts, scan_parts, scan_sources
 from index.writing.source_moves import check_emptied, check_sources, forget_source, list_locations, move_sources
-from index.writing.workspace import Workspace
+from index.writing.workspace import Workspace, find_model
 
 
 def build_gallery(
     *,
-    model_path: Path,
+    model_path: Path | None,
     sources: Sequence[str | Path],
     out: Path,
     labels_file: Path | None = None,
@@ -53,7 +54,7 @@ def build_gallery(
     only where something changed. Every item found is in the catalogue: indexed, a duplicate, or skipped with a reason.
 
     Args:
-        model_path: an exported model.
+        model_path: an exported model; None for the gallery's own, or of a new one for the model in the box.
         sources: folders, archives, globs, lists, tables or single images; see `index.sources.registry.find_source`.
         out: the gallery folder; made if there is none.
         labels_file: CSV or Parquet of `path,label`, which goes before other labels; items without a row have none.
@@ -71,7 +72,7 @@ def build_gallery(
     given = [find_source(os.fspath(source)) for source in sources]
     gallery = _check_out(out, sources=given)
     labels = None if labels_file is None else AssignedLabels(labels_file)
-    embedder = Embedder(model_path, threads=1)
+    embedder = Embedder(model_path or _choose_model(gallery), threads=1)
     settings = {
         "labels": None if labels_file is None else json.dumps(str(labels_file.absolute())),
         "dedup": None if dedup == "off" else dedup,
@@ -220,6 +221,13 @@ def remove_from_gallery(
         return run_change(
             work, change, config=config, progress=progress, begin_step=begin_step, start=start, undo=True
         )
+
+
+def _choose_model(gallery: Path) -> Path:
+    try:
+        return find_model(gallery)
+    except GalleryError:
+        return find_box()
 
 
 def _tell_pictures(embedder: Embedder) -> float | None:

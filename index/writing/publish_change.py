@@ -13,7 +13,7 @@ from typing import Any
 
 from index.catalog.source_places import describe_move
 from index.catalog.writer import CatalogWriter, write_catalog
-from index.errors import GalleryError, InputError, RetrievalError
+from index.errors import GalleryError, NoUsableImageError, RetrievalError
 from index.faiss_library import import_faiss
 from index.limits import LOCK_WAIT_S
 from index.model.embedder import Embedder
@@ -180,7 +180,7 @@ def _refuse_empty(work: Workspace, reasons: Mapping[str, int]) -> None:
     work.remove()
     found = ", ".join(f"{count} {reason}" for reason, count in reasons.items()) or "there are no files"
     shown = printable_path(str(work.gallery))
-    raise InputError(f"{shown}: no usable image in its sources: {found}")
+    raise NoUsableImageError(f"{shown}: no usable image in its sources: {found}")
 
 
 def _warn_of_rivals() -> None:

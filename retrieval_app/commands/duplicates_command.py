@@ -60,7 +60,7 @@ def duplicates(gallery: Path, out: Path, kind: str, limit: int, as_json: bool, *
     )
 
     config = build_config(DuplicateConfig, options) if kind == "near" else None
-    opened = Gallery.open(settle_gallery(gallery))
+    opened = Gallery.open(settle_gallery(gallery, check=lambda: check_duplicates_folder(out)))
     require_outside(out, gallery=opened)
     check_duplicates_folder(out)
     with progress_bars() as begin:

@@ -11,7 +11,7 @@ from onnx import numpy_helper
 from torch import Tensor, nn
 
 from index.errors import ModelFileError
-from index.model.in_the_box import describe_box, find_model
+from index.model.in_the_box import describe_box, find_box
 from training.backbone import torchvision_models
 
 _TRUNK, _HALF = "parts.trunk.", "_half"  # as the exporter names the network's own weights, and those in float16
@@ -33,7 +33,7 @@ def build_module(_: str, weights: str, *, seed: int, side: int | None = None) ->
 
 def _read_trunk() -> dict[str, Tensor]:
     """The weights by their names in the network, float32."""
-    graph = onnx.load(find_model(None)).graph
+    graph = onnx.load(find_box()).graph
     return {
         weight.name.removeprefix(_TRUNK).removesuffix(_HALF): torch.from_numpy(
             numpy_helper.to_array(weight).astype(np.float32)
@@ -55,16 +55,18 @@ def _fill(module: nn.Module, stored: dict[str, Tensor]) -> None:
         if isinstance(layer, nn.BatchNorm2d):
             layer.reset_running_stats()
             layer.weight.fill_(math.sqrt(1 + layer.eps))
-            _take(stored, f"{before}.weight_bias", layer.bias)
+            _take_bias(stored, f"{before}.weight_bias", layer.bias)
         elif isinstance(layer, nn.Conv2d | nn.Linear):
-            _take(stored, f"{name}.weight", layer.weight)
-            _take(stored, f"{name}.bias", layer.bias)
+            if f"{name}.weight" not in stored:
+                raise ModelFileError(str(find_box()), f"it lacks weights of its network: {name}.weight")
+            layer.weight.copy_(stored.pop(f"{name}.weight"))
+            _take_bias(stored, f"{name}.bias", layer.bias)
             before = name
     if stored:
-        raise ModelFileError(str(find_model(None)), f"it has weights of another network: {', '.join(stored)}")
+        raise ModelFileError(str(find_box()), f"it has weights of another network: {', '.join(stored)}")
 
 
-def _take(stored: dict[str, Tensor], name: str, parameter: Tensor | None) -> None:
-    """Fill a parameter with what is stored; what the exporter left out is a bias of zeros."""
-    if parameter is not None:
-        parameter.copy_(stored.pop(name) if name in stored else torch.zeros_like(parameter))
+def _take_bias(stored: dict[str, Tensor], name: str, bias: Tensor | None) -> None:
+    """Fill a bias with what is stored; the exporter leaves out those that are zeros."""
+    if bias is not None:
+        bias.copy_(stored.pop(name) if name in stored else torch.zeros_like(bias))

@@ -19,6 +19,8 @@ def random_view(image: Image.Image, config: PreprocessConfig, *, generator: np.r
     return pixels[:, ::-1] if generator.random() < 0.5 else pixels
 
 
+_EDITED = 4  # times the size that images are resized to: of a strip edits would make what no file can hold
+
 DrawViews = Callable[..., Pixels]
 """Makes (count, crop, crop, 3) uint8 views of an image, as `fixed_views` does; its name is a part of what they are."""
 
@@ -26,6 +28,8 @@ DrawViews = Callable[..., Pixels]
 def edited_views(image: Image.Image, config: PreprocessConfig, *, count: int, sha256: str) -> Pixels:
     """(count, crop, crop, 3) uint8: the image, then edited copies that depend on the file's content alone."""
     views = [preprocess_image(image, config)]
+    image = image.copy()
+    image.thumbnail((_EDITED * config.resize,) * 2)
     for view in range(1, count):
         copy = draw_copy(image, _content_generator(sha256, view))
         views.append(preprocess_image(copy, config))

@@ -14,21 +14,38 @@ from torch import Tensor, nn
 
 from index.errors import InputError
 
+_PROBED = 64  # pixels a side
 _LEAST = (
     0.05  # of the mean variance of a block's channels: those that hardly differ count no more than this lets them
 )
 
 
-def list_blocks(network: nn.Module, *, name: str) -> list[nn.Module]:
-    """The blocks of a network whose `features` are a sequence, as of torchvision's MobileNets, in their order.
+def list_blocks(network: nn.Module) -> list[nn.Module]:
+    """The blocks of a network whose `features` are a sequence, as of torchvision's MobileNets; none of others."""
+    features = getattr(network, "features", None)
+    return list(features) if isinstance(features, nn.Sequential) else []
+
+
+@torch.inference_mode()
+def require_one_shape(teacher: nn.Module, student: nn.Module) -> None:
+    """See that every block of the student gives what the teacher's gives, in its shape; both are in eval mode.
 
     Raises:
-        InputError: it is built in another way.
+        InputError: one does not, or there are no blocks.
     """
-    features = getattr(network, "features", None)
-    if not isinstance(features, nn.Sequential):
-        raise InputError(f"--block-epochs: {name} has no sequence of blocks `features`; set them to 0")
-    return list(features)
+    taught, own = list_blocks(teacher), list_blocks(student)
+    refusal = "blocks learn from a teacher of the student's shape only; without them: --block-epochs 0"
+    if not taught or len(taught) != len(own):
+        raise InputError(f"the teacher has {len(taught)} blocks, the student {len(own)}: {refusal}")
+    one = torch.zeros(1, 3, _PROBED, _PROBED, device=next(teacher.parameters()).device)
+    other = one.cpu()
+    for number, (teaching, learning) in enumerate(zip(taught, own, strict=True)):
+        one, other = teaching(one), learning(other)
+        if one.shape != other.shape:
+            raise InputError(
+                f"block {number} of the teacher gives {tuple(one.shape[1:])}, the student's {tuple(other.shape[1:])}: "
+                f"{refusal}"
+            )
 
 
 def measure_blocks(
@@ -39,21 +56,13 @@ def measure_blocks(
     Args:
         images: (N, 3, H, W), normalised.
         own_inputs: whether a block gets what the student's blocks before it give, in the place of the teacher's.
-
-    Raises:
-        InputError: a block's output is of another shape than the teacher's.
     """
     losses = []
     taught = seen = images
-    for number, (teaching, learning) in enumerate(zip(teacher, student, strict=True)):
+    for teaching, learning in zip(teacher, student, strict=True):
         found = learning(seen if own_inputs else taught)
         with torch.no_grad():
             taught = teaching(taught)
-        if found.shape != taught.shape:
-            raise InputError(
-                f"--block-epochs: block {number} gives {tuple(found.shape[1:])}, the teacher's "
-                f"{tuple(taught.shape[1:])}; they go with a student of the teacher's shape: set them to 0"
-            )
         variance = taught.var(dim=(0, 2, 3), keepdim=True, correction=0)
         losses.append(((found - taught).square() / (variance + _LEAST * variance.mean())).mean())
         seen = found.detach()

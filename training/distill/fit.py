@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -82,6 +84,12 @@ class DistillConfig:
     average: float = 0.999
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.block_epochs < self.epochs:
+            raise InputError(
+                f"--block-epochs must be less than --epochs ({self.epochs}), and 0 at least, got {self.block_epochs}"
+            )
+
     @property
     def view_side(self) -> int:
         """Pixels a side of the copies that teach.
@@ -148,13 +156,8 @@ class Distillation:
         self.average = TwoOutputs(load_backbone(config.backbone, "none", seed=config.seed), **make)
         self._optimizer = self._make_optimizer()
         if config.block_epochs:
-            self._taught_blocks = list_blocks(teacher.network, name="the teacher")
-            self._own_blocks = list_blocks(trunk.network, name=config.backbone)
-            if len(self._taught_blocks) != len(self._own_blocks):
-                raise InputError(
-                    f"--block-epochs: {config.backbone} has {len(self._own_blocks)} blocks, the teacher "
-                    f"{len(self._taught_blocks)}; they go with a student of the teacher's shape: set them to 0"
-                )
+            self._taught_blocks = list_blocks(teacher.network)
+            self._own_blocks = list_blocks(trunk.network)
         self._weights = torch.tensor([1, config.regress, 1, config.spread])
         taught = teacher.targets[rows]
         self._alike = search(taught, taught, k=min(_NEAR, len(rows) - 1), own=np.arange(len(rows))).rows
@@ -281,6 +284,10 @@ class Distillation:
         if not self._checkpoint.exists():
             return 0
         tensors, state = load_checkpoint(self._checkpoint)
+        if (begun := state.get("config")) != self._describe():
+            raise RunError(
+                f"{self._checkpoint}: begun with other options, {begun}; repeat those, or take another --out"
+            )
         unpack_module(self.student, tensors, name="student")
         unpack_module(self.average, tensors, name="average")
         unpack_optimizer(self._optimizer, tensors)
@@ -288,4 +295,10 @@ class Distillation:
 
     def _save(self, epoch: int) -> None:
         tensors = pack_modules(student=self.student, average=self.average) | pack_optimizer(self._optimizer)
-        save_checkpoint(self._checkpoint, tensors, state={"epoch": epoch})
+        save_checkpoint(self._checkpoint, tensors, state={"epoch": epoch, "config": self._describe()})
+
+    def _describe(self) -> dict[str, Any]:
+        """What a checkpoint was begun with; more epochs may follow."""
+        described: dict[str, Any] = json.loads(json.dumps(asdict(self._config)))
+        del described["epochs"]
+        return described

@@ -15,6 +15,7 @@ from index.errors import InputError, RunError
 from index.images.preprocess import PreprocessConfig
 from training.backbone.backbones import load_backbone
 from training.backbone.extract import Extractor, extract_features, open_store
+from training.distill.blocks import require_one_shape
 from training.distill.fit import Distillation, DistillConfig, DistillEpoch, Teacher
 from training.distill.network import TwoOutputs
 from training.distill.threshold import measure_threshold
@@ -51,6 +52,8 @@ def distill(
         InputError: no readable image, or fewer than the student's width.
         RunError: training diverged.
     """
+    if config.block_epochs:
+        require_one_shape(teacher.backbone.network, load_backbone(config.backbone, "none").network)
     store = open_store(cache, teacher, views=1)
     extracted = extract_features(
         paths, store=store, extractor=teacher, views=1, workers=workers,

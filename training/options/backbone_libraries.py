@@ -72,7 +72,7 @@ def find_library(name: str) -> tuple[BackboneLibrary, str]:
     if name == IN_THE_BOX:
         return LIBRARIES[IN_THE_BOX], ""
     library, _, model = name.partition(":") if ":" in name else (DEFAULT_LIBRARY, "", name)
-    if library not in LIBRARIES:
+    if library not in LIBRARIES or library == IN_THE_BOX:
         raise InputError(f"--backbone {name!r} is of no known library; there is {', '.join(LIBRARIES)}")
     return LIBRARIES[library], model
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from index.errors import InputError
+from training.options.backbone_libraries import IN_THE_BOX
 from training.options.fields import check_fields, option
 from training.options.losses import LossConfig
 from training.options.network import NetworkConfig
@@ -302,6 +303,8 @@ class TrainConfig:
                 f"--unfreeze trains with a loss, and --method {self.loss.method} is none: name a --network-method"
             )
 
+        if self.backbone == IN_THE_BOX and self.network.trains and self.network.network_batch_norm == "train":
+            raise InputError("--network-batch-norm train: --backbone box has none left, it is in the convolutions")
         smaller = self.network.network_crop
         if smaller is not None and smaller > self.input.crop:
             raise InputError(f"--network-crop must be at most --crop ({self.input.crop}), got {smaller}")

@@ -25,6 +25,18 @@ _HELD_OUT, _LEAST_HELD, _MOST_HELD = 20, 100, 1000  # one in so many, but at lea
 PICTURE_PHASE = "picture"
 
 
+def require_pictures(hashes: Sequence[str]) -> None:
+    """See that there are enough different images for a second output.
+
+    Raises:
+        InputError: there are not.
+    """
+    if (count := len(set(hashes))) < LEAST_IMAGES:
+        raise InputError(
+            f"--copies needs at least {LEAST_IMAGES} different usable images, got {count}: leave it out"
+        )
+
+
 def train_picture(
     images: Sequence[LabelledImage], groups: Ids, *, extractor: Extractor, machine: Machine, watcher: Watcher,
     picture_dim: int, seed: int,
@@ -40,11 +52,8 @@ def train_picture(
         as shares of the copies of what was held out.
 
     Raises:
-        InputError: there are too few images.
         RunError: training diverged.
     """
-    if len(images) < LEAST_IMAGES:
-        raise InputError(f"--copies needs at least {LEAST_IMAGES} images, got {len(images)}: leave it out")
     store = open_store(machine.cache, extractor, views=VIEWS, draw=edited_views)
     extracted = extract_features(
         [image.path for image in images], store=store, extractor=extractor, views=VIEWS, workers=machine.workers,
@@ -56,32 +65,37 @@ def train_picture(
         PictureData(views[~held], groups[~held]), picture_dim=picture_dim, seed=seed,
         progress=lambda done, total: watcher.on_images("copies told apart", done, total),
     )  # fmt: skip
-    return head, {"picture_dim": picture_dim, **_judge(head, views[held], groups[held])}
+    return head, {"picture_dim": picture_dim, **_judge(head, views, groups, held)}
 
 
 def _hold_out(groups: Ids, *, seed: int) -> np.ndarray:
-    """(N,) bool, whole groups: some twentieth of the images, more where that are few, at most half."""
+    """(N,) bool, whole groups: some twentieth of the images, more where that are few, about half at most."""
     wanted = min(max(len(groups) // _HELD_OUT, min(_LEAST_HELD, len(groups) // 2)), _MOST_HELD)
-    order = np.random.default_rng(seed).permutation(np.unique(groups))
-    sizes = np.bincount(groups)[order]
-    held: np.ndarray = np.isin(groups, order[np.cumsum(sizes) <= wanted])
+    sizes, chosen, count = np.bincount(groups), list[int](), 0
+    for group in np.random.default_rng(seed).permutation(np.unique(groups)).tolist():
+        if count + sizes[group] <= wanted:
+            chosen.append(group)
+            count += sizes[group]
+    held: np.ndarray = np.isin(groups, chosen)
     return held
 
 
-def _judge(head: PictureHead, views: Floats, groups: Ids) -> dict[str, Any]:
+def _judge(head: PictureHead, views: Floats, groups: Ids, held: np.ndarray) -> dict[str, Any]:
+    """Copies of what did not teach are to find theirs among all images, and to be nearer than any two of those."""
     with torch.inference_mode():
-        rows = head(torch.from_numpy(views)).numpy()  # (n, V, D)
-    originals, copies = rows[:, 0], rows[:, 1:]
-    cosines = np.einsum("nvd,md->nvm", copies, originals)
-    own = groups[:, None] == groups[None]
-    right = (originals[:, None] * copies).sum(axis=2)
-    wrong = np.where(own[:, None], -1, cosines).max(axis=2)
-    among = np.where(own, -1, originals @ originals.T).max(axis=1)
-    threshold = choose_threshold(right.ravel(), np.repeat(among, copies.shape[1]))
+        originals = head(torch.from_numpy(views[:, 0])).numpy()  # (N, D)
+        copies = head(torch.from_numpy(views[held, 1:])).numpy()  # (n, V - 1, D)
+    if not len(copies):  # one picture is nearly all there is
+        return {"threshold": 1.0, "held_out": 0, "found_first": 0.0, "called_copies": 0.0}
+    others = groups[held][:, None] != groups[None]
+    right = (originals[held][:, None] * copies).sum(axis=2)
+    wrong = [np.where(others, of_view @ originals.T, -1).max(axis=1) for of_view in copies.swapaxes(0, 1)]
+    nearest = np.where(others, originals[held] @ originals.T, -1).max(axis=1)
+    threshold = choose_threshold(right.ravel(), np.repeat(nearest, copies.shape[1]))
     return {
         "threshold": threshold,
-        "held_out": len(views),
-        "found_first": float((right > wrong).mean()),
+        "held_out": len(copies),
+        "found_first": float((right > np.stack(wrong, axis=1)).mean()),
         "called_copies": float((right >= threshold).mean()),
     }
 

@@ -292,9 +292,13 @@ class RunFolder:
         """What `save_picture_head` wrote; None for a run without a second output.
 
         Raises:
-            RunError: the file is damaged.
+            RunError: the run was not finished, or the file is damaged.
         """
         if not (self.path / "picture.safetensors").exists():
+            if self.read_json("config.json")["config"].get("picture", {}).get("copies"):
+                raise RunError(
+                    f"{self.path}: the output of --copies is not trained; `retrieval train … --resume` goes on"
+                )
             return None
         tensors, state = load_checkpoint(self.path / "picture.safetensors")
         hidden, feature_dim = tensors["picture.hidden.weight"].shape

@@ -38,7 +38,7 @@ from training.run.look import settle_features
 from training.run.network.blocks import plan_blocks
 from training.run.network.stage import StageInput, StageResult, plan_decoding, train_network
 from training.run.phases import NETWORK, EpochReport, PhaseContext, Watcher
-from training.run.picture_stage import LEAST_IMAGES, PICTURE_PHASE, train_picture
+from training.run.picture_stage import PICTURE_PHASE, require_pictures, train_picture
 from training.run.prepare import (
     check_hierarchy,
     gather_known,
@@ -113,10 +113,6 @@ def train(
     first = candidates[0]  # all there is, unless a look chooses
     extractor = open_extractor(backbone, config.input, view=first.view, pooling=first.pooling, machine=machine)
     is_new = run is None
-    if config.picture.copies and len(dataset.records) < LEAST_IMAGES:
-        raise InputError(
-            f"--copies needs at least {LEAST_IMAGES} images, got {len(dataset.records)}: leave it out"
-        )
     if config.network.trains:
         plan_blocks(extractor, config)
     if run is None:
@@ -139,6 +135,8 @@ def train(
             run, dataset, data=data, config=config, machine=machine, extractor=extractor, watcher=watcher
         )
         require_directions(*source.centre.shape, config=config)  # now of the images that are usable
+        if config.picture.copies:
+            require_pictures([image.sha256 for image in images])
         if config.network.trains:
             plan_decoding(images, extractor=extractor, machine=machine)
         prepared = prepare_validation(val_records, machine=machine, extractor=extractor, watcher=watcher)
@@ -183,6 +181,7 @@ def train(
                 seen = prepare_validation(val_records, machine=machine, extractor=extractor, watcher=watcher)
                 assert seen is not None
                 searches = searches.seen_as(seen[0].features, training=result.features)
+    run.save_head(head, method=method, class_count=len(classes))
     picture = None
     if config.picture.copies:
         with clock.measure(PICTURE_PHASE):
@@ -205,7 +204,6 @@ def train(
         "picture": picture,
         "beliefs": phases.summarise(beliefs),
     }
-    run.save_head(head, method=method, class_count=len(classes))
     run.write_json("report.json", report)
     return run.read_json("report.json")  # as a resume of the finished run gives it
 

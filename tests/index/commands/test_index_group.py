@@ -316,8 +316,7 @@ def test_a_run_folder_in_place_of_a_model_is_told_apart(tmp_path: Path, image_fo
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.json").write_text('{"run_id": "1"}')
     result = invoke(cli.index_group, "build", tmp_path / "run", image_folder, "--out", tmp_path / "g")
-    assert result.exit_code == 2
-    assert f"{tmp_path}/run is a training run: export it first" in result.stderr
+    assert f"{tmp_path}/run: a training, not images: export it first" in str(result.exception)
 
 
 def test_evaluate_says_what_ranking_again_is_worth_and_search_does_it(gallery: Path) -> None:

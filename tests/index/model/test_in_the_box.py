@@ -8,19 +8,15 @@ import pytest
 
 from index.errors import ModelFileError
 from index.model.embedder import Embedder
-from index.model.in_the_box import BOX, find_model
+from index.model.in_the_box import BOX, find_box
 from index.outputs import KIND, PICTURE
 
 
 def test_it_answers_by_kind_and_by_picture_in_a_few_megabytes() -> None:
-    model = Embedder(find_model(None))
+    model = Embedder(find_box())
     assert list(model.contract.widths) == [KIND, PICTURE]
     assert 0 < model.contract.picture_threshold < 1
     assert BOX.stat().st_size <= 6_000_000
-
-
-def test_a_named_model_goes_before_it() -> None:
-    assert find_model(Path("own.onnx")) == Path("own.onnx")
 
 
 @pytest.mark.parametrize("damage", ["missing", "cut off", "one bit"])
@@ -32,4 +28,4 @@ def test_where_it_is_damaged_the_package_is_to_be_installed_again(tmp_path: Path
         data[len(data) // 2] ^= 1
         box.write_bytes(data)
     with pytest.raises(ModelFileError, match=r"box\.onnx: .*install that again, or name another model"):
-        find_model(None, box=box)
+        find_box(box)

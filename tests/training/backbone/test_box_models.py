@@ -69,6 +69,24 @@ def test_random_weights_and_a_file_of_weights_are_taken_too(tmp_path: Path) -> N
     assert load_backbone("box", str(tmp_path / "weights.pt")).hash_weights() == first.hash_weights()
 
 
+def test_a_lack_of_weights_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(box_models, "_read_trunk", dict)
+    with pytest.raises(ModelFileError, match="it lacks weights of its network: features"):
+        load_backbone("box", "pretrained")
+
+
+def test_its_images_are_prepared_as_those_of_the_network_that_it_is() -> None:
+    sizes = {"resize": 60, "crop": 50}
+    assert preprocess_for("box", **sizes) == preprocess_for(describe_box().backbone, **sizes)
+
+
+def test_what_it_does_not_have_is_refused() -> None:
+    with pytest.raises(InputError, match="of no known library"):
+        load_backbone("box:large", "pretrained")
+    with pytest.raises(InputError, match="--backbone box has none left"):
+        resolve(unfreeze="all", network_batch_norm="train")
+
+
 def test_weights_of_another_network_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     stored = {**box_models._read_trunk(), "features.99.weight": torch.zeros(1)}
     monkeypatch.setattr(box_models, "_read_trunk", lambda: stored)

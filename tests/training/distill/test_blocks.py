@@ -11,7 +11,7 @@ from torch import nn
 from index.errors import InputError
 from tests.photos import KINDS, write_photos
 from tests.training.distill.test_distill_run import run
-from training.distill.blocks import list_blocks, measure_blocks
+from training.distill.blocks import measure_blocks, require_one_shape
 
 
 def _blocks(*widths: int, seed: int) -> list[nn.Module]:
@@ -60,11 +60,22 @@ def test_a_student_that_is_its_teacher_differs_in_nothing() -> None:
     assert measure_blocks(teacher, teacher, _images(), own_inputs=True).tolist() == [0, 0]
 
 
+class _Network(nn.Module):
+    def __init__(self, *widths: int) -> None:
+        super().__init__()
+        self.features = nn.Sequential(*_blocks(*widths, seed=0))
+
+
 def test_networks_of_other_shapes_are_told_apart() -> None:
-    with pytest.raises(InputError, match=r"block 1 gives \(5, 2, 2\), the teacher's \(4, 2, 2\)"):
-        measure_blocks(_blocks(4, 4, seed=0), _blocks(4, 5, seed=1), _images(), own_inputs=False)
-    with pytest.raises(InputError, match="resnet has no sequence of blocks"):
-        list_blocks(nn.Linear(2, 2), name="resnet")
+    require_one_shape(_Network(4, 5), _Network(4, 5))
+    with pytest.raises(
+        InputError, match=r"block 1 of the teacher gives \(4, 64, 64\), the student's \(5, 64, 64\)"
+    ):
+        require_one_shape(_Network(4, 4), _Network(4, 5))
+    with pytest.raises(InputError, match="the teacher has 2 blocks, the student 1"):
+        require_one_shape(_Network(4, 4), _Network(4))
+    with pytest.raises(InputError, match="the teacher has 0 blocks"):
+        require_one_shape(nn.Linear(2, 2), nn.Linear(2, 2))
 
 
 def test_blocks_learn_and_the_whole_goes_on_from_there(tmp_path: Path) -> None:

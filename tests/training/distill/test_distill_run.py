@@ -78,28 +78,32 @@ def test_a_file_that_is_there_twice_is_one_picture(pictures: Path, tmp_path: Pat
 
 
 KILLED = """
-import os, signal, sys
+import json, os, signal, sys
 from pathlib import Path
 from tests.training.distill.test_distill_run import run
-pictures, out = map(Path, sys.argv[1:])
+pictures, out = map(Path, sys.argv[1:3])
 
 def kill(what, done, _):
     if what == "batches" and done == 2 and (out / "epochs.jsonl").exists():
         os.kill(os.getpid(), signal.SIGKILL)
 
-run(pictures, out, on_images=kill)
+run(pictures, out, on_images=kill, **json.loads(sys.argv[3]))
 """
 
 
-def test_a_killed_run_goes_on_to_the_same_bits(pictures: Path, tmp_path: Path) -> None:
-    whole = run(pictures, tmp_path / "whole/out")
+@pytest.mark.parametrize(
+    "shape", [{}, {"teacher": "squeezenet1_1", "backbone": "squeezenet1_1", "block_epochs": 1}],
+    ids=["whole", "after its blocks"],
+)  # fmt: skip
+def test_a_killed_run_goes_on_to_the_same_bits(pictures: Path, tmp_path: Path, shape: dict[str, Any]) -> None:
+    whole = run(pictures, tmp_path / "whole/out", **shape)
     out = tmp_path / "killed/out"
     done = subprocess.run(
-        [sys.executable, "-c", KILLED, str(pictures), str(out)], capture_output=True, text=True, check=False,
-        env={**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())},
+        [sys.executable, "-c", KILLED, str(pictures), str(out), json.dumps(shape)], capture_output=True, text=True,
+        check=False, env={**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())},
     )  # fmt: skip
     assert done.returncode == -signal.SIGKILL, done.stderr
-    resumed = run(pictures, out)
+    resumed = run(pictures, out, **shape)
     assert all(torch.equal(tensor, resumed[name]) for name, tensor in whole.items())
 
 
@@ -113,6 +117,17 @@ def test_what_is_held_out_tells_the_threshold_and_the_student_is_read_again(
     with torch.inference_mode():
         kinds, copies = student(torch.zeros(2, 3, 32, 32))
     assert (kinds.shape, copies.shape) == ((2, 8), (2, 8))
+
+
+def test_a_checkpoint_of_other_options_is_not_gone_on_with(pictures: Path, tmp_path: Path) -> None:
+    run(pictures, tmp_path / "out", epochs=1)
+    with pytest.raises(RunError, match=r"begun with other options, .*'lr': 0\.001"):
+        run(pictures, tmp_path / "out", epochs=2, lr=0.5)
+
+
+def test_blocks_cannot_learn_in_all_epochs() -> None:
+    with pytest.raises(InputError, match=r"--block-epochs must be less than --epochs \(2\)"):
+        replace(SMALL, block_epochs=2)
 
 
 def test_an_unfinished_student_is_not_read(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
 
 from training.picture.fit import PictureData, fit_picture_head
@@ -56,13 +55,8 @@ def test_images_that_show_the_same_picture_are_not_driven_apart() -> None:
     views[1] = views[0]  # the picture lies there twice
     apart = np.arange(len(views))
     known = np.where(apart == 1, 0, apart)
-    cosines = []
-    for groups in (apart, known):
-        first, second = _fit(views, groups=groups)(torch.from_numpy(views[:2, 0])).numpy()
-        cosines.append(float(first @ second))
-    assert cosines == pytest.approx([1, 1], abs=1e-5), "the same features are the same picture"
-    losses = [_fit(views, groups=groups)(torch.from_numpy(views[0])).numpy() for groups in (apart, known)]
-    near = [float((rows[1:] @ rows[0]).mean()) for rows in losses]
+    found = [_fit(views, groups=groups)(torch.from_numpy(views[0])).numpy() for groups in (apart, known)]
+    near = [float((rows[1:] @ rows[0]).mean()) for rows in found]
     assert near[1] > near[0], "copies come nearer where their twin is none of the others"
 
 
