@@ -135,7 +135,8 @@ def run_demo(
     with step("train", f"Training on labels of which {WRONG_SHARE:.0%} are wrong") as watcher:
         trained = train(
             folder.labels, folder.run, val=folder.unseen, resume=(folder.run / "config.json").exists(),
-            cache=folder.cache, workers=2, seed=config.seed, embedding_dim=config.embedding_dim, watcher=watcher,
+            cache=folder.cache, workers=2, seed=config.seed, embedding_dim=config.embedding_dim, view="whole",
+            pooling="own", watcher=watcher,
         )  # fmt: skip
     with step("export", "Exporting what was trained to ONNX, and indexing with that"):
         exported = export(folder.run, folder.model)
