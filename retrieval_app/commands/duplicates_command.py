@@ -33,7 +33,8 @@ def duplicates(gallery: Path, out: Path, kind: str, limit: int, as_json: bool, *
 
     Every image of a group was found to repeat the group's kept image, the first of its kind. Groups in which labels
     differ are marked: one of those labels is likely wrong. Writes FOLDER/duplicates.html, to look at, and
-    FOLDER/duplicates.csv. Images and gallery are never touched.
+    FOLDER/duplicates.csv. Images and gallery are never touched. In the place of GALLERY, images may be named: theirs is
+    then made beside them, once.
 
     \b
     Examples:
