@@ -87,8 +87,9 @@ def evaluate(
     Every labelled image is a query among all the others, by exact search. With --query the images of that source
     ask instead. Shots of one scene find each other whatever they show: where a column, names, times or closeness
     tell scenes, Recall@1 is also given with every scene kept apart. Recall@1 and MAP@R come with 95 % intervals over
-    queries. Recall@1 is also averaged over the labels; --json gives that of each. In the place of GALLERY, images may be
-    named: theirs is then made beside them, once.
+    queries. Recall@1 is also averaged over the labels; --json gives that of each.
+
+    In the place of GALLERY, images may be named: theirs is then made beside them, once.
 
     \b
     Examples:
