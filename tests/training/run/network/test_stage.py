@@ -95,7 +95,7 @@ def _an_epoch_found_more() -> Iterator[None]:
 def start_run(
     pictures: Path, other_pictures: Path, cache: Path, always_ships: None, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
-    """The same, of which the weights ship that it began with: two epochs make of random ones what is ill-conditioned."""
+    """The same, of which the start ships: two epochs make of random weights what is ill-conditioned."""
     out = tmp_path_factory.mktemp("start") / "run"
     train(pictures, out, config=network_config(), machine=make_machine(cache), val=other_pictures)
     return out
