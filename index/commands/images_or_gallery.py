@@ -111,15 +111,18 @@ def _is_finished(gallery: Path, *, of: Path) -> bool:
     Raises:
         GalleryError: it is of other images, or cannot be opened.
     """
+    from index.catalog.reader import read_catalog
     from index.errors import GalleryError
-    from index.public import open_gallery
     from index.sources.registry import find_source
     from index.text import printable_path
+    from index.versions.manifest import CATALOG_NAME
     from index.versions.versions import read_current
 
-    if not gallery.is_dir() or read_current(gallery) is None:
+    version = read_current(gallery) if gallery.is_dir() else None
+    if version is None:
         return False
-    known = {source.location for source in open_gallery(gallery).sources.values()}
+    with read_catalog(version.folder / CATALOG_NAME) as catalog:
+        known = {source.location for source in catalog.sources().values()}
     if find_source(str(of)).location not in known:
         raise GalleryError(
             printable_path(str(gallery)),
