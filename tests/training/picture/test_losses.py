@@ -6,30 +6,20 @@ import math
 
 import pytest
 import torch
-from torch import Tensor
 from torch.nn.functional import normalize
 
+from tests.training.unit_rows import softmax, unit_rows
 from training.picture.losses import contrast_copies, spread_pictures
 
 PICTURES = torch.tensor([0, 1, 2, 0, 1, 3])
 
 
-def _rows(count: int, *, width: int = 4, seed: int = 0) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return normalize(torch.randn(count, width, generator=generator, dtype=torch.float64))
-
-
-def _softmax(scores: list[float]) -> list[float]:
-    total = sum(math.exp(score) for score in scores)
-    return [math.exp(score) / total for score in scores]
-
-
 def test_copies_are_contrasted_with_all_others_of_the_batch() -> None:
-    rows = _rows(len(PICTURES))
+    rows = unit_rows(len(PICTURES))
     losses = []
     for i, own in enumerate(PICTURES.tolist()):
         others = [k for k in range(len(rows)) if k != i]
-        shares = dict(zip(others, _softmax([float(rows[i] @ rows[k]) / 0.1 for k in others]), strict=True))
+        shares = dict(zip(others, softmax([float(rows[i] @ rows[k]) / 0.1 for k in others]), strict=True))
         losses += [-math.log(shares[j]) for j in others if PICTURES[j] == own]
     assert len(losses) == 4
     found = contrast_copies(rows, PICTURES, temperature=0.1)
@@ -37,7 +27,7 @@ def test_copies_are_contrasted_with_all_others_of_the_batch() -> None:
 
 
 def test_pictures_are_spread_by_the_distance_to_the_nearest_other_one() -> None:
-    rows = _rows(len(PICTURES))
+    rows = unit_rows(len(PICTURES))
     expected = [
         -math.log(
             min(math.dist(rows[i].tolist(), rows[j].tolist()) for j in range(len(rows)) if PICTURES[j] != own)
@@ -56,13 +46,13 @@ def test_the_further_pictures_are_apart_the_less_there_is_to_lose() -> None:
 
 
 def test_gradients_agree_with_finite_differences() -> None:
-    rows = _rows(len(PICTURES)).requires_grad_()
+    rows = unit_rows(len(PICTURES)).requires_grad_()
     assert torch.autograd.gradcheck(lambda x: contrast_copies(x, PICTURES, temperature=0.3), rows)
     assert torch.autograd.gradcheck(lambda x: spread_pictures(x, PICTURES), rows)
 
 
 def test_without_copies_or_without_others_the_losses_are_zero_and_finite() -> None:
-    rows = _rows(3).requires_grad_()
+    rows = unit_rows(3).requires_grad_()
     for loss in (contrast_copies(rows, torch.arange(3), temperature=0.1), spread_pictures(rows, torch.zeros(3))):
         (gradient,) = torch.autograd.grad(loss, rows)
         assert loss.item() == 0
