@@ -34,11 +34,10 @@ def mirror(image: Image.Image, _: np.random.Generator) -> Image.Image:
 
 
 def turn(image: Image.Image, generator: np.random.Generator, *, degrees: float = 25) -> Image.Image:
-    """By up to `degrees` either way; the corners are filled with one colour, or cut off."""
-    angle = generator.uniform(-degrees, degrees)
-    filled = generator.random() < 0.5
-    turned = image.rotate(angle, Image.Resampling.BILINEAR, fillcolor=_draw_colour(generator))
-    if filled:
+    """By up to `degrees` either way: on a larger page of one colour, its corners cut off, or its edges."""
+    angle, way = generator.uniform(-degrees, degrees), int(generator.integers(3))
+    turned = image.rotate(angle, Image.Resampling.BILINEAR, expand=way == 0, fillcolor=_draw_colour(generator))
+    if way < 2:
         return turned
     width, height = image.size
     lost = min(0.3, abs(math.sin(math.radians(angle))) * 0.5)
@@ -145,7 +144,7 @@ def frame(image: Image.Image, generator: np.random.Generator) -> Image.Image:
 
 
 EDITS: Sequence[tuple[float, Edit]] = (
-    (0.8, cut), (0.5, mirror), (0.3, turn), (0.05, turn_over), (0.6, recolour), (0.1, grey), (0.15, blur),
+    (0.8, cut), (0.5, mirror), (0.5, turn), (0.05, turn_over), (0.6, recolour), (0.1, grey), (0.15, blur),
     (0.15, shrink), (0.2, write), (0.15, stamp), (0.25, frame), (0.5, compress),
 )  # fmt: skip
 """(how often, edit), in the order in which they are done."""

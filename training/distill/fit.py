@@ -20,7 +20,6 @@ from index.errors import InputError, RunError
 from index.images.preprocess import Pixels, PreprocessConfig
 from index.progress import Progress, no_progress
 from index.threads import map_ahead
-from index.vectors.exact import search
 from training.backbone.backbones import arrange_images, load_backbone
 from training.backbone.freed_memory import keep_freed_memory
 from training.data.copies import EDITS, MILD_EDITS, draw_copy
@@ -30,7 +29,7 @@ from training.distill.network import TwoOutputs
 from training.network.rates import rate_share
 from training.network.weights import average_weights
 from training.picture.losses import contrast_copies, spread_pictures
-from training.picture.order import order_alike
+from training.picture.order import find_alike, order_alike
 from training.run.checkpoint import (
     load_checkpoint,
     pack_modules,
@@ -42,7 +41,6 @@ from training.run.checkpoint import (
 
 _AHEAD = 6  # batches
 _OWN_FROM = 0.4  # of the steps in which blocks learn: from here on they get what the student's own give
-_NEAR = 16  # pictures that are known to be most alike to each
 _VIEW = 7 / 9  # of the side that the student is made for
 
 
@@ -159,8 +157,7 @@ class Distillation:
             self._taught_blocks = list_blocks(teacher.network)
             self._own_blocks = list_blocks(trunk.network)
         self._weights = torch.tensor([1, config.regress, 1, config.spread])
-        taught = teacher.targets[rows]
-        self._alike = search(taught, taught, k=min(_NEAR, len(rows) - 1), own=np.arange(len(rows))).rows
+        self._alike = find_alike(teacher.targets[rows])
         self._steps = max(1, len(rows) // config.pictures)
         self._mean = 255 * torch.tensor(config.preprocess.mean).view(1, 3, 1, 1)
         self._std = 255 * torch.tensor(config.preprocess.std).view(1, 3, 1, 1)

@@ -8,15 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from index.arrays import Floats, Ids
+from index.arrays import Floats, Ids, normalise_rows
 from index.errors import RunError
 from index.progress import Progress, no_progress
-from index.vectors.exact import search
 from training.picture.head import PictureHead
 from training.picture.losses import contrast_copies, spread_pictures
-from training.picture.order import order_alike
+from training.picture.order import find_alike, order_alike
 
-_NEAR = 16  # images that are known to be most alike to each
 _TOGETHER = 4  # of a batch, that are alike
 _PICTURES = 128  # of a batch, each twice
 _LR, _DECAY = 1e-3, 0.05
@@ -55,8 +53,7 @@ def fit_picture_head(
     head.standardise(views.flatten(0, 1))
     optimizer = torch.optim.AdamW(head.parameters(), lr=_LR, weight_decay=_DECAY)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
-    originals = data.views[:, 0] / np.linalg.norm(data.views[:, 0], axis=1, keepdims=True)
-    alike = search(originals, originals, k=min(_NEAR, count - 1), own=np.arange(count)).rows
+    alike = find_alike(normalise_rows(data.views[:, 0]))
     order = torch.empty(0, dtype=torch.int64)
     for step in range(steps):
         if len(order) < min(_PICTURES, count):

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from index.arrays import Ids
+from index.arrays import Floats, Ids
+from index.vectors.exact import search
+
+_NEAR = 16  # pictures that are known to be most alike to each
+
+
+def find_alike(embeddings: Floats) -> Ids:
+    """(n, k) int64, of each of (n, D) unit rows the others that are most alike to it, for `order_alike`."""
+    count = len(embeddings)
+    return search(embeddings, embeddings, k=min(_NEAR, count - 1), own=np.arange(count)).rows
 
 
 def order_alike(alike: Ids, generator: np.random.Generator, *, together: int) -> Ids:

@@ -59,11 +59,13 @@ def run(
 
 
 def test_losses_fall_and_are_written_down(pictures: Path, tmp_path: Path) -> None:
-    run(pictures, tmp_path / "out", epochs=6)
+    run(pictures, tmp_path / "out", epochs=16)
     lines = [json.loads(line) for line in (tmp_path / "out/epochs.jsonl").read_text().splitlines()]
-    assert [line["epoch"] for line in lines] == [1, 2, 3, 4, 5, 6]
-    assert lines[-1]["kind"] < 0.8 * lines[0]["kind"]
-    assert lines[-1]["copies"] < lines[0]["copies"]
+    assert [line["epoch"] for line in lines] == list(range(1, 17))
+    first, *_ = lines
+    last = {name: sum(line[name] for line in lines[-4:]) / 4 for name in ("kind", "copies")}  # few steps an epoch
+    assert last["kind"] < 0.8 * first["kind"]
+    assert last["copies"] < 0.8 * first["copies"]
 
 
 def test_a_file_that_is_there_twice_is_one_picture(pictures: Path, tmp_path: Path) -> None:
