@@ -88,8 +88,9 @@ class Visit:
 
     def ids(self) -> list[int]:
         """The results' ids, best first, once there are some and none are on their way."""
-        self.page.wait_for_function(
-            "document.querySelector('ol[aria-label=Results] > li[data-id]') && !document.querySelector('[aria-busy]')"
+        wait_for(
+            self.page,
+            "document.querySelector('ol[aria-label=Results] > li[data-id]') && !document.querySelector('[aria-busy]')",
         )
         return self.cards.evaluate_all("cards => cards.map(card => Number(card.dataset.id))")
 
@@ -144,6 +145,15 @@ class Visit:
 
 
 OpenVisit = Callable[..., Visit]
+
+
+def wait_for(page: Page, condition: str, arg: Any = None) -> None:
+    """Wait until an expression, or a function of `arg`, holds; playwright's own would have to `eval` it in the page."""
+    for _ in range(ACTION_MS // 50):
+        if page.evaluate(condition, arg):
+            return
+        page.wait_for_timeout(50)
+    raise AssertionError(f"this never came to hold: {condition}")
 
 
 def watch(context: BrowserContext, server: Server) -> Visit:

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-PAGE_SCRIPTS = "script-src 'self' 'unsafe-eval'"  # which Gradio's frame needs
+from retrieval_app.api.security.gradio_doors import GRADIO, is_below
+
 PAGE_POLICY = (  # nothing may come from or go to another host
-    f"default-src 'self'; {PAGE_SCRIPTS}; style-src 'self' 'unsafe-inline';"
-    " img-src 'self' data: blob:; font-src 'self' data:; object-src 'none'; base-uri 'self'; form-action 'self';"
+    "default-src 'self'; img-src 'self' data: blob:; object-src 'none'; base-uri 'self'; form-action 'self';"
     " frame-ancestors 'self'"
+)
+_GRADIO_SCRIPTS = "script-src 'self' 'unsafe-eval'"  # which its templates need
+GRADIO_POLICY = (
+    f"default-src 'self'; {_GRADIO_SCRIPTS}; style-src 'self' 'unsafe-inline'; worker-src 'self' blob:;"
+    " img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self' data: blob:; object-src 'none';"
+    " base-uri 'self'; form-action 'self'; frame-ancestors 'self'"
 )
 DATA_POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 SIGN_IN_POLICY = (
@@ -24,6 +30,7 @@ COMMON_HEADERS = (
 SECURITY_HEADERS = (*COMMON_HEADERS, (b"content-security-policy", DATA_POLICY.encode()))
 """Those of an answer that is no part of the page."""
 PAGE_HEADERS = (*COMMON_HEADERS, (b"content-security-policy", PAGE_POLICY.encode()))
+GRADIO_HEADERS = (*COMMON_HEADERS, (b"content-security-policy", GRADIO_POLICY.encode()))
 SIGN_IN_HEADERS = {
     "Content-Security-Policy": SIGN_IN_POLICY,
     "Referrer-Policy": "same-origin",  # with none at all, browsers send a form as if from nowhere
@@ -31,15 +38,19 @@ SIGN_IN_HEADERS = {
 }
 
 
-def allow_scripts(hashes: Iterable[str]) -> str:
-    """The page's policy, by which scripts of these hashes run within it too."""
-    return PAGE_POLICY.replace(PAGE_SCRIPTS, " ".join((PAGE_SCRIPTS, *hashes)))
+def allow_gradio_scripts(hashes: Iterable[str]) -> str:
+    """The policy of Gradio's page, by which scripts of these hashes run within it too."""
+    return GRADIO_POLICY.replace(_GRADIO_SCRIPTS, " ".join((_GRADIO_SCRIPTS, *hashes)))
 
 
 def list_headers(path: str, request_id: str) -> list[tuple[bytes, bytes]]:
     """What is added to the answer of an address."""
     is_api = path.startswith("/v1")
-    added = [*(SECURITY_HEADERS if is_api else PAGE_HEADERS), (b"x-request-id", request_id.encode())]
+    if is_api or path.startswith(f"{GRADIO}/gradio_api/"):  # data, and files that visitors sent
+        headers = SECURITY_HEADERS
+    else:
+        headers = GRADIO_HEADERS if is_below(path) else PAGE_HEADERS
+    added = [*headers, (b"x-request-id", request_id.encode())]
     return [*added, (b"cache-control", b"no-store")] if is_api else added
 
 

@@ -123,6 +123,7 @@ def serve(
                 "Everybody who can reach this machine can search; with a token you can, and can decide on labels.",
                 err=True,
             )
+        click.echo(f"As a Gradio app: {served.url}gradio/", err=True)
         click.echo("Ctrl-C ends it.", err=True)
         if open_browser:
             click.launch(served.first_visit)

@@ -45,7 +45,12 @@ def run_server(app: FastAPI, *, listener: socket.socket, on_ready: Callable[[], 
         timeout_graceful_shutdown=SHUTDOWN_S,
         server_header=False,
     )
-    server = _Server(config, on_ready=on_ready, on_end=app.state.engine.refuse_costly)
+
+    def end() -> None:
+        app.state.engine.refuse_costly()
+        app.state.gradio.hang_up()
+
+    server = _Server(config, on_ready=on_ready, on_end=end)
     runner = asyncio.Runner(loop_factory=config.get_loop_factory())
     with _leaving_as_found(), _terminating_as_interrupted(), runner:
         runner.run(server.serve(sockets=[listener]))

@@ -167,7 +167,7 @@ class Servers(AbstractContextManager["Servers"]):
         ).port
         if token is None:
             with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/", timeout=30) as answer:
-                assert b"gradio" in answer.read()
+                assert b"app-frame" in answer.read()
 
     def ask(self, arguments: list[str]) -> None:
         """Run `curl`; an error of the API is one of the test."""

@@ -1,38 +1,48 @@
-"""The notebook runs from its first cell to its last, as it is, in a kernel of its own."""
+"""The notebooks run from the first cell to the last, as they are, in a kernel of their own."""
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import nbformat
 import pytest
 from nbclient import NotebookClient
 
-NOTEBOOK = Path(__file__).parents[2] / "docs" / "first-steps.ipynb"
+DOCS = Path(__file__).parents[2] / "docs"
 
 
-@pytest.fixture
-def executed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> nbformat.NotebookNode:
-    monkeypatch.setenv("PYTHONPATH", str(NOTEBOOK.parents[1]))
-    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
+def run(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What each of its cells of code printed."""
+    monkeypatch.setenv("PYTHONPATH", str(DOCS.parent))
+    monkeypatch.setenv("IPYTHONDIR", str(folder / "ipython"))
+    monkeypatch.setenv("TMPDIR", str(folder))
+    notebook = nbformat.read(DOCS / name, as_version=4)
     NotebookClient(
-        notebook, timeout=200, kernel_name="python3", resources={"metadata": {"path": tmp_path}}
+        notebook, timeout=200, kernel_name="python3", resources={"metadata": {"path": folder}}
     ).execute()
-    return notebook
-
-
-def test_the_notebook_runs_to_its_end_and_finds_what_it_promises(executed: nbformat.NotebookNode) -> None:
-    printed = [
+    return [
         "".join(output.get("text", output.get("data", {}).get("text/plain", "")) for output in cell.outputs)
-        for cell in executed.cells
+        for cell in notebook.cells
         if cell.cell_type == "code"
     ]
+
+
+def test_the_first_steps_run_to_their_end_and_find_what_they_promise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    printed = run("first-steps.ipynb", tmp_path, monkeypatch)
     assert any("Recall@1" in text for text in printed)
     assert any("looks like" in text for text in printed)
 
 
-def test_the_notebook_is_kept_without_outputs() -> None:
-    cells = nbformat.read(NOTEBOOK, as_version=4).cells
+def test_ten_lines_make_an_app_that_programs_ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, asked, _ = run("gradio-app.ipynb", tmp_path, monkeypatch)
+    assert "Running on local URL" in made
+    assert len(ast.literal_eval(asked)) == 5
+
+
+@pytest.mark.parametrize("notebook", sorted(DOCS.glob("*.ipynb")), ids=lambda path: path.stem)
+def test_notebooks_are_kept_without_outputs(notebook: Path) -> None:
+    cells = nbformat.read(notebook, as_version=4).cells
     assert all(not cell.outputs and cell.execution_count is None for cell in cells if cell.cell_type == "code")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.page_browser import OpenVisit, Visit, skip_without_browser
+from tests.page_browser import OpenVisit, Visit, skip_without_browser, wait_for
 from tests.page_gallery import PageGallery
 
 pytestmark = [pytest.mark.browser, pytest.mark.shared_data]
@@ -109,11 +109,11 @@ def test_the_map_is_moved_and_opened_with_the_keyboard(visit: Visit) -> None:
     x, _, zoom = map(float, visit.address["at"][0].split(","))
     assert zoom > 2
     page.keyboard.press("ArrowRight")
-    page.wait_for_function("at => !decodeURIComponent(location.search).includes(at)", arg=visit.address["at"][0])
+    wait_for(page, "at => !decodeURIComponent(location.search).includes(at)", visit.address["at"][0])
     assert float(visit.address["at"][0].split(",")[0]) > x
     expect(panel.get_by_text(re.compile(r"images? in view|No images here"))).to_be_visible()
     page.keyboard.press("0")
-    page.wait_for_function("!location.search.includes('at=')")
+    wait_for(page, "!location.search.includes('at=')")
     page.keyboard.press("Enter")
     page.wait_for_url(re.compile(r"image=(\d+)&details=\1"))
     expect(page.get_by_role("complementary", name="Details")).to_be_visible()

@@ -46,18 +46,28 @@ def _read_policy(server: Server, path: str = "/") -> dict[str, str]:
     return dict(part.strip().split(" ", 1) for part in policy.split(";"))
 
 
-def test_the_policy_names_every_script_that_stands_in_the_page_and_no_other(odd: Server) -> None:
+def test_no_script_stands_in_the_page_and_its_policy_lets_none_run(odd: Server) -> None:
     page = odd.get("/").body.decode()
+    assert all(" src=" in attributes and not text for attributes, text in SCRIPT.findall(page))
+    policy = _read_policy(odd)
+    assert policy["default-src"] == "'self'"
+    assert not {"script-src", "style-src"} & policy.keys()
+    assert "unsafe" not in str(policy)
+    assert "<script>alert" not in page
+
+
+def test_the_policy_of_gradios_page_names_every_script_that_stands_in_it_and_no_other(odd: Server) -> None:
+    page = odd.get("/gradio/").body.decode()
     inline = [text for attributes, text in SCRIPT.findall(page) if "src=" not in attributes]
     hashes = {f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in inline}
     assert len(inline) >= 4
-    scripts = _read_policy(odd)["script-src"].split()
+    scripts = _read_policy(odd, "/gradio/")["script-src"].split()
     assert set(scripts) == hashes | {"'self'", "'unsafe-eval'"}
     assert "<script>alert" not in page
 
 
 def test_no_answer_lets_scripts_run_that_it_does_not_name(odd: Server) -> None:
-    for path in ("/page/nav.js", "/config", "/theme.css", "/favicon.ico", "/nothing"):
+    for path in ("/page/nav.js", "/gradio/config", "/gradio/theme.css", "/favicon.ico", "/nothing"):
         policy = _read_policy(odd, path)
         assert "unsafe-inline" not in policy.get("script-src", policy["default-src"])
     assert _read_policy(odd, "/v1/gallery")["default-src"] == "'none'"
@@ -78,7 +88,7 @@ def test_the_page_repeats_nothing_of_what_it_is_asked_with(odd: Server) -> None:
         {"X-Forwarded-Proto": "https"},
     ):
         assert odd.get("/", **headers).body == plain
-        assert b"evil.example" not in odd.get("/config", **headers).body
+        assert b"evil.example" not in odd.get("/gradio/config", **headers).body
     for query in ("?page=none", "?deep_link=../../etc/passwd", "?__theme=dark", "?view=map&%00"):
         assert odd.get(f"/{query}").body == plain
     assert odd.ask("HEAD", "/").status == 200

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.page_browser import VIEWS, OpenVisit, Visit, skip_without_browser
+from tests.page_browser import VIEWS, OpenVisit, Visit, skip_without_browser, wait_for
 from tests.page_gallery import PageGallery
 from tests.page_parts import CHOOSE, details, open_card, query_card
 from tests.serving_server import serve
@@ -119,7 +119,7 @@ def test_back_and_forward_walk_through_searches(visit: Visit, page_gallery: Page
     first = visit.ids()
     page.get_by_role("region", name="Narrow down").get_by_role("checkbox", name=re.compile("^pants ")).check()
     expect(page.get_by_role("list", name="Conditions").get_by_role("listitem")).to_have_count(1)
-    page.wait_for_function("document.querySelectorAll('ol[aria-label=Results] > li').length < 40")
+    wait_for(page, "document.querySelectorAll('ol[aria-label=Results] > li').length < 40")
     narrowed = visit.ids()
     page.get_by_role("link", name="Quality", exact=True).click()
     expect(page.get_by_role("region", name="Quality", exact=True)).to_be_visible()
@@ -235,7 +235,7 @@ def test_everything_can_be_done_on_a_phone(open_visit: OpenVisit, page_gallery: 
     assert visit.fits_its_width()
     page.get_by_role("button", name="Show results").tap()
     expect(page.get_by_role("list", name="Conditions")).to_contain_text("Label: outwear")
-    page.wait_for_function("document.querySelectorAll('ol[aria-label=Results] > li').length === 30")
+    wait_for(page, "document.querySelectorAll('ol[aria-label=Results] > li').length === 30")
 
     ids = visit.ids()
     open_card(visit, ids[1]).tap()

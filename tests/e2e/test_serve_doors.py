@@ -30,7 +30,10 @@ OUTSIDE = [
     "/v1/photos/%2e%2e/picture", "/v1/photos/%00%00%00%00%00%00%00%00/picture", "/v1/photos/%0d%0aX:y/picture",
     "/v1/jobs/..%2f..%2fetc%2fpasswd", "/v1/jobs/%00", "/v1/labels/file/../../../CURRENT", "/v1//gallery",
     "/file=/etc/passwd", "/file/etc/passwd", "/gradio_api/file=/etc/passwd", "/gradio_api/file%3d/etc/passwd",
-    "/gradio_api/file=CURRENT", "/gradio_api/file/etc/passwd", "/gradio_api//file=/etc/passwd",
+    "/gradio/gradio_api/file=/etc/passwd", "/gradio/gradio_api/file=CURRENT",
+    "/gradio/gradio_api/file=/proc/self/environ", "/gradio/gradio_api/file=/tmp/gradio/../../etc/passwd",
+    "/gradio/assets/../../../../etc/passwd", "/gradio/static/%2e%2e/%2e%2e/routes.py", "/gradio_api/file=CURRENT",
+    "/gradio_api/file/etc/passwd", "/gradio_api//file=/etc/passwd",
     "/gradio_api/heartbeat/../file=/etc/passwd", "/gradio_api/theme.css/../file=/etc/passwd",
     "/gradio_api/startup-events/%2e%2e/file=/etc/passwd", "/config/../file=/etc/passwd", "/favicon.ico/../x",
 ]  # fmt: skip
@@ -81,20 +84,27 @@ def test_a_request_line_that_is_none_gets_nothing(server: Server, request_line: 
     assert b"root:" not in answer
 
 
-def test_gradios_own_routes_are_closed(server: Server) -> None:
+OPEN = {
+    ("GET", "heartbeat/abc"), ("GET", "upload_progress?upload_id=1"), ("GET", "queue/data?session_hash=a"),
+    ("GET", "queue/status"), ("GET", "info"), ("GET", "app_id"), ("GET", "app_id/"), ("GET", "config"),
+    ("GET", "assets/x"), ("GET", "static/x"), ("GET", "call/predict/1"), ("POST", "call/predict"),
+    ("POST", "upload"), ("POST", "queue/join"), ("POST", "run/predict"), ("POST", "cancel"), ("POST", "reset"),
+}  # fmt: skip
+"""Those that the Gradio app's page and clients need."""
+
+
+@pytest.mark.parametrize("below", ["/gradio_api/", "/", "/gradio/gradio_api/", "/gradio/"])
+def test_gradios_own_routes_are_closed_but_for_those_of_its_app(server: Server, below: str) -> None:
     for name in GRADIO:
-        for prefix in ("/gradio_api/", "/"):
-            for method in ("GET", "POST"):
-                path = prefix + name
-                answer = server.ask(method, path, json={} if method == "POST" else None)
-                if path == "/config" and method == "GET":  # what the page is made of, which its HTML has too
-                    continue
-                is_page = path in ("/config", "/assets/x", "/static/x")
-                assert answer.status == (405 if is_page and method == "POST" else 404), (method, path, answer)
+        for method in ("GET", "POST"):
+            if below.startswith("/gradio/") and (method, name) in OPEN:
+                continue
+            answer = server.ask(method, below + name, json={} if method == "POST" else None)
+            assert answer.status == 404, (method, below + name, answer)
 
 
 def test_neither_page_nor_config_names_a_place_of_this_machine(server: Server, gallery: Path) -> None:
-    for path in ("/", "/config", "/gradio_api/startup-events", "/theme.css", "/v1/gallery", "/v1/openapi.json"):
+    for path in ("/", "/gradio/", "/gradio/config", "/gradio/gradio_api/info", "/v1/gallery", "/v1/openapi.json"):
         body = server.get(path).body.decode()
         for place in (gallery.parent, ROOT, Path.home(), Path(os.__file__).parents[1]):
             assert f"{place}/" not in body, path
@@ -114,11 +124,13 @@ FORWARDING = [
 @pytest.mark.parametrize(("name", "value"), [*FORWARDING, ("all", "")])
 def test_what_a_request_says_of_its_way_is_not_repeated(server: Server, name: str, value: str) -> None:
     headers = dict(FORWARDING) if name == "all" else {name: value}
-    for path in ("/", "/?view=map", "/config", "/config/", "/theme.css", "/gradio_api/startup-events", "/favicon.ico",
+    for path in ("/", "/?view=map", "/gradio", "/gradio/config", "/gradio/theme.css", "/favicon.ico",
                  "/page/nav.js", "/nowhere", "/v1/gallery", "/v1/nowhere", f"/?token={TOKEN}&view=map"):  # fmt: skip
         plain, told = server.get(path), server.get(path, **headers)
         for answer in (plain, told):
             shown = answer.body + str(dict(answer.headers)).encode()
+            if path == "/gradio/config" and "X-Forwarded-Proto" in headers:  # a proxy is told its own address
+                shown = shown.replace(f"https://127.0.0.1:{server.port}/gradio".encode(), b"")
             assert not re.search(rb"evil\.example|https://127|https://localhost|192\.0\.2\.77|:7777", shown), path
         assert told.status == plain.status
         assert ("secure" in told.headers.get("set-cookie", "").lower()) is False
@@ -133,7 +145,7 @@ def test_another_name_for_this_machine_opens_nothing(server: Server) -> None:
         "127.0.0.1:x",
         "0",
     ):
-        for path in ("/", "/config", "/v1/gallery", "/v1/health", "/page/core/dom.js"):
+        for path in ("/", "/gradio/", "/gradio/config", "/v1/gallery", "/v1/health", "/page/core/dom.js"):
             check_refused(server.get(path, Host=host), 400)
     answer = send_raw(server.port, b"GET /v1/health HTTP/1.0\r\n\r\n", seconds=2)
     assert answer.startswith(b"HTTP/1.1 400")
@@ -158,7 +170,7 @@ def test_other_sites_can_neither_write_nor_read(server: Server) -> None:
             "Access-Control-Request-Method": "POST",
             "Access-Control-Request-Headers": "authorization",
         }
-        for path in ("/v1/search", "/v1/images/1", "/", "/config", "/page/core/dom.js"):
+        for path in ("/v1/search", "/v1/images/1", "/", "/gradio/config", "/page/core/dom.js"):
             answer = server.ask("OPTIONS", path, headers=preflight)
             assert answer.status in (403, 404, 405)
             assert not [name for name in answer.headers if name.startswith("access-control-")]
@@ -172,7 +184,7 @@ def test_no_socket_of_the_web_is_opened(server: Server) -> None:
         b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
         b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="
     )
-    for path in (b"/", b"/v1/search", b"/gradio_api/queue/join", b"/gradio_api/heartbeat/a"):
+    for path in (b"/", b"/v1/search", b"/gradio/gradio_api/queue/join", b"/gradio/"):
         request = b"GET " + path + b" HTTP/1.1\r\nHost: 127.0.0.1\r\n" + upgrade + b"\r\n\r\n"
         answer = send_raw(server.port, request, seconds=0.3)
         assert b" 101 " not in answer.partition(b"\r\n")[0]
@@ -196,8 +208,10 @@ def test_without_the_token_nothing_is_told_but_health(server: Server) -> None:
     ]
     pages = (
         "/",
-        "/config",
-        "/theme.css",
+        "/gradio/",
+        "/gradio/config",
+        "/gradio/gradio_api/info",
+        "/gradio/gradio_api/file=/tmp/gradio/x.webp",
         "/page/core/dom.js",
         "/favicon.ico",
         "/v1/openapi.json",

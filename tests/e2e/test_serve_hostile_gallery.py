@@ -22,6 +22,7 @@ from tests.chromium import open_chromium
 from tests.conftest import draw_image
 from tests.index.galleries import build
 from tests.index.hostile import SVG, encode, png_bomb
+from tests.page_browser import wait_for
 from tests.serving_server import Server, serve
 
 IMG = "<img src=x onerror=alert(1)>"
@@ -182,7 +183,7 @@ def test_the_page_of_a_gallery_with_a_hostile_name_has_no_tag_of_it(server: Serv
     page = server.get("/").body.decode()
     assert "<img src=x" not in page
     assert "<xss-x" not in page
-    config = server.get("/config")
+    config = server.get("/gradio/config")
     assert (config.headers["content-type"], config.headers["x-content-type-options"]) == (
         "application/json",
         "nosniff",
@@ -316,7 +317,7 @@ def test_a_browser_runs_nothing_of_a_hostile_gallery(
         for view in VIEWS:
             page.goto(f"{server.url}/{view.format(**values)}")
             page.wait_for_selector(".views > :not([hidden]) h2, .views > :not([hidden]) .start", state="attached")
-            page.wait_for_function(SETTLED)
+            wait_for(page, SETTLED)
             look = page.evaluate(LOOK)
             assert (look["injected"], look["polluted"]) == (0, False), view
             seen += look["text"]

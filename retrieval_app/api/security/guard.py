@@ -1,7 +1,6 @@
-"""What stands before every route: only what the page and the API need gets through, and only in a sensible shape.
+"""What stands before every route: only what the pages and the API need gets through, and only in a sensible shape.
 
-Gradio brings many routes that this page has no use for: it proxies URLs, stores uploads, serves files. They answer
-404 here, as its heartbeats do, which no page asks for without events of Gradio's. Bodies are read here too, whole.
+Bodies are read here too, whole.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from retrieval_app.api.security.access import Access
 from retrieval_app.api.security.bodies import BodyRoom, Refused
 from retrieval_app.api.security.cross_site import comes_from_another_site
 from retrieval_app.api.security.forwarding import drop_forwarding
+from retrieval_app.api.security.gradio_doors import UPLOAD_PATH, is_below, is_open
 from retrieval_app.api.security.sign_in import FORM_PATH, FORM_TYPE, MAX_FORM_BYTES, SignIn
 from retrieval_app.api.visitors import find_visitor
 from retrieval_app.serving.bounded_pool import asking
@@ -30,11 +30,7 @@ from retrieval_app.serving.search_engine import Engine
 MAX_JSON_BYTES = 1024 * 1024
 _IMAGE_PATHS = frozenset(("/v1/photos", "/v1/search/image", "/v1/embed", "/v1/images"))
 _API = re.compile(r"/v1/.*", re.DOTALL)
-_PAGE = re.compile(
-    r"/(|favicon\.ico|page/([a-z]+/)?[\w.-]+|config|theme\.css|(assets|static|svelte)/[\w./@+~-]+"
-    r"|gradio_api/(startup-events|theme\.css)/?)",
-    re.ASCII,
-)
+_PAGE = re.compile(r"/(|favicon\.ico|page/([a-z]+/)?[\w.-]+)", re.ASCII)
 _REQUEST_ID = re.compile(r"[0-9A-Za-z_-]{1,64}")
 _CLIENT_LEFT = 499  # counted; nobody is there to get it
 
@@ -114,9 +110,10 @@ class Security:
             message = "this server answers only to names that it knows: retrieval serve --allowed-host NAME"
             return refuse_with(scope, 400, message, code="host")
         is_page = _PAGE.fullmatch(path) is not None and ".." not in path
-        if not is_page and not _API.fullmatch(path):
+        is_gradio = is_open(path, scope["method"])
+        if not is_page and not is_gradio and not _API.fullmatch(path):
             return refuse_with(scope, 404, "this server has nothing at that address")
-        if is_page and is_read:
+        if (is_page or is_gradio) and is_read:
             return None
         is_form = self._sign_in.asks and path == FORM_PATH and scope["method"] == "POST"
         if is_page and not is_form:
@@ -129,7 +126,8 @@ class Security:
         return None if is_read else self._refuse_body(scope, headers)
 
     def _refuse_body(self, scope: Scope, headers: Headers) -> Response | None:
-        length, is_image = _read_length(headers), scope["path"] in _IMAGE_PATHS
+        length, is_form_of_files = _read_length(headers), scope["path"] == UPLOAD_PATH
+        is_image = scope["path"] in _IMAGE_PATHS or is_form_of_files
         if length is None:
             return refuse_with(scope, 411, "the body must announce its length: Content-Length")
         is_form = scope["path"] == FORM_PATH
@@ -137,7 +135,7 @@ class Security:
         if length > most:
             return refuse_with(scope, 413, f"the body has {length:,} bytes; at most {most:,} are taken")
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind.startswith("multipart/"):
+        if kind.startswith("multipart/") and not is_form_of_files:
             return refuse_with(scope, 415, "forms are not taken; send the image, or JSON, as the body itself")
         if is_form:
             return None if kind == FORM_TYPE else refuse_with(scope, 415, f"the body must be {FORM_TYPE}")
@@ -154,7 +152,7 @@ def _choose_request_id(headers: Headers) -> str:
 def _name_route(scope: Scope) -> str:
     """The template of the route that answered: never what a client made up."""
     if not scope["path"].startswith("/v1"):
-        return "page"
+        return "gradio" if is_below(scope["path"]) else "page"
     return str(getattr(scope.get("route"), "path", "none"))
 
 

@@ -21,8 +21,7 @@ const links = new Map();
 /** Take over the frame that the server sent. */
 export function start(element) {
   frame = element.querySelector('.app-frame');
-  if (!frame || frame.dataset.started) return;
-  frame.dataset.started = 'true';
+  if (!frame) return;
   applyTheme(savedTheme());
   for (const link of frame.querySelectorAll('nav a')) link.prepend(icon(link.dataset.icon, 19));
   const keys = {icon: 'keyboard', iconOnly: true, class: 'quiet keys-button', title: 'Keyboard (?)'};
@@ -120,3 +119,5 @@ function savedTheme() {
 function applyTheme(theme) {
   document.body.classList.toggle('dark', theme === 'dark');
 }
+
+start(document);

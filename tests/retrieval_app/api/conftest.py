@@ -39,7 +39,7 @@ def make_app(engine: Engine, *, access: Access, review: ReviewStore, jobs: Jobs)
         app.include_router(routes.router, dependencies=[] if routes in OPEN_ROUTES else describe_token(access))
     add_last_routes(app)
     app.include_router(sign_in_router)
-    app.mount("/", PlainTextResponse("as Gradio's page"))
+    app.mount("/", PlainTextResponse("as the page"))
     app.add_middleware(
         Security, engine=engine, access=access, sign_in=app.state.sign_in, metrics=app.state.metrics
     )

@@ -62,7 +62,7 @@ def test_every_export_is_imported_or_tried() -> None:
 
 
 def test_every_style_is_linked_and_every_link_is_a_file() -> None:
-    pytest.importorskip("gradio", reason="needs the extra `ui`")
+    pytest.importorskip("fastapi", reason="needs the extra `ui`")
     from retrieval_app.page.shell import STYLES as LINKED
 
     found = {str(path.relative_to(STATIC)) for path in STYLES}
@@ -73,10 +73,10 @@ def test_every_style_is_linked_and_every_link_is_a_file() -> None:
 
 
 def test_the_frame_shows_a_name_as_text() -> None:
-    pytest.importorskip("gradio", reason="needs the extra `ui`")
-    from retrieval_app.page.shell import draw_frame
+    pytest.importorskip("fastapi", reason="needs the extra `ui`")
+    from retrieval_app.page.shell import draw_page
 
-    frame = draw_frame('<img src=x onerror="alert(1)">\u202e')
+    frame = draw_page('<img src=x onerror="alert(1)">\u202e')
     assert 'title="Start anew">&lt;img src=x onerror=&#34;alert(1)&#34;&gt;\\u202e</a>' in frame
 
 

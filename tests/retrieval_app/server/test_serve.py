@@ -72,9 +72,9 @@ def test_a_folder_that_is_no_gallery_is_refused(tmp_path: Path) -> None:
         serve_gallery(ServeOptions(tmp_path, port=taken.getsockname()[1]))
 
 
-def test_without_gradio_the_extra_is_named(small_gallery: Path) -> None:
+def test_without_fastapi_the_extra_is_named(small_gallery: Path) -> None:
     program = (
-        "import sys; sys.modules['gradio'] = None; "  # as if it were not installed
+        "import sys; sys.modules['fastapi'] = None; "  # as if it were not installed
         f"from retrieval_app.commands.cli import main; sys.exit(main(['serve', {str(small_gallery)!r}, '--port', '0']))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
@@ -83,7 +83,7 @@ def test_without_gradio_the_extra_is_named(small_gallery: Path) -> None:
 
 
 def test_the_command_announces_its_url_never_loads_torch_and_ends_cleanly_on_ctrl_c(small_gallery: Path) -> None:
-    pytest.importorskip("gradio", reason="needs the extra `ui`")
+    pytest.importorskip("fastapi", reason="needs the extra `ui`")
     process = subprocess.Popen(
         [sys.executable, "-c", SERVE, str(small_gallery)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"},
@@ -93,7 +93,7 @@ def test_the_command_announces_its_url_never_loads_torch_and_ends_cleanly_on_ctr
         url = json.loads(process.stdout.readline())["url"]
         assert url.startswith("http://127.0.0.1:")
         with urllib.request.urlopen(url, timeout=30) as answer:
-            assert b"gradio" in answer.read()
+            assert b"app-frame" in answer.read()
         port = int(url.rstrip("/").rpartition(":")[2])
         with socket.create_connection(("127.0.0.1", port), timeout=30) as open_page:  # which waits for more
             open_page.sendall(b"GET /v1/health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
@@ -103,4 +103,5 @@ def test_the_command_announces_its_url_never_loads_torch_and_ends_cleanly_on_ctr
     finally:
         process.kill()
     assert (process.returncode, out) == (0, "[]\n")
-    assert err.splitlines() == [f"Opening {small_gallery} …", "Ctrl-C ends it."]
+    app = f"As a Gradio app: http://127.0.0.1:{port}/gradio/"
+    assert err.splitlines() == [f"Opening {small_gallery} …", app, "Ctrl-C ends it."]

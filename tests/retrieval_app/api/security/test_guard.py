@@ -26,6 +26,10 @@ def guarded(served: Path) -> Iterator[TestClient]:
     "path",
     [
         "/gradio_api/file=/etc/passwd",
+        "/config",
+        "/gradio/gradio_api/proxy=http://example.org/",
+        "/gradio/login",
+        "/gradio/monitoring",
         "/gradio_api/upload",
         "/gradio_api/queue/join",
         "/gradio_api/proxy=http://example.org/",
@@ -120,7 +124,7 @@ def test_there_are_no_web_sockets(client: TestClient) -> None:
 
 
 def test_the_page_takes_no_writes(client: TestClient) -> None:
-    response = client.post("/config")
+    response = client.post("/page/nav.js")
     assert (response.status_code, response.headers["allow"]) == (405, "GET, HEAD")
 
 

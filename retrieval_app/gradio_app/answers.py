@@ -1,0 +1,161 @@
+"""What the Gradio app answers, as plain values: for its own page, and for clients of its endpoints."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import numpy as np
+from PIL import Image
+
+from index.errors import InputError
+from index.outputs import KIND
+from retrieval_app.api.row_fields import describe_row
+from retrieval_app.api.search.conditions import read_condition
+from retrieval_app.api.search.search_answers import describe_search
+from retrieval_app.insights.background import Computed
+from retrieval_app.serving.live_gallery import Snapshot
+from retrieval_app.serving.query import QueryPart, SearchQuery
+from retrieval_app.serving.search_engine import Engine
+
+Value = TypeVar("Value")
+Tell = Callable[[int, int], None]
+_INCLUDE = ["label", "path", "band"]
+_ASKED_AGAIN_S = 0.2
+_THUMBNAIL = 256  # pixels
+
+
+class GalleryAnswers:
+    """Asks an engine, each time of the newest version of its gallery.
+
+    Args:
+        engine: whose owner closes it.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    @property
+    def name(self) -> str:
+        """The gallery's."""
+        return self._engine.live.path.name
+
+    @property
+    def max_pixels(self) -> int:
+        """Of a photo."""
+        return self._engine.config.max_upload_pixels
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """What can be asked by: `kind`, and `picture` where the gallery has such vectors."""
+        return tuple(self._engine.live.current.gallery.manifest.outputs)
+
+    def describe(self) -> str:
+        """A line of what is searched."""
+        gallery = self._engine.snapshot().gallery
+        with gallery.catalog() as catalog:
+            labels, _, _ = catalog.indexed_labels(limit=1)
+        contract = gallery.embedder.contract
+        return f"{gallery.count:,} images · {labels:,} labels · {contract.backbone}, {contract.method}"
+
+    async def search(
+        self, photo: Image.Image | None, image_id: int | None, *, k: int, where: str, by: str
+    ) -> list[dict[str, Any]]:
+        """The k images most like a photo, or like an image of the gallery: id, score, label, name, band.
+
+        Raises:
+            RetrievalError: neither or both are given, or the search cannot be answered.
+        """
+        if (photo is None) == (image_id is None):
+            raise InputError("a search needs either a photo or the id of an image of the gallery")
+        snapshot = self._engine.snapshot()
+        query = SearchQuery(
+            parts=(), k=k, where=read_condition(where or None, None, folders=False), by=by, describe=True
+        )
+        if photo is None:
+            part = QueryPart(image_id=image_id)
+        else:
+            part = QueryPart(vector=np.array(await self.embed(photo, by=by), dtype=np.float32))
+        query = replace(query, parts=(part,))
+        found = await describe_search(self._engine, snapshot, query, include=_INCLUDE, folders=False)
+        return [_name_file(hit) for hit in found["hits"]]
+
+    async def embed(self, photo: Image.Image, *, by: str = KIND) -> list[float]:
+        """The (D,) unit vector of a photo.
+
+        Raises:
+            RetrievalError: it cannot be embedded.
+        """
+        file = io.BytesIO()
+        photo.convert("RGB").save(file, "BMP")  # as it is, at once
+        vector = await self._engine.embed(self._engine.snapshot().by(by), file.getvalue(), name="the photo")
+        return [float(number) for number in vector]
+
+    async def list_some(self, count: int) -> list[dict[str, Any]]:
+        """Different images of the gallery at random: id, label, name."""
+        gallery = self._engine.snapshot().gallery
+        chosen = np.random.default_rng().choice(gallery.count, size=min(count, gallery.count), replace=False)
+        return await self._describe(gallery.ids[chosen].tolist())
+
+    async def thumbnail(self, image_id: int) -> bytes:
+        """A small WebP of an image.
+
+        Raises:
+            RetrievalError: its file is gone, or no image any more.
+        """
+        return await self._engine.picture(self._engine.snapshot(), image_id, side=_THUMBNAIL)
+
+    async def evaluate(self, tell: Tell = lambda *_: None) -> dict[str, Any]:
+        """Recall@K, with 95 % intervals, and the labels that are found worst.
+
+        Raises:
+            InputError: the labels are too few, or it could not be computed.
+        """
+        found = await self._wait(lambda snapshot: snapshot.insights.quality, tell)
+        if found.problem is not None:
+            raise InputError(found.problem)
+        document: dict[str, Any] = found.to_json()
+        return {name: document[name] for name in ("queries", "recall_at", "map_at_r", "apart", "classes")}
+
+    async def list_doubts(self, count: int, tell: Tell = lambda *_: None) -> dict[str, Any]:
+        """The labels that are most likely wrong, and how many are estimated to be.
+
+        Raises:
+            InputError: there are no labels, or they could not be judged.
+        """
+        doubts = await self._wait(lambda snapshot: snapshot.insights.doubts, tell)
+        items = doubts.items[:count]
+        rows = await self._describe([doubt.id for doubt in items])
+        listed = [
+            {**row, "wrong": round(doubt.wrong, 4), "suggested": doubt.suggested}
+            for row, doubt in zip(rows, items, strict=True)
+        ]
+        return {"judged": doubts.judged, "wrong_share": doubts.wrong_share, "items": listed}
+
+    async def _wait(self, read: Callable[[Snapshot], Computed[Value]], tell: Tell) -> Value:
+        """What the engine computes beside, once it is there."""
+        snapshot = self._engine.snapshot()
+        while (computed := read(snapshot)).state == "computing":
+            tell(computed.done, computed.total)
+            await asyncio.sleep(_ASKED_AGAIN_S)
+        if computed.value is None:
+            raise InputError(computed.message or "there are too few labels to compute this from")
+        return computed.value
+
+    async def _describe(self, ids: list[int]) -> list[dict[str, Any]]:
+        gallery = self._engine.snapshot().gallery
+
+        def read() -> list[dict[str, Any]]:
+            rows = gallery.rows(ids)
+            return [{"id": row.id, **describe_row(gallery, row, include=_INCLUDE, folders=False)} for row in rows]
+
+        return [_name_file(entry) for entry in await self._engine.run(read)]
+
+
+def _name_file(entry: dict[str, Any]) -> dict[str, Any]:
+    """Gradio takes what is called `path` for a file of its own."""
+    entry["name"] = entry.pop("path")
+    return entry

@@ -1,0 +1,277 @@
+"""The app: a search by photo, how good it is, and the labels to look at; the same as endpoints for clients."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import gradio as gr
+from gradio.processing_utils import save_bytes_to_cache
+from PIL import Image
+
+from index.errors import RetrievalError
+from index.outputs import KIND, PICTURE
+from index.text import printable_path
+from retrieval_app.api.errors import explain
+from retrieval_app.gradio_app.answers import GalleryAnswers
+from retrieval_app.gradio_app.uploads import Picture, take_sent_only
+
+Value = TypeVar("Value")
+Shown = tuple[list[tuple[str, str]], list[int]]
+"""(file, caption) of each picture, and its id."""
+
+_ASKS_BY = {KIND: ("The same kind of thing", KIND), PICTURE: ("This very picture", PICTURE)}
+_SOME, _MOST_RESULTS, _MOST_DOUBTS = 24, 200, 200
+_KEPT_S = 24 * 3600  # pictures that Gradio has written down
+_AT_ONCE, _WAITING = 8, 64
+MAX_FILE_SIZE = "20mb"
+_START = "Press a picture to find what is like it, or bring a photo of your own."
+
+
+class GalleryApp(gr.Blocks):
+    """Gradio's Blocks over a gallery, with defaults that suit it.
+
+    Args:
+        answers: of the gallery.
+        on_close: called when the app is closed.
+    """
+
+    def __init__(self, answers: GalleryAnswers, *, on_close: Callable[[], None] = lambda: None) -> None:
+        name = printable_path(answers.name)
+        super().__init__(
+            title=f"{name} · image search", analytics_enabled=False, fill_width=True,
+            delete_cache=(3600, _KEPT_S),
+        )  # fmt: skip
+        self._answers, self._on_close = answers, on_close
+        with self:
+            gr.Markdown(f"# {_escape(name)}\n{_escape(answers.describe())}")
+            with gr.Tab("Search"):
+                self._add_search()
+            with gr.Tab("Quality"):
+                self._add_quality()
+            with gr.Tab("Labels"):
+                self._add_labels()
+            self._add_endpoints()
+        self.queue(max_size=_WAITING, default_concurrency_limit=_AT_ONCE)
+
+    def launch(self, *args: Any, **options: Any) -> Any:
+        """As `gr.Blocks.launch`."""
+        return super().launch(*args, **{**LAUNCH, **options})
+
+    def close(self, verbose: bool = True) -> None:
+        """End the app, and let go of the gallery."""
+        super().close(verbose=verbose)
+        self._on_close()
+
+    def _add_search(self) -> None:
+        outputs = self._answers.outputs
+        with gr.Row():
+            with gr.Column(scale=1, min_width=300):
+                photo = self._take(gr.ImageEditor(
+                    label="A photo: drop it, paste it, cut it, paint over what is not to count", type="pil",
+                    image_mode="RGB", brush=gr.Brush(colors=["#808080"], color_mode="fixed"), layers=False,
+                    transforms=("crop",), buttons=[], height=360,
+                ))  # fmt: skip
+                by = gr.Radio(
+                    [_ASKS_BY[one] for one in outputs], value=KIND, label="Find", visible=len(outputs) > 1
+                )
+                where = gr.Textbox(label="Only images with", placeholder="label IN ('shoes', 'hat')", max_lines=1)
+                count = gr.Slider(1, _MOST_RESULTS, _SOME, step=1, label="Results")
+                go = gr.Button("Search", variant="primary")
+                some = gr.Button("Some images of the gallery")
+            with gr.Column(scale=3, min_width=480):
+                told = gr.Markdown(_START)
+                found = gr.Gallery(
+                    label="Results", columns=6, object_fit="cover", allow_preview=False, interactive=False,
+                    height="auto", buttons=[],
+                )  # fmt: skip
+        ids = gr.State([])
+        asked = gr.State(None)  # the image of the gallery that was asked with
+        given, results = [photo, asked, by, where, count], [told, found, ids, asked]
+        gr.on([go.click, where.submit], self._search_photo, given, results, **_PRIVATE)
+        found.select(self._search_shown, [ids, by, where, count], results, **_PRIVATE)
+        gr.on([some.click, self.load], self._show_some, None, results, **_PRIVATE)
+        gr.on([by.input, count.release], self._search_again, given, results, **_PRIVATE)
+
+    def _add_quality(self) -> None:
+        measure = gr.Button("Measure Recall@K", variant="primary")
+        told = gr.Markdown(
+            "Every labelled image asks for the others: how often is one of its own label among the first K?"
+        )
+        with gr.Row():
+            recall = gr.Dataframe(headers=["K", "Recall@K, %", "95 % interval"], interactive=False)
+            classes = gr.Dataframe(headers=["Label", "Images", "Recall@1, %"], interactive=False, max_height=400)
+        measure.click(self._measure, None, [told, recall, classes], **_PRIVATE)
+
+    def _add_labels(self) -> None:
+        judge = gr.Button("Judge the labels", variant="primary")
+        told = gr.Markdown(
+            "Which labels look wrong: what it is called → what it looks like, and how likely that is."
+        )
+        shown = gr.Gallery(
+            label="Doubted labels", columns=6, object_fit="cover", interactive=False, height="auto", buttons=[]
+        )
+        judge.click(self._judge, None, [told, shown], **_PRIVATE)
+
+    def _add_endpoints(self) -> None:
+        """What clients call by name; components that nobody sees say what each takes and gives."""
+        photo, image_id = (
+            self._take(gr.Image(type="pil", visible=False)),
+            gr.Number(precision=0, visible=False),
+        )
+        count, where = gr.Number(10, precision=0, visible=False), gr.Textbox("", visible=False)
+        by = gr.Radio(list(self._answers.outputs), value=KIND, visible=False)
+        given, hidden = gr.JSON(visible=False), gr.Button(visible=False)
+        for function, inputs in (
+            (self.search, [photo, image_id, count, where, by]), (self.embed, [photo, by]),
+            (self.evaluate, None), (self.labels, [count]),
+        ):  # fmt: skip
+            hidden.click(
+                function, inputs, given, api_name=function.__name__, api_description=function.__doc__,
+                show_progress="hidden",
+            )  # fmt: skip
+
+    def _take(self, component: Picture) -> Picture:
+        return take_sent_only(component, max_pixels=self._answers.max_pixels)
+
+    async def search(
+        self, image: Image.Image | None, image_id: int | None, k: int, where: str, by: str
+    ) -> list[dict[str, Any]]:
+        """The k images most like a photo, or an image of the gallery by its id: id, score, label, name, band."""
+        return await _ask(self._answers.search(image, image_id, k=k, where=where, by=by))
+
+    async def embed(self, image: Image.Image | None, by: str) -> list[float]:
+        """The unit vector of a photo."""
+        if image is None:
+            raise gr.Error("embed needs a photo")
+        return await _ask(self._answers.embed(image, by=by))
+
+    async def evaluate(self) -> dict[str, Any]:
+        """Recall@K of the gallery by its own labels, with 95 % intervals."""
+        return await _ask(self._answers.evaluate())
+
+    async def labels(self, count: int) -> dict[str, Any]:
+        """The labels that are most likely wrong, the likeliest first."""
+        return await _ask(self._answers.list_doubts(count))
+
+    async def _search_photo(self, photo: Any, _: int | None, by: str, where: str, count: int) -> tuple[Any, ...]:
+        if photo is None or photo["composite"] is None:
+            raise gr.Error("Bring a photo first, or press one of the pictures.")
+        return await self._show(photo["composite"], None, by=by, where=where, count=count)
+
+    async def _search_shown(
+        self, ids: list[int], by: str, where: str, count: int, chosen: gr.SelectData
+    ) -> tuple[Any, ...]:
+        return await self._show(None, ids[chosen.index], by=by, where=where, count=count)
+
+    async def _search_again(
+        self, photo: Any, asked: int | None, by: str, where: str, count: int
+    ) -> tuple[Any, ...]:
+        """By other options, of what was asked last."""
+        if asked is not None:
+            return await self._show(None, asked, by=by, where=where, count=count)
+        if photo is None or photo["composite"] is None:
+            return (gr.skip(),) * 4
+        return await self._search_photo(photo, None, by, where, count)
+
+    async def _show(
+        self, photo: Image.Image | None, image_id: int | None, *, by: str, where: str, count: int
+    ) -> tuple[Any, ...]:
+        hits = await _ask(self._answers.search(photo, image_id, k=count, where=where, by=by))
+        what = "the photo" if image_id is None else f"image {image_id}"
+        told = f"**{len(hits):,} images most like {what}**, best first. Press one to go on from there."
+        pictures, ids = await self._draw(hits, _caption_hit)
+        return told, pictures, ids, image_id
+
+    async def _show_some(self) -> tuple[Any, ...]:
+        pictures, ids = await self._draw(await _ask(self._answers.list_some(_SOME)), _caption)
+        return _START, pictures, ids, None
+
+    async def _measure(self, progress: gr.Progress = gr.Progress()) -> tuple[Any, ...]:  # noqa: B008, as Gradio has it
+        found = await _ask(self._answers.evaluate(_telling(progress, "Measuring")))
+        told = f"{found['queries']:,} labelled images asked for one of their label among the others."
+        if (apart := found["apart"]) is not None and apart["value"] is not None:
+            told += f" Where none finds its own scene or a copy, Recall@1 is **{_percent(apart['value'])} %**."
+        recall = [
+            [one["k"], _percent(one["value"]), " – ".join(map(_percent, one["interval"]))]
+            for one in found["recall_at"]
+        ]
+        classes = [[one["label"], one["images"], _percent(one["recall_at_1"])] for one in found["classes"]]
+        return told, recall, classes
+
+    async def _judge(self, progress: gr.Progress = gr.Progress()) -> tuple[Any, ...]:  # noqa: B008
+        found = await _ask(self._answers.list_doubts(_MOST_DOUBTS, _telling(progress, "Judging")))
+        pictures, _ = await self._draw(found["items"], _caption_doubt)
+        told = (
+            f"Of {found['judged']:,} labels about {100 * found['wrong_share']:.1f} % are wrong; the {len(pictures):,} "
+            "likeliest are shown. `retrieval serve` has a page to decide on them."
+        )
+        return told, pictures
+
+    async def _draw(self, entries: list[dict[str, Any]], caption: Callable[[dict[str, Any]], str]) -> Shown:
+        """The pictures of images as files in Gradio's own folder; those that are gone are left out."""
+        made = await asyncio.gather(*(self._thumbnail(entry["id"]) for entry in entries))
+        shown = [(file, entry) for file, entry in zip(made, entries, strict=True) if file is not None]
+        return [(file, caption(entry)) for file, entry in shown], [entry["id"] for _, entry in shown]
+
+    async def _thumbnail(self, image_id: int) -> str | None:
+        try:
+            data = await self._answers.thumbnail(image_id)
+        except RetrievalError:  # told by `retrieval index verify`; the others are worth showing
+            return None
+        return save_bytes_to_cache(data, "picture.webp", self.GRADIO_CACHE)
+
+
+async def _ask(answer: Coroutine[Any, Any, Value]) -> Value:
+    """An answer; what a user can mend is told as Gradio tells errors."""
+    try:
+        return await answer
+    except RetrievalError as error:
+        raise gr.Error(explain(error), print_exception=False) from error
+
+
+def _telling(progress: gr.Progress, what: str) -> Callable[[int, int], None]:
+    return lambda done, total: progress((done, total) if total else None, desc=what)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f}"
+
+
+def _caption(entry: dict[str, Any]) -> str:
+    return entry["label"] or entry["name"]
+
+
+def _caption_hit(hit: dict[str, Any]) -> str:
+    words = "a copy" if hit.get("is_copy") else (hit["band"] or {}).get("name")
+    return " · ".join(filter(None, (_caption(hit), f"{hit['score']:.2f}", words)))
+
+
+def _caption_doubt(doubt: dict[str, Any]) -> str:
+    return f"{doubt['label']} → {doubt['suggested']}: {100 * doubt['wrong']:.0f} %"
+
+
+def _escape(text: str) -> str:
+    """A name as Markdown shows it, whatever characters are in it."""
+    return "".join(f"&#{ord(one)};" if not (one.isalnum() or one in " .,·") else one for one in text)
+
+
+def make_theme() -> gr.themes.Base:
+    """A quiet theme on the fonts that every system has."""
+    fonts = [gr.themes.Font(name) for name in ("system-ui", "Segoe UI", "Roboto", "Helvetica Neue", "sans-serif")]
+    mono = [gr.themes.Font(name) for name in ("ui-monospace", "Menlo", "Consolas", "monospace")]
+    return gr.themes.Default(primary_hue="indigo", neutral_hue="slate", font=fonts, font_mono=mono)
+
+
+_STYLE = """
+.grid-wrap.grid-wrap { max-height: none; }
+.caption-label.caption-label { max-width: 100%; white-space: normal; text-align: left; left: 0; right: auto; }
+"""
+_PRIVATE: dict[str, Any] = {"api_visibility": "private"}
+LAUNCH: dict[str, Any] = {
+    "theme": make_theme(), "css": _STYLE, "footer_links": ["api", "settings"], "run_history": False,
+    "show_error": False, "max_file_size": MAX_FILE_SIZE, "ssr_mode": False, "enable_monitoring": False,
+    "pwa": False, "mcp_server": False,
+}  # fmt: skip
+"""How the app is launched, and mounted, where its user says nothing else."""

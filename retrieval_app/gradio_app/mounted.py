@@ -1,0 +1,105 @@
+"""The Gradio app below an address of the server: made when it is first asked for, as importing Gradio takes seconds."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from contextlib import AsyncExitStack
+from typing import Any, cast
+
+from fastapi import FastAPI
+from starlette.responses import RedirectResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from retrieval_app.api.headers import allow_gradio_scripts
+from retrieval_app.api.security.gradio_doors import GRADIO
+from retrieval_app.api.visitors import find_visitor
+from retrieval_app.reports.standalone import name_source
+from retrieval_app.serving.search_engine import Engine
+
+_SCRIPT = re.compile(r"<script\b([^>]*)>(.*?)</script>", re.DOTALL)
+
+
+class MountedApp:
+    """Answers whatever is below `/gradio`.
+
+    Args:
+        engine: that it asks; its owner closes it.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._making = asyncio.Lock()
+        self._made: FastAPI | None = None
+        self._running = AsyncExitStack()
+        self._ends = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request, as ASGI has it."""
+        if scope["path"] == GRADIO:
+            await RedirectResponse(f"{GRADIO[1:]}/")(scope, receive, send)
+            return
+        app = await self._open()
+        scope["scheme"] = "https" if find_visitor(scope).by_tls else scope["scheme"]
+        if scope["path"] == f"{GRADIO}/":
+            await _send_document(app, scope, receive, send)
+        else:
+            await app(scope, receive, send)
+
+    def hang_up(self) -> None:
+        """End the answers that would go on as long as their pages are open."""
+        self._ends = True
+        if self._made is not None:
+            gradio = cast("Any", self._made.router.routes[-1]).app
+            gradio.stop_event.set()
+            gradio.get_blocks()._queue.close()
+
+    async def close(self) -> None:
+        """End what it runs beside requests."""
+        await self._running.aclose()
+
+    async def _open(self) -> FastAPI:
+        async with self._making:
+            if self._made is None:
+                app = await asyncio.to_thread(_make, self._engine)
+                await self._running.enter_async_context(app.router.lifespan_context(app))
+                self._made = app
+                if self._ends:
+                    self.hang_up()
+            return self._made
+
+
+def _make(engine: Engine) -> FastAPI:
+    import gradio as gr
+
+    from retrieval_app.gradio_app.answers import GalleryAnswers
+    from retrieval_app.gradio_app.app import LAUNCH, GalleryApp
+
+    app, blocks = FastAPI(openapi_url=None), GalleryApp(GalleryAnswers(engine))
+    options = {**LAUNCH, "max_file_size": engine.config.max_upload_bytes}
+    gr.mount_gradio_app(app, blocks, path=GRADIO, **options)
+    blocks.has_launched = True  # before that Gradio copies into its folder whatever file a client names
+    return app
+
+
+async def _send_document(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+    """Gradio's page, with a policy that names the scripts in it: no others would run."""
+    start: Message = {}
+    parts: list[bytes] = []
+
+    async def hold(message: Message) -> None:
+        nonlocal start
+        if message["type"] == "http.response.start":
+            start = message
+            return
+        parts.append(message.get("body", b""))
+        if message.get("more_body", False):
+            return
+        body = b"".join(parts)
+        scripts = [text for attributes, text in _SCRIPT.findall(body.decode()) if " src=" not in attributes]
+        policy = allow_gradio_scripts(map(name_source, scripts))
+        start["headers"] = [*start["headers"], (b"content-security-policy", policy.encode())]
+        await send(start)
+        await send({"type": "http.response.body", "body": body})
+
+    await app(scope, receive, hold)
