@@ -69,9 +69,9 @@ class GalleryApp(gr.Blocks):
         with gr.Row():
             with gr.Column(scale=1, min_width=300):
                 photo = self._take(gr.ImageEditor(
-                    label="A photo: drop it, paste it, cut it, paint over what is not to count", type="pil",
-                    image_mode="RGB", brush=gr.Brush(colors=["#808080"], color_mode="fixed"), layers=False,
-                    transforms=("crop",), buttons=[], height=360,
+                    label="A photo", type="pil", image_mode="RGB", layers=False, transforms=("crop",), buttons=[],
+                    brush=gr.Brush(colors=["#808080"], color_mode="fixed"),
+                    placeholder="Drop a photo here, paste it, or press to choose one", height=360,
                 ))  # fmt: skip
                 by = gr.Radio(
                     [_ASKS_BY[one] for one in outputs], value=KIND, label="Find", visible=len(outputs) > 1
@@ -83,7 +83,7 @@ class GalleryApp(gr.Blocks):
             with gr.Column(scale=3, min_width=480):
                 told = gr.Markdown(_START)
                 found = gr.Gallery(
-                    label="Results", columns=6, object_fit="cover", allow_preview=False, interactive=False,
+                    label="Results", columns=5, object_fit="cover", allow_preview=False, interactive=False,
                     height="auto", buttons=[],
                 )  # fmt: skip
         ids = gr.State([])
