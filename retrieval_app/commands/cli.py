@@ -32,6 +32,7 @@ COMMANDS = {
     "evaluate": ("index.commands.evaluate_command", "Recall@K, MAP@R and R-precision of a gallery or a model."),
     "duplicates": (f"{_HERE}.duplicates_command", "Find the images of a gallery that repeat others."),
     "serve": (f"{_HERE}.serve_command", "Browse and search a gallery in the browser."),
+    "mcp": (f"{_HERE}.mcp_command", "Let agents search a gallery, over the Model Context Protocol."),
     "backup": (f"{_HERE}.backup_command", "Write what people made of a gallery to one file."),
     "restore": (f"{_HERE}.backup_command", "Bring a backup of what people made into a gallery."),
     "demo": (f"{_HERE}.demo_command", "The whole story offline, on photos that come with the package."),
@@ -39,7 +40,7 @@ COMMANDS = {
 _PACKAGE_EXTRAS = {
     "torch": "train", "torchvision": "train", "safetensors": "train", "onnx": "train", "onnxscript": "train",
     "scipy": "train", "faiss": "cpu", "onnxruntime": "cpu", "anyio": "ui", "gradio": "ui", "fastapi": "ui",
-    "httptools": "ui", "orjson": "ui", "prometheus_client": "ui", "pydantic": "ui", "starlette": "ui", "uvicorn": "ui",
+    "mcp": "agents", "httptools": "ui", "orjson": "ui", "prometheus_client": "ui", "pydantic": "ui", "starlette": "ui", "uvicorn": "ui",
 }  # fmt: skip
 
 

@@ -31,7 +31,7 @@ def build_app(gallery: Path | str) -> GalleryApp:
     """
     switch_off_telemetry()
     try:
-        from retrieval_app.gradio_app.answers import GalleryAnswers
+        from retrieval_app.gallery_answers import GalleryAnswers
         from retrieval_app.gradio_app.app import GalleryApp
         from retrieval_app.serving.search_engine import Engine
     except ModuleNotFoundError as error:

@@ -14,7 +14,7 @@ from index.errors import RetrievalError
 from index.outputs import KIND, PICTURE
 from index.text import printable_path
 from retrieval_app.api.errors import explain
-from retrieval_app.gradio_app.answers import GalleryAnswers
+from retrieval_app.gallery_answers import GalleryAnswers
 from retrieval_app.gradio_app.uploads import Picture, take_sent_only
 
 Value = TypeVar("Value")

@@ -72,7 +72,7 @@ class MountedApp:
 def _make(engine: Engine) -> FastAPI:
     import gradio as gr
 
-    from retrieval_app.gradio_app.answers import GalleryAnswers
+    from retrieval_app.gallery_answers import GalleryAnswers
     from retrieval_app.gradio_app.app import LAUNCH, GalleryApp
 
     app, blocks = FastAPI(openapi_url=None), GalleryApp(GalleryAnswers(engine))

@@ -17,8 +17,8 @@ pytest.importorskip("gradio", reason="needs the extra `ui`")
 
 from index.errors import GalleryError, InputError, RetrievalError
 from index.gallery.gallery import Gallery
+from retrieval_app.gallery_answers import GalleryAnswers
 from retrieval_app.gradio_app import build_app
-from retrieval_app.gradio_app.answers import GalleryAnswers
 from retrieval_app.serving.search_engine import Engine
 from retrieval_app.serving.serving_config import ServingConfig
 from tests.retrieval_app.conftest import VANISHED

@@ -1,4 +1,4 @@
-"""What the Gradio app answers, as plain values: for its own page, and for clients of its endpoints."""
+"""What is asked of a gallery, answered as plain values: for the Gradio app, for its clients, and for agents."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from PIL import Image
 
 from index.errors import InputError
 from index.outputs import KIND
+from retrieval_app.api.gallery.gallery_facts import describe_gallery
 from retrieval_app.api.row_fields import describe_row
 from retrieval_app.api.search.conditions import read_condition
 from retrieval_app.api.search.search_answers import describe_search
@@ -26,6 +27,8 @@ Tell = Callable[[int, int], None]
 _INCLUDE = ["label", "path", "band"]
 _ASKED_AGAIN_S = 0.2
 _THUMBNAIL = 256  # pixels
+_MOST_LISTED = 200
+_FACTS = ("name", "version", "images", "labels", "metadata_columns", "answers_by", "model")
 
 
 class GalleryAnswers:
@@ -53,16 +56,44 @@ class GalleryAnswers:
         """What can be asked by: `kind`, and `picture` where the gallery has such vectors."""
         return tuple(self._engine.live.current.gallery.manifest.outputs)
 
+    @property
+    def snapshot(self) -> Snapshot:
+        """The version that answers now.
+
+        Raises:
+            NotReadyError: it holds no image.
+        """
+        return self._engine.snapshot()
+
+    async def list_facts(self) -> dict[str, Any]:
+        """What is searched: images, labels, columns that conditions may ask for, the model, what searches ask by."""
+        facts = await self._engine.run(
+            describe_gallery, self.snapshot, can={"review": False, "write": False}, config=self._engine.config
+        )
+        return {name: facts[name] for name in _FACTS}
+
+    async def list_matching(self, *, where: str, text: str, limit: int) -> dict[str, Any]:
+        """How many images fulfil a condition and have words, and the first of them: id, label, name.
+
+        Raises:
+            RetrievalError: one of them cannot be read.
+        """
+        condition = read_condition(where or None, text or None, folders=False)
+        gallery = self.snapshot.gallery
+        ids = gallery.ids if condition is None else await self._engine.look_up(gallery.matching_ids, condition)
+        listed = await self._describe(ids[: max(0, min(limit, _MOST_LISTED))].tolist())
+        return {"total": len(ids), "images": listed}
+
     def describe(self) -> str:
         """A line of what is searched."""
-        gallery = self._engine.snapshot().gallery
+        gallery = self.snapshot.gallery
         with gallery.catalog() as catalog:
             labels, _, _ = catalog.indexed_labels(limit=1)
         contract = gallery.embedder.contract
         return f"{gallery.count:,} images · {labels:,} labels · {contract.backbone}, {contract.method}"
 
     async def search(
-        self, photo: Image.Image | None, image_id: int | None, *, k: int, where: str, by: str
+        self, photo: Image.Image | bytes | None, image_id: int | None, *, k: int, where: str, by: str
     ) -> list[dict[str, Any]]:
         """The k images most like a photo, or like an image of the gallery: id, score, label, name, band.
 
@@ -71,7 +102,7 @@ class GalleryAnswers:
         """
         if (photo is None) == (image_id is None):
             raise InputError("a search needs either a photo or the id of an image of the gallery")
-        snapshot = self._engine.snapshot()
+        snapshot = self.snapshot
         query = SearchQuery(
             parts=(), k=k, where=read_condition(where or None, None, folders=False), by=by, describe=True
         )
@@ -83,20 +114,22 @@ class GalleryAnswers:
         found = await describe_search(self._engine, snapshot, query, include=_INCLUDE, folders=False)
         return [_name_file(hit) for hit in found["hits"]]
 
-    async def embed(self, photo: Image.Image, *, by: str = KIND) -> list[float]:
-        """The (D,) unit vector of a photo.
+    async def embed(self, photo: Image.Image | bytes, *, by: str = KIND) -> list[float]:
+        """The (D,) unit vector of a photo, or of the bytes of its file.
 
         Raises:
             RetrievalError: it cannot be embedded.
         """
-        file = io.BytesIO()
-        photo.convert("RGB").save(file, "BMP")  # as it is, at once
-        vector = await self._engine.embed(self._engine.snapshot().by(by), file.getvalue(), name="the photo")
+        if not isinstance(photo, bytes):
+            file = io.BytesIO()
+            photo.convert("RGB").save(file, "BMP")  # as it is, at once
+            photo = file.getvalue()
+        vector = await self._engine.embed(self.snapshot.by(by), photo, name="the photo")
         return [float(number) for number in vector]
 
     async def list_some(self, count: int) -> list[dict[str, Any]]:
         """Different images of the gallery at random: id, label, name."""
-        gallery = self._engine.snapshot().gallery
+        gallery = self.snapshot.gallery
         chosen = np.random.default_rng().choice(gallery.count, size=min(count, gallery.count), replace=False)
         return await self._describe(gallery.ids[chosen].tolist())
 
@@ -106,7 +139,15 @@ class GalleryAnswers:
         Raises:
             RetrievalError: its file is gone, or no image any more.
         """
-        return await self._engine.picture(self._engine.snapshot(), image_id, side=_THUMBNAIL)
+        return await self.picture(image_id, side=_THUMBNAIL)
+
+    async def picture(self, image_id: int, *, side: int) -> bytes:
+        """A WebP of an image, at most `side` pixels long.
+
+        Raises:
+            RetrievalError: as `thumbnail`.
+        """
+        return await self._engine.picture(self.snapshot, image_id, side=side)
 
     async def evaluate(self, tell: Tell = lambda *_: None) -> dict[str, Any]:
         """Recall@K, with 95 % intervals, and the labels that are found worst.
@@ -137,7 +178,7 @@ class GalleryAnswers:
 
     async def _wait(self, read: Callable[[Snapshot], Computed[Value]], tell: Tell) -> Value:
         """What the engine computes beside, once it is there."""
-        snapshot = self._engine.snapshot()
+        snapshot = self.snapshot
         while (computed := read(snapshot)).state == "computing":
             tell(computed.done, computed.total)
             await asyncio.sleep(_ASKED_AGAIN_S)
@@ -146,7 +187,7 @@ class GalleryAnswers:
         return computed.value
 
     async def _describe(self, ids: list[int]) -> list[dict[str, Any]]:
-        gallery = self._engine.snapshot().gallery
+        gallery = self.snapshot.gallery
 
         def read() -> list[dict[str, Any]]:
             rows = gallery.rows(ids)

@@ -1,0 +1,1 @@
+"""Galleries for agents: a server of the Model Context Protocol."""

@@ -1,0 +1,40 @@
+"""`retrieval mcp`: a gallery for agents, over the Model Context Protocol."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from index.commands.images_or_gallery import settle_gallery
+from index.errors import MissingDependencyError
+
+
+@click.command()
+@click.argument("gallery", type=click.Path(path_type=Path))
+@click.option(
+    "--http",
+    "port",
+    type=click.IntRange(1, 65535),
+    metavar="PORT",
+    help="Serve http://127.0.0.1:PORT/mcp, to programs of this machine only; without it, standard input and output.",
+)
+@click.option("--writable", is_flag=True, help="Let agents keep, change and drop labels; people can take it back.")
+def mcp(gallery: Path, port: int | None, writable: bool) -> None:
+    """Let an agent search GALLERY, look at its images, and see which labels to doubt. It only looks, unless --writable.
+
+    In its place, images may be named, as with `retrieval serve`. An agent is told to start the command itself: it says
+    nothing on its standard output but the protocol, and ends with its input.
+
+    \b
+    Examples:
+      retrieval mcp gallery
+      claude mcp add photos -- retrieval mcp /data/gallery
+      retrieval mcp gallery --http 8000
+    """
+    try:
+        from retrieval_app.agents.mcp_server import serve_agents
+    except ModuleNotFoundError as error:
+        extra = "agents" if (error.name or "").startswith("mcp") else "ui"
+        raise MissingDependencyError(package=error.name or "mcp", extra=extra, purpose="serving agents") from error
+    serve_agents(settle_gallery(gallery), port=port, writable=writable)

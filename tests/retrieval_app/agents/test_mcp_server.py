@@ -1,0 +1,203 @@
+"""A gallery as tools for agents, asked by the protocol's own client: in memory, over pipes and over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import socket
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("fastapi", reason="needs the extra `ui`")
+pytest.importorskip("mcp", reason="needs the extra `agents`")
+from mcp import Client, StdioServerParameters
+
+from index.gallery.gallery import Gallery
+from retrieval_app.agents.mcp_server import make_server
+from retrieval_app.gallery_answers import GalleryAnswers
+from retrieval_app.review.review_store import ReviewStore
+from retrieval_app.serving.search_engine import Engine
+from retrieval_app.serving.serving_config import ServingConfig
+from tests.retrieval_app.conftest import VANISHED, build_small_gallery
+
+LOOKING = {
+    "describe_gallery", "list_images", "search_like_image", "search_like_photo", "look_at_image", "doubted_labels",
+    "evaluate",
+}  # fmt: skip
+Ask = Callable[[Client], Awaitable[Any]]
+
+
+@pytest.fixture(scope="module")
+def answers(small_gallery: Path) -> Iterator[GalleryAnswers]:
+    engine = Engine(small_gallery, config=ServingConfig(threads=1))
+    yield GalleryAnswers(engine)
+    engine.close()
+
+
+def _ask(answers: GalleryAnswers, ask: Ask, **options: Any) -> Any:
+    async def run() -> Any:
+        async with Client(make_server(answers, **options)) as client:
+            return await ask(client)
+
+    return asyncio.run(run())
+
+
+def _call(answers: GalleryAnswers, tool: str, **arguments: Any) -> Any:
+    """What a tool answers; the text of its refusal."""
+
+    async def call(client: Client) -> Any:
+        result = await client.call_tool(tool, arguments)
+        if result.is_error:
+            return result.content[0].text
+        found = result.structured_content
+        return found.get("result", found) if found is not None else result.content[0]
+
+    return _ask(answers, call)
+
+
+def _names(answers: GalleryAnswers, **options: Any) -> dict[str, bool]:
+    """Of every tool whether it only looks."""
+
+    async def names(client: Client) -> dict[str, bool]:
+        return {tool.name: tool.annotations.read_only_hint for tool in (await client.list_tools()).tools}
+
+    return _ask(answers, names, **options)
+
+
+def test_it_only_looks_unless_it_is_writable(answers: GalleryAnswers, small_gallery: Path) -> None:
+    assert _names(answers) == dict.fromkeys(LOOKING, True)
+    assert set(_names(answers, opens_files=True)) == {*LOOKING, "search_like_file"}
+
+
+def test_a_gallery_describes_itself(answers: GalleryAnswers, gallery: Gallery) -> None:
+    facts = _call(answers, "describe_gallery")
+    assert (facts["images"], facts["answers_by"]) == (gallery.count, ["kind"])
+    assert {"red", "blue"} <= set(facts["labels"]["names"])
+
+
+def test_images_are_listed_by_condition_and_words(answers: GalleryAnswers, ids: dict[str, int]) -> None:
+    blue = _call(answers, "list_images", where="label = 'blue'", limit=2)
+    assert blue["total"] == sum(path.startswith("blue/") for path in ids)
+    assert [image["label"] for image in blue["images"]] == ["blue", "blue"]
+    assert _call(answers, "list_images", text="blue")["total"] >= blue["total"]
+    assert _call(answers, "list_images", limit=-1) == {"total": len(ids), "images": []}
+
+
+def test_a_search_finds_what_the_gallery_finds(
+    answers: GalleryAnswers, gallery: Gallery, ids: dict[str, int], small_gallery: Path
+) -> None:
+    own = ids["red/0.jpg"]
+    expected = [hit.id for hit in gallery.search(gallery.vector(own), k=4, exclude_id=own)]
+    assert [hit["id"] for hit in _call(answers, "search_like_image", image_id=own, k=4)] == expected
+    photo = (small_gallery.parent / "images/red/0.jpg").read_bytes()
+    hits = _call(answers, "search_like_photo", photo_base64=base64.b64encode(photo).decode(), k=2)
+    assert hits[0]["id"] == own
+
+
+def test_an_image_is_seen(answers: GalleryAnswers, ids: dict[str, int]) -> None:
+    shown = _call(answers, "look_at_image", image_id=ids["red/0.jpg"])
+    assert (shown.type, shown.mime_type) == ("image", "image/webp")
+    assert base64.b64decode(shown.data)[8:12] == b"WEBP"
+
+
+def test_quality_and_doubts_are_told(answers: GalleryAnswers) -> None:
+    assert _call(answers, "evaluate")["recall_at"][0]["k"] == 1
+    assert _call(answers, "doubted_labels", count=1)["judged"] > 0
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "message"),
+    [
+        ("search_like_image", {"image_id": 10**9}, "no image 1000000000"),
+        ("search_like_image", {"image_id": 1, "where": "label ="}, "the filter cannot be read"),
+        ("search_like_image", {"image_id": 1, "by": "picture"}, "picture"),
+        ("search_like_photo", {"photo_base64": "***"}, "not the base64 of a file"),
+        ("search_like_photo", {"photo_base64": base64.b64encode(b"<html>").decode()}, "the photo"),
+        ("list_images", {"where": "source = '/'"}, "source is a folder of the machine"),
+    ],
+)
+def test_what_cannot_be_answered_is_told(
+    answers: GalleryAnswers, tool: str, arguments: dict[str, Any], message: str
+) -> None:
+    assert message in _call(answers, tool, **arguments)
+
+
+def test_an_image_whose_file_is_gone_is_told_so(answers: GalleryAnswers, ids: dict[str, int]) -> None:
+    assert "Error executing tool look_at_image" in _call(answers, "look_at_image", image_id=ids[VANISHED])
+
+
+def test_a_writable_one_decides_and_the_decision_stands(tmp_path: Path, tiny_model: Path) -> None:
+    path = build_small_gallery(tmp_path, model=tiny_model)
+    engine, review = Engine(path, config=ServingConfig(threads=1)), ReviewStore.of_gallery(path)
+    try:
+        answers = GalleryAnswers(engine)
+
+        async def decide(client: Client) -> list[Any]:
+            good = {"image_id": 1, "decision": "change", "label": "green"}
+            bad = {"image_id": 1, "decision": "change"}
+            return [await client.call_tool("decide_label", one) for one in (good, bad)]
+
+        assert _names(answers, review=review)["decide_label"] is False
+        good, bad = _ask(answers, decide, review=review)
+        assert (good.is_error, bad.is_error) == (False, True)
+        assert "says nothing clear" in bad.content[0].text
+        assert [decision.new_label for decision in review.label_decisions().values()] == ["green"]
+    finally:
+        review.close()
+        engine.close()
+
+
+def test_the_command_speaks_on_its_pipes_and_ends_with_them(small_gallery: Path, ids: dict[str, int]) -> None:
+    command = ["-m", "retrieval_app", "mcp", str(small_gallery)]
+    photo = small_gallery.parent / "images/red/0.jpg"
+
+    async def ask() -> Any:
+        async with Client(StdioServerParameters(command=sys.executable, args=command)) as client:
+            return await client.call_tool("search_like_file", {"path": str(photo), "k": 1})
+
+    assert asyncio.run(ask()).structured_content["result"][0]["id"] == ids["red/0.jpg"]
+
+
+def test_the_command_serves_this_machine_over_http_and_no_other_site(small_gallery: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "retrieval_app", "mcp", str(small_gallery), "--http", str(port)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+    async def ask() -> set[str]:
+        async with Client(f"http://127.0.0.1:{port}/mcp") as client:
+            return {tool.name for tool in (await client.list_tools()).tools}
+
+    try:
+        for _ in range(600):
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                break
+            except OSError:
+                assert process.poll() is None, process.communicate()
+                asyncio.run(asyncio.sleep(0.1))
+        assert asyncio.run(ask()) == LOOKING
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+            connection.sendall(b"GET /mcp HTTP/1.1\r\nHost: evil.example\r\nAccept: text/event-stream\r\n\r\n")
+            assert connection.recv(100).startswith(b"HTTP/1.1 4")
+    finally:
+        process.terminate()
+        out, _ = process.communicate(timeout=30)
+    assert out == ""
+
+
+def test_without_the_package_its_extra_is_named(small_gallery: Path) -> None:
+    program = (
+        "import sys; sys.modules['mcp'] = None; "  # as if it were not installed
+        f"from retrieval_app.commands.cli import main; sys.exit(main(['mcp', {str(small_gallery)!r}]))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "retrieval-app[agents]" in done.stderr
