@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import io
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
-from PIL import Image
 
 from index.errors import InputError
+from index.gallery.gallery import Gallery
 from index.outputs import KIND
 from retrieval_app.api.gallery.gallery_facts import describe_gallery
 from retrieval_app.api.row_fields import describe_row
@@ -26,6 +25,7 @@ Value = TypeVar("Value")
 Tell = Callable[[int, int], None]
 _INCLUDE = ["label", "path", "band"]
 _ASKED_AGAIN_S = 0.2
+_PHOTO = "the photo"
 _THUMBNAIL = 256  # pixels
 _MOST_LISTED = 200
 _FACTS = ("name", "version", "images", "labels", "metadata_columns", "answers_by", "model")
@@ -47,9 +47,9 @@ class GalleryAnswers:
         return self._engine.live.path.name
 
     @property
-    def max_pixels(self) -> int:
-        """Of a photo."""
-        return self._engine.config.max_upload_pixels
+    def max_bytes(self) -> int:
+        """Of the file of a photo."""
+        return self._engine.config.max_upload_bytes
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -81,7 +81,7 @@ class GalleryAnswers:
         condition = read_condition(where or None, text or None, folders=False)
         gallery = self.snapshot.gallery
         ids = gallery.ids if condition is None else await self._engine.look_up(gallery.matching_ids, condition)
-        listed = await self._describe(ids[: max(0, min(limit, _MOST_LISTED))].tolist())
+        listed = await self._describe(gallery, ids[: _bound(limit)].tolist())
         return {"total": len(ids), "images": listed}
 
     def describe(self) -> str:
@@ -93,9 +93,11 @@ class GalleryAnswers:
         return f"{gallery.count:,} images · {labels:,} labels · {contract.backbone}, {contract.method}"
 
     async def search(
-        self, photo: Image.Image | bytes | None, image_id: int | None, *, k: int, where: str, by: str
+        self, photo: bytes | None, image_id: int | None, *, k: int, where: str, by: str
     ) -> list[dict[str, Any]]:
-        """The k images most like a photo, or like an image of the gallery: id, score, label, name, band.
+        """The k images most like a photo, by the bytes of its file, or an image of the gallery.
+
+        Of each: rank, id, score, label, name, band; by picture `is_copy` too.
 
         Raises:
             RetrievalError: neither or both are given, or the search cannot be answered.
@@ -109,29 +111,25 @@ class GalleryAnswers:
         if photo is None:
             part = QueryPart(image_id=image_id)
         else:
-            part = QueryPart(vector=np.array(await self.embed(photo, by=by), dtype=np.float32))
+            part = QueryPart(vector=await self._engine.embed(snapshot.by(by), photo, name=_PHOTO))
         query = replace(query, parts=(part,))
         found = await describe_search(self._engine, snapshot, query, include=_INCLUDE, folders=False)
         return [_name_file(hit) for hit in found["hits"]]
 
-    async def embed(self, photo: Image.Image | bytes, *, by: str = KIND) -> list[float]:
-        """The (D,) unit vector of a photo, or of the bytes of its file.
+    async def embed(self, photo: bytes, *, by: str = KIND) -> list[float]:
+        """The (D,) unit vector of a photo, by the bytes of its file.
 
         Raises:
             RetrievalError: it cannot be embedded.
         """
-        if not isinstance(photo, bytes):
-            file = io.BytesIO()
-            photo.convert("RGB").save(file, "BMP")  # as it is, at once
-            photo = file.getvalue()
-        vector = await self._engine.embed(self.snapshot.by(by), photo, name="the photo")
+        vector = await self._engine.embed(self.snapshot.by(by), photo, name=_PHOTO)
         return [float(number) for number in vector]
 
     async def list_some(self, count: int) -> list[dict[str, Any]]:
         """Different images of the gallery at random: id, label, name."""
         gallery = self.snapshot.gallery
         chosen = np.random.default_rng().choice(gallery.count, size=min(count, gallery.count), replace=False)
-        return await self._describe(gallery.ids[chosen].tolist())
+        return await self._describe(gallery, gallery.ids[chosen].tolist())
 
     async def thumbnail(self, image_id: int) -> bytes:
         """A small WebP of an image.
@@ -155,7 +153,8 @@ class GalleryAnswers:
         Raises:
             InputError: the labels are too few, or it could not be computed.
         """
-        found = await self._wait(lambda snapshot: snapshot.insights.quality, tell)
+        snapshot = self.snapshot
+        found = await self._wait(lambda: snapshot.insights.quality, tell)
         if found.problem is not None:
             raise InputError(found.problem)
         document: dict[str, Any] = found.to_json()
@@ -167,33 +166,36 @@ class GalleryAnswers:
         Raises:
             InputError: there are no labels, or they could not be judged.
         """
-        doubts = await self._wait(lambda snapshot: snapshot.insights.doubts, tell)
-        items = doubts.items[:count]
-        rows = await self._describe([doubt.id for doubt in items])
+        snapshot = self.snapshot
+        doubts = await self._wait(lambda: snapshot.insights.doubts, tell)
+        items = doubts.items[: _bound(count)]
+        rows = await self._describe(snapshot.gallery, [doubt.id for doubt in items])
         listed = [
             {**row, "wrong": round(doubt.wrong, 4), "suggested": doubt.suggested}
             for row, doubt in zip(rows, items, strict=True)
         ]
         return {"judged": doubts.judged, "wrong_share": doubts.wrong_share, "items": listed}
 
-    async def _wait(self, read: Callable[[Snapshot], Computed[Value]], tell: Tell) -> Value:
+    async def _wait(self, read: Callable[[], Computed[Value]], tell: Tell) -> Value:
         """What the engine computes beside, once it is there."""
-        snapshot = self.snapshot
-        while (computed := read(snapshot)).state == "computing":
+        while (computed := read()).state == "computing":
             tell(computed.done, computed.total)
             await asyncio.sleep(_ASKED_AGAIN_S)
         if computed.value is None:
             raise InputError(computed.message or "there are too few labels to compute this from")
         return computed.value
 
-    async def _describe(self, ids: list[int]) -> list[dict[str, Any]]:
-        gallery = self.snapshot.gallery
-
+    async def _describe(self, gallery: Gallery, ids: list[int]) -> list[dict[str, Any]]:
         def read() -> list[dict[str, Any]]:
             rows = gallery.rows(ids)
             return [{"id": row.id, **describe_row(gallery, row, include=_INCLUDE, folders=False)} for row in rows]
 
         return [_name_file(entry) for entry in await self._engine.run(read)]
+
+
+def _bound(count: int | None) -> int:
+    """How many are listed where somebody wants so many."""
+    return _MOST_LISTED if count is None else max(0, min(count, _MOST_LISTED))
 
 
 def _name_file(entry: dict[str, Any]) -> dict[str, Any]:

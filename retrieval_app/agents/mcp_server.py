@@ -28,6 +28,7 @@ Value = TypeVar("Value")
 By = Literal["kind", "picture"]
 _LOOKS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 _DECIDES = ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=False)
+_BASE64, _BESIDE = 2, 1 << 20  # times as many bytes, at most, and those of the rest of a request
 _SIDE = 768  # pixels of a picture that is looked at
 _INSTRUCTIONS = """A gallery of images that can be searched by what is seen. Begin with describe_gallery, which says
 how many images and which labels there are. Images have ids; look_at_image shows one. A condition narrows what is listed
@@ -41,16 +42,17 @@ def serve_agents(gallery: Path, *, port: int | None, writable: bool) -> None:
     Raises:
         GalleryError: the gallery cannot be opened.
     """
-    engine = Engine(gallery)
-    review = ReviewStore.of_gallery(gallery) if writable else None
+    engine, review = Engine(gallery), None
     try:
+        review = ReviewStore.of_gallery(gallery) if writable else None
         engine.live.watch(poll_s=engine.config.poll_s)
         server = make_server(GalleryAnswers(engine), review=review, opens_files=port is None)
         with suppress(KeyboardInterrupt):  # the usual way to end it
             if port is None:
                 server.run("stdio")
             else:
-                server.run("streamable-http", host="127.0.0.1", port=port)
+                most = _BASE64 * engine.config.max_upload_bytes + _BESIDE
+                server.run("streamable-http", host="127.0.0.1", port=port, max_request_body_size=most)
     finally:
         if review is not None:
             review.close()
@@ -139,11 +141,26 @@ async def _search_photo(answers: GalleryAnswers, photo: str, **asked: Any) -> li
 
 
 async def _search_file(answers: GalleryAnswers, path: Path, **asked: Any) -> list[dict[str, Any]]:
-    try:
-        data = await asyncio.to_thread(path.read_bytes)
-    except OSError as error:
-        raise InputError(f"{printable_path(str(path))}: {error.strerror}") from error
+    data = await asyncio.to_thread(
+        _read_file, path, most=answers.max_bytes + 1
+    )  # one more is refused by its number
     return await answers.search(data, None, **asked)
+
+
+def _read_file(path: Path, *, most: int) -> bytes:
+    """The first bytes of a file.
+
+    Raises:
+        InputError: it is none, or cannot be read.
+    """
+    shown = printable_path(str(path))
+    if not path.is_file():
+        raise InputError(f"{shown}: no such file")
+    try:
+        with path.open("rb") as file:
+            return file.read(most)
+    except OSError as error:
+        raise InputError(f"{shown}: {error.strerror}") from error
 
 
 async def _decide(answers: GalleryAnswers, review: ReviewStore, choice: dict[str, Any]) -> dict[str, Any]:

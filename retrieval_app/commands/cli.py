@@ -39,8 +39,9 @@ COMMANDS = {
 }
 _PACKAGE_EXTRAS = {
     "torch": "train", "torchvision": "train", "safetensors": "train", "onnx": "train", "onnxscript": "train",
-    "scipy": "train", "faiss": "cpu", "onnxruntime": "cpu", "anyio": "ui", "gradio": "ui", "fastapi": "ui",
-    "mcp": "agents", "httptools": "ui", "orjson": "ui", "prometheus_client": "ui", "pydantic": "ui", "starlette": "ui", "uvicorn": "ui",
+    "scipy": "train", "faiss": "cpu", "onnxruntime": "cpu", "mcp": "agents", "anyio": "ui", "gradio": "ui",
+    "fastapi": "ui", "httptools": "ui", "orjson": "ui", "prometheus_client": "ui", "pydantic": "ui", "starlette": "ui",
+    "uvicorn": "ui",
 }  # fmt: skip
 
 

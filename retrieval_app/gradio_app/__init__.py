@@ -39,5 +39,9 @@ def build_app(gallery: Path | str) -> GalleryApp:
             package=error.name or "gradio", extra="ui", purpose="the Gradio app"
         ) from error
     engine = Engine(Path(gallery))
-    engine.live.watch(poll_s=engine.config.poll_s)
-    return GalleryApp(GalleryAnswers(engine), on_close=engine.close)
+    try:
+        engine.live.watch(poll_s=engine.config.poll_s)
+        return GalleryApp(GalleryAnswers(engine), on_close=engine.close)
+    except BaseException:
+        engine.close()
+        raise

@@ -8,14 +8,13 @@ from typing import Any, TypeVar
 
 import gradio as gr
 from gradio.processing_utils import save_bytes_to_cache
-from PIL import Image
 
 from index.errors import RetrievalError
 from index.outputs import KIND, PICTURE
 from index.text import printable_path
 from retrieval_app.api.errors import explain
 from retrieval_app.gallery_answers import GalleryAnswers
-from retrieval_app.gradio_app.uploads import Picture, take_sent_only
+from retrieval_app.gradio_app.uploads import take_sent_only
 
 Value = TypeVar("Value")
 Shown = tuple[list[tuple[str, str]], list[int]]
@@ -23,7 +22,7 @@ Shown = tuple[list[tuple[str, str]], list[int]]
 
 _ASKS_BY = {KIND: ("The same kind of thing", KIND), PICTURE: ("This very picture", PICTURE)}
 _SOME, _MOST_RESULTS, _MOST_DOUBTS = 24, 200, 200
-_KEPT_S = 24 * 3600  # pictures that Gradio has written down
+_KEPT_S = 3600  # pictures that Gradio has written down
 _AT_ONCE, _WAITING = 8, 64
 MAX_FILE_SIZE = "20mb"
 _START = "Press a picture to find what is like it, or bring a photo of your own."
@@ -41,7 +40,7 @@ class GalleryApp(gr.Blocks):
         name = printable_path(answers.name)
         super().__init__(
             title=f"{name} · image search", analytics_enabled=False, fill_width=True,
-            delete_cache=(3600, _KEPT_S),
+            delete_cache=(_KEPT_S // 6, _KEPT_S),
         )  # fmt: skip
         self._answers, self._on_close = answers, on_close
         with self:
@@ -68,7 +67,7 @@ class GalleryApp(gr.Blocks):
         outputs = self._answers.outputs
         with gr.Row():
             with gr.Column(scale=1, min_width=300):
-                photo = self._take(gr.ImageEditor(
+                photo = take_sent_only(gr.ImageEditor(
                     label="A photo", type="pil", image_mode="RGB", layers=False, transforms=("crop",), buttons=[],
                     brush=gr.Brush(colors=["#808080"], color_mode="fixed"),
                     placeholder="Drop a photo here, paste it, or press to choose one", height=360,
@@ -117,7 +116,7 @@ class GalleryApp(gr.Blocks):
     def _add_endpoints(self) -> None:
         """What clients call by name; components that nobody sees say what each takes and gives."""
         photo, image_id = (
-            self._take(gr.Image(type="pil", visible=False)),
+            take_sent_only(gr.Image(type="pil", visible=False)),
             gr.Number(precision=0, visible=False),
         )
         count, where = gr.Number(10, precision=0, visible=False), gr.Textbox("", visible=False)
@@ -132,16 +131,13 @@ class GalleryApp(gr.Blocks):
                 show_progress="hidden",
             )  # fmt: skip
 
-    def _take(self, component: Picture) -> Picture:
-        return take_sent_only(component, max_pixels=self._answers.max_pixels)
-
     async def search(
-        self, image: Image.Image | None, image_id: int | None, k: int, where: str, by: str
+        self, image: bytes | None, image_id: int | None, k: int, where: str, by: str
     ) -> list[dict[str, Any]]:
         """The k images most like a photo, or an image of the gallery by its id: id, score, label, name, band."""
         return await _ask(self._answers.search(image, image_id, k=k, where=where, by=by))
 
-    async def embed(self, image: Image.Image | None, by: str) -> list[float]:
+    async def embed(self, image: bytes | None, by: str) -> list[float]:
         """The unit vector of a photo."""
         if image is None:
             raise gr.Error("embed needs a photo")
@@ -155,10 +151,12 @@ class GalleryApp(gr.Blocks):
         """The labels that are most likely wrong, the likeliest first."""
         return await _ask(self._answers.list_doubts(count))
 
-    async def _search_photo(self, photo: Any, _: int | None, by: str, where: str, count: int) -> tuple[Any, ...]:
-        if photo is None or photo["composite"] is None:
+    async def _search_photo(
+        self, photo: bytes | None, _: int | None, by: str, where: str, count: int
+    ) -> tuple[Any, ...]:
+        if photo is None:
             raise gr.Error("Bring a photo first, or press one of the pictures.")
-        return await self._show(photo["composite"], None, by=by, where=where, count=count)
+        return await self._show(photo, None, by=by, where=where, count=count)
 
     async def _search_shown(
         self, ids: list[int], by: str, where: str, count: int, chosen: gr.SelectData
@@ -166,17 +164,17 @@ class GalleryApp(gr.Blocks):
         return await self._show(None, ids[chosen.index], by=by, where=where, count=count)
 
     async def _search_again(
-        self, photo: Any, asked: int | None, by: str, where: str, count: int
+        self, photo: bytes | None, asked: int | None, by: str, where: str, count: int
     ) -> tuple[Any, ...]:
         """By other options, of what was asked last."""
         if asked is not None:
             return await self._show(None, asked, by=by, where=where, count=count)
-        if photo is None or photo["composite"] is None:
+        if photo is None:
             return (gr.skip(),) * 4
         return await self._search_photo(photo, None, by, where, count)
 
     async def _show(
-        self, photo: Image.Image | None, image_id: int | None, *, by: str, where: str, count: int
+        self, photo: bytes | None, image_id: int | None, *, by: str, where: str, count: int
     ) -> tuple[Any, ...]:
         hits = await _ask(self._answers.search(photo, image_id, k=count, where=where, by=by))
         what = "the photo" if image_id is None else f"image {image_id}"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from contextlib import AsyncExitStack
+from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 from fastapi import FastAPI
@@ -15,6 +17,7 @@ from retrieval_app.api.headers import allow_gradio_scripts
 from retrieval_app.api.security.gradio_doors import GRADIO
 from retrieval_app.api.visitors import find_visitor
 from retrieval_app.reports.standalone import name_source
+from retrieval_app.serving.bounded_pool import asking
 from retrieval_app.serving.search_engine import Engine
 
 _SCRIPT = re.compile(r"<script\b([^>]*)>(.*?)</script>", re.DOTALL)
@@ -61,7 +64,11 @@ class MountedApp:
     async def _open(self) -> FastAPI:
         async with self._making:
             if self._made is None:
+                folder = self._running.enter_context(TemporaryDirectory(prefix="retrieval-gradio-"))
+                os.environ["GRADIO_TEMP_DIR"] = folder  # of this server alone, and gone with it
+                self._running.callback(os.environ.pop, "GRADIO_TEMP_DIR", None)
                 app = await asyncio.to_thread(_make, self._engine)
+                asking.set("the Gradio app")  # whose queue works for all its visitors from here on
                 await self._running.enter_async_context(app.router.lifespan_context(app))
                 self._made = app
                 if self._ends:

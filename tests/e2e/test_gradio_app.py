@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -81,7 +80,7 @@ def test_a_client_is_told_what_it_did_wrong(client: Client, tmp_path: Path) -> N
     with pytest.raises(AppError, match="either a photo or the id"):
         client.predict(image=None, image_id=None, api_name="/search")
     (tmp_path / "page.jpg").write_text("<html>")
-    with pytest.raises(AppError, match="no picture that can be read"):
+    with pytest.raises(AppError, match="the photo: "):
         client.predict(image=handle_file(tmp_path / "page.jpg"), image_id=None, api_name="/search")
 
 
@@ -110,8 +109,39 @@ def test_no_file_that_a_client_names_is_copied_to_where_it_could_be_got(
     for data in ([None, 1, 3, named, "kind"], [None, 1, 3, "", named], [None, named, 3, "", "kind"]):
         begun = open_server.post("/gradio/gradio_api/call/search", {"data": data}).json()["event_id"]
         assert "event: error" in open_server.get(f"/gradio/gradio_api/call/search/{begun}").body.decode()
-    kept = Path(os.environ.get("GRADIO_TEMP_DIR") or f"{gettempdir()}/gradio")
-    assert not [file for file in kept.rglob("secret.txt") if file.read_text() == secret]
+    kept = Path(gettempdir()).glob("*gradio*/*/secret.txt")
+    assert not [file for file in kept if file.read_text() == secret]
+
+
+def test_a_client_sends_a_photo_of_twelve_million_pixels(two: Gallery, client: Client, tmp_path: Path) -> None:
+    own = int(two.ids[0])
+    file = two.path.parent / "images" / two.rows([own])[0].path
+    Image.open(file).convert("RGB").resize((4000, 3000)).save(tmp_path / "large.jpg")
+    hits = client.predict(image=handle_file(tmp_path / "large.jpg"), image_id=None, k=3, api_name="/search")
+    assert hits[0]["label"] == two.rows([own])[0].label
+
+
+def test_the_command_that_use_via_api_shows_is_answered(two: Gallery, open_server: Server) -> None:
+    asked = {"image": None, "image_id": int(two.ids[0]), "k": 2, "where": "", "by": "kind"}
+    begun = open_server.post("/gradio/gradio_api/call/v2/search", asked)
+    assert begun.status == 200, begun
+    answer = open_server.get(f"/gradio/gradio_api/call/search/{begun.json()['event_id']}")
+    assert b"event: complete" in answer.body
+
+
+def test_what_visitors_send_is_gone_with_the_server(two: Gallery, tmp_path: Path) -> None:
+    def list_sent() -> set[Path]:
+        return set(Path(gettempdir()).glob("retrieval-gradio-*/*/mine-alone.jpg"))
+
+    file = two.path.parent / "images" / two.rows([int(two.ids[0])])[0].path
+    (tmp_path / "mine-alone.jpg").write_bytes(file.read_bytes())
+    with serve(two.path, log=tmp_path / "log") as server:
+        client = Client(f"{server.url}/gradio/", verbose=False)
+        client.predict(image=handle_file(tmp_path / "mine-alone.jpg"), image_id=None, k=1, api_name="/search")
+        sent = list_sent()
+        assert sent
+        assert server.stop() == 0
+    assert not sent & list_sent()
 
 
 def test_without_the_token_nothing_of_it_answers(two: Gallery, tmp_path: Path) -> None:

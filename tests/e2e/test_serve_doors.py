@@ -88,7 +88,7 @@ OPEN = {
     ("GET", "heartbeat/abc"), ("GET", "upload_progress?upload_id=1"), ("GET", "queue/data?session_hash=a"),
     ("GET", "queue/status"), ("GET", "info"), ("GET", "app_id"), ("GET", "app_id/"), ("GET", "config"),
     ("GET", "assets/x"), ("GET", "static/x"), ("GET", "call/predict/1"), ("POST", "call/predict"),
-    ("POST", "upload"), ("POST", "queue/join"), ("POST", "run/predict"), ("POST", "cancel"), ("POST", "reset"),
+    ("POST", "upload"), ("POST", "queue/join"), ("POST", "cancel"), ("POST", "reset"),
 }  # fmt: skip
 """Those that the Gradio app's page and clients need."""
 

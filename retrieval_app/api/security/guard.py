@@ -20,7 +20,7 @@ from retrieval_app.api.security.access import Access
 from retrieval_app.api.security.bodies import BodyRoom, Refused
 from retrieval_app.api.security.cross_site import comes_from_another_site
 from retrieval_app.api.security.forwarding import drop_forwarding
-from retrieval_app.api.security.gradio_doors import UPLOAD_PATH, is_below, is_open
+from retrieval_app.api.security.gradio_doors import UPLOAD_PATH, is_below, is_data, is_open
 from retrieval_app.api.security.sign_in import FORM_PATH, FORM_TYPE, MAX_FORM_BYTES, SignIn
 from retrieval_app.api.visitors import find_visitor
 from retrieval_app.serving.bounded_pool import asking
@@ -113,7 +113,7 @@ class Security:
         is_gradio = is_open(path, scope["method"])
         if not is_page and not is_gradio and not _API.fullmatch(path):
             return refuse_with(scope, 404, "this server has nothing at that address")
-        if (is_page or is_gradio) and is_read:
+        if is_read and (is_page or (is_gradio and not is_data(path))):
             return None
         is_form = self._sign_in.asks and path == FORM_PATH and scope["method"] == "POST"
         if is_page and not is_form:

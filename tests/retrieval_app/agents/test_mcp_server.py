@@ -185,8 +185,11 @@ def test_the_command_serves_this_machine_over_http_and_no_other_site(small_galle
                 asyncio.run(asyncio.sleep(0.1))
         assert asyncio.run(ask()) == LOOKING
         with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
-            connection.sendall(b"GET /mcp HTTP/1.1\r\nHost: evil.example\r\nAccept: text/event-stream\r\n\r\n")
-            assert connection.recv(100).startswith(b"HTTP/1.1 4")
+            begin = b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}'
+            head = b"Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n"
+            head += b"Content-Length: %d\r\n\r\n" % len(begin)
+            connection.sendall(b"POST /mcp HTTP/1.1\r\nHost: evil.example\r\n" + head + begin)
+            assert connection.recv(100).startswith(b"HTTP/1.1 421")
     finally:
         process.terminate()
         out, _ = process.communicate(timeout=30)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from PIL import Image
 
 pytest.importorskip("gradio", reason="needs the extra `ui`")
 
@@ -40,7 +39,7 @@ def _run(answer: Coroutine[Any, Any, Value]) -> Value:
 def test_a_photo_finds_what_its_vector_finds(
     answers: GalleryAnswers, gallery: Gallery, small_gallery: Path, ids: dict[str, int]
 ) -> None:
-    photo = Image.open(small_gallery.parent / "images/red" / "0.jpg").convert("RGB")
+    photo = (small_gallery.parent / "images/red" / "0.jpg").read_bytes()
     hits = _run(answers.search(photo, None, k=5, where="", by="kind"))
     expected = gallery.search(gallery.vector(ids["red/0.jpg"]), k=5)
     assert [hit["id"] for hit in hits] == [hit.id for hit in expected]
@@ -75,6 +74,7 @@ def test_quality_and_doubts_are_those_of_the_gallery(answers: GalleryAnswers) ->
     assert [one["k"] for one in found["recall_at"]] == [1, 2, 4, 8, 16, 32]
     doubts = _run(answers.list_doubts(2))
     assert len(doubts["items"]) <= 2
+    assert _run(answers.list_doubts(-1))["items"] == []
     assert doubts["judged"] > 0
     json.dumps([found, doubts])
 

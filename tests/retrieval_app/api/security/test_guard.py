@@ -28,6 +28,8 @@ def guarded(served: Path) -> Iterator[TestClient]:
         "/gradio_api/file=/etc/passwd",
         "/config",
         "/gradio/gradio_api/proxy=http://example.org/",
+        "/gradio/gradio_api/file=http://example.org/x.png",
+        "/gradio/gradio_api/file=https://example.org/x.png",
         "/gradio/login",
         "/gradio/monitoring",
         "/gradio_api/upload",
@@ -45,6 +47,12 @@ def test_whatever_the_page_does_not_need_is_not_there(client: TestClient, path: 
     response = client.get(path)
     assert response.status_code == 404
     assert response.json()["error"]["code"] == "not_found"
+
+
+def test_no_other_site_reads_of_the_gradio_app(client: TestClient) -> None:
+    path = "/gradio/gradio_api/file=/tmp/x.webp"
+    assert client.get(path, headers={"Sec-Fetch-Site": "cross-site"}).status_code == 403
+    assert client.get(path, headers={"Sec-Fetch-Site": "same-origin"}).status_code == 200  # of what stands behind
 
 
 @pytest.mark.parametrize("path", ["/v1/health", "/v1/nothing", "/nothing", "/v1/images/1/thumbnail"])
