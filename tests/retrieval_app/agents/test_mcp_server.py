@@ -193,7 +193,14 @@ def test_the_command_serves_this_machine_over_http_and_no_other_site(small_galle
     finally:
         process.terminate()
         out, _ = process.communicate(timeout=30)
-    assert out == ""
+    assert out == f"http://127.0.0.1:{port}/mcp\n"
+
+
+def test_the_protocol_is_all_that_is_printed(small_gallery: Path) -> None:
+    command = [sys.executable, "-m", "retrieval_app", "mcp", str(small_gallery), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "--json tells the address of --http" in done.stderr
 
 
 def test_without_the_package_its_extra_is_named(small_gallery: Path) -> None:
