@@ -35,6 +35,7 @@ COMMANDS = {
     "mcp": (f"{_HERE}.mcp_command", "Let agents search a gallery, over the Model Context Protocol."),
     "backup": (f"{_HERE}.backup_command", "Write what people made of a gallery to one file."),
     "restore": (f"{_HERE}.backup_command", "Bring a backup of what people made into a gallery."),
+    "doctor": (f"{_HERE}.doctor_command", "What is installed, what works of it, and how fast this machine is."),
     "demo": (f"{_HERE}.demo_command", "The whole story offline, on photos that come with the package."),
 }
 _PACKAGE_EXTRAS = {

@@ -45,7 +45,7 @@ def run(photos: Path, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 def test_copies_of_what_was_held_out_are_looked_for(run: tuple[Path, dict[str, Any]]) -> None:
     report = run[1]["picture"]
     assert report["held_out"] == 32, "half of so few images"
-    assert report["found_first"] > 2 / 64, "by chance it is 1 / 64, and the backbone's weights are random"
+    assert report["found_first"] >= 2 / 64, "by chance it is 1 / 64, and the backbone's weights are random"
     assert -1 <= report["threshold"] <= 1
     assert "find theirs first" in describe_picture(report)[0]
 
