@@ -16,7 +16,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import ToolAnnotations
 
 from index.errors import InputError, RetrievalError
-from index.text import printable_path
+from index.images.image_files import read_bytes
 from retrieval_app.api.errors import explain
 from retrieval_app.api.review.deciding import decide_labels
 from retrieval_app.api.schemas import LabelDecisions
@@ -146,26 +146,7 @@ async def _search_photo(answers: GalleryAnswers, photo: str, **asked: Any) -> li
 
 
 async def _search_file(answers: GalleryAnswers, path: Path, **asked: Any) -> list[dict[str, Any]]:
-    data = await asyncio.to_thread(
-        _read_file, path, most=answers.max_bytes + 1
-    )  # one more is refused by its number
-    return await answers.search(data, None, **asked)
-
-
-def _read_file(path: Path, *, most: int) -> bytes:
-    """The first bytes of a file.
-
-    Raises:
-        InputError: it is none, or cannot be read.
-    """
-    shown = printable_path(str(path))
-    if not path.is_file():
-        raise InputError(f"{shown}: no such file")
-    try:
-        with path.open("rb") as file:
-            return file.read(most)
-    except OSError as error:
-        raise InputError(f"{shown}: {error.strerror}") from error
+    return await answers.search(await asyncio.to_thread(read_bytes, path), None, **asked)
 
 
 async def _decide(answers: GalleryAnswers, review: ReviewStore, choice: dict[str, Any]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ import click
 from index.commands.console import output_options
 from index.errors import RetrievalError
 from index.text import printable_path
+from index.threads import usable_cores
 
 EXTRAS: Mapping[str, tuple[str, ...]] = {
     "base": ("numpy", "pillow"),
@@ -59,7 +60,7 @@ def examine() -> dict[str, Any]:
         "retrieval": _find_version("retrieval-app"),
         "python": platform.python_version(),
         "system": platform.platform(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": usable_cores(),
         "installed": installed,
         "formats": _list_formats(),
         "weights": _list_weights(),
@@ -116,7 +117,7 @@ def _measure_embedding(installed: Mapping[str, Mapping[str, str | None]]) -> dic
     from index.model.backends.onnxruntime import import_onnxruntime
     from index.model.embedder import Embedder
     from index.model.in_the_box import find_box
-    from index.threads import map_ahead, usable_cores
+    from index.threads import map_ahead
 
     model = Embedder(find_box())
     pixels = np.random.default_rng(0).integers(0, 256, (_SIDE // 16, _SIDE // 16, 3), dtype=np.uint8)

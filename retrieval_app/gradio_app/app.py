@@ -24,7 +24,6 @@ _ASKS_BY = {KIND: ("The same kind of thing", KIND), PICTURE: ("This very picture
 _SOME, _MOST_RESULTS, _MOST_DOUBTS = 24, 200, 200
 _KEPT_S = 3600  # pictures that Gradio has written down
 _AT_ONCE, _WAITING = 8, 64
-MAX_FILE_SIZE = "20mb"
 _START = "Press a picture to find what is like it, or bring a photo of your own."
 
 
@@ -54,9 +53,14 @@ class GalleryApp(gr.Blocks):
             self._add_endpoints()
         self.queue(max_size=_WAITING, default_concurrency_limit=_AT_ONCE)
 
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """The options that it is launched and mounted with where its user says nothing else."""
+        return {**_LAUNCH, "max_file_size": self._answers.max_bytes}
+
     def launch(self, *args: Any, **options: Any) -> Any:
         """As `gr.Blocks.launch`."""
-        return super().launch(*args, **{**LAUNCH, **options})
+        return super().launch(*args, **{**self.defaults, **options})
 
     def close(self, verbose: bool = True) -> None:
         """End the app, and let go of the gallery."""
@@ -202,7 +206,7 @@ class GalleryApp(gr.Blocks):
         found = await _ask(self._answers.list_doubts(_MOST_DOUBTS, _telling(progress, "Judging")))
         pictures, _ = await self._draw(found["items"], _caption_doubt)
         told = (
-            f"Of {found['judged']:,} labels about {100 * found['wrong_share']:.1f} % are wrong; the {len(pictures):,} "
+            f"Of {found['judged']:,} labels about {_percent(found['wrong_share'])} % are wrong; the {len(pictures):,} "
             "likeliest are shown. `retrieval serve` has a page to decide on them."
         )
         return told, pictures
@@ -267,9 +271,7 @@ _STYLE = """
 .caption-label.caption-label { max-width: 100%; white-space: normal; text-align: left; left: 0; right: auto; }
 """
 _PRIVATE: dict[str, Any] = {"api_visibility": "private"}
-LAUNCH: dict[str, Any] = {
+_LAUNCH: dict[str, Any] = {
     "theme": make_theme(), "css": _STYLE, "footer_links": ["api", "settings"], "run_history": False,
-    "show_error": False, "max_file_size": MAX_FILE_SIZE, "ssr_mode": False, "enable_monitoring": False,
-    "pwa": False, "mcp_server": False,
+    "show_error": False, "ssr_mode": False, "enable_monitoring": False, "pwa": False, "mcp_server": False,
 }  # fmt: skip
-"""How the app is launched, and mounted, where its user says nothing else."""

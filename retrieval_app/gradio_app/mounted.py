@@ -80,11 +80,10 @@ def _make(engine: Engine) -> FastAPI:
     import gradio as gr
 
     from retrieval_app.gallery_answers import GalleryAnswers
-    from retrieval_app.gradio_app.app import LAUNCH, GalleryApp
+    from retrieval_app.gradio_app.app import GalleryApp
 
     app, blocks = FastAPI(openapi_url=None), GalleryApp(GalleryAnswers(engine))
-    options = {**LAUNCH, "max_file_size": engine.config.max_upload_bytes}
-    gr.mount_gradio_app(app, blocks, path=GRADIO, **options)
+    gr.mount_gradio_app(app, blocks, path=GRADIO, **blocks.defaults)
     blocks.has_launched = True  # before that Gradio copies into its folder whatever file a client names
     return app
 

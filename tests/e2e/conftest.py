@@ -4,9 +4,23 @@ from __future__ import annotations
 
 import pytest
 
+from index.gallery.gallery import Gallery
+from index.writing.build import build_gallery
+from tests.conftest import draw_folder
+from tests.models import write_two_output_model
+
 pytest.register_assert_rewrite("tests.page_browser", "tests.serving_server")
 
 from tests.page_browser import browser, decisions, open_visit, page_gallery, page_server, visit  # noqa: E402
 from tests.serving_server import gallery, server  # noqa: E402
 
 __all__ = ["browser", "decisions", "gallery", "open_visit", "page_gallery", "page_server", "server", "visit"]
+
+
+@pytest.fixture(scope="package")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Gallery:
+    """A gallery that answers by kind and by picture. Not to be written to."""
+    folder = tmp_path_factory.mktemp("two")
+    model = write_two_output_model(folder / "two.onnx", threshold=0.97)
+    build_gallery(model_path=model, sources=[draw_folder(folder / "images")], out=folder / "two")
+    return Gallery.open(folder / "two")

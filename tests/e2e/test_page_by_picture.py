@@ -8,23 +8,12 @@ from collections.abc import Iterator
 import pytest
 
 from index.gallery.gallery import Gallery
-from index.writing.build import build_gallery
-from tests.conftest import draw_folder
-from tests.models import write_two_output_model
 from tests.page_browser import OpenVisit, Visit, skip_without_browser
 from tests.serving_server import Server, serve
 
 pytestmark = [pytest.mark.browser, pytest.mark.shared_data]
 skip_without_browser()
 from playwright.sync_api import expect  # noqa: E402
-
-
-@pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> Gallery:
-    folder = tmp_path_factory.mktemp("two")
-    model = write_two_output_model(folder / "two.onnx", threshold=0.97)
-    build_gallery(model_path=model, sources=[draw_folder(folder / "images")], out=folder / "two")
-    return Gallery.open(folder / "two")
 
 
 @pytest.fixture(scope="module")
