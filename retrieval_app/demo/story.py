@@ -51,7 +51,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class DemoConfig:
-    """Sizes of the demo. The defaults take about a minute on two cores.
+    """Sizes of the demo. The defaults take one to two minutes on two cores.
 
     Attributes:
         kinds: of things in the photos, of which every other one trains; None for all.
