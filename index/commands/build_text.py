@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from index.commands.console import progress_bars
 from index.commands.progress_lines import EVERY_S, ProgressLines
@@ -42,6 +42,8 @@ def describe_build(report: BuildReport, *, out: Path) -> str:
     lines = [f"{shown}: {state} version {report.version}, {report.indexed:,} images"]
     if report.new_images:
         lines[0] += f", {report.new_images:,} new at {report.images_per_second:,.0f} images/s"
+    if report.labels is not None and report.new_images:
+        lines.append(f"  {_describe_labels(report.labels)}")
     changes = {"found in another place": report.moved, "vanished": report.vanished, "removed": report.removed}
     lines += [f"  {count:,} {what}" for what, count in changes.items() if count]
     if report.skipped or report.duplicate:
@@ -54,3 +56,17 @@ def describe_build(report: BuildReport, *, out: Path) -> str:
         lines += ["  " + line for line in align(rows, right={0})]
         lines.append(f"list them: retrieval index list {shown} --status skipped")
     return "\n".join(lines)
+
+
+def _describe_labels(labels: Mapping[str, Any]) -> str:
+    """How many labels there are and where they come from, for most people give folders and no word of labels."""
+    from index.text import printable_path
+
+    if not labels["count"]:
+        return (
+            "no labels: an image's is the first folder below its source, or what a table, sidecar or --labels file "
+            "says; of photos/* name photos instead"
+        )
+    largest = ", ".join(f"{printable_path(name)} {count:,}" for name, count in labels["largest"].items())
+    others = ", …" if labels["count"] > len(labels["largest"]) else ""
+    return f"{labels['count']:,} labels, of {labels['images']:,} images, by folder or table: {largest}{others}"

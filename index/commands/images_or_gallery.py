@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -94,15 +95,39 @@ def refuse_training(source: str) -> None:
         )
 
 
+def refuse_gallery(source: str) -> None:
+    """See that a source is not a gallery: its folder holds no images, but knows where they are.
+
+    Raises:
+        InputError: it is one.
+    """
+    from index.errors import InputError
+    from index.text import printable_path
+    from index.versions.gallery_identity import Standing, recognise
+
+    is_listable = Path(source).is_dir() and os.access(source, os.R_OK | os.X_OK)
+    if is_listable and recognise(Path(source)) in (Standing.MARKED, Standing.PROVEN):
+        shown = printable_path(source)
+        raise InputError(
+            f"{shown}: a gallery, not images. Images are put into it by `retrieval index add {shown} SOURCE`; it is "
+            f"brought up to date by `retrieval index update {shown}`; another is made with --out"
+        )
+
+
 def _holds_images(path: Path) -> bool:
     """Whether it is a folder, an archive, a table or a list, and no gallery; one image alone is rather a query."""
+    from index.sources.given_labels import find_table
     from index.sources.one_file import FileSource
     from index.sources.registry import find_source
     from index.versions.gallery_identity import Standing, recognise
 
     if path.is_dir():
         return recognise(path) is Standing.FOREIGN
-    return path.is_file() and not is_model(str(path)) and not isinstance(find_source(str(path)), FileSource)
+    return (
+        find_table(path)[0].is_file()
+        and not is_model(str(path))
+        and not isinstance(find_source(str(path)), FileSource)
+    )
 
 
 def _is_finished(gallery: Path, *, of: Path) -> bool:

@@ -23,7 +23,7 @@ from index.commands.console import (
     wait_option,
     where_option,
 )
-from index.commands.images_or_gallery import is_model, refuse_training
+from index.commands.images_or_gallery import is_model, refuse_gallery, refuse_training
 from index.commands.inspect_commands import export_vectors, info, list_items, verify
 from index.commands.reindex_commands import compact, tune
 from index.commands.repair_commands import repair, rollback
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from index.writing.publish_change import BuildReport
 
 _PATH = click.Path(path_type=Path, readable=False)  # what cannot be read gets our own message
+_NAMED = click.Path(readable=False)  # perhaps a pattern, but a shell completes it as a path
 
 
 @click.group(name="index")
@@ -59,8 +60,37 @@ def _strict_option(command: Any) -> Any:
     return click.option("--strict", is_flag=True, help=text)(command)
 
 
+def _column_options(command: Any) -> Any:
+    for role, what in (("label", "what an image shows"), ("path", "where an image is")):
+        command = click.option(
+            f"--{role}-column", metavar="NAME",
+            help=f"The column of the tables among SOURCE that says {what}.  [default: {role}]",
+        )(command)  # fmt: skip
+    return command
+
+
+def _name_columns(
+    sources: tuple[str, ...], *, path_column: str | None, label_column: str | None
+) -> tuple[str, ...]:
+    """The sources, whose tables say what their columns are called, as it was given."""
+    from index.sources.registry import find_source
+    from index.sources.table import TableSource
+    from index.sources.table_columns import TableColumns
+
+    if path_column is None and label_column is None:
+        return sources
+    columns = TableColumns(path=path_column or "path", label=label_column or "label")
+    found = [find_source(text) for text in sources]
+    if not any(isinstance(source, TableSource) for source in found):
+        raise click.UsageError("--path-column and --label-column go with a .csv or .parquet table as SOURCE")
+    return tuple(
+        source.naming(columns).location if isinstance(source, TableSource) else text
+        for text, source in zip(sources, found, strict=True)
+    )
+
+
 @index_group.command(name="build", cls=GroupedCommand)
-@click.argument("given", nargs=-1, required=True, metavar="[MODEL] SOURCE...")
+@click.argument("given", nargs=-1, required=True, type=_NAMED, metavar="[MODEL] SOURCE...")
 @click.option(
     "--out",
     type=_PATH,
@@ -82,6 +112,7 @@ def _strict_option(command: Any) -> Any:
     show_default=True,
     help="Set images aside that repeat another one: the same bytes, or nearly the same picture too.",
 )
+@_column_options
 @_strict_option
 @wait_option
 @config_options(BuildConfig, AnnConfig, DuplicateConfig)
@@ -95,6 +126,8 @@ def build(
     out: Path | None,
     labels_file: Path | None,
     dedup: str,
+    path_column: str | None,
+    label_column: str | None,
     strict: bool,
     wait_s: float,
     as_json: bool,
@@ -105,7 +138,7 @@ def build(
     MODEL is a file that `retrieval export` wrote, named .onnx; without one it is the model that comes with the package.
     A SOURCE is a folder, a .tar or .zip archive (read in place, with the .json, .txt and .cls files of WebDataset and
     img2dataset), a glob, a .txt list of paths, a .csv or .parquet table with a column `path` (`label` and any others
-    are kept as metadata), or an image.
+    are kept as metadata; other names: --path-column and --label-column), or an image.
 
     Every item ends as indexed, as a duplicate, or as skipped with a reason. A build that was stopped continues when it
     is run again; a finished gallery is brought up to date, and only new or changed images are embedded. Programs that
@@ -117,6 +150,7 @@ def build(
       retrieval index build model.onnx photos --out gallery
       retrieval index build model.onnx photos more-photos 'shards/*.tar' --out gallery --dedup near
       retrieval index build model.onnx products.csv --out gallery --strict
+      retrieval index build products.csv --path-column image --label-column category
     """
     if dedup != "near":
         refuse_unused(context, *(field.name for field in fields(DuplicateConfig)), needs="--dedup near")
@@ -132,7 +166,9 @@ def build(
                 f"{printable_path(source)} is a model: MODEL comes first, and once", ctx=context
             )
         refuse_training(source)
+        refuse_gallery(source)
     gallery = out or gallery_beside(sources[0])
+    sources = _name_columns(sources, path_column=path_column, label_column=label_column)
     with indexing_bars() as (progress, begin_step):
         report = build_gallery(
             model, sources, gallery, labels=labels_file, dedup=dedup, progress=progress, begin_step=begin_step,
@@ -143,7 +179,8 @@ def build(
 
 @index_group.command(name="add")
 @click.argument("gallery", type=_PATH)
-@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
+@click.argument("sources", nargs=-1, required=True, type=_NAMED, metavar="SOURCE...")
+@_column_options
 @_strict_option
 @wait_option
 @config_options(BuildConfig)
@@ -155,6 +192,8 @@ def add(
     *,
     gallery: Path,
     sources: tuple[str, ...],
+    path_column: str | None,
+    label_column: str | None,
     strict: bool,
     wait_s: float,
     as_json: bool,
@@ -174,6 +213,7 @@ def add(
     from index.writing.build import add_to_gallery
 
     config = build_config(BuildConfig, options)
+    sources = _name_columns(sources, path_column=path_column, label_column=label_column)
     with indexing_bars() as (progress, begin_step):
         report = add_to_gallery(
             gallery, sources, config=config, progress=progress, begin_step=begin_step, wait_s=wait_s
@@ -252,7 +292,7 @@ def _split_roots(texts: tuple[str, ...]) -> dict[str | None, Path]:
 
 @index_group.command(name="remove")
 @click.argument("gallery", type=_PATH)
-@click.argument("paths", nargs=-1, metavar="[PATH_OR_GLOB]...")
+@click.argument("paths", nargs=-1, type=_NAMED, metavar="[PATH_OR_GLOB]...")
 @click.option("--id", "ids", type=NumberList(), multiple=True, metavar="ID,ID", help="Images by their ids.")
 @click.option("--label", "labels", multiple=True, help="Images of this label, which is one.")
 @click.option(

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     Answer: TypeAlias = tuple[Query, list[Hit]]
 
 _PATH = click.Path(path_type=Path, readable=False)  # what cannot be read gets our own message
+_NAMED = click.Path(readable=False)  # perhaps a pattern, but a shell completes it as a path
 _DEFAULT_K = 10
 _REPORT_QUERIES = 16
 
@@ -123,7 +124,7 @@ class _Tally:
 
 @click.command(name="search")
 @click.argument("gallery", type=_PATH)
-@click.argument("queries", nargs=-1, metavar="QUERY...")
+@click.argument("queries", nargs=-1, type=_NAMED, metavar="QUERY...")
 @click.option(
     "--id",
     "ids",

@@ -11,12 +11,14 @@ import io
 import struct
 from collections.abc import Callable
 
-from PIL import Image, TiffImagePlugin, UnidentifiedImageError
+from PIL import Image, ImageFile, TiffImagePlugin, UnidentifiedImageError
 
 from index.errors import ImageError
+from index.images.heif import HEIF, is_heif, open_heif
 
 # Stereo pictures (MPO) come through Pillow's JPEG reader and may not be named here.
 FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "AVIF")
+READABLE = (*FORMATS, HEIF)
 FIRST_BYTES = 16  # which say what a file is
 _STRIP_PIXELS = 1 << 22  # what is converted at once, so that no second whole image is held
 _EXIF_ORIENTATION = 0x0112
@@ -36,7 +38,9 @@ _DAMAGE = (OSError, SyntaxError, ValueError, TypeError, RuntimeError, EOFError, 
 
 
 def find_format(first: bytes) -> str | None:
-    """The first of `FORMATS` whose files begin with these bytes, `FIRST_BYTES` of them or more."""
+    """The first of `READABLE` whose files begin with these bytes, `FIRST_BYTES` of them or more."""
+    if is_heif(first):
+        return HEIF
     if any(kind not in Image.OPEN for kind in FORMATS):
         Image.init()
     for kind in FORMATS:
@@ -65,7 +69,7 @@ def _name_damage(make: Callable[[], Image.Image], *, name: str) -> Image.Image:
     try:
         return make()
     except UnidentifiedImageError:
-        reason, detail = "not-an-image", f"none of {', '.join(FORMATS)}"
+        reason, detail = "not-an-image", f"none of {', '.join(READABLE)}"
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         reason, detail = "too-many-pixels", str(error)
     except _DAMAGE as error:
@@ -81,7 +85,7 @@ def return_memory() -> None:
 
 
 def _decode(data: bytes, *, name: str, target_side: int, max_pixels: int) -> Image.Image:
-    with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+    with _open(data, name=name) as image:
         _check_pixels(image, name=name, max_pixels=max_pixels)
         image.draft(None, (2 * target_side, 2 * target_side))
         if image.format in (
@@ -93,6 +97,10 @@ def _decode(data: bytes, *, name: str, target_side: int, max_pixels: int) -> Ima
         rgb, orientation = _to_rgb(image, name=name, target_side=target_side), _orientation(image)
     del image  # before the turned copy is made
     return _turn_upright(rgb, orientation)
+
+
+def _open(data: bytes, *, name: str) -> ImageFile.ImageFile:
+    return open_heif(data, name=name) if is_heif(data) else Image.open(io.BytesIO(data), formats=FORMATS)
 
 
 def make_upright(image: Image.Image, *, name: str, target_side: int, max_pixels: int) -> Image.Image:

@@ -20,8 +20,9 @@ from typing import Protocol
 from PIL import Image
 
 from index.errors import ImageError, InputError
-from index.images.decode import FIRST_BYTES, FORMATS, decode_here, find_format
+from index.images.decode import FIRST_BYTES, READABLE, decode_here, find_format
 from index.images.decoding_pool import shared_pool
+from index.images.heif import HEIF, require_decoder
 from index.images.image_headers import is_cheap
 from index.limits import MAX_FILE_BYTES, MAX_PIXELS
 from index.text import printable_path
@@ -29,7 +30,8 @@ from index.threads import raise_if_abandoned
 
 REASONS = {
     "empty-file": "the file has no bytes",
-    "not-an-image": f"the content is none of {', '.join(FORMATS)}",
+    "not-an-image": f"the content is none of {', '.join(READABLE)}",
+    "needs-package": "a HEIC photo, and the extra `heic`, which reads them, is not installed",
     "corrupt": "an image that is truncated or damaged",
     "too-many-pixels": "the header announces more pixels than the cap",
     "file-too-large": "more bytes than any sensible image",
@@ -101,12 +103,15 @@ def check_content(first: bytes, *, name: str) -> None:
     """Refuse what does not begin as an image does, by its first bytes.
 
     Raises:
-        ImageError: it has no bytes or is no image.
+        ImageError: it has no bytes, is no image, or one that wants a package to be installed.
     """
     if not first:
         raise ImageError(path=name, reason="empty-file", detail="0 bytes")
-    if find_format(first) is None:
-        raise ImageError(path=name, reason="not-an-image", detail=f"none of {', '.join(FORMATS)}")
+    kind = find_format(first)
+    if kind is None:
+        raise ImageError(path=name, reason="not-an-image", detail=f"none of {', '.join(READABLE)}")
+    if kind == HEIF:
+        require_decoder(name)
 
 
 def take_any_content(first: bytes, *, name: str) -> None:

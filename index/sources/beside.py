@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from index.errors import InputError
+from index.sources.given_labels import find_table
 from index.text import printable_path
 
 _ENDING = "-gallery"
@@ -17,7 +18,7 @@ def gallery_beside(source: str | Path) -> Path:
     Raises:
         InputError: the source has no name of its own: a pattern, or the root of a disk.
     """
-    path = Path(os.path.abspath(source))
+    path = Path(os.path.abspath(find_table(source)[0]))
     name = path.name if path.is_dir() else path.stem
     if not name or not path.exists():
         raise InputError(

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from index.errors import InputError
+from index.sources.table_columns import USUAL, TableColumns, split_address
 from index.sources.table_rows import as_text, label_conflict, read_table_rows
 from index.text import printable_path, valid_text
 
@@ -20,13 +21,23 @@ def folder_label(relative_path: str) -> str | None:
     return valid_text(first) if separator else None
 
 
-def read_label_file(path: Path) -> dict[Path, str]:
+def find_table(text: str | Path, columns: TableColumns = USUAL) -> tuple[Path, TableColumns]:
+    """The file and the columns of a table; an address that names columns goes before those given.
+
+    Raises:
+        InputError: it names columns in a way that is not understood.
+    """
+    table, named = (str(text), USUAL) if os.path.isfile(text) else split_address(str(text))
+    return Path(table), columns if named == USUAL else named
+
+
+def read_label_file(path: Path, *, columns: TableColumns = USUAL) -> dict[Path, str]:
     """Absolute image path to label; else as `read_labels`."""
-    return {Path(image): label for image, label in read_labels(path).items()}
+    return {Path(image): label for image, label in read_labels(path, columns=columns).items()}
 
 
-def read_labels(path: Path) -> dict[str, str]:
-    """Absolute normal image path to label, from a table with the columns `path` and `label` (others are ignored).
+def read_labels(path: Path, *, columns: TableColumns = USUAL) -> dict[str, str]:
+    """Absolute normal image path to label, from a table's columns of path and label (others are ignored).
 
     The table is Parquet where the file's name ends in `.parquet`, else CSV. Paths are relative to the table's own
     folder, or absolute. An empty label, or a null, leaves the image unlabelled; numbers become text.
@@ -35,11 +46,12 @@ def read_labels(path: Path) -> dict[str, str]:
         InputError: the file is missing, damaged, lacks a column, or gives one path two labels.
         MissingDependencyError: Parquet without pyarrow.
     """
+    path, columns = find_table(path, columns)
     if not path.is_file():
         raise InputError(f"{printable_path(str(path))}: no such label file")
     labels: dict[str, str] = {}
     root = str(path.resolve().parent)
-    for row in read_table_rows(path, required=("path", "label"), metadata=False):
+    for row in read_table_rows(path, columns=columns, required=("path", "label"), metadata=False):
         if row.problem is not None:
             raise InputError(f"{printable_path(str(path))}: {row.problem}")
         image = os.path.normpath(os.path.join(root, row.path))
@@ -49,16 +61,18 @@ def read_labels(path: Path) -> dict[str, str]:
     return {image: label for image, label in labels.items() if label}
 
 
-def read_column(path: Path, name: str) -> dict[str, str]:
+def read_column(path: Path, name: str, *, columns: TableColumns = USUAL) -> dict[str, str]:
     """Absolute normal image path to the text in a column of a table; images without are left out.
 
     Raises:
         InputError: the file is missing or damaged.
         MissingDependencyError: Parquet without pyarrow.
     """
+    path, columns = find_table(path, columns)
     root = str(path.resolve().parent)
     values = {
-        os.path.normpath(os.path.join(root, row.path)): row.metadata.get(name) for row in read_table_rows(path)
+        os.path.normpath(os.path.join(root, row.path)): row.metadata.get(name)
+        for row in read_table_rows(path, columns=columns)
     }
     return {
         image: text

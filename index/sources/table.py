@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from index.errors import ImageError
 from index.sources.archive_scan import EnterArchive, scan_archive
 from index.sources.folder_walk import find_file
+from index.sources.given_labels import find_table
 from index.sources.items import FoundItem
 from index.sources.local_files import absolute_below, below, label_below
 from index.sources.local_source import LocalSource
 from index.sources.source import Reach
+from index.sources.table_columns import TableColumns, make_address
 from index.sources.table_rows import TableRow, label_conflict, read_table_rows
 from index.text import printable_path
 
@@ -25,12 +26,27 @@ class TableSource(LocalSource):
     reach: ClassVar[Reach] = Reach.ANYWHERE
     suffixes: ClassVar[tuple[str, ...]] = (".csv", ".parquet")
 
+    @classmethod
+    def find(cls, text: str) -> Self | None:
+        """A table, or the address of one that says what its columns are called."""
+        table, columns = find_table(text)
+        found = super().find(str(table))
+        return None if found is None else cls(make_address(found.location, columns))
+
+    def is_there(self) -> bool:
+        """Whether there is a file of this name."""
+        return find_table(self.location)[0].exists()
+
+    def naming(self, columns: TableColumns) -> Self:
+        """The same table, of whose columns these hold path and label."""
+        return replace(self, location=make_address(str(find_table(self.location)[0]), columns))
+
     def scan(self, *, enter_archive: EnterArchive = scan_archive) -> Iterator[FoundItem]:
         """In the table's order. A row is one file, never an archive's members; the first row of a file counts."""
-        table, root = Path(self.location), self.root
+        (table, columns), root = find_table(self.location), self.root
         labels: dict[str, str | None] = {}
         same: dict[str | None, str | None] = {}  # one object for each label
-        for row in read_table_rows(table):
+        for row in read_table_rows(table, columns=columns):
             path = absolute_below(root, row.path)
             if path not in labels:
                 labels[path] = same.setdefault(row.label, row.label)

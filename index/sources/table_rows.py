@@ -6,7 +6,7 @@ import csv
 import math
 import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from index.errors import InputError, MissingDependencyError
+from index.sources.table_columns import USUAL, TableColumns
 from index.text import printable_path
 
 _BATCH_ROWS, _BATCH_BYTES = 4096, 1 << 26  # of Parquet, held at once
@@ -46,16 +47,22 @@ class TableRow:
 
 
 def read_table_rows(
-    path: Path, *, required: Sequence[str] = ("path",), metadata: bool = True
+    path: Path, *, columns: TableColumns = USUAL, required: tuple[str, ...] = ("path",), metadata: bool = True
 ) -> Iterator[TableRow]:
     """Every row in the table's order: Parquet where the file's name ends in `.parquet`, else CSV.
+
+    Args:
+        path: the table.
+        columns: what its columns of path and label are called.
+        required: which of `path` and `label` must be there.
+        metadata: whether the other columns are read.
 
     Raises:
         InputError: the file is missing or damaged, lacks a required column, or a row's path is empty or no path.
         MissingDependencyError: Parquet without pyarrow.
     """
     read = _read_parquet if path.suffix.lower() == ".parquet" else _read_csv
-    for row in read(path, required=required, metadata=metadata):
+    for row in read(path, columns=columns, required=required, metadata=metadata):
         if not row.path or "\0" in row.path or len(row.path) > _MAX_PATH_CHARACTERS:
             problem = "is empty" if not row.path else "has a NUL in it" if "\0" in row.path else "is far too long"
             raise InputError(f"{printable_path(str(path))}, {row.where}: the path {problem}")
@@ -105,20 +112,22 @@ def valid_unicode(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def _read_csv(path: Path, *, required: Sequence[str], metadata: bool) -> Iterator[TableRow]:
+def _read_csv(
+    path: Path, *, columns: TableColumns, required: tuple[str, ...], metadata: bool
+) -> Iterator[TableRow]:
     shown = printable_path(str(path))
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = csv.DictReader(file)
-            columns = list(rows.fieldnames or [])
-            if not _has_columns(columns, required):
-                wanted = ",".join(required)
-                raise InputError(f"{shown}: expected a header with the columns {wanted}; found {columns}")
-            others = [name for name in columns if name and name not in ("path", "label")] if metadata else []
+            found = list(rows.fieldnames or [])
+            _require_columns(found, columns, required=required, shown=shown)
+            others = (
+                [name for name in found if name and name not in (columns.path, columns.label)] if metadata else []
+            )
             while (row := _next_row(rows)) is not None:
-                label = (row["label"] or "").strip() if "label" in columns else None
+                label = (row[columns.label] or "").strip() if columns.label in found else None
                 values = {name: _as_number(text) for name in others if (text := row[name])}
-                yield _bounded_row(f"line {rows.line_num}", row["path"] or "", label=label, metadata=values)
+                yield _bounded_row(f"line {rows.line_num}", row[columns.path] or "", label=label, metadata=values)
     except (UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{shown}: not a readable UTF-8 CSV file: {error}") from error
     except OSError as error:
@@ -157,9 +166,16 @@ def _count_characters(value: Any) -> int:
     return sum(map(_count_characters, value)) if isinstance(value, list) else 8
 
 
-def _has_columns(columns: Sequence[str], required: Sequence[str]) -> bool:
-    """Whether the columns that are read are there once; others may be given twice."""
-    return all(columns.count(name) <= 1 for name in ("path", "label")) and set(required) <= set(columns)
+def _require_columns(found: list[str], columns: TableColumns, *, required: tuple[str, ...], shown: str) -> None:
+    """Refuse a table in which the columns that are read are not there, or twice; others may be given twice."""
+    seen = ", ".join(printable_path(name or "") for name in found) or "none"
+    if missing := columns.missing(found, required=required):
+        raise InputError(
+            f"{shown}: expected a column {' and a column '.join(missing)}; found {seen}. Say what they are called: "
+            "with --path-column and --label-column, or after the table's name, as #path=image,label=category"
+        )
+    if twice := [name for name in (columns.path, columns.label) if found.count(name) > 1]:
+        raise InputError(f"{shown}: the column {twice[0]} is there twice; found {seen}")
 
 
 def _as_number(text: str) -> str | int | float:
@@ -186,21 +202,24 @@ def import_pyarrow(purpose: str) -> Any:
     return pyarrow
 
 
-def _read_parquet(path: Path, *, required: Sequence[str], metadata: bool) -> Iterator[TableRow]:
+def _read_parquet(
+    path: Path, *, columns: TableColumns, required: tuple[str, ...], metadata: bool
+) -> Iterator[TableRow]:
     pyarrow = import_pyarrow("reading Parquet")
     shown = printable_path(str(path))
     try:
         with pyarrow.parquet.ParquetFile(path, read_dictionary=_long_columns(path)) as file:
             schema = file.schema_arrow
-            if not _has_columns(schema.names, required):
-                raise InputError(f"{shown}: expected the columns {','.join(required)}; found {schema.names}")
-            if "label" in schema.names and pyarrow.types.is_nested(seen := schema.field("label").type):
+            names = schema.names
+            _require_columns(names, columns, required=required, shown=shown)
+            if columns.label in names and pyarrow.types.is_nested(seen := schema.field(columns.label).type):
                 raise InputError(f"{shown}: expected labels that are text or numbers, found {seen}")
             number = 0
-            for batch in _batches(file, columns=None if metadata else list(required)):
+            read = None if metadata else [name for name in (columns.path, columns.label) if name in names]
+            for batch in _batches(file, columns=read):
                 for row, long in _batch_rows(batch):
                     number += 1
-                    yield _parquet_row(row, long, where=f"row {number}", shown=shown)
+                    yield _parquet_row(row, long, columns=columns, where=f"row {number}", shown=shown)
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise InputError(f"{shown}: not a readable Parquet file: {error}") from error
 
@@ -256,15 +275,17 @@ def _is_long(column: Any, number: int) -> bool:
     return bool(column.slice(number, 1).nbytes > _MAX_ROW_CHARACTERS)
 
 
-def _parquet_row(row: dict[str, Any], long: set[str], *, where: str, shown: str) -> TableRow:
-    path = row.pop("path")
-    if "path" in long:
+def _parquet_row(
+    row: dict[str, Any], long: set[str], *, columns: TableColumns, where: str, shown: str
+) -> TableRow:
+    path = row.pop(columns.path)
+    if columns.path in long:
         raise InputError(f"{shown}, {where}: the path is far too long")
     if path is not None and not isinstance(path, str):
         raise InputError(f"{shown}, {where}: expected a path as text, found {type(path).__name__}")
     if long:
         return _oversized_row(where, path or "")
-    label = as_text(row.pop("label")).strip() if "label" in row else None
+    label = as_text(row.pop(columns.label)).strip() if columns.label in row else None
     metadata = {name: clean for name, value in row.items() if (clean := as_json(value)) is not None}
     return _bounded_row(where, path or "", label=label, metadata=metadata)
 

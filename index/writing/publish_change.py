@@ -33,6 +33,7 @@ from index.writing.workspace import Workspace, find_model
 
 logger = logging.getLogger(__name__)
 
+_NAMED_LABELS = 5
 _RIVALS = (("faiss-cpu", "faiss-gpu"), ("onnxruntime", "onnxruntime-gpu"))
 
 
@@ -42,7 +43,8 @@ class BuildReport:
 
     `found`, `indexed`, `duplicate`, `skipped` and `skipped_by_reason` count the whole version: the first is the sum of
     the next three. `new_images` were embedded by this run, `moved` found in another place, `vanished` not found any
-    more, `removed` taken out; `changed` tells whether there is a new version. `seconds` is the whole run,
+    more, `removed` taken out; `changed` tells whether there is a new version, and `labels` how many it has (`count`),
+    on how many `images`, and the `largest` with theirs; None where nothing changed. `seconds` is the whole run,
     `images_per_second` counts new images.
     """
 
@@ -54,6 +56,7 @@ class BuildReport:
     duplicate: int
     skipped: int
     skipped_by_reason: dict[str, int]
+    labels: dict[str, Any] | None
     new_images: int
     moved: int
     vanished: int
@@ -138,8 +141,11 @@ def run_change(
             work.write(catalog, how=how or Publication(), begin_step=begin_step)
             writing(1, 1)  # whoever calls the work off can do so here at the latest
             version = work.publish().name
+            labels = dict(
+                zip(("count", "images", "largest"), catalog.indexed_labels(limit=_NAMED_LABELS), strict=True)
+            )
         else:
-            version = previous.name
+            version, labels = previous.name, None
     _clean_up(work, version=version, previous=previous.name if previous and changed else None)
     seconds = time.perf_counter() - start
     return BuildReport(
@@ -149,6 +155,7 @@ def run_change(
         found=sum(counts.values()),
         **counts,
         skipped_by_reason=reasons,
+        labels=labels,
         new_images=settled.embedded,
         moved=settled.moved,
         vanished=settled.vanished,

@@ -29,6 +29,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "train": ("torch", "torchvision", "onnx"),
     "backbones": ("timm", "open_clip_torch"),
     "parquet": ("pyarrow",),
+    "heic": ("pillow-heif",),
 }
 """The packages that tell whether an extra is installed."""
 _SIDE, _PHOTOS, _WARM = 512, 64, 16  # pixels; photos that are timed, and before
@@ -94,9 +95,10 @@ def _list_formats() -> list[str]:
     from PIL import Image
 
     from index.images.decode import FORMATS
+    from index.images.heif import HEIF, has_decoder
 
     Image.init()
-    return [name for name in FORMATS if name in Image.OPEN]
+    return [name for name in FORMATS if name in Image.OPEN] + ([HEIF] if has_decoder() else [])
 
 
 def _list_weights() -> dict[str, Any]:

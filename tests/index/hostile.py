@@ -14,6 +14,7 @@ import zlib
 from pathlib import Path
 
 import numpy as np
+import pillow_heif
 from PIL import Image
 
 from tests.conftest import draw_image
@@ -28,6 +29,13 @@ def encode(image: Image.Image, kind: str, **options: object) -> bytes:
     buffer = io.BytesIO()
     image.save(buffer, kind, **options)
     return buffer.getvalue()
+
+
+def encode_heic(image: Image.Image, **options: object) -> bytes:
+    """The bytes of an image as a HEIC file; options as pillow-heif has them."""
+    file = io.BytesIO()
+    pillow_heif.from_pillow(image).save(file, quality=90, **options)
+    return file.getvalue()
 
 
 def first_part(data: bytes, share: float) -> bytes:
@@ -144,6 +152,7 @@ def contents() -> dict[bytes, tuple[bytes, str | None]]:
     jpeg, photo_png = encode(PHOTO, "JPEG"), encode(PHOTO, "PNG")
     progressive = encode(PHOTO, "JPEG", progressive=True)
     webp, tiff, avif = (encode(PHOTO, kind) for kind in ("WEBP", "TIFF", "AVIF"))
+    heic = encode_heic(PHOTO)
     grey16 = Image.fromarray(np.linspace(0, 65_535, 900).astype(np.uint16).reshape(30, 30))
     more = {"save_all": True, "append_images": [SECOND]}
     return {
@@ -154,6 +163,7 @@ def contents() -> dict[bytes, tuple[bytes, str | None]]:
         b"third.webp": (first_part(webp, 1 / 3), "corrupt"),
         b"third.tif": (first_part(tiff, 1 / 3), "corrupt"),
         b"third.avif": (first_part(avif, 1 / 3), "not-an-image"),
+        b"third.heic": (first_part(heic, 1 / 3), "corrupt"),
         b"third.gif": (first_part(encode(PHOTO, "GIF"), 1 / 3), "corrupt"),
         b"third.bmp": (first_part(encode(PHOTO, "BMP"), 1 / 3), "corrupt"),
         b"page.jpg": (b"<!doctype html><title>404 Not Found</title>", "not-an-image"),
@@ -184,6 +194,7 @@ def contents() -> dict[bytes, tuple[bytes, str | None]]:
         b"animated.webp": (encode(PHOTO, "WEBP", **more), None),
         b"stereo.mpo": (encode(PHOTO, "MPO", **more), None),
         b"photo.avif": (avif, None),
+        b"photo.heic": (heic, None),
         b"photo.tif": (encode(PHOTO, "TIFF", compression="tiff_lzw"), None),
         b"photo.bmp": (encode(PHOTO, "BMP"), None),
         b"progressive.jpg": (progressive, None),

@@ -57,6 +57,32 @@ def test_the_text_report_compares_with_the_untrained_baselines(pictures, other_p
         assert all(0 <= float(figure) <= 100 for figure in figures)
 
 
+def _write_table(table: Path, training: Path, validation: Path) -> Path:
+    parts = {"train": training, "val": validation}
+    rows = [f"{path},{path.parent.name},{part}" for part, folder in parts.items() for path in folder.rglob("*.*")]
+    table.write_text("\n".join(["file,kind,part", *rows]) + "\n")
+    return table
+
+
+def test_a_table_names_its_columns_and_its_split(pictures, other_pictures, options, capsys, tmp_path) -> None:
+    table = _write_table(tmp_path / "t.csv", pictures, other_pictures)
+    assert _train(table, *options) == 1
+    error = _one_error_line(capsys.readouterr().err)
+    assert "expected a column path and a column label; found file, kind, part" in error
+    assert "--path-column and --label-column" in error
+    columns = ("--path-column", "file", "--label-column", "kind", "--split-column", "part")
+    assert _train(table, *options, *columns, "--json") == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["images"], report["classes"]) == (48, 4)
+    assert report["val"]["queries"] > 0
+    assert _train(table, *options, *columns, "--resume", "--json") == 0
+
+
+def test_columns_of_a_folder_are_refused(pictures, options, capsys) -> None:
+    assert _train(pictures, *options, "--label-column", "kind") == 1
+    assert "a folder, of which no columns can be named" in _one_error_line(capsys.readouterr().err)
+
+
 def test_without_validation_images_the_text_says_how_to_get_figures(pictures, options, capsys) -> None:
     assert _train(pictures, *options) == 0
     assert "no --val given" in capsys.readouterr().out
@@ -77,6 +103,7 @@ def test_the_options_arrive_in_the_run(pictures, options, tmp_path) -> None:
     assert config["input"]["features"] == "cached:2"
     assert config["data"] == {
         "protocol": "folder", "max_per_class": 4, "label_noise": "uniform:0.5", "hierarchy": None,
+        "path_column": "path", "label_column": "label", "split_column": None,
     }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Labelled images from a folder of class folders, or from a CSV or Parquet file of `path,label`."""
+"""Labelled images from a folder of class folders, or from a CSV or Parquet file of paths and labels."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from index.errors import ImageError, InputError
 from index.evaluation.scenes import COLUMN
 from index.images.image_files import read_image
 from index.sources.folder_walk import walk_folder
-from index.sources.given_labels import folder_label, read_column, read_label_file
+from index.sources.given_labels import find_table, folder_label, read_column, read_label_file
+from index.sources.table_columns import USUAL, TableColumns
 from index.text import printable_path
 
 logger = logging.getLogger(__name__)
+_TRAINING, _VALIDATION, _TEST = ("train", "training"), ("val", "valid", "validation", "dev"), "test"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,25 +48,59 @@ class Dataset:
     skipped: tuple[SkippedImage, ...]
 
 
-def list_dataset(data: Path) -> Dataset:
+def list_dataset(data: Path, *, columns: TableColumns = USUAL) -> Dataset:
     """List a dataset without decoding anything.
 
     Args:
-        data: a folder (an image's label is the first folder below it), or a CSV or Parquet file of
-            `path,label`, whose column `group`, if there is one, is the same for images of one scene.
+        data: a folder (an image's label is the first folder below it), or a CSV or Parquet file, whose column
+            `group`, if there is one, is the same for images of one scene; or the address of one, which names columns.
+        columns: what the columns of path and label are called in a table.
 
     Raises:
         InputError: it does not exist, or nothing in it is labelled.
     """
-    if not data.exists():
+    table, columns = find_table(data, columns)
+    if not table.exists():
         raise InputError(f"{printable_path(str(data))}: no such folder, CSV or Parquet file")
-    dataset = _list_folder(data) if data.is_dir() else _list_table(data)
+    dataset = _list_folder(data) if data.is_dir() else _list_table(table, columns)
     if not dataset.records:
         raise InputError(
             f"{printable_path(str(data))}: no labelled image; expected class folders with images in them, "
-            "or a CSV or Parquet file with the columns path,label"
+            "or a CSV or Parquet file of paths and labels"
         )
     return dataset
+
+
+def list_splits(data: Path, *, columns: TableColumns, split_column: str) -> tuple[Dataset, Dataset | None]:
+    """The images of a table that train and those that validate, as a column of it says.
+
+    Those of `train` train; those of `val` (or `valid`, `validation`, `dev`) validate, where there are none those of
+    `test`. All others are left out, which is said.
+
+    Raises:
+        InputError: it is no table, has no such column, or the column calls no labelled image `train`.
+    """
+    table, columns = find_table(data, columns)
+    shown = printable_path(str(data))
+    if not table.is_file():
+        raise InputError(f"{shown}: --split-column goes with a CSV or Parquet file, whose column it names")
+    splits = read_column(table, split_column, columns=columns)
+    if not splits:
+        raise InputError(f"{shown}: no image has a value in a column {split_column!r}")
+    parts: dict[str, list[Record]] = {}
+    for record in _list_table(table, columns).records:
+        parts.setdefault(splits.get(str(record.path), "").lower(), []).append(record)
+    seen = ", ".join(f"{name or 'nothing'!r} ({len(records)})" for name, records in sorted(parts.items()))
+    training = [record for name in _TRAINING for record in parts.pop(name, ())]
+    if not training:
+        raise InputError(
+            f"{shown}: its column {split_column!r} calls no labelled image 'train'; seen: {seen or 'no labelled image'}"
+        )
+    held_out = [record for name in _VALIDATION for record in parts.pop(name, ())] or parts.pop(_TEST, [])
+    if parts:
+        others = ", ".join(f"{name or 'nothing'!r} ({len(records)})" for name, records in sorted(parts.items()))
+        logger.warning("%s: left out, because neither train nor validation: %s", shown, others)
+    return Dataset(tuple(training), ()), Dataset(tuple(held_out), ()) if held_out else None
 
 
 def _list_folder(folder: Path) -> Dataset:
@@ -84,8 +120,8 @@ def _list_folder(folder: Path) -> Dataset:
     return Dataset(tuple(records), tuple(skipped))
 
 
-def _list_table(path: Path) -> Dataset:
-    labels, groups = read_label_file(path), read_column(path, COLUMN)
+def _list_table(path: Path, columns: TableColumns) -> Dataset:
+    labels, groups = read_label_file(path, columns=columns), read_column(path, COLUMN, columns=columns)
     records = (Record(image, label, groups.get(str(image))) for image, label in sorted(labels.items()))
     return Dataset(tuple(records), ())
 

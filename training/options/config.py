@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from index.errors import InputError
+from index.sources.table_columns import USUAL, TableColumns
 from training.options.backbone_libraries import IN_THE_BOX
 from training.options.fields import check_fields, option
 from training.options.losses import LossConfig
@@ -61,15 +62,34 @@ class DataConfig:
         "For semantic noise: a CSV of class,parent, or the folder of WordNet's own data files.",
         metavar="FILE",
     )
+    path_column: str = option(
+        "path", "The column of a CSV or Parquet file that says where an image is.", metavar="NAME"
+    )
+    label_column: str = option(
+        "label", "The column of a CSV or Parquet file that says what an image shows.", metavar="NAME"
+    )
+    split_column: str | None = option(
+        None,
+        "The column of a CSV or Parquet file that says which images train (train) and which validate (val, else test), "
+        "as --val would.",
+        metavar="NAME",
+    )
 
     def __post_init__(self) -> None:
         check_fields(self)
+        if self.protocol != "folder" and (self.split_column is not None or self.columns != USUAL):
+            raise InputError(f"--protocol {self.protocol} knows its own lists: leave out --*-column")
         semantic = self.noise is not None and self.noise.kind == "semantic"
         if semantic and self.hierarchy is None:
             raise InputError(f"--label-noise {self.label_noise} needs a class hierarchy: add --hierarchy FILE")
         if self.hierarchy is not None and not semantic:
             other = "no --label-noise" if self.label_noise is None else f"--label-noise {self.label_noise}"
             raise InputError(f"--hierarchy {self.hierarchy} goes with --label-noise semantic:P, got {other}")
+
+    @property
+    def columns(self) -> TableColumns:
+        """What a table's columns are called."""
+        return TableColumns(path=self.path_column, label=self.label_column)
 
     @property
     def noise(self) -> LabelNoise | None:

@@ -14,6 +14,7 @@ from index.errors import InputError, RunError
 from index.evaluation.metrics import DEFAULT_KS
 from index.images.image_files import read_image
 from index.images.preprocess import PreprocessConfig, resize_image
+from index.sources.table_columns import USUAL, TableColumns
 from index.text import printable_path
 from training.backbone.backbones import Backbone, with_features
 from training.backbone.extract import ExtractedSet, Extractor, extract_features, open_store
@@ -26,6 +27,7 @@ from training.data.datasets import (
     check_trainable,
     keep_usable_classes,
     list_dataset,
+    list_splits,
     require_two_classes,
 )
 from training.data.protocols.load import load_protocol
@@ -55,14 +57,24 @@ class ValidationRecords:
 def list_data(data: Path, val: Path | None, *, config: TrainConfig) -> tuple[Dataset, ValidationRecords | None]:
     """The images that may train, capped by class, and those that validate; nothing is decoded yet.
 
-    A benchmark's protocol names both; `val`, where given, takes the place of its test part.
+    A table's column of splits, or a benchmark's protocol, names both; `val`, where given, takes the place of the part
+    that validates.
 
     Raises:
         InputError: the data cannot be trained on, or no class of the validation images has two.
     """
-    validation = None
-    if config.data.protocol == "folder":
-        dataset = list_dataset(data)
+    validation, columns = None, config.data.columns
+    if data.is_dir() and columns != USUAL:
+        raise InputError(
+            f"{printable_path(str(data))}: a folder, of which no columns can be named: --path-column and "
+            "--label-column go with a CSV or Parquet file"
+        )
+    if config.data.split_column is not None:
+        dataset, held_out = list_splits(data, columns=columns, split_column=config.data.split_column)
+        if held_out is not None:
+            validation = ValidationRecords(_require_pair(held_out.records, of=data))
+    elif config.data.protocol == "folder":
+        dataset = list_dataset(data, columns=columns)
     else:
         protocol = load_protocol(config.data.protocol, data)
         dataset = protocol.train
@@ -70,7 +82,7 @@ def list_data(data: Path, val: Path | None, *, config: TrainConfig) -> tuple[Dat
     records = cap_classes(dataset.records, max_per_class=config.data.max_per_class, seed=config.seed)
     check_trainable(records, data=data)
     if val is not None:
-        validation = ValidationRecords(_list_validation(val, data=data))
+        validation = ValidationRecords(_list_validation(val, data=data, columns=columns))
     return Dataset(tuple(records), dataset.skipped), validation
 
 
@@ -87,13 +99,18 @@ def check_hierarchy(dataset: Dataset, *, config: TrainConfig) -> None:
         read_hierarchy(Path(config.data.hierarchy), classes=classes).relatives(classes)
 
 
-def _list_validation(val: Path, *, data: Path) -> tuple[Record, ...]:
+def _list_validation(val: Path, *, data: Path, columns: TableColumns) -> tuple[Record, ...]:
     if val.resolve() == data.resolve():
         logger.warning("--val is the training data itself: its Recall@K will not tell how the model generalises")
-    records = list_dataset(val).records
+    return _require_pair(list_dataset(val, columns=columns).records, of=val)
+
+
+def _require_pair(records: tuple[Record, ...], *, of: Path) -> tuple[Record, ...]:
     labels = [record.label for record in records]
     if not keep_usable_classes(labels)[0].any():
-        raise InputError(f"{printable_path(str(val))}: Recall@K needs a class with two images; none has")
+        raise InputError(
+            f"{printable_path(str(of))}: Recall@K needs a class with two images to validate on; none has"
+        )
     return records
 
 

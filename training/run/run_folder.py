@@ -43,7 +43,7 @@ _FILES = (
 )  # fmt: skip
 _ONLY_CHOICE_ONCE = {  # of runs that do not say
     "view": "crop", "pooling": "own", "embedding_cost": 1, "images_per_class": 0, "positive_weights": "none",
-    "negative_weights": "none",
+    "negative_weights": "none", "path_column": "path", "label_column": "label", "split_column": None,
     **asdict(NetworkConfig()), **asdict(CopiesConfig()),
 }  # fmt: skip
 _OF_A_NETWORK = set(asdict(NetworkConfig())) - {"unfreeze"}  # nothing to a run that trains none

@@ -42,6 +42,7 @@ def test_build_reports_as_text_and_as_json(tmp_path: Path, tiny_model: Path, ima
     assert text.exit_code == 0, text.output
     assert "built version 000001, 15 images" in text.stdout
     assert "1  empty-file  the file has no bytes" in text.stdout
+    assert "  3 labels, of 15 images, by folder or table: blue 5, green 5, red 5\n" in text.stdout
     again = invoke(cli.index_group, *words, "--json")
     assert json.loads(again.stdout) == {
         "gallery": str(tmp_path / "g"),
@@ -56,6 +57,7 @@ def test_build_reports_as_text_and_as_json(tmp_path: Path, tiny_model: Path, ima
         "vanished": 0,
         "removed": 0,
         "skipped_by_reason": {"empty-file": 1},
+        "labels": None,
         "seconds": pytest.approx(0, abs=60),
         "images_per_second": 0,
     }
@@ -78,6 +80,51 @@ def test_build_takes_labels_from_a_file(tmp_path: Path, tiny_model: Path, image_
     assert invoke(cli.index_group, *words).exit_code == 0
     scores = json.loads(invoke(evaluate, tmp_path / "g", "--json").stdout)
     assert scores["queries"] == 2
+
+
+@pytest.mark.parametrize("command", ["build", "add"])
+def test_the_columns_of_a_table_can_be_named(
+    tmp_path: Path, tiny_model: Path, image_folder: Path, command: str
+) -> None:
+    table = tmp_path / "products.csv"
+    table.write_text("image,class\nimages/red/0.jpg,apple\nimages/red/2.jpg,pear\n")
+    if command == "add":
+        build_gallery(model_path=tiny_model, sources=[image_folder / "blue"], out=tmp_path / "g")
+        words: tuple[object, ...] = ("add", tmp_path / "g", table)
+    else:
+        words = ("build", tiny_model, table, "--out", tmp_path / "g")
+    refused = invoke(cli.index_group, *words)
+    assert refused.exit_code == 1
+    assert "expected a column path; found image, class" in str(refused.exception)
+    assert invoke(cli.index_group, *words, "--path-column", "image", "--label-column", "class").exit_code == 0
+    assert {row.label for row in rows(tmp_path / "g")} >= {"apple", "pear"}
+
+
+def test_columns_of_what_is_no_table_are_a_usage_error(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    words = ("build", tiny_model, image_folder, "--out", tmp_path / "g", "--path-column", "image")
+    result = invoke(cli.index_group, *words)
+    assert result.exit_code == 2
+    assert "go with a .csv or .parquet table" in result.output
+
+
+def test_folders_that_a_shell_named_one_by_one_give_no_labels_and_are_told_how(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    folders = sorted(path for path in image_folder.iterdir() if path.is_dir())
+    result = invoke(cli.index_group, "build", tiny_model, *folders, "--out", tmp_path / "g")
+    assert "no labels: " in result.stdout
+    assert "of photos/* name photos instead" in result.stdout
+
+
+def test_a_gallery_is_no_source(gallery: Path, tiny_model: Path, tmp_path: Path) -> None:
+    result = invoke(cli.index_group, "build", tiny_model, gallery, "--out", tmp_path / "g")
+    assert result.exit_code == 1
+    assert f"a gallery, not images. Images are put into it by `retrieval index add {gallery}" in str(
+        result.exception
+    )
+    assert not (tmp_path / "g").exists()
 
 
 def test_a_value_out_of_range_is_a_usage_error(tmp_path: Path, tiny_model: Path, image_folder: Path) -> None:

@@ -112,6 +112,7 @@ def test_the_report_counts_them_all(hostile: HostileBuild) -> None:
         "encrypted",
         "compressed-archive",
         "removed",
+        "needs-package",
     }
 
 
@@ -134,6 +135,7 @@ def test_the_same_picture_in_other_clothes_embeds_alike(hostile: HostileBuild) -
         b"animated.webp": 0.99,
         b"stereo.mpo": 0.99,
         b"photo.avif": 0.99,
+        b"photo.heic": 0.99,
         b"photo.tif": 0.99999,
         b"rgba.png": 0.99999,
         b"trailing.jpg": 0.99,

@@ -79,6 +79,7 @@ def test_every_file_is_indexed_or_skipped_with_a_reason(tmp_path: Path, tiny_mod
         "vanished": 0,
         "removed": 0,
         "skipped_by_reason": {"not-an-image": 3},
+        "labels": {"count": 3, "images": 30, "largest": {"blue": 10, "green": 10, "red": 10}},
         "seconds": report.seconds,
         "images_per_second": report.images_per_second,
     }

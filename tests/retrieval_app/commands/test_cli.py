@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -143,3 +144,34 @@ def test_a_full_disk_is_one_line_too(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert told.splitlines()[-1].startswith("error: cache/")
     assert "cannot be written" in told
     assert "Traceback" not in told
+
+
+def _complete(*words: str) -> set[tuple[str, str]]:
+    """What a shell is told that may stand in the place of the last word: (kind, text)."""
+    asked = {"_RETRIEVAL_COMPLETE": "bash_complete", "COMP_WORDS": " ".join(("retrieval", *words))}
+    environment = {**os.environ, **asked, "COMP_CWORD": str(len(words))}
+    program = [sys.executable, "-c", "from retrieval_app.commands.cli import run; run()"]
+    ran = subprocess.run(program, env=environment, capture_output=True, text=True, check=False)
+    assert ran.stderr == ""
+    return {tuple(line.split(",", 1)) for line in ran.stdout.split()}
+
+
+def test_a_shell_completes_commands_options_and_choices() -> None:
+    assert _complete("ind") == {("plain", "index")}
+    assert ("plain", "--path-column") in _complete("train", "photos", "--p")
+    assert _complete("index", "build", "photos", "--dedup", "n") == {("plain", "near")}
+
+
+def test_a_shell_completes_paths_wherever_a_command_takes_some() -> None:
+    found = {
+        f"{name} {parameter.human_readable_name}": parameter.type.shell_complete(
+            click.Context(command), parameter, "pho"
+        )
+        for name, command in leaf_commands()
+        for parameter in command.params
+        if isinstance(parameter, click.Argument)
+    }
+    assert len(found) > 20
+    assert {
+        name for name, items in found.items() if {item.type for item in items} & {"file", "dir"} == set()
+    } == set()

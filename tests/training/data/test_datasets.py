@@ -11,12 +11,14 @@ from PIL import Image
 from pyarrow import parquet
 
 from index.errors import InputError
+from index.sources.table_columns import USUAL, TableColumns
 from training.data.datasets import (
     Record,
     cap_classes,
     check_trainable,
     keep_usable_classes,
     list_dataset,
+    list_splits,
     require_two_classes,
 )
 
@@ -67,6 +69,65 @@ def test_a_parquet_file_gives_what_a_csv_gives(tmp_path: Path) -> None:
         Record(tmp_path / "x/1.png", "3"),
         Record(tmp_path / "x/2.png", "7"),
     )
+
+
+@pytest.fixture
+def products(tmp_path: Path) -> Path:
+    """A table whose columns have other names, in which a column says what an image is for."""
+    splits = ["train", "Train", "val", "test", "", "training", "valid"]
+    rows = [f"{number}.png,{'cup' if number % 2 else 'mug'},{split}" for number, split in enumerate(splits)]
+    table = tmp_path / "products.csv"
+    table.write_text("\n".join(["image,class,split", *rows]) + "\n")
+    return table
+
+
+COLUMNS = TableColumns(path="image", label="class")
+
+
+def test_the_columns_of_a_table_can_be_named(products: Path) -> None:
+    records = list_dataset(products, columns=COLUMNS).records
+    assert [record.label for record in records] == ["mug", "cup", "mug", "cup", "mug", "cup", "mug"]
+    assert list_dataset(Path(f"{products}#path=image,label=class")).records == records
+
+
+def test_a_column_tells_what_trains_and_what_validates_and_the_rest_is_left_out_and_said(
+    products: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    training, held_out = list_splits(products, columns=COLUMNS, split_column="split")
+    assert [record.path.stem for record in training.records] == ["0", "1", "5"]
+    assert held_out is not None
+    assert [record.path.stem for record in held_out.records] == ["2", "6"]
+    assert "left out, because neither train nor validation: 'nothing' (1), 'test' (1)" in caplog.text
+
+
+def test_without_a_part_to_validate_that_to_test_validates(products: Path) -> None:
+    products.write_text(products.read_text().replace(",valid", ",other").replace(",val", ",other"))
+    _, held_out = list_splits(products, columns=COLUMNS, split_column="split")
+    assert held_out is not None
+    assert [record.path.stem for record in held_out.records] == ["3"]
+
+
+def test_a_table_of_training_images_only_has_nothing_to_validate(products: Path) -> None:
+    products.write_text("image,class,split\n1.png,a,train\n")
+    assert list_splits(products, columns=COLUMNS, split_column="split")[1] is None
+
+
+@pytest.mark.parametrize(
+    ("column", "problem"),
+    [
+        ("part", "no image has a value in a column 'part'"),
+        ("class", "calls no labelled image 'train'; seen: 'cup'"),
+    ],
+)
+def test_a_column_that_tells_nothing_of_training_is_refused(products: Path, column: str, problem: str) -> None:
+    columns = COLUMNS if column == "part" else TableColumns(path="image", label="split")
+    with pytest.raises(InputError, match=problem):
+        list_splits(products, columns=columns, split_column=column)
+
+
+def test_a_folder_has_no_column_of_splits(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="--split-column goes with a CSV or Parquet file"):
+        list_splits(tmp_path, columns=USUAL, split_column="split")
 
 
 @pytest.mark.parametrize("layout", ["empty", "flat", "csv"])

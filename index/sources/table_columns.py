@@ -1,0 +1,67 @@
+"""Which columns of a table hold the path and the label, as an address of the table may say."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from urllib.parse import quote, unquote
+
+from index.errors import InputError
+from index.text import printable_path
+
+_ADDRESS = re.compile(r"(?P<table>.+\.(?:csv|parquet))#(?P<columns>[^#]*)", re.IGNORECASE | re.DOTALL)
+_EXAMPLE = "photos.csv#path=image,label=category"
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumns:
+    """The names of a table's columns.
+
+    Attributes:
+        path: of where an image is.
+        label: of what it shows.
+    """
+
+    path: str = "path"
+    label: str = "label"
+
+    def __post_init__(self) -> None:
+        if not self.path or not self.label or self.path == self.label:
+            raise InputError(f"path and label are two columns of a table, got {self.path!r} and {self.label!r}")
+
+    def missing(self, found: list[str], *, required: tuple[str, ...]) -> list[str]:
+        """Columns that are not there, of those that a reader wants or that are not called as usual."""
+        wanted = [name for role, name in (("path", self.path), ("label", self.label))
+                  if role in required or name != role]  # fmt: skip
+        return [name for name in wanted if name not in found]
+
+
+USUAL = TableColumns()
+
+
+def split_address(text: str) -> tuple[str, TableColumns]:
+    """A table's file and columns, of `photos.csv#path=image,label=category`; of another text itself, and the usual.
+
+    >>> split_address("photos.csv#label=category")
+    ('photos.csv', TableColumns(path='path', label='category'))
+
+    Raises:
+        InputError: the part after # is not understood.
+    """
+    match = _ADDRESS.fullmatch(text)
+    if match is None:
+        return text, USUAL
+    pairs = [part.partition("=") for part in match["columns"].split(",")]
+    names = {role: unquote(name) for role, _, name in pairs}
+    if len(names) < len(pairs) or not names.keys() <= {"path", "label"} or not all(names.values()):
+        raise InputError(
+            f"{printable_path(text)}: after # the columns of path and label are expected, as in {_EXAMPLE}"
+        )
+    return match["table"], TableColumns(**names)
+
+
+def make_address(table: str, columns: TableColumns) -> str:
+    """The text that `split_address` reads; the file's name alone where its columns are the usual ones."""
+    names = ((role, getattr(columns, role)) for role in ("path", "label"))
+    said = ",".join(f"{role}={quote(name, safe=' ')}" for role, name in names if name != role)
+    return f"{table}#{said}" if said else table
