@@ -22,6 +22,8 @@ PART_MARK = "part.json"
 GALLERY_KIND = "retrieval gallery"
 PART_KIND = "part of a retrieval gallery"
 LOCK_NAME = ".lock"
+BESIDE = "-gallery"
+"""How the name of the gallery of `photos` ends that is made beside it."""
 # A gallery that lies among photos is none of them; only what was sent to it is a source, of itself.
 _GALLERYS_OWN = {GALLERY_MARK, LOCK_NAME, "CURRENT", "versions", "building", "insights"} | {
     "people", "added", "incoming", "review.sqlite", "review.sqlite-journal",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -31,7 +30,6 @@ def settle_gallery(path: Path, *, check: Callable[[], object] = lambda: None) ->
     from index.errors import GalleryError, InputError, NoUsableImageError
     from index.sources.beside import gallery_beside
     from index.text import printable_path
-    from index.versions.versions import read_current
 
     if not _holds_images(path):
         return path
@@ -43,7 +41,7 @@ def settle_gallery(path: Path, *, check: Callable[[], object] = lambda: None) ->
     except InputError as error:
         raise InputError(f"{error}; {elsewhere}") from error
     near = gallery.relative_to(Path.cwd()) if gallery.is_relative_to(Path.cwd()) else gallery
-    shown, is_new = printable_path(str(near)), not gallery.exists()
+    shown = printable_path(str(near))
     if _is_finished(gallery, of=path):
         click.echo(f"{images} has the gallery {shown}; after changes: retrieval index update {shown}", err=True)
         return gallery
@@ -58,8 +56,6 @@ def settle_gallery(path: Path, *, check: Callable[[], object] = lambda: None) ->
         click.echo(f"{shown}: what is made of it is kept, and gone on with", err=True)
         raise
     except NoUsableImageError:  # what was named was rather something else
-        if is_new and read_current(gallery) is None:
-            shutil.rmtree(gallery, ignore_errors=True)
         raise
     except InputError as error:
         raise InputError(f"{error}; {elsewhere}") from error

@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from index.commands.console import by_option, emit, output_options, progress_bar, where_option
 from index.commands.images_or_gallery import settle_gallery
+from index.commands.search_text import HitLines, print_groups, print_json, warn_of_gone
 from index.progress import no_progress
 from index.public import open_gallery
 from index.text_table import align
 
 if TYPE_CHECKING:
+    from index.commands.search_text import Answer
     from index.filters.condition import Condition
     from index.gallery.gallery import Gallery
-    from index.gallery.hits import Hit
     from index.gallery.queries import Query
     from index.progress import Progress
-
-    Answer: TypeAlias = tuple[Query, list[Hit]]
 
 _PATH = click.Path(path_type=Path, readable=False)  # what cannot be read gets our own message
 _NAMED = click.Path(readable=False)  # perhaps a pattern, but a shell completes it as a path
@@ -207,18 +205,44 @@ def search(
     if out is not None:
         check_results_path(out)
     wanted = _DEFAULT_K if k is None and min_score is None else k
-    opened = open_gallery(settle_gallery(gallery, check=lambda: _check_queries(queries))).by(by)
+    _refuse_swapped(gallery, queries)
+    settled = settle_gallery(gallery, check=lambda: _check_queries(queries))
+    opened = open_gallery(settled).by(by)
     request = _Request(
-        opened, queries, tuple(chain(*ids)), k=wanted, min_score=min_score, where=where, rerank=rerank
-    )
+        opened, queries, tuple(chain(*ids)), k=wanted, min_score=min_score, where=where, rerank=rerank,
+    )  # fmt: skip
+    lines = HitLines.of(opened, by=by)
     if out is None and is_single(queries, ids=request.ids):
-        _answer_one(request, as_json=as_json)
+        warn_of_gone(opened, _answer_one(request, lines, as_json=as_json), folder=settled)
         return
-    tally = _answer_many(request, out=out, as_json=as_json)
+    tally = _answer_many(request, lines, out=out, as_json=as_json)
     if out is not None:
         emit({"out": printable_path(str(out)), **asdict(tally)}, as_json=as_json, text=tally.describe(out))
     if strict and tally.skipped:
         context.exit(1)
+
+
+def _refuse_swapped(gallery: Path, queries: Sequence[str]) -> None:
+    """See that the gallery is named first, and the query after it.
+
+    Raises:
+        InputError: a file is named first and a folder after it.
+    """
+    from index.errors import InputError
+    from index.text import printable_path
+
+    if gallery.is_file() and len(queries) == 1 and Path(queries[0]).is_dir():
+        first, second = printable_path(str(gallery)), printable_path(queries[0])
+        if not _holds_many(first):
+            raise InputError(
+                f"{first}: a photo, and no gallery; that comes first: retrieval search {second} {first}"
+            )
+
+
+def _holds_many(path: str) -> bool:
+    from index.sources.registry import find_source
+
+    return not find_source(path).is_one_item
 
 
 def _check_queries(queries: Iterable[str]) -> None:
@@ -235,18 +259,20 @@ def _check_queries(queries: Iterable[str]) -> None:
             find_source(query)
 
 
-def _answer_one(request: _Request, *, as_json: bool) -> None:
+def _answer_one(request: _Request, lines: HitLines, *, as_json: bool) -> list[Hit]:
+    found: list[Hit] = []
     for block in request.answers():
         for query, hits in block:
             if query.problem is not None:
                 raise query.problem
-            several = len(request.gallery.sources) > 1
-            rows = [("rank", "score", "label", "path"), *(_describe_hit(hit, several=several) for hit in hits)]
+            rows = [lines.heading(), *map(lines.row, hits)]
             text = "\n".join(align(rows, right={0, 1}))
-            emit({"results": [hit.to_json() for hit in hits]}, as_json=as_json, text=text)
+            emit({"results": [lines.to_json(hit) for hit in hits]}, as_json=as_json, text=text)
+            found += hits
+    return found
 
 
-def _answer_many(request: _Request, *, out: Path | None, as_json: bool) -> _Tally:
+def _answer_many(request: _Request, lines: HitLines, *, out: Path | None, as_json: bool) -> _Tally:
     """Print or write the results of every query, while skipped ones are named on stderr.
 
     Raises:
@@ -258,9 +284,9 @@ def _answer_many(request: _Request, *, out: Path | None, as_json: bool) -> _Tall
         if out is not None:
             _write_file(blocks, out, tally=tally)
         elif as_json:
-            _print_json(blocks, stream)
+            print_json(blocks, stream, lines=lines)
         else:
-            _print_groups(blocks, stream, several=len(request.gallery.sources) > 1)
+            print_groups(blocks, stream, lines=lines)
     tally.check()
     if tally.skipped:
         click.echo(f"skipped queries: {tally.skipped:,} of {tally.queries:,}", err=True)
@@ -280,33 +306,6 @@ def _progress(request: _Request, *, visible: bool) -> Iterator[Progress]:
         yield lambda done, total: report(done, max(expected, total))
 
 
-def _print_json(blocks: Iterable[list[Answer]], stream: TextIO) -> None:
-    from index.text import valid_text
-
-    separator = '{"queries": [\n'
-    for block in blocks:
-        for query, hits in block:
-            entry: dict[str, Any] = {"query": valid_text(query.name), "results": [hit.to_json() for hit in hits]}
-            if query.problem is not None:
-                entry["problem"] = str(query.problem)
-            click.echo(separator + json.dumps(entry), nl=False, file=stream)
-            separator = ",\n"
-    click.echo("\n]}" if separator.startswith(",") else separator + "]}", file=stream)
-
-
-def _print_groups(blocks: Iterable[list[Answer]], stream: TextIO, *, several: bool) -> None:
-    from index.text import printable_path
-
-    gap = ""
-    for block in blocks:
-        for query, hits in block:
-            if query.problem is None:
-                rows = [_describe_hit(hit, several=several) for hit in hits]
-                lines = align(rows, right={0, 1}) if rows else ["no result"]
-                click.echo("\n  ".join([gap + printable_path(query.name), *lines]), file=stream)
-                gap = "\n"
-
-
 def _write_file(blocks: Iterable[list[Answer]], out: Path, *, tally: _Tally) -> None:
     from index.gallery.result_files import ResultRow, open_results
 
@@ -314,11 +313,3 @@ def _write_file(blocks: Iterable[list[Answer]], out: Path, *, tally: _Tally) -> 
         for block in blocks:
             write([ResultRow(query.name, hit) for query, hits in block for hit in hits])
         tally.check()
-
-
-def _describe_hit(hit: Hit, *, several: bool) -> tuple[str, str, str, str]:
-    """Rank, score, label, and the path, in full where the gallery has several sources."""
-    from index.text import printable_path
-
-    label = "-" if hit.label is None else printable_path(hit.label)
-    return str(hit.rank), f"{hit.score:.4f}", label, printable_path(hit.location if several else hit.path)

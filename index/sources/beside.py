@@ -6,22 +6,23 @@ import os
 from pathlib import Path
 
 from index.errors import InputError
+from index.marks import BESIDE
 from index.sources.given_labels import find_table
 from index.text import printable_path
-
-_ENDING = "-gallery"
 
 
 def gallery_beside(source: str | Path) -> Path:
     """`photos-gallery` of the folder `photos`, of `photos.tar`, and of `photos.csv`.
 
     Raises:
-        InputError: the source has no name of its own: a pattern, or the root of a disk.
+        InputError: the source is not there, or has no name of its own: a pattern, or the root of a disk.
     """
     path = Path(os.path.abspath(find_table(source)[0]))
     name = path.name if path.is_dir() else path.stem
+    if not path.exists() and not any(sign in str(source) for sign in "*?["):
+        raise InputError(f"{printable_path(str(source))}: no such file or folder")
     if not name or not path.exists():
         raise InputError(
             f"{printable_path(str(source))}: say where the gallery of it shall be; a folder or a file has one beside it"
         )
-    return path.with_name(name + _ENDING)
+    return path.with_name(name + BESIDE)

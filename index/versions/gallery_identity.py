@@ -26,13 +26,10 @@ from index.versions.manifest import (
     Manifest,
     find_manifest,
 )
+from index.versions.no_gallery import describe_no_gallery
 from index.versions.versions import list_versions, mark_version, read_current
 from index.versions.work_plan import BUILDING, PLAN_NAME, announce, read_plan
 
-NO_GALLERY = (
-    "there is no gallery, nor one in the making; GALLERY, which comes first, is the folder that "
-    "`retrieval index build --out` made"
-)
 _SQLITE_NAMES = {CATALOG_NAME + end for end in ("", "-wal", "-shm", "-journal")}
 _VERSION_NAMES = {
     "ids",
@@ -108,13 +105,13 @@ def require_own_folder(folder: Path) -> Standing:
     """
     shown = printable_path(str(folder))
     if not folder.is_dir():
-        raise GalleryError(shown, "no such gallery; make one with `retrieval index build SOURCE`")
+        raise GalleryError(shown, describe_no_gallery(folder))
     try:
         standing = recognise(folder)
     except OSError as error:
         raise InputError(f"{shown}: the gallery cannot be read: {error.strerror}") from error
     if standing in (Standing.VACANT, Standing.FOREIGN):
-        raise GalleryError(shown, NO_GALLERY)
+        raise GalleryError(shown, describe_no_gallery(folder))
     return standing
 
 

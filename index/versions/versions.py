@@ -31,6 +31,7 @@ from index.marks import is_part, read_part
 from index.text import printable_path
 from index.versions.gallery_parts import identify, mark_part, remove_part
 from index.versions.manifest import MANIFEST_NAME, Version
+from index.versions.no_gallery import describe_no_gallery
 from index.versions.work_plan import read_plan
 
 logger = logging.getLogger(__name__)
@@ -174,7 +175,7 @@ def find_version(path: Path) -> Version:
     """
     shown = printable_path(str(path))
     if not path.is_dir():
-        raise GalleryError(shown, "no such gallery; make one with `retrieval index build SOURCE`")
+        raise GalleryError(shown, describe_no_gallery(path))
     version = read_current(path)
     if version is None:
         if read_plan(path) is not None:
@@ -183,7 +184,7 @@ def find_version(path: Path) -> Version:
             )
         if any((folder / MANIFEST_NAME).is_file() for folder in list_versions(path)):
             raise GalleryDamagedError(shown, "CURRENT, which names the version in use, is missing")
-        raise GalleryError(shown, "the folder is no gallery; name the one that `retrieval index build --out` made")
+        raise GalleryError(shown, describe_no_gallery(path))
     return version
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -13,9 +14,10 @@ from typing import Any
 
 from index.catalog.writer import CatalogWriter, write_catalog
 from index.duplicates.duplicate_config import DuplicateConfig
-from index.errors import GalleryError, GalleryMismatchError, InputError
+from index.errors import GalleryError, GalleryMismatchError, InputError, RetrievalError
 from index.gallery.selection import Selection
 from index.limits import LOCK_WAIT_S
+from index.marks import GALLERY_MARK, LOCK_NAME
 from index.model.embedder import Embedder
 from index.model.in_the_box import find_box
 from index.progress import BeginStep, Progress, no_progress, no_steps
@@ -81,6 +83,7 @@ def build_gallery(
             for name, value in asdict((duplicates or DuplicateConfig()).settle(_tell_pictures(embedder))).items()
         },
     }
+    is_new = not gallery.exists()
     try:
         gallery.mkdir(parents=True, exist_ok=True)
         if recognise(gallery) is Standing.VACANT:
@@ -104,9 +107,14 @@ def build_gallery(
         if labels is not None:
             labels.check_used()
 
-    with open_workspace(gallery, embedder=embedder, wait_s=wait_s, begin_step=begin_step) as work:
-        _check_sources(work, given)
-        return run_change(work, change, config=config, progress=progress, begin_step=begin_step, start=start)
+    try:
+        with open_workspace(gallery, embedder=embedder, wait_s=wait_s, begin_step=begin_step) as work:
+            _check_sources(work, given)
+            return run_change(work, change, config=config, progress=progress, begin_step=begin_step, start=start)
+    except RetrievalError:
+        if is_new and set(os.listdir(gallery)) <= {GALLERY_MARK, LOCK_NAME}:  # nothing was begun
+            shutil.rmtree(gallery)
+        raise
 
 
 def add_to_gallery(

@@ -25,9 +25,9 @@ from index.progress import BeginStep, no_steps
 from index.text import printable_path
 from index.vectors.shards import VectorFile, VectorRows, find_checkpoint, write_checkpoint
 from index.vectors.store import Publication
-from index.versions.gallery_identity import NO_GALLERY
 from index.versions.gallery_parts import identify, make_part, remove_own, remove_part
 from index.versions.manifest import CATALOG_NAME, FORMAT_VERSION, MODEL_NAME, Manifest, Version, check_file
+from index.versions.no_gallery import describe_no_gallery
 from index.versions.versions import (
     latest_version,
     next_version,
@@ -283,7 +283,7 @@ def find_model(gallery: Path) -> Path:
     folder = gallery / BUILDING if current is None else current.folder
     model = folder / MODEL_NAME
     if not model.is_file() or (current is None and read_plan(gallery) is None):
-        raise GalleryError(printable_path(str(gallery)), NO_GALLERY)
+        raise GalleryError(printable_path(str(gallery)), describe_no_gallery(gallery))
     return model
 
 

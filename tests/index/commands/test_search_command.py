@@ -19,7 +19,7 @@ from index.gallery.gallery import Gallery
 from index.writing.build import build_gallery
 from tests.conftest import draw_folder, draw_image
 from tests.index.galleries import build
-from tests.models import EMBEDDING_DIM, read_pixels
+from tests.models import EMBEDDING_DIM, read_pixels, write_two_output_model
 
 ROOT = Path(__file__).parents[3]
 
@@ -323,3 +323,36 @@ def test_loading_the_command_loads_nothing_heavy() -> None:
     code = f"import sys, index.commands.search_command; print({heavy} & set(sys.modules))"
     seen = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
     assert seen.stdout == "set()\n"
+
+
+def test_by_picture_copies_are_told_from_what_is_only_alike(tmp_path: Path, image_folder: Path) -> None:
+    model = write_two_output_model(tmp_path / "two.onnx")
+    build(image_folder, tmp_path / "g", model)
+    words = (tmp_path / "g", image_folder / "red" / "0.jpg", "--by", "picture", "-k", 15)
+    heading, first, *others = invoke(*words).stdout.splitlines()
+    assert heading.split() == ["rank", "score", "label", "path"]
+    assert first.split() == ["1", "1.0000", "copy", "red", "red/0.jpg"]
+    found = results(*words)
+    assert [hit["is_copy"] for hit in found] == [" copy " in line for line in (first, *others)]
+    assert {hit["is_copy"] for hit in found} == {True, False}
+    assert "is_copy" not in results(*words[:2])[0]
+
+
+def test_a_result_whose_file_is_gone_is_named_with_what_to_do(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    query = image_folder / "red" / "0.jpg"
+    build(image_folder, tmp_path / "g", tiny_model)
+    assert invoke(tmp_path / "g", query).stderr == ""
+    kept = query.rename(tmp_path / "query.jpg")
+    result = invoke(tmp_path / "g", kept, "-k", 1)
+    assert result.stdout.splitlines()[1].split() == ["1", "1.0000", "red", "red/0.jpg"]
+    assert result.stderr == (
+        f"not there any more: red/0.jpg; bring the gallery up to date: retrieval index update {tmp_path / 'g'}\n"
+    )
+
+
+def test_a_photo_that_is_named_before_the_folder_is_told_so(gallery: Path, photos: Path) -> None:
+    result = invoke("photos/a.png", "photos")
+    assert result.exit_code == 1
+    assert "that comes first: retrieval search photos photos/a.png" in str(result.exception)

@@ -320,10 +320,10 @@ def test_folders_that_are_no_gallery_are_told_apart(tmp_path: Path, copied: Path
     with pytest.raises(GalleryError, match="no such gallery"):
         Gallery.open(tmp_path / "none")
     (tmp_path / "plain").mkdir()
-    with pytest.raises(GalleryError, match="is no gallery"):
+    with pytest.raises(GalleryError, match="plain: an empty folder: neither a gallery nor images are in it"):
         Gallery.open(tmp_path / "plain")
     (tmp_path / "plain" / "building").mkdir()
-    with pytest.raises(GalleryError, match="is no gallery"):
+    with pytest.raises(GalleryError, match="there is no gallery, nor one in the making"):
         Gallery.open(tmp_path / "plain")
     plan = {"format_version": FORMAT_VERSION, "base": None, "model_sha256": "0" * 64}
     (tmp_path / "plain" / "building" / "plan.json").write_text(json.dumps(plan))

@@ -218,7 +218,7 @@ def test_sources_that_cannot_be_used_are_problems_among_the_others(gallery: Gall
     Path("broken.csv").write_text("name\nphotos/1.png\n")
     found = read(gallery, "broken.csv", "*.none", "photos/1.png", "")
     assert [query.vector is not None for query in found] == [False, False, True, False]
-    for number, problem in ((0, "columns path"), (1, "matches no file"), (3, "empty text")):
+    for number, problem in ((0, "expected a column path"), (1, "matches no file"), (3, "empty text")):
         assert problem in str(found[number].problem)
 
 

@@ -94,5 +94,5 @@ def test_a_gallery_remembers_the_columns_of_its_table(table: Path, tmp_path: Pat
     }  # fmt: skip
     table.write_text(table.read_text().replace("cat", "tiger"))
     assert update_gallery(gallery).labels["largest"] == {"dog": 2, "tiger": 2}
-    opened = open_gallery(gallery)
-    assert {hit.label for hit in opened.search(ids=[1], k=3, where="price >= 0")} <= {"dog", "tiger"}
+    hits = open_gallery(gallery).search(tmp_path / "1.png", k=4, where="label = 'tiger' AND price > 1")
+    assert [(hit.label, hit.path) for hit in hits] == [("tiger", "3.png")]
