@@ -20,9 +20,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI
-
-from retrieval_app.api.routes import ROUTES
+from retrieval_app.api.document import describe_api
 
 PAGE = Path(__file__).parents[1] / "retrieval_app" / "page"
 OLDEST_NODE = (20, 19)
@@ -35,16 +33,13 @@ def main() -> int:
         return skip(f"there is no Node {OLDEST_NODE[0]} or newer")
     if not install_tools(npm):
         return skip("their tools could not be fetched (npm ci)")
-    (PAGE / "node_modules" / "openapi.json").write_text(json.dumps(describe_api()))
+    (PAGE / "node_modules" / "openapi.json").write_text(json.dumps(describe_answers()))
     return npm("run", "--silent", *(sys.argv[1:] or ["lint"]))
 
 
-def describe_api() -> dict[str, Any]:
+def describe_answers() -> dict[str, Any]:
     """The OpenAPI document, without the failures, which are all alike."""
-    app = FastAPI(title="Image retrieval")
-    for routes in ROUTES:
-        app.include_router(routes.router)
-    document = app.openapi()
+    document = describe_api()
     for operations in document["paths"].values():
         for operation in operations.values():
             good = {status: answer for status, answer in operation["responses"].items() if status < "400"}
