@@ -29,6 +29,7 @@ router = APIRouter(prefix="/v1", tags=["review"])
 _MAY_DECIDE: dict[str, Any] = {"dependencies": [Depends(require_review)]}
 _DECIDES = {**_MAY_DECIDE, **answers(Decided, 404, 409, *BODY_ERRORS)}
 _UNDOES = {**_MAY_DECIDE, **answers(Undone, 409, *BODY_ERRORS)}
+_LAST_STEP = Undo()
 _TABLE = {"text/csv": {"schema": {"type": "string"}}}
 _ARCHIVE = {"application/zip": BYTES}
 _COUNTED = "x-labels-"  # the headers that tell how many images a label file has, and leaves out
@@ -94,7 +95,7 @@ async def show_label_decisions(asked: AskedAlone) -> Response:
     summary="Take the last decisions about labels back",
     **_UNDOES,
 )
-async def undo_labels(asked: AskedAlone, body: Undo | None = None) -> Response:
+async def undo_labels(asked: AskedAlone, body: Undo = _LAST_STEP) -> Response:
     """The images whose decisions were taken back: the last step's, or none where the step asked for was undone before.
 
     409 where another decision was made since the step asked for.
@@ -137,7 +138,7 @@ async def keep_duplicate_decision(asked: AskedAlone, body: GroupDecision) -> Res
     summary="Take the last decision about duplicates back",
     **_UNDOES,
 )
-async def undo_duplicates(asked: AskedAlone, body: Undo | None = None) -> Response:
+async def undo_duplicates(asked: AskedAlone, body: Undo = _LAST_STEP) -> Response:
     """The images of the group whose decision was taken back; else as for labels."""
     return await asked.tell(take_back, asked.review, body, about="duplicates")
 

@@ -2638,7 +2638,7 @@ export interface operations {
         };
         requestBody?: {
             content: {
-                "application/json": components["schemas"]["Undo"] | null;
+                "application/json": components["schemas"]["Undo"];
             };
         };
         responses: {
@@ -2718,7 +2718,7 @@ export interface operations {
         };
         requestBody?: {
             content: {
-                "application/json": components["schemas"]["Undo"] | null;
+                "application/json": components["schemas"]["Undo"];
             };
         };
         responses: {
