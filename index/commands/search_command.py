@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from index.commands.search_text import Answer
     from index.filters.condition import Condition
     from index.gallery.gallery import Gallery
+    from index.gallery.hits import Hit
     from index.gallery.queries import Query
     from index.progress import Progress
 

@@ -1,4 +1,4 @@
-"""JSON answers, and how the description of the API tells of a body that is a photo."""
+"""JSON answers, and how the description of the API tells of bytes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from fastapi import Response
 
 from retrieval_app.review.places import hide_folders
 
+BYTES = {"schema": {"type": "string", "format": "binary"}}
+"""How the description of the API tells of content that is no text."""
 IMAGE_BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
-        "description": "the bytes of an image file: JPEG, PNG, GIF, WebP, BMP, TIFF or AVIF",
-        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+        "description": "the bytes of an image file: JPEG, PNG, GIF, WebP, BMP, TIFF or AVIF, under any content type "
+        "but that of a form",
+        "content": {"application/octet-stream": BYTES},
     }
 }
 

@@ -70,6 +70,8 @@ _MEANINGS = {
     "begun and took too long, and may still be done.",
     507: "The disk of the server is full: nothing of the request was kept.",
 }
+_RETRY = {"Retry-After": {"schema": {"type": "integer"}, "description": "seconds"}}
+_HEADERS = {429: {"headers": _RETRY}, 503: {"headers": _RETRY}}
 _FAILED = "the server failed; its log has the details under this request's id"
 _DISK_FULL = "the server's disk is full, nothing of this was kept; make room on it and send it again"
 _PRIVATE = {
@@ -128,7 +130,7 @@ class ApiError(RetrievalError):
 def describe_errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The `responses` of a route that may fail in these ways, and in those that every route may."""
     return {
-        status: {"model": ErrorAnswer, "description": _MEANINGS[status]}
+        status: {"model": ErrorAnswer, "description": _MEANINGS[status], **_HEADERS.get(status, {})}
         for status in sorted({*_ALWAYS, *statuses})
     }
 

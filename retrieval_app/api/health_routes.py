@@ -1,11 +1,10 @@
-"""Whether the server is alive, whether it is ready, and what it counts."""
+"""Whether the server is alive, and whether it is ready."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 from fastapi import APIRouter, Response
-from prometheus_client import CONTENT_TYPE_LATEST
 
 from retrieval_app.api.answers import send_json
 from retrieval_app.api.asking import AskedAlone, answers
@@ -15,7 +14,6 @@ from retrieval_app.serving.errors import NotReadyError
 
 _PROBLEM = "the newest version cannot be served, the one before goes on; the server's log says why"
 _FAILS = "the gallery cannot be searched at the moment; the server's log says why"
-_TEXT = {200: {"content": {"text/plain": {}}, "description": "Prometheus' text"}}
 
 router = APIRouter(prefix="/v1", tags=["health"])
 
@@ -37,13 +35,13 @@ class Readiness(Answer):
     problem: str | None
 
 
-@router.get("/health", summary="Is the server alive?", **answers(Health))
+@router.get("/health", operation_id="get_health", summary="Is the server alive?", **answers(Health))
 async def show_health(_: AskedAlone) -> Response:
     """Always, if anything answers."""
     return send_json({"status": "alive"})
 
 
-@router.get("/ready", summary="Is the server ready?", **answers(Readiness))
+@router.get("/ready", operation_id="get_readiness", summary="Is the server ready?", **answers(Readiness))
 async def show_readiness(asked: AskedAlone) -> Response:
     """503 with the reason where no sound gallery with images is served, or where searching it fails."""
     snapshot, knows = asked.snapshot, find_visitor(asked.request.scope).has_token
@@ -56,9 +54,3 @@ async def show_readiness(asked: AskedAlone) -> Response:
     problem = asked.engine.live.problem
     told = problem if problem is None or knows else _PROBLEM
     return send_json({"status": "ready", "version": snapshot.version, "problem": told})
-
-
-@router.get("/metrics", summary="What the server counts", **answers(None, also=_TEXT))
-async def show_metrics(asked: AskedAlone) -> Response:
-    """Requests, seconds, queues, refusals, photos kept, and the gallery's version and size."""
-    return Response(asked.request.app.state.metrics.render(), media_type=CONTENT_TYPE_LATEST)

@@ -32,6 +32,7 @@ COMMANDS = {
     "evaluate": ("index.commands.evaluate_command", "Recall@K, MAP@R and R-precision of a gallery or a model."),
     "duplicates": (f"{_HERE}.duplicates_command", "Find the images of a gallery that repeat others."),
     "serve": (f"{_HERE}.serve_command", "Browse and search a gallery in the browser."),
+    "openapi": (f"{_HERE}.openapi_command", "What the HTTP API takes and answers, to generate clients from."),
     "mcp": (f"{_HERE}.mcp_command", "Let agents search a gallery, over the Model Context Protocol."),
     "backup": (f"{_HERE}.backup_command", "Write what people made of a gallery to one file."),
     "restore": (f"{_HERE}.backup_command", "Bring a backup of what people made into a gallery."),

@@ -10,9 +10,9 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.routing import Route
 
 from retrieval_app.api.counters import Metrics
+from retrieval_app.api.document import make_api
 from retrieval_app.api.errors import add_error_handlers, add_last_routes
-from retrieval_app.api.routes import OPEN_ROUTES, ROUTES
-from retrieval_app.api.security.access import Access, describe_token
+from retrieval_app.api.security.access import Access
 from retrieval_app.api.security.gradio_doors import GRADIO
 from retrieval_app.api.security.guard import Security
 from retrieval_app.api.security.sign_in import SignIn
@@ -36,23 +36,11 @@ def create_app(engine: Engine, *, access: Access, review: ReviewStore, jobs: Job
         yield
         await gradio.close()
 
-    app = FastAPI(
-        lifespan=end_gradio,
-        title="Image retrieval",
-        summary="Search a gallery of images, see how far results can be trusted, and mend its labels.",
-        version="1",
-        openapi_url="/v1/openapi.json",
-        docs_url=None,  # its scripts would come from another host
-        redoc_url=None,
-        redirect_slashes=False,
-    )
+    app = make_api(asks_token=access.token is not None, lifespan=end_gradio)
     app.state.engine, app.state.access, app.state.review, app.state.jobs = engine, access, review, jobs
     app.state.gradio, app.state.metrics = gradio, Metrics(engine)
     app.state.sign_in = SignIn(access, draw=draw_sign_in)
     add_error_handlers(app)
-    token = describe_token(access)
-    for routes in ROUTES:
-        app.include_router(routes.router, dependencies=[] if routes in OPEN_ROUTES else token)
     app.include_router(sign_in_router)
     app.include_router(shell.router)
     app.include_router(static_files.router)

@@ -140,8 +140,11 @@ def run_step(step: Step, servers: Servers, capfd: pytest.CaptureFixture[str]) ->
     elif words[1] == "serve":
         servers.start(words[2:], settings)
     else:
+        end = words.index(">") if ">" in words else len(words)
         capfd.readouterr()
-        assert main(words[1:]) == 0, f"{step.page}: {step.text}\n{capfd.readouterr().err}"
+        assert main(words[1:end]) == 0, f"{step.page}: {step.text}\n{capfd.readouterr().err}"
+        for file in words[end + 1 :]:
+            Path(file).write_text(capfd.readouterr().out)
 
 
 class Servers(AbstractContextManager["Servers"]):

@@ -28,14 +28,14 @@ _FAILED = "it could not be computed; the server's log says why"
 COMPUTING = {202: {"model": Computing, "description": "It is being computed: ask again."}}
 
 
-@router.get("/gallery", summary="What is served", **answers(GalleryFacts))
+@router.get("/gallery", operation_id="get_gallery", summary="What is served", **answers(GalleryFacts))
 async def show_gallery(asked: AskedAlone) -> Response:
     """The gallery's version, size, model, labels and index, what the server allows, and what scores mean."""
     can = {"review": may_review(asked.request), "write": may_write(asked.request)}
     return await asked.tell(describe_gallery, asked.snapshot, can=can, config=asked.engine.config)
 
 
-@router.get("/facets", summary="What images can be narrowed by", **answers(FacetList))
+@router.get("/facets", operation_id="list_facets", summary="What images can be narrowed by", **answers(FacetList))
 async def show_facets(asked: Asked, selection: Annotated[Selection, Query()]) -> Response:
     """Labels, folders, sources and metadata of few values, with counts and the condition that selects each."""
     snapshot = asked.snapshot
@@ -46,6 +46,7 @@ async def show_facets(asked: Asked, selection: Annotated[Selection, Query()]) ->
 
 @router.get(
     "/quality",
+    operation_id="get_quality",
     summary="How well the gallery finds its own labels",
     **answers(QualityReport | Failed, also=COMPUTING),
 )
@@ -54,7 +55,12 @@ async def show_quality(asked: AskedAlone) -> Response:
     return _send_computed(asked, asked.snapshot.insights.quality)
 
 
-@router.get("/map", summary="Where every image lies on a map", **answers(GalleryMap | Failed, also=COMPUTING))
+@router.get(
+    "/map",
+    operation_id="get_map",
+    summary="Where every image lies on a map",
+    **answers(GalleryMap | Failed, also=COMPUTING),
+)
 async def show_map(asked: AskedAlone) -> Response:
     """Ids, places and labels of the images, as columns."""
     return _send_computed(asked, asked.snapshot.insights.map)

@@ -39,6 +39,7 @@ _CHANGES: dict[str, Any] = {"status_code": 202, "dependencies": [Depends(require
 
 @router.post(
     "/images",
+    operation_id="add_image",
     summary="Add an image, which is the body",
     openapi_extra=IMAGE_BODY,
     **_CHANGES,
@@ -59,7 +60,11 @@ async def refuse_removal() -> Response:
 
 
 @router.delete(
-    "/images/{image_id}", summary="Remove an image", **_CHANGES, **answers(JobAnswer, 404, *BODY_ERRORS)
+    "/images/{image_id}",
+    operation_id="remove_image",
+    summary="Remove an image",
+    **_CHANGES,
+    **answers(JobAnswer, 404, *BODY_ERRORS),
 )
 async def remove_image(asked: AskedAlone, image_id: ImageId) -> Response:
     """The image leaves the gallery; its file stays."""
@@ -68,6 +73,7 @@ async def remove_image(asked: AskedAlone, image_id: ImageId) -> Response:
 
 @router.post(
     "/update",
+    operation_id="update_gallery",
     summary="Bring the gallery in line with its sources",
     **_CHANGES,
     **answers(JobAnswer, *BODY_ERRORS),
@@ -79,6 +85,7 @@ async def update_gallery(asked: AskedAlone) -> Response:
 
 @router.post(
     "/evaluate",
+    operation_id="evaluate_gallery",
     status_code=202,
     dependencies=[Depends(require_review)],
     summary="Score the gallery on its own labels",
@@ -90,7 +97,7 @@ async def evaluate(asked: AskedAlone, body: EvaluateRequest) -> Response:
     return await _begin(asked, asked.jobs.evaluate, ks=sorted(set(body.ks)), where=where)
 
 
-@router.get("/jobs/{job}", summary="How far a job is", **answers(JobAnswer, 404))
+@router.get("/jobs/{job}", operation_id="get_job", summary="How far a job is", **answers(JobAnswer, 404))
 async def show_job(asked: AskedAlone, job: JobId) -> Response:
     """The state of a job; the last thousand are remembered until the server stops."""
     told = asked.jobs.get(job).to_json()
@@ -101,6 +108,7 @@ async def show_job(asked: AskedAlone, job: JobId) -> Response:
 
 @router.delete(
     "/jobs/{job}",
+    operation_id="cancel_job",
     dependencies=[Depends(require_review)],
     summary="Cancel a job",
     **answers(JobAnswer, 404, 409, *BODY_ERRORS),

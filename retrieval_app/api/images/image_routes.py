@@ -13,7 +13,7 @@ from index.errors import ImageError, InputError, UnknownImageError
 from index.filters.condition import Condition
 from index.gallery.gallery import Gallery
 from index.sources.reading import CHANGED
-from retrieval_app.api.answers import send_json
+from retrieval_app.api.answers import BYTES, send_json
 from retrieval_app.api.asking import Asked, AskedAlone, Asking, answers
 from retrieval_app.api.errors import ApiError, explain
 from retrieval_app.api.image_schemas import ImageDetails, ImageList, ImageVector, LabelShares
@@ -34,13 +34,13 @@ from retrieval_app.serving.pictures import PICTURE_SIDE, choose_side
 
 router = APIRouter(prefix="/v1", tags=["images"])
 _WEBP = {
-    200: {"content": {"image/webp": {}}, "description": "re-encoded pixels"},
+    200: {"content": {"image/webp": BYTES}, "description": "re-encoded pixels"},
     304: {"description": "the picture that the browser has is still right"},
 }
 _TAG = re.compile(r'(?:W/)?("[^"]*")')
 
 
-@router.get("/images", summary="Images, page by page", **answers(ImageList))
+@router.get("/images", operation_id="list_images", summary="Images, page by page", **answers(ImageList))
 async def list_images(asked: Asked, page: Annotated[ImagePage, Query()]) -> Response:
     """The images that fulfil the condition, in the order of their ids."""
     snapshot, folders = asked.snapshot, asked.folders
@@ -50,32 +50,52 @@ async def list_images(asked: Asked, page: Annotated[ImagePage, Query()]) -> Resp
     return send_json({"version": snapshot.version, **listed}, folders=folders)
 
 
-@router.get("/images/random", summary="Some images to start from", **answers(ImageList))
+@router.get(
+    "/images/random", operation_id="list_random_images", summary="Some images to start from", **answers(ImageList)
+)
 async def list_random(asked: Asked, parameters: Annotated[RandomImages, Query()]) -> Response:
     """Different images in random order, the same ones for the same seed."""
     return await asked.tell(_read_random, asked.snapshot.gallery, parameters, folders=asked.folders)
 
 
-@router.get("/images/{image_id}", summary="All that is known of an image", **answers(ImageDetails, 404))
+@router.get(
+    "/images/{image_id}",
+    operation_id="get_image",
+    summary="All that is known of an image",
+    **answers(ImageDetails, 404),
+)
 async def show_image(asked: AskedAlone, image_id: ImageId) -> Response:
     """An image of the gallery, or a near-duplicate that it set aside."""
     return await asked.tell(describe_details, asked.snapshot, asked.review, image_id, folders=asked.folders)
 
 
-@router.get("/images/{image_id}/thumbnail", summary="An image, small", **answers(None, 404, 409, also=_WEBP))
+@router.get(
+    "/images/{image_id}/thumbnail",
+    operation_id="get_thumbnail",
+    summary="An image, small",
+    **answers(None, 404, 409, also=_WEBP),
+)
 async def send_thumbnail(asked: Asked, image_id: ImageId, size: Annotated[ThumbnailSize, Query()]) -> Response:
     """A WebP whose sides are about as long as wanted, from re-encoded pixels."""
     return await _send_picture(asked, image_id, side=choose_side(size.side))
 
 
-@router.get("/images/{image_id}/picture", summary="An image, large", **answers(None, 404, 409, also=_WEBP))
+@router.get(
+    "/images/{image_id}/picture",
+    operation_id="get_picture",
+    summary="An image, large",
+    **answers(None, 404, 409, also=_WEBP),
+)
 async def send_picture(asked: AskedAlone, image_id: ImageId) -> Response:
     """A WebP of at most 2048 pixels a side, from re-encoded pixels."""
     return await _send_picture(asked, image_id, side=PICTURE_SIDE)
 
 
 @router.get(
-    "/images/{image_id}/labels", summary="The labels of an image's neighbours", **answers(LabelShares, 404)
+    "/images/{image_id}/labels",
+    operation_id="get_neighbour_labels",
+    summary="The labels of an image's neighbours",
+    **answers(LabelShares, 404),
 )
 async def show_labels(asked: Asked, image_id: ImageId, parameters: Annotated[NeighbourCount, Query()]) -> Response:
     """The labels' shares among the nearest neighbours: why an image is found, or doubted."""
@@ -84,7 +104,12 @@ async def show_labels(asked: Asked, image_id: ImageId, parameters: Annotated[Nei
     return send_json({"version": snapshot.version, "id": image_id, **shares.to_json()})
 
 
-@router.get("/images/{image_id}/vector", summary="An image's vector", **answers(ImageVector, 404))
+@router.get(
+    "/images/{image_id}/vector",
+    operation_id="get_vector",
+    summary="An image's vector",
+    **answers(ImageVector, 404),
+)
 async def show_vector(asked: AskedAlone, image_id: ImageId) -> Response:
     """The stored unit vector."""
     snapshot = asked.snapshot

@@ -42,14 +42,14 @@ def _decide_label(subject: Subject, choice: LabelChange | LabelChoice, *, place:
     return subject.decide(choice.decision, new_label=choice.label)
 
 
-def take_back(review: ReviewStore, body: Undo | None, *, about: About) -> dict[str, Any]:
+def take_back(review: ReviewStore, body: Undo, *, about: About) -> dict[str, Any]:
     """Undo a step, and tell what can be undone now: both at once, or a refusal of the second would hide the first.
 
     Raises:
         DecidedSinceError: another decision was made since the step asked for.
         ReviewError: it cannot be undone.
     """
-    step = review.undo(None if body is None else body.step, about=about)
+    step = review.undo(body.step, about=about)
     return {"undone": [] if step is None else list(step.image_ids), "can_undo": review.can_undo(about)}
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Response
 
+from retrieval_app.api.answers import BYTES
 from retrieval_app.api.asking import Asked, AskedAlone, answers
 from retrieval_app.api.downloads import send_table, send_zip
 from retrieval_app.api.errors import BODY_ERRORS
@@ -28,18 +29,24 @@ router = APIRouter(prefix="/v1", tags=["review"])
 _MAY_DECIDE: dict[str, Any] = {"dependencies": [Depends(require_review)]}
 _DECIDES = {**_MAY_DECIDE, **answers(Decided, 404, 409, *BODY_ERRORS)}
 _UNDOES = {**_MAY_DECIDE, **answers(Undone, 409, *BODY_ERRORS)}
+_LAST_STEP = Undo()
 _TABLE = {"text/csv": {"schema": {"type": "string"}}}
-_ARCHIVE = {"application/zip": {"schema": {"type": "string", "format": "binary"}}}
+_ARCHIVE = {"application/zip": BYTES}
 _COUNTED = "x-labels-"  # the headers that tell how many images a label file has, and leaves out
 _COUNTS = {
     f"{_COUNTED}{outcome}": {"schema": {"type": "integer"}, "description": "images"} for outcome in OUTCOMES
 }
 _CSV: dict[int, dict[str, Any]] = {200: {"content": _TABLE, "description": "a table"}}
 _LABELS_CSV: dict[int, dict[str, Any]] = {200: {**_CSV[200], "headers": _COUNTS}}
-_EXPORT = {200: {"content": _TABLE | _ARCHIVE, "description": "a table, or pictures and a table"}}
+_EXPORT = {200: {"content": _ARCHIVE | _TABLE, "description": "a table, or pictures and a table"}}
 
 
-@router.get("/labels/doubts", summary="Labels that may be wrong", **answers(DoubtList | Failed, also=COMPUTING))
+@router.get(
+    "/labels/doubts",
+    operation_id="list_doubts",
+    summary="Labels that may be wrong",
+    **answers(DoubtList | Failed, also=COMPUTING),
+)
 async def show_doubts(asked: Asked, page: Annotated[DoubtPage, Query()]) -> Response:
     """The most doubtful first, with why, what the label may be instead, and what was decided."""
     doubts = asked.snapshot.insights.doubts
@@ -48,7 +55,12 @@ async def show_doubts(asked: Asked, page: Annotated[DoubtPage, Query()]) -> Resp
     return await asked.tell(list_doubts, asked.snapshot, doubts.value, asked.review, page=page)
 
 
-@router.get("/duplicates", summary="Images that look alike", **answers(GroupList | Failed, also=COMPUTING))
+@router.get(
+    "/duplicates",
+    operation_id="list_duplicates",
+    summary="Images that look alike",
+    **answers(GroupList | Failed, also=COMPUTING),
+)
 async def show_duplicates(asked: Asked, page: Annotated[GroupPage, Query()]) -> Response:
     """Groups of near-duplicates, those that the gallery set aside included, and what was decided."""
     duplicates = asked.snapshot.insights.duplicates
@@ -57,7 +69,7 @@ async def show_duplicates(asked: Asked, page: Annotated[GroupPage, Query()]) -> 
     return await asked.tell(list_groups, asked.snapshot, duplicates.value, asked.review, page=page)
 
 
-@router.post("/labels/decisions", summary="Decide about labels", **_DECIDES)
+@router.post("/labels/decisions", operation_id="decide_labels", summary="Decide about labels", **_DECIDES)
 async def keep_label_decisions(asked: AskedAlone, body: LabelDecisions) -> Response:
     """All decisions of a request are kept as one step, which one undo takes back.
 
@@ -66,14 +78,24 @@ async def keep_label_decisions(asked: AskedAlone, body: LabelDecisions) -> Respo
     return await asked.tell(decide_labels, asked.snapshot, asked.review, body)
 
 
-@router.get("/labels/decisions", summary="What was decided about labels", **answers(DecidedLabels, 409))
+@router.get(
+    "/labels/decisions",
+    operation_id="list_label_decisions",
+    summary="What was decided about labels",
+    **answers(DecidedLabels, 409),
+)
 async def show_label_decisions(asked: AskedAlone) -> Response:
     """The decisions that hold, in the order they were made."""
     return await asked.tell(list_label_decisions, asked.snapshot, asked.review, folders=asked.folders)
 
 
-@router.post("/labels/undo", summary="Take the last decisions about labels back", **_UNDOES)
-async def undo_labels(asked: AskedAlone, body: Undo | None = None) -> Response:
+@router.post(
+    "/labels/undo",
+    operation_id="undo_label_decisions",
+    summary="Take the last decisions about labels back",
+    **_UNDOES,
+)
+async def undo_labels(asked: AskedAlone, body: Undo = _LAST_STEP) -> Response:
     """The images whose decisions were taken back: the last step's, or none where the step asked for was undone before.
 
     409 where another decision was made since the step asked for.
@@ -82,7 +104,10 @@ async def undo_labels(asked: AskedAlone, body: Undo | None = None) -> Response:
 
 
 @router.get(
-    "/labels/file", summary="The labels with the decisions applied", **answers(None, 409, also=_LABELS_CSV)
+    "/labels/file",
+    operation_id="get_label_file",
+    summary="The labels with the decisions applied",
+    **answers(None, 409, also=_LABELS_CSV),
 )
 async def send_label_file(asked: AskedAlone) -> Response:
     """A CSV of path and label, as `retrieval train` and `retrieval index build --labels` read it.
@@ -96,19 +121,34 @@ async def send_label_file(asked: AskedAlone) -> Response:
     return await send_table(asked.engine, blocks, name="labels.csv", describe=partial(_tell_counts, counts))
 
 
-@router.post("/duplicates/decisions", summary="Decide about a group of duplicates", **_DECIDES)
+@router.post(
+    "/duplicates/decisions",
+    operation_id="decide_duplicates",
+    summary="Decide about a group of duplicates",
+    **_DECIDES,
+)
 async def keep_duplicate_decision(asked: AskedAlone, body: GroupDecision) -> Response:
     """Whether its images are duplicates, and which of them stay."""
     return await asked.tell(decide_group, asked.snapshot, asked.review, body)
 
 
-@router.post("/duplicates/undo", summary="Take the last decision about duplicates back", **_UNDOES)
-async def undo_duplicates(asked: AskedAlone, body: Undo | None = None) -> Response:
+@router.post(
+    "/duplicates/undo",
+    operation_id="undo_duplicate_decisions",
+    summary="Take the last decision about duplicates back",
+    **_UNDOES,
+)
+async def undo_duplicates(asked: AskedAlone, body: Undo = _LAST_STEP) -> Response:
     """The images of the group whose decision was taken back; else as for labels."""
     return await asked.tell(take_back, asked.review, body, about="duplicates")
 
 
-@router.get("/duplicates/file", summary="What was decided about duplicates", **answers(None, 409, also=_CSV))
+@router.get(
+    "/duplicates/file",
+    operation_id="get_duplicate_file",
+    summary="What was decided about duplicates",
+    **answers(None, 409, also=_CSV),
+)
 async def send_duplicate_file(asked: AskedAlone) -> Response:
     """A CSV of path, decision (keep or drop) and group; strangers get no folders of the machine."""
     decisions = await asked.engine.run(asked.review.duplicate_decisions)
@@ -118,6 +158,7 @@ async def send_duplicate_file(asked: AskedAlone) -> Response:
 
 @router.post(
     "/export",
+    operation_id="export_images",
     summary="Chosen images as a table, or as a ZIP of pictures",
     **answers(None, 404, *BODY_ERRORS, also=_EXPORT),
 )

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Query, Response
 
 from index.arrays import Vectors
 from index.text import printable_path
-from retrieval_app.api.answers import IMAGE_BODY, send_json
+from retrieval_app.api.answers import BYTES, IMAGE_BODY, send_json
 from retrieval_app.api.asking import Asked, AskedAlone, Asking, answers
 from retrieval_app.api.errors import BODY_ERRORS, ApiError
 from retrieval_app.api.row_fields import needs_row
@@ -38,11 +38,12 @@ from retrieval_app.serving.query import QueryPart, SearchQuery
 
 router = APIRouter(prefix="/v1", tags=["search"])
 MAX_CROPS = 64
-_JPEG = {200: {"content": {"image/jpeg": {}}, "description": "re-encoded pixels"}}
+_JPEG = {200: {"content": {"image/jpeg": BYTES}, "description": "re-encoded pixels"}}
 
 
 @router.post(
     "/search",
+    operation_id="search",
     summary="Search by images of the gallery, photos and vectors, alone or weighted together",
     **answers(SearchResponse, 404, *BODY_ERRORS),
 )
@@ -51,7 +52,12 @@ async def search(asked: AskedAlone, body: SearchRequest) -> Response:
     return send_json(await _search(asked, body), folders=asked.folders)
 
 
-@router.post("/search/batch", summary="Many searches at once", **answers(BatchResponse, 404, *BODY_ERRORS))
+@router.post(
+    "/search/batch",
+    operation_id="search_batch",
+    summary="Many searches at once",
+    **answers(BatchResponse, 404, *BODY_ERRORS),
+)
 async def search_batch(asked: AskedAlone, body: BatchRequest) -> Response:
     """The answers in the order of the searches, all from the same version of the gallery."""
     crops = sum(getattr(part, "crop", None) is not None for one in body.searches for part in one.queries)
@@ -66,6 +72,7 @@ async def search_batch(asked: AskedAlone, body: BatchRequest) -> Response:
 
 @router.post(
     "/search/image",
+    operation_id="search_by_image",
     summary="Search by a photo, which is the body",
     openapi_extra=IMAGE_BODY,
     **answers(SearchResponse, *BODY_ERRORS),
@@ -82,6 +89,7 @@ async def search_by_image(asked: Asked, parameters: Annotated[ImageSearch, Query
 
 @router.post(
     "/photos",
+    operation_id="keep_photo",
     status_code=201,
     summary="Keep a photo for a while, to search with it or parts of it",
     openapi_extra=IMAGE_BODY,
@@ -94,7 +102,12 @@ async def keep_photo(asked: Asked, parameters: Annotated[PhotoName, Query()]) ->
     return send_json(answer, status=201)
 
 
-@router.get("/photos/{token}/picture", summary="A photo that is kept", **answers(None, 404, also=_JPEG))
+@router.get(
+    "/photos/{token}/picture",
+    operation_id="get_photo",
+    summary="A photo that is kept",
+    **answers(None, 404, also=_JPEG),
+)
 async def send_photo(asked: AskedAlone, token: PhotoToken) -> Response:
     """The photo as JPEG of at most about 1024 pixels a side."""
     photo = asked.engine.photo(token)
@@ -103,6 +116,7 @@ async def send_photo(asked: AskedAlone, token: PhotoToken) -> Response:
 
 @router.post(
     "/embed",
+    operation_id="embed_photo",
     summary="The vector of a photo, which is the body",
     openapi_extra=IMAGE_BODY,
     **answers(EmbedAnswer, *BODY_ERRORS),

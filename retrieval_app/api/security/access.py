@@ -62,14 +62,12 @@ def sees_folders(request: Request) -> bool:
     return find_visitor(request.scope).is_trusted
 
 
-def describe_token(access: Access) -> list[Dependency]:
-    """The dependencies of routes that the token opens, by which the description of the API tells of it.
+def describe_token() -> Dependency:
+    """The dependency of routes that the token opens, by which the description of the API tells of it.
 
-    They refuse nothing: what stands before every route does.
+    It refuses nothing: what stands before every route does.
     """
-    if access.token is None:
-        return []
-    return [Depends(HTTPBearer(auto_error=False, description="the server's token", scheme_name="token"))]
+    return Depends(HTTPBearer(auto_error=False, description="the server's token", scheme_name="token"))
 
 
 def require_review(request: Request) -> None:

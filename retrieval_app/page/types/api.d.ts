@@ -17,7 +17,7 @@ export interface paths {
          * Search by images of the gallery, photos and vectors, alone or weighted together
          * @description The members most like what the queries ask for; ids and scores, and what `include` names.
          */
-        post: operations["search_v1_search_post"];
+        post: operations["search"];
         delete?: never;
         options?: never;
         head?: never;
@@ -37,7 +37,7 @@ export interface paths {
          * Many searches at once
          * @description The answers in the order of the searches, all from the same version of the gallery.
          */
-        post: operations["search_batch_v1_search_batch_post"];
+        post: operations["search_batch"];
         delete?: never;
         options?: never;
         head?: never;
@@ -57,7 +57,7 @@ export interface paths {
          * Search by a photo, which is the body
          * @description The members most like the photo, which is not kept.
          */
-        post: operations["search_by_image_v1_search_image_post"];
+        post: operations["search_by_image"];
         delete?: never;
         options?: never;
         head?: never;
@@ -77,7 +77,7 @@ export interface paths {
          * Keep a photo for a while, to search with it or parts of it
          * @description The token of a photo, which is the body; it is kept in memory among the most recently used ones.
          */
-        post: operations["keep_photo_v1_photos_post"];
+        post: operations["keep_photo"];
         delete?: never;
         options?: never;
         head?: never;
@@ -95,7 +95,7 @@ export interface paths {
          * A photo that is kept
          * @description The photo as JPEG of at most about 1024 pixels a side.
          */
-        get: operations["send_photo_v1_photos__token__picture_get"];
+        get: operations["get_photo"];
         put?: never;
         post?: never;
         delete?: never;
@@ -117,7 +117,7 @@ export interface paths {
          * The vector of a photo, which is the body
          * @description The unit vector that the gallery's model gives for a photo.
          */
-        post: operations["embed_v1_embed_post"];
+        post: operations["embed_photo"];
         delete?: never;
         options?: never;
         head?: never;
@@ -135,13 +135,13 @@ export interface paths {
          * Images, page by page
          * @description The images that fulfil the condition, in the order of their ids.
          */
-        get: operations["list_images_v1_images_get"];
+        get: operations["list_images"];
         put?: never;
         /**
          * Add an image, which is the body
          * @description The image is decoded and kept at once; it is found when the job is done.
          */
-        post: operations["add_image_v1_images_post"];
+        post: operations["add_image"];
         delete?: never;
         options?: never;
         head?: never;
@@ -159,7 +159,7 @@ export interface paths {
          * Some images to start from
          * @description Different images in random order, the same ones for the same seed.
          */
-        get: operations["list_random_v1_images_random_get"];
+        get: operations["list_random_images"];
         put?: never;
         post?: never;
         delete?: never;
@@ -179,14 +179,14 @@ export interface paths {
          * All that is known of an image
          * @description An image of the gallery, or a near-duplicate that it set aside.
          */
-        get: operations["show_image_v1_images__image_id__get"];
+        get: operations["get_image"];
         put?: never;
         post?: never;
         /**
          * Remove an image
          * @description The image leaves the gallery; its file stays.
          */
-        delete: operations["remove_image_v1_images__image_id__delete"];
+        delete: operations["remove_image"];
         options?: never;
         head?: never;
         patch?: never;
@@ -203,7 +203,7 @@ export interface paths {
          * An image, small
          * @description A WebP whose sides are about as long as wanted, from re-encoded pixels.
          */
-        get: operations["send_thumbnail_v1_images__image_id__thumbnail_get"];
+        get: operations["get_thumbnail"];
         put?: never;
         post?: never;
         delete?: never;
@@ -223,7 +223,7 @@ export interface paths {
          * An image, large
          * @description A WebP of at most 2048 pixels a side, from re-encoded pixels.
          */
-        get: operations["send_picture_v1_images__image_id__picture_get"];
+        get: operations["get_picture"];
         put?: never;
         post?: never;
         delete?: never;
@@ -243,7 +243,7 @@ export interface paths {
          * The labels of an image's neighbours
          * @description The labels' shares among the nearest neighbours: why an image is found, or doubted.
          */
-        get: operations["show_labels_v1_images__image_id__labels_get"];
+        get: operations["get_neighbour_labels"];
         put?: never;
         post?: never;
         delete?: never;
@@ -263,7 +263,7 @@ export interface paths {
          * An image's vector
          * @description The stored unit vector.
          */
-        get: operations["show_vector_v1_images__image_id__vector_get"];
+        get: operations["get_vector"];
         put?: never;
         post?: never;
         delete?: never;
@@ -283,7 +283,7 @@ export interface paths {
          * What is served
          * @description The gallery's version, size, model, labels and index, what the server allows, and what scores mean.
          */
-        get: operations["show_gallery_v1_gallery_get"];
+        get: operations["get_gallery"];
         put?: never;
         post?: never;
         delete?: never;
@@ -303,7 +303,7 @@ export interface paths {
          * What images can be narrowed by
          * @description Labels, folders, sources and metadata of few values, with counts and the condition that selects each.
          */
-        get: operations["show_facets_v1_facets_get"];
+        get: operations["list_facets"];
         put?: never;
         post?: never;
         delete?: never;
@@ -323,7 +323,7 @@ export interface paths {
          * How well the gallery finds its own labels
          * @description Recall, the classes and queries that do worst, scores of same and different class, confusion.
          */
-        get: operations["show_quality_v1_quality_get"];
+        get: operations["get_quality"];
         put?: never;
         post?: never;
         delete?: never;
@@ -343,7 +343,7 @@ export interface paths {
          * Where every image lies on a map
          * @description Ids, places and labels of the images, as columns.
          */
-        get: operations["show_map_v1_map_get"];
+        get: operations["get_map"];
         put?: never;
         post?: never;
         delete?: never;
@@ -363,7 +363,7 @@ export interface paths {
          * Labels that may be wrong
          * @description The most doubtful first, with why, what the label may be instead, and what was decided.
          */
-        get: operations["show_doubts_v1_labels_doubts_get"];
+        get: operations["list_doubts"];
         put?: never;
         post?: never;
         delete?: never;
@@ -383,7 +383,7 @@ export interface paths {
          * Images that look alike
          * @description Groups of near-duplicates, those that the gallery set aside included, and what was decided.
          */
-        get: operations["show_duplicates_v1_duplicates_get"];
+        get: operations["list_duplicates"];
         put?: never;
         post?: never;
         delete?: never;
@@ -403,7 +403,7 @@ export interface paths {
          * What was decided about labels
          * @description The decisions that hold, in the order they were made.
          */
-        get: operations["show_label_decisions_v1_labels_decisions_get"];
+        get: operations["list_label_decisions"];
         put?: never;
         /**
          * Decide about labels
@@ -411,7 +411,7 @@ export interface paths {
          *
          *     409 where one brings a label that was seen, and the image has another one now: none is kept then.
          */
-        post: operations["keep_label_decisions_v1_labels_decisions_post"];
+        post: operations["decide_labels"];
         delete?: never;
         options?: never;
         head?: never;
@@ -433,7 +433,7 @@ export interface paths {
          *
          *     409 where another decision was made since the step asked for.
          */
-        post: operations["undo_labels_v1_labels_undo_post"];
+        post: operations["undo_label_decisions"];
         delete?: never;
         options?: never;
         head?: never;
@@ -455,7 +455,7 @@ export interface paths {
          *     by a decision, `unlabelled`, `in-archives`, of which training reads none, and `unnamable` in UTF-8. Paths are
          *     absolute, but for strangers, who get those within the sources.
          */
-        get: operations["send_label_file_v1_labels_file_get"];
+        get: operations["get_label_file"];
         put?: never;
         post?: never;
         delete?: never;
@@ -477,7 +477,7 @@ export interface paths {
          * Decide about a group of duplicates
          * @description Whether its images are duplicates, and which of them stay.
          */
-        post: operations["keep_duplicate_decision_v1_duplicates_decisions_post"];
+        post: operations["decide_duplicates"];
         delete?: never;
         options?: never;
         head?: never;
@@ -497,7 +497,7 @@ export interface paths {
          * Take the last decision about duplicates back
          * @description The images of the group whose decision was taken back; else as for labels.
          */
-        post: operations["undo_duplicates_v1_duplicates_undo_post"];
+        post: operations["undo_duplicate_decisions"];
         delete?: never;
         options?: never;
         head?: never;
@@ -515,7 +515,7 @@ export interface paths {
          * What was decided about duplicates
          * @description A CSV of path, decision (keep or drop) and group; strangers get no folders of the machine.
          */
-        get: operations["send_duplicate_file_v1_duplicates_file_get"];
+        get: operations["get_duplicate_file"];
         put?: never;
         post?: never;
         delete?: never;
@@ -537,7 +537,7 @@ export interface paths {
          * Chosen images as a table, or as a ZIP of pictures
          * @description The images in the order given; pictures are re-encoded, never the files themselves.
          */
-        post: operations["export_v1_export_post"];
+        post: operations["export_images"];
         delete?: never;
         options?: never;
         head?: never;
@@ -557,7 +557,7 @@ export interface paths {
          * Bring the gallery in line with its sources
          * @description New, changed and vanished files become one new version; an update that waits already is answered.
          */
-        post: operations["update_gallery_v1_update_post"];
+        post: operations["update_gallery"];
         delete?: never;
         options?: never;
         head?: never;
@@ -577,7 +577,7 @@ export interface paths {
          * Score the gallery on its own labels
          * @description Recall@K and MAP@R; with a condition only the images that fulfil it ask, among all.
          */
-        post: operations["evaluate_v1_evaluate_post"];
+        post: operations["evaluate_gallery"];
         delete?: never;
         options?: never;
         head?: never;
@@ -595,14 +595,14 @@ export interface paths {
          * How far a job is
          * @description The state of a job; the last thousand are remembered until the server stops.
          */
-        get: operations["show_job_v1_jobs__job__get"];
+        get: operations["get_job"];
         put?: never;
         post?: never;
         /**
          * Cancel a job
          * @description One that waits is cancelled at once; one that runs at its next step, the gallery as it was, or is done before.
          */
-        delete: operations["cancel_job_v1_jobs__job__delete"];
+        delete: operations["cancel_job"];
         options?: never;
         head?: never;
         patch?: never;
@@ -619,7 +619,7 @@ export interface paths {
          * Is the server alive?
          * @description Always, if anything answers.
          */
-        get: operations["show_health_v1_health_get"];
+        get: operations["get_health"];
         put?: never;
         post?: never;
         delete?: never;
@@ -639,7 +639,7 @@ export interface paths {
          * Is the server ready?
          * @description 503 with the reason where no sound gallery with images is served, or where searching it fails.
          */
-        get: operations["show_readiness_v1_ready_get"];
+        get: operations["get_readiness"];
         put?: never;
         post?: never;
         delete?: never;
@@ -659,7 +659,7 @@ export interface paths {
          * What the server counts
          * @description Requests, seconds, queues, refusals, photos kept, and the gallery's version and size.
          */
-        get: operations["show_metrics_v1_metrics_get"];
+        get: operations["get_metrics"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2005,7 +2005,7 @@ export type VectorQuery = components['schemas']['VectorQuery'];
 export type WorstQueryEntry = components['schemas']['WorstQueryEntry'];
 export type $defs = Record<string, never>;
 export interface operations {
-    search_v1_search_post: {
+    search: {
         parameters: {
             query?: never;
             header?: never;
@@ -2029,7 +2029,7 @@ export interface operations {
             };
         };
     };
-    search_batch_v1_search_batch_post: {
+    search_batch: {
         parameters: {
             query?: never;
             header?: never;
@@ -2053,7 +2053,7 @@ export interface operations {
             };
         };
     };
-    search_by_image_v1_search_image_post: {
+    search_by_image: {
         parameters: {
             query?: {
                 /** @description a condition on label, path, source and metadata: shop = 'a.example' AND price < 20 */
@@ -2077,7 +2077,7 @@ export interface operations {
             path?: never;
             cookie?: never;
         };
-        /** @description the bytes of an image file: JPEG, PNG, GIF, WebP, BMP, TIFF or AVIF */
+        /** @description the bytes of an image file: JPEG, PNG, GIF, WebP, BMP, TIFF or AVIF, under any content type but that of a form */
         requestBody: {
             content: {
                 "application/octet-stream": string;
@@ -2095,7 +2095,7 @@ export interface operations {
             };
         };
     };
-    keep_photo_v1_photos_post: {
+    keep_photo: {
         parameters: {
             query?: {
                 name?: string;
@@ -2104,7 +2104,7 @@ export interface operations {
             path?: never;
             cookie?: never;
         };
-        /** @description the bytes of an image file: JPEG, PNG, GIF, WebP, BMP, TIFF or AVIF */
+        /** @description the bytes of an image file: JPEG, PNG, GIF, WebP, BMP, TIFF or AVIF, under any content type but that of a form */
         requestBody: {
             content: {
                 "application/octet-stream": string;
@@ -2122,7 +2122,7 @@ export interface operations {
             };
         };
     };
-    send_photo_v1_photos__token__picture_get: {
+    get_photo: {
         parameters: {
             query?: never;
             header?: never;
@@ -2139,12 +2139,12 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "image/jpeg": unknown;
+                    "image/jpeg": string;
                 };
             };
         };
     };
-    embed_v1_embed_post: {
+    embed_photo: {
         parameters: {
             query?: {
                 name?: string;
@@ -2155,7 +2155,7 @@ export interface operations {
             path?: never;
             cookie?: never;
         };
-        /** @description the bytes of an image file: JPEG, PNG, GIF, WebP, BMP, TIFF or AVIF */
+        /** @description the bytes of an image file: JPEG, PNG, GIF, WebP, BMP, TIFF or AVIF, under any content type but that of a form */
         requestBody: {
             content: {
                 "application/octet-stream": string;
@@ -2173,7 +2173,7 @@ export interface operations {
             };
         };
     };
-    list_images_v1_images_get: {
+    list_images: {
         parameters: {
             query?: {
                 /** @description a condition on label, path, source and metadata: shop = 'a.example' AND price < 20 */
@@ -2203,7 +2203,7 @@ export interface operations {
             };
         };
     };
-    add_image_v1_images_post: {
+    add_image: {
         parameters: {
             query?: {
                 name?: string;
@@ -2213,7 +2213,7 @@ export interface operations {
             path?: never;
             cookie?: never;
         };
-        /** @description the bytes of an image file: JPEG, PNG, GIF, WebP, BMP, TIFF or AVIF */
+        /** @description the bytes of an image file: JPEG, PNG, GIF, WebP, BMP, TIFF or AVIF, under any content type but that of a form */
         requestBody: {
             content: {
                 "application/octet-stream": string;
@@ -2231,7 +2231,7 @@ export interface operations {
             };
         };
     };
-    list_random_v1_images_random_get: {
+    list_random_images: {
         parameters: {
             query?: {
                 count?: number;
@@ -2256,7 +2256,7 @@ export interface operations {
             };
         };
     };
-    show_image_v1_images__image_id__get: {
+    get_image: {
         parameters: {
             query?: never;
             header?: never;
@@ -2279,7 +2279,7 @@ export interface operations {
             };
         };
     };
-    remove_image_v1_images__image_id__delete: {
+    remove_image: {
         parameters: {
             query?: never;
             header?: never;
@@ -2302,7 +2302,7 @@ export interface operations {
             };
         };
     };
-    send_thumbnail_v1_images__image_id__thumbnail_get: {
+    get_thumbnail: {
         parameters: {
             query?: {
                 side?: number;
@@ -2322,7 +2322,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "image/webp": unknown;
+                    "image/webp": string;
                 };
             };
             /** @description the picture that the browser has is still right */
@@ -2334,7 +2334,7 @@ export interface operations {
             };
         };
     };
-    send_picture_v1_images__image_id__picture_get: {
+    get_picture: {
         parameters: {
             query?: never;
             header?: never;
@@ -2352,7 +2352,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "image/webp": unknown;
+                    "image/webp": string;
                 };
             };
             /** @description the picture that the browser has is still right */
@@ -2364,7 +2364,7 @@ export interface operations {
             };
         };
     };
-    show_labels_v1_images__image_id__labels_get: {
+    get_neighbour_labels: {
         parameters: {
             query?: {
                 k?: number;
@@ -2389,7 +2389,7 @@ export interface operations {
             };
         };
     };
-    show_vector_v1_images__image_id__vector_get: {
+    get_vector: {
         parameters: {
             query?: never;
             header?: never;
@@ -2412,7 +2412,7 @@ export interface operations {
             };
         };
     };
-    show_gallery_v1_gallery_get: {
+    get_gallery: {
         parameters: {
             query?: never;
             header?: never;
@@ -2432,7 +2432,7 @@ export interface operations {
             };
         };
     };
-    show_facets_v1_facets_get: {
+    list_facets: {
         parameters: {
             query?: {
                 /** @description a condition on label, path, source and metadata: shop = 'a.example' AND price < 20 */
@@ -2457,7 +2457,7 @@ export interface operations {
             };
         };
     };
-    show_quality_v1_quality_get: {
+    get_quality: {
         parameters: {
             query?: never;
             header?: never;
@@ -2486,7 +2486,7 @@ export interface operations {
             };
         };
     };
-    show_map_v1_map_get: {
+    get_map: {
         parameters: {
             query?: never;
             header?: never;
@@ -2515,7 +2515,7 @@ export interface operations {
             };
         };
     };
-    show_doubts_v1_labels_doubts_get: {
+    list_doubts: {
         parameters: {
             query?: {
                 offset?: number;
@@ -2552,7 +2552,7 @@ export interface operations {
             };
         };
     };
-    show_duplicates_v1_duplicates_get: {
+    list_duplicates: {
         parameters: {
             query?: {
                 offset?: number;
@@ -2585,7 +2585,7 @@ export interface operations {
             };
         };
     };
-    show_label_decisions_v1_labels_decisions_get: {
+    list_label_decisions: {
         parameters: {
             query?: never;
             header?: never;
@@ -2605,7 +2605,7 @@ export interface operations {
             };
         };
     };
-    keep_label_decisions_v1_labels_decisions_post: {
+    decide_labels: {
         parameters: {
             query?: never;
             header?: never;
@@ -2629,7 +2629,7 @@ export interface operations {
             };
         };
     };
-    undo_labels_v1_labels_undo_post: {
+    undo_label_decisions: {
         parameters: {
             query?: never;
             header?: never;
@@ -2638,7 +2638,7 @@ export interface operations {
         };
         requestBody?: {
             content: {
-                "application/json": components["schemas"]["Undo"] | null;
+                "application/json": components["schemas"]["Undo"];
             };
         };
         responses: {
@@ -2653,7 +2653,7 @@ export interface operations {
             };
         };
     };
-    send_label_file_v1_labels_file_get: {
+    get_label_file: {
         parameters: {
             query?: never;
             header?: never;
@@ -2685,7 +2685,7 @@ export interface operations {
             };
         };
     };
-    keep_duplicate_decision_v1_duplicates_decisions_post: {
+    decide_duplicates: {
         parameters: {
             query?: never;
             header?: never;
@@ -2709,7 +2709,7 @@ export interface operations {
             };
         };
     };
-    undo_duplicates_v1_duplicates_undo_post: {
+    undo_duplicate_decisions: {
         parameters: {
             query?: never;
             header?: never;
@@ -2718,7 +2718,7 @@ export interface operations {
         };
         requestBody?: {
             content: {
-                "application/json": components["schemas"]["Undo"] | null;
+                "application/json": components["schemas"]["Undo"];
             };
         };
         responses: {
@@ -2733,7 +2733,7 @@ export interface operations {
             };
         };
     };
-    send_duplicate_file_v1_duplicates_file_get: {
+    get_duplicate_file: {
         parameters: {
             query?: never;
             header?: never;
@@ -2753,7 +2753,7 @@ export interface operations {
             };
         };
     };
-    export_v1_export_post: {
+    export_images: {
         parameters: {
             query?: never;
             header?: never;
@@ -2772,13 +2772,13 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "text/csv": string;
                     "application/zip": string;
+                    "text/csv": string;
                 };
             };
         };
     };
-    update_gallery_v1_update_post: {
+    update_gallery: {
         parameters: {
             query?: never;
             header?: never;
@@ -2798,7 +2798,7 @@ export interface operations {
             };
         };
     };
-    evaluate_v1_evaluate_post: {
+    evaluate_gallery: {
         parameters: {
             query?: never;
             header?: never;
@@ -2822,7 +2822,7 @@ export interface operations {
             };
         };
     };
-    show_job_v1_jobs__job__get: {
+    get_job: {
         parameters: {
             query?: never;
             header?: never;
@@ -2845,7 +2845,7 @@ export interface operations {
             };
         };
     };
-    cancel_job_v1_jobs__job__delete: {
+    cancel_job: {
         parameters: {
             query?: never;
             header?: never;
@@ -2868,7 +2868,7 @@ export interface operations {
             };
         };
     };
-    show_health_v1_health_get: {
+    get_health: {
         parameters: {
             query?: never;
             header?: never;
@@ -2888,7 +2888,7 @@ export interface operations {
             };
         };
     };
-    show_readiness_v1_ready_get: {
+    get_readiness: {
         parameters: {
             query?: never;
             header?: never;
@@ -2908,7 +2908,7 @@ export interface operations {
             };
         };
     };
-    show_metrics_v1_metrics_get: {
+    get_metrics: {
         parameters: {
             query?: never;
             header?: never;
@@ -2923,7 +2923,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "text/plain": unknown;
+                    "text/plain": string;
                 };
             };
         };

@@ -12,9 +12,9 @@ from fastapi.responses import PlainTextResponse
 from fastapi.testclient import TestClient
 
 from retrieval_app.api.counters import Metrics
+from retrieval_app.api.document import make_api
 from retrieval_app.api.errors import add_error_handlers, add_last_routes
-from retrieval_app.api.routes import OPEN_ROUTES, ROUTES
-from retrieval_app.api.security.access import Access, describe_token
+from retrieval_app.api.security.access import Access
 from retrieval_app.api.security.guard import Security
 from retrieval_app.api.security.sign_in import SignIn
 from retrieval_app.api.security.sign_in import router as sign_in_router
@@ -31,12 +31,10 @@ BASE_URL = "http://127.0.0.1:7860"
 
 def make_app(engine: Engine, *, access: Access, review: ReviewStore, jobs: Jobs) -> FastAPI:
     """The API as the server has it, without the page."""
-    app = FastAPI(openapi_url="/v1/openapi.json", docs_url=None, redoc_url=None, redirect_slashes=False)
+    app = make_api(asks_token=access.token is not None)
     app.state.engine, app.state.access, app.state.review, app.state.jobs = engine, access, review, jobs
     app.state.metrics, app.state.sign_in = Metrics(engine), SignIn(access, draw=draw_sign_in)
     add_error_handlers(app)
-    for routes in ROUTES:
-        app.include_router(routes.router, dependencies=[] if routes in OPEN_ROUTES else describe_token(access))
     add_last_routes(app)
     app.include_router(sign_in_router)
     app.mount("/", PlainTextResponse("as the page"))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import zipfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -91,10 +92,21 @@ def test_an_undo_takes_back_only_the_step_that_it_names(review: TestClient, imag
         assert answer == {"undone": undone, "can_undo": step == second}
 
 
-@pytest.mark.parametrize("body", [{"step": 0}, {"step": "1"}, {"step": True}, {"steps": 1}, [1]])
+@pytest.mark.parametrize("body", [b"", b"{}", b'{"step": null}'])
+def test_an_undo_that_names_no_step_takes_back_the_last_one(
+    review: TestClient, image_ids: dict[str, int], body: bytes
+) -> None:
+    chosen = image_ids["red/1.png"]
+    review.post("/v1/labels/decisions", json={"decisions": [{"image_id": chosen, "decision": "keep"}]})
+    answer = review.post("/v1/labels/undo", content=body, headers={"Content-Type": "application/json"})
+    assert (answer.status_code, answer.json()["undone"]) == (200, [chosen])
+
+
+@pytest.mark.parametrize("body", [{"step": 0}, {"step": "1"}, {"step": True}, {"steps": 1}, [1], None])
 def test_an_undo_of_no_step_is_refused(review: TestClient, body: object) -> None:
+    content, headers = json.dumps(body), {"Content-Type": "application/json"}
     for kind in ("labels", "duplicates"):
-        assert review.post(f"/v1/{kind}/undo", json=body).status_code == 422
+        assert review.post(f"/v1/{kind}/undo", content=content, headers=headers).status_code == 422
 
 
 def test_a_label_that_was_seen_must_be_the_label_still(review: TestClient, image_ids: dict[str, int]) -> None:
