@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from index.config_values import as_path
 from index.errors import InputError
+from index.extras import naming_extras
 from index.progress import Progress, no_progress
 from index.threads import usable_cores
 from training.options.backbone_libraries import IN_THE_BOX
@@ -67,7 +68,8 @@ def export(
         }  # fmt: skip
         if unused := [name for name, value in without.items() if value is not None]:
             raise InputError(f"{unused[0]}: needs backbone, and would do nothing with a run")
-        from export.exports import export_run, export_student, is_student
+        with naming_extras("exporting"):
+            from export.exports import export_run, export_student, is_student
 
         folder = as_path(run, "run")
         return (export_student if is_student(folder) else export_run)(folder, as_path(out, "out"))
@@ -77,7 +79,8 @@ def export(
         raise InputError("backbone needs weights: pretrained, none or a file")
     if not isinstance(embedding_dim, int) or embedding_dim < 1:
         raise InputError(f"embedding_dim must be a whole number of at least 1, got {embedding_dim!r}")
-    from export.exports import export_untrained
+    with naming_extras("exporting"):
+        from export.exports import export_untrained
 
     return export_untrained(
         as_path(out, "out"),

@@ -128,7 +128,7 @@ class MissingDependencyError(RetrievalError):
     def __init__(self, *, package: str, extra: str, purpose: str) -> None:
         super().__init__(
             f"{purpose} needs the package {package!r}, which is not installed; "
-            f"install the extra: pip install 'retrieval-app[{extra}]'"
+            f"install the extra: pip install 'retrieval-app[{extra}]', or in a clone of it pip install '.[{extra}]'"
         )
         self.package = package
         self.extra = extra

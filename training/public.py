@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from index.config_values import as_path
+from index.extras import naming_extras
 from index.threads import usable_cores
-from training.options.resolve import resolve
 
 if TYPE_CHECKING:
     from training.run.phases import Watcher
@@ -57,9 +57,12 @@ def train(
         InputError: data, weights or options that cannot be used, or that the method does not use.
         RunError: a run folder in the way, missing, or begun with other options.
     """
+    from training.options.resolve import resolve
+
     config = resolve(**options if weights is None else {"weights": str(weights), **options})
-    from training.options.machine import Machine, resolve_device
-    from training.run.train import train as run_training
+    with naming_extras("training"):
+        from training.options.machine import Machine, resolve_device
+        from training.run.train import train as run_training
 
     machine = Machine(
         cache=default_cache() if cache is None else as_path(cache, "cache"),

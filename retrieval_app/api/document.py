@@ -7,8 +7,34 @@ from typing import Any
 from fastapi import FastAPI
 from starlette.types import Lifespan
 
+from retrieval_app.api.errors import describe_error_schemas
 from retrieval_app.api.routes import OPEN_ROUTES, ROUTES
-from retrieval_app.api.security.access import describe_token
+
+_TOKEN = {"token": {"type": "http", "description": "the server's token", "scheme": "bearer"}}
+
+
+class Api(FastAPI):
+    """An application whose document tells of failures, and of the token, without a model of each on every route.
+
+    Attributes:
+        asks_token: whether the document says that the server's token is asked for.
+    """
+
+    asks_token = False
+
+    def openapi(self) -> dict[str, Any]:
+        """The OpenAPI document, made once."""
+        if self.openapi_schema is None:
+            document = super().openapi()
+            parts = document["components"]
+            parts["schemas"] = dict(sorted({**parts["schemas"], **describe_error_schemas()}.items()))
+            if self.asks_token:
+                parts["securitySchemes"] = _TOKEN
+                opened = {route.path for routes in OPEN_ROUTES for route in routes.router.routes}
+                for path in document["paths"].keys() - opened:
+                    for operation in document["paths"][path].values():
+                        operation["security"] = [{"token": []}]
+        return super().openapi()
 
 
 def make_api(*, asks_token: bool, lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:
@@ -18,7 +44,7 @@ def make_api(*, asks_token: bool, lifespan: Lifespan[FastAPI] | None = None) -> 
         asks_token: whether its document says that the server's token is asked for.
         lifespan: of the application.
     """
-    app = FastAPI(
+    app = Api(
         lifespan=lifespan,
         title="Image retrieval",
         summary="Search a gallery of images, see how far results can be trusted, and mend its labels.",
@@ -28,9 +54,9 @@ def make_api(*, asks_token: bool, lifespan: Lifespan[FastAPI] | None = None) -> 
         redoc_url=None,
         redirect_slashes=False,
     )
+    app.asks_token = asks_token
     for routes in ROUTES:
-        is_closed = asks_token and routes not in OPEN_ROUTES
-        app.include_router(routes.router, dependencies=[describe_token()] if is_closed else [])
+        app.router.routes += routes.router.routes  # to include routers makes every route anew, which takes long
     return app
 
 

@@ -72,6 +72,7 @@ _MEANINGS = {
 }
 _RETRY = {"Retry-After": {"schema": {"type": "integer"}, "description": "seconds"}}
 _HEADERS = {429: {"headers": _RETRY}, 503: {"headers": _RETRY}}
+_SCHEMAS = "#/components/schemas/"
 _FAILED = "the server failed; its log has the details under this request's id"
 _DISK_FULL = "the server's disk is full, nothing of this was kept; make room on it and send it again"
 _PRIVATE = {
@@ -128,11 +129,22 @@ class ApiError(RetrievalError):
 
 
 def describe_errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The `responses` of a route that may fail in these ways, and in those that every route may."""
+    """The `responses` of a route that may fail in these ways, and in those that every route may.
+
+    They name the schema that `describe_error_schemas` gives: a model of every route's every failure would take half of
+    the time in which a server starts.
+    """
+    content = {"application/json": {"schema": {"$ref": _SCHEMAS + ErrorAnswer.__name__}}}
     return {
-        status: {"model": ErrorAnswer, "description": _MEANINGS[status], **_HEADERS.get(status, {})}
+        status: {"content": content, "description": _MEANINGS[status], **_HEADERS.get(status, {})}
         for status in sorted({*_ALWAYS, *statuses})
     }
+
+
+def describe_error_schemas() -> dict[str, Any]:
+    """The schemas of failures, by the names under which the description of the API has them."""
+    schema = ErrorAnswer.model_json_schema(ref_template=_SCHEMAS + "{model}")
+    return {**schema.pop("$defs"), ErrorAnswer.__name__: schema}
 
 
 def make_error(

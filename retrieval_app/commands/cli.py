@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 import click
 
-from index.errors import MissingDependencyError, RetrievalError
+from index.errors import RetrievalError
+from index.extras import naming_extras
 from index.faiss_library import let_threads_sleep
 from index.telemetry import switch_off_telemetry
 
@@ -39,12 +40,6 @@ COMMANDS = {
     "doctor": (f"{_HERE}.doctor_command", "What is installed, what works of it, and how fast this machine is."),
     "demo": (f"{_HERE}.demo_command", "The whole story offline, on photos that come with the package."),
 }
-_PACKAGE_EXTRAS = {
-    "torch": "train", "torchvision": "train", "safetensors": "train", "onnx": "train", "onnxscript": "train",
-    "scipy": "train", "faiss": "cpu", "onnxruntime": "cpu", "mcp": "agents", "anyio": "ui", "gradio": "ui",
-    "fastapi": "ui", "httptools": "ui", "orjson": "ui", "prometheus_client": "ui", "pydantic": "ui", "starlette": "ui",
-    "uvicorn": "ui",
-}  # fmt: skip
 
 
 class LazyGroup(click.Group):
@@ -98,15 +93,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     warnings.filterwarnings("ignore", module=r"PIL\.")  # remarks on odd files, whose outcomes are reported anyway
     state = {"debug": False}
     try:
-        result = root.main(args=arguments, prog_name="retrieval", obj=state, standalone_mode=False)
+        with naming_extras("this command"):
+            result = root.main(args=arguments, prog_name="retrieval", obj=state, standalone_mode=False)
     except RetrievalError as error:
         return _report(error, str(error), state=state, code=1)
-    except ModuleNotFoundError as error:
-        extra = _PACKAGE_EXTRAS.get((error.name or "").partition(".")[0])
-        if extra is None:
-            raise
-        missing = MissingDependencyError(package=error.name or "", extra=extra, purpose="this command")
-        return _report(error, str(missing), state=state, code=1)
     except OSError as error:  # a full disk, a lost mount: nothing that a traceback would explain better
         named = f"{error.filename}: " if error.filename else ""
         return _report(error, f"{named}{error.strerror or error}", state=state, code=1)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from index.config_values import as_path
 from index.errors import InputError
+from index.extras import naming_extras
 from index.threads import usable_cores
 from training.public import default_cache
 
@@ -52,8 +53,9 @@ def audit(
     """
     if not isinstance(limit, int) or limit < 1:
         raise InputError(f"limit must be a whole number of at least 1, got {limit!r}")
-    from retrieval_app.reports.audit_job import run_audit
-    from training.options.machine import Machine, resolve_device
+    with naming_extras("auditing"):
+        from retrieval_app.reports.audit_job import run_audit
+        from training.options.machine import Machine, resolve_device
 
     folder = as_path(run, "run")
     machine = Machine(

@@ -41,9 +41,8 @@ def create_app(engine: Engine, *, access: Access, review: ReviewStore, jobs: Job
     app.state.gradio, app.state.metrics = gradio, Metrics(engine)
     app.state.sign_in = SignIn(access, draw=draw_sign_in)
     add_error_handlers(app)
-    app.include_router(sign_in_router)
-    app.include_router(shell.router)
-    app.include_router(static_files.router)
+    for router in (sign_in_router, shell.router, static_files.router):
+        app.router.routes += router.routes
     add_last_routes(app)
     app.router.routes += [Route(GRADIO, gradio), Route(GRADIO + "/{path:path}", gradio)]
     # Text and JSON go out compressed, pictures and archives as they are. The length of an answer tells nothing that is

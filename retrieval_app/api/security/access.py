@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from fastapi import Depends, Request
-from fastapi.params import Depends as Dependency
-from fastapi.security import HTTPBearer
+from fastapi import Request
 from starlette.datastructures import Headers
 
 from retrieval_app.api.errors import ApiError
@@ -60,14 +58,6 @@ def may_write(request: Request) -> bool:
 def sees_folders(request: Request) -> bool:
     """Whether absolute folders of the machine are told."""
     return find_visitor(request.scope).is_trusted
-
-
-def describe_token() -> Dependency:
-    """The dependency of routes that the token opens, by which the description of the API tells of it.
-
-    It refuses nothing: what stands before every route does.
-    """
-    return Depends(HTTPBearer(auto_error=False, description="the server's token", scheme_name="token"))
 
 
 def require_review(request: Request) -> None:

@@ -129,6 +129,22 @@ def test_a_missing_extra_is_named(package: str, arguments: list[str]) -> None:
     assert "pip install 'retrieval-app[train]'" in done.stderr
 
 
+@pytest.mark.parametrize("call", ["train('photos', 'run')", "export('run')", "audit('run')"])
+def test_a_missing_extra_is_named_to_python_programs_too(call: str) -> None:
+    program = f"""
+import sys
+sys.modules["torch"] = None  # as if it were not installed
+import retrieval_app
+from index.errors import MissingDependencyError
+try:
+    retrieval_app.{call}
+except MissingDependencyError as error:
+    print(error.extra)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "train\n"
+
+
 def test_a_full_disk_is_one_line_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     draw_folder(tmp_path / "photos")
     monkeypatch.chdir(tmp_path)
