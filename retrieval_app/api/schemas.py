@@ -14,6 +14,7 @@ from index.gallery.reranking import POOL
 from retrieval_app.insights.answer import Answer
 from retrieval_app.insights.calibration import Band
 from retrieval_app.review.selection_files import MAX_PICTURES, MAX_ROWS
+from retrieval_app.serving.photo_fetching import MAX_ADDRESS_CHARACTERS
 from retrieval_app.serving.query import MAX_K, MAX_OFFSET
 
 MAX_ID = 2**53 - 1  # what a number of JSON holds in every program
@@ -222,6 +223,15 @@ class PhotoName(Parameters):
     """What a photo is called in messages and on the page."""
 
     name: FileName = "photo"
+
+
+class PhotoAddress(Body):
+    """Where a photo lies."""
+
+    address: str = Field(
+        max_length=MAX_ADDRESS_CHARACTERS,
+        description="of the picture itself, http or https, on the public internet",
+    )
 
 
 class EmbedPhoto(PhotoName):

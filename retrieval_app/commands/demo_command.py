@@ -62,7 +62,12 @@ def demo(out: Path, seed: int, serve: bool, port: int, as_json: bool) -> None:
         from retrieval_app.server.serve import serve_gallery
 
         options = ServeOptions(gallery=out / "gallery", port=port)
-        serve_gallery(options, on_ready=lambda served: say(f"Serving {served.url} until Ctrl-C ends it"))
+        serve_gallery(
+            options,
+            on_ready=lambda served: say(
+                f"Serving {served.url}, and as a Gradio app {served.url}gradio/, until Ctrl-C ends it"
+            ),
+        )
 
 
 def _program() -> str:

@@ -51,6 +51,11 @@ if TYPE_CHECKING:
 )
 @click.option("--writable", is_flag=True, help="Let the API add and remove images; a token is asked for.")
 @click.option(
+    "--fetch-addresses", "fetches", is_flag=True,
+    help="Let the page and the API search with a photo whose address is pasted, which the server then fetches, from "
+    "public addresses only.",
+)  # fmt: skip
+@click.option(
     "--audit",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     help="Folder of a `retrieval audit`, whose doubts the Labels view shows in the place of the gallery's own.",
@@ -69,6 +74,7 @@ def serve(
     token: str | None,
     no_token: bool,
     writable: bool,
+    fetches: bool,
     audit: Path | None,
     threads: int,
     as_json: bool,
@@ -109,7 +115,7 @@ def serve(
     )
     options = ServeOptions(
         gallery=settle_gallery(gallery), host=host, port=port, token=token, allowed_hosts=allowed_hosts,
-        writable=writable, audit=audit, limits=ServingConfig(threads=threads),
+        writable=writable, fetches=fetches, audit=audit, limits=ServingConfig(threads=threads),
     )  # fmt: skip
 
     def announce(served: Served) -> None:

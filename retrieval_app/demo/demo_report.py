@@ -12,6 +12,9 @@ import numpy as np
 from index.labels.decisions import CHANGE, KEEP
 from training.audit.report import AuditReport
 
+ADDRESS = "http://127.0.0.1:7860/"
+"""Where `retrieval serve` serves unless it is told otherwise."""
+
 
 def judge_confidences(table: Path) -> dict[str, Any]:
     """How many of the known wrong labels a run's confidences.csv believes least, and what it suggests for them."""
@@ -69,6 +72,7 @@ def format_report(report: dict[str, Any], *, program: str = "retrieval") -> str:
         f"Audit page: {audit['page']}",
         f"Pictures: {', '.join(report['pictures'])}",
         f"{report['seconds']:.0f} s. Browse the photos: {program} serve {shlex.quote(report['out'] + '/gallery')}",
+        f"  then the page is at {ADDRESS}, and as a Gradio app at {ADDRESS}gradio/",
     ]
     return "\n".join(lines)
 

@@ -34,7 +34,10 @@ def assemble(options: ServeOptions) -> Iterator[FastAPI]:
         token=options.token is not None,
         allowed=options.allowed_hosts,
     )
-    access = Access(token=options.token, loopback=options.is_loopback, writable=options.writable, hosts=hosts)
+    access = Access(
+        token=options.token, loopback=options.is_loopback, writable=options.writable, fetches=options.fetches,
+        hosts=hosts,
+    )  # fmt: skip
     if access.takes_decisions:
         try_bring_people(options.gallery)
         join_decisions(options.gallery)

@@ -22,6 +22,7 @@ class ServeOptions:
         token: that every request has to bring; None lets everybody search who can reach the address.
         allowed_hosts: names that it answers to besides those of the machine and of the address.
         writable: whether images may be added and removed, which needs a token.
+        fetches: whether photos are fetched from addresses that visitors name.
         audit: folder of a finished audit, whose doubts take the place of the gallery's own.
         limits: of the engine.
     """
@@ -32,6 +33,7 @@ class ServeOptions:
     token: str | None = None
     allowed_hosts: tuple[str, ...] = ()
     writable: bool = False
+    fetches: bool = False
     audit: Path | None = None
     limits: ServingConfig = field(default_factory=ServingConfig)
 

@@ -19,7 +19,7 @@ from retrieval_app.api.gallery.gallery_schemas import (
 )
 from retrieval_app.api.schemas import Selection
 from retrieval_app.api.search.conditions import read_condition
-from retrieval_app.api.security.access import may_review, may_write
+from retrieval_app.api.security.access import may_fetch, may_review, may_write
 from retrieval_app.insights.background import Computed
 from retrieval_app.insights.facet_filters import count_facets
 
@@ -31,7 +31,8 @@ COMPUTING = {202: {"model": Computing, "description": "It is being computed: ask
 @router.get("/gallery", operation_id="get_gallery", summary="What is served", **answers(GalleryFacts))
 async def show_gallery(asked: AskedAlone) -> Response:
     """The gallery's version, size, model, labels and index, what the server allows, and what scores mean."""
-    can = {"review": may_review(asked.request), "write": may_write(asked.request)}
+    request = asked.request
+    can = {"review": may_review(request), "write": may_write(request), "fetch": may_fetch(request)}
     return await asked.tell(describe_gallery, asked.snapshot, can=can, config=asked.engine.config)
 
 

@@ -49,6 +49,7 @@ class Rights(Answer):
 
     review: bool
     write: bool
+    fetch: bool = Field(description="search with photos whose addresses it is given")
 
 
 class Limits(Answer):

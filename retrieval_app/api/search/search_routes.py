@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Annotated, Any
 
 import numpy as np
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Depends, Query, Response
 
 from index.arrays import Vectors
 from index.text import printable_path
@@ -22,6 +22,7 @@ from retrieval_app.api.schemas import (
     EmbedPhoto,
     ImageSearch,
     MemberQuery,
+    PhotoAddress,
     PhotoAnswer,
     PhotoName,
     PhotoQuery,
@@ -33,7 +34,8 @@ from retrieval_app.api.schemas import (
 )
 from retrieval_app.api.search.conditions import read_condition
 from retrieval_app.api.search.search_answers import DESCRIBED_AT_ONCE, describe_search
-from retrieval_app.serving.photos import Crop
+from retrieval_app.api.security.access import require_fetching
+from retrieval_app.serving.photos import Crop, Photo
 from retrieval_app.serving.query import QueryPart, SearchQuery
 
 router = APIRouter(prefix="/v1", tags=["search"])
@@ -97,9 +99,26 @@ async def search_by_image(asked: Asked, parameters: Annotated[ImageSearch, Query
 )
 async def keep_photo(asked: Asked, parameters: Annotated[PhotoName, Query()]) -> Response:
     """The token of a photo, which is the body; it is kept in memory among the most recently used ones."""
-    photo = await asked.engine.keep_photo(await asked.request.body(), name=parameters.name)
+    return _tell_photo(await asked.engine.keep_photo(await asked.request.body(), name=parameters.name))
+
+
+def _tell_photo(photo: Photo) -> Response:
     answer = {"photo": photo.token, "name": photo.name, "width": photo.width, "height": photo.height}
     return send_json(answer, status=201)
+
+
+@router.post(
+    "/photos/address",
+    operation_id="fetch_photo",
+    status_code=201,
+    dependencies=[Depends(require_fetching)],
+    summary="Fetch a photo from its address, and keep it for a while to search with it",
+    **answers(PhotoAnswer, *BODY_ERRORS),
+)
+async def fetch_photo(asked: AskedAlone, body: PhotoAddress) -> Response:
+    """As if it had been sent; only of a server with `--fetch-addresses`, and of public addresses."""
+    fetched = await asked.request.app.state.fetcher.fetch(body.address)
+    return _tell_photo(await asked.engine.keep_photo(fetched.data, name=fetched.name))
 
 
 @router.get(

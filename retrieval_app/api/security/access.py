@@ -22,12 +22,14 @@ class Access:
         token: that every request but those for health must bring; None where none is asked for.
         loopback: whether only this machine reaches the server, if no proxy on it passes others on.
         writable: whether the gallery may be changed, which takes a token too.
+        fetches: whether photos are fetched from addresses that visitors name.
         hosts: the names that it answers to.
     """
 
     token: str | None = None
     loopback: bool = True
     writable: bool = False
+    fetches: bool = False
     hosts: HostNames = field(default_factory=HostNames)
 
     def __post_init__(self) -> None:
@@ -55,6 +57,12 @@ def may_write(request: Request) -> bool:
     return access.writable and find_visitor(request.scope).has_token
 
 
+def may_fetch(request: Request) -> bool:
+    """Whether photos are fetched from addresses."""
+    access: Access = request.app.state.access
+    return access.fetches
+
+
 def sees_folders(request: Request) -> bool:
     """Whether absolute folders of the machine are told."""
     return find_visitor(request.scope).is_trusted
@@ -68,6 +76,17 @@ def require_review(request: Request) -> None:
     """
     if not may_review(request):
         message = "decisions are taken only on the machine itself, and there without a proxy, or with a token"
+        raise ApiError(message, status=403)
+
+
+def require_fetching(request: Request) -> None:
+    """A route's dependency: photos must be fetched from addresses.
+
+    Raises:
+        ApiError: they are not.
+    """
+    if not may_fetch(request):
+        message = "this server fetches nothing: save the picture and send it, or start it with --fetch-addresses"
         raise ApiError(message, status=403)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
-from retrieval_app.api.security.addresses import group_address, read_address
+from retrieval_app.serving.addresses import group_address, read_address
 
 _ADDED = re.compile(
     rb"forwarded|via|x-forwarded(-.*)?|x-original-.*|x-real-ip|x-client-ip|true-client-ip|cf-connecting-ip"

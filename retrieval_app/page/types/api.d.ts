@@ -84,6 +84,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/photos/address": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Fetch a photo from its address, and keep it for a while to search with it
+         * @description As if it had been sent; only of a server with `--fetch-addresses`, and of public addresses.
+         */
+        post: operations["fetch_photo"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/photos/{token}/picture": {
         parameters: {
             query?: never;
@@ -1603,6 +1623,17 @@ export interface components {
             label: string;
         };
         /**
+         * PhotoAddress
+         * @description Where a photo lies.
+         */
+        PhotoAddress: {
+            /**
+             * Address
+             * @description of the picture itself, http or https, on the public internet
+             */
+            address: string;
+        };
+        /**
          * PhotoAnswer
          * @description A photo that is kept in memory for a while, by its token; its size in pixels.
          */
@@ -1715,6 +1746,11 @@ export interface components {
             review: boolean;
             /** Write */
             write: boolean;
+            /**
+             * Fetch
+             * @description search with photos whose addresses it is given
+             */
+            fetch: boolean;
         };
         /**
          * ScoreHistogram
@@ -1988,6 +2024,7 @@ export type MemberQuery = components['schemas']['MemberQuery'];
 export type ModelFacts = components['schemas']['ModelFacts'];
 export type Neighbour = components['schemas']['Neighbour'];
 export type OtherNeighbour = components['schemas']['OtherNeighbour'];
+export type PhotoAddress = components['schemas']['PhotoAddress'];
 export type PhotoAnswer = components['schemas']['PhotoAnswer'];
 export type PhotoQuery = components['schemas']['PhotoQuery'];
 export type QualityReport = components['schemas']['QualityReport'];
@@ -2108,6 +2145,30 @@ export interface operations {
         requestBody: {
             content: {
                 "application/octet-stream": string;
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PhotoAnswer"];
+                };
+            };
+        };
+    };
+    fetch_photo: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PhotoAddress"];
             };
         };
         responses: {

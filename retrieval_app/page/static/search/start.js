@@ -3,7 +3,7 @@
 import {button, make, refill, shownText} from '../core/dom.js';
 import {get} from '../core/api.js';
 import {thumb} from '../core/thumbs.js';
-import {makeDrop} from './upload.js';
+import {makeAddressLine, makeDrop} from './upload.js';
 
 const SAMPLES = 12;
 const randomSeed = () => Math.floor(Math.random() * 1e6);
@@ -15,7 +15,7 @@ export function makeStart({sent, search}) {
     : 'Drop photos here, click to choose, or paste. Several at once make one search.';
   const strip = make('ul.samples', [Array.from({length: SAMPLES}, () => make('li.skeleton'))]);
   const element = make('section', {class: 'start', 'aria-labelledby': 'start-title'}, [
-    makeDrop({title: 'Find images like yours', hint, sent}),
+    make('div.start-ask', [makeDrop({title: 'Find images like yours', hint, sent}), makeAddressLine({sent})]),
     make('div.start-samples', [
       make('div.row.nowrap', [
         make('h2', {id: 'start-title'}, 'Or start from one of these'),

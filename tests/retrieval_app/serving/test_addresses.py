@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from retrieval_app.api.security.addresses import group_address
+from retrieval_app.serving.addresses import group_address
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,163 @@
+"""Photos fetched from an address that a visitor pasted, never from a private network.
+
+Whoever may name an address may make the server ask it, from where the server stands. So every connection, also that of
+a redirect, goes to an address that was checked when the connection is made, and a name that leads to a private network
+even once is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import ssl
+from collections.abc import Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urljoin, urlsplit
+
+from index.errors import InputError
+from index.text import printable_path
+from retrieval_app.serving.addresses import Address
+from retrieval_app.serving.errors import BusyError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    import httpcore
+
+MAX_ADDRESS_CHARACTERS = 2048
+_PORTS = {"http": 80, "https": 443}
+_MOST_REDIRECTS = 3
+_MOST_AT_ONCE = 4
+_TIMEOUTS_S = {"connect": 5.0, "read": 10.0, "write": 5.0, "pool": 5.0}
+_WHOLE_S = 20.0
+_HEADERS: Mapping[str | bytes, str | bytes] = {
+    "User-Agent": "retrieval-app", "Accept": "image/*", "Accept-Encoding": "identity", "Connection": "close",
+}  # fmt: skip
+_EMBEDS_IPV4 = tuple(map(ipaddress.ip_network, ("64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32")))
+
+
+def is_public(address: Address) -> bool:
+    """Whether an address is one of the internet, and leads to no other that it has within."""
+    embeds = isinstance(address, ipaddress.IPv6Address) and any(address in network for network in _EMBEDS_IPV4)
+    return address.is_global and not address.is_multicast and not embeds
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedPhoto:
+    """What an address gave: its bytes, and the last part of the address as its name."""
+
+    data: bytes
+    name: str
+
+
+class PhotoFetcher:
+    """Fetches photos, a few at a time.
+
+    Args:
+        max_bytes: of one photo.
+        may_connect: which addresses may be asked, at which port.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_bytes: int,
+        may_connect: Callable[[Address, int], bool] = lambda address, port: (
+            is_public(address) and port in _PORTS.values()
+        ),
+    ) -> None:
+        self._max_bytes, self._may_connect, self._turns = max_bytes, may_connect, asyncio.Semaphore(_MOST_AT_ONCE)
+
+    async def fetch(self, address: str) -> FetchedPhoto:
+        """What an address of http or https gives.
+
+        Raises:
+            InputError: it is none, may not be asked, cannot be reached, or gives no picture of a sensible size.
+            BusyError: others are being fetched.
+        """
+        if self._turns.locked():
+            raise BusyError(f"{_MOST_AT_ONCE} photos are being fetched; try again in a moment")
+        async with self._turns:
+            try:
+                async with asyncio.timeout(_WHOLE_S):
+                    return await self._follow(address)
+            except TimeoutError as error:
+                raise _refuse(address, f"it did not answer within {_WHOLE_S:g} seconds") from error
+
+    async def _follow(self, address: str) -> FetchedPhoto:
+        import httpcore
+
+        now = address
+        for _ in range(_MOST_REDIRECTS + 1):
+            _check_address(now)
+            try:
+                async with self._ask(now) as answer:
+                    headers = {name.lower(): value.decode("latin-1") for name, value in answer.headers}
+                    if answer.status not in (301, 302, 303, 307, 308):
+                        data = await self._read(answer, headers, address=now)
+                        return FetchedPhoto(data, _name_of(now))
+                    now = urljoin(now, headers.get(b"location", ""))
+            except (
+                httpcore.NetworkError,
+                httpcore.ProtocolError,
+                httpcore.TimeoutException,
+                ssl.SSLError,
+            ) as error:
+                raise _refuse(now, f"it cannot be reached: {error or type(error).__name__}") from error
+        raise _refuse(address, f"it leads on more than {_MOST_REDIRECTS} times")
+
+    @asynccontextmanager
+    async def _ask(self, address: str) -> AsyncIterator[httpcore.Response]:
+        import httpcore
+
+        from retrieval_app.serving.checked_network import CheckedNetwork
+
+        network = CheckedNetwork(self._may_connect)
+        async with (
+            httpcore.AsyncConnectionPool(
+                ssl_context=ssl.create_default_context(), network_backend=network
+            ) as pool,
+            pool.stream("GET", address, headers=_HEADERS, extensions={"timeout": _TIMEOUTS_S}) as answer,
+        ):
+            yield answer
+
+    async def _read(self, answer: httpcore.Response, headers: dict[bytes, str], *, address: str) -> bytes:
+        if answer.status != 200:
+            raise _refuse(address, f"it answers with status {answer.status}")
+        kind = headers.get(b"content-type", "").partition(";")[0].strip().lower()
+        if kind.startswith("text/"):
+            raise _refuse(address, f"it is a page ({kind}) and no picture: copy the address of the picture itself")
+        if headers.get(b"content-encoding", "identity") != "identity":
+            raise _refuse(address, "it sends its pictures packed, which was not asked for")
+        parts, size = [], 0
+        async for part in answer.aiter_stream():
+            parts.append(part)
+            size += len(part)
+            if size > self._max_bytes:
+                raise _refuse(address, f"more than the {self._max_bytes / 1024**2:.0f} MB that are taken")
+        return b"".join(parts)
+
+
+def _check_address(address: str) -> None:
+    if len(address) > MAX_ADDRESS_CHARACTERS:
+        raise InputError(f"an address of {len(address)} characters; at most {MAX_ADDRESS_CHARACTERS} are taken")
+    try:
+        parts = urlsplit(address)
+        is_usual = parts.scheme in _PORTS and bool(parts.hostname) and parts.port != 0
+        is_plain = address.isascii() and address.isprintable() and " " not in address
+    except ValueError:
+        is_usual = is_plain = False
+    if not is_usual or not is_plain:
+        raise _refuse(address, "expected the address of a picture, such as https://example.org/photo.jpg")
+    if parts.username is not None or parts.password is not None:
+        raise InputError("an address with a name or password in it is not asked")
+
+
+def _name_of(address: str) -> str:
+    return unquote(urlsplit(address).path.rpartition("/")[2])[:200] or "photo"
+
+
+def _refuse(address: str, problem: Any) -> InputError:
+    return InputError(f"{printable_path(address[:200])}: {problem}")

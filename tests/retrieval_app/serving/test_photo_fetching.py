@@ -1,0 +1,181 @@
+"""Photos of pasted addresses: fetched from servers of the test's own, and never from where they must not be."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from index.errors import InputError, RetrievalError
+from retrieval_app.serving.errors import BusyError
+from retrieval_app.serving.photo_fetching import MAX_ADDRESS_CHARACTERS, PhotoFetcher, is_public
+from tests.answering_server import PathAnswer, answer_paths
+
+
+def fetch(address: str, *, allowed: bool = True, max_bytes: int = 1000) -> tuple[bytes, str]:
+    fetcher = PhotoFetcher(max_bytes=max_bytes, **({"may_connect": lambda *_: True} if allowed else {}))
+    photo = asyncio.run(fetcher.fetch(address))
+    return photo.data, photo.name
+
+
+def test_the_bytes_of_an_address_are_fetched_under_the_name_that_it_ends_with() -> None:
+    with answer_paths(lambda path: (200, {"Content-Type": "image/jpeg"}, path.encode())) as port:
+        assert fetch(f"http://127.0.0.1:{port}/a/caf%C3%A9.jpg?size=2") == (b"/a/caf%C3%A9.jpg?size=2", "café.jpg")
+        assert fetch(f"http://localhost:{port}/")[1] == "photo"
+
+
+def test_an_address_may_lead_on_a_few_times() -> None:
+    def answer(path: str) -> PathAnswer:
+        step = int(path.strip("/"))
+        return (302, {"Location": f"/{step - 1}"}, b"") if step else (200, {}, b"photo")
+
+    with answer_paths(answer) as port:
+        assert fetch(f"http://127.0.0.1:{port}/3")[0] == b"photo"
+        with pytest.raises(InputError, match="leads on more than 3 times"):
+            fetch(f"http://127.0.0.1:{port}/4")
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.0.0.1", "localhost", "0.0.0.0", "[::1]", "[::]", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "2130706433",
+        "0x7f000001", "127.1", "10.0.0.1", "172.16.3.4", "192.168.1.1", "169.254.169.254", "[fe80::1]", "[fd00::1]",
+        "100.64.0.1", "224.0.0.1", "255.255.255.255", "[64:ff9b::7f00:1]", "[2002:7f00:1::]", "192.0.2.1",
+    ],
+)  # fmt: skip
+def test_what_is_not_public_is_never_asked(host: str) -> None:
+    with pytest.raises(InputError, match=r"public addresses only|no such host is known"):
+        fetch(f"http://{host}/photo.jpg", allowed=False)
+
+
+def test_other_ports_than_the_usual_ones_are_not_asked() -> None:
+    with pytest.raises(InputError, match="its port 22, is not asked"):
+        fetch("http://8.8.8.8:22/", allowed=False)
+
+
+def test_where_an_address_leads_is_checked_like_itself() -> None:
+    asked: list[str] = []
+
+    def answer(path: str) -> PathAnswer:
+        asked.append(path)
+        return 302, {"Location": f"http://127.0.0.2:{port}/secret"}, b""
+
+    with answer_paths(answer) as port:
+        fetcher = PhotoFetcher(max_bytes=9, may_connect=lambda address, _: str(address) == "127.0.0.1")
+        with pytest.raises(InputError, match=r"127\.0\.0\.2: this host"):
+            asyncio.run(fetcher.fetch(f"http://127.0.0.1:{port}/open"))
+    assert asked == ["/open"]
+
+
+def test_a_host_of_which_one_address_is_private_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def find(host: str, port: int) -> list[str]:
+        return ["8.8.8.8", "10.0.0.1"]
+
+    monkeypatch.setattr("retrieval_app.serving.checked_network.find_addresses", find)
+    with pytest.raises(InputError, match="public addresses only"):
+        fetch("http://rebound.example/photo.jpg", allowed=False)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "", "photo.jpg", "/etc/passwd", "file:///etc/passwd", "ftp://example.org/a.jpg", "http://", "http://:80/",
+        "https://exa mple.org/", "http://example.org/\r\nHost: other", "http://[::1/", "gopher://example.org/",
+        "http://example.org:0/", "http://example.org:99999/",
+    ],
+)  # fmt: skip
+def test_what_is_no_address_of_a_picture_is_refused(address: str) -> None:
+    with pytest.raises(InputError, match="expected the address of a picture"):
+        fetch(address)
+
+
+def test_an_address_with_a_password_is_refused_without_repeating_it() -> None:
+    with pytest.raises(InputError) as caught:
+        fetch("http://me:secret@example.org/")
+    assert "secret" not in str(caught.value)
+
+
+def test_a_long_address_is_refused() -> None:
+    with pytest.raises(InputError, match="at most 2048"):
+        fetch("http://example.org/" + "a" * MAX_ADDRESS_CHARACTERS)
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        ((404, {}, b""), "answers with status 404"),
+        ((200, {"Content-Type": "text/html; charset=utf-8"}, b"<html>"), "it is a page .* copy the address"),
+        ((200, {"Content-Encoding": "gzip"}, b"x"), "packed"),
+        ((200, {}, b"x" * 1001), "more than the 0 MB"),
+        ((302, {"Location": "file:///etc/passwd"}, b""), "expected the address of a picture"),
+    ],
+)
+def test_what_gives_no_picture_of_a_sensible_size_is_refused(answer: PathAnswer, problem: str) -> None:
+    with answer_paths(lambda _: answer) as port, pytest.raises(InputError, match=problem):
+        fetch(f"http://127.0.0.1:{port}/photo.jpg")
+
+
+def test_a_server_that_cannot_be_reached_is_an_error_of_one_line() -> None:
+    with answer_paths(lambda _: (200, {}, b"")) as port:
+        pass
+    with pytest.raises(InputError, match="cannot be reached"):
+        fetch(f"http://127.0.0.1:{port}/")
+
+
+def test_few_are_fetched_at_once_and_others_are_told_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("retrieval_app.serving.photo_fetching._MOST_AT_ONCE", 1)
+    release = threading.Event()
+
+    def answer(_: str) -> PathAnswer:
+        release.wait(10)
+        return 200, {}, b"photo"
+
+    async def ask_twice(port: int) -> bytes:
+        fetcher = PhotoFetcher(max_bytes=9, may_connect=lambda *_: True)
+        first = asyncio.create_task(fetcher.fetch(f"http://127.0.0.1:{port}/"))
+        await asyncio.sleep(0.05)
+        with pytest.raises(BusyError):
+            await fetcher.fetch(f"http://127.0.0.1:{port}/")
+        release.set()
+        return (await first).data
+
+    with answer_paths(answer) as port:
+        assert asyncio.run(ask_twice(port)) == b"photo"
+
+
+def test_a_server_that_dawdles_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("retrieval_app.serving.photo_fetching._WHOLE_S", 0.1)
+    release = threading.Event()
+
+    def dawdle(_: str) -> PathAnswer:
+        release.wait(10)
+        return 200, {}, b""
+
+    with answer_paths(dawdle) as port:
+        with pytest.raises(InputError, match="did not answer within"):
+            fetch(f"http://127.0.0.1:{port}/")
+        release.set()
+
+
+@given(st.ip_addresses(v=4).filter(lambda address: not address.is_global))
+def test_no_private_address_becomes_public_as_one_of_the_newer_kind(address: ipaddress.IPv4Address) -> None:
+    assert not is_public(address)
+    number = int(address)
+    for network in ("64:ff9b::", "2002::"):
+        shift = 0 if network == "64:ff9b::" else 80
+        assert not is_public(ipaddress.IPv6Address(int(ipaddress.IPv6Address(network)) + (number << shift)))
+
+
+def test_public_addresses_are_public() -> None:
+    assert all(map(is_public, map(ipaddress.ip_address, ("8.8.8.8", "1.1.1.1", "2606:4700::1111"))))
+
+
+@given(st.text(max_size=60))
+def test_whatever_is_pasted_is_refused_in_a_sentence_or_asks_nobody(text: str) -> None:
+    fetcher = PhotoFetcher(max_bytes=9, may_connect=lambda *_: False)
+    with pytest.raises(RetrievalError):
+        asyncio.run(fetcher.fetch(text))
