@@ -15,6 +15,7 @@ from index.commands.console import (
     GroupedCommand,
     NumberList,
     build_config,
+    cache_option,
     config_options,
     emit,
     is_given,
@@ -28,6 +29,7 @@ from index.commands.inspect_commands import export_vectors, info, list_items, ve
 from index.commands.reindex_commands import compact, tune
 from index.commands.repair_commands import repair, rollback
 from index.duplicates.duplicate_config import DuplicateConfig
+from index.public import as_cache
 from index.public import build as build_gallery
 from index.sources.beside import gallery_beside
 from index.text import printable_path
@@ -84,6 +86,7 @@ def _strict_option(command: Any) -> Any:
 )
 @_strict_option
 @wait_option
+@cache_option
 @config_options(BuildConfig, AnnConfig, DuplicateConfig)
 @output_options
 @click.pass_context
@@ -97,6 +100,7 @@ def build(
     dedup: str,
     strict: bool,
     wait_s: float,
+    cache: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -135,8 +139,8 @@ def build(
     gallery = out or gallery_beside(sources[0])
     with indexing_bars() as (progress, begin_step):
         report = build_gallery(
-            model, sources, gallery, labels=labels_file, dedup=dedup, progress=progress, begin_step=begin_step,
-            wait_s=wait_s, **chosen,
+            model, sources, gallery, labels=labels_file, dedup=dedup, cache=cache, progress=progress,
+            begin_step=begin_step, wait_s=wait_s, **chosen,
         )  # fmt: skip
     _finish(context, report, gallery, as_json=as_json, strict=strict)
 
@@ -146,6 +150,7 @@ def build(
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
 @_strict_option
 @wait_option
+@cache_option
 @config_options(BuildConfig)
 @output_options
 @click.pass_context
@@ -157,6 +162,7 @@ def add(
     sources: tuple[str, ...],
     strict: bool,
     wait_s: float,
+    cache: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -173,7 +179,7 @@ def add(
     """
     from index.writing.build import add_to_gallery
 
-    config = build_config(BuildConfig, options)
+    config = build_config(BuildConfig, {**options, "cache": as_cache(cache)})
     with indexing_bars() as (progress, begin_step):
         report = add_to_gallery(
             gallery, sources, config=config, progress=progress, begin_step=begin_step, wait_s=wait_s
@@ -195,6 +201,7 @@ def add(
 )
 @_strict_option
 @wait_option
+@cache_option
 @config_options(BuildConfig)
 @output_options
 @click.pass_context
@@ -207,6 +214,7 @@ def update(
     thorough: bool,
     strict: bool,
     wait_s: float,
+    cache: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -224,7 +232,7 @@ def update(
     """
     from index.writing.build import update_gallery
 
-    config = build_config(BuildConfig, options)
+    config = build_config(BuildConfig, {**options, "cache": as_cache(cache)})
     with indexing_bars() as (progress, begin_step):
         report = update_gallery(
             gallery,

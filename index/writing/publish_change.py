@@ -41,9 +41,9 @@ class BuildReport:
     """What a command did to a gallery.
 
     `found`, `indexed`, `duplicate`, `skipped` and `skipped_by_reason` count the whole version: the first is the sum of
-    the next three. `new_images` were embedded by this run, `moved` found in another place, `vanished` not found any
-    more, `removed` taken out; `changed` tells whether there is a new version. `seconds` is the whole run,
-    `images_per_second` counts new images.
+    the next three. `new_images` got their vectors in this run, `from_cache` of them from the cache folder; `moved` were
+    found in another place, `vanished` not found any more, `removed` taken out; `changed` tells whether there is a new
+    version. `seconds` is the whole run, `images_per_second` counts new images.
     """
 
     gallery: str
@@ -55,6 +55,7 @@ class BuildReport:
     skipped: int
     skipped_by_reason: dict[str, int]
     new_images: int
+    from_cache: int
     moved: int
     vanished: int
     removed: int
@@ -150,6 +151,7 @@ def run_change(
         **counts,
         skipped_by_reason=reasons,
         new_images=settled.embedded,
+        from_cache=settled.known,
         moved=settled.moved,
         vanished=settled.vanished,
         removed=removed or 0,
