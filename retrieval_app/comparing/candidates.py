@@ -25,18 +25,16 @@ class Candidate:
     path: Path
 
 
-def read_candidates(texts: Sequence[str]) -> list[Candidate]:
-    """What `PATH`, `NAME=PATH` or `box` name, in their order; who has no name is called as its file or folder.
+def read_candidates(given: Sequence[tuple[str, str]]) -> list[Candidate]:
+    """What (name, path or `box`) name, in their order; who has an empty name is called as its file or folder.
 
     Raises:
         InputError: there are too few or too many, one is none, or two have one name.
     """
-    if not FEWEST <= len(texts) <= MOST:
-        raise InputError(f"expected {FEWEST} to {MOST} candidates to compare, got {len(texts)}")
-    given = [_split_name(text) for text in texts]
+    if not FEWEST <= len(given) <= MOST:
+        raise InputError(f"expected {FEWEST} to {MOST} candidates to compare, got {len(given)}")
     found = [_find_candidate(text) for _, text in given]
-    usual = _name_apart([path for _, path in found])
-    names = [name or usual[place] for place, (name, _) in enumerate(given)]
+    names = _name_all([name for name, _ in given], [path for _, path in found])
     for name, count in Counter(names).items():
         if count > 1:
             raise InputError(
@@ -45,8 +43,12 @@ def read_candidates(texts: Sequence[str]) -> list[Candidate]:
     return [Candidate(name, kind, path) for name, (kind, path) in zip(names, found, strict=True)]
 
 
-def _split_name(text: str) -> tuple[str, str]:
-    """(name, what it names); the name is empty where there is none, as in a path that has a `=` in it."""
+def split_name(text: str) -> tuple[str, str]:
+    """(name, what it names) of `NAME=PATH`; the name is empty where there is none, as in a path that has a `=` in it.
+
+    >>> split_name("small=box"), split_name("models/a=1.onnx")
+    (('small', 'box'), ('', 'models/a=1.onnx'))
+    """
     name, separator, rest = text.partition("=")
     if not separator or not name.strip() or os.sep in name or os.path.exists(text):
         return "", text
@@ -80,11 +82,14 @@ def _find_candidate(text: str) -> tuple[str, Path]:
     )
 
 
-def _name_apart(paths: Sequence[Path]) -> list[str]:
-    """A name for each path: that of its file or folder, with the folder above where two have the same."""
-    short = [path.stem if path.is_file() else path.resolve().name for path in paths]
+def _name_all(names: Sequence[str], paths: Sequence[Path]) -> list[str]:
+    """The names; in the place of empty ones those of files or folders, with the folder above where two are alike."""
+    short = [
+        name or (path.stem if path.is_file() else path.resolve().name)
+        for name, path in zip(names, paths, strict=True)
+    ]
     counts = Counter(short)
     return [
-        name if counts[name] == 1 else f"{path.resolve().parent.name}/{name}"
-        for name, path in zip(short, paths, strict=True)
+        name or (usual if counts[usual] == 1 else f"{path.resolve().parent.name}/{usual}")
+        for name, usual, path in zip(names, short, paths, strict=True)
     ]

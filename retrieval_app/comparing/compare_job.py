@@ -28,7 +28,7 @@ StepProgress = Callable[[str, int, int], None]
 
 def run_comparison(
     images: str,
-    candidates: Sequence[str],
+    candidates: Sequence[tuple[str, str]],
     out: Path,
     *,
     labels_file: Path | None,

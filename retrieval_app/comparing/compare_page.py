@@ -169,6 +169,7 @@ def _describe(comparison: Comparison) -> dict[str, Any]:
                 "width": int(embedded.vectors.shape[1]),
                 "speed": embedded.per_second,
                 "trained_on": embedded.trained_on,
+                "trained": bool(embedded.run_id),
                 "recall": [_numbers(scored.recall[k]) for k in comparison.ks],
                 "map": _numbers(scored.map_at_r),
                 "r_precision": _numbers(scored.r_precision),

@@ -46,6 +46,7 @@ def _describe_candidate(candidate: Candidate, embedded: Embedded, scored: Scored
         "from_cache": embedded.from_cache,
         "from_gallery": embedded.from_gallery,
         "trained_on": embedded.trained_on,
+        "run_id": embedded.run_id,
         "recall": {str(k): figure.to_json() for k, figure in scored.recall.items()},
         "map_at_r": scored.map_at_r.to_json(),
         "r_precision": scored.r_precision.to_json(),
@@ -134,6 +135,11 @@ def _list_caveats(comparison: Comparison) -> list[str]:
             lines.append(
                 f"warning: {printable_path(candidate.name)} was trained on {embedded.trained_on:,} of these images, "
                 "which flatters it; compare on others"
+            )
+        elif embedded.trained_on is None and embedded.run_id:
+            lines.append(
+                f"note: {printable_path(candidate.name)} was trained, and its file does not say on what: on images of "
+                "its training it is flattered"
             )
     if scoring.scenes is not None and scoring.is_flattered:
         apart = ", ".join(

@@ -33,6 +33,7 @@ class Embedded:
         from_gallery: images whose vectors a gallery had.
         per_second: images that it embeds in a second here, now or when it did; None where that was never seen.
         trained_on: images that it was trained on; None where that is not known.
+        run_id: of the training that a model file names; empty without.
     """
 
     vectors: Floats
@@ -42,6 +43,7 @@ class Embedded:
     from_gallery: int = 0
     per_second: float | None = None
     trained_on: int | None = None
+    run_id: str = ""
 
     @property
     def usable(self) -> npt.NDArray[np.bool_]:
@@ -121,6 +123,7 @@ def embed_model(
             from_cache=engine.found,
             from_gallery=len(found),
             per_second=engine.speed(),
+            run_id=embedder.contract.run_id,
         )
 
 

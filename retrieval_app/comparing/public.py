@@ -11,6 +11,7 @@ from index.config_values import as_path
 from index.errors import InputError
 from index.public import as_cache
 from index.threads import usable_cores
+from retrieval_app.comparing.candidates import split_name
 
 if TYPE_CHECKING:
     from retrieval_app.comparing.compare_job import Comparison
@@ -66,7 +67,7 @@ def compare(
 
     return run_comparison(
         str(as_path(images, "images")),
-        _as_texts(candidates),
+        _as_pairs(candidates),
         as_path(out, "out"),
         labels_file=None if labels is None else as_path(labels, "labels"),
         ks=ks,
@@ -78,9 +79,9 @@ def compare(
     )
 
 
-def _as_texts(candidates: Sequence[str | Path] | Mapping[str, str | Path]) -> list[str]:
+def _as_pairs(candidates: Sequence[str | Path] | Mapping[str, str | Path]) -> list[tuple[str, str]]:
     if isinstance(candidates, Mapping):
-        return [f"{name}={as_path(path, name)}" for name, path in candidates.items()]
+        return [(str(name), str(as_path(path, "candidates"))) for name, path in candidates.items()]
     if isinstance(candidates, str | os.PathLike) or not isinstance(candidates, Iterable):
         raise InputError(f"candidates: expected several as str or Path, got {candidates!r}")
-    return [str(as_path(path, "candidates")) for path in candidates]
+    return [split_name(str(as_path(path, "candidates"))) for path in candidates]

@@ -49,7 +49,7 @@ def embed_run(
         embedded = embed_model(model, photos, cache=cache, workers=workers, progress=progress)
     else:
         embedded = _embed_files(run, photos, features=features, workers=workers, progress=progress)
-    return replace(embedded, trained_on=seen)
+    return replace(embedded, trained_on=seen, run_id=run.run_id)
 
 
 def _embed_files(run: RunFolder, photos: Photos, *, features: Path, workers: int, progress: Progress) -> Embedded:

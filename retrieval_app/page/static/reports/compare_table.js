@@ -78,9 +78,14 @@ export function drawCaveats() {
     `Every labelled image asks once for the others of its label; small figures are 95 % intervals over ${over}. A `
       + 'candidate is clearly better where the interval of the difference, over the same queries, is above 0.',
   ];
-  for (const one of candidates.filter(each => each.trained_on)) {
-    const trained = count(one.trained_on, 'of these images', 'of these images');
-    lines.push(`${shownText(one.name)} was trained on ${trained}, which flatters it: compare on others.`);
+  for (const one of candidates) {
+    const name = shownText(one.name);
+    if (one.trained_on) {
+      const trained = `${one.trained_on.toLocaleString('en')} of these images`;
+      lines.push(`${name} was trained on ${trained}, which flatters it: compare on others.`);
+    } else if (one.trained_on === null && one.trained) {
+      lines.push(`${name} was trained, and its file does not say on what: on images of its training it is flattered.`);
+    }
   }
   if (scenes?.flattered) {
     const what = scenes.certain
