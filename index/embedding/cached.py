@@ -20,7 +20,7 @@ from index.sources.reading import read_place
 from index.threads import map_ahead, usable_cores
 
 _ASKED_AT_ONCE = 256
-_EMBEDDED_AT_ONCE = 2048  # of those that the cache does not have
+_EMBEDDED_AT_ONCE = 1024  # of those that the cache does not have, whose files are read again: soon, from memory
 _KEPT_AT_ONCE, _KEPT_EVERY_S = 256, 5.0  # the most that a killed command does again
 _HASHED_AHEAD = 64
 

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -59,7 +60,7 @@ def run_comparison(
             )
             for number, one in enumerate(chosen, start=1)
         ]  # fmt: skip
-    photos, embedded = _keep_common(photos, made)
+    photos, embedded = _keep_common(photos, _tell_trained(made))
     labels, names = photos.number_labels()
     scoring = score_candidates(
         [one.vectors for one in embedded], labels, names, clues=photos.clues(), ks=ks,
@@ -95,6 +96,12 @@ def _feature_folder(cache: Path | None) -> Iterator[Path]:
         return
     with TemporaryDirectory(prefix="retrieval-features-") as folder:
         yield Path(folder)
+
+
+def _tell_trained(made: Sequence[Embedded]) -> list[Embedded]:
+    """The same, where models that were exported from a run beside them know what they were trained on."""
+    known = {one.run_id: one.trained_on for one in made if one.trained_on is not None}
+    return [replace(one, trained_on=known.get(one.run_id, one.trained_on)) for one in made]
 
 
 def _keep_common(photos: Photos, made: Sequence[Embedded]) -> tuple[Photos, tuple[Embedded, ...]]:

@@ -68,13 +68,15 @@ def test_a_run_embeds_as_the_model_does_that_is_exported_from_it(work: Path, tmp
     for found in (files, packed):
         run, exported = (one.vectors for one in found.embedded)
         assert float((run * exported).sum(axis=1).min()) > 0.9999
-        assert [one.trained_on for one in found.embedded] == [24, None]
+        assert [one.trained_on for one in found.embedded] == [24, 24]  # the file names the run beside it
     assert len(list((tmp_path / "c/exports").glob("*.onnx"))) == 1
     again = retrieval_app.compare(
         tmp_path / "photos.tar", [work / "run8", "box"], tmp_path / "out", cache=tmp_path / "c"
     )
     assert (again.embedded[0].embedded, again.embedded[0].from_cache) == (0, 48)
-    assert "note: model was trained, and its file does not say on what" in format_comparison(files)
+    alone = retrieval_app.compare(work / "photos", [model, "box"], tmp_path / "out", cache=tmp_path / "c")
+    assert [one.trained_on for one in alone.embedded] == [None, None]
+    assert "note: model was trained, and its file does not say on what" in format_comparison(alone)
 
 
 def test_without_a_cache_runs_still_share_their_backbone(work: Path, tmp_path: Path) -> None:
