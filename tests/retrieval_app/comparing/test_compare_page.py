@@ -20,6 +20,7 @@ from retrieval_app.comparing import compare_page
 from retrieval_app.comparing.compare_page import HITS, SIDE, write_compare_page
 from retrieval_app.comparing.comparison import Comparison
 from tests.chromium import open_chromium, skip_without_playwright
+from tests.conftest import draw_image
 from tests.models import write_tiny_model
 from tests.photos import KINDS, write_photos
 
@@ -124,6 +125,18 @@ def test_a_picture_that_is_gone_by_now_is_a_placeholder(tmp_path: Path) -> None:
     lost = [label for (_, label), picture in zip(data["photos"], data["pictures"], strict=True) if not picture]
     assert set(lost) == {KINDS[0]}
     assert set(data["gone"].values()) == {"reading failed or the file vanished"}
+
+
+def test_few_images_on_which_nobody_is_ever_wrong_make_a_page_too(tmp_path: Path) -> None:
+    for name, colour in (("dark", (0, 0, 90)), ("light", (250, 240, 60))):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for n in range(2):
+            draw_image(colour, seed=n).save(tmp_path / "photos" / name / f"{n}.png")
+    models = {"one": write_tiny_model(tmp_path / "one.onnx"), "again": tmp_path / "one.onnx"}
+    found = retrieval_app.compare(tmp_path / "photos", models, tmp_path / "out", cache=False)
+    assert [one.recall[1].value for one in found.scoring.scored] == [1, 1]
+    data = read_data(found.files[1])
+    assert (data["queries"], data["photos"], data["pairs"][0]["recall"]) == ([], [], [0, 0, 0])
 
 
 @dataclass
