@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
@@ -13,6 +13,7 @@ from index.duplicates.duplicate_config import DuplicateConfig
 from index.errors import InputError
 from index.limits import LOCK_WAIT_S
 from index.progress import BeginStep, Progress, no_progress, no_steps
+from index.user_cache import user_cache
 from index.vectors.ann_config import AnnConfig
 from index.writing.build_config import DEDUP, BuildConfig
 
@@ -46,6 +47,7 @@ def build(
     *,
     labels: str | Path | None = None,
     dedup: str = "off",
+    cache: str | Path | bool = True,
     progress: Progress = no_progress,
     begin_step: BeginStep = no_steps,
     wait_s: float = LOCK_WAIT_S,
@@ -59,6 +61,8 @@ def build(
         out: the gallery folder.
         labels: CSV or Parquet of `path,label`, which goes before all other labels.
         dedup: which duplicates are set aside: `off`, `exact` or `near`.
+        cache: folder of vectors that were embedded before, by other commands too; True is your cache folder, False
+            embeds everything anew. The gallery is the same.
         progress: called with (done, total) images.
         begin_step: called when any other step begins that may take long; gives its progress.
         wait_s: seconds to wait for another process that writes the gallery.
@@ -88,11 +92,22 @@ def build(
         dedup=dedup,
         duplicates=make_config(DuplicateConfig, options),
         index={name: index[name] for name in options if name in index},
-        config=make_config(BuildConfig, options),
+        config=replace(make_config(BuildConfig, options), cache=as_cache(cache)),
         progress=progress,
         begin_step=begin_step,
         wait_s=wait_s,
     )
+
+
+def as_cache(cache: str | Path | bool) -> Path | None:
+    """The cache folder that is meant, None for none.
+
+    Raises:
+        InputError: it is neither a path nor True or False.
+    """
+    if isinstance(cache, bool):
+        return user_cache() if cache else None
+    return as_path(cache, "cache")
 
 
 def open_gallery(path: str | Path, *, threads: int = 0) -> Gallery:

@@ -1,4 +1,4 @@
-"""Image retrieval that survives wrong labels: train, export, build, search, evaluate and audit from Python.
+"""Image retrieval that survives wrong labels: train, export, build, search, evaluate, compare and audit from Python.
 
 from retrieval_app import train, export, build, open_gallery
 
@@ -11,7 +11,8 @@ for hit in open_gallery("gallery").search("query.jpg", k=5, where="label = 'shoe
 
 from export.public import export
 from index.public import build, evaluate, open_gallery
+from retrieval_app.comparing.public import compare
 from retrieval_app.reports.public import audit
 from training.public import train
 
-__all__ = ["audit", "build", "evaluate", "export", "open_gallery", "train"]
+__all__ = ["audit", "build", "compare", "evaluate", "export", "open_gallery", "train"]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import random
 import signal
+import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -23,6 +25,7 @@ __all__ = ["shared"]
 
 CLASSES = {"blue": (40, 60, 220), "green": (30, 190, 60), "red": (220, 40, 40)}
 IMAGES_PER_CLASS = 5
+_CACHE = pytest.StashKey["tempfile.TemporaryDirectory[str]"]()
 OUTLIVE_MODULES = {"page_server"}  # fixtures of a package that start processes
 
 
@@ -56,10 +59,18 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     # The power stays on meanwhile: only commands in processes of their own wait for disks.
     os.fsync = lambda descriptor: None
+    config.stash[_CACHE] = tempfile.TemporaryDirectory(prefix="retrieval-tests-")
+    os.environ["XDG_CACHE_HOME"] = config.stash[_CACHE].name
     switch_off_telemetry()
     let_threads_sleep()  # as the commands do, of which some run in this process
     for module in ("Image", "ImageFile", "GifImagePlugin", "JpegImagePlugin", "PngImagePlugin", "TiffImagePlugin"):
         config.addinivalue_line("filterwarnings", f"ignore:::PIL.{module}")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Remove the cache folder of the tests."""
+    if _CACHE in config.stash:
+        config.stash[_CACHE].cleanup()
 
 
 @pytest.fixture(autouse=True)
@@ -68,6 +79,16 @@ def leaves_no_trace(request: pytest.FixtureRequest) -> Iterator[None]:
     before = take_stock()
     yield
     report_leftovers(request.node.nodeid, find_changes(before))
+
+
+@pytest.fixture(autouse=True)
+def cache_of_its_own(
+    leaves_no_trace: None, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What one test keeps in the user's cache folder, no other finds; nor does the user."""
+    root = Path(os.environ["XDG_CACHE_HOME"])
+    name = hashlib.sha256(request.node.nodeid.encode()).hexdigest()[:16]
+    monkeypatch.setenv("XDG_CACHE_HOME", str(root / name))
 
 
 @pytest.fixture(scope="module", autouse=True)

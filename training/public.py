@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from index.config_values import as_path
 from index.extras import naming_extras
 from index.threads import usable_cores
+from index.user_cache import user_cache
 
 if TYPE_CHECKING:
     from training.run.phases import Watcher
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def default_cache() -> Path:
     """Where features are kept unless told otherwise: the user's cache folder."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "retrieval-app"
+    return user_cache()
 
 
 def train(

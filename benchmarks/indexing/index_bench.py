@@ -61,7 +61,9 @@ class Bench:
         """One `retrieval index build` into a new gallery, which is removed again."""
         gallery = self.folder / "gallery"
         shutil.rmtree(gallery, ignore_errors=True)
-        built = run_retrieval("index", "build", self.model, *sources, "--out", gallery, *map(str, options))
+        built = run_retrieval(
+            "index", "build", self.model, *sources, "--out", gallery, "--no-cache", *map(str, options)
+        )
         shutil.rmtree(gallery)
         return {**built.document, "process_seconds": built.seconds, "peak_mib": built.peak_mib}
 

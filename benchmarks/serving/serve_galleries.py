@@ -84,7 +84,7 @@ def open_photos(options: argparse.Namespace) -> ServedGallery:
     model, folder, photos = make_model(options), options.out.resolve() / "photos", find_photos(options.photos)
     gallery = folder / "gallery"
     if not (gallery / "CURRENT").exists():
-        run_retrieval("index", "build", model, photos, "--out", gallery)
+        run_retrieval("index", "build", model, photos, "--out", gallery, "--no-cache")
     return describe_gallery(gallery, folder, model=model, photos=photos, what="clothing photos")
 
 

@@ -50,7 +50,7 @@ def main() -> None:
         model, gallery = out / f"{name}.onnx", out / f"gallery-{name}"
         shutil.rmtree(gallery, ignore_errors=True)
         exported = run_retrieval("export", *arguments, "--out", model)
-        built = run_retrieval("index", "build", model, photos, "--out", gallery)
+        built = run_retrieval("index", "build", model, photos, "--out", gallery, "--no-cache")
         evaluated = run_retrieval("evaluate", gallery)
         index = {**built.document, "peak_mib": round(built.peak_mib)}
         results[name] = {"export": exported.document, "index": index, "evaluate": evaluated.document}

@@ -48,6 +48,15 @@ def wait_option(command: Command) -> Command:
     )(command)  # fmt: skip
 
 
+def cache_option(command: Command) -> Command:
+    """Add `--cache/--no-cache`, passed on as `cache`."""
+    return click.option(
+        "--cache/--no-cache", default=True, show_default=True,
+        help="Take vectors from your cache folder that this model gave for the same files before, and keep new ones "
+        "there; the gallery is the same.",
+    )(command)  # fmt: skip
+
+
 def where_option(use: str) -> Callable[[Command], Command]:
     """Add `--where`, passed on as a `Condition` or None; `use` says in its help what the filter is for."""
     language = (

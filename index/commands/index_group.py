@@ -15,6 +15,7 @@ from index.commands.console import (
     GroupedCommand,
     NumberList,
     build_config,
+    cache_option,
     config_options,
     emit,
     is_given,
@@ -28,6 +29,7 @@ from index.commands.inspect_commands import export_vectors, info, list_items, ve
 from index.commands.reindex_commands import compact, tune
 from index.commands.repair_commands import repair, rollback
 from index.duplicates.duplicate_config import DuplicateConfig
+from index.public import as_cache
 from index.public import build as build_gallery
 from index.sources.beside import gallery_beside
 from index.text import printable_path
@@ -115,6 +117,7 @@ def _name_columns(
 @_column_options
 @_strict_option
 @wait_option
+@cache_option
 @config_options(BuildConfig, AnnConfig, DuplicateConfig)
 @output_options
 @click.pass_context
@@ -130,6 +133,7 @@ def build(
     label_column: str | None,
     strict: bool,
     wait_s: float,
+    cache: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -171,8 +175,8 @@ def build(
     sources = _name_columns(sources, path_column=path_column, label_column=label_column)
     with indexing_bars() as (progress, begin_step):
         report = build_gallery(
-            model, sources, gallery, labels=labels_file, dedup=dedup, progress=progress, begin_step=begin_step,
-            wait_s=wait_s, **chosen,
+            model, sources, gallery, labels=labels_file, dedup=dedup, cache=cache, progress=progress,
+            begin_step=begin_step, wait_s=wait_s, **chosen,
         )  # fmt: skip
     _finish(context, report, gallery, as_json=as_json, strict=strict)
 
@@ -183,6 +187,7 @@ def build(
 @_column_options
 @_strict_option
 @wait_option
+@cache_option
 @config_options(BuildConfig)
 @output_options
 @click.pass_context
@@ -196,6 +201,7 @@ def add(
     label_column: str | None,
     strict: bool,
     wait_s: float,
+    cache: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -212,7 +218,7 @@ def add(
     """
     from index.writing.build import add_to_gallery
 
-    config = build_config(BuildConfig, options)
+    config = build_config(BuildConfig, {**options, "cache": as_cache(cache)})
     sources = _name_columns(sources, path_column=path_column, label_column=label_column)
     with indexing_bars() as (progress, begin_step):
         report = add_to_gallery(
@@ -235,6 +241,7 @@ def add(
 )
 @_strict_option
 @wait_option
+@cache_option
 @config_options(BuildConfig)
 @output_options
 @click.pass_context
@@ -247,6 +254,7 @@ def update(
     thorough: bool,
     strict: bool,
     wait_s: float,
+    cache: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -264,7 +272,7 @@ def update(
     """
     from index.writing.build import update_gallery
 
-    config = build_config(BuildConfig, options)
+    config = build_config(BuildConfig, {**options, "cache": as_cache(cache)})
     with indexing_bars() as (progress, begin_step):
         report = update_gallery(
             gallery,

@@ -22,6 +22,10 @@ INTERPOLATIONS = {
 
 Pixels = npt.NDArray[np.uint8]
 
+DECODING_VERSION = (
+    1  # raise it when decoding, resizing, the views or the hash change: what is cached is then stale
+)
+
 
 @dataclass(frozen=True, slots=True)
 class PreprocessConfig:

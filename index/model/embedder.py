@@ -28,6 +28,7 @@ class Embedder:
 
     Attributes:
         sha256: of the model file; galleries are bound to it.
+        runtime: what runs it, in words: another one may give other last bits.
         outputs: those it gives, side by side: `kind`, or as `giving` has them.
         usual_batch: images at once where speed counts: few are in a CPU's caches, many keep a GPU busy.
 
@@ -58,6 +59,10 @@ class Embedder:
         self.contract: ModelContract = read_contract(self._backend.describe(), path=model_path)
         self.outputs: tuple[str, ...] = (KIND,)
         self.on_gpu = self._backend.on_gpu
+        self.runtime = (
+            f"{self._backend.name} {self._backend.version}, {self._backend.precision}, "
+            f"{'GPU' if self.on_gpu else 'CPU'}"
+        )
         self.usual_batch = _GPU_BATCH if self.on_gpu else _CPU_BATCH
 
     def giving(self, *outputs: str) -> Embedder:

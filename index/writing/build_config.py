@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from index.errors import InputError
 from index.limits import MAX_PIXELS
@@ -12,7 +13,10 @@ DEDUP = ("off", "exact", "near")
 
 @dataclass(frozen=True, slots=True)
 class BuildConfig:
-    """How images are embedded; nothing here changes a vector."""
+    """How images are embedded; nothing here changes a vector.
+
+    `cache` is the folder of vectors that were embedded before, None for none.
+    """
 
     batch_size: int = field(
         default=0,
@@ -29,6 +33,7 @@ class BuildConfig:
     max_pixels: int = field(
         default=MAX_PIXELS, metadata={"help": "Images of more pixels than this (width x height) are skipped."}
     )
+    cache: Path | None = None
 
     def __post_init__(self) -> None:
         ranges = {

@@ -42,10 +42,10 @@ class BuildReport:
     """What a command did to a gallery.
 
     `found`, `indexed`, `duplicate`, `skipped` and `skipped_by_reason` count the whole version: the first is the sum of
-    the next three. `new_images` were embedded by this run, `moved` found in another place, `vanished` not found any
-    more, `removed` taken out; `changed` tells whether there is a new version, and `labels` how many it has (`count`),
-    on how many `images`, and the `largest` with theirs; None where nothing changed. `seconds` is the whole run,
-    `images_per_second` counts new images.
+    the next three. `new_images` got their vectors in this run, `from_cache` of them from the cache folder; `moved` were
+    found in another place, `vanished` not found any more, `removed` taken out; `changed` tells whether there is a new
+    version, and `labels` how many it has (`count`), on how many `images`, and the `largest` with theirs; None where
+    nothing changed. `seconds` is the whole run, `images_per_second` counts new images.
     """
 
     gallery: str
@@ -58,6 +58,7 @@ class BuildReport:
     skipped_by_reason: dict[str, int]
     labels: dict[str, Any] | None
     new_images: int
+    from_cache: int
     moved: int
     vanished: int
     removed: int
@@ -157,6 +158,7 @@ def run_change(
         skipped_by_reason=reasons,
         labels=labels,
         new_images=settled.embedded,
+        from_cache=settled.known,
         moved=settled.moved,
         vanished=settled.vanished,
         removed=removed or 0,

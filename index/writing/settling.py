@@ -19,8 +19,8 @@ from index.catalog.rows import CatalogRow
 from index.catalog.writer import CatalogWriter
 from index.duplicates.duplicate_config import DuplicateConfig
 from index.duplicates.near_duplicates import KeptImages
+from index.embedding.cached import open_cached_engine
 from index.embedding.engine import EmbeddedItem
-from index.embedding.registry import open_engine
 from index.errors import ImageError
 from index.progress import BeginStep, Progress, no_progress, no_steps
 from index.sources.reading import read_place
@@ -38,9 +38,12 @@ _COMPARED_ROWS = 4096
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What was done: `embedded` images, `moved` items that were found in another place, `vanished` ones."""
+    """What was done: `embedded` images, `known` ones among them whose vectors the cache had, `moved` items that were
+    found in another place, `vanished` ones.
+    """
 
     embedded: int
+    known: int
     moved: int
     vanished: int
 
@@ -69,9 +72,9 @@ def settle(
     if keep_vanished:
         catalog.forget_scan()
     vanished = catalog.drop_vanished()
-    embedded = _embed_pending(work, catalog, sources, config=config, progress=progress)
+    embedded, known = _embed_pending(work, catalog, sources, config=config, progress=progress)
     set_duplicates_aside(work, catalog, progress=begin_step("Finding duplicates"))
-    return Settled(embedded, moved, vanished)
+    return Settled(embedded, known, moved, vanished)
 
 
 def _hash_rows(
@@ -99,24 +102,32 @@ def _embed_pending(
     *,
     config: BuildConfig,
     progress: Progress,
-) -> int:
-    """Embed every pending item, a checkpoint at a time; the number of vectors made."""
+) -> tuple[int, int]:
+    """Embed every pending item, a checkpoint at a time; the number of vectors made, and of those that were known."""
     total, done, made = catalog.count("pending"), 0, 0
     gathered: list[EmbeddedItem] = []
     saved = time.monotonic()
-    engine = open_engine(
-        work.embedder, workers=config.workers, batch_size=config.batch_size, max_pixels=config.max_pixels
-    )
     pending = catalog.rows(status="pending")
-    for batch in engine.embed((row.id, sources[row.source].locate(row)) for row in pending):
-        gathered += batch
-        done += len(batch)
-        late = time.monotonic() - saved >= config.checkpoint_seconds
-        if late or len(gathered) >= config.checkpoint_images or done == total:
-            made += work.save_checkpoint(catalog, gathered)
-            gathered, saved = [], time.monotonic()
-        progress(done, total)
-    return made
+    items = ((row.id, sources[row.source].locate(row)) for row in pending)
+    with (
+        open_cached_engine(
+            work.embedder,
+            cache=config.cache if total else None,
+            workers=config.workers,
+            batch_size=config.batch_size,
+            max_pixels=config.max_pixels,
+        ) as engine,
+        closing(engine.embed(items)) as batches,
+    ):
+        for batch in batches:
+            gathered += batch
+            done += len(batch)
+            late = time.monotonic() - saved >= config.checkpoint_seconds
+            if late or len(gathered) >= config.checkpoint_images or done == total:
+                made += work.save_checkpoint(catalog, gathered)
+                gathered, saved = [], time.monotonic()
+            progress(done, total)
+        return made, engine.found
 
 
 def set_duplicates_aside(work: Workspace, catalog: CatalogWriter, *, progress: Progress = no_progress) -> None:

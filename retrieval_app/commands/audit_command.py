@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import click
 
-from index.commands.console import emit, output_options, progress_bars
-from index.progress import Progress
+from index.commands.console import emit, output_options
 from index.threads import usable_cores
+from retrieval_app.commands.step_bars import step_bars
 from retrieval_app.reports.public import audit as audit_labels
 from training.public import default_cache
 
@@ -64,22 +62,9 @@ def audit(
     """
     from retrieval_app.reports.audit_text import describe_audit, format_audit
 
-    with _step_bars() as progress:
+    with step_bars() as progress:
         outcome = audit_labels(
             run, out, decisions=decisions, apply_to=apply_to, limit=limit, cache=cache, device=device, workers=workers,
             progress=progress,
         )  # fmt: skip
     emit(describe_audit(outcome), as_json=as_json, text=format_audit(outcome))
-
-
-@contextmanager
-def _step_bars() -> Iterator[Callable[[str, int, int], None]]:
-    with progress_bars() as begin:
-        bars: dict[str, Progress] = {}
-
-        def progress(step: str, done: int, total: int) -> None:
-            if step not in bars:
-                bars[step] = begin(step, unit="images")
-            bars[step](done, total)
-
-        yield progress

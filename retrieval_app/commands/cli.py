@@ -17,7 +17,7 @@ from index.faiss_library import let_threads_sleep
 from index.telemetry import switch_off_telemetry
 
 INTERRUPTED = 130
-_GOES_ON = {"index", "restore", "demo"}  # with what was done, when they are run again
+_GOES_ON = {"index", "restore", "demo", "compare"}  # with what was done, when they are run again
 _LOOKS_ONLY = {"info", "list", "verify", "export-vectors"}  # of the index commands
 _HERE = "retrieval_app.commands"
 # name -> (module, which has it by this name unless a colon says another; one line for the overview)
@@ -31,6 +31,7 @@ COMMANDS = {
     ),
     "search": ("index.commands.search_command", "Find the images of a gallery that are most like others."),
     "evaluate": ("index.commands.evaluate_command", "Recall@K, MAP@R and R-precision of a gallery or a model."),
+    "compare": (f"{_HERE}.compare_command", "Say which of several embeddings finds most, and where they differ."),
     "duplicates": (f"{_HERE}.duplicates_command", "Find the images of a gallery that repeat others."),
     "serve": (f"{_HERE}.serve_command", "Browse and search a gallery in the browser."),
     "openapi": (f"{_HERE}.openapi_command", "What the HTTP API takes and answers, to generate clients from."),

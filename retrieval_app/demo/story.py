@@ -128,7 +128,7 @@ def run_demo(
         _unpack(folder, config)
     with step("index", "Indexing the other kinds with the model that comes with the package") as watcher:
         progress = partial(watcher.on_images, "index")
-        built = build(None, folder.unseen, folder.gallery, progress=progress)
+        built = build(None, folder.unseen, folder.gallery, cache=False, progress=progress)
     with step("questions", "Asking both questions: what is of the same kind, and where is this very picture?"):
         gallery = open_gallery(folder.gallery)
         found_first = _ask(folder, gallery, seed=config.seed)
@@ -140,7 +140,7 @@ def run_demo(
         )  # fmt: skip
     with step("export", "Exporting what was trained to ONNX, and indexing with that"):
         exported = export(folder.run, folder.model)
-        build(folder.model, folder.unseen, folder.trained_gallery)
+        build(folder.model, folder.unseen, folder.trained_gallery, cache=False)
         evaluated = evaluate(folder.trained_gallery)
     with step("audit", "Auditing the training labels") as watcher:
         outcome = audit(folder.run, limit=ON_AUDIT_PAGE, cache=folder.cache, workers=2, progress=watcher.on_images)

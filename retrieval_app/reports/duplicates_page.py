@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from index.duplicates.duplicate_config import HASH_BITS
-from index.errors import ImageError
-from index.images.image_files import REASONS, decode_image
 from index.progress import Progress, no_progress
 from index.sources.items import Place
-from index.sources.reading import CHANGED, read_indexed
 from index.threads import map_ahead, usable_cores
 from retrieval_app.reports.duplicates_report import DuplicateGroup, DuplicateReport, GroupedImage
-from retrieval_app.reports.inline_pictures import encode_picture
+from retrieval_app.reports.inline_pictures import draw_picture
 from retrieval_app.reports.standalone import draw_document, write_document
 
 SIDE = 192
@@ -23,7 +21,6 @@ SIDE = 192
 CONTENTS_SHOWN = FILES_SHOWN = 24
 """Of a group: different pictures, and of each of them the files that have it."""
 READ_AHEAD = 64
-_REASONS = {**REASONS, CHANGED: "the file has changed since it was indexed"}
 
 
 Numbered = dict[int, DuplicateGroup]
@@ -82,7 +79,9 @@ def _draw_groups(
     """(number, group, pictures to show, how many pictures are not shown)."""
     contents = {number: _gather_contents(group) for number, group in groups.items()}
     wanted = (places[files[0].id] for found in contents.values() for files in found[:CONTENTS_SHOWN])
-    with closing(map_ahead(_draw_picture, wanted, workers=usable_cores(), ahead=READ_AHEAD)) as pictures:
+    with closing(
+        map_ahead(partial(draw_picture, side=SIDE), wanted, workers=usable_cores(), ahead=READ_AHEAD)
+    ) as pictures:
         for done, (number, found) in enumerate(contents.items(), start=1):
             shown = [_Content(files, *next(pictures)) for files in found[:CONTENTS_SHOWN]]
             yield number, groups[number], shown, len(found) - len(shown)
@@ -95,12 +94,3 @@ def _gather_contents(group: DuplicateGroup) -> list[list[GroupedImage]]:
     for image in group.images:
         contents.setdefault(image.sha256, []).append(image)
     return list(contents.values())
-
-
-def _draw_picture(place: Place) -> tuple[str, str]:
-    """A WebP file in base64, or why there is none."""
-    try:
-        picture = decode_image(read_indexed(place), name=place.name, target_side=SIDE)
-    except ImageError as error:
-        return "", _REASONS[error.reason]
-    return encode_picture(picture, side=SIDE), ""

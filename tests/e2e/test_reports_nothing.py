@@ -132,10 +132,11 @@ def test_the_watch_sees_what_a_real_program_writes(tmp_path: Path) -> None:
 @pytest.mark.timeout(600)
 def test_building_searching_and_serving_report_nothing(house: House, tiny_model: Path) -> None:
     photos = draw_folder(house.work / "photos")
-    gallery, copies = house.work / "gallery", house.work / "copies"
+    gallery, copies, found = (house.work / name for name in ("gallery", "copies", "found"))
     house.run("index", "build", tiny_model, photos, "--out", gallery, into=(gallery,))
     house.run("search", gallery, photos / "red" / "0.jpg", into=(gallery,))
     house.run("duplicates", gallery, "--out", copies, into=(copies,))
+    house.run("compare", photos, "box", gallery, "--out", found, into=(found,))
     serve_and_ask(house, gallery, photos / "red" / "0.jpg", seconds=1)
     house.check_home()
 
@@ -147,6 +148,7 @@ def test_the_whole_way_from_training_to_serving_reports_nothing(house: House) ->
     photos, run, gallery = house.work / "photos", house.work / "run", house.work / "gallery"
     audit, copies, exported = house.work / "audit", house.work / "copies", house.work / "exported"
     exported.mkdir()
+    found = house.work / "found"
     house.run("train", photos, "--out", run, *FLAGS, into=(run,))
     house.run("audit", run, "--out", audit, into=(audit,))
     house.run("export", run, "--out", exported / "model.onnx", into=(exported,))
@@ -155,6 +157,7 @@ def test_the_whole_way_from_training_to_serving_reports_nothing(house: House) ->
     house.run("search", gallery, query, into=(gallery,))
     house.run("evaluate", gallery, into=(gallery,))
     house.run("duplicates", gallery, "--out", copies, into=(copies,))
+    house.run("compare", photos, "box", run, "--out", found, into=(found,))
     serve_and_ask(house, gallery, query, seconds=LONG_S)
     house.check_home()
 

@@ -39,7 +39,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_names_of_the_api_are_these() -> None:
-    assert retrieval_app.__all__ == ["audit", "build", "evaluate", "export", "open_gallery", "train"]
+    assert retrieval_app.__all__ == ["audit", "build", "compare", "evaluate", "export", "open_gallery", "train"]
     for name in retrieval_app.__all__:
         function = getattr(retrieval_app, name)
         assert inspect.getdoc(function), name

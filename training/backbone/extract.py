@@ -16,7 +16,7 @@ from torch import Tensor
 
 from index.errors import ImageError
 from index.images.image_files import decode_image, read_bytes
-from index.images.preprocess import Pixels, PreprocessConfig
+from index.images.preprocess import DECODING_VERSION, Pixels, PreprocessConfig
 from index.progress import Progress, no_progress
 from index.threads import map_ahead
 from training.backbone.backbones import Backbone, arrange_images
@@ -27,7 +27,6 @@ from training.data.datasets import SkippedImage
 from training.data.transforms import DrawViews, fixed_views
 
 BATCH_IMAGES = 32
-DECODING_VERSION = 1  # raise it when decoding, resizing or the views change: cached features are then stale
 SHARD_BATCHES = 32
 
 

@@ -13,10 +13,9 @@ import PIL
 
 from index.errors import InputError
 from index.images.image_files import read_image
-from index.images.preprocess import Pixels, PreprocessConfig, resize_image
+from index.images.preprocess import DECODING_VERSION, Pixels, PreprocessConfig, resize_image
 from index.progress import Progress, no_progress
 from index.threads import map_ahead
-from training.backbone.extract import DECODING_VERSION
 from training.network.mapped_files import MappedArray, require_space
 
 

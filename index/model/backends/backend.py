@@ -37,10 +37,12 @@ class InferenceBackend(Protocol):
 
     Attributes:
         name: of the runtime, as the registry has it.
+        version: of the runtime.
         precision: the numbers it computes with; `as exported` where it takes the model's own.
     """
 
     name: str
+    version: str
     precision: str
     on_gpu: bool
 

@@ -48,7 +48,7 @@ class OnnxRuntimeBackend:
         state = runtime.capi.onnxruntime_pybind11_state
         # What it raises has no base of its own; a name in the graph that is no UTF-8 fails on its way to Python.
         self._errors = (*(getattr(state, name) for name in _ERRORS), UnicodeDecodeError)
-        self._path = str(model.path)
+        self._path, self.version = str(model.path), str(runtime.__version__)
         options = runtime.SessionOptions()
         options.log_severity_level = 3
         options.inter_op_num_threads = 1

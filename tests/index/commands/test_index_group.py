@@ -50,6 +50,7 @@ def test_build_reports_as_text_and_as_json(tmp_path: Path, tiny_model: Path, ima
         "changed": False,
         "found": 16,
         "new_images": 0,
+        "from_cache": 0,
         "indexed": 15,
         "duplicate": 0,
         "skipped": 1,

@@ -72,6 +72,7 @@ def test_every_file_is_indexed_or_skipped_with_a_reason(tmp_path: Path, tiny_mod
         "changed": True,
         "found": 33,
         "new_images": 30,
+        "from_cache": 0,
         "indexed": 30,
         "duplicate": 0,
         "skipped": 3,

@@ -1,0 +1,109 @@
+"""The vectors of a training run: its backbone's features, which runs share in their cache, through its head."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from export.exports import export_run
+from index.file_hash import hash_file
+from index.model.embedder import Embedder
+from index.progress import Progress
+from retrieval_app.comparing.embedding import Embedded, embed_model
+from retrieval_app.comparing.photos import Photos
+from training.backbone.extract import Extractor, extract_features, open_store
+from training.backbone.feature_store import FeatureStore
+from training.options.machine import resolve_device
+from training.run.run_folder import RunFolder
+from training.run.validate import embed_features
+
+_EXPORTS = "exports"
+
+
+def embed_run(
+    folder: Path,
+    photos: Photos,
+    *,
+    cache: Path | None,
+    features: Path,
+    workers: int,
+    progress: Progress,
+) -> Embedded:
+    """Embed the images with a finished run, and say how many of them it was trained on.
+
+    Its features are those of its training where the images are the same, and runs of one backbone share theirs. Of
+    images that are no files, as those in archives, the exported model makes the vectors.
+
+    Raises:
+        RunError: the run is not finished, or damaged.
+    """
+    run = RunFolder.open(folder)
+    trained = {image.sha256 for image in run.read_labels() or ()}
+    seen = sum(photo.sha256 in trained for photo in photos.photos)
+    if any(photo.place.offset is not None or photo.place.reader is not None for photo in photos.photos):
+        model = Embedder(_export(run, features / _EXPORTS), threads=1)
+        embedded = embed_model(model, photos, cache=cache, workers=workers, progress=progress)
+    else:
+        embedded = _embed_files(run, photos, features=features, workers=workers, progress=progress)
+    return replace(embedded, trained_on=seen, run_id=run.run_id)
+
+
+def _embed_files(run: RunFolder, photos: Photos, *, features: Path, workers: int, progress: Progress) -> Embedded:
+    backbone, head, _ = run.load_trained()
+    described = run.read_json("features.json")
+    device = resolve_device("auto")
+    extractor = Extractor(backbone, run.preprocess(), device=device, precision=described["precision"])
+    store, views = _choose_store(extractor, photos, cache=features, views=described["views"])
+    start = time.perf_counter()
+    extracted = extract_features(
+        [photo.place.file for photo in photos.photos],
+        store=store,
+        extractor=extractor,
+        views=views,
+        workers=workers,
+        progress=progress,
+    )
+    seconds = time.perf_counter() - start
+    reasons = {skipped.path: skipped.reason for skipped in extracted.skipped}
+    problems = {
+        row: reasons.get(photo.place.file, "changed")
+        for row, photo in enumerate(photos.photos)
+        if photo.sha256 not in store
+    }
+    usable = [row for row in range(len(photos.photos)) if row not in problems]
+    vectors = np.zeros((len(photos.photos), head.embedding_dim), dtype=np.float32)
+    if usable:
+        loaded = np.ascontiguousarray(store.load([photos.photos[row].sha256 for row in usable])[:, 0])
+        with torch.inference_mode():
+            vectors[usable] = embed_features(head.to(device), loaded)
+    computed = extracted.computed
+    return Embedded(
+        vectors,
+        problems,
+        embedded=computed,
+        from_cache=len(usable) - computed,
+        per_second=computed / seconds if 2 * computed > len(usable) else None,  # else it mostly read
+    )
+
+
+def _choose_store(extractor: Extractor, photos: Photos, *, cache: Path, views: int) -> tuple[FeatureStore, int]:
+    """The features of the training, where they have all images; else those of one view, which every run can share."""
+    if views > 1:
+        store = open_store(cache, extractor, views=views)
+        if all(photo.sha256 in store for photo in photos.photos):
+            return store, views
+    return open_store(cache, extractor, views=1), 1
+
+
+def _export(run: RunFolder, folder: Path) -> Path:
+    """The run's model file, made once for what is in its folder now."""
+    weights = [hash_file(run.path / name)[:16] for name in ("backbone.safetensors", "head.safetensors")]
+    model = folder / f"{run.run_id}-{'-'.join(weights)}.onnx"
+    if not model.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        export_run(run.path, model)
+    return model

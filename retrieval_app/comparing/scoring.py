@@ -1,0 +1,193 @@
+"""What candidates find on the same queries: each one's scores with intervals, and every two side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from index.arrays import UNLABELLED, Floats, Ids, Labels
+from index.errors import InputError
+from index.evaluation.comparison import PairedDifference, paired_bootstrap
+from index.evaluation.look_alikes import WORTHLESS
+from index.evaluation.metrics import RetrievalScores, Scores, bootstrap_interval, score_retrieval
+from index.evaluation.scenes import Clues, Scenes, find_scenes
+from index.progress import Progress, no_progress
+
+_SEED = 0  # of the resampling
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A mean over the queries, and 95 % of its resampled values."""
+
+    value: float
+    low: float
+    high: float
+
+    def to_json(self) -> dict[str, Any]:
+        """As reports have it."""
+        return {"value": self.value, "interval": [self.low, self.high]}
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """What a candidate finds.
+
+    Attributes:
+        scores: of each query.
+        recall: Recall@K by K.
+        apart: Recall@1 where no image finds one of its own scene; None without scenes, or without a query then.
+    """
+
+    scores: RetrievalScores
+    recall: dict[int, Figure]
+    map_at_r: Figure
+    r_precision: Figure
+    apart: float | None
+
+    @property
+    def right(self) -> npt.NDArray[np.bool_]:
+        """(Q,) bool: whether the first hit has the query's label."""
+        return self.scores.hits[1] > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two candidates by their places, and what the second has more than the first on the same queries.
+
+    `only_first` queries are right by the first alone, and so on.
+    """
+
+    first: int
+    second: int
+    recall_at_1: PairedDifference
+    map_at_r: PairedDifference
+    only_first: int
+    only_second: int
+    both_right: int
+    both_wrong: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scoring:
+    """The scores of all candidates.
+
+    Attributes:
+        queries: (Q,) rows of the images that ask.
+        labels: (N,) int64 of all images, positions in `names`.
+        lone: labelled images that have no other of their label to find.
+        scenes: images that show one scene; None where nothing points to any.
+        over_scenes: whether a draw of the intervals is of whole scenes, as their photos stand or fall together.
+    """
+
+    queries: Ids
+    labels: Labels
+    names: list[str]
+    lone: int
+    scored: tuple[Scored, ...]
+    pairs: tuple[Pair, ...]
+    scenes: Scenes | None
+    over_scenes: bool
+
+    def pair(self, first: int, second: int) -> Pair:
+        """That of two candidates, the first of which stands before the second."""
+        return next(pair for pair in self.pairs if (pair.first, pair.second) == (first, second))
+
+    @property
+    def is_flattered(self) -> bool:
+        """Whether scenes make somebody's Recall@1 too good to tell how new photos will fare."""
+        if self.scenes is None:
+            return False
+        return any(one.apart is None or one.recall[1].value - one.apart > WORTHLESS for one in self.scored)
+
+
+def score_candidates(
+    vectors: Sequence[Floats],
+    labels: Labels,
+    names: list[str],
+    *,
+    clues: Clues,
+    ks: Sequence[int],
+    progress: Progress = no_progress,
+) -> Scoring:
+    """Score all candidates on the same images, of which every labelled one asks for the others.
+
+    Args:
+        vectors: of each candidate, (N, D) float32 unit rows, of another D each.
+        labels: (N,) int64.
+        clues: what tells scenes; they are looked for with the vectors of the first candidate.
+        ks: the K of Recall@K; 1 is added where it is missing.
+
+    Raises:
+        InputError: no query has another image of its label to find.
+    """
+    scenes = find_scenes(vectors[0], labels, clues)
+    queries = _find_queries(labels)
+    over_scenes = scenes is not None and scenes.is_certain
+    clusters = scenes.groups[queries] if scenes is not None and over_scenes else None
+    scored = []
+    for done, rows in enumerate(vectors):
+        scored.append(_score(rows, labels, scenes=scenes, clusters=clusters, ks=sorted({1, *ks})))
+        progress(done + 1, len(vectors))
+    pairs = tuple(_compare(scored, *two, clusters=clusters) for two in combinations(range(len(scored)), 2))
+    lone = scored[0].scores.lone_queries
+    return Scoring(queries, labels, names, lone, tuple(scored), pairs, scenes, over_scenes)
+
+
+def _find_queries(labels: Labels) -> Ids:
+    """(Q,) rows of a label that another row has."""
+    counts = np.bincount(labels[labels != UNLABELLED], minlength=1)
+    queries: Ids = np.flatnonzero((labels != UNLABELLED) & (counts[labels.clip(min=0)] > 1))
+    return queries
+
+
+def _score(
+    vectors: Floats, labels: Labels, *, scenes: Scenes | None, clusters: Ids | None, ks: Sequence[int]
+) -> Scored:
+    ids = np.arange(len(vectors), dtype=np.int64)
+    score = partial(
+        score_retrieval, vectors, labels, gallery=vectors, gallery_labels=labels, gallery_ids=ids, query_ids=ids
+    )
+    scores = score(ks=ks)
+    apart = None
+    if scenes is not None:
+        try:
+            apart = score(query_groups=scenes.groups, gallery_groups=scenes.groups, ks=[1]).recall[1]
+        except InputError:  # every image has those of its label in its own scene
+            apart = None
+    return Scored(
+        scores,
+        {k: _figure(hits, clusters) for k, hits in scores.hits.items()},
+        _figure(scores.average_precision, clusters),
+        _figure(scores.r_precision, clusters),
+        apart,
+    )
+
+
+def _figure(values: Scores, clusters: Ids | None) -> Figure:
+    if clusters is None:
+        return Figure(float(values.mean()), *bootstrap_interval(values, seed=_SEED))
+    found = paired_bootstrap(values, np.zeros_like(values), seed=_SEED, clusters=clusters)
+    return Figure(found.mean, found.low, found.high)
+
+
+def _compare(scored: Sequence[Scored], first: int, second: int, *, clusters: Ids | None) -> Pair:
+    one, other = scored[first], scored[second]
+    return Pair(
+        first,
+        second,
+        paired_bootstrap(other.scores.hits[1], one.scores.hits[1], seed=_SEED, clusters=clusters),
+        paired_bootstrap(
+            other.scores.average_precision, one.scores.average_precision, seed=_SEED, clusters=clusters
+        ),
+        only_first=int((one.right & ~other.right).sum()),
+        only_second=int((other.right & ~one.right).sum()),
+        both_right=int((one.right & other.right).sum()),
+        both_wrong=int((~one.right & ~other.right).sum()),
+    )

@@ -1,0 +1,216 @@
+"""The file in which vectors are kept: what is in it is what was put in, or it is not in it."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import multiprocessing
+import os
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from index.embedding.vector_cache import KnownVector, VectorCache, describe_vectors
+from index.model.embedder import Embedder
+from tests.models import write_tiny_model
+
+WIDTH = 6
+
+
+def open_cache(folder: Path, *, model: str = "m", width: int = WIDTH, **options: Any) -> VectorCache:
+    return VectorCache(folder, name="tiny", description={"model": model}, width=width, **options)
+
+
+def sha256(number: int) -> str:
+    return hashlib.sha256(str(number).encode()).hexdigest()
+
+
+def draw_known(numbers: range, *, width: int = WIDTH) -> dict[str, KnownVector]:
+    """Vectors that depend on their number alone."""
+    return {
+        sha256(n): KnownVector(np.random.default_rng(n).normal(size=width).astype(np.float32), n - 5)
+        for n in numbers
+    }
+
+
+def same(found: dict[str, KnownVector], expected: dict[str, KnownVector]) -> bool:
+    return set(found) == set(expected) and all(
+        np.array_equal(found[key].vector, one.vector) and found[key].phash == one.phash
+        for key, one in expected.items()
+    )
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.dictionaries(
+        st.binary(min_size=32, max_size=32).map(bytes.hex),
+        st.tuples(
+            st.lists(st.floats(width=32, allow_nan=False), min_size=WIDTH, max_size=WIDTH),
+            st.integers(-(1 << 63), (1 << 63) - 1),
+        ),
+        max_size=20,
+    )
+)
+def test_whatever_is_kept_is_found_again_to_the_bit(
+    tmp_path_factory: pytest.TempPathFactory, kept: dict[str, tuple[list[float], int]]
+) -> None:
+    folder = tmp_path_factory.mktemp("cache")
+    known = {key: KnownVector(np.array(values, np.float32), phash) for key, (values, phash) in kept.items()}
+    with open_cache(folder) as cache:
+        cache.add(known)
+    with open_cache(folder) as cache:
+        found = cache.find([*kept, sha256(1)])
+    assert set(found) == set(known)
+    for key, one in known.items():
+        assert (found[key].vector.tobytes(), found[key].phash) == (one.vector.tobytes(), one.phash)
+
+
+def test_more_hashes_are_asked_for_than_one_statement_takes(tmp_path: Path) -> None:
+    known = draw_known(range(1300))
+    with open_cache(tmp_path) as cache:
+        cache.add(known)
+        assert same(cache.find([*known, *known]), known)
+        assert len(cache) == 1300
+
+
+def test_each_model_has_vectors_of_its_own(tmp_path: Path) -> None:
+    with open_cache(tmp_path, model="one") as one, open_cache(tmp_path, model="two") as two:
+        one.add(draw_known(range(3)))
+        assert two.find([sha256(1)]) == {}
+    assert len(list((tmp_path / "vectors").glob("tiny-*.sqlite"))) == 2
+
+
+def test_what_a_vector_depends_on_makes_another_key(tmp_path: Path, tiny_model: Path) -> None:
+    embedder = Embedder(tiny_model, threads=1)
+    usual = describe_vectors(embedder, batch_size=8, max_pixels=100)
+    assert usual == describe_vectors(Embedder(tiny_model, threads=1), batch_size=8, max_pixels=100)
+    other = Embedder(write_tiny_model(tmp_path / "other.onnx", seed=1), threads=1)
+    assert usual != describe_vectors(other, batch_size=8, max_pixels=100)
+    assert usual != describe_vectors(embedder, batch_size=4, max_pixels=100)
+    assert usual != describe_vectors(embedder, batch_size=8, max_pixels=99)
+
+
+def test_the_speed_is_that_of_all_that_were_embedded(tmp_path: Path) -> None:
+    with open_cache(tmp_path) as cache:
+        assert cache.speed() is None
+        cache.add(draw_known(range(30)), seconds=1.0)
+        cache.add(draw_known(range(30, 40)), seconds=3.0)
+        assert cache.speed() == pytest.approx(10)
+
+
+def test_a_damaged_entry_is_ignored_named_in_the_log_and_made_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    known = draw_known(range(3))
+    with open_cache(tmp_path) as cache:
+        cache.add(known)
+    database = sqlite3.connect(cache.path)
+    entry = bytearray(database.execute("SELECT entry FROM vectors WHERE sha256 = ?", hash_of(1)).fetchone()[0])
+    entry[11] ^= 1
+    database.execute("UPDATE vectors SET entry = ? WHERE sha256 = ?", (bytes(entry), *hash_of(1)))
+    database.commit()
+    database.close()
+    with open_cache(tmp_path) as cache:
+        with caplog.at_level(logging.WARNING):
+            assert set(cache.find(list(known))) == {sha256(0), sha256(2)}
+        assert "1 damaged entries are ignored" in caplog.text
+        cache.add({sha256(1): known[sha256(1)]})
+        assert same(cache.find(list(known)), known)
+
+
+def hash_of(number: int) -> tuple[bytes]:
+    return (bytes.fromhex(sha256(number)),)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_whatever_is_damaged_in_a_file_no_wrong_vector_comes_out_of_it(tmp_path: Path, seed: int) -> None:
+    known = draw_known(range(400))
+    with open_cache(tmp_path) as cache:
+        cache.add(known)
+    content = bytearray(cache.path.read_bytes())
+    chance = np.random.default_rng(seed)
+    for place in chance.integers(0, len(content), size=(1, 3, 30, 300, 3000, len(content))[seed]):
+        content[place] ^= int(chance.integers(1, 256))
+    cache.path.write_bytes(content)
+    for _ in range(2):  # the second command begins anew where the first one had to give up
+        with open_cache(tmp_path) as cache:
+            found = cache.find(list(known))
+            assert same(found, {key: known[key] for key in found})
+            cache.add(known)
+    with open_cache(tmp_path) as cache:
+        assert same(cache.find(list(known)), known)
+
+
+@pytest.mark.parametrize("content", [b"", b"no database at all" * 99, b"SQLite format 3\0" + bytes(5000)])
+def test_a_file_that_is_no_cache_begins_anew(tmp_path: Path, content: bytes) -> None:
+    with open_cache(tmp_path) as cache:
+        cache.add(draw_known(range(3)))
+    cache.path.write_bytes(content)
+    with open_cache(tmp_path) as cache:
+        assert cache.find([sha256(1)]) == {}
+        cache.add(draw_known(range(3)))
+        assert same(cache.find([sha256(1)]), draw_known(range(1, 2)))
+
+
+def test_a_file_of_another_width_gives_nothing(tmp_path: Path) -> None:
+    with open_cache(tmp_path, width=4) as cache:
+        cache.add(draw_known(range(3), width=4))
+    with open_cache(tmp_path) as cache:
+        assert cache.find([sha256(1)]) == {}
+
+
+def test_a_folder_that_cannot_be_written_is_said_and_gone_without(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with caplog.at_level(logging.WARNING), open_cache(tmp_path / "file") as cache:
+        cache.add(draw_known(range(3)))
+        assert (len(cache), cache.find([sha256(1)]), cache.speed()) == (0, {}, None)
+    assert caplog.text.count("cannot be opened") == 1
+
+
+def test_files_that_were_not_used_for_longest_are_emptied_first(tmp_path: Path) -> None:
+    many, width = range(300), 100
+    for n, model in enumerate(("old", "new")):
+        with open_cache(tmp_path, model=model, width=width) as cache:
+            cache.add(draw_known(many, width=width))
+        os.utime(cache.path, (1000 + n, 1000 + n))
+    size = cache.path.stat().st_size
+    with open_cache(tmp_path, model="mine", width=width, max_bytes=int(2.5 * size)) as cache:
+        cache.add(draw_known(many, width=width))
+    left = {}
+    for model in ("old", "new", "mine"):
+        with open_cache(tmp_path, model=model, width=width) as cache:
+            left[model] = len(cache)
+    assert left == {"old": 0, "new": 300, "mine": 300}
+
+
+def test_a_file_that_is_large_enough_takes_no_more(tmp_path: Path) -> None:
+    with open_cache(tmp_path, max_bytes=50_000) as cache:
+        for start in range(0, 20_000, 500):
+            cache.add(draw_known(range(start, start + 500)))
+        assert 0 < len(cache) < 5_000
+
+
+def _fill(folder: Path, start: int) -> None:
+    for first in range(start, start + 200, 20):
+        with open_cache(folder) as cache:
+            cache.add(draw_known(range(first, first + 20)))
+
+
+def test_two_processes_fill_one_file_at_once(tmp_path: Path) -> None:
+    spawned = multiprocessing.get_context("spawn")
+    workers = [spawned.Process(target=_fill, args=(tmp_path, start)) for start in (0, 100)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(120)
+    assert [worker.exitcode for worker in workers] == [0, 0]
+    known = draw_known(range(300))
+    with open_cache(tmp_path) as cache:
+        assert same(cache.find(list(known)), known)

@@ -1,0 +1,355 @@
+"""`retrieval compare` as people and programs call it: what it says, what it embeds, and what it refuses."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tarfile
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import retrieval_app
+from index.embedding import cached
+from index.errors import InputError, ModelFileError
+from index.file_hash import hash_file
+from index.public import build
+from retrieval_app.commands.cli import main
+from retrieval_app.comparing.compare_text import describe_comparison
+from tests.conftest import draw_image
+from tests.models import write_tiny_model, write_two_output_model
+from tests.photos import KINDS, write_photos
+from tests.retrieval_app.comparing.seen import count_seen
+
+COUNT = 40
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Forty photos of four kinds, a broken file, and three models; nothing may be written there."""
+    work = tmp_path_factory.mktemp("compare")
+    write_photos(work / "photos", kinds=KINDS[:4], pictures_per_kind=10, seed=0, size=48)
+    (work / "photos" / KINDS[0] / "broken.jpg").write_bytes(b"<html>not found</html>")
+    for seed, name in enumerate(("one", "two", "three")):
+        write_tiny_model(work / f"{name}.onnx", seed=seed)
+    return work
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: object, code: int = 0) -> str:
+    """What the command prints on stdout, or as its error."""
+    capsys.readouterr()
+    assert main(["compare", *map(str, words)]) == code
+    captured = capsys.readouterr()
+    return captured.err if code else captured.out
+
+
+def test_the_table_says_who_is_better_and_the_files_are_written(
+    work: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    text = run(
+        capsys, work / "photos", "box", f"tiny={work / 'one.onnx'}", "--out", out, "--cache", tmp_path / "c"
+    )
+    lines = text.splitlines()
+    assert lines[0].split() == [
+        "width", "images/s", "Recall@1", "Recall@10", "MAP@R", "R-precision", "Recall@1", "against", "box",
+    ]  # fmt: skip
+    assert [line.split()[:2] for line in lines[1:3]] == [["box", "128"], ["tiny", "16"]]
+    assert lines[2].endswith(("] better", "] worse", "] not clear"))
+    assert "over the same 40 queries among 40 images; in brackets 95 % intervals over queries" in text
+    assert "skipped files: 1 not-an-image" in text
+    assert "box: 40 images embedded" in text
+    assert sorted(path.name for path in out.iterdir()) == ["compare.html", "queries.csv"]
+    with (out / "queries.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [*rows[0]] == [
+        "path", "label", "sha256", "right box", "map_at_r box", "right tiny", "map_at_r tiny",
+    ]  # fmt: skip
+    assert len(rows) == COUNT
+    assert rows[0]["sha256"] == hash_file(work / "photos" / rows[0]["path"])
+
+
+def test_the_json_document_has_these_keys(work: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = (
+        work / "photos",
+        work / "one.onnx",
+        work / "two.onnx",
+        "--out",
+        tmp_path / "out",
+        "--json",
+        "--k",
+        "3",
+    )
+    document: dict[str, Any] = json.loads(run(capsys, *words, "--cache", tmp_path / "c"))
+    assert {name: type(value) for name, value in document.items()} == {
+        "images": str, "count": int, "queries": int, "lone_queries": int, "labels": int, "skipped": dict,
+        "candidates": list, "pairs": list, "intervals_over": str, "scenes": type(document["scenes"]),
+        "seconds": float, "files": list,
+    }  # fmt: skip
+    first, second = document["candidates"]
+    assert set(first) == set(second) == {
+        "name", "kind", "path", "width", "images_per_second", "embedded", "from_cache", "from_gallery", "trained_on",
+        "run_id", "recall", "map_at_r", "r_precision", "recall_at_1_apart",
+    }  # fmt: skip
+    assert set(first["recall"]) == {"1", "3"}
+    low, high = first["recall"]["1"]["interval"]
+    assert low <= first["recall"]["1"]["value"] <= high
+    (pair,) = document["pairs"]
+    assert pair["recall_at_1"]["value"] == pytest.approx(
+        second["recall"]["1"]["value"] - first["recall"]["1"]["value"]
+    )
+    four = [pair[name] for name in ("only_first_right", "only_second_right", "both_right", "both_wrong")]
+    assert sum(four) == document["queries"] == COUNT
+    assert document["skipped"] == {"not-an-image": 1}
+
+
+def test_a_further_candidate_is_all_that_is_embedded_and_a_gallery_takes_the_same_vectors(
+    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    photos, models = work / "photos", [work / f"{name}.onnx" for name in ("one", "two", "three")]
+    third = hash_file(models[2])
+    with count_seen(monkeypatch) as seen:
+        first = retrieval_app.compare(photos, models[:2], tmp_path / "out", cache=tmp_path / "cache")
+        assert sorted(seen.values()) == [COUNT, COUNT]
+        seen.clear()
+        second = retrieval_app.compare(photos, models, tmp_path / "out", cache=tmp_path / "cache")
+        assert seen == {third: COUNT}
+        assert [one.embedded for one in second.embedded] == [0, 0, COUNT]
+        assert [one.from_cache for one in second.embedded] == [COUNT, COUNT, 0]
+        assert all(one.per_second for one in second.embedded)  # also of those that were embedded before
+        seen.clear()
+        report = build(models[2], photos, tmp_path / "gallery", cache=tmp_path / "cache")
+        assert (seen, report.from_cache, report.indexed) == ({}, COUNT, COUNT)
+    before, after = describe_comparison(first), describe_comparison(second)
+    assert [one["recall"] for one in after["candidates"][:2]] == [one["recall"] for one in before["candidates"]]
+
+
+def test_a_model_of_two_outputs_leaves_both_for_the_gallery(
+    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = write_two_output_model(tmp_path / "both.onnx", seed=7)
+    found = retrieval_app.compare(
+        work / "photos", [work / "one.onnx", model], tmp_path / "o", cache=tmp_path / "c"
+    )
+    assert [one.vectors.shape[1] for one in found.embedded] == [16, 16]
+    with count_seen(monkeypatch) as seen:
+        assert build(model, work / "photos", tmp_path / "gallery", cache=tmp_path / "c").from_cache == COUNT
+    assert seen == {}
+
+
+def test_a_gallerys_vectors_are_taken_and_only_what_it_has_not_is_embedded(
+    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    photos = work / "photos"
+    build(work / "one.onnx", [photos / kind for kind in KINDS[:3]], tmp_path / "some", cache=False)
+    build(work / "one.onnx", photos, tmp_path / "all", cache=False)
+    with count_seen(monkeypatch) as seen:
+        found = retrieval_app.compare(
+            photos, [tmp_path / "all", tmp_path / "some", work / "one.onnx"], tmp_path / "out", cache=False
+        )
+    assert [(one.embedded, one.from_gallery) for one in found.embedded] == [(0, 40), (10, 30), (40, 0)]
+    assert sum(seen.values()) == 50
+    pair = found.scoring.pair(0, 2)
+    assert (pair.only_first, pair.only_second) == (0, 0)  # the same model, and so the same vectors
+
+
+def test_without_a_cache_nothing_is_kept(
+    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    words = (work / "photos", work / "one.onnx", work / "two.onnx", "--out", tmp_path / "out")
+    run(capsys, *words, "--no-cache")
+    assert not (tmp_path / "home").exists()
+    run(capsys, *words)
+    assert len(list((tmp_path / "home/retrieval-app/vectors").iterdir())) == 2
+
+
+def test_images_may_be_a_table_or_an_archive_and_labels_may_come_from_a_file(work: Path, tmp_path: Path) -> None:
+    photos, models = work / "photos", [work / "one.onnx", work / "two.onnx"]
+    paths = sorted(photos.glob("*/*-*.jpg"))
+    with tarfile.open(tmp_path / "photos.tar", "w") as archive:
+        archive.add(photos, arcname=".")
+    table = tmp_path / "photos.csv"
+    table.write_text("path,label\n" + "".join(f"{path},{path.parent.name}\n" for path in paths))
+    flat = tmp_path / "flat"
+    flat.mkdir()
+    for path in paths:
+        shutil.copy(path, flat)
+    labels = tmp_path / "labels.csv"
+    labels.write_text("path,label\n" + "".join(f"flat/{path.name},{path.parent.name}\n" for path in paths))
+    options: dict[str, Any] = {"cache": tmp_path / "cache"}
+    plain = retrieval_app.compare(photos, models, tmp_path / "1", **options)
+    for images, more in ((tmp_path / "photos.tar", {}), (table, {}), (flat, {"labels": labels})):
+        found = retrieval_app.compare(images, models, tmp_path / "2", **options, **more)
+        assert [one.from_cache for one in found.embedded] == [COUNT, COUNT]
+        assert [one.recall for one in found.scoring.scored] == [one.recall for one in plain.scoring.scored]
+
+
+def test_shots_of_one_scene_are_said_and_kept_apart(
+    work: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each photo six times, a little darker each time, which only its own shots find."""
+    folder, lines = tmp_path / "shots", ["path,label,group"]
+    for label in range(3):
+        for scene in range(4):
+            image = draw_image((60 * scene + 10, 80 * label, 200), seed=10 * label + scene)
+            for shot in range(6):
+                path = folder / f"{label}-{scene}-{shot}.png"
+                folder.mkdir(exist_ok=True)
+                image.point(lambda value, shot=shot: max(0, value - shot)).save(path)  # type: ignore[misc]
+                lines.append(f"{path},{label},{label}/{scene}")
+    table = tmp_path / "shots.csv"
+    table.write_text("\n".join(lines))
+    text = run(capsys, table, work / "one.onnx", work / "two.onnx", "--out", tmp_path / "out", "--no-cache")
+    assert "in brackets 95 % intervals over scenes" in text
+    assert "warning: shots of a scene find each other (72 images in 12 scenes, by the column 'group'" in text
+
+
+KILLED = """
+import sys
+import index.embedding.cached as cached
+from index.model.embedder import Embedder
+from retrieval_app import compare
+import time
+cached._KEPT_EVERY_S = 0.0
+embed = Embedder.embed_padded
+def slow(self, pixels, *, batch_size):
+    time.sleep(0.4)
+    return embed(self, pixels, batch_size=batch_size)
+Embedder.embed_padded = slow
+compare(sys.argv[1], sys.argv[2:4], sys.argv[4], cache=sys.argv[5], workers=1)
+"""
+
+
+def test_what_was_killed_in_the_middle_goes_on_where_it_was(
+    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = [work / "one.onnx", work / "two.onnx"]
+    words = [str(word) for word in (work / "photos", *models, tmp_path / "out", tmp_path / "cache")]
+    process = subprocess.Popen([sys.executable, "-c", KILLED, *words])
+    try:
+        for _ in range(1200):
+            if count_kept(tmp_path / "cache") >= 8:
+                break
+            time.sleep(0.05)
+    finally:
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait(30)
+    kept = count_kept(tmp_path / "cache")
+    assert 8 <= kept < 2 * COUNT
+    assert not (tmp_path / "out").exists()
+    with count_seen(monkeypatch) as seen:
+        retrieval_app.compare(work / "photos", models, tmp_path / "out", cache=tmp_path / "cache")
+    assert sum(seen.values()) == 2 * COUNT - kept
+
+
+def count_kept(cache: Path) -> int:
+    total = 0
+    for file in (cache / "vectors").glob("*.sqlite"):
+        with closing(sqlite3.connect(file, timeout=10)) as database:
+            try:
+                total += int(database.execute("SELECT count(*) FROM vectors").fetchone()[0])
+            except sqlite3.OperationalError:  # it is being made
+                continue
+    return total
+
+
+def test_a_failing_model_ends_the_comparison_and_what_was_embedded_is_kept(work: Path, tmp_path: Path) -> None:
+    fussy = write_tiny_model(tmp_path / "fussy.onnx", only_batches_of=3)
+    with pytest.raises(ModelFileError, match=r"fussy\.onnx: the model failed"):
+        retrieval_app.compare(work / "photos", [work / "one.onnx", fussy], tmp_path / "out", cache=tmp_path / "c")
+    assert count_kept(tmp_path / "c") == COUNT
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_image_that_one_candidate_cannot_use_is_asked_of_none(work: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "photos"
+    shutil.copytree(work / "photos", folder)
+    draw_image((0, 0, 0), seed=0).point(lambda _: 0).save(folder / KINDS[0] / "black.png")
+    blind = write_tiny_model(tmp_path / "blind.onnx", blind_to_black=True)
+    found = retrieval_app.compare(folder, [work / "one.onnx", blind], tmp_path / "out", cache=False)
+    assert len(found.photos.photos) == COUNT
+    assert found.photos.skipped == {"not-an-image": 1, "bad-embedding": 1}
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["photos", "one.onnx", "--out", "out"], 2, "2 to 8 CANDIDATEs are compared, got 1"),
+        (["one.onnx", "two.onnx", "three.onnx", "--out", "out"], 1, "one.onnx"),
+        (["nothing", "one.onnx", "two.onnx", "--out", "out"], 1, "nothing: no such file or folder"),
+        (["photos", "one.onnx", "photos", "--out", "out"], 1, "photos: a folder, but neither a gallery"),
+        (["photos", "one.onnx", "two.onnx", "--out", "photos/out"], 1, "lies inside the images in photos"),
+        (["photos", "one.onnx", "two.onnx", "--out", "one.onnx"], 1, "expected a folder to write, found a file"),
+        (["photos/lime", "one.onnx", "two.onnx", "--out", "out"], 1, "none of its 10 images has a label"),
+        (["photos", "one.onnx", "two.onnx", "--out", "taken"], 1, "exists already, and is not what this command"),
+        (["photos", "one.onnx", "two.onnx"], 2, "Missing option '--out'"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_in_a_line(
+    work: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    code: int,
+    message: str,
+) -> None:
+    for name in ("photos", "one.onnx", "two.onnx", "three.onnx"):
+        (tmp_path / name).symlink_to(work / name)
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken/compare.html").write_text("somebody's")
+    monkeypatch.chdir(tmp_path)
+    assert message in run(capsys, *words, code=code)
+    assert (tmp_path / "taken/compare.html").read_text() == "somebody's"
+    assert not (tmp_path / "out").exists()
+
+
+def test_programs_name_candidates_by_a_mapping_and_hear_of_wrong_options(work: Path, tmp_path: Path) -> None:
+    named = {"small": work / "one.onnx", "large": work / "two.onnx"}
+    named["a=b [/bold]"] = work / "three.onnx"
+    steps: set[str] = set()
+    found = retrieval_app.compare(
+        work / "photos", named, tmp_path / "out", cache=False, progress=lambda step, *_: steps.add(step)
+    )
+    assert [one.name for one in found.candidates] == list(named)
+    assert steps == {"Reading", *(f"Embedding {n} of 3" for n in (1, 2, 3)), "Scoring", "Drawing"}
+    for wrong, message in (
+        ({"k": [0]}, "k must be whole numbers"),
+        ({"shown": 0}, "shown must be a whole number"),
+        ({"cache": 1.5}, "cache: expected a path"),
+    ):
+        with pytest.raises(InputError, match=message):
+            retrieval_app.compare(work / "photos", named, tmp_path / "out", **wrong)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="candidates: expected several"):
+        retrieval_app.compare(work / "photos", "box", tmp_path / "out")
+
+
+def test_a_second_comparison_may_replace_the_first_ones_files(work: Path, tmp_path: Path) -> None:
+    for models in (("one", "two"), ("two", "three")):
+        paths = [work / f"{name}.onnx" for name in models]
+        retrieval_app.compare(work / "photos", paths, tmp_path / "out", cache=tmp_path / "c")
+    assert b"right three" in (tmp_path / "out/queries.csv").read_bytes()
+
+
+def test_the_chunks_in_which_missing_images_are_embedded_change_nothing(
+    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = [work / "one.onnx", work / "two.onnx"]
+    plain = retrieval_app.compare(work / "photos", models, tmp_path / "a", cache=False)
+    build(models[0], work / "photos" / KINDS[0], tmp_path / "g", cache=tmp_path / "c")
+    monkeypatch.setattr(cached, "_EMBEDDED_AT_ONCE", 3)
+    monkeypatch.setattr(cached, "_ASKED_AT_ONCE", 2)
+    found = retrieval_app.compare(work / "photos", models, tmp_path / "b", cache=tmp_path / "c")
+    for one, other in zip(plain.embedded, found.embedded, strict=True):
+        assert one.vectors.tobytes() == other.vectors.tobytes()
+    assert found.embedded[0].from_cache == 10

@@ -1,0 +1,312 @@
+"""The page of a comparison: what is written into it, and what a person can do with it in a real browser."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import retrieval_app
+from retrieval_app.comparing import compare_page
+from retrieval_app.comparing.compare_page import HITS, SIDE, write_compare_page
+from retrieval_app.comparing.comparison import Comparison
+from tests.chromium import open_chromium, skip_without_playwright
+from tests.conftest import draw_image
+from tests.models import write_tiny_model
+from tests.photos import KINDS, write_photos
+
+skip_without_playwright()
+from playwright.sync_api import Browser, Locator, Page, expect  # noqa: E402 - after the skip
+
+HOSTILE = '"><img src=x onerror=alert(1)>'
+HOSTILE_FILE = os.fsdecode(b"caf\xe9 <img src=x onerror=alert(2)> ${alert(3)}.jpg")
+
+
+@pytest.fixture(scope="module")
+def comparison(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
+    """Three models on sixty photos of five kinds, one of a hostile name, and one lone photo."""
+    work = tmp_path_factory.mktemp("compared")
+    write_photos(work / "photos", kinds=KINDS[4:9], pictures_per_kind=12, seed=0, size=160)
+    hostile = work / "photos" / HOSTILE
+    (work / "photos" / KINDS[4]).rename(hostile)
+    next(hostile.glob("*000.jpg")).rename(hostile / HOSTILE_FILE)
+    write_photos(work / "photos", kinds=["shoes"], pictures_per_kind=1, seed=0, size=96)
+    models = {"box": "box", f"small {HOSTILE}": write_tiny_model(work / "one.onnx")}
+    models["other"] = write_tiny_model(work / "two.onnx", seed=5)
+    return retrieval_app.compare(work / "photos", models, work / "out", cache=work / "cache")
+
+
+def read_data(page: Path) -> dict[str, Any]:
+    """What the page's script reads."""
+    _, _, rest = page.read_text(encoding="utf-8").partition('<script type="application/json" id="comparison">')
+    return dict(json.loads(rest.partition("</script>")[0]))
+
+
+def test_the_page_has_what_the_comparison_found(comparison: Comparison) -> None:
+    data = read_data(comparison.files[1])
+    assert (data["images"], data["asked"], data["ks"]) == (61, 60, [1, 5, 10])
+    assert [one["name"] for one in data["candidates"]] == ["box", f"small {HOSTILE}", "other"]
+    scoring = comparison.scoring
+    for one, scored in zip(data["candidates"], scoring.scored, strict=True):
+        assert one["recall"][0][0] == pytest.approx(scored.recall[1].value, abs=1e-6)
+    for pair, found in zip(data["pairs"], scoring.pairs, strict=True):
+        assert pair["counts"] == {
+            "first": found.only_first, "second": found.only_second, "wrong": found.both_wrong,
+            "right": found.both_right,
+        }  # fmt: skip
+    classes = {name: right for name, _, right in data["classes"]}
+    assert set(classes) == {*KINDS[5:9], HOSTILE}
+    assert np.sum(list(classes.values()), axis=0).tolist() == [int(one.right.sum()) for one in scoring.scored]
+
+
+def test_every_shown_query_has_the_hits_of_both_and_is_of_its_kind(comparison: Comparison) -> None:
+    data = read_data(comparison.files[1])
+    labels = [label for _, label in data["photos"]]
+
+    def is_right(query: dict[str, Any], candidate: int) -> bool:
+        hits = query["hits"][str(candidate)]
+        assert len(hits) == HITS
+        assert [score for _, score in hits] == sorted((score for _, score in hits), reverse=True)
+        assert query["photo"] not in [photo for photo, _ in hits]
+        return bool(labels[hits[0][0]] == labels[query["photo"]])
+
+    for pair in data["pairs"]:
+        for name, expected in (("first", (True, False)), ("second", (False, True)), ("wrong", (False, False))):
+            for number in pair["shown"][name]:
+                query = data["queries"][number]
+                assert (is_right(query, pair["first"]), is_right(query, pair["second"])) == expected
+
+
+def test_pictures_are_small_upright_and_each_once(comparison: Comparison) -> None:
+    data = read_data(comparison.files[1])
+    assert len(data["pictures"]) == len(set(data["pictures"])) == len(data["photos"]) <= 61
+    for picture in data["pictures"][:5]:
+        with Image.open(io.BytesIO(base64.b64decode(picture))) as opened:
+            assert (opened.format, max(opened.size)) == ("WEBP", min(SIDE, 160))
+
+
+def test_the_page_has_fewer_queries_where_there_would_be_too_many_pictures(
+    comparison: Comparison, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = write_compare_page(comparison, tmp_path / "whole.html", shown=40, seed=0)
+    monkeypatch.setattr(compare_page, "MOST_PICTURES", 50)
+    assert write_compare_page(comparison, tmp_path / "few.html", shown=40, seed=0) <= 50 < whole
+    few, many = (read_data(tmp_path / f"{name}.html") for name in ("few", "whole"))
+    for one, other in zip(few["pairs"], many["pairs"], strict=True):
+        assert one["counts"] == other["counts"]
+        assert len(one["shown"]["first"]) + len(one["shown"]["second"]) > 0
+
+
+def test_the_same_seed_draws_the_same_page(comparison: Comparison, tmp_path: Path) -> None:
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        write_compare_page(comparison, tmp_path / f"{name}.html", shown=6, seed=seed)
+    a, b, c = ((tmp_path / f"{name}.html").read_bytes() for name in "abc")
+    assert a == b
+    assert a != c
+
+
+def test_a_picture_that_is_gone_by_now_is_a_placeholder(tmp_path: Path) -> None:
+    write_photos(tmp_path / "photos", kinds=KINDS[:3], pictures_per_kind=6, seed=0, size=48)
+    models = [write_tiny_model(tmp_path / "one.onnx"), write_tiny_model(tmp_path / "two.onnx", seed=5)]
+    found = retrieval_app.compare(tmp_path / "photos", models, tmp_path / "out", cache=False)
+    for path in (tmp_path / "photos" / KINDS[0]).iterdir():
+        path.unlink()
+    write_compare_page(found, tmp_path / "later.html", shown=60, seed=0)
+    data = read_data(tmp_path / "later.html")
+    lost = [label for (_, label), picture in zip(data["photos"], data["pictures"], strict=True) if not picture]
+    assert set(lost) == {KINDS[0]}
+    assert set(data["gone"].values()) == {"reading failed or the file vanished"}
+
+
+def test_few_images_on_which_nobody_is_ever_wrong_make_a_page_too(tmp_path: Path) -> None:
+    for name, colour in (("dark", (0, 0, 90)), ("light", (250, 240, 60))):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for n in range(2):
+            draw_image(colour, seed=n).save(tmp_path / "photos" / name / f"{n}.png")
+    models = {"one": write_tiny_model(tmp_path / "one.onnx"), "again": tmp_path / "one.onnx"}
+    found = retrieval_app.compare(tmp_path / "photos", models, tmp_path / "out", cache=False)
+    assert [one.recall[1].value for one in found.scoring.scored] == [1, 1]
+    data = read_data(found.files[1])
+    assert (data["queries"], data["photos"], data["pairs"][0]["recall"]) == ([], [], [0, 0, 0])
+
+
+@dataclass
+class Visit:
+    """The open page, with what it asked for and what it complained about."""
+
+    page: Page
+    requests: list[str] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
+
+    @property
+    def queries(self) -> Locator:
+        return self.page.locator(".query")
+
+    def filter(self, words: str) -> Locator:
+        return self.page.get_by_role("group", name="Queries").get_by_role("button", name=words)
+
+    def chosen(self) -> tuple[str, str, str]:
+        """The candidates A and B, and the filter."""
+        names = [
+            self.page.get_by_role("combobox", name=f"Candidate {letter}").evaluate(
+                "select => select.selectedOptions[0].textContent"
+            )
+            for letter in "AB"
+        ]
+        pressed = self.page.locator(".segments [aria-pressed=true]")
+        return names[0], names[1], pressed.evaluate("button => button.value")
+
+
+OpenPage = Callable[..., Visit]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with open_chromium() as browser:
+        yield browser
+
+
+@pytest.fixture
+def open_page(browser: Browser, comparison: Comparison) -> Iterator[OpenPage]:
+    """Open the page from disk; it asks nobody for anything and complains of nothing."""
+    visits: list[Visit] = []
+
+    def open_page(**options: Any) -> Visit:
+        context = browser.new_context(**({"viewport": {"width": 1400, "height": 900}} | options))
+        visit = Visit(context.new_page())
+        visits.append(visit)
+        visit.page.on("request", lambda request: visit.requests.append(request.url))
+        visit.page.on("console", lambda message: visit.complaints.append(message.text))
+        visit.page.on("pageerror", lambda error: visit.complaints.append(str(error)))
+        visit.page.on("dialog", lambda dialog: (visit.complaints.append(dialog.message), dialog.dismiss()))
+        visit.page.goto(comparison.files[1].as_uri())
+        return visit
+
+    yield open_page
+    for visit in visits:
+        others = [url for url in visit.requests if not url.startswith("data:")]
+        visit.page.context.close()
+        assert others == [comparison.files[1].as_uri()]
+        assert visit.complaints == []
+
+
+@pytest.mark.browser
+def test_the_table_names_every_candidate_and_says_who_is_better(open_page: OpenPage) -> None:
+    page = open_page().page
+    table = page.get_by_role("region", name="Results")
+    assert table.locator("tbody th b").all_text_contents() == ["box", f"small {HOSTILE}", "other"]
+    assert set(table.locator(".chip").all_text_contents()) <= {"clearly better", "clearly worse", "not clear"}
+    expect(table.locator(".chip")).to_have_count(2)
+    expect(page.get_by_role("heading", level=1)).to_have_text("Comparison · photos")
+
+
+@pytest.mark.browser
+def test_filters_show_their_queries_with_right_hits_marked(open_page: OpenPage, comparison: Comparison) -> None:
+    visit = open_page()
+    pair = comparison.scoring.pair(0, 1)
+    for words, count, first_marks in (
+        ("A right, B wrong", pair.only_first, ["right", "wrong"]),
+        ("B right, A wrong", pair.only_second, ["wrong", "right"]),
+        ("Both wrong", pair.both_wrong, ["wrong", "wrong"]),
+    ):
+        visit.filter(words).click()
+        expect(visit.filter(words)).to_have_attribute("aria-pressed", "true")
+        expect(visit.filter(words).locator(".tally")).to_have_text(str(count))
+        assert 0 < visit.queries.count() <= count
+        for query in visit.queries.all()[:4]:
+            marks = [hits.locator(".hit").first.get_attribute("class") for hits in query.locator(".hits").all()]
+            assert marks == [f"hit {mark}" for mark in first_marks]
+            expect(query.locator(".hits").first.locator(".hit")).to_have_count(HITS)
+
+
+@pytest.mark.browser
+def test_any_two_candidates_can_be_chosen_and_change_places(open_page: OpenPage) -> None:
+    visit = open_page()
+    assert visit.chosen() == ("box", f"small {HOSTILE}", "second")
+    visit.page.get_by_role("combobox", name="Candidate B").select_option("other")
+    assert visit.chosen()[1] == "other"
+    paths = visit.queries.evaluate_all("cards => cards.map(card => card.getAttribute('aria-label'))")
+    visit.page.get_by_role("button", name="Let A and B change places").click()
+    assert visit.chosen() == ("other", "box", "first")
+    assert paths == visit.queries.evaluate_all("cards => cards.map(card => card.getAttribute('aria-label'))")
+    visit.page.get_by_role("combobox", name="Candidate A").select_option("box")  # which B is: they change places
+    assert visit.chosen() == ("box", "other", "second")
+
+
+@pytest.mark.browser
+def test_keys_go_through_queries_filters_and_candidates(open_page: OpenPage) -> None:
+    visit = open_page()
+    press = visit.page.keyboard.press
+    press("1")
+    assert visit.chosen()[2] == "first"
+    press("j")
+    expect(visit.queries.nth(0)).to_be_focused()
+    press("j")
+    expect(visit.queries.nth(1)).to_be_focused()
+    press("k")
+    expect(visit.queries.nth(0)).to_be_focused()
+    press("b")
+    assert visit.chosen()[:2] == ("box", "other")
+    press("x")
+    assert visit.chosen() == ("other", "box", "second")
+    press("?")
+    expect(visit.page.get_by_role("dialog")).to_contain_text("A and B change places")
+
+
+@pytest.mark.browser
+def test_a_class_beside_the_queries_filters_by_it(open_page: OpenPage, comparison: Comparison) -> None:
+    visit = open_page()
+    visit.page.keyboard.press("1")
+    side = visit.page.get_by_role("complementary", name="By class")
+    classes = side.locator("button")
+    scoring = comparison.scoring
+    labels = scoring.labels[scoring.queries]
+    gain = {
+        name: int(scoring.scored[1].right[labels == n].sum()) - int(scoring.scored[0].right[labels == n].sum())
+        for n, name in enumerate(scoring.names)
+    }
+    shown = dict(
+        zip(
+            classes.locator(".clip").all_text_contents(),
+            [int(text.replace("−", "-")) for text in classes.locator("b").all_text_contents()],
+            strict=True,
+        )
+    )
+    assert shown == {name: points for name, points in gain.items() if points}
+    worst = min(gain, key=lambda name: gain[name])
+    before = visit.queries.count()
+    classes.filter(has_text=worst).click()
+    names = visit.queries.locator(".asked b").all_text_contents()
+    assert set(names) == {worst}
+    assert 0 < len(names) < before
+    visit.page.keyboard.press("Escape")
+    expect(visit.queries).to_have_count(before)
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1400, 390])
+def test_the_page_fits_its_width_and_nothing_keeps_people_out(
+    open_page: OpenPage, scheme: str, width: int
+) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    visit = open_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    assert visit.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    dark = visit.page.evaluate("getComputedStyle(document.body).backgroundColor") != "rgb(248, 250, 252)"
+    assert dark == (scheme == "dark")
+    found = axe.Axe().run(visit.page).response["violations"]
+    serious = [
+        (one["id"], [n["html"] for n in one["nodes"]][:3])
+        for one in found
+        if one["impact"] in ("serious", "critical")
+    ]
+    assert serious == []

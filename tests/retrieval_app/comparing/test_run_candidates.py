@@ -1,0 +1,103 @@
+"""Runs as candidates: their backbone runs once for all, and who learnt from the images is told."""
+
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import retrieval_app
+from index.errors import RunError
+from retrieval_app.comparing.compare_text import format_comparison
+from tests.photos import KINDS, write_photos
+from training.backbone.extract import Extractor
+
+QUICK = {
+    "backbone": "squeezenet1_1", "weights": "none", "resize": 40, "crop": 32, "view": "crop", "pooling": "own",
+    "steps": 4,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four kinds of twelve photos, of which two runs of other widths have learnt from two kinds."""
+    work = tmp_path_factory.mktemp("runs")
+    write_photos(work / "photos", kinds=KINDS[:4], pictures_per_kind=12, seed=0, size=48)
+    write_photos(work / "part", kinds=KINDS[:2], pictures_per_kind=12, seed=0, size=48)
+    for width in (8, 6):
+        retrieval_app.train(
+            work / "part", work / f"run{width}", cache=work / "cache", workers=1, precision="float32",
+            embedding_dim=width, **QUICK,
+        )  # fmt: skip
+    return work
+
+
+def test_runs_of_one_backbone_share_its_features_with_their_training(
+    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    through: list[int] = []
+    extract = Extractor.extract
+
+    def note(self: Extractor, pixels: np.ndarray) -> object:
+        through.append(len(pixels))
+        return extract(self, pixels)
+
+    monkeypatch.setattr(Extractor, "extract", note)
+    runs = [work / "run8", work / "run6"]
+    found = retrieval_app.compare(work / "photos", runs, tmp_path / "out", cache=work / "cache", workers=1)
+    assert [(one.embedded, one.from_cache) for one in found.embedded] == [(24, 24), (0, 48)]
+    assert len(through) == 1  # a batch of the 24 photos that nobody had trained on
+    assert [one.vectors.shape[1] for one in found.embedded] == [8, 6]
+    assert [one.trained_on for one in found.embedded] == [24, 24]
+    assert "warning: run8 was trained on 24 of these images, which flatters it" in format_comparison(found)
+
+
+def test_a_run_embeds_as_the_model_does_that_is_exported_from_it(work: Path, tmp_path: Path) -> None:
+    model = tmp_path / "model.onnx"
+    retrieval_app.export(work / "run8", model)
+    with tarfile.open(tmp_path / "photos.tar", "w") as archive:
+        archive.add(work / "photos", arcname=".")
+    files, packed = (
+        retrieval_app.compare(
+            images, {"run": work / "run8", "model": model}, tmp_path / "out", cache=tmp_path / "c"
+        )
+        for images in (work / "photos", tmp_path / "photos.tar")
+    )
+    for found in (files, packed):
+        run, exported = (one.vectors for one in found.embedded)
+        assert float((run * exported).sum(axis=1).min()) > 0.9999
+        assert [one.trained_on for one in found.embedded] == [24, 24]  # the file names the run beside it
+    assert len(list((tmp_path / "c/exports").glob("*.onnx"))) == 1
+    again = retrieval_app.compare(
+        tmp_path / "photos.tar", [work / "run8", "box"], tmp_path / "out", cache=tmp_path / "c"
+    )
+    assert (again.embedded[0].embedded, again.embedded[0].from_cache) == (0, 48)
+    alone = retrieval_app.compare(work / "photos", [model, "box"], tmp_path / "out", cache=tmp_path / "c")
+    assert [one.trained_on for one in alone.embedded] == [None, None]
+    assert "note: model was trained, and its file does not say on what" in format_comparison(alone)
+
+
+def test_without_a_cache_runs_still_share_their_backbone(work: Path, tmp_path: Path) -> None:
+    found = retrieval_app.compare(
+        work / "photos", [work / "run8", work / "run6"], tmp_path / "out", cache=False, workers=1
+    )
+    assert [(one.embedded, one.from_cache) for one in found.embedded] == [(48, 0), (0, 48)]
+
+
+def test_an_image_that_is_none_is_skipped_by_runs_and_models_alike(work: Path, tmp_path: Path) -> None:
+    write_photos(tmp_path / "photos", kinds=KINDS[:2], pictures_per_kind=5, seed=0, size=48)
+    (tmp_path / "photos" / KINDS[0] / "torn.jpg").write_bytes(b"\xff\xd8\xff no more of it")
+    found = retrieval_app.compare(
+        tmp_path / "photos", [work / "run8", "box"], tmp_path / "out", cache=tmp_path / "c", workers=1
+    )
+    assert len(found.photos.photos) == 10
+    assert found.photos.skipped.total() == 1
+
+
+def test_a_run_that_is_not_finished_says_how_to_go_on(work: Path, tmp_path: Path) -> None:
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "begun/config.json").write_text('{"run_id": "1"}')
+    with pytest.raises(RunError, match="training is not finished; continue it"):
+        retrieval_app.compare(work / "photos", ["box", tmp_path / "begun"], tmp_path / "out", cache=tmp_path)
