@@ -16,7 +16,8 @@ from tests.retrieval_app.api.conftest import serve
 NAMES = {
     "add_image", "cancel_job", "decide_duplicates", "decide_labels", "embed_photo", "evaluate_gallery",
     "export_images", "fetch_photo", "get_duplicate_file", "get_gallery", "get_health", "get_image", "get_job",
-    "get_label_file", "get_map", "get_metrics", "get_neighbour_labels", "get_photo", "get_picture", "get_quality", "get_readiness",
+    "get_label_file", "get_map", "get_metrics", "get_neighbour_labels", "get_photo", "get_picture", "get_quality",
+    "get_readiness",
     "get_thumbnail", "get_vector", "keep_photo", "list_doubts", "list_duplicates", "list_facets", "list_images",
     "list_label_decisions", "list_random_images", "remove_image", "search", "search_batch", "search_by_image",
     "undo_duplicate_decisions", "undo_label_decisions", "update_gallery",
