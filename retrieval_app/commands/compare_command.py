@@ -18,8 +18,10 @@ _PATH = click.Path(path_type=Path)
 
 
 @click.command(short_help="Say which of several embeddings finds most on your images.")
-@click.argument("images")
-@click.argument("candidates", nargs=-1, required=True, metavar="[NAME=]CANDIDATE...")
+@click.argument("images", type=click.Path(readable=False))
+@click.argument(
+    "candidates", nargs=-1, required=True, type=click.Path(readable=False), metavar="[NAME=]CANDIDATE..."
+)
 @click.option(
     "--out", type=_PATH, required=True, metavar="FOLDER", help="Folder to write: compare.html, queries.csv."
 )
