@@ -15,6 +15,8 @@ TAG = "retrieval.run_id"
 _EXPERIMENT = "retrieval"
 _MOST_PARAMETERS, _MOST_METRICS = 100, 1000  # that MLflow takes in one call
 _LONGEST = 6000  # characters of a parameter
+_IMPATIENT = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "20"}
+"""A server that is gone would hold the training up for minutes; what somebody has set himself stays."""
 _SEND_EVERY_S = 1.0  # a call takes some 30 ms, an epoch of a head a few; what a kill costs, a resume tells
 
 
@@ -83,6 +85,8 @@ def open_tracker(place: str | None, run: WatchedRun) -> MlflowTracker:
     from mlflow.exceptions import MlflowException
     from mlflow.tracking import MlflowClient
 
+    for name, value in _IMPATIENT.items():
+        os.environ.setdefault(name, value)
     for name in ("mlflow", "alembic"):  # which tell of every table that they make
         logging.getLogger(name).setLevel(logging.WARNING)
     try:
