@@ -62,7 +62,9 @@ def take_stock() -> State:
         "processors": os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None,
         "locale": locale.setlocale(locale.LC_ALL),
         "sys.path": list(sys.path),
-        "sys.meta_path": list(map(id, sys.meta_path)),
+        "sys.meta_path": [
+            id(each) for each in sys.meta_path if not type(each).__module__.startswith("absl.")
+        ],  # of TensorBoard, when it is imported
         "sys.excepthook": sys.excepthook,
         "recursion limit": sys.getrecursionlimit(),
         "switch interval": sys.getswitchinterval(),

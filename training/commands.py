@@ -13,6 +13,7 @@ from index.errors import InputError
 from index.text import printable_path
 from index.threads import usable_cores
 from training.options.config import TrainConfig
+from training.options.log_targets import FORMS, parse_log_targets
 from training.options.losses import option_groups
 from training.options.option_file import read_options
 from training.options.resolve import DEFAULT, RECIPES, resolve
@@ -27,7 +28,7 @@ class TrainCommand(GroupedCommand):
         "out", "val", "config_file", "recipe", "cache", "device", "workers", "resume", "as_json", "help_all",
         "weights", "backbone", "seed", "method", "embedding_dim", "min_confidence", "select", "protocol",
         "max_per_class", "label_noise", "crop", "view", "pooling", "unfreeze", "network_epochs",
-        "time_budget", "copies",
+        "time_budget", "copies", "log",
     })  # fmt: skip
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -76,6 +77,10 @@ class TrainCommand(GroupedCommand):
 )  # fmt: skip
 @click.option("--resume", is_flag=True, help="Go on with an interrupted RUN.")
 @click.option(
+    "--log", multiple=True, metavar="KIND[:PLACE]",
+    help=f"Watch the training elsewhere too, with the extra `loggers`: {FORMS}. May be given several times.",
+)  # fmt: skip
+@click.option(
     "--config", "config_file", type=click.Path(path_type=Path), metavar="FILE.toml",
     help="Read options from this file, such as embedding-dim = 128; what the command line gives goes before.",
 )  # fmt: skip
@@ -83,7 +88,7 @@ class TrainCommand(GroupedCommand):
 @help_all_option
 def train(
     data: Path, out: Path, val: Path | None, config_file: Path | None, cache: Path, device: str, precision: str,
-    workers: int, resume: bool, as_json: bool, **options: Any,
+    workers: int, resume: bool, log: tuple[str, ...], as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Train on DATA: a folder of class folders, a CSV or Parquet file with the columns path,label, or a --protocol.
 
@@ -105,6 +110,7 @@ def train(
       retrieval train photos/ --weights imagenet --out run --method multi-similarity --min-confidence 0.1
       retrieval train CUB_200_2011/ --protocol cub-200-2011 --weights imagenet --out run --embedding-dim 512
       retrieval train photos/ --weights imagenet --out run --resume
+      retrieval train photos/ --out run --log tensorboard:logs
     """
     context = click.get_current_context()
     given = {} if config_file is None else read_options(config_file)
@@ -114,6 +120,7 @@ def train(
     }  # fmt: skip
     try:
         config = resolve(**given)
+        parse_log_targets(log)
     except InputError as error:
         also = "" if config_file is None else f" (with the options of {printable_path(str(config_file))})"
         raise click.UsageError(f"{error}{also}", ctx=context) from error
@@ -122,7 +129,7 @@ def train(
     with watch_training() as watcher:
         report = run_training(
             data, out, val=val, resume=resume, cache=cache, device=device, precision=precision, workers=workers,
-            watcher=watcher, **given,
+            watcher=watcher, log=log, **given,
         )  # fmt: skip
     emit(report, as_json=as_json, text=format_report(report, config=config))
 

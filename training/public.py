@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ from index.config_values import as_path
 from index.extras import naming_extras
 from index.threads import usable_cores
 from index.user_cache import user_cache
+from training.options.log_targets import parse_log_targets
 
 if TYPE_CHECKING:
     from training.run.phases import Watcher
@@ -31,6 +33,7 @@ def train(
     precision: str = "auto",
     workers: int | None = None,
     watcher: Watcher | None = None,
+    log: str | Sequence[str] = (),
     **options: Any,
 ) -> dict[str, Any]:
     """Train an embedding that survives wrong labels, into the run folder `out`.
@@ -47,6 +50,7 @@ def train(
         precision: of the backbone pass: `auto`, `float32` or `bfloat16`.
         workers: threads that decode; None is one for each core.
         watcher: told of progress.
+        log: where else the training can be watched: `tensorboard:DIR`, `mlflow[:URI]`, `wandb[:PROJECT]`, one or more.
         **options: as `retrieval train` has them, with `_` for `-` (and `lambda_`): `method`, `epochs`,
             `embedding_dim`, ...; the default recipe gives the others, or the paper's with `recipe="paper"`.
 
@@ -56,12 +60,16 @@ def train(
     Raises:
         InputError: data, weights or options that cannot be used, or that the method does not use.
         RunError: a run folder in the way, missing, or begun with other options.
+        MissingDependencyError: what `log` names is not installed.
     """
     from training.options.resolve import resolve
 
     config = resolve(**options if weights is None else {"weights": str(weights), **options})
+    targets = parse_log_targets(log)
     with naming_extras("training"):
         from training.options.machine import Machine, resolve_device
+        from training.run.log.loggers import open_loggers
+        from training.run.phases import Watcher
         from training.run.train import train as run_training
 
     machine = Machine(
@@ -70,12 +78,14 @@ def train(
         workers=workers or usable_cores(),
         precision=precision,
     )
-    return run_training(
-        as_path(data, "data"),
-        as_path(out, "out"),
-        config=config,
-        machine=machine,
-        val=None if val is None else as_path(val, "val"),
-        resume=resume,
-        watcher=watcher,
-    )
+    watcher = watcher or Watcher()
+    with open_loggers(targets, tell=watcher.on_note) as loggers:
+        return run_training(
+            as_path(data, "data"),
+            as_path(out, "out"),
+            config=config,
+            machine=machine,
+            val=None if val is None else as_path(val, "val"),
+            resume=resume,
+            watcher=watcher.beside(loggers),
+        )

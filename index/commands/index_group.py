@@ -25,7 +25,7 @@ from index.commands.console import (
     where_option,
 )
 from index.commands.images_or_gallery import is_model, refuse_gallery, refuse_training
-from index.commands.inspect_commands import export_vectors, info, list_items, verify
+from index.commands.inspect_commands import info, list_items, verify
 from index.commands.reindex_commands import compact, tune
 from index.commands.repair_commands import repair, rollback
 from index.duplicates.duplicate_config import DuplicateConfig
@@ -53,7 +53,7 @@ def index_group() -> None:
     """
 
 
-for _command in (compact, tune, info, list_items, verify, repair, rollback, export_vectors):
+for _command in (compact, tune, info, list_items, verify, repair, rollback):
     index_group.add_command(_command)
 
 

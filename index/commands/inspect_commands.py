@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from index.commands.console import by_option, emit, output_options, progress_bar, progress_bars, where_option
+from index.commands.console import emit, output_options, progress_bars, where_option
 from index.text_table import align, command_line, show_bytes
 
 if TYPE_CHECKING:
@@ -181,35 +181,6 @@ def verify(context: click.Context, /, *, gallery: Path, sample: int, read_images
     emit(report.to_json(), as_json=as_json, text="\n".join(lines))
     if report.problems or report.spoilt:
         context.exit(1)
-
-
-@click.command(name="export-vectors")
-@click.argument("gallery", type=_PATH)
-@click.option(
-    "--out",
-    type=_PATH,
-    required=True,
-    metavar="FILE",
-    help="NAME.npy, with NAME.csv beside it that says what each row is, or NAME.parquet, which has it all.",
-)
-@by_option("Write the vectors by which things of a kind are alike, or those by which copies of a picture are.")
-@output_options
-def export_vectors(*, gallery: Path, out: Path, by: str, as_json: bool) -> None:
-    """Write the vectors of GALLERY, with paths, labels and metadata, as a file for other programs.
-
-    \b
-    Examples:
-      retrieval index export-vectors gallery --out vectors.npy
-      retrieval index export-vectors gallery --out vectors.parquet
-    """
-    from index.gallery.export_vectors import export_vectors as export
-    from index.text import printable_path
-
-    with progress_bar("Writing") as progress:
-        report = export(gallery, out, by=by, progress=progress)
-    files = " and ".join(map(printable_path, report.files))
-    text = f"{files}: {report.images:,} images, {report.embedding_dim} numbers each"
-    emit(report.to_json(), as_json=as_json, text=text)
 
 
 def _describe_rows(rows: Sequence[CatalogRow], catalog: Catalog) -> list[dict[str, Any]]:

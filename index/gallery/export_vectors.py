@@ -55,7 +55,7 @@ def export_vectors(path: Path, out: Path, *, by: str = KIND, progress: Progress 
         GalleryError: the gallery is missing, unfinished or damaged.
     """
     write, files = _find_writer(out)
-    _check_out(files, gallery=path)
+    check_out(files, gallery=path)
     gallery = Gallery.open(path).by(by)
     try:
         write(gallery, files, progress)
@@ -86,7 +86,12 @@ def _find_writer(out: Path) -> tuple[_Write, list[Path]]:
     return _write_parquet, [out]
 
 
-def _check_out(files: list[Path], *, gallery: Path) -> None:
+def check_out(files: list[Path], *, gallery: Path) -> None:
+    """Refuse to write over anything, or into a gallery.
+
+    Raises:
+        InputError: one of the files exists, lies in the gallery, or in a folder that is not there.
+    """
     for file in files:
         shown = printable_path(str(file))
         if file.resolve().is_relative_to(gallery.resolve()):
@@ -97,7 +102,7 @@ def _check_out(files: list[Path], *, gallery: Path) -> None:
             raise InputError(f"{shown}: exists already; remove it, or give another --out")
 
 
-def _read_blocks(gallery: Gallery, progress: Progress) -> Iterator[tuple[list[CatalogRow], Vectors]]:
+def read_blocks(gallery: Gallery, progress: Progress) -> Iterator[tuple[list[CatalogRow], Vectors]]:
     """The members in id order: n rows of the catalogue with their (n, D) float32 vectors."""
     done = 0
     with gallery.catalog() as catalog:
@@ -126,7 +131,7 @@ def _write_npy(gallery: Gallery, files: list[Path], progress: Progress) -> None:
         writer = csv.writer(table)
         writer.writerow(CSV_COLUMNS)
         row_number = 0
-        for rows, vectors in _read_blocks(gallery, progress):
+        for rows, vectors in read_blocks(gallery, progress):
             array.write(vectors.astype("<f4", copy=False).data)
             for row in rows:
                 root = gallery.roots[row.source]
@@ -147,7 +152,7 @@ def _write_parquet(gallery: Gallery, files: list[Path], progress: Progress) -> N
         replacing(files[0]) as temporary,
         pyarrow.parquet.ParquetWriter(temporary, schema, use_dictionary=["source", "label"]) as writer,
     ):
-        for rows, vectors in _read_blocks(gallery, progress):
+        for rows, vectors in read_blocks(gallery, progress):
             columns = zip(
                 *((valid_text(row.path), gallery.roots[row.source], row.label, row.metadata_json) for row in rows),
                 strict=True,

@@ -26,7 +26,7 @@ COMMANDS = {
     "audit": (f"{_HERE}.audit_command", "Find the labels of a run that look wrong, and clean them."),
     "export": ("export.commands", "Write a trained run, or a backbone as it is, to one ONNX file."),
     "index": (
-        "index.commands.index_group:index_group",
+        f"{_HERE}.index_command",
         "Build a searchable gallery from images, and keep it up to date.",
     ),
     "search": ("index.commands.search_command", "Find the images of a gallery that are most like others."),

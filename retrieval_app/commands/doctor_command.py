@@ -30,6 +30,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "backbones": ("timm", "open_clip_torch"),
     "parquet": ("pyarrow",),
     "heic": ("pillow-heif",),
+    "loggers": ("tensorboard", "mlflow-skinny", "wandb"),
 }
 """The packages that tell whether an extra is installed."""
 _SIDE, _PHOTOS, _WARM = 512, 64, 16  # pixels; photos that are timed, and before

@@ -22,10 +22,10 @@ import torch
 import torchvision
 from torchvision.models import resnet
 
-from index.commands.index_group import index_group
 from index.images.image_files import read_image
 from index.images.preprocess import PreprocessConfig, preprocess_image
 from retrieval_app.commands.cli import COMMANDS, main
+from retrieval_app.commands.index_command import index
 from tests.documents import PAGES, ROOT, Step, broken_links, documents, missing_benchmarks, missing_paths, steps_of
 from tests.photos import KINDS, write_photos
 from tests.serving_server import serve
@@ -100,7 +100,7 @@ def make_backbone(name: str, photos: list[Path]) -> torch.nn.Module:
 
 def test_the_documents_show_every_command_of_the_program() -> None:
     names = [name for name in COMMANDS if name != "index"]
-    names += [f"index {name}" for name in index_group.list_commands(click.Context(index_group))]
+    names += [f"index {name}" for name in index.list_commands(click.Context(index))]
     text = "\n".join(path.read_text(encoding="utf-8") for path in PAGES)
     assert [name for name in names if f"retrieval {name}" not in text] == []
 

@@ -10,7 +10,7 @@ from index.errors import InputError
 from index.text import printable_path
 from training.options.resolve import FILES, WEIGHTS
 
-_OF_THE_COMMAND = ("out", "val", "cache", "device", "precision", "workers", "resume", "json")
+_OF_THE_COMMAND = ("out", "val", "cache", "device", "precision", "workers", "resume", "json", "log")
 
 
 def read_options(path: Path) -> dict[str, Any]:

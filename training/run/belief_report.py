@@ -54,3 +54,9 @@ def describe_beliefs(beliefs: Mapping[str, Any] | None, *, run: str) -> list[str
         "that is hard to tell is believed little too",
         f"  least: {least}; `retrieval audit {run}` shows which labels look wrong",
     ]
+
+
+def tell_beliefs(beliefs: Mapping[str, Any]) -> str:
+    """One line while the training goes on."""
+    least = ", ".join(f"{one['class']} {100 * one['mean_weight']:.0f} %" for one in beliefs["least_believed"][:3])
+    return f"labels are believed by {100 * beliefs['mean_weight']:.0f} % on average, least: {least}"

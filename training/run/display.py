@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 import click
@@ -12,15 +12,21 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Column
 
 from index.commands.progress_lines import ProgressLines
+from training.run.belief_report import tell_beliefs
+from training.run.loss_curve import draw_curve
 from training.run.phases import NETWORK, EpochReport, Watcher
+from training.run.trial_report import tell_trial
 
 _UNITS = {"look": "views", "trial": "folds"}
 """What a stage counts, where that is not images."""
 
+_LEFT_OF_CURVE = 64
+"""Columns of a terminal that bar, counts, remaining time and the loss itself take."""
 
-def describe_epoch(report: EpochReport) -> str:
-    """An epoch's figures in one line."""
-    text = f"loss {report.loss:.4f}"
+
+def describe_epoch(report: EpochReport, *, curve: str = "") -> str:
+    """An epoch's figures in one line; `curve` is the course of the loss so far."""
+    text = f"loss {report.loss:.4f}" + (f" {curve}" if curve else "")
     if report.held_out_loss is not None:
         text += f", held out {report.held_out_loss:.4f}"
     if report.positives_per_sample is not None:
@@ -38,53 +44,83 @@ def watch_training() -> Iterator[Watcher]:
     """A watcher that draws while the block runs."""
     if not sys.stderr.isatty():
         lines = ProgressLines()
-        yield Watcher(
-            on_phase=lambda name: click.echo(f"{name}: begins", err=True),
-            on_images=lambda name, done, total: lines.stage(name, unit=_UNITS.get(name, "images"))(done, total),
-            on_epoch=_print_epoch, on_validation=_print_validation, on_note=_print_note,
-        )  # fmt: skip
+        yield _saying(_print_line).beside(
+            Watcher(
+                on_phase=lambda name: _print_line(f"{name}: begins"),
+                on_images=lambda name, done, total: lines.stage(name, unit=_UNITS.get(name, "images"))(
+                    done, total
+                ),
+                on_epoch=_print_epoch,
+            )
+        )
         return
     columns = (
         TextColumn("[bold]{task.description}"),
         BarColumn(bar_width=12),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
-        TextColumn("{task.fields[figures]}", table_column=Column(ratio=1, no_wrap=True)),  # takes what is left
+        TextColumn(
+            "{task.fields[figures]}", table_column=Column(ratio=1, no_wrap=True, overflow="crop")
+        ),  # takes what is left
     )
-    with Progress(*columns, console=Console(stderr=True), expand=True) as bars:
-        tasks: dict[str, TaskID] = {}
+    with Progress(*columns, console=Console(stderr=True), expand=True) as progress:
+        bars = _Bars(progress)
+        yield _saying(bars.say).beside(Watcher(on_images=bars.show_images, on_epoch=bars.show_epoch))
 
-        def update(name: str, *, done: int, total: int, figures: str) -> None:
-            if name not in tasks:
-                tasks[name] = bars.add_task(name, total=total, figures="")
-            bars.update(tasks[name], completed=done, total=total, figures=figures)
 
-        def on_images(name: str, done: int, total: int) -> None:
-            speed = bars.tasks[tasks[name]].speed if name in tasks else None
-            update(name, done=done, total=total, figures=f"{speed:,.0f} images/s" if speed else "")
+class _Bars:
+    """A bar for every stage and phase, and above them the lines that stay."""
 
-        def on_epoch(report: EpochReport) -> None:
-            update(report.phase, done=report.epoch, total=report.epochs, figures=describe_epoch(report))
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._tasks: dict[str, TaskID] = {}
+        self._losses: dict[str, list[float]] = {}
 
-        def on_validation(epoch: int, recall: dict[int, float]) -> None:
-            bars.console.print(_validation_line(epoch, recall))
+    def say(self, line: str) -> None:
+        self._progress.console.print(line, markup=False, highlight=False)
 
-        yield Watcher(
-            on_images=on_images, on_epoch=on_epoch, on_validation=on_validation, on_note=bars.console.print
-        )
+    def show_images(self, name: str, done: int, total: int) -> None:
+        speed = self._progress.tasks[self._tasks[name]].speed if name in self._tasks else None
+        figures = f"{speed:,.0f} {_UNITS.get(name, 'images')}/s" if speed else ""
+        self._update(name, done=done, total=total, figures=figures)
+
+    def show_epoch(self, report: EpochReport) -> None:
+        losses = self._losses.setdefault(report.phase, [])
+        losses.append(report.loss)
+        console = self._progress.console
+        width = min(max(console.width - _LEFT_OF_CURVE, 8), 40)
+        curve = "" if console.options.ascii_only else draw_curve(losses, width=width)
+        figures = describe_epoch(report, curve=curve)
+        self._update(report.phase, done=report.epoch, total=report.epochs, figures=figures)
+
+    def _update(self, name: str, *, done: int, total: int, figures: str) -> None:
+        if name not in self._tasks:
+            self._tasks[name] = self._progress.add_task(name, total=total, figures="")
+        self._progress.update(self._tasks[name], completed=done, total=total, figures=figures)
+
+
+def _saying(say: Callable[[str], None]) -> Watcher:
+    """What is told in a line of its own, on a terminal and elsewhere."""
+
+    def say_all(lines: Iterable[str]) -> None:
+        for line in lines:
+            say(line)
+
+    return Watcher(
+        on_validation=lambda epoch, recall: say(_validation_line(epoch, recall)),
+        on_trial=lambda trial: say_all(tell_trial(trial)),
+        on_beliefs=lambda beliefs: say(tell_beliefs(beliefs)),
+        on_note=say,
+    )
 
 
 def _print_epoch(report: EpochReport) -> None:
     if report.epoch % 10 and report.epoch not in (1, report.epochs) and report.phase != NETWORK:
         return  # a log wants the course, not every step of it; metrics.jsonl has them all
-    click.echo(f"{report.phase} {report.epoch}/{report.epochs}: {describe_epoch(report)}", err=True)
+    _print_line(f"{report.phase} {report.epoch}/{report.epochs}: {describe_epoch(report)}")
 
 
-def _print_validation(epoch: int, recall: dict[int, float]) -> None:
-    click.echo(_validation_line(epoch, recall), err=True)
-
-
-def _print_note(text: str) -> None:
+def _print_line(text: str) -> None:
     click.echo(text, err=True)
 
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from index.errors import RunError
 from training.run.checkpoint import load_checkpoint, save_checkpoint
+
+if TYPE_CHECKING:
+    from training.run.run_folder import RunFolder
 
 PHASES = ("confidence", "embedding")
 NETWORK = "network"
@@ -86,15 +89,35 @@ class PhaseContext:
 class Watcher:
     """What a run tells while it goes on; every callback may be left out.
 
-    `on_phase(name)` when a phase begins, `on_images(description, done, total)`, `on_epoch(report)`,
-    `on_validation(epoch, recall by K)`, `on_note(text)`.
+    `on_run(run)` when the run folder stands, new or to go on with, `on_phase(name)` when a phase begins,
+    `on_images(description, done, total)`, `on_epoch(report)`, `on_validation(epoch, recall by K)`,
+    `on_trial(trial)` and `on_beliefs(beliefs)` as they will stand in the report, `on_report(report)` at the end,
+    `on_note(text)`.
     """
 
+    on_run: Callable[[RunFolder], None] = lambda _: None
     on_phase: Callable[[str], None] = lambda _: None
     on_images: Callable[[str, int, int], None] = lambda *_: None
     on_epoch: Callable[[EpochReport], None] = lambda _: None
     on_validation: Callable[[int, dict[int, float]], None] = lambda *_: None
+    on_trial: Callable[[Mapping[str, Any]], None] = lambda _: None
+    on_beliefs: Callable[[Mapping[str, Any]], None] = lambda _: None
+    on_report: Callable[[Mapping[str, Any]], None] = lambda _: None
     on_note: Callable[[str], None] = lambda _: None
+
+    def beside(self, other: Watcher) -> Watcher:
+        """Both in one: whatever happens is told to this one first, then to the other."""
+        return Watcher(**{
+            field.name: _call_both(getattr(self, field.name), getattr(other, field.name)) for field in fields(self)
+        })  # fmt: skip
+
+
+def _call_both(first: Callable[..., None], second: Callable[..., None]) -> Callable[..., None]:
+    def call(*told: Any) -> None:
+        first(*told)
+        second(*told)
+
+    return call
 
 
 def phase_generator(seed: int, phase: str, epoch: int) -> torch.Generator:

@@ -163,6 +163,11 @@ class RunFolder:
         """Random hexadecimal name of the run, in the contract of the models exported from it."""
         return str(self.read_json("config.json")["run_id"])
 
+    @property
+    def data(self) -> Path:
+        """What the run trains on, as an absolute path."""
+        return Path(self.read_json("config.json")["data"])
+
     def read_json(self, name: str) -> dict[str, Any]:
         """One of the run's JSON files.
 
@@ -247,11 +252,16 @@ class RunFolder:
         """Forget metric lines of epochs after each phase's checkpoint: they will be trained again."""
         if not self.metrics.exists():
             return
+        kept = [line for line in self.read_metrics() if line["epoch"] <= epochs.get(line["phase"], 0)]
+        self._write("metrics.jsonl", "".join(json.dumps(line) + "\n" for line in kept))
+
+    def read_metrics(self) -> list[dict[str, Any]]:
+        """The lines of metrics.jsonl; none before the first epoch."""
+        if not self.metrics.exists():
+            return []
         text = self.metrics.read_text(encoding="utf-8")
         whole = text[: text.rfind("\n") + 1]  # a killed writer may leave half a line
-        lines = [json.loads(line) for line in whole.splitlines()]
-        kept = [line for line in lines if line["epoch"] <= epochs.get(line["phase"], 0)]
-        self._write("metrics.jsonl", "".join(json.dumps(line) + "\n" for line in kept))
+        return [json.loads(line) for line in whole.splitlines()]
 
     def append_metrics(self, line: Mapping[str, object]) -> None:
         """Add one line to metrics.jsonl."""

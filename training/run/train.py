@@ -103,7 +103,9 @@ def train(
     if run is not None:
         run.check_same(config=config, data=data, val=val)
         if (out / "report.json").exists():
-            return run.read_json("report.json")
+            watcher.on_run(run)
+            watcher.on_report(report := run.read_json("report.json"))
+            return report
     require_outside(out, data=data, flag="--out")
     require_outside(machine.cache, data=data, flag="--cache")
     dataset, val_records = list_data(data, val, config=config)
@@ -122,6 +124,8 @@ def train(
                 loss_class(loss.method)  # whether its package is there, before any long work
         require_directions(len(dataset.records), max(one.feature_dim for one in candidates), config=config)
         run = RunFolder.create(out, config=config, data=data, val=val)
+    with _discarding(run, when_new=is_new):
+        watcher.on_run(run)
     if config.input.is_open:
         with clock.measure("look"), _discarding(run, when_new=is_new):
             config = settle_features(
@@ -154,10 +158,14 @@ def train(
     if config.selection.trial and config.loss.trains and guidance is None:
         with clock.measure("trial"):
             trial = phases.try_out()
+        watcher.on_trial(trial)
         phases.hold(FIRM_HOLD if trial["hold"] is None else trial["hold"])  # there was too little to try it on
         if config.selection.select == "auto":
             method = trial["better_rival"] or method
     beliefs = phases.believe(clock)
+    believed = phases.summarise(beliefs)
+    if believed is not None:
+        watcher.on_beliefs(believed)
     if method in RIVALS:
         with clock.measure("projection"), _discarding(run, when_new=is_new):
             fitted = phases.images(beliefs, reads_labels=method == CLASS_WHITENED)
@@ -202,10 +210,11 @@ def train(
         "trial": trial,
         "network": network,
         "picture": picture,
-        "beliefs": phases.summarise(beliefs),
+        "beliefs": believed,
     }
     run.write_json("report.json", report)
-    return run.read_json("report.json")  # as a resume of the finished run gives it
+    watcher.on_report(report := run.read_json("report.json"))  # as a resume of the finished run gives it
+    return report
 
 
 def _read_guidance(

@@ -8,7 +8,6 @@ import shutil
 from pathlib import Path
 
 import click
-import numpy as np
 import pytest
 
 from index.commands import inspect_commands as cli
@@ -238,16 +237,3 @@ def test_verify_exits_with_1_for_damage_and_not_for_changed_images(
     assert result.exit_code == 1
     assert json.loads(result.stdout)["problems"] == damaged.stdout.splitlines()
     assert isinstance(invoke(cli.verify, tmp_path / "none").exception, GalleryError)
-
-
-def test_vectors_are_written_where_they_are_wanted(gallery: Path, tmp_path: Path) -> None:
-    out = tmp_path / "v.npy"
-    assert run(cli.export_vectors, gallery, "--out", out) == [
-        f"{tmp_path}/v.npy and {tmp_path}/v.csv: 30 images, 16 numbers each"
-    ]
-    assert np.load(out).shape == (30, 16)
-    assert isinstance(invoke(cli.export_vectors, gallery, "--out", out).exception, InputError)
-    document = run_json(cli.export_vectors, gallery, "--out", tmp_path / "v.parquet")
-    assert document["files"] == [f"{tmp_path}/v.parquet"]
-    assert sorted(os.listdir(tmp_path)) == ["v.csv", "v.npy", "v.parquet"]
-    assert invoke(cli.export_vectors, gallery).exit_code == 2

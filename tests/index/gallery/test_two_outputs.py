@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from index.commands.inspect_commands import export_vectors, info
+from index.commands.inspect_commands import info
 from index.commands.search_command import search
 from index.duplicates.duplicate_config import DuplicateConfig
 from index.errors import InputError
+from index.gallery.export_vectors import export_vectors
 from index.gallery.gallery import Gallery
 from index.gallery.verify import verify_gallery
 from index.progress import no_progress
@@ -168,7 +169,7 @@ def test_the_command_line_asks_by_either(gallery: Path, tmp_path: Path, output: 
     found = "".join(run(search, gallery, query, "--by", output, "-k", "4", "--json"))
     expected = view.search(query, k=4)
     assert [hit["id"] for hit in json.loads(found)["results"]] == [hit.id for hit in expected]
-    run(export_vectors, gallery, "--by", output, "--out", tmp_path / "vectors.npy")
+    export_vectors(gallery, tmp_path / "vectors.npy", by=output)
     assert np.array_equal(np.load(tmp_path / "vectors.npy"), view.vectors(view.ids))
 
 

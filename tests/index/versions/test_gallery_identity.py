@@ -17,7 +17,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from index.commands.index_group import index_group
 from index.durable import is_temporary
 from index.errors import GalleryError
 from index.faiss_library import import_faiss
@@ -29,6 +28,7 @@ from index.versions.gallery_parts import make_mark, make_part, remove_part
 from index.versions.versions import find_version, read_current, versions_folder
 from index.writing.build import update_gallery
 from index.writing.people_moves import try_bring_people
+from retrieval_app.commands.index_command import index
 from tests.conftest import draw_folder, draw_image
 from tests.index.galleries import ROOT, SMALL, build, rows
 from tests.index.invoking import invoke
@@ -118,6 +118,7 @@ def commands(place: Path, target: Path) -> Iterator[tuple[object, ...]]:
     yield ("repair", target, "--source", images, "--model", place / "model.onnx")
     yield ("rollback", target, "--to", "1")
     yield ("export-vectors", target, "--out", place / "vectors.npy")
+    yield ("export-vectors", target, "--as", "projector", "--out", place / "projector")
 
 
 def start_server(target: Path) -> None:
@@ -146,7 +147,7 @@ def test_no_command_changes_a_folder_that_is_no_gallery(place: Path, tree: dict[
         others = shoot(outside), shoot(place / "images")
         for words in commands(place, target):
             before = shoot(target)
-            result = invoke(index_group, *words)
+            result = invoke(index, *words)
             assert not isinstance(result.exception, Exception) or result.exit_code != 0
             after = shoot(target)
             assert {name: after.get(name) for name in before} == before, words
@@ -177,7 +178,7 @@ def test_what_somebody_put_into_a_gallery_stays_as_it_is(place: Path, tree: dict
         draw_image((seed, 9, 200), seed=seed).save(place / "images" / "late.png")
         for words in commands(place, target):
             if words[0] != "remove":
-                invoke(index_group, *words)
+                invoke(index, *words)
             after = shoot(target)
             assert {name: after.get(name) for name in before} == before, words
         start_server(target)
@@ -226,7 +227,7 @@ def test_a_slip_of_the_hand_leaves_nothing_in_a_folder_of_photos(
     image_folder: Path, words: tuple[str, ...]
 ) -> None:
     before = shoot(image_folder)
-    assert invoke(index_group, words[0], image_folder, *words[1:]).exit_code == 1
+    assert invoke(index, words[0], image_folder, *words[1:]).exit_code == 1
     assert shoot(image_folder) == before
 
 

@@ -68,6 +68,72 @@ def _read_to_the_end(terminal: int) -> bytes:
     return b"".join(parts)
 
 
+TRIAL = {
+    "unseen": {"recall_at_1": {"trained": 0.893, "raw": 0.95, "pca": 0.881}, "best_rival": "pca"},
+    "seen": {"recall_at_1": {"trained": 0.958, "raw": 0.9, "pca": 0.833}, "best_rival": "pca"},
+    "hold": 0.2,
+}
+BELIEFS = {
+    "mean_weight": 0.56,
+    "least_believed": [
+        {"class": name, "mean_weight": 0.01} for name in ("[red]skip", "not-sure", "other", "shirt")
+    ],
+}
+LEARNT = [
+    "trial, Recall@1 %: new classes 89.3 (untrained 88.1), new photos 95.8 (83.3)",
+    "labels are believed by 56 % on average, least: [red]skip 1 %, not-sure 1 %, other 1 %",
+]
+
+
+def test_what_was_learnt_so_far_is_told_in_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+    with watch_training() as watcher:
+        watcher.on_trial(TRIAL)
+        watcher.on_beliefs(BELIEFS)
+        watcher.on_trial(TRIAL | {"unseen": None})
+        watcher.on_trial(TRIAL | {"unseen": None, "seen": None})  # too few images for one
+    assert capsys.readouterr().err.splitlines() == [
+        *LEARNT, "trial, Recall@1 %: new photos 95.8 (untrained 83.3)",
+    ]  # fmt: skip
+
+
+def _draw_on_terminal(monkeypatch: pytest.MonkeyPatch, *, columns: int, encoding: str = "utf-8") -> str:
+    """All that is written to a terminal by the epochs of a training whose loss halves from 8 on."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("TERM", "xterm")
+    reader, writer = os.openpty()
+    with os.fdopen(writer, "w", encoding=encoding) as terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        with watch_training() as watcher:
+            watcher.on_images("validation features", 5, 20)
+            watcher.on_trial(TRIAL)
+            watcher.on_beliefs(BELIEFS)
+            for epoch in range(1, 301):
+                report = replace(EMBEDDING, epoch=epoch, epochs=300, loss=8 / 2 ** (epoch / 100))
+                watcher.on_epoch(report)
+    return _read_to_the_end(reader).decode("utf-8", "replace")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+@pytest.mark.parametrize(("columns", "curve"), [(80, 16), (120, 40)])
+def test_the_course_of_the_loss_fits_on_a_terminal_beside_the_bar(
+    columns: int, curve: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = _draw_on_terminal(monkeypatch, columns=columns)
+    told = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", shown)
+    drawn = re.findall(r"300/300 .*loss 1\.0000 ([▁▂▃▄▅▆▇█]+)", told)[-1]
+    assert len(drawn) == curve
+    assert drawn == "".join(sorted(drawn, reverse=True))
+    assert {drawn[0], drawn[-1]} == {"█", "▁"}
+    assert LEARNT[0] in told
+    assert "[red]skip 1 %" in told
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+def test_a_terminal_that_shows_no_blocks_gets_figures_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = _draw_on_terminal(monkeypatch, columns=80, encoding="ascii")
+    assert "loss 1.0000, 1.25 positives" in shown
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
 def test_on_a_terminal_of_eighty_columns_bars_counts_and_losses_are_all_seen(monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")

@@ -1,0 +1,79 @@
+"""`retrieval index export-vectors`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from index.commands.console import by_option, emit, output_options, progress_bar, progress_bars, refuse_unused
+
+_PATH = click.Path(path_type=Path)
+TABLE, PROJECTOR, ATLAS = "table", "projector", "atlas"
+
+
+@click.command(name="export-vectors", short_help="Write the vectors of a gallery for other programs.")
+@click.argument("gallery", type=_PATH)
+@click.option(
+    "--out", type=_PATH, required=True, metavar="PLACE",
+    help="For a table NAME.npy, with NAME.csv beside it that says what each row is, or NAME.parquet, which has it all; "
+    "a new folder for the projector; NAME.parquet for the atlas.",
+)  # fmt: skip
+@click.option(
+    "--as", "kind", type=click.Choice([TABLE, PROJECTOR, ATLAS]), default=TABLE, show_default=True,
+    help="Numbers for programs, or what shows them: the Embedding Projector of TensorBoard, or embedding-atlas.",
+)  # fmt: skip
+@click.option(
+    "--thumbnails/--no-thumbnails",
+    default=True,
+    show_default=True,
+    help="Whether the projector and the atlas get small pictures; the images are read for them.",
+)
+@by_option("Write the vectors by which things of a kind are alike, or those by which copies of a picture are.")
+@output_options
+def export_vectors(gallery: Path, out: Path, kind: str, thumbnails: bool, by: str, as_json: bool) -> None:
+    """Write the vectors of GALLERY, with paths, labels and metadata, for other programs.
+
+    As a table they are numbers. `--as projector` writes a folder that `tensorboard --logdir PLACE` shows. `--as atlas`
+    writes a file with the map of the page, for `embedding-atlas PLACE --x x --y y --neighbors neighbors --image image`.
+
+    \b
+    Examples:
+      retrieval index export-vectors gallery --out vectors.npy
+      retrieval index export-vectors gallery --out vectors.parquet
+      retrieval index export-vectors gallery --as projector --out projector
+      retrieval index export-vectors gallery --as atlas --out atlas.parquet
+    """
+    from index.text import printable_path
+
+    if kind == TABLE:
+        refuse_unused(click.get_current_context(), "thumbnails", needs="--as projector or --as atlas")
+        from index.gallery.export_vectors import export_vectors as export
+
+        with progress_bar("Writing") as progress:
+            table = export(gallery, out, by=by, progress=progress)
+        text = f"{' and '.join(map(printable_path, table.files))}: {_count(table.images, table.embedding_dim)}"
+        emit(table.to_json(), as_json=as_json, text=text)
+        return
+    if kind == PROJECTOR:
+        from retrieval_app.vector_views.projector import write_projector
+
+        with progress_bar("Writing") as progress:
+            report = write_projector(gallery, out, by=by, thumbnails=thumbnails, progress=progress)
+        how = f"tensorboard --logdir {printable_path(str(out))}"
+    else:
+        from retrieval_app.vector_views.atlas import write_atlas
+
+        with progress_bars() as begin:
+            report = write_atlas(
+                gallery, out, by=by, thumbnails=thumbnails, laying_out=begin("map", unit="steps"),
+                writing=begin("writing", unit="images"),
+            )  # fmt: skip
+        how = f"embedding-atlas {printable_path(str(out))} --x x --y y --neighbors neighbors"
+        how += " --image image" if thumbnails else ""
+    counted = f"{_count(report.images, report.embedding_dim)}, {report.pictures:,} thumbnails"
+    emit(report.to_json(), as_json=as_json, text=f"{printable_path(str(out))}: {counted}\nlook: {how}")
+
+
+def _count(images: int, numbers: int) -> str:
+    return f"{images:,} images, {numbers} numbers each"

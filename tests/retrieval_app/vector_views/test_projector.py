@@ -1,0 +1,121 @@
+"""The folder for the Embedding Projector, as TensorBoard's own plugin reads it."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from index.errors import GalleryError, InputError
+from index.gallery.gallery import Gallery
+from retrieval_app.vector_views.projector import COLUMNS, write_projector
+from tests.retrieval_app.vector_views.conftest import VANISHED
+
+
+def ask_plugin(folder: Path, route: str, **asked: str) -> Any:
+    """What the projector of `tensorboard --logdir folder` is answered."""
+    from tensorboard.backend.event_processing.data_provider import MultiplexerDataProvider
+    from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
+    from tensorboard.plugins.base_plugin import TBContext
+    from tensorboard.plugins.projector.projector_plugin import ProjectorPlugin
+    from werkzeug.test import Client
+
+    provider = MultiplexerDataProvider(EventMultiplexer(), str(folder))
+    plugin = ProjectorPlugin(TBContext(logdir=str(folder), data_provider=provider))
+    answer = Client(plugin.get_plugin_apps()[route]).get(query_string={"run": ".", **asked})
+    assert answer.status_code == 200, answer.text
+    return answer
+
+
+@pytest.fixture(scope="module")
+def projector(odd_gallery: Gallery, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("projector") / "out"
+    report = write_projector(odd_gallery.path, out)
+    assert (report.images, report.pictures) == (38, 37)
+    assert sorted(report.files) == sorted(str(path) for path in out.iterdir())
+    return out
+
+
+def test_the_plugin_finds_vectors_their_number_and_the_sprite(projector: Path, odd_gallery: Gallery) -> None:
+    assert ask_plugin(projector, "/runs").json == ["."]
+    (embedding,) = ask_plugin(projector, "/info").json["embeddings"]
+    assert embedding == {
+        "tensorName": "gallery", "tensorShape": [38, odd_gallery.width], "tensorPath": "vectors.tsv",
+        "metadataPath": "metadata.tsv", "sprite": {"imagePath": "sprite.png", "singleImageDim": [64, 64]},
+    }  # fmt: skip
+
+
+def test_the_plugin_serves_the_stored_vectors_in_id_order(projector: Path, odd_gallery: Gallery) -> None:
+    served = np.frombuffer(ask_plugin(projector, "/tensor", name="gallery").data, dtype="<f4")
+    stored = odd_gallery.vectors(odd_gallery.ids)
+    np.testing.assert_allclose(served.reshape(stored.shape), stored, rtol=1e-6)
+
+
+def test_every_row_says_what_it_is_in_one_line(projector: Path, odd_gallery: Gallery) -> None:
+    head, *lines = ask_plugin(projector, "/metadata", name="gallery").text.splitlines()
+    assert tuple(head.split("\t")) == COLUMNS
+    table = [dict(zip(COLUMNS, line.split("\t"), strict=True)) for line in lines]
+    assert [int(row["id"]) for row in table] == odd_gallery.ids.tolist()
+    paths = {row["path"]: row["label"] for row in table}
+    assert paths["caf\\xe9 tab.png"] == ""
+    assert paths["red/0.jpg"] == "red"
+
+
+def test_the_sprite_has_every_members_picture_in_its_place(projector: Path, odd_gallery: Gallery) -> None:
+    sprite = Image.open(io.BytesIO(ask_plugin(projector, "/sprite_image", name="gallery").data))
+    across = 7  # 38 of 49
+    assert sprite.size == (across * 64, across * 64)
+    for number, row in enumerate(odd_gallery.rows(odd_gallery.ids.tolist())):
+        middle = sprite.getpixel((number % across * 64 + 32, number // across * 64 + 32))
+        shown = {"red": 0, "green": 1, "blue": 2}
+        if row.path == VANISHED:
+            assert middle == (200, 200, 200)
+        elif row.label:
+            assert int(np.argmax(middle)) == shown[row.label], row.path
+
+
+def test_thumbnails_shrink_until_all_fit(
+    odd_gallery: Gallery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("retrieval_app.vector_views.projector._SPRITE_SIDE", 70)
+    write_projector(odd_gallery.path, tmp_path / "small")
+    with Image.open(tmp_path / "small" / "sprite.png") as sprite:
+        assert sprite.size == (70, 70)
+    monkeypatch.setattr("retrieval_app.vector_views.projector._SPRITE_SIDE", 49)
+    assert write_projector(odd_gallery.path, tmp_path / "none").pictures == 0
+    (embedding,) = ask_plugin(tmp_path / "none", "/info").json["embeddings"]
+    assert "sprite" not in embedding
+    assert not (tmp_path / "none" / "sprite.png").exists()
+
+
+def test_without_thumbnails_no_image_is_read(odd_gallery: Gallery, tmp_path: Path) -> None:
+    report = write_projector(odd_gallery.path, tmp_path / "out", thumbnails=False)
+    assert report.pictures == 0
+    assert sorted(os.listdir(tmp_path / "out")) == ["metadata.tsv", "projector_config.pbtxt", "vectors.tsv"]
+
+
+def test_nothing_is_left_of_what_is_interrupted(odd_gallery: Gallery, tmp_path: Path) -> None:
+    def stop(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_projector(odd_gallery.path, tmp_path / "out", progress=stop)
+    assert os.listdir(tmp_path) == []
+
+
+def test_what_is_in_the_way_stays(odd_gallery: Gallery, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine").write_text("mine")
+    with pytest.raises(InputError, match="exists already"):
+        write_projector(odd_gallery.path, tmp_path / "out")
+    assert os.listdir(tmp_path / "out") == ["mine"]
+    with pytest.raises(InputError, match="a gallery holds nothing but its own files"):
+        write_projector(odd_gallery.path, odd_gallery.path / "out")
+    with pytest.raises(GalleryError):
+        write_projector(tmp_path / "none", tmp_path / "new")
+    assert not (tmp_path / "new").exists()

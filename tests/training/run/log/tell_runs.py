@@ -1,0 +1,62 @@
+"""Trains small runs that are told to every kind of store, and writes what the stores have of them.
+
+    python -m tests.training.run.log.tell_runs DATA VAL CACHE STORE RUNS          all, and stores to RUNS/stores.json
+    python -m tests.training.run.log.tell_runs DATA VAL CACHE STORE RUNS --kill   the one that is killed in epoch 3
+
+In a process of its own: the clients hook into interpreters, and wandb's into their environment too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tests.training.conftest import make_config, make_machine
+from tests.training.run.log.stores import make_target, read_store
+from tests.training.runs import InterruptionError, interrupt_at
+from training.options.log_targets import KINDS
+from training.run.log.loggers import open_loggers
+from training.run.phases import EpochReport, Watcher
+from training.run.train import train
+
+
+def main() -> None:
+    data, val, cache, store, runs = map(Path, sys.argv[1:6])
+
+    def tell(name: str, *, also: Watcher | None = None, resume: bool = False, **changes: Any) -> None:
+        config = make_config(**({"label_noise": "uniform:0.25"} | changes))
+        with open_loggers([make_target(kind, store) for kind in KINDS]) as loggers:
+            train(data, runs / name, config=config, machine=make_machine(cache), val=val, resume=resume,
+                  watcher=loggers.beside(also or Watcher()))  # fmt: skip
+
+    if "--kill" in sys.argv:
+        tell("killed", also=Watcher(on_epoch=_kill))
+    tell("whole")
+    tell("tried", trial=True)
+    for place in (("confidence", 2), ("embedding", 3)):
+        with suppress(InterruptionError):
+            tell("interrupted", also=interrupt_at(*place), resume=(runs / "interrupted").exists())
+    for name in ("interrupted", "killed"):
+        tell(name, resume=True)
+    shutil.copytree(runs / "whole", runs / "later")
+    document = json.loads((runs / "later" / "config.json").read_text())
+    (runs / "later" / "config.json").write_text(json.dumps(document | {"run_id": "0123456789abcdef"}))
+    tell("later", resume=True)
+    found = {kind: [asdict(stored) for stored in read_store(kind, store)] for kind in KINDS}
+    (runs / "stores.json").write_text(json.dumps(found))
+
+
+def _kill(report: EpochReport) -> None:
+    if (report.phase, report.epoch) == ("embedding", 3):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()

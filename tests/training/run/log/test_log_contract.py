@@ -1,0 +1,81 @@
+"""What every kind of `--log` has of a training, read back from its own store: whole, interrupted, killed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.training.conftest import FinishedRun
+from tests.training.run.log.conftest import ToldRuns
+from tests.training.run.log.stores import Curves
+from tests.training.runs import read_metrics, weights
+from training.options.log_targets import KINDS
+from training.run.log.figures import report_figures
+
+EVERY_KIND = pytest.mark.parametrize("kind", KINDS)
+
+
+def curves_of(run: Path) -> Curves:
+    """What metrics.jsonl has, as a store should."""
+    curves: Curves = {}
+    for line in read_metrics(run):
+        figures = line | {f"recall_at_{k}": value for k, value in line.get("recall", {}).items()}
+        for name in figures.keys() - {"phase", "epoch", "epochs", "recall"}:
+            curves.setdefault(f"{line['phase']}/{name}", []).append((line["epoch"], figures[name]))
+    return curves
+
+
+def assert_same_curves(seen: Curves, expected: Curves, *, timed: bool = True) -> None:
+    """To the float32 of TensorBoard; after a kill the times of the epoch that it hit are of another try."""
+    assert seen.keys() == expected.keys()
+    for name, points in expected.items():
+        assert [epoch for epoch, _ in seen[name]] == [epoch for epoch, _ in points], name
+        if timed or not name.endswith(("/seconds", "/images_per_second")):
+            assert [value for _, value in seen[name]] == pytest.approx([value for _, value in points]), name
+
+
+@EVERY_KIND
+def test_a_store_has_every_epoch_the_options_and_the_main_figures(
+    kind: str, told: ToldRuns, finished_run: FinishedRun
+) -> None:
+    stored = told.stores[kind]["whole"]
+    assert_same_curves(stored.curves, curves_of(told.folder / "whole"))
+    expected = report_figures(json.loads((told.folder / "whole" / "report.json").read_text()))
+    assert {"val/recall_at_1", "val/untrained/raw/recall_at_1", "beliefs/mean_weight", "seconds/total"} <= {
+        *expected
+    }
+    assert {name: stored.outcome[name] for name in expected} == pytest.approx(expected)
+    assert stored.options["loss.method"] == "spa"
+    assert float(stored.options["embedding.epochs"]) == 4
+    assert stored.options["data.label_noise"] == "uniform:0.25"
+    assert stored.options["data"] == str(finished_run.data)
+
+
+@EVERY_KIND
+def test_the_trial_is_told_by_question_and_method(kind: str, told: ToldRuns) -> None:
+    stored = told.stores[kind]["tried"]
+    report = json.loads((told.folder / "tried" / "report.json").read_text())
+    found = report["trial"]["unseen"]["recall_at_1"]
+    assert {"trained", "raw", "pca"} <= set(found)
+    assert {method: stored.outcome[f"trial/new_classes/{method}"] for method in found} == pytest.approx(found)
+
+
+@EVERY_KIND
+@pytest.mark.parametrize("name", ["interrupted", "killed"])
+def test_a_run_that_goes_on_has_every_epoch_once(kind: str, name: str, told: ToldRuns) -> None:
+    stored = told.stores[kind][name]
+    assert_same_curves(stored.curves, curves_of(told.folder / name), timed=False)
+    assert "val/recall_at_1" in stored.outcome
+
+
+@EVERY_KIND
+def test_a_finished_run_can_be_told_afterwards(kind: str, told: ToldRuns) -> None:
+    assert_same_curves(told.stores[kind]["later"].curves, curves_of(told.folder / "whole"))
+    assert told.stores[kind]["later"].outcome == told.stores[kind]["whole"].outcome
+
+
+@pytest.mark.parametrize("name", ["whole", "interrupted", "killed"])
+def test_being_told_changes_nothing_of_the_training(name: str, told: ToldRuns, finished_run: FinishedRun) -> None:
+    assert weights(told.folder / name) == weights(finished_run.path)

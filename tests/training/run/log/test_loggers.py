@@ -1,0 +1,159 @@
+"""What becomes of a training whose watchers fail, cannot be opened, or are not there at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import retrieval_app
+from index.errors import InputError
+from tests.training.conftest import BACKBONE, FinishedRun, make_config, make_machine
+from tests.training.run.log.stores import read_store
+from tests.training.runs import weights
+from training.options.log_targets import LogTarget
+from training.run.log.loggers import open_loggers
+from training.run.log.tracker import WatchedRun
+from training.run.phases import EpochReport, Watcher
+from training.run.train import train
+
+
+def test_a_store_that_breaks_is_warned_of_once_and_costs_nothing(
+    finished_run: FinishedRun, cache: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    config, out = make_config(label_noise="uniform:0.25"), tmp_path / "run"
+
+    class Breaking:
+        """Stands for a server that is gone from the second epoch on."""
+
+        where = "nowhere"
+        told: list[str] = []  # noqa: RUF012
+
+        def tell_epoch(self, phase: str, epoch: int, figures: object, *, number: int) -> None:
+            self.told.append(f"{phase} {epoch}")
+            if number == 2:
+                raise ConnectionError("the server\nis gone")
+
+        def tell_outcome(self, figures: object, words: object) -> None:
+            self.told.append("outcome")
+
+        def close(self, *, finished: bool) -> None:
+            self.told.append("closed")
+
+    def open_tracker(place: str | None, run: WatchedRun) -> Breaking:
+        return Breaking()
+
+    monkeypatch.setattr("training.run.log.wandb_log.open_tracker", open_tracker)
+    targets = [LogTarget("wandb"), LogTarget("tensorboard", str(tmp_path / "events"))]
+    with open_loggers(targets) as loggers:
+        train(finished_run.data, out, config=config, machine=make_machine(cache), val=finished_run.val,
+              watcher=loggers)  # fmt: skip
+    assert weights(out) == weights(finished_run.path)
+    assert Breaking.told == ["confidence 1", "confidence 2"]
+    (warning,) = [one.getMessage() for one in caplog.records if one.name == "training.run.log.loggers"]
+    assert warning.startswith("--log wandb: ConnectionError: the server is gone; it is told nothing more.")
+
+
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnhandledThreadExceptionWarning"
+)  # TensorBoard's writer dies aloud
+def test_a_folder_that_vanishes_costs_nothing(
+    finished_run: FinishedRun, cache: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    events, out = tmp_path / "events", tmp_path / "run"
+
+    def on_epoch(report: EpochReport) -> None:
+        if (report.phase, report.epoch) == ("embedding", 1):
+            shutil.rmtree(events)
+
+    with open_loggers([LogTarget("tensorboard", str(events))]) as loggers:
+        train(finished_run.data, out, config=make_config(label_noise="uniform:0.25"), machine=make_machine(cache),
+              val=finished_run.val, watcher=loggers.beside(Watcher(on_epoch=on_epoch)))  # fmt: skip
+    assert weights(out) == weights(finished_run.path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "place", "told"),
+    [
+        ("tensorboard", "{data}/events", "--log tensorboard: .* lies inside the images"),
+        ("tensorboard", "{tmp}/file/events", "cannot be written: Not a directory"),
+    ],
+)
+def test_what_cannot_be_opened_is_said_before_any_work_and_leaves_no_run(
+    kind: str, place: str, told: str, finished_run: FinishedRun, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    target = LogTarget(kind, place.format(data=finished_run.data, tmp=tmp_path))
+    with pytest.raises(InputError, match=told), open_loggers([target]) as loggers:
+        train(finished_run.data, tmp_path / "run", config=make_config(), machine=make_machine(tmp_path / "unused"),
+              watcher=loggers)  # fmt: skip
+    assert not (tmp_path / "run").exists()
+    assert not (tmp_path / "unused").exists()
+
+
+OPENED = """
+import sys
+from pathlib import Path
+from index.errors import InputError
+from training.options.log_targets import KINDS, parse_log_targets
+from importlib import import_module
+from training.run.log.tracker import WatchedRun
+(target,) = parse_log_targets(sys.argv[1])
+try:
+    import_module(KINDS[target.kind].module).open_tracker(target.place, WatchedRun("1a", Path("run"), Path("data"), {}))
+except InputError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("mlflow:sqlite:///file/a.db", "--log mlflow:sqlite:///file/a.db: MLflow cannot open it"),
+        ("mlflow:runs", "--log mlflow:runs: MLflow cannot open it; a file is sqlite:///NAME.db"),
+        (
+            "wandb:mine",
+            "--log wandb:mine: nobody has logged in to wandb here; `wandb login` once, or set WANDB_MODE",
+        ),
+    ],
+)
+def test_a_store_that_cannot_be_opened_is_named_with_what_to_do(text: str, told: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    unset = {name: value for name, value in os.environ.items() if not name.startswith(("WANDB_", "MLFLOW_"))}
+    ran = subprocess.run(
+        [sys.executable, "-c", OPENED, text], capture_output=True, text=True, check=False, cwd=tmp_path,
+        env={**unset, "HOME": str(tmp_path), "PYTHONPATH": str(Path(__file__).parents[4])},
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.startswith(told)
+
+
+def test_python_programs_name_what_to_tell_beside_their_own_watcher(
+    finished_run: FinishedRun, cache: Path, tmp_path: Path
+) -> None:
+    phases, notes = [], []
+    retrieval_app.train(
+        finished_run.data, tmp_path / "run", backbone=BACKBONE, weights="none", resize=40, crop=32, cache=cache,
+        recipe="paper", trial=False, epochs=2, batch_size=16, embedding_dim=8, confidence_epochs=1, workers=1,
+        device="cpu", precision="float32", log=f"tensorboard:{tmp_path / 'events'}",
+        watcher=Watcher(on_phase=phases.append, on_note=notes.append),
+    )  # fmt: skip
+    (stored,) = read_store("tensorboard", tmp_path)
+    assert stored.name == "run"
+    assert [epoch for epoch, _ in stored.curves["embedding/loss"]] == [1, 2]
+    assert phases == ["features", "confidence", "embedding"]
+    assert notes == [f"--log tensorboard:{tmp_path / 'events'}: tensorboard --logdir {tmp_path / 'events'}"]
+
+
+def test_without_the_option_none_of_the_programs_is_loaded() -> None:
+    code = (
+        "import sys, training.run.train, training.run.log.loggers\n"
+        "print([name for name in ('tensorboard', 'mlflow', 'wandb') if name in sys.modules])"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"
