@@ -206,6 +206,13 @@ class Selection(Parameters):
     text: SearchText | None = Field(default=None, description=_TEXT)
 
 
+class FacetSelection(Selection):
+    """Which images are counted, and of which facet which values are looked for."""
+
+    facet: SearchText | None = Field(default=None, description="the name of the one facet that is wanted")
+    find: SearchText | None = Field(default=None, description="a part of the values that are wanted")
+
+
 class ImageSearch(Selection):
     """The parameters of a search whose body is the photo itself."""
 

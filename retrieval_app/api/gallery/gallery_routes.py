@@ -17,11 +17,11 @@ from retrieval_app.api.gallery.gallery_schemas import (
     GalleryMap,
     QualityReport,
 )
-from retrieval_app.api.schemas import Selection
+from retrieval_app.api.schemas import FacetSelection
 from retrieval_app.api.search.conditions import read_condition
 from retrieval_app.api.security.access import may_fetch, may_review, may_write
 from retrieval_app.insights.background import Computed
-from retrieval_app.insights.facet_filters import count_facets
+from retrieval_app.insights.facet_filters import FacetValues, count_facets
 
 router = APIRouter(prefix="/v1", tags=["gallery"])
 _FAILED = "it could not be computed; the server's log says why"
@@ -37,11 +37,17 @@ async def show_gallery(asked: AskedAlone) -> Response:
 
 
 @router.get("/facets", operation_id="list_facets", summary="What images can be narrowed by", **answers(FacetList))
-async def show_facets(asked: Asked, selection: Annotated[Selection, Query()]) -> Response:
-    """Labels, folders, sources and metadata of few values, with counts and the condition that selects each."""
+async def show_facets(asked: Asked, selection: Annotated[FacetSelection, Query()]) -> Response:
+    """Labels, folders, sources and metadata of few values, with counts and the condition that selects each.
+
+    Of every facet the 50 most frequent values, or of those in which `find` occurs.
+    """
     snapshot = asked.snapshot
     where = read_condition(selection.where, selection.text, folders=asked.folders)
-    facets = await asked.engine.look_up(count_facets, snapshot.gallery, where, folders=asked.folders)
+    wanted = FacetValues(name=selection.facet, part=selection.find or "")
+    facets = await asked.engine.look_up(
+        count_facets, snapshot.gallery, where, folders=asked.folders, wanted=wanted
+    )
     return send_json({"version": snapshot.version, **facets.to_json()})
 
 

@@ -322,6 +322,8 @@ export interface paths {
         /**
          * What images can be narrowed by
          * @description Labels, folders, sources and metadata of few values, with counts and the condition that selects each.
+         *
+         *     Of every facet the 50 most frequent values, or of those in which `find` occurs.
          */
         get: operations["list_facets"];
         put?: never;
@@ -2500,6 +2502,10 @@ export interface operations {
                 where?: string | null;
                 /** @description words, each of which must be in the path, the label, the source or the metadata */
                 text?: string | null;
+                /** @description the name of the one facet that is wanted */
+                facet?: string | null;
+                /** @description a part of the values that are wanted */
+                find?: string | null;
             };
             header?: never;
             path?: never;

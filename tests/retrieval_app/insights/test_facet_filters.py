@@ -14,7 +14,7 @@ from index.filters.condition import join
 from index.filters.parser import parse_filter
 from index.gallery.gallery import Gallery
 from index.writing.build import build_gallery
-from retrieval_app.insights.facet_filters import MOST_SHOWN, MOST_VALUES, Facets, count_facets
+from retrieval_app.insights.facet_filters import MOST_SHOWN, MOST_VALUES, Facets, FacetValues, count_facets
 from tests.conftest import CLASSES, draw_image
 
 COUNT = MOST_VALUES + 10
@@ -92,3 +92,26 @@ def test_nothing_to_tell_apart_gives_no_facets(tables: Gallery) -> None:
 def test_unknown_metadata_is_told(tables: Gallery) -> None:
     with pytest.raises(InputError, match="sise"):
         count_facets(tables, parse_filter("sise = 3"))
+
+
+def test_values_are_found_by_a_part_among_those_that_are_not_shown(tables: Gallery) -> None:
+    everything = count_facets(tables, None)
+    crowded = next(facet for facet in everything.facets if facet.more)
+    shown = {str(value.value) for value in crowded.values}
+    found = [
+        value
+        for digit in "0123456789"
+        for facet in count_facets(tables, None, wanted=FacetValues(name=crowded.name, part=digit)).facets
+        for value in facet.values
+    ]
+    assert {str(value.value) for value in found} - shown
+    assert all(value.count > 0 for value in found)
+
+
+def test_a_part_of_a_value_is_looked_for_whatever_its_case_and_in_the_facet_that_is_named(tables: Gallery) -> None:
+    assert by_name(count_facets(tables, None, wanted=FacetValues(name="label", part="IT'"))) == {
+        "label": {"it's": 68}
+    }
+    named = by_name(count_facets(tables, None, wanted=FacetValues(part="it's")))
+    assert set(named) == {"label", '"on sale"'}
+    assert by_name(count_facets(tables, None, wanted=FacetValues(name="nothing"))) == {}

@@ -12,8 +12,16 @@ const NAMES = [
 /** "87 % same label" with its dot; nothing without a band. */
 export function bandMark(band) {
   if (!band) return null;
-  return make('span', {class: 'band', title: bandWords(band)}, bandDot(band), `${percent(band.share)} same label`);
+  return make('span', {class: 'band', title: bandWords(band)}, bandDot(band), make('span', shareWords(band)));
 }
+
+/** What a mark says beside a label that is the query's, or another one; `isOther` is false where that is not known. */
+export function markBand(mark, band, isOther) {
+  mark.lastElementChild.textContent = shareWords(band, isOther);
+}
+
+/** The share in a few words; of an image whose label is seen to be another one it would be read as wrong. */
+export const shareWords = (band, isOther = false) => (isOther ? 'another label' : `${percent(band.share)} same label`);
 
 /** The dot alone. @param {{name: string}} band */
 export const bandDot = ({name}) => make('span', {class: `dot ${name.replace(' ', '-')}`});

@@ -2,55 +2,76 @@
 
 import {button, count, make, refill, shownText} from '../core/dom.js';
 
-const COLOURED = 12;
+const COLOURS = 12;
+const TOLD_APART = 1000; // labels whose colours look at each other; the small ones after them take turns
+const CAPTIONED = 300;
 const LISTED = 30;
 const GRID = 12;
 const NAMELESS = 'without a label';
 
 /**
- * Labels by size: [{name (null: none), place in `labels` or -1, amount, colour: 1..12 or 0 for grey}].
- * Only the largest have a colour of their own, as more cannot be told apart.
+ * Labels by size: [{name (null: none), place in `labels` or -1, amount, centre: [x, y], colour: 1..12, 0 without a label}].
+ * More colours cannot be told apart, so that they repeat: each label takes the one that is farthest away from it.
  *
  * @param {GalleryMap} map
  */
-export function rankLabels({label, labels}) {
+export function rankLabels(map) {
+  const {label, labels} = map;
   const amounts = new Map();
   for (const place of label) amounts.set(place, (amounts.get(place) ?? 0) + 1);
-  let next = 0;
+  const centres = findCentres(map);
+  const centresOf = Array.from({length: COLOURS}, () => /** @type {[number, number][]} */ ([]));
   return [...amounts]
     .sort((a, b) => b[1] - a[1] || a[0] - b[0])
-    .map(([place, amount]) => ({
-      place,
-      amount,
-      name: place < 0 ? null : labels[place],
-      colour: place >= 0 && next < COLOURED ? (next += 1) : 0,
-    }));
+    .map(([place, amount], rank) => {
+      const centre = /** @type {[number, number]} */ (centres.get(place));
+      const name = place < 0 ? null : labels[place];
+      if (name === null) return {place, amount, name, centre, colour: 0};
+      const colour = rank < TOLD_APART ? farthestColour(centre, centresOf) : rank % COLOURS;
+      centresOf[colour].push(centre);
+      return {place, amount, name, centre, colour: colour + 1};
+    });
 }
 
-/** Why some are grey; empty if none is. */
-export const greyWords = entries =>
-  entries.filter(entry => entry.name !== null && !entry.colour).length > 1 ? ' The smallest share one grey.' : '';
+/** The colour whose nearest label is farthest from a place; the first that none has. */
+function farthestColour([x, y], centresOf) {
+  const distances = centresOf.map(centres =>
+    centres.reduce((nearest, [otherX, otherY]) => Math.min(nearest, Math.hypot(otherX - x, otherY - y)), Infinity),
+  );
+  return distances.indexOf(Math.max(...distances));
+}
 
-export const nameOf = entry => (entry.name === null ? NAMELESS : shownText(entry.name));
-
-/** Where the names of the coloured labels stand: amid the densest cell of each, on a coarse grid. */
-export function placeCaptions(entries, {x, y, label}) {
-  const places = new Map(entries.filter(entry => entry.colour).map(entry => [entry.place, new Map()]));
+/** Amid the densest cell of each label, on a coarse grid. @param {GalleryMap} map */
+function findCentres({x, y, label}) {
+  const cellsOf = new Map();
   label.forEach((place, i) => {
-    const cells = places.get(place);
+    if (!cellsOf.has(place)) cellsOf.set(place, new Map());
+    const cells = cellsOf.get(place);
     const cell = Math.floor(x[i] * GRID) * 1000 + Math.floor(y[i] * GRID);
-    if (!cells) return;
     const [amount, sumX, sumY] = cells.get(cell) ?? [0, 0, 0];
     cells.set(cell, [amount + 1, sumX + x[i], sumY + y[i]]);
   });
+  const densest = cells => [...cells.values()].reduce((best, cell) => (cell[0] > best[0] ? cell : best));
+  return new Map(
+    [...cellsOf].map(([place, cells]) => {
+      const [amount, sumX, sumY] = densest(cells);
+      return [place, [sumX / amount, sumY / amount]];
+    }),
+  );
+}
+
+/** That colours repeat, where they do. */
+export const colourWords = entries =>
+  entries.length > COLOURS + 1 ? ' Colours repeat; labels that lie side by side have different ones.' : '';
+
+export const nameOf = entry => (entry.name === null ? NAMELESS : shownText(entry.name));
+
+/** Where the names of the labels stand, the largest first; those that find no room are left out where they are drawn. */
+export function placeCaptions(entries) {
   return entries
-    .filter(entry => entry.colour)
-    .map(entry => {
-      const [amount, sumX, sumY] = [...places.get(entry.place).values()].reduce((best, cell) =>
-        cell[0] > best[0] ? cell : best,
-      );
-      return {x: sumX / amount, y: sumY / amount, place: entry.place, text: nameOf(entry).slice(0, 24)};
-    });
+    .filter(entry => entry.name !== null)
+    .slice(0, CAPTIONED)
+    .map(entry => ({x: entry.centre[0], y: entry.centre[1], place: entry.place, text: nameOf(entry).slice(0, 24)}));
 }
 
 /** Draw it; on: {point(entry | null), choose(entry)}; `mark(chosen)` shows which places are chosen. */

@@ -4,7 +4,7 @@ import {thumbnailUrl} from '../core/api.js';
 import {button, count, debounce, make, percent, refill} from '../core/dom.js';
 import {whereLabel} from '../core/loading.js';
 import {drawMap} from './map_canvas.js';
-import {drawLegend, greyWords, nameOf, placeCaptions, rankLabels} from './map_legend.js';
+import {drawLegend, colourWords, nameOf, placeCaptions, rankLabels} from './map_legend.js';
 import {thumb} from '../core/thumbs.js';
 import {announce, toast} from '../core/toast.js';
 import {linkTo, onState, readState, writeState} from '../core/url_state.js';
@@ -16,7 +16,7 @@ export function drawMapView(body, map) {
   const entries = rankLabels(map);
   const byPlace = new Map(entries.map(entry => [entry.place, entry]));
   const entryOf = i => /** @type {(typeof entries)[0]} */ (byPlace.get(map.label[i]));
-  const captions = placeCaptions(entries, map);
+  const captions = placeCaptions(entries);
   const inLasso = new Set();
   const canLabel = entries.some(entry => entry.name !== null);
   let chosen = new Set();
@@ -51,7 +51,7 @@ export function drawMapView(body, map) {
     make('aside', {class: 'map-side', 'aria-label': 'Labels'}, [
       make('h3', 'Labels'),
       make('p.small.soft', [
-        canLabel ? `Choose one to show only its images.${greyWords(entries)}` : 'This gallery has no labels.',
+        canLabel ? `Choose one to show only its images.${colourWords(entries)}` : 'This gallery has no labels.',
       ]),
       onlyBar,
       canLabel ? legend.element : '',

@@ -7,6 +7,7 @@ import {readState, writeState} from '../core/url_state.js';
 
 const SHOWN_AT_FIRST = 8;
 const OPEN_AT_FIRST = 3;
+const TYPING_MILLISECONDS = 200;
 const MOST_NAMED = 200; // more of them make too long a condition
 const TITLES = {label: 'Label', folder: 'Folder', source: 'Source'};
 
@@ -19,6 +20,8 @@ export function makeFacets({changed}) {
   const known = new Map(); // expression -> {facet, value}
   const wide = new Set(); // names of facets that show all their values
   const folded = new Map(); // name of a facet -> whether it is open
+  const wanted = new Map(); // name of a facet -> a part of the values that are looked for
+  let waiting = 0;
   let drawn = null;
   let running = null;
 
@@ -54,15 +57,18 @@ export function makeFacets({changed}) {
     const {signal} = running;
     const isNamed = kindOf(state) === 'named' && state.ids.length <= MOST_NAMED;
     const named = isNamed ? [`id IN (${state.ids.join(', ')})`] : [];
-    const ask = filters => get('facets', {where: whereOf([...named, ...filters]), text: state.text}, {signal});
+    const ask = (filters, looked = {}) =>
+      get('facets', {where: whereOf([...named, ...filters]), text: state.text, ...looked}, {signal});
     if (known.size === 0 && state.filters.length > 0) learn(await get('facets', {}, {signal}));
     const answer = learn(await ask(state.filters));
     // Within a facet values add up, so its counts are those without its own condition.
     return Promise.all(
       answer.facets.map(async facet => {
         const others = state.filters.filter(filter => readCondition(filter)?.facet !== facet.name);
-        if (others.length === state.filters.length) return facet;
-        return learn(await ask(others)).facets.find(entry => entry.name === facet.name) ?? facet;
+        const find = wanted.get(facet.name);
+        if (others.length === state.filters.length && !find) return facet;
+        const found = learn(await ask(others, find && {facet: facet.name, find})).facets;
+        return found.find(entry => entry.name === facet.name) ?? (find ? {...facet, values: [], more: 0} : facet);
       }),
     );
   }
@@ -86,25 +92,33 @@ export function makeFacets({changed}) {
     const focused = element.querySelector(':focus')?.dataset.where;
     refill(element, [
       facets
-        .filter(facet => facet.values.length > 0)
+        .filter(facet => facet.values.length > 0 || wanted.has(facet.name))
         .map((facet, number) => drawFacet(state, {facet, open: number < OPEN_AT_FIRST && !sameAsLabels(facet)})),
     ]);
-    if (focused) element.querySelector(`[data-where="${CSS.escape(focused)}"]`)?.focus({preventScroll: true});
+    const name = focused && `[data-where="${CSS.escape(focused)}"]`;
+    const again = name ? /** @type {HTMLInputElement?} */ (element.querySelector(name)) : null;
+    again?.focus({preventScroll: true});
+    if (again?.type === 'search') again.setSelectionRange(again.value.length, again.value.length);
   }
 
   /** @param {State} state @param {{facet: FacetEntry, open: boolean}} given */
   function drawFacet(state, {facet, open}) {
     const chosen = state.filters.map(readCondition).find(read => read?.facet === facet.name)?.wheres ?? [];
-    const all = wide.has(facet.name);
+    const all = wide.has(facet.name) || wanted.has(facet.name);
     const shown = facet.values.filter(({where}, place) => all || place < SHOWN_AT_FIRST || chosen.includes(where));
     const most = Math.max(...facet.values.map(value => value.count));
     const hidden = facet.values.length - shown.length;
     if (!folded.has(facet.name)) folded.set(facet.name, open || chosen.length > 0);
     const summary = make('summary', titleOf(facet.name));
+    const part = wanted.get(facet.name) ?? '';
+    const isLong = part !== '' || facet.more > 0 || facet.values.length > SHOWN_AT_FIRST;
     const details = make('details', {class: 'facet', open: folded.get(facet.name)}, [
       summary,
+      isLong && drawFinder(facet, part),
+      !shown.length && make('p.small.soft', 'No such value'),
       make('ul', [shown.map(value => make('li', drawValue({facet, value, most, on: chosen.includes(value.where)})))]),
       (hidden > 0 || all)
+        && !wanted.has(facet.name)
         && facet.values.length > SHOWN_AT_FIRST
         && button(
           all ? 'Show fewer' : `Show ${hidden} more`,
@@ -117,13 +131,33 @@ export function makeFacets({changed}) {
         ),
       facet.more > 0
         && (all || hidden === 0)
-        && make('p.small.soft', `${facet.more.toLocaleString('en')} more values: write one in the text box`),
+        && make('p.small.soft', `${facet.more.toLocaleString('en')} more values: find them by a part of their name`),
     ]);
     details.addEventListener('toggle', () => folded.set(facet.name, details.open));
     summary.addEventListener('click', () =>
       requestAnimationFrame(() => details.open && details.scrollIntoView({block: 'nearest'})),
     );
     return details;
+  }
+
+  /** A field to find values with: among those that are not shown too, which the server looks through. */
+  function drawFinder(facet, part) {
+    const total = (facet.values.length + facet.more).toLocaleString('en');
+    return make('input', {
+      class: 'input small',
+      type: 'search',
+      value: part,
+      placeholder: part === '' ? `Find among ${total}` : '',
+      'aria-label': `Find a value of ${titleOf(facet.name)}`,
+      dataset: {where: `find-${facet.name}`},
+      oninput: event => {
+        const text = event.target.value.trim();
+        if (text) wanted.set(facet.name, text);
+        else wanted.delete(facet.name);
+        clearTimeout(waiting);
+        waiting = setTimeout(() => update(readState()), TYPING_MILLISECONDS);
+      },
+    });
   }
 
   function drawValue({facet, value, most, on}) {
@@ -140,22 +174,20 @@ export function makeFacets({changed}) {
     ]);
   }
 
-  return {
-    element,
-    nameOf,
-    async update(state) {
-      try {
-        drawn = await load(state);
-      } catch (error) {
-        if (isAborted(error)) return true;
-        if (drawn === null) refill(element, make('p.small.soft', `No counts: ${error.message}`));
-        return false;
-      }
-      draw(state, drawn);
-      changed();
-      return true;
-    },
-  };
+  async function update(state) {
+    try {
+      drawn = await load(state);
+    } catch (error) {
+      if (isAborted(error)) return true;
+      if (drawn === null) refill(element, make('p.small.soft', `No counts: ${error.message}`));
+      return false;
+    }
+    draw(state, drawn);
+    changed();
+    return true;
+  }
+
+  return {element, nameOf, update};
 }
 
 const titleOf = name => TITLES[name] ?? shownText(name);

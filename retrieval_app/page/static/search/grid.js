@@ -1,7 +1,7 @@
 // The grid of results: cards, moved over by arrow keys (one of them is the tab stop), with actions on each.
 
-import {button, find, make, percent, shownScore, shownText} from '../core/dom.js';
-import {bandMark} from '../core/bands.js';
+import {button, find, make, shownScore, shownText} from '../core/dom.js';
+import {bandMark, markBand, shareWords} from '../core/bands.js';
 import {thumb} from '../core/thumbs.js';
 import {readState} from '../core/url_state.js';
 
@@ -52,9 +52,13 @@ export function makeGrid({act, moved}) {
       card.classList.toggle('selected', selected);
       card.classList.toggle('open', marks.open === id);
       find(card, '.card-select').setAttribute('aria-pressed', String(selected));
-      card
-        .querySelector('.chip')
-        ?.classList.toggle('same', marks.label !== null && items.get(id).label === marks.label);
+      const item = items.get(id);
+      card.querySelector('.chip')?.classList.toggle('same', marks.label !== null && item.label === marks.label);
+      if (item.band) {
+        const isOther = Boolean(marks.label && item.label && item.label !== marks.label);
+        markBand(find(card, '.band'), item.band, isOther);
+        find(card, '.card-open').setAttribute('aria-label', describe(item, isOther));
+      }
     }
   }
 
@@ -139,12 +143,12 @@ export function drawSkeletons(number) {
 
 /** @param {Item} item */
 function drawCard(item, {eager, text}) {
-  const name = item.path ? shownText(item.path) : `image ${item.id}`;
+  const name = nameOf(item);
   const label = shownText(item.label);
   return make('li', {class: `card${item.duplicateOf ? ' is-duplicate' : ''}`, dataset: {id: item.id}}, [
     make(
       'button',
-      {class: 'card-open', tabindex: '-1', 'aria-label': describe(item, name), dataset: {act: 'details'}},
+      {class: 'card-open', tabindex: '-1', 'aria-label': describe(item), dataset: {act: 'details'}},
       make('span.card-picture', [
         thumb(item.id, {eager}),
         item.rank && make('span.rank', item.rank),
@@ -190,14 +194,17 @@ function action(text, drawing, name) {
 }
 
 /** @param {Item} item */
-function describe(item, name) {
+const nameOf = item => (item.path ? shownText(item.path) : `image ${item.id}`);
+
+/** @param {Item} item */
+function describe(item, isOther = false) {
   const words = [
     item.rank ? `Result ${item.rank}` : 'Image',
     item.label && shownText(item.label),
-    item.band && `${percent(item.band.share)} same label`,
+    item.band && shareWords(item.band, isOther),
     item.is_copy && 'the same picture',
     item.score !== undefined && `score ${shownScore(item.score, 3)}`,
-    name,
+    nameOf(item),
   ];
   return `${words.filter(Boolean).join(', ')}. Details`;
 }
