@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from index.evaluation.evaluate import Evaluation
     from index.gallery.gallery import Gallery
     from index.writing.publish_change import BuildReport
+
+logger = logging.getLogger(__name__)
 
 
 class BuildOptions(TypedDict, total=False):
@@ -105,8 +108,14 @@ def as_cache(cache: str | Path | bool) -> Path | None:
     Raises:
         InputError: it is neither a path nor True or False.
     """
-    if isinstance(cache, bool):
-        return user_cache() if cache else None
+    if cache is False:
+        return None
+    if cache is True:
+        try:
+            return user_cache()
+        except InputError as error:  # what was not asked for by its name is done without
+            logger.warning("%s; nothing is kept", error)
+            return None
     return as_path(cache, "cache")
 
 

@@ -71,4 +71,5 @@ def _describe_labels(labels: Mapping[str, Any]) -> str:
         )
     largest = ", ".join(f"{printable_path(name)} {count:,}" for name, count in labels["largest"].items())
     others = ", …" if labels["count"] > len(labels["largest"]) else ""
-    return f"{labels['count']:,} labels, of {labels['images']:,} images, by folder or table: {largest}{others}"
+    what = "label" if labels["count"] == 1 else "labels"
+    return f"{labels['count']:,} {what}, of {labels['images']:,} images, by folder or table: {largest}{others}"

@@ -234,7 +234,7 @@ def _refuse_swapped(gallery: Path, queries: Sequence[str]) -> None:
 
     if gallery.is_file() and len(queries) == 1 and Path(queries[0]).is_dir():
         first, second = printable_path(str(gallery)), printable_path(queries[0])
-        if not _holds_many(first):
+        if not _holds_many(str(gallery)):
             raise InputError(
                 f"{first}: a photo, and no gallery; that comes first: retrieval search {second} {first}"
             )

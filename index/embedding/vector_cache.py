@@ -26,6 +26,7 @@ import numpy as np
 import PIL
 
 from index.arrays import Vectors
+from index.images.heif import decoder_version
 from index.images.preprocess import DECODING_VERSION
 from index.model.embedder import Embedder
 from index.text import printable_path
@@ -67,7 +68,7 @@ def describe_vectors(embedder: Embedder, *, batch_size: int, max_pixels: int) ->
         "runtime": embedder.runtime,
         "batch_size": batch_size,
         "max_pixels": max_pixels,
-        "decoding": f"{DECODING_VERSION}, Pillow {PIL.__version__}",
+        "decoding": f"{DECODING_VERSION}, Pillow {PIL.__version__}, HEIC by {decoder_version()}",
     }
 
 
@@ -192,12 +193,12 @@ class VectorCache:
         return KnownVector(vector, _PHASH.unpack_from(entry)[0])
 
     def add(self, known: Mapping[str, KnownVector], *, seconds: float = 0.0) -> None:
-        """Keep what was found out in so many seconds, in one step; nothing where the files are too large already."""
+        """Keep what was found out in so many seconds, in one step; in a file that is too large, for older ones."""
         if self._database is None or not known:
             return
         with self._forgiving("written"):
             if self.path.stat().st_size >= self._max_bytes:
-                return
+                self._make_room()
             rows = []
             for sha256, one in known.items():
                 key, entry = bytes.fromhex(sha256), _PHASH.pack(one.phash) + one.vector.astype("<f4").tobytes()
@@ -215,6 +216,17 @@ class VectorCache:
                 with suppress(sqlite3.Error):
                     self._database.execute("ROLLBACK")
                 raise
+
+    def _make_room(self) -> None:
+        """Away with the older half of the vectors, in a file that has reached the limit alone."""
+        assert self._database is not None
+        self._database.execute(
+            "DELETE FROM vectors WHERE rowid <= (SELECT rowid FROM vectors ORDER BY rowid LIMIT 1 "
+            "OFFSET (SELECT count(*) / 2 FROM vectors))"
+        )
+        self._database.execute("VACUUM")
+        shown = printable_path(str(self.path))
+        logger.info("%s: the older half is left out, as it has more than %d bytes", shown, self._max_bytes)
 
     def speed(self) -> float | None:
         """Images a second at which those in the cache were embedded; None where it has none."""
@@ -246,7 +258,8 @@ def _is_damage(error: Exception) -> bool:
 def prune(folder: Path, *, max_bytes: int, kept: Path) -> None:
     """Empty files, those first that were not used for longest, until all in the folder have `max_bytes` at most.
 
-    A file is emptied, not removed: another process may have it open, and goes on with it. One in use, and `kept`, stay.
+    A file is emptied, not removed: another process may have it open, and goes on with it. One that is
+    being written, and `kept`, stay.
     """
     files = sorted((file.stat().st_mtime_ns, file.stat().st_size, file) for file in folder.glob(f"*{_ENDING}"))
     total = sum(size for _, size, _ in files)

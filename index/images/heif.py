@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 from functools import cache
+from importlib.metadata import version
 from importlib.util import find_spec
 
 from PIL import ImageFile
@@ -35,6 +36,11 @@ def is_heif(first: bytes) -> bool:
 def has_decoder() -> bool:
     """Whether pillow-heif is installed."""
     return find_spec("pillow_heif") is not None
+
+
+def decoder_version() -> str:
+    """The version of pillow-heif, which tells that of its decoder; `nothing` where it is not installed."""
+    return version("pillow-heif") if has_decoder() else "nothing"
 
 
 def require_decoder(name: str) -> None:

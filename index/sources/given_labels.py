@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from index.errors import InputError
-from index.sources.table_columns import USUAL, TableColumns, split_address
+from index.sources.table_columns import USUAL, TableColumns, combine, split_address
 from index.sources.table_rows import as_text, label_conflict, read_table_rows
 from index.text import printable_path, valid_text
 
@@ -22,13 +22,15 @@ def folder_label(relative_path: str) -> str | None:
 
 
 def find_table(text: str | Path, columns: TableColumns = USUAL) -> tuple[Path, TableColumns]:
-    """The file and the columns of a table; an address that names columns goes before those given.
+    """The file and the columns of a table, of which its address may name some.
 
     Raises:
         InputError: it names columns in a way that is not understood.
     """
-    table, named = (str(text), USUAL) if os.path.isfile(text) else split_address(str(text))
-    return Path(table), columns if named == USUAL else named
+    if os.path.isfile(text):
+        return Path(text), columns
+    table, said = split_address(str(text))
+    return Path(table), combine(said, columns)
 
 
 def read_label_file(path: Path, *, columns: TableColumns = USUAL) -> dict[Path, str]:
@@ -65,17 +67,18 @@ def read_column(path: Path, name: str, *, columns: TableColumns = USUAL) -> dict
     """Absolute normal image path to the text in a column of a table; images without are left out.
 
     Raises:
-        InputError: the file is missing or damaged.
+        InputError: the file is missing or damaged, or gives one path two values.
         MissingDependencyError: Parquet without pyarrow.
     """
     path, columns = find_table(path, columns)
     root = str(path.resolve().parent)
-    values = {
-        os.path.normpath(os.path.join(root, row.path)): row.metadata.get(name)
-        for row in read_table_rows(path, columns=columns)
-    }
-    return {
-        image: text
-        for image, value in values.items()
-        if not isinstance(value, dict | list) and (text := as_text(value).strip())
-    }
+    texts: dict[str, str] = {}
+    for row in read_table_rows(path, columns=columns):
+        value = row.metadata.get(name)
+        text = "" if isinstance(value, dict | list) else as_text(value).strip()
+        if texts.setdefault(os.path.normpath(os.path.join(root, row.path)), text) != text:
+            raise InputError(
+                f"{printable_path(str(path))}, {row.where}: {printable_path(row.path)} has another value of {name!r} "
+                "above; keep one"
+            )
+    return {image: text for image, text in texts.items() if text}

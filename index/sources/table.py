@@ -39,7 +39,8 @@ class TableSource(LocalSource):
 
     def naming(self, columns: TableColumns) -> Self:
         """The same table, of whose columns these hold path and label."""
-        return replace(self, location=make_address(str(find_table(self.location)[0]), columns))
+        table, combined = find_table(self.location, columns)
+        return replace(self, location=make_address(str(table), combined))
 
     def scan(self, *, enter_archive: EnterArchive = scan_archive) -> Iterator[FoundItem]:
         """In the table's order. A row is one file, never an archive's members; the first row of a file counts."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from urllib.parse import quote, unquote
 
 from index.errors import InputError
@@ -39,25 +40,30 @@ class TableColumns:
 USUAL = TableColumns()
 
 
-def split_address(text: str) -> tuple[str, TableColumns]:
-    """A table's file and columns, of `photos.csv#path=image,label=category`; of another text itself, and the usual.
+def split_address(text: str) -> tuple[str, dict[str, str]]:
+    """A table's file, and the columns that are named by role, of `photos.csv#path=image,label=category`.
 
-    >>> split_address("photos.csv#label=category")
-    ('photos.csv', TableColumns(path='path', label='category'))
+    >>> split_address("photos.csv#label=category"), split_address("photos.csv")
+    (('photos.csv', {'label': 'category'}), ('photos.csv', {}))
 
     Raises:
         InputError: the part after # is not understood.
     """
     match = _ADDRESS.fullmatch(text)
     if match is None:
-        return text, USUAL
+        return text, {}
     pairs = [part.partition("=") for part in match["columns"].split(",")]
     names = {role: unquote(name) for role, _, name in pairs}
     if len(names) < len(pairs) or not names.keys() <= {"path", "label"} or not all(names.values()):
         raise InputError(
             f"{printable_path(text)}: after # the columns of path and label are expected, as in {_EXAMPLE}"
         )
-    return match["table"], TableColumns(**names)
+    return match["table"], names
+
+
+def combine(said: Mapping[str, str], columns: TableColumns) -> TableColumns:
+    """The columns that an address names, which go before those that are given for all tables."""
+    return replace(columns, **said)
 
 
 def make_address(table: str, columns: TableColumns) -> str:

@@ -42,6 +42,8 @@ def lock_gallery(
     try:
         if not _take(descriptor, shown):
             _wait(descriptor, shown, wait_s=wait_s, begin_step=begin_step)
+            if not os.fstat(descriptor).st_nlink:
+                raise GalleryError(shown, "whoever was making it was refused, and took it away; run this again")
         yield
     finally:
         os.close(descriptor)

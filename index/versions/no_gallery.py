@@ -16,9 +16,10 @@ def describe_no_gallery(path: Path) -> str:
         return "no such gallery; make one with `retrieval index build SOURCE`"
     if not path.is_dir():
         return "a file, and no gallery; GALLERY, which comes first, is a folder that `retrieval index build` made"
-    beside = Path(os.path.abspath(path)).with_name(path.resolve().name + BESIDE)
-    if beside.is_dir() and ((beside / "CURRENT").is_file() or read_plan(beside) is not None):
-        near = path.with_name(beside.name) if path.name == path.resolve().name else beside
+    whole = Path(os.path.abspath(path))
+    beside = whole.with_name(whole.name + BESIDE) if whole.name else whole
+    if beside != whole and beside.is_dir() and ((beside / "CURRENT").is_file() or read_plan(beside) is not None):
+        near = path.with_name(beside.name) if path.name == whole.name else beside
         return f"images and no gallery; theirs is beside them: {printable_path(str(near))}"
     try:
         if is_vacant(path):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from itertools import chain
 from pathlib import Path
@@ -107,14 +107,14 @@ def build_gallery(
         if labels is not None:
             labels.check_used()
 
-    try:
-        with open_workspace(gallery, embedder=embedder, wait_s=wait_s, begin_step=begin_step) as work:
+    with open_workspace(gallery, embedder=embedder, wait_s=wait_s, begin_step=begin_step) as work:
+        try:
             _check_sources(work, given)
             return run_change(work, change, config=config, progress=progress, begin_step=begin_step, start=start)
-    except RetrievalError:
-        if is_new and set(os.listdir(gallery)) <= {GALLERY_MARK, LOCK_NAME}:  # nothing was begun
-            shutil.rmtree(gallery)
-        raise
+        except RetrievalError:
+            if is_new:
+                _remove_unbegun(gallery)
+            raise
 
 
 def add_to_gallery(
@@ -229,6 +229,15 @@ def remove_from_gallery(
         return run_change(
             work, change, config=config, progress=progress, begin_step=begin_step, start=start, undo=True
         )
+
+
+def _remove_unbegun(gallery: Path) -> None:
+    """Away with the folder of a build that was refused before anything was begun; its lock is held."""
+    with suppress(OSError):
+        if set(os.listdir(gallery)) <= {GALLERY_MARK, LOCK_NAME}:
+            for name in (GALLERY_MARK, LOCK_NAME):  # whoever waits for the lock makes both anew
+                (gallery / name).unlink(missing_ok=True)
+            gallery.rmdir()
 
 
 def _choose_model(gallery: Path) -> Path:

@@ -142,6 +142,7 @@ def _describe_pair(pair: Pair, sample: PairSample, place_of: Mapping[int, int]) 
         "first": pair.first,
         "second": pair.second,
         "recall": _numbers(pair.recall_at_1),
+        "enough": pair.is_enough,
         "map": _numbers(pair.map_at_r),
         "counts": {
             "first": pair.only_first, "second": pair.only_second, "wrong": pair.both_wrong, "right": pair.both_right,

@@ -92,18 +92,19 @@ def format_comparison(comparison: Comparison) -> str:
                 f"{embedded.vectors.shape[1]}",
                 "-" if embedded.per_second is None else f"{embedded.per_second:,.0f}",
                 *map(_show_figure, figures),
-                "" if place == 0 else describe_difference(scoring.pair(0, place).recall_at_1),
+                "" if place == 0 else describe_difference(scoring.pair(0, place)),
             )
         )
     lines = [*align(rows, right={1, 2}), *_describe_basis(comparison), *_list_caveats(comparison)]
     return "\n".join([*lines, "", f"Page: {printable_path(str(comparison.files[1]))}"])
 
 
-def describe_difference(found: PairedDifference) -> str:
+def describe_difference(pair: Pair) -> str:
     """A difference in points with its interval, and what it is worth."""
-    words = "better" if found.low > 0 else "worse" if found.high < 0 else "not clear"
+    found = pair.recall_at_1
     low, high = 100 * found.low, 100 * found.high
-    return f"{100 * found.mean:+.1f} [{low:+.1f}, {high:+.1f}] {words}"
+    few = "" if pair.is_enough else ", too few differ"
+    return f"{100 * found.mean:+.1f} [{low:+.1f}, {high:+.1f}] {pair.verdict}{few}"
 
 
 def _show_figure(figure: Figure) -> str:

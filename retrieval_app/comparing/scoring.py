@@ -20,6 +20,9 @@ from index.evaluation.scenes import Clues, Scenes, find_scenes
 from index.progress import Progress, no_progress
 
 _SEED = 0  # of the resampling
+_LEAST_TOLD_APART = (
+    6  # queries, or scenes: were they drawn by a coin, fewer would fall to one side in 1 of 32 cases
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,8 @@ class Scored:
 class Pair:
     """Two candidates by their places, and what the second has more than the first on the same queries.
 
-    `only_first` queries are right by the first alone, and so on.
+    `only_first` queries are right by the first alone, and so on. `is_enough` says whether so many are told apart that
+    resampling them tells anything: a few that are all alike would give an interval without width.
     """
 
     first: int
@@ -72,6 +76,15 @@ class Pair:
     only_second: int
     both_right: int
     both_wrong: int
+    is_enough: bool
+
+    @property
+    def verdict(self) -> str:
+        """What the second's Recall@1 is worth beside the first's: `better`, `worse` or `not clear`."""
+        found = self.recall_at_1
+        if not self.is_enough or found.low <= 0 <= found.high:
+            return "not clear"
+        return "better" if found.low > 0 else "worse"
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +192,8 @@ def _figure(values: Scores, clusters: Ids | None) -> Figure:
 
 def _compare(scored: Sequence[Scored], first: int, second: int, *, clusters: Ids | None) -> Pair:
     one, other = scored[first], scored[second]
+    differ = one.right != other.right
+    told_apart = int(differ.sum()) if clusters is None else len(np.unique(clusters[differ]))
     return Pair(
         first,
         second,
@@ -190,4 +205,5 @@ def _compare(scored: Sequence[Scored], first: int, second: int, *, clusters: Ids
         only_second=int((other.right & ~one.right).sum()),
         both_right=int((one.right & other.right).sum()),
         both_wrong=int((~one.right & ~other.right).sum()),
+        is_enough=told_apart >= _LEAST_TOLD_APART,
     )

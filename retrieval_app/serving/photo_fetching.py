@@ -11,10 +11,11 @@ import asyncio
 import ipaddress
 import ssl
 from collections.abc import Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urljoin, urlsplit
+from urllib.parse import quote, unquote, urljoin, urlsplit, urlunsplit
 
 from index.errors import InputError
 from index.text import printable_path
@@ -35,13 +36,20 @@ _WHOLE_S = 20.0
 _HEADERS: Mapping[str | bytes, str | bytes] = {
     "User-Agent": "retrieval-app", "Accept": "image/*", "Accept-Encoding": "identity", "Connection": "close",
 }  # fmt: skip
-_EMBEDS_IPV4 = tuple(map(ipaddress.ip_network, ("64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32")))
+_INTERNET = ipaddress.IPv6Network("2000::/3")  # all that is given out of the newer kind
+# Within it: what has an address of the older kind in it, and what is for documents.
+_NOT_INTERNET = tuple(map(ipaddress.IPv6Network, ("2002::/16", "2001::/32", "3fff::/20")))
+_CLOUD_HOSTS = (
+    ipaddress.IPv4Address("168.63.129.16"),
+)  # public by its number, and the host that a machine runs on
 
 
 def is_public(address: Address) -> bool:
     """Whether an address is one of the internet, and leads to no other that it has within."""
-    embeds = isinstance(address, ipaddress.IPv6Address) and any(address in network for network in _EMBEDS_IPV4)
-    return address.is_global and not address.is_multicast and not embeds
+    if isinstance(address, ipaddress.IPv6Address):
+        is_given_out = address in _INTERNET and not any(address in network for network in _NOT_INTERNET)
+        return is_given_out and address.is_global and not address.is_multicast
+    return address.is_global and not address.is_multicast and address not in _CLOUD_HOSTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +106,7 @@ class PhotoFetcher:
                     if answer.status not in (301, 302, 303, 307, 308):
                         data = await self._read(answer, headers, address=now)
                         return FetchedPhoto(data, _name_of(now))
-                    now = urljoin(now, headers.get(b"location", ""))
+                    now = _lead_on(now, headers.get(b"location", ""))
             except (
                 httpcore.NetworkError,
                 httpcore.ProtocolError,
@@ -114,12 +122,13 @@ class PhotoFetcher:
 
         from retrieval_app.serving.checked_network import CheckedNetwork
 
-        network = CheckedNetwork(self._may_connect)
+        network, parts = CheckedNetwork(self._may_connect), urlsplit(address)
+        target = urlunsplit(("", "", parts.path or "/", parts.query, ""))  # with what httpcore would leave out
+        url = httpcore.URL(scheme=parts.scheme, host=str(parts.hostname), port=parts.port, target=target)
+        context = await asyncio.to_thread(_open_certificates) if parts.scheme == "https" else None
         async with (
-            httpcore.AsyncConnectionPool(
-                ssl_context=ssl.create_default_context(), network_backend=network
-            ) as pool,
-            pool.stream("GET", address, headers=_HEADERS, extensions={"timeout": _TIMEOUTS_S}) as answer,
+            httpcore.AsyncConnectionPool(ssl_context=context, network_backend=network) as pool,
+            pool.stream("GET", url, headers=_HEADERS, extensions={"timeout": _TIMEOUTS_S}) as answer,
         ):
             yield answer
 
@@ -138,6 +147,22 @@ class PhotoFetcher:
             if size > self._max_bytes:
                 raise _refuse(address, f"more than the {self._max_bytes / 1024**2:.0f} MB that are taken")
         return b"".join(parts)
+
+
+@cache
+def _open_certificates() -> ssl.SSLContext:
+    """What hosts are known by; reading it takes long enough for others to notice, so it is read once, in a thread."""
+    return ssl.create_default_context()
+
+
+def _lead_on(address: str, location: str) -> str:
+    """Where an answer leads; letters that addresses do not have, but some servers send, are written as they do."""
+    with suppress(UnicodeError):
+        location = location.encode("latin-1").decode("utf-8")
+    try:
+        return urljoin(address, quote(location, safe="%/:?#[]@!$&'()*+,;=~"))
+    except ValueError as error:
+        raise _refuse(address, "it leads on to what is no address") from error
 
 
 def _check_address(address: str) -> None:

@@ -58,16 +58,18 @@ def write_projector(
 
 @contextmanager
 def _new_folder(out: Path) -> Iterator[None]:
+    shown = printable_path(str(out))
     try:
         out.mkdir()
+    except OSError as error:  # which may be there by now, and is somebody else's
+        raise InputError(f"{shown}: the folder cannot be made: {error.strerror or error}") from error
+    try:
         yield
     except BaseException as error:
         shutil.rmtree(out, ignore_errors=True)
         if isinstance(error, OSError):
-            shown = printable_path(str(out))
-            raise InputError(
-                f"{shown}: cannot be written: {error.strerror or error}; nothing is left of it"
-            ) from error
+            problem = f"cannot be written: {error.strerror or error}; nothing is left of it"
+            raise InputError(f"{shown}: {problem}") from error
         raise
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.util import find_spec
 
 from index.errors import InputError, MissingDependencyError
+
+_PASSWORD = re.compile(r"(://[^/\s:@]*:)[^/\s@]+@")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,12 @@ class LogTarget:
     place: str | None = None
 
     def __str__(self) -> str:
-        return f"--log {self.kind}" + (f":{self.place}" if self.place else "")
+        return f"--log {self.kind}" + (f":{hide_password(self.place)}" if self.place else "")
+
+
+def hide_password(text: str) -> str:
+    """A text in which no address has a password: logs are read by many."""
+    return _PASSWORD.sub(r"\1***@", text)
 
 
 def parse_log_targets(texts: str | Iterable[str]) -> tuple[LogTarget, ...]:

@@ -190,11 +190,15 @@ def test_files_that_were_not_used_for_longest_are_emptied_first(tmp_path: Path) 
     assert left == {"old": 0, "new": 300, "mine": 300}
 
 
-def test_a_file_that_is_large_enough_takes_no_more(tmp_path: Path) -> None:
-    with open_cache(tmp_path, max_bytes=50_000) as cache:
+def test_a_file_that_is_too_large_gives_up_its_older_half_for_what_is_new(tmp_path: Path) -> None:
+    with open_cache(tmp_path, max_bytes=200_000) as cache:
         for start in range(0, 20_000, 500):
-            cache.add(draw_known(range(start, start + 500)))
-        assert 0 < len(cache) < 5_000
+            known = draw_known(range(start, start + 500))
+            cache.add(known)
+            assert len(cache.find(list(known))) == 500
+        assert 500 < len(cache) < 10_000
+        assert cache.find(list(draw_known(range(500)))) == {}
+        assert cache.path.stat().st_size < 400_000
 
 
 def _fill(folder: Path, start: int) -> None:

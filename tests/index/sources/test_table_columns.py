@@ -13,7 +13,7 @@ from index.public import build, open_gallery
 from index.sources.given_labels import read_column, read_labels
 from index.sources.registry import find_source, make_source
 from index.sources.table import TableSource
-from index.sources.table_columns import USUAL, TableColumns, make_address, split_address
+from index.sources.table_columns import USUAL, TableColumns, combine, make_address, split_address
 from index.writing.build import update_gallery
 from tests.conftest import draw_image
 
@@ -25,13 +25,14 @@ def test_an_address_says_what_it_was_made_of(path: str, label: str, table: str) 
     assume(path != label)
     columns = TableColumns(path=path, label=label)
     address = make_address(table, columns)
-    assert split_address(address) == (table, columns)
+    read, said = split_address(address)
+    assert (read, combine(said, USUAL)) == (table, columns)
     assert "/" not in address.removeprefix(table)  # or it would be taken for a folder's name
 
 
 @pytest.mark.parametrize("text", ["photos", "t.csv", "photos#1/t.csv", "notes.txt#path=a"])
 def test_what_is_no_address_names_a_table_with_the_usual_columns(text: str) -> None:
-    assert split_address(text) == (text, USUAL)
+    assert split_address(text) == (text, {})
 
 
 @pytest.mark.parametrize("text", ["t.csv#", "t.csv#image", "t.csv#path=", "t.csv#file=a", "t.csv#path=a,path=b"])
@@ -96,3 +97,25 @@ def test_a_gallery_remembers_the_columns_of_its_table(table: Path, tmp_path: Pat
     assert update_gallery(gallery).labels["largest"] == {"dog": 2, "tiger": 2}
     hits = open_gallery(gallery).search(tmp_path / "1.png", k=4, where="label = 'tiger' AND price > 1")
     assert [(hit.label, hit.path) for hit in hits] == [("tiger", "3.png")]
+
+
+def test_an_address_and_an_option_each_name_a_column(table: Path) -> None:
+    source = find_source(f"{table}#label=class")
+    assert isinstance(source, TableSource)
+    named = source.naming(TableColumns(path="image"))
+    assert named == find_source(f"{table}#path=image,label=class")
+    assert [item.label for item in named.scan()] == ["dog", "cat", "dog", "cat"]
+
+
+def test_the_usual_names_can_be_said_where_options_say_others(table: Path) -> None:
+    usual = table.with_name("usual.csv")
+    usual.write_text("path,label\n0.png,bird\n")
+    others = TableColumns(path="image", label="class")
+    labels = read_labels(Path(f"{usual}#path=path,label=label"), columns=others)
+    assert list(labels.values()) == ["bird"]
+
+
+def test_an_image_with_two_values_in_a_column_is_refused(table: Path) -> None:
+    table.write_text("path,label,split\na.png,a,train\n./a.png,a,val\n")
+    with pytest.raises(InputError, match=r"line 3: ./a\.png has another value of 'split' above"):
+        read_column(table, "split")

@@ -31,6 +31,10 @@ def test_any_other_folder_is_told_what_a_gallery_is(tmp_path: Path) -> None:
     assert "is the folder that `retrieval index build --out` made" in describe_no_gallery(tmp_path)
 
 
+def test_the_root_of_a_disk_has_nothing_beside_it() -> None:
+    assert "there is no gallery" in describe_no_gallery(Path("/"))
+
+
 @pytest.mark.parametrize("ending", ["", "/"])
 def test_images_are_told_with_the_gallery_beside_them(
     tmp_path: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch, ending: str

@@ -40,7 +40,7 @@ def test_what_is_at_the_address_must_be_a_picture(fetching: TestClient) -> None:
     with answer_paths(lambda _: (200, {}, b"%PDF-1.7")) as port:
         answer = fetching.post("/v1/photos/address", json={"address": f"http://127.0.0.1:{port}/a.pdf"})
     assert (answer.status_code, answer.json()["error"]["code"]) == (422, "bad_image")
-    assert "a.pdf: not-an-image" in answer.json()["error"]["message"]
+    assert "a.pdf: the content is none of JPEG" in answer.json()["error"]["message"]
 
 
 def test_a_server_fetches_only_where_it_was_told_to(client: TestClient, fetching: TestClient) -> None:

@@ -123,3 +123,18 @@ def test_samples_are_of_the_right_queries_the_same_for_a_seed_and_bounded(labels
         assert min(len(few.first), len(few.second)) >= min(4, len(sample.first), len(sample.second))
     other = draw_samples(scoring, shown=9, seed=6)
     assert other[0, 1].queries.tolist() != draw_samples(scoring, shown=9, seed=5)[0, 1].queries.tolist()
+
+
+def test_what_few_queries_tell_is_not_called_clear() -> None:
+    labels = np.array([0, 0, 1, 1], dtype=np.int64)
+    right = np.eye(4, dtype=np.float32)[[0, 0, 1, 1]]
+    wrong = np.eye(4, dtype=np.float32)[[0, 1, 0, 1]]
+    scoring = score_candidates([wrong, right], labels, ["a", "b"], clues=clues(4), ks=[1])
+    pair = scoring.pair(0, 1)
+    assert (pair.only_second, pair.recall_at_1.low) == (4, 1.0)
+    assert (pair.is_enough, pair.verdict) == (False, "not clear")
+
+
+def test_what_many_queries_tell_is_clear(labels: Labels) -> None:
+    found = {score(labels)[1].pair(0, 1).verdict, score(labels)[1].pair(1, 2).verdict}
+    assert "worse" in found

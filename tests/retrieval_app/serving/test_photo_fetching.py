@@ -44,7 +44,8 @@ def test_an_address_may_lead_on_a_few_times() -> None:
     [
         "127.0.0.1", "localhost", "0.0.0.0", "[::1]", "[::]", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "2130706433",
         "0x7f000001", "127.1", "10.0.0.1", "172.16.3.4", "192.168.1.1", "169.254.169.254", "[fe80::1]", "[fd00::1]",
-        "100.64.0.1", "224.0.0.1", "255.255.255.255", "[64:ff9b::7f00:1]", "[2002:7f00:1::]", "192.0.2.1",
+        "100.64.0.1", "[fec0::2]", "[::127.0.0.1]", "[::ffff:0:127.0.0.1]", "[5f00::1]", "[3fff::1]", "168.63.129.16",
+        "224.0.0.1", "255.255.255.255", "[64:ff9b::7f00:1]", "[2002:7f00:1::]", "192.0.2.1",
     ],
 )  # fmt: skip
 def test_what_is_not_public_is_never_asked(host: str) -> None:
@@ -165,8 +166,8 @@ def test_a_server_that_dawdles_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_private_address_becomes_public_as_one_of_the_newer_kind(address: ipaddress.IPv4Address) -> None:
     assert not is_public(address)
     number = int(address)
-    for network in ("64:ff9b::", "2002::"):
-        shift = 0 if network == "64:ff9b::" else 80
+    for network in ("64:ff9b::", "2002::", "::", "::ffff:0:0:0", "fec0::"):
+        shift = 80 if network == "2002::" else 0
         assert not is_public(ipaddress.IPv6Address(int(ipaddress.IPv6Address(network)) + (number << shift)))
 
 
@@ -179,3 +180,21 @@ def test_whatever_is_pasted_is_refused_in_a_sentence_or_asks_nobody(text: str) -
     fetcher = PhotoFetcher(max_bytes=9, may_connect=lambda *_: False)
     with pytest.raises(RetrievalError):
         asyncio.run(fetcher.fetch(text))
+
+
+def test_an_address_leads_on_in_any_writing_or_is_refused() -> None:
+    asked: list[str] = []
+
+    def answer(path: str) -> PathAnswer:
+        asked.append(path)
+        if path == "/broken":
+            return 302, {"Location": "http://[::1"}, b""
+        return (302, {"Location": "/caf\u00e9;v=2?q=1"}, b"") if path == "/on" else (200, {}, b"photo")
+
+    with answer_paths(answer) as port:
+        assert fetch(f"http://127.0.0.1:{port}/on")[0] == b"photo"
+        assert asked[-1] in ("/caf%C3%A9;v=2?q=1", "/caf%E9;v=2?q=1")
+        with pytest.raises(InputError, match="leads on to what is no address"):
+            fetch(f"http://127.0.0.1:{port}/broken")
+        fetch(f"http://127.0.0.1:{port}/x.jpg;v=2?q=1")
+        assert asked[-1] == "/x.jpg;v=2?q=1"

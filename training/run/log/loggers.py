@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
+from index.errors import InputError
 from index.telemetry import switch_off_telemetry
-from training.options.log_targets import KINDS, LogTarget
+from training.options.log_targets import KINDS, LogTarget, hide_password
 from training.run.log.figures import belief_figures, epoch_figures, report_figures, report_words, trial_figures
 from training.run.log.tracker import Tracker, WatchedRun
 from training.run.phases import Watcher
@@ -55,9 +56,9 @@ class _Loggers:
     def begin(self, run: RunFolder) -> None:
         watched = _describe(run)
         for target in self._targets:
-            tracker: Tracker = import_module(KINDS[target.kind].module).open_tracker(target.place, watched)
+            tracker = _open(target, watched)
             self._trackers[target] = tracker
-            self._tell(f"{target}: {tracker.where}")
+            self._tell(f"{target}: {hide_password(tracker.where)}")
         for line in run.read_metrics():
             self.tell_line(line)
 
@@ -85,8 +86,27 @@ class _Loggers:
                 del self._trackers[target]
                 logger.warning(
                     "%s: %s: %s; it is told nothing more. The training goes on, and metrics.jsonl has all of it",
-                    target, type(error).__name__, " ".join(str(error).split()),
+                    target, type(error).__name__, _say(error),
                 )  # fmt: skip
+
+
+def _open(target: LogTarget, watched: WatchedRun) -> Tracker:
+    """Begin or go on in a target.
+
+    Raises:
+        InputError: it cannot be opened, for whatever reason its client has.
+    """
+    try:
+        tracker: Tracker = import_module(KINDS[target.kind].module).open_tracker(target.place, watched)
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"{target}: it cannot be opened: {type(error).__name__}: {_say(error)}") from error
+    return tracker
+
+
+def _say(error: Exception) -> str:
+    return hide_password(" ".join(str(error).split()))
 
 
 def _describe(run: RunFolder) -> WatchedRun:

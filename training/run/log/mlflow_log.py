@@ -9,10 +9,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from index.errors import InputError
+from training.options.log_targets import LogTarget, hide_password
 from training.run.log.tracker import WatchedRun
 
 TAG = "retrieval.run_id"
 _EXPERIMENT = "retrieval"
+_STORE = "sqlite:///mlflow.db"  # in the working folder, whatever lies there of MLflow's earlier ways
 _MOST_PARAMETERS, _MOST_METRICS = 100, 1000  # that MLflow takes in one call
 _LONGEST = 6000  # characters of a parameter
 _IMPATIENT = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "20"}
@@ -90,12 +92,12 @@ def open_tracker(place: str | None, run: WatchedRun) -> MlflowTracker:
     for name in ("mlflow", "alembic"):  # which tell of every table that they make
         logging.getLogger(name).setLevel(logging.WARNING)
     try:
-        return MlflowTracker(MlflowClient(tracking_uri=place), run)
+        told = place or os.environ.get("MLFLOW_TRACKING_URI") or _STORE
+        return MlflowTracker(MlflowClient(tracking_uri=told), run)
     except (MlflowException, OSError) as error:
-        shown = "mlflow" if place is None else f"mlflow:{place}"
-        raise InputError(
-            f"--log {shown}: MLflow cannot open it; a file is sqlite:///NAME.db, a server http://HOST:5000: {error}"
-        ) from error
+        advice = "a file is sqlite:///NAME.db, a server http://HOST:5000"
+        shown, problem = LogTarget("mlflow", place), hide_password(" ".join(str(error).split()))
+        raise InputError(f"{shown}: MLflow cannot open it; {advice}: {problem}") from error
 
 
 def _find_experiment(client: Any) -> str:

@@ -106,8 +106,8 @@ function drawLabels(queries, label) {
   labels.value = label === null ? '' : `=${label}`;
 }
 
-function sayWho({a, b}, {counts, recall}) {
-  const {words} = judge(recall);
+function sayWho({a, b}, {counts, recall, enough}) {
+  const {words} = judge({recall, enough});
   const both = `both are right on ${counts.right.toLocaleString('en')}, none on ${counts.wrong.toLocaleString('en')}`;
   return [
     make('b', `B, ${nameOf(b)}, alone is right on ${count(counts.second, 'query', 'queries')}`),

@@ -18,6 +18,7 @@ export function pairOf(a, b) {
     shown: turn(pair.shown),
     recall: turnInterval(pair.recall),
     map: turnInterval(pair.map),
+    enough: pair.enough,
   };
 }
 

@@ -10,7 +10,8 @@ export function shownDifference([mean, low, high]) {
 }
 
 /** What a difference is worth: clearly better, clearly worse, or nothing that can be told. */
-export function judge([, low, high]) {
+export function judge({recall: [, low, high], enough}) {
+  if (!enough) return {kind: 'unclear', words: 'not clear'};
   if (low > 0) return {kind: 'better', words: 'clearly better'};
   if (high < 0) return {kind: 'worse', words: 'clearly worse'};
   return {kind: 'unclear', words: 'not clear'};
@@ -41,7 +42,7 @@ export function drawTable() {
       make('td.figures', one.speed === null ? '\u2013' : Math.round(one.speed).toLocaleString('en')),
       cells,
       apart,
-      make('td', place === 0 ? make('span.soft', 'the one compared with') : drawVerdict(pairOf(0, place).recall)),
+      make('td', place === 0 ? make('span.soft', 'the one compared with') : drawVerdict(pairOf(0, place))),
     ]);
   });
   const region = {class: 'panel compare-table', tabindex: 0, role: 'region', 'aria-label': 'Results'};
@@ -67,7 +68,11 @@ const drawFigure = ([value, low, high], isBest) =>
 
 const drawVerdict = found => {
   const {kind, words} = judge(found);
-  return [make(`span.chip.${kind}`, words), make('span.interval.soft.small.figures', shownDifference(found))];
+  const few = found.enough ? '' : '; too few differ';
+  return [
+    make(`span.chip.${kind}`, words),
+    make('span.interval.soft.small.figures', shownDifference(found.recall), few),
+  ];
 };
 
 /** What to bear in mind, as a list. */

@@ -25,7 +25,7 @@ def test_the_gallery_tells_what_it_is_and_what_is_allowed(client: TestClient) ->
     facts = client.get("/v1/gallery").json()
     assert (facts["name"], facts["version"], facts["images"]) == ("small", "000001", 19)
     assert facts["labels"] == {"names": ["red", "blue", "green"], "count": 3, "labelled": 19}
-    assert facts["can"] == {"review": True, "write": False}
+    assert facts["can"] == {"review": True, "write": False, "fetch": False}
     assert facts["limits"]["max_upload_bytes"] == 20 * 1024 * 1024
     assert facts["calibration"]["state"] in ("ready", "computing")
     assert facts["model"].keys() == {"backbone", "method", "view", "pooling", "sha256"}

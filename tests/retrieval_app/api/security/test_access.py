@@ -32,12 +32,20 @@ def test_a_token_that_no_header_can_carry_is_refused() -> None:
 
 
 def test_decisions_need_this_machine_or_a_token(client: TestClient, open_to_all: TestClient, served: Path) -> None:
-    assert client.get("/v1/gallery").json()["can"] == {"review": True, "write": False}
-    assert open_to_all.get("/v1/gallery").json()["can"] == {"review": False, "write": False}
+    assert client.get("/v1/gallery").json()["can"] == {"review": True, "write": False, "fetch": False}
+    assert open_to_all.get("/v1/gallery").json()["can"] == {"review": False, "write": False, "fetch": False}
     with serve(served, access=Access(loopback=False, token=TOKEN, writable=True)) as friend:
-        assert friend.get("/v1/gallery", headers=FRIEND).json()["can"] == {"review": True, "write": True}
+        assert friend.get("/v1/gallery", headers=FRIEND).json()["can"] == {
+            "review": True,
+            "write": True,
+            "fetch": False,
+        }
     with serve(served, access=Access(token=TOKEN)) as friend:
-        assert friend.get("/v1/gallery", headers=FRIEND).json()["can"] == {"review": True, "write": False}
+        assert friend.get("/v1/gallery", headers=FRIEND).json()["can"] == {
+            "review": True,
+            "write": False,
+            "fetch": False,
+        }
 
 
 @pytest.mark.parametrize("headers", PROXIED, ids=lambda headers: next(iter(headers)))

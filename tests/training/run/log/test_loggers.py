@@ -82,6 +82,11 @@ def test_a_folder_that_vanishes_costs_nothing(
     [
         ("tensorboard", "{data}/events", "--log tensorboard: .* lies inside the images"),
         ("tensorboard", "{tmp}/file/events", "cannot be written: Not a directory"),
+        (
+            "mlflow",
+            "postgresql://me:s3cret@host/runs",
+            r"mlflow:postgresql://me:\*\*\*@host/runs: it cannot be opened",
+        ),
     ],
 )
 def test_what_cannot_be_opened_is_said_before_any_work_and_leaves_no_run(
