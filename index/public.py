@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from index.evaluation.evaluate import Evaluation
+    from index.filters.condition import Condition
     from index.gallery.gallery import Gallery
     from index.writing.publish_change import BuildReport
 
@@ -145,6 +146,7 @@ def evaluate(
     model: str | Path | None = None,
     data: str | Path | None = None,
     query: str | Path | None = None,
+    where: Condition | str | None = None,
     groups: str | None = None,
     k: Iterable[int] = (1, 2, 4, 8, 16),
     nmi: bool = False,
@@ -159,6 +161,7 @@ def evaluate(
         model: an exported model, in place of a gallery.
         data: the labelled images for the model: a folder of class folders, or a file of `path,label`.
         query: other labelled images that ask; without them every image asks among all others.
+        where: of a gallery's images, which ask, such as `"split = 'test'"`; all are searched.
         groups: the metadata, or the column, that says which images are of one scene; else `group`, where there is one,
             or scenes are looked for.
         k: the K of Recall@K.
@@ -173,6 +176,7 @@ def evaluate(
         ModelFileError: the model cannot be used.
     """
     from index.evaluation.evaluate import evaluate_gallery, evaluate_model
+    from index.filters.parser import parse_filter
     from index.gallery.gallery import Gallery
 
     if (gallery is None) == (model is None) or (model is None) != (data is None):
@@ -181,6 +185,8 @@ def evaluate(
     if not all(isinstance(each, int) for each in ks):
         raise InputError(f"k must be whole numbers of at least 1, got {ks}")
     asking = None if query is None else as_path(query, "query")
+    if where is not None and (gallery is None or query is not None):
+        raise InputError("where says which images of a gallery ask: it goes with a gallery, and without query")
     if model is not None and data is not None:
         return evaluate_model(
             as_path(model, "model"), data=as_path(data, "data"), query=asking, groups=groups, ks=tuple(ks),
@@ -188,8 +194,8 @@ def evaluate(
         )  # fmt: skip
     opened = gallery if isinstance(gallery, Gallery) else open_gallery(gallery)  # type: ignore[arg-type]
     return evaluate_gallery(
-        opened, query=asking, groups=groups, ks=tuple(ks), with_nmi=nmi, with_rerank=rerank, progress=progress,
-        scoring=scoring,
+        opened, query=asking, where=parse_filter(where) if isinstance(where, str) else where, groups=groups,
+        ks=tuple(ks), with_nmi=nmi, with_rerank=rerank, progress=progress, scoring=scoring,
     )  # fmt: skip
 
 

@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from index.errors import InputError
+from index.filters.condition import LABEL, Compare, Constant
+from index.filters.to_text import write_condition
 from index.gallery.gallery import Gallery
 from index.outputs import KIND
 from retrieval_app.api.gallery.gallery_facts import describe_gallery
@@ -91,6 +93,14 @@ class GalleryAnswers:
             labels, _, _ = catalog.indexed_labels(limit=1)
         contract = gallery.embedder.contract
         return f"{gallery.count:,} images · {labels:,} labels · {contract.backbone}, {contract.method}"
+
+    def example_filter(self) -> str:
+        """A condition that some images of this gallery fulfil, and some do not."""
+        with self.snapshot.gallery.catalog() as catalog:
+            _, _, largest = catalog.indexed_labels(limit=1)
+        if not largest:
+            return "path LIKE '%a%'"
+        return write_condition(Compare(LABEL, "!=", Constant("text", next(iter(largest)))))
 
     async def search(
         self, photo: bytes | None, image_id: int | None, *, k: int, where: str, by: str

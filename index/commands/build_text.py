@@ -43,7 +43,7 @@ def describe_build(report: BuildReport, *, out: Path) -> str:
     if report.new_images:
         lines[0] += f", {report.new_images:,} new at {report.images_per_second:,.0f} images/s"
     if report.from_cache:
-        lines.append(f"  {report.from_cache:,} embedded before, and taken from your cache folder")
+        lines.append(f"  {report.from_cache:,} of these were embedded before, and come from your cache folder")
     if report.labels is not None and report.new_images:
         lines.append(f"  {_describe_labels(report.labels)}")
     changes = {"found in another place": report.moved, "vanished": report.vanished, "removed": report.removed}

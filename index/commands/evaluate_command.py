@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from index.commands.console import NumberList, emit, output_options, progress_bars
+from index.commands.console import NumberList, emit, output_options, progress_bars, where_option
 from index.commands.images_or_gallery import settle_gallery
 from index.public import evaluate as evaluate_retrieval
 from index.text_table import align
@@ -15,6 +15,7 @@ from index.text_table import align
 if TYPE_CHECKING:
     from index.evaluation.evaluate import Evaluation
     from index.evaluation.reranked import Reranked
+    from index.filters.condition import Condition
 
 _PATH = click.Path(path_type=Path, readable=False)  # what cannot be read gets our own message
 _K_SET_NAMES = "webvision, tiny-imagenet, cub-200-2011, cars-196, sop, in-shop"
@@ -49,6 +50,7 @@ class _KList(NumberList):
     metavar="SOURCE",
     help="Labelled images that ask, given like --data; without it, every image asks once.",
 )
+@where_option("Only images of GALLERY that fulfil this ask; all are searched.")
 @click.option(
     "--groups",
     metavar="NAME",
@@ -79,7 +81,8 @@ class _KList(NumberList):
 )
 @output_options
 def evaluate(
-    *, gallery: Path | None, model: Path | None, data: Path | None, query: Path | None, groups: str | None,
+    *, gallery: Path | None, model: Path | None, data: Path | None, query: Path | None,
+    where: Condition | None, groups: str | None,
     ks: tuple[int, ...], with_nmi: bool, with_rerank: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Say how good retrieval is: Recall@K, MAP@R and R-precision over labelled images.
@@ -96,15 +99,18 @@ def evaluate(
       retrieval evaluate photos
       retrieval evaluate gallery
       retrieval evaluate gallery --query held_out --k 1,5,10
+      retrieval evaluate gallery --where "split = 'test'"
       retrieval evaluate --model model.onnx --data test_images --k sop --nmi --json
     """
     if (gallery is None) == (model is None) or (model is None) != (data is None):
         raise click.UsageError("give either a GALLERY, or both --model and --data")
+    if where is not None and (gallery is None or query is not None):
+        raise click.UsageError("--where says which images of GALLERY ask: it goes without --model and --query")
     settled = None if gallery is None else settle_gallery(gallery)
     with progress_bars() as begin:
         evaluation = evaluate_retrieval(
-            settled, model=model, data=data, query=query, groups=groups, k=ks, nmi=with_nmi, rerank=with_rerank,
-            progress=begin("Embedding", unit="images"), scoring=begin("Scoring", unit="queries"),
+            settled, model=model, data=data, query=query, where=where, groups=groups, k=ks, nmi=with_nmi,
+            rerank=with_rerank, progress=begin("Embedding", unit="images"), scoring=begin("Scoring", unit="queries"),
         )  # fmt: skip
     emit(evaluation.to_json(), as_json=as_json, text=_describe_evaluation(evaluation))
 

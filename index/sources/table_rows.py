@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +119,9 @@ def _read_csv(
     shown = printable_path(str(path))
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = csv.DictReader(file)
+            delimiter = _find_delimiter(file.readline(_MAX_PATH_CHARACTERS))
+            file.seek(0)
+            rows = csv.DictReader(file, delimiter=delimiter)
             found = list(rows.fieldnames or [])
             _require_columns(found, columns, required=required, shown=shown)
             others = (
@@ -129,7 +132,7 @@ def _read_csv(
                 values = {name: _as_number(text) for name in others if (text := row[name])}
                 yield _bounded_row(f"line {rows.line_num}", row[columns.path] or "", label=label, metadata=values)
     except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{shown}: not a readable UTF-8 CSV file: {error}") from error
+        raise InputError(f"{shown}: not a readable UTF-8 CSV file: {error}; save it as CSV in UTF-8") from error
     except OSError as error:
         raise InputError(f"{shown}: cannot be read: {error.strerror}") from error
 
@@ -171,11 +174,23 @@ def _require_columns(found: list[str], columns: TableColumns, *, required: tuple
     seen = ", ".join(printable_path(name or "") for name in found) or "none"
     if missing := columns.missing(found, required=required):
         raise InputError(
-            f"{shown}: expected a column {' and a column '.join(missing)}; found {seen}. Say what they are called: "
-            "with --path-column and --label-column, or after the table's name, as #path=image,label=category"
+            f"{shown}: expected a column {' and a column '.join(missing)}; found {seen}{_suggest(missing, found)} Say "
+            "what they are called after the table's name, as #path=image,label=category, or, where a command has them, "
+            "with --path-column and --label-column"
         )
     if twice := [name for name in (columns.path, columns.label) if found.count(name) > 1]:
         raise InputError(f"{shown}: the column {twice[0]} is there twice; found {seen}")
+
+
+def _suggest(missing: list[str], found: list[str]) -> str:
+    """What may have been meant by names that are not there."""
+    close = [match for name in missing for match in get_close_matches(name, [one or "" for one in found], n=1)]
+    return f"; did you mean {' and '.join(map(printable_path, close))}?" if close else "."
+
+
+def _find_delimiter(header: str) -> str:
+    """What separates the columns of a table: commas, or what stands in their place where there is none."""
+    return next((sign for sign in ",;\t" if sign in header), ",")
 
 
 def _as_number(text: str) -> str | int | float:

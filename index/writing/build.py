@@ -110,6 +110,11 @@ def build_gallery(
     with open_workspace(gallery, embedder=embedder, wait_s=wait_s, begin_step=begin_step) as work:
         try:
             _check_sources(work, given)
+        except GalleryMismatchError:
+            if work.is_new:  # nothing was begun, so nothing is left to be finished
+                work.remove()
+            raise
+        try:
             return run_change(work, change, config=config, progress=progress, begin_step=begin_step, start=start)
         except RetrievalError:
             if is_new:
@@ -292,5 +297,5 @@ def _check_sources(work: Workspace, given: Sequence[ImageSource]) -> None:
         expected=list_locations(known),
         seen=list_locations(locations),
         advice="add to it with `retrieval index add`, say where they are now with `retrieval index update --root`, "
-        "or build into another folder with --out",
+        "build into another folder with --out, or delete this gallery and build it anew",
     )

@@ -18,6 +18,7 @@ from index.faiss_library import import_faiss
 from index.limits import LOCK_WAIT_S
 from index.model.embedder import Embedder
 from index.progress import BeginStep, Progress, no_progress, no_steps
+from index.sources.table import TableSource
 from index.text import printable_path
 from index.vectors.ann_choice import choose_ann
 from index.vectors.ann_config import INDEX_SETTING, AnnConfig
@@ -132,7 +133,7 @@ def run_change(
         settled = settle(work, catalog, config=config or BuildConfig(), progress=progress, begin_step=begin_step)
         indexed, reasons = catalog.count("indexed"), catalog.skipped_by_reason()
         if not indexed:
-            _refuse_empty(work, reasons)
+            _refuse_empty(work, catalog, reasons)
         previous = work.base
         counts = {"indexed": indexed, "duplicate": catalog.count("duplicate"), "skipped": sum(reasons.values())}
         changed = how is not None or work.has_changed(catalog)
@@ -185,11 +186,16 @@ def _check_index(catalog: CatalogWriter, *, width: int) -> None:
     )  # how far it can be reduced is not known yet
 
 
-def _refuse_empty(work: Workspace, reasons: Mapping[str, int]) -> None:
+def _refuse_empty(work: Workspace, catalog: CatalogWriter, reasons: Mapping[str, int]) -> None:
+    found = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items()) or "there are no files"
+    first, named = next(iter(catalog.rows(status="skipped")), None), ""
+    if first is not None:
+        named = f"; the first is {printable_path(first.path)}: {first.detail}"
+        if isinstance(catalog.sources()[first.source], TableSource):
+            named += "; a table's paths are relative to its own folder, or absolute, and addresses are not fetched"
     work.remove()
-    found = ", ".join(f"{count} {reason}" for reason, count in reasons.items()) or "there are no files"
     shown = printable_path(str(work.gallery))
-    raise NoUsableImageError(f"{shown}: no usable image in its sources: {found}")
+    raise NoUsableImageError(f"{shown}: no usable image in its sources: {found}{named}")
 
 
 def _warn_of_rivals() -> None:

@@ -43,7 +43,8 @@ class GalleryApp(gr.Blocks):
         )  # fmt: skip
         self._answers, self._on_close = answers, on_close
         with self:
-            gr.Markdown(f"# {_escape(name)}\n{_escape(answers.describe())}")
+            head = gr.Markdown(self._describe())
+            self.load(self._describe, None, head, **_PRIVATE)  # which a new version changes
             with gr.Tab("Search"):
                 self._add_search()
             with gr.Tab("Quality"):
@@ -67,6 +68,9 @@ class GalleryApp(gr.Blocks):
         super().close(verbose=verbose)
         self._on_close()
 
+    def _describe(self) -> str:
+        return f"# {_escape(printable_path(self._answers.name))}\n{_escape(self._answers.describe())}"
+
     def _add_search(self) -> None:
         outputs = self._answers.outputs
         with gr.Row():
@@ -74,12 +78,14 @@ class GalleryApp(gr.Blocks):
                 photo = take_sent_only(gr.ImageEditor(
                     label="A photo", type="pil", image_mode="RGB", layers=False, transforms=("crop",), buttons=[],
                     brush=gr.Brush(colors=["#808080"], color_mode="fixed"),
-                    placeholder="Drop a photo here, paste it, or press to choose one", height=360,
+                    placeholder="Drop or paste a photo", height=360,
                 ))  # fmt: skip
                 by = gr.Radio(
                     [_ASKS_BY[one] for one in outputs], value=KIND, label="Find", visible=len(outputs) > 1
                 )
-                where = gr.Textbox(label="Only images with", placeholder="label IN ('shoes', 'hat')", max_lines=1)
+                where = gr.Textbox(
+                    label="Only images with", placeholder=self._answers.example_filter(), max_lines=1
+                )
                 count = gr.Slider(1, _MOST_RESULTS, _SOME, step=1, label="Results")
                 go = gr.Button("Search", variant="primary")
                 some = gr.Button("Some images of the gallery")
@@ -92,7 +98,7 @@ class GalleryApp(gr.Blocks):
         ids = gr.State([])
         asked = gr.State(None)  # the image of the gallery that was asked with
         given, results = [photo, asked, by, where, count], [told, found, ids, asked]
-        gr.on([go.click, where.submit], self._search_photo, given, results, **_PRIVATE)
+        gr.on([photo.upload, go.click, where.submit], self._search_photo, given, results, **_PRIVATE)
         found.select(self._search_shown, [ids, by, where, count], results, **_PRIVATE)
         gr.on([some.click, self.load], self._show_some, None, results, **_PRIVATE)
         gr.on([by.input, count.release], self._search_again, given, results, **_PRIVATE)

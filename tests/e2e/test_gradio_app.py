@@ -156,12 +156,15 @@ def test_a_visitor_searches_goes_on_from_a_result_and_sees_quality_and_labels(
     expect(results.first).to_be_visible(timeout=READY_MS)
     file = two.path.parent / "images" / two.rows([int(two.ids[0])])[0].path
     page.set_input_files("input[type=file]", file)
-    page.locator("canvas").first.wait_for()
-    page.wait_for_timeout(1000)  # the editor draws the photo
-    page.get_by_role("button", name="Search", exact=True).click()
-    expect(page.get_by_text("most like the photo")).to_be_visible(timeout=READY_MS)
+    expect(page.get_by_text("most like the photo")).to_be_visible(timeout=READY_MS)  # it asks as it is dropped
     expect(results.first).to_contain_text("1.00")
     page.get_by_label("This very picture").check()
+    expect(results.first).to_contain_text("a copy", timeout=READY_MS)
+    page.get_by_label("Only images with").fill("label = 'red'")
+    page.get_by_role("button", name="Search", exact=True).click()
+    expect(page.get_by_text("5 images most like the photo")).to_be_visible(timeout=READY_MS)
+    page.get_by_label("Only images with").fill("")
+    page.get_by_role("button", name="Search", exact=True).click()
     expect(results.first).to_contain_text("a copy", timeout=READY_MS)
     results.first.click()
     expect(page.get_by_text("most like image")).to_be_visible(timeout=READY_MS)

@@ -169,7 +169,7 @@ def test_help_is_a_page_with_examples_and_help_all_names_every_flag(capsys) -> N
     assert _train("--help") == 0
     page = capsys.readouterr().out
     assert page.count("retrieval train ") >= 4
-    assert len(page.splitlines()) < 135
+    assert len(page.splitlines()) < 145
     flags = _flags(command)
     shown = {option.name for flag, option in flags.items() if re.search(rf"^  {flag}\b", page, re.MULTILINE)}
     assert {"weights", "out", "help_all", "config_file", "unfreeze"} < shown

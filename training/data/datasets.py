@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from index.sources.table_columns import USUAL, TableColumns
 from index.text import printable_path
 
 logger = logging.getLogger(__name__)
+_NAMED_PARTS = 6
 _TRAINING, _VALIDATION, _TEST = ("train", "training"), ("val", "valid", "validation", "dev"), "test"
 
 
@@ -90,7 +91,7 @@ def list_splits(data: Path, *, columns: TableColumns, split_column: str) -> tupl
     parts: dict[str, list[Record]] = {}
     for record in _list_table(table, columns).records:
         parts.setdefault(splits.get(str(record.path), "").lower(), []).append(record)
-    seen = ", ".join(f"{name or 'nothing'!r} ({len(records)})" for name, records in sorted(parts.items()))
+    seen = _count_parts(parts)
     training = [record for name in _TRAINING for record in parts.pop(name, ())]
     if not training:
         raise InputError(
@@ -98,9 +99,14 @@ def list_splits(data: Path, *, columns: TableColumns, split_column: str) -> tupl
         )
     held_out = [record for name in _VALIDATION for record in parts.pop(name, ())] or parts.pop(_TEST, [])
     if parts:
-        others = ", ".join(f"{name or 'nothing'!r} ({len(records)})" for name, records in sorted(parts.items()))
-        logger.warning("%s: left out, because neither train nor validation: %s", shown, others)
+        logger.warning("%s: left out, because neither train nor validation: %s", shown, _count_parts(parts))
     return Dataset(tuple(training), ()), Dataset(tuple(held_out), ()) if held_out else None
+
+
+def _count_parts(parts: Mapping[str, Sequence[Record]]) -> str:
+    named = [f"{name or 'nothing'!r} ({len(records)})" for name, records in sorted(parts.items())]
+    more = f" and {len(named) - _NAMED_PARTS:,} others" if len(named) > _NAMED_PARTS else ""
+    return ", ".join(named[:_NAMED_PARTS]) + more
 
 
 def _list_folder(folder: Path) -> Dataset:
@@ -146,13 +152,18 @@ def check_trainable(records: Sequence[Record], *, data: Path) -> None:
         InputError: fewer than two classes with two images each, or every file fails to decode.
     """
     require_two_classes([record.label for record in records], data=data)
+    first: ImageError | None = None
     for record in records:
         try:
             read_image(record.path, target_side=1)
-        except ImageError:
+        except ImageError as error:
+            first = first or error
             continue
         return
-    raise InputError(f"{printable_path(str(data))}: none of the {len(records)} files is a readable image")
+    where = "" if data.is_dir() else "; a table's paths are relative to its own folder, or absolute"
+    raise InputError(
+        f"{printable_path(str(data))}: none of the {len(records)} files is a readable image; the first: {first}{where}"
+    )
 
 
 def require_two_classes(labels: Sequence[str], *, data: Path) -> None:

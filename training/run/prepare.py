@@ -71,6 +71,11 @@ def list_data(data: Path, val: Path | None, *, config: TrainConfig) -> tuple[Dat
         )
     if config.data.split_column is not None:
         dataset, held_out = list_splits(data, columns=columns, split_column=config.data.split_column)
+        if held_out is not None and val is not None:
+            raise InputError(
+                f"{printable_path(str(data))}: its column {config.data.split_column!r} says what validates, and so "
+                f"does --val {printable_path(str(val))}: leave one of them out"
+            )
         if held_out is not None:
             validation = ValidationRecords(_require_pair(held_out.records, of=data))
     elif config.data.protocol == "folder":
@@ -83,6 +88,12 @@ def list_data(data: Path, val: Path | None, *, config: TrainConfig) -> tuple[Dat
     check_trainable(records, data=data)
     if val is not None:
         validation = ValidationRecords(_list_validation(val, data=data, columns=columns))
+        seen = {record.path for record in records} & {record.path for record in validation.records}
+        if seen and val.resolve() != data.resolve():
+            logger.warning(
+                "%d of the %d images of --val are trained on: its Recall@K will not tell how the model generalises",
+                len(seen), len(validation.records),
+            )  # fmt: skip
     return Dataset(tuple(records), dataset.skipped), validation
 
 

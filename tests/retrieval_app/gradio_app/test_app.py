@@ -93,7 +93,7 @@ def test_an_image_whose_file_is_gone_has_no_thumbnail(answers: GalleryAnswers, i
 
 
 def test_a_folder_without_a_gallery_is_told(tmp_path: Path) -> None:
-    with pytest.raises(GalleryError, match="no gallery"):
+    with pytest.raises(GalleryError, match="an empty folder: neither a gallery nor images"):
         build_app(tmp_path)
 
 

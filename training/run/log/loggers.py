@@ -56,7 +56,7 @@ class _Loggers:
     def begin(self, run: RunFolder) -> None:
         watched = _describe(run)
         for target in self._targets:
-            tracker = _open(target, watched)
+            tracker = open_target(target, watched)
             self._trackers[target] = tracker
             self._tell(f"{target}: {hide_password(tracker.where)}")
         for line in run.read_metrics():
@@ -90,8 +90,8 @@ class _Loggers:
                 )  # fmt: skip
 
 
-def _open(target: LogTarget, watched: WatchedRun) -> Tracker:
-    """Begin or go on in a target.
+def open_target(target: LogTarget, watched: WatchedRun) -> Tracker:
+    """Begin or go on with a run in a target.
 
     Raises:
         InputError: it cannot be opened, for whatever reason its client has.

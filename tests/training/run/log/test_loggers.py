@@ -82,11 +82,6 @@ def test_a_folder_that_vanishes_costs_nothing(
     [
         ("tensorboard", "{data}/events", "--log tensorboard: .* lies inside the images"),
         ("tensorboard", "{tmp}/file/events", "cannot be written: Not a directory"),
-        (
-            "mlflow",
-            "postgresql://me:s3cret@host/runs",
-            r"mlflow:postgresql://me:\*\*\*@host/runs: it cannot be opened",
-        ),
     ],
 )
 def test_what_cannot_be_opened_is_said_before_any_work_and_leaves_no_run(
@@ -105,12 +100,12 @@ OPENED = """
 import sys
 from pathlib import Path
 from index.errors import InputError
-from training.options.log_targets import KINDS, parse_log_targets
-from importlib import import_module
+from training.options.log_targets import parse_log_targets
+from training.run.log.loggers import open_target
 from training.run.log.tracker import WatchedRun
 (target,) = parse_log_targets(sys.argv[1])
 try:
-    import_module(KINDS[target.kind].module).open_tracker(target.place, WatchedRun("1a", Path("run"), Path("data"), {}))
+    open_target(target, WatchedRun("1a", Path("run"), Path("data"), {}))
 except InputError as error:
     print(error)
 """
@@ -120,6 +115,10 @@ except InputError as error:
     ("text", "told"),
     [
         ("mlflow:sqlite:///file/a.db", "--log mlflow:sqlite:///file/a.db: MLflow cannot open it"),
+        (
+            "mlflow:postgresql://me:s3cret@host/a",
+            "--log mlflow:postgresql://me:***@host/a: it cannot be opened",
+        ),
         ("mlflow:runs", "--log mlflow:runs: MLflow cannot open it; a file is sqlite:///NAME.db"),
         (
             "wandb:mine",
