@@ -34,6 +34,7 @@ COMMANDS = {
     "compare": (f"{_HERE}.compare_command", "Say which of several embeddings finds most, and where they differ."),
     "duplicates": (f"{_HERE}.duplicates_command", "Find the images of a gallery that repeat others."),
     "serve": (f"{_HERE}.serve_command", "Browse and search a gallery in the browser."),
+    "tokens": (f"{_HERE}.tokens_command", "Give people and programs tokens of their own for a server."),
     "openapi": (f"{_HERE}.openapi_command", "What the HTTP API takes and answers, to generate clients from."),
     "mcp": (f"{_HERE}.mcp_command", "Let agents search a gallery, over the Model Context Protocol."),
     "backup": (f"{_HERE}.backup_command", "Write what people made of a gallery to one file."),

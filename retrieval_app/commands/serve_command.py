@@ -39,6 +39,12 @@ if TYPE_CHECKING:
     help="File of the token that every request has to bring; made with a new one where there is none.",
 )
 @click.option(
+    "--tokens",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="File of tokens with names and rights, by `retrieval tokens`, of which every request has to bring one.",
+)
+@click.option(
     "--token",
     envvar="RETRIEVAL_TOKEN",
     show_envvar=True,
@@ -71,6 +77,7 @@ def serve(
     allowed_hosts: tuple[str, ...],
     open_browser: bool,
     token_file: Path | None,
+    tokens: Path | None,
     token: str | None,
     no_token: bool,
     writable: bool,
@@ -96,6 +103,7 @@ def serve(
       retrieval serve gallery --open
       retrieval serve gallery --port 8080 --audit run/audit
       retrieval serve gallery --host 0.0.0.0 --writable --token-file token
+      retrieval serve gallery --host 0.0.0.0 --tokens team.tokens
       retrieval serve gallery --no-token --allowed-host photos.example.org
       curl -s localhost:7860/v1/search/image?k=5 --data-binary @query.jpg
     """
@@ -112,9 +120,10 @@ def serve(
         no_token=no_token,
         needed=writable or not is_loopback(host),
         writable=writable,
+        tokens=tokens,
     )
     options = ServeOptions(
-        gallery=settle_gallery(gallery), host=host, port=port, token=token, allowed_hosts=allowed_hosts,
+        gallery=settle_gallery(gallery), host=host, port=port, token=token, tokens=tokens, allowed_hosts=allowed_hosts,
         writable=writable, fetches=fetches, audit=audit, limits=ServingConfig(threads=threads),
     )  # fmt: skip
 
@@ -124,7 +133,7 @@ def serve(
             click.echo(
                 "This address opens the page once, within ten minutes; then it asks for the token.", err=True
             )
-        if not options.is_loopback and token is None:
+        if not options.is_loopback and not options.asks_token:
             click.echo(
                 "Everybody who can reach this machine can search; with a token you can, and can decide on labels.",
                 err=True,

@@ -8,6 +8,7 @@ from importlib.resources import files
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
+from retrieval_app.api.visitors import find_visitor
 from retrieval_app.reports.standalone import load_template
 
 VIEWS = json.loads(files("retrieval_app.page").joinpath("views.json").read_text(encoding="utf-8"))
@@ -23,9 +24,17 @@ router = APIRouter(include_in_schema=False)
 @router.api_route("/", methods=["GET", "HEAD"])
 async def send_page(request: Request) -> HTMLResponse:
     """The page, whatever the address has behind its question mark: that is for the page's scripts."""
-    return HTMLResponse(draw_page(request.app.state.engine.live.path.name))
+    visitor = find_visitor(request.scope)
+    who = visitor.name if visitor.signed_in else None
+    page = HTMLResponse(draw_page(request.app.state.engine.live.path.name, who=who))
+    if who is not None:
+        page.headers["Cache-Control"] = "no-store"  # it names who is signed in
+    return page
 
 
-def draw_page(name: str) -> str:
-    """The page of a gallery of that name as HTML, with the name escaped; it is right before any script runs."""
-    return load_template("page.html").render(name=name, views=VIEWS, styles=STYLES)
+def draw_page(name: str, *, who: str | None = None) -> str:
+    """The page of a gallery of that name as HTML, with the name escaped; it is right before any script runs.
+
+    `who` is signed in, and can leave.
+    """
+    return load_template("page.html").render(name=name, who=who, views=VIEWS, styles=STYLES)

@@ -37,7 +37,7 @@ def create_app(engine: Engine, *, access: Access, review: ReviewStore, jobs: Job
         yield
         await gradio.close()
 
-    app = make_api(asks_token=access.token is not None, lifespan=end_gradio)
+    app = make_api(asks_token=access.asks_token, lifespan=end_gradio)
     app.state.engine, app.state.access, app.state.review, app.state.jobs = engine, access, review, jobs
     app.state.gradio, app.state.metrics = gradio, Metrics(engine)
     app.state.fetcher = PhotoFetcher(max_bytes=engine.config.max_upload_bytes)

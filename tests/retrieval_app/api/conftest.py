@@ -31,7 +31,7 @@ BASE_URL = "http://127.0.0.1:7860"
 
 def make_app(engine: Engine, *, access: Access, review: ReviewStore, jobs: Jobs) -> FastAPI:
     """The API as the server has it, without the page."""
-    app = make_api(asks_token=access.token is not None)
+    app = make_api(asks_token=access.asks_token)
     app.state.engine, app.state.access, app.state.review, app.state.jobs = engine, access, review, jobs
     app.state.metrics, app.state.sign_in = Metrics(engine), SignIn(access, draw=draw_sign_in)
     add_error_handlers(app)

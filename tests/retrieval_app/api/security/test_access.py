@@ -7,8 +7,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from index.errors import InputError
-from retrieval_app.api.security.access import Access
-from retrieval_app.api.security.sign_in import OPEN_PATHS
+from retrieval_app.api.security.access import OPEN_PATHS, Access
 from tests.retrieval_app.api.conftest import TOKEN, serve
 
 FRIEND = {"Authorization": f"Bearer {TOKEN}"}
@@ -32,12 +31,20 @@ def test_a_token_that_no_header_can_carry_is_refused() -> None:
 
 
 def test_decisions_need_this_machine_or_a_token(client: TestClient, open_to_all: TestClient, served: Path) -> None:
-    assert client.get("/v1/gallery").json()["can"] == {"review": True, "write": False}
-    assert open_to_all.get("/v1/gallery").json()["can"] == {"review": False, "write": False}
+    assert client.get("/v1/gallery").json()["can"] == {"review": True, "write": False, "fetch": False}
+    assert open_to_all.get("/v1/gallery").json()["can"] == {"review": False, "write": False, "fetch": False}
     with serve(served, access=Access(loopback=False, token=TOKEN, writable=True)) as friend:
-        assert friend.get("/v1/gallery", headers=FRIEND).json()["can"] == {"review": True, "write": True}
+        assert friend.get("/v1/gallery", headers=FRIEND).json()["can"] == {
+            "review": True,
+            "write": True,
+            "fetch": False,
+        }
     with serve(served, access=Access(token=TOKEN)) as friend:
-        assert friend.get("/v1/gallery", headers=FRIEND).json()["can"] == {"review": True, "write": False}
+        assert friend.get("/v1/gallery", headers=FRIEND).json()["can"] == {
+            "review": True,
+            "write": False,
+            "fetch": False,
+        }
 
 
 @pytest.mark.parametrize("headers", PROXIED, ids=lambda headers: next(iter(headers)))
@@ -66,7 +73,7 @@ def test_the_description_of_the_api_tells_of_the_token(served: Path) -> None:
     with serve(served, access=Access(token=TOKEN)) as client:
         described = client.get("/v1/openapi.json", headers=FRIEND).json()
     assert described["components"]["securitySchemes"]["token"]["scheme"] == "bearer"
-    assert described["paths"]["/v1/search"]["post"]["security"] == [{"token": []}]
+    assert described["paths"]["/v1/search"]["post"]["security"] == [{"token": ["read"]}]
     open_to_all = {
         path for path, item in described["paths"].items() for one in item.values() if "security" not in one
     }
