@@ -37,6 +37,7 @@ COMMANDS = {
     "tokens": (f"{_HERE}.tokens_command", "Give people and programs tokens of their own for a server."),
     "openapi": (f"{_HERE}.openapi_command", "What the HTTP API takes and answers, to generate clients from."),
     "mcp": (f"{_HERE}.mcp_command", "Let agents search a gallery, over the Model Context Protocol."),
+    "log": (f"{_HERE}.log_command", "Who decided, added, removed or exported what in a gallery, and when."),
     "backup": (f"{_HERE}.backup_command", "Write what people made of a gallery to one file."),
     "restore": (f"{_HERE}.backup_command", "Bring a backup of what people made into a gallery."),
     "doctor": (f"{_HERE}.doctor_command", "What is installed, what works of it, and how fast this machine is."),

@@ -8,7 +8,6 @@ from importlib.resources import files
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
-from retrieval_app.api.visitors import find_visitor
 from retrieval_app.reports.standalone import load_template
 
 VIEWS = json.loads(files("retrieval_app.page").joinpath("views.json").read_text(encoding="utf-8"))
@@ -24,8 +23,8 @@ router = APIRouter(include_in_schema=False)
 @router.api_route("/", methods=["GET", "HEAD"])
 async def send_page(request: Request) -> HTMLResponse:
     """The page, whatever the address has behind its question mark: that is for the page's scripts."""
-    visitor = find_visitor(request.scope)
-    who = visitor.name if visitor.signed_in else None
+    visitor = getattr(request.state, "visitor", None)
+    who = visitor.name if visitor is not None and visitor.signed_in else None
     page = HTMLResponse(draw_page(request.app.state.engine.live.path.name, who=who))
     if who is not None:
         page.headers["Cache-Control"] = "no-store"  # it names who is signed in

@@ -10,6 +10,7 @@ from index.writing.people_moves import try_bring_people
 from retrieval_app.api.security.access import Access
 from retrieval_app.api.security.hosts import choose_hosts
 from retrieval_app.api.security.token_book import TokenBook
+from retrieval_app.review.activity_log import ActivityLog
 from retrieval_app.review.jobs import Jobs
 from retrieval_app.review.joining import join_decisions
 from retrieval_app.review.review_store import ReviewStore
@@ -47,14 +48,16 @@ def assemble(options: ServeOptions) -> Iterator[FastAPI]:
     engine = Engine(options.gallery, config=options.limits, audit=options.audit)
     try:
         review = ReviewStore.of_gallery(options.gallery)
+        log = ActivityLog(options.gallery)
         jobs = Jobs(options.gallery, on_change=engine.live.refresh, open_gallery=lambda: engine.snapshot().gallery)
         engine.live.watch(poll_s=engine.config.poll_s)
         if options.writable:
             jobs.resume()
         try:
-            yield create_app(engine, access=access, review=review, jobs=jobs)
+            yield create_app(engine, access=access, review=review, jobs=jobs, log=log)
         finally:
             jobs.close()
+            log.close()
             review.close()
     finally:
         engine.close()

@@ -46,7 +46,8 @@ class ServeOptions:
             raise InputError("--tokens takes the place of --token and --token-file: give one of them")
         if self.writable and not self.asks_token:
             raise InputError(
-                "--writable needs a token: give --token-file FILE or --tokens FILE, or set the variable RETRIEVAL_TOKEN"
+                "--writable needs a token: give --token-file FILE, or set the variable RETRIEVAL_TOKEN, or "
+                "give tokens with names, --tokens FILE"
             )
         if self.token is not None:
             check_token(self.token)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from retrieval_app.api.security.token_book import TokenBook
 from retrieval_app.api.security.token_file import add_token, revoke_token, rotate_token
+from retrieval_app.review.log_files import read_log
 from tests.retrieval_app.conftest import build_small_gallery
 from tests.serving_server import Answer, Server, serve
 
@@ -203,3 +204,50 @@ def test_leaving_ends_the_session_on_the_server_alone(server: Server, team: dict
     elsewhere = {**FORM, **other, "Origin": "https://example.org"}
     assert server.ask("POST", "/", body=b"sign_out=", headers=elsewhere).status == 403
     assert server.ask("GET", "/v1/gallery", headers=other).status == 200
+
+
+def _log_of(server: Server) -> list[dict[str, Any]]:
+    return read_log(server.log.parent / "small")
+
+
+def test_who_did_what_is_logged_with_the_request_and_what_was_refused_is_not(
+    server: Server, team: dict[str, str]
+) -> None:
+    before = len(_log_of(server))
+    images = _ask(server, team["reader"], "GET", "/v1/images?limit=2&include=label").json()["images"]
+    ids = [image["id"] for image in images]
+    body = {"decisions": [{"image_id": ids[0], "decision": "change", "label": "hat"}]}
+    refused = _ask(server, team["reader"], "POST", "/v1/labels/decisions", json=body)
+    assert refused.status == 403
+    named = {"X-Request-Id": "decided-1", "X-Forwarded-For": "192.0.2.7"}
+    decided = _ask(server, team["reviewer"], "POST", "/v1/labels/decisions", json=body, headers=named)
+    assert decided.status == 200
+    assert _ask(server, team["admin"], "POST", "/v1/labels/undo", json={}).json()["undone"] == [ids[0]]
+    exported = _ask(server, team["reader"], "POST", "/v1/export", json={"ids": ids, "format": "csv"})
+    assert exported.status == 200
+    job = _ask(server, team["admin"], "POST", "/v1/update").json()["job"]
+    first, undone, export, update = _log_of(server)[before:]
+    assert first == {
+        "at": first["at"], "who": "reviewer", "from": "192.0.2.7", "what": "decide-labels", "request": "decided-1",
+        "step": decided.json()["step"], "decisions": [{"image": ids[0], "decision": "change", "label": "hat"}],
+    }  # fmt: skip
+    assert (undone["who"], undone["what"], undone["images"]) == ("admin", "undo-labels", [ids[0]])
+    assert (export["who"], export["what"], export["images"]) == ("reader", "export", ids)
+    assert (update["who"], update["what"], update["job"]) == ("admin", "update", job)
+
+
+def test_who_has_no_name_is_told_apart(tmp_path: Path, tiny_model: Path) -> None:
+    gallery = build_small_gallery(tmp_path, model=tiny_model)
+    with serve(gallery, log=tmp_path / "log") as server:
+        body = {"decisions": [{"image_id": 1, "decision": "keep"}]}
+        assert server.post("/v1/labels/decisions", body).status == 200
+        by_proxy = {"X-Forwarded-For": "192.0.2.7"}
+        assert server.ask("GET", "/v1/labels/file", headers=by_proxy).status == 200
+    with serve(gallery, log=tmp_path / "log", token="a-secret-of-the-tests") as server:
+        assert server.post("/v1/labels/decisions", body).status == 200
+    told = [(line["who"], line["from"], line["what"]) for line in read_log(gallery)]
+    assert told == [
+        ("this machine", "127.0.0.1", "decide-labels"),
+        ("a visitor", "192.0.2.7", "export"),
+        ("the token", "127.0.0.1", "decide-labels"),
+    ]
