@@ -24,7 +24,8 @@ router = APIRouter(include_in_schema=False)
 async def send_page(request: Request) -> HTMLResponse:
     """The page, whatever the address has behind its question mark: that is for the page's scripts."""
     visitor = getattr(request.state, "visitor", None)
-    who = visitor.name if visitor is not None and visitor.signed_in else None
+    signed_in = visitor is not None and visitor.signed_in
+    who = (visitor.name if " " not in visitor.name else "") if signed_in else None  # one token for all has no name
     page = HTMLResponse(draw_page(request.app.state.engine.live.path.name, who=who))
     if who is not None:
         page.headers["Cache-Control"] = "no-store"  # it names who is signed in
@@ -34,6 +35,6 @@ async def send_page(request: Request) -> HTMLResponse:
 def draw_page(name: str, *, who: str | None = None) -> str:
     """The page of a gallery of that name as HTML, with the name escaped; it is right before any script runs.
 
-    `who` is signed in, and can leave.
+    `who` is signed in and can leave; it is empty for one without a name.
     """
     return load_template("page.html").render(name=name, who=who, views=VIEWS, styles=STYLES)
