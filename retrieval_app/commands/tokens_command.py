@@ -114,9 +114,8 @@ def _tell_new(entry: TokenEntry, token: str, *, as_json: bool) -> None:
     emit({**_to_json(entry), "token": token}, as_json=as_json, text=token)
     if not as_json:
         until = "" if entry.expires_at is None else f", until {entry.expires_at:%Y-%m-%d %H:%M} UTC"
-        click.echo(
-            f"The token of {entry.name}, who may {', '.join(entry.may)}{until}; it is told only here.", err=True
-        )
+        rights = ", ".join(entry.may)
+        click.echo(f"The token of {entry.name} (may: {rights}){until}; it is told only here.", err=True)
 
 
 def _describe(entry: TokenEntry) -> tuple[str, ...]:

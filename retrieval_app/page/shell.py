@@ -24,8 +24,9 @@ router = APIRouter(include_in_schema=False)
 async def send_page(request: Request) -> HTMLResponse:
     """The page, whatever the address has behind its question mark: that is for the page's scripts."""
     visitor = getattr(request.state, "visitor", None)
-    signed_in = visitor is not None and visitor.signed_in
-    who = (visitor.name if " " not in visitor.name else "") if signed_in else None  # one token for all has no name
+    who = None
+    if visitor is not None and visitor.signed_in:
+        who = "" if " " in visitor.name else visitor.name  # one token for all has no name
     page = HTMLResponse(draw_page(request.app.state.engine.live.path.name, who=who))
     if who is not None:
         page.headers["Cache-Control"] = "no-store"  # it names who is signed in

@@ -14,7 +14,7 @@ def test_a_token_is_added_listed_rotated_and_revoked(tmp_path: Path, capsys: pyt
     assert main(["tokens", "add", str(file), "anna", "--may", "review", "--days", "90"]) == 0
     told = capsys.readouterr()
     token = told.out.strip()
-    assert "The token of anna, who may review, until 20" in told.err
+    assert "The token of anna (may: review), until 20" in told.err
     assert token not in told.err
     found = TokenBook(file).find(token)
     assert found is not None
