@@ -31,6 +31,7 @@ By = Literal["kind", "picture"]
 _LOOKS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 _DECIDES = ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=False)
 _BASE64, _BESIDE = 2, 1 << 20  # times as many bytes, at most, and those of the rest of a request
+AN_AGENT = "an agent"  # in the log of who did what
 _SIDE = 768  # pixels of a picture that is looked at
 _INSTRUCTIONS = """A gallery of images that can be searched by what is seen. Begin with describe_gallery, which says
 how many images and which labels there are. Images have ids; look_at_image shows one. A condition narrows what is listed
@@ -164,12 +165,12 @@ async def _decide(
         body = LabelDecisions.model_validate({"decisions": [choice]})
     except ValueError as error:  # pydantic's
         raise InputError(f"this decision says nothing clear: {error}") from error
-    decided = decide_labels(answers.snapshot, review, body)
+    decided = decide_labels(answers.snapshot, review, body, by=AN_AGENT)
     if log is not None:
         label = {"label": choice["label"]} if "label" in choice else {}
         decision = {"image": choice["image_id"], "decision": choice["decision"], **label}
         tell = partial(log.record, step=decided["step"], decisions=[decision])
-        await asyncio.to_thread(tell, "decide-labels", who="an agent", address="this machine")
+        await asyncio.to_thread(tell, "decide-labels", who=AN_AGENT, address="this machine")
     return decided
 
 

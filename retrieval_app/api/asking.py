@@ -37,6 +37,11 @@ class Asking:
         self.jobs: Jobs = request.app.state.jobs
         self._log: ActivityLog = request.app.state.log
 
+    @property
+    def who(self) -> str:
+        """The name of who asks."""
+        return find_visitor(self.request.scope).name
+
     @cached_property
     def snapshot(self) -> Snapshot:
         """The version that was current when it was first asked for."""

@@ -79,7 +79,7 @@ async def keep_label_decisions(asked: AskedAlone, body: LabelDecisions) -> Respo
     409 where one brings a label that was seen, and the image has another one now: none is kept then.
     """
     decide = asked.logging("decide-labels", decide_labels, tell=partial(_log_labels, body))
-    return await asked.tell(decide, asked.snapshot, asked.review, body)
+    return await asked.tell(decide, asked.snapshot, asked.review, body, by=asked.who)
 
 
 @router.get(
@@ -136,7 +136,7 @@ async def send_label_file(asked: AskedAlone) -> Response:
 async def keep_duplicate_decision(asked: AskedAlone, body: GroupDecision) -> Response:
     """Whether its images are duplicates, and which of them stay."""
     decide = asked.logging("decide-duplicates", decide_group, tell=partial(_log_group, asked.snapshot, body))
-    return await asked.tell(decide, asked.snapshot, asked.review, body)
+    return await asked.tell(decide, asked.snapshot, asked.review, body, by=asked.who)
 
 
 @router.post(
