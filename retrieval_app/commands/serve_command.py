@@ -10,6 +10,7 @@ import click
 
 from index.commands.console import output_options
 from index.commands.images_or_gallery import settle_gallery
+from index.text import printable_path
 
 if TYPE_CHECKING:
     from retrieval_app.server.serve import Served
@@ -133,6 +134,8 @@ def serve(
             click.echo(
                 "This address opens the page once, within ten minutes; then it asks for the token.", err=True
             )
+        if tokens is not None:
+            click.echo(f"It asks for one of the tokens in {printable_path(str(tokens))}.", err=True)
         if not options.is_loopback and not options.asks_token:
             click.echo(
                 "Everybody who can reach this machine can search; with a token you can, and can decide on labels.",
