@@ -38,7 +38,7 @@ from retrieval_app.review.backup_file import (
 from retrieval_app.review.database import Database
 from retrieval_app.review.decision_lines import write_lines
 from retrieval_app.review.history import DecidedStep, read_history
-from retrieval_app.review.log_files import read_log
+from retrieval_app.review.log_files import Line, read_log
 from retrieval_app.review.removals import Removal, list_removals
 
 _BLOCK_BYTES = 1 << 20
@@ -116,7 +116,7 @@ def back_up(
         writer.add(IMAGES_NAME, (json.dumps(image).encode() + b"\n" for image in known.decided))
         removals = (json.dumps(asdict(removal)).encode() + b"\n" for removal in known.removals)
         writer.add(REMOVED_NAME, removals)
-        log = read_log(gallery)
+        log = _read_log(gallery, notes)
         writer.add(LOG_NAME, (json.dumps(line).encode() + b"\n" for line in log))
         sent = list(_write_sent(writer, gallery, known.sent, notes, progress))
         head = {"name": valid_text(gallery.resolve().name), "id": read_mark(gallery), **known.facts}
@@ -137,6 +137,14 @@ def back_up(
         notes=notes,
         log_lines=len(log),
     )
+
+
+def _read_log(gallery: Path, notes: list[str]) -> list[Line]:
+    try:
+        return read_log(gallery)
+    except InputError as error:
+        notes.append(f"left out: {error}")
+        return []
 
 
 def _check_gallery(gallery: Path) -> None:

@@ -44,6 +44,15 @@ def test_the_log_is_narrowed_and_told_as_json(gallery: Path, capsys: pytest.Capt
     assert main(["log", str(gallery / "no")]) == 1
 
 
+def test_a_backup_without_a_log_that_cannot_be_read_says_so(
+    gallery: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (gallery / "people" / "log" / "changes-00000002.jsonl").mkdir()
+    assert main(["backup", str(gallery), "--out", str(tmp_path / "backup.zip")]) == 1
+    assert "left out: " in (told := capsys.readouterr().out)
+    assert "the log cannot be read" in told
+
+
 def test_a_backup_brings_the_log_along_and_loses_no_line_of_either(
     gallery: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
