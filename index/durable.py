@@ -23,14 +23,16 @@ def is_temporary(name: str) -> bool:
     return _TEMPORARY.fullmatch(name) is not None
 
 
-def make_temporary(folder: Path) -> Path:
+def make_temporary(folder: Path, *, mode: int = 0o666) -> Path:
     """A new empty file of a name that nobody has; what fills it renames or removes it.
+
+    `mode` are its permissions, of which the process's umask may take some.
 
     Raises:
         OSError: the folder cannot be written.
     """
     path = folder / f".retrieval-{secrets.token_hex(8)}.tmp"
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode))
     return path
 
 
@@ -77,15 +79,15 @@ def remove_durably(path: Path) -> None:
 
 
 @contextmanager
-def replacing(path: Path, *, only_new: bool = False) -> Iterator[Path]:
+def replacing(path: Path, *, only_new: bool = False, mode: int = 0o666) -> Iterator[Path]:
     """A temporary path to write; at the end it is synced and takes the place of `path` in one step.
 
-    After an error nothing is left of it.
+    After an error nothing is left of it. `mode` is as `make_temporary` has it.
 
     Raises:
         FileExistsError: it is to be `only_new`, and something has the name.
     """
-    temporary = make_temporary(path.parent)
+    temporary = make_temporary(path.parent, mode=mode)
     try:
         yield temporary
         put_in_place(temporary, path, only_new=only_new)

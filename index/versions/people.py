@@ -2,9 +2,10 @@
 
 GALLERY/people/review.sqlite   what they decided about labels and duplicates
 GALLERY/people/added/          the images that they sent
+GALLERY/people/log/            who did what, when and from where
 GALLERY/people/incoming/       what is being written of them; whole files are moved out of it
 
-Earlier programs had the three in the gallery's folder itself: there they are read, until `people_moves` moves
+Earlier programs had all but the log in the gallery's folder itself: there they are read, until `people_moves` moves
 them.
 """
 
@@ -17,6 +18,7 @@ PEOPLE = "people"
 DECISIONS = "review.sqlite"
 ADDED = "added"
 INCOMING = "incoming"
+LOG = "log"
 ADDED_PLACE = f"{PEOPLE}/{ADDED}"
 """What a catalogue calls the folder of the images that were sent, wherever the gallery lies."""
 
@@ -41,6 +43,11 @@ def added_folder(gallery: Path) -> Path:
     now, formerly = people_folder(gallery) / ADDED, gallery / ADDED
     is_unmoved = not os.path.lexists(now) and os.path.lexists(formerly)
     return Path(os.path.realpath(formerly if is_unmoved else now))
+
+
+def log_folder(gallery: Path) -> Path:
+    """The folder of the log of who did what."""
+    return people_folder(gallery) / LOG
 
 
 def incoming_folder(gallery: Path) -> Path:

@@ -7,6 +7,7 @@ import base64
 import binascii
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -21,6 +22,7 @@ from retrieval_app.api.errors import explain
 from retrieval_app.api.review.deciding import decide_labels
 from retrieval_app.api.schemas import LabelDecisions
 from retrieval_app.gallery_answers import GalleryAnswers
+from retrieval_app.review.activity_log import ActivityLog
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.serving.search_engine import Engine
 
@@ -29,6 +31,7 @@ By = Literal["kind", "picture"]
 _LOOKS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 _DECIDES = ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=False)
 _BASE64, _BESIDE = 2, 1 << 20  # times as many bytes, at most, and those of the rest of a request
+AN_AGENT = "an agent"  # in the log of who did what
 _SIDE = 768  # pixels of a picture that is looked at
 _INSTRUCTIONS = """A gallery of images that can be searched by what is seen. Begin with describe_gallery, which says
 how many images and which labels there are. Images have ids; look_at_image shows one. A condition narrows what is listed
@@ -46,11 +49,11 @@ def serve_agents(
     Raises:
         GalleryError: the gallery cannot be opened.
     """
-    engine, review = Engine(gallery), None
+    engine, review, log = Engine(gallery), None, ActivityLog(gallery)
     try:
         review = ReviewStore.of_gallery(gallery) if writable else None
         engine.live.watch(poll_s=engine.config.poll_s)
-        server = make_server(GalleryAnswers(engine), review=review, opens_files=port is None)
+        server = make_server(GalleryAnswers(engine), review=review, log=log, opens_files=port is None)
         with suppress(KeyboardInterrupt):  # the usual way to end it
             if port is None:
                 server.run("stdio")
@@ -61,17 +64,23 @@ def serve_agents(
     finally:
         if review is not None:
             review.close()
+        log.close()
         engine.close()
 
 
 def make_server(
-    answers: GalleryAnswers, *, review: ReviewStore | None = None, opens_files: bool = False
+    answers: GalleryAnswers,
+    *,
+    review: ReviewStore | None = None,
+    log: ActivityLog | None = None,
+    opens_files: bool = False,
 ) -> MCPServer:
     """The server over a gallery.
 
     Args:
         answers: of the gallery.
         review: where clients may decide about labels; without it they only look.
+        log: of who did what, where their decisions are told.
         opens_files: whether clients may search with files of this machine, being programs of its user.
     """
     server = MCPServer(name=answers.name, title="Image gallery", instructions=_INSTRUCTIONS, log_level="WARNING")
@@ -132,7 +141,7 @@ def make_server(
         ) -> dict[str, Any]:
             """Keep the label of an image, change it to `label`, or drop the image; people can take it back."""
             choice = {"image_id": image_id, "decision": decision, **({} if label is None else {"label": label})}
-            return await _tell(_decide(answers, review, choice))
+            return await _tell(_decide(answers, review, log, choice))
 
     return server
 
@@ -149,12 +158,20 @@ async def _search_file(answers: GalleryAnswers, path: Path, **asked: Any) -> lis
     return await answers.search(await asyncio.to_thread(read_bytes, path), None, **asked)
 
 
-async def _decide(answers: GalleryAnswers, review: ReviewStore, choice: dict[str, Any]) -> dict[str, Any]:
+async def _decide(
+    answers: GalleryAnswers, review: ReviewStore, log: ActivityLog | None, choice: dict[str, Any]
+) -> dict[str, Any]:
     try:
         body = LabelDecisions.model_validate({"decisions": [choice]})
     except ValueError as error:  # pydantic's
         raise InputError(f"this decision says nothing clear: {error}") from error
-    return decide_labels(answers.snapshot, review, body)
+    decided = decide_labels(answers.snapshot, review, body, by=AN_AGENT)
+    if log is not None:
+        label = {"label": choice["label"]} if "label" in choice else {}
+        decision = {"image": choice["image_id"], "decision": choice["decision"], **label}
+        tell = partial(log.record, step=decided["step"], decisions=[decision])
+        await asyncio.to_thread(tell, "decide-labels", who=AN_AGENT, address="this machine")
+    return decided
 
 
 async def _tell(answer: Coroutine[Any, Any, Value]) -> Value:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Query, Request, Response
 
 from retrieval_app.api.answers import send_json
-from retrieval_app.api.errors import describe_errors
+from retrieval_app.api.errors import describe_errors, read_request_id
 from retrieval_app.api.schemas import NoParameters
 from retrieval_app.api.security.access import sees_folders
+from retrieval_app.api.visitors import find_visitor
+from retrieval_app.review.activity_log import ActivityLog
 from retrieval_app.review.jobs import Jobs
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.serving.live_gallery import Snapshot
 from retrieval_app.serving.search_engine import Engine
+
+Value = TypeVar("Value")
 
 
 class Asking:
@@ -31,11 +35,36 @@ class Asking:
         self.engine: Engine = request.app.state.engine
         self.review: ReviewStore = request.app.state.review
         self.jobs: Jobs = request.app.state.jobs
+        self._log: ActivityLog = request.app.state.log
+
+    @property
+    def who(self) -> str:
+        """The name of who asks."""
+        return find_visitor(self.request.scope).name
 
     @cached_property
     def snapshot(self) -> Snapshot:
         """The version that was current when it was first asked for."""
         return self.engine.snapshot()
+
+    def logging(
+        self, what: str, act: Callable[..., Value], *, tell: Callable[[Value], Mapping[str, Any]]
+    ) -> Callable[..., Value]:
+        """A blocking function that logs who did it once it is done, in its own thread: however long its asker waits.
+
+        Args:
+            what: it does, in a word.
+            act: the function itself.
+            tell: what else is logged, of its value.
+        """
+        visitor, request_id = find_visitor(self.request.scope), read_request_id(self.request)
+
+        def act_and_log(*args: Any, **kwargs: Any) -> Value:
+            done = act(*args, **kwargs)
+            self._log.record(what, who=visitor.name, address=visitor.address, request=request_id, **tell(done))
+            return done
+
+        return act_and_log
 
     async def tell(self, read: Callable[..., Any], *args: Any, status: int = 200, **kwargs: Any) -> Response:
         """The document that a blocking function gives."""

@@ -5,12 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import FastAPI
+from fastapi.routing import APIRoute
 from starlette.types import Lifespan
 
 from retrieval_app.api.errors import describe_error_schemas
 from retrieval_app.api.routes import OPEN_ROUTES, ROUTES
+from retrieval_app.api.security.access import NEEDED
+from retrieval_app.api.security.rights import READ
 
-_TOKEN = {"token": {"type": "http", "description": "the server's token", "scheme": "bearer"}}
+_TOKEN = {
+    "token": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "the server's token, or one of those with names; the roles are the rights that it must have",
+    }
+}
 
 
 class Api(FastAPI):
@@ -31,10 +40,17 @@ class Api(FastAPI):
             if self.asks_token:
                 parts["securitySchemes"] = _TOKEN
                 opened = {route.path for routes in OPEN_ROUTES for route in routes.router.routes}
-                for path in document["paths"].keys() - opened:
-                    for operation in document["paths"][path].values():
-                        operation["security"] = [{"token": []}]
+                for route in self.routes:
+                    if isinstance(route, APIRoute) and route.include_in_schema and route.path not in opened:
+                        for method in route.methods or ():
+                            operation = document["paths"][route.path][method.lower()]
+                            operation["security"] = [{"token": [_name_right(route)]}]
         return super().openapi()
+
+
+def _name_right(route: APIRoute) -> str:
+    """What a route asks of a token."""
+    return next((NEEDED[asked.dependency] for asked in route.dependencies if asked.dependency in NEEDED), READ)
 
 
 def make_api(*, asks_token: bool, lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:

@@ -223,7 +223,7 @@ async def _answer_expected(request: Request, error: Exception) -> Response:
     message, request_id, visitor = explain(error), read_request_id(request), find_visitor(request.scope)
     if status == 500 or isinstance(error, GalleryError | ReviewError):
         logger.error("request %s: %s", request_id, error)
-        if not visitor.has_token:
+        if not visitor.knows_failures:
             message = _PRIVATE.get(code or "", _FAILED)
     if not visitor.is_trusted:
         message = strip_folders(message)

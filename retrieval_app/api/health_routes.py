@@ -27,7 +27,7 @@ class Health(Answer):
 class Readiness(Answer):
     """A sound gallery is served, and a search of it was tried.
 
-    `problem` says that a newer version of it is not served, and to who has the token why.
+    `problem` says that a newer version of it is not served, and to who may decide, with a token, why.
     """
 
     status: Literal["ready"]
@@ -44,7 +44,7 @@ async def show_health(_: AskedAlone) -> Response:
 @router.get("/ready", operation_id="get_readiness", summary="Is the server ready?", **answers(Readiness))
 async def show_readiness(asked: AskedAlone) -> Response:
     """503 with the reason where no sound gallery with images is served, or where searching it fails."""
-    snapshot, knows = asked.snapshot, find_visitor(asked.request.scope).has_token
+    snapshot, knows = asked.snapshot, find_visitor(asked.request.scope).knows_failures
     try:
         await asked.engine.probe.check(snapshot)
     except NotReadyError:

@@ -7,23 +7,38 @@ from typing import cast
 
 from starlette.types import Scope
 
+from retrieval_app.api.security.rights import REVIEW
+
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
     """One who asks.
 
     Attributes:
-        has_token: whether the request brought the server's token, or the cookie of somebody who had.
-        is_trusted: whether the visitor may decide, and know the folders of the machine: who has the token, and where
-            none is asked for who is at the machine itself.
+        has_token: whether the request brought a token of the server's, or the cookie of somebody who had.
+        rights: what the visitor may, as `security/rights.py` has it.
+        name: who it is, for the log of what was done: a token's name, or words with a space, which no name has.
         address: where the request comes from, as far as that cannot be made up.
         by_tls: whether the browser spoke TLS.
+        signed_in: whether a cookie told who it is, which signing out ends.
     """
 
     has_token: bool = False
-    is_trusted: bool = False
+    rights: frozenset[str] = frozenset()
+    name: str = "a visitor"
     address: str = "unknown"
     by_tls: bool = False
+    signed_in: bool = False
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether the visitor may decide, and know the folders of the machine."""
+        return REVIEW in self.rights
+
+    @property
+    def knows_failures(self) -> bool:
+        """Whether the visitor is told what went wrong inside the server."""
+        return self.has_token and self.is_trusted
 
 
 STRANGER = Visitor()

@@ -28,7 +28,7 @@ _SHOWN = 5
 @click.pass_context
 def backup(context: click.Context, /, *, gallery: Path, out: Path, overwrite: bool, as_json: bool) -> None:
     """Write what people made of GALLERY to one file: decisions on labels and duplicates, the images
-    they sent, and which images they took out of it.
+    they sent, the log of who did what, and which images they took out of it.
 
     All else can be built again from the images and the model. A server may run, and people may decide, meanwhile; a
     damaged gallery can be backed up too. Exits with 1 where something could not be read and is left out.
@@ -82,7 +82,7 @@ def _describe_backup(report: BackupReport) -> str:
     return (
         f"{printable_path(report.file)}: {report.label_decisions:,} decisions on labels, "
         f"{report.duplicate_decisions:,} on duplicates, {report.images:,} images sent{removed}, "
-        f"{report.taken_out:,} other images taken out, {show_bytes(report.bytes)}"
+        f"{report.taken_out:,} other images taken out, {report.log_lines:,} log lines, {show_bytes(report.bytes)}"
     )
 
 
@@ -97,6 +97,8 @@ def _describe_restore(report: RestoreReport) -> str:
         lines.append(f"{images['removed']:,} images had been taken out before the backup, and stay out")
     if images["in_the_way"]:
         lines.append(f"{images['in_the_way']:,} images have other files in their places, which stay")
+    if report.log_lines:
+        lines.append(f"{report.log_lines:,} lines of the log of who did what were restored")
     if removals["taken_out"]:
         lines.append(
             f"{removals['taken_out']:,} other images had been taken out before the backup, and were taken out again; "

@@ -10,6 +10,7 @@ import click
 
 from index.commands.console import output_options
 from index.commands.images_or_gallery import settle_gallery
+from index.text import printable_path
 
 if TYPE_CHECKING:
     from retrieval_app.server.serve import Served
@@ -37,6 +38,12 @@ if TYPE_CHECKING:
     "--token-file",
     type=click.Path(path_type=Path, dir_okay=False),
     help="File of the token that every request has to bring; made with a new one where there is none.",
+)
+@click.option(
+    "--tokens",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="File of tokens with names and rights, by `retrieval tokens`, of which every request has to bring one.",
 )
 @click.option(
     "--token",
@@ -71,6 +78,7 @@ def serve(
     allowed_hosts: tuple[str, ...],
     open_browser: bool,
     token_file: Path | None,
+    tokens: Path | None,
     token: str | None,
     no_token: bool,
     writable: bool,
@@ -96,6 +104,7 @@ def serve(
       retrieval serve gallery --open
       retrieval serve gallery --port 8080 --audit run/audit
       retrieval serve gallery --host 0.0.0.0 --writable --token-file token
+      retrieval serve gallery --host 0.0.0.0 --tokens team.tokens
       retrieval serve gallery --no-token --allowed-host photos.example.org
       curl -s localhost:7860/v1/search/image?k=5 --data-binary @query.jpg
     """
@@ -112,9 +121,10 @@ def serve(
         no_token=no_token,
         needed=writable or not is_loopback(host),
         writable=writable,
+        tokens=tokens,
     )
     options = ServeOptions(
-        gallery=settle_gallery(gallery), host=host, port=port, token=token, allowed_hosts=allowed_hosts,
+        gallery=settle_gallery(gallery), host=host, port=port, token=token, tokens=tokens, allowed_hosts=allowed_hosts,
         writable=writable, fetches=fetches, audit=audit, limits=ServingConfig(threads=threads),
     )  # fmt: skip
 
@@ -124,7 +134,9 @@ def serve(
             click.echo(
                 "This address opens the page once, within ten minutes; then it asks for the token.", err=True
             )
-        if not options.is_loopback and token is None:
+        if tokens is not None:
+            click.echo(f"It asks for one of the tokens in {printable_path(str(tokens))}.", err=True)
+        if not options.is_loopback and not options.asks_token:
             click.echo(
                 "Everybody who can reach this machine can search; with a token you can, and can decide on labels.",
                 err=True,

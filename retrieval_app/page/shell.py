@@ -23,9 +23,19 @@ router = APIRouter(include_in_schema=False)
 @router.api_route("/", methods=["GET", "HEAD"])
 async def send_page(request: Request) -> HTMLResponse:
     """The page, whatever the address has behind its question mark: that is for the page's scripts."""
-    return HTMLResponse(draw_page(request.app.state.engine.live.path.name))
+    visitor = getattr(request.state, "visitor", None)
+    who = None
+    if visitor is not None and visitor.signed_in:
+        who = "" if " " in visitor.name else visitor.name  # one token for all has no name
+    page = HTMLResponse(draw_page(request.app.state.engine.live.path.name, who=who))
+    if who is not None:
+        page.headers["Cache-Control"] = "no-store"  # it names who is signed in
+    return page
 
 
-def draw_page(name: str) -> str:
-    """The page of a gallery of that name as HTML, with the name escaped; it is right before any script runs."""
-    return load_template("page.html").render(name=name, views=VIEWS, styles=STYLES)
+def draw_page(name: str, *, who: str | None = None) -> str:
+    """The page of a gallery of that name as HTML, with the name escaped; it is right before any script runs.
+
+    `who` is signed in and can leave; it is empty for one without a name.
+    """
+    return load_template("page.html").render(name=name, who=who, views=VIEWS, styles=STYLES)

@@ -8,6 +8,7 @@ _PROBLEMS = {
     "wrong token": "That is not the token.",
     "wrong code": "This address has been used, or is too old: it opens the page once. The token always does.",
     "token in address": "The token does not belong in the address, where others read it. Type it here.",
+    "no page": "This token is for the metrics alone, and opens no page.",
     "too many tries": "Too many wrong tokens came from your address. Wait a little, then try again.",
 }
 
@@ -20,6 +21,6 @@ def draw_sign_in(address: str, problem: str | None) -> str:
             styles=("core/base.css", "core/sign_in.css"),
             address=address,
             problem=None if problem is None else _PROBLEMS[problem],
-            invalid=problem == "wrong token",
+            invalid=problem in ("wrong token", "no page"),
         )
     )

@@ -42,6 +42,7 @@ def attach_steps(
             step.decided_at,
             tuple(found or before for found, before in zip(labels, step.labels, strict=True)),
             tuple(found or before for found, before in zip(duplicates, step.duplicates, strict=True)),
+            step.decided_by,
         )
         for (subject, after), before in zip(now.by_subject().items(), step.by_subject().values(), strict=True):
             lost.pop(subject, None)

@@ -28,6 +28,7 @@ from index.versions.versions import find_version, hold_current
 from retrieval_app.review.backup_file import (
     DECISIONS_NAME,
     IMAGES_NAME,
+    LOG_NAME,
     REMOVED_NAME,
     BackupWriter,
     SentImage,
@@ -37,6 +38,7 @@ from retrieval_app.review.backup_file import (
 from retrieval_app.review.database import Database
 from retrieval_app.review.decision_lines import write_lines
 from retrieval_app.review.history import DecidedStep, read_history
+from retrieval_app.review.log_files import Line, read_log
 from retrieval_app.review.removals import Removal, list_removals
 
 _BLOCK_BYTES = 1 << 20
@@ -54,6 +56,7 @@ class BackupReport:
         removed: of them, those taken out again.
         taken_out: photos of other sources that were taken out.
         bytes: of the file.
+        log_lines: of the log of who did what.
         notes: what could not be told, or was left out because it cannot be read.
     """
 
@@ -67,6 +70,7 @@ class BackupReport:
     taken_out: int
     bytes: int
     notes: list[str]
+    log_lines: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +116,8 @@ def back_up(
         writer.add(IMAGES_NAME, (json.dumps(image).encode() + b"\n" for image in known.decided))
         removals = (json.dumps(asdict(removal)).encode() + b"\n" for removal in known.removals)
         writer.add(REMOVED_NAME, removals)
+        log = _read_log(gallery, notes)
+        writer.add(LOG_NAME, (json.dumps(line).encode() + b"\n" for line in log))
         sent = list(_write_sent(writer, gallery, known.sent, notes, progress))
         head = {"name": valid_text(gallery.resolve().name), "id": read_mark(gallery), **known.facts}
         made_at = datetime.now(UTC).isoformat(timespec="seconds")
@@ -129,7 +135,16 @@ def back_up(
         taken_out=len(known.removals),
         bytes=out.stat().st_size,
         notes=notes,
+        log_lines=len(log),
     )
+
+
+def _read_log(gallery: Path, notes: list[str]) -> list[Line]:
+    try:
+        return read_log(gallery)
+    except InputError as error:
+        notes.append(f"left out: {error}")
+        return []
 
 
 def _check_gallery(gallery: Path) -> None:

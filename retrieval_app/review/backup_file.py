@@ -3,6 +3,7 @@
 decisions.jsonl    a line for every step of decisions, in their order
 images.jsonl       a line for every image that is decided about: by what it is known in another gallery
 removed.jsonl      a line for every other photo that was taken out; earlier programs wrote none
+log.jsonl          the log of who did what; earlier programs wrote none
 added/...          the images that were sent, under their own names; other/N those with names no archive takes
 manifest.json      what the file is, what it was made from, size and SHA-256 of every other member
 
@@ -30,6 +31,7 @@ Value = TypeVar("Value")
 DECISIONS_NAME = "decisions.jsonl"
 IMAGES_NAME = "images.jsonl"
 REMOVED_NAME = "removed.jsonl"
+LOG_NAME = "log.jsonl"
 MANIFEST_NAME = "manifest.json"
 FORMAT, FORMAT_VERSION = "retrieval-backup", 1
 _BLOCK_BYTES = 1 << 20

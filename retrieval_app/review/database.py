@@ -15,7 +15,8 @@ _SCHEMA = """
 CREATE TABLE steps (
     number INTEGER PRIMARY KEY AUTOINCREMENT,  -- never reused
     kind TEXT NOT NULL CHECK (kind IN ('labels', 'duplicates')),
-    decided_at TEXT NOT NULL
+    decided_at TEXT NOT NULL,
+    decided_by TEXT                            -- a name; none in what earlier programs wrote
 );
 CREATE TABLE label_decisions (                 -- the one of the last step holds
     sha256 TEXT NOT NULL,
@@ -221,9 +222,16 @@ def _check_version(connection: sqlite3.Connection) -> int:
     return version
 
 
+def has_names(connection: sqlite3.Connection) -> bool:
+    """Whether steps have who made them: the files of earlier programs do not before something is written."""
+    return any(column[1] == "decided_by" for column in connection.execute("PRAGMA table_info(steps)"))
+
+
 def _prepare(connection: sqlite3.Connection) -> None:
     """Make the tables of a new file, in the transaction of what is written first."""
     if _check_version(connection) == _VERSION:
+        if not has_names(connection):  # earlier programs go on with it, too: the version is the same
+            connection.execute("ALTER TABLE steps ADD COLUMN decided_by TEXT")
         return
     for statement in _SCHEMA.split(";\n"):
         connection.execute(statement)

@@ -28,6 +28,8 @@ def write_lines(steps: Iterable[DecidedStep]) -> Iterator[bytes]:
             for d in step.duplicates
         ]  # fmt: skip
         document = {"decided_at": step.decided_at, "labels": labels, "duplicates": duplicates}
+        if step.decided_by is not None:
+            document["decided_by"] = step.decided_by
         yield json.dumps(document).encode() + b"\n"
 
 
@@ -41,10 +43,12 @@ def read_step(line: Mapping[str, Any]) -> DecidedStep:
         decided_at = datetime.fromisoformat(_text(line["decided_at"]))
         if decided_at.tzinfo is None:
             raise ValueError("a time without its zone")
+        decided_by = line.get("decided_by")  # earlier programs wrote none
         step = DecidedStep(
             decided_at.astimezone(UTC).isoformat(timespec="seconds"),
             tuple(map(_read_label, _list(line["labels"]))),
             tuple(map(_read_duplicate, _list(line["duplicates"]))),
+            None if decided_by is None else _text(decided_by),
         )
     except (KeyError, TypeError, ValueError, OverflowError, UnicodeError) as error:
         raise InputError(f"no step of decisions: {type(error).__name__}: {error}") from error

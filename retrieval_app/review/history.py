@@ -11,7 +11,7 @@ from dataclasses import astuple, dataclass
 from datetime import datetime
 
 from index.labels.decisions import LabelDecision
-from retrieval_app.review.database import Database
+from retrieval_app.review.database import Database, has_names
 from retrieval_app.review.duplicate_decisions import DuplicateDecision, GroupImage
 
 LABELS, DUPLICATES = "labels", "duplicates"
@@ -32,11 +32,13 @@ class DecidedStep:
         decided_at: UTC, ISO 8601.
         labels: decisions about labels.
         duplicates: decisions about groups.
+        decided_by: the name of who decided, where it is known.
     """
 
     decided_at: str
     labels: tuple[LabelDecision, ...] = ()
     duplicates: tuple[DuplicateDecision, ...] = ()
+    decided_by: str | None = None
 
     @property
     def kind(self) -> str:
@@ -55,6 +57,7 @@ class DecidedStep:
             self.decided_at,
             tuple(d for d in kept if isinstance(d, LabelDecision)),
             tuple(d for d in kept if isinstance(d, DuplicateDecision)),
+            self.decided_by,
         )
 
 
@@ -134,7 +137,10 @@ def _is_later(when: str, than: str) -> bool:
 
 def insert_step(connection: sqlite3.Connection, step: DecidedStep) -> int:
     """Write a step after all others; its number."""
-    made = connection.execute("INSERT INTO steps (kind, decided_at) VALUES (?, ?)", (step.kind, step.decided_at))
+    made = connection.execute(
+        "INSERT INTO steps (kind, decided_at, decided_by) VALUES (?, ?, ?)",
+        (step.kind, step.decided_at, step.decided_by),
+    )
     number = made.lastrowid
     assert number is not None
     connection.executemany(
@@ -162,10 +168,12 @@ def _read_steps(connection: sqlite3.Connection) -> Iterator[DecidedStep]:
     duplicates: dict[int, list[DuplicateDecision]] = {}
     for number, group in read_duplicates(connection):
         duplicates.setdefault(number, []).append(group)
-    for number, decided_at in connection.execute("SELECT number, decided_at FROM steps ORDER BY number"):
+    name = "decided_by" if has_names(connection) else "NULL"
+    steps = connection.execute(f"SELECT number, decided_at, {name} FROM steps ORDER BY number")
+    for number, decided_at, decided_by in steps:
         about = (tuple(labels.get(number, ())), tuple(duplicates.get(number, ())))
         if any(about):
-            yield DecidedStep(decided_at, *about)
+            yield DecidedStep(decided_at, *about, decided_by)
 
 
 def read_labels(connection: sqlite3.Connection, *, holding: bool = False) -> Iterator[tuple[int, LabelDecision]]:

@@ -32,6 +32,7 @@ from retrieval_app.review.attaching import attach_steps, describe_lost
 from retrieval_app.review.backup_file import (
     DECISIONS_NAME,
     IMAGES_NAME,
+    LOG_NAME,
     REMOVED_NAME,
     BackupReader,
     SentImage,
@@ -40,6 +41,7 @@ from retrieval_app.review.backup_file import (
 from retrieval_app.review.database import Database
 from retrieval_app.review.decision_lines import read_step
 from retrieval_app.review.history import merge_history
+from retrieval_app.review.log_files import bring_lines, check_line
 from retrieval_app.review.removals import Removal, find_removed, read_removal
 
 
@@ -55,6 +57,7 @@ class RestoreReport:
         removals: photos of other sources that were taken out, by what became of them: `taken_out` again, `out` already
             or not there, `added_again` to this very gallery since the backup, which stay, or `last`, all that the
             gallery has, which stay too.
+        log_lines: lines of the log of who did what that the gallery did not have.
         not_attached: decisions about images that the gallery does not have; they are kept.
     """
 
@@ -65,6 +68,7 @@ class RestoreReport:
     decisions: dict[str, int]
     removals: dict[str, int]
     not_attached: list[dict[str, object]] = field(default_factory=list)
+    log_lines: int = 0
 
 
 def restore(
@@ -98,6 +102,7 @@ def restore(
     with open_backup(file, progress=checking) as backup:
         steps = list(backup.read(DECISIONS_NAME, read_step))
         paths = dict(backup.read(IMAGES_NAME, _read_path))
+        log = list(backup.read(LOG_NAME, check_line))
         removals = list(backup.read(REMOVED_NAME, read_removal))
         first_new = _first_new_id(backup, gallery)
         bring_people(gallery, begin_step=begin_step)
@@ -110,6 +115,7 @@ def restore(
     attached, lost = attach_steps(Gallery.open(gallery), steps, paths=paths)
     with closing(Database(decisions_file(gallery), formerly=former_decisions_file(gallery))) as database:
         merged = merge_history(database, attached)
+    brought = bring_lines(gallery, log)
     counts = dict.fromkeys(("restored", "present", "removed", "in_the_way"), 0)
     for outcome in outcomes.values():
         counts[outcome] += 1
@@ -121,6 +127,7 @@ def restore(
         decisions=asdict(merged),
         removals=removed,
         not_attached=[describe_lost(decision) for decision in lost],
+        log_lines=brought,
     )
 
 

@@ -67,8 +67,8 @@ class ReviewStore:
         """Where the file is now, or will be made."""
         return self._database.path
 
-    def decide(self, decisions: Sequence[LabelDecision]) -> Step:
-        """Keep decisions about labels as one step.
+    def decide(self, decisions: Sequence[LabelDecision], *, by: str | None = None) -> Step:
+        """Keep decisions about labels as one step, of somebody of a name.
 
         Raises:
             InputError: none, too many, one that says nothing clear, or two that contradict each other.
@@ -82,7 +82,8 @@ class ReviewStore:
                     "two of the decisions are about images with the same bytes and label, and contradict each other; "
                     f"SHA-256 {decision.sha256}"
                 )
-        return self._keep(DecidedStep(_now(), labels=tuple(chosen.values())), {d.image_id for d in decisions})
+        step = DecidedStep(_now(), labels=tuple(chosen.values()), decided_by=by)
+        return self._keep(step, {d.image_id for d in decisions})
 
     def undo(self, number: int | None = None, *, about: About = "labels") -> Step | None:
         """Take the last step about labels or duplicates back, and say which it was; None where there is none left.
@@ -118,8 +119,8 @@ class ReviewStore:
         """
         return self._read_current().labels
 
-    def decide_duplicates(self, decisions: Sequence[DuplicateDecision]) -> Step:
-        """Keep decisions about groups of duplicates as one step.
+    def decide_duplicates(self, decisions: Sequence[DuplicateDecision], *, by: str | None = None) -> Step:
+        """Keep decisions about groups of duplicates as one step, of somebody of a name.
 
         Raises:
             InputError: none, too many, one that says nothing clear, or two about one group.
@@ -129,7 +130,7 @@ class ReviewStore:
         if len({decision.group for decision in checked}) < len(checked):
             raise InputError("two of the decisions are about one group; decide it once")
         ids = {image.image_id for decision in checked for image in decision.images}
-        return self._keep(DecidedStep(_now(), duplicates=tuple(checked)), ids)
+        return self._keep(DecidedStep(_now(), duplicates=tuple(checked), decided_by=by), ids)
 
     def duplicate_decisions(self) -> Mapping[str, DuplicateDecision]:
         """The decisions about groups that hold, by the group's name, in the order they were made; not to be changed.

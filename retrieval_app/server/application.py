@@ -20,6 +20,7 @@ from retrieval_app.api.security.sign_in import router as sign_in_router
 from retrieval_app.gradio_app.mounted import MountedApp
 from retrieval_app.page import shell, static_files
 from retrieval_app.page.sign_in_page import draw_sign_in
+from retrieval_app.review.activity_log import ActivityLog
 from retrieval_app.review.jobs import Jobs
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.serving.photo_fetching import PhotoFetcher
@@ -28,7 +29,7 @@ from retrieval_app.serving.search_engine import Engine
 SMALLEST_COMPRESSED_BYTES = 1000  # what fits into one packet is as fast uncompressed
 
 
-def create_app(engine: Engine, *, access: Access, review: ReviewStore, jobs: Jobs) -> FastAPI:
+def create_app(engine: Engine, *, access: Access, review: ReviewStore, jobs: Jobs, log: ActivityLog) -> FastAPI:
     """The application over one engine."""
     gradio = MountedApp(engine)
 
@@ -37,8 +38,9 @@ def create_app(engine: Engine, *, access: Access, review: ReviewStore, jobs: Job
         yield
         await gradio.close()
 
-    app = make_api(asks_token=access.token is not None, lifespan=end_gradio)
+    app = make_api(asks_token=access.asks_token, lifespan=end_gradio)
     app.state.engine, app.state.access, app.state.review, app.state.jobs = engine, access, review, jobs
+    app.state.log = log
     app.state.gradio, app.state.metrics = gradio, Metrics(engine)
     app.state.fetcher = PhotoFetcher(max_bytes=engine.config.max_upload_bytes)
     app.state.sign_in = SignIn(access, draw=draw_sign_in)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from index.writing.people_moves import try_bring_people
 from retrieval_app.api.security.access import Access
 from retrieval_app.api.security.hosts import choose_hosts
+from retrieval_app.api.security.token_book import TokenBook
+from retrieval_app.review.activity_log import ActivityLog
 from retrieval_app.review.jobs import Jobs
 from retrieval_app.review.joining import join_decisions
 from retrieval_app.review.review_store import ReviewStore
@@ -27,16 +29,18 @@ def assemble(options: ServeOptions) -> Iterator[FastAPI]:
 
     Raises:
         GalleryError: the gallery cannot be opened.
+        InputError: the file of tokens cannot be used.
     """
     hosts = choose_hosts(
         options.host,
         loopback=options.is_loopback,
-        token=options.token is not None,
+        token=options.asks_token,
         allowed=options.allowed_hosts,
     )
     access = Access(
-        token=options.token, loopback=options.is_loopback, writable=options.writable, fetches=options.fetches,
-        hosts=hosts,
+        token=options.token, book=None if options.tokens is None else TokenBook(options.tokens),
+        loopback=options.is_loopback,
+        writable=options.writable, fetches=options.fetches, hosts=hosts,
     )  # fmt: skip
     if access.takes_decisions:
         try_bring_people(options.gallery)
@@ -44,14 +48,16 @@ def assemble(options: ServeOptions) -> Iterator[FastAPI]:
     engine = Engine(options.gallery, config=options.limits, audit=options.audit)
     try:
         review = ReviewStore.of_gallery(options.gallery)
+        log = ActivityLog(options.gallery)
         jobs = Jobs(options.gallery, on_change=engine.live.refresh, open_gallery=lambda: engine.snapshot().gallery)
         engine.live.watch(poll_s=engine.config.poll_s)
         if options.writable:
             jobs.resume()
         try:
-            yield create_app(engine, access=access, review=review, jobs=jobs)
+            yield create_app(engine, access=access, review=review, jobs=jobs, log=log)
         finally:
             jobs.close()
+            log.close()
             review.close()
     finally:
         engine.close()

@@ -20,7 +20,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from retrieval_app.api.errors import make_error
 from retrieval_app.api.headers import SECURITY_HEADERS
-from retrieval_app.api.security.sign_in import OPEN_PATHS
+from retrieval_app.api.security.access import OPEN_PATHS
 from retrieval_app.server.http_room import Room, Stage
 
 MAX_HEAD_BYTES = 64 * 1024

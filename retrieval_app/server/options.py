@@ -20,6 +20,7 @@ class ServeOptions:
         host: address to listen on.
         port: to listen on, 0 for a free one.
         token: that every request has to bring; None lets everybody search who can reach the address.
+        tokens: file of tokens with names and rights, of which every request has to bring one; in the place of `token`.
         allowed_hosts: names that it answers to besides those of the machine and of the address.
         writable: whether images may be added and removed, which needs a token.
         fetches: whether photos are fetched from addresses that visitors name.
@@ -31,6 +32,7 @@ class ServeOptions:
     host: str = "127.0.0.1"
     port: int = 7860
     token: str | None = None
+    tokens: Path | None = None
     allowed_hosts: tuple[str, ...] = ()
     writable: bool = False
     fetches: bool = False
@@ -40,14 +42,22 @@ class ServeOptions:
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
             raise InputError(f"--port {self.port}: a port is a number in 0..65535 (0: any free one)")
-        if self.writable and self.token is None:
+        if self.token is not None and self.tokens is not None:
+            raise InputError("--tokens takes the place of --token and --token-file: give one of them")
+        if self.writable and not self.asks_token:
             raise InputError(
-                "--writable needs a token: give --token-file FILE, or set the variable RETRIEVAL_TOKEN"
+                "--writable needs a token: give --token-file FILE, or set the variable RETRIEVAL_TOKEN, or "
+                "give tokens with names, --tokens FILE"
             )
         if self.token is not None:
             check_token(self.token)
         for name in self.allowed_hosts:
             check_host(name)
+
+    @property
+    def asks_token(self) -> bool:
+        """Whether every request has to bring a token."""
+        return self.token is not None or self.tokens is not None
 
     @property
     def is_loopback(self) -> bool:

@@ -15,7 +15,13 @@ from retrieval_app.api.security.tokens import is_open_to_others, make_token, rea
 
 
 def choose_token(
-    context: click.Context, *, file: Path | None, no_token: bool, needed: bool, writable: bool = False
+    context: click.Context,
+    *,
+    file: Path | None,
+    no_token: bool,
+    needed: bool,
+    writable: bool = False,
+    tokens: Path | None = None,
 ) -> str | None:
     """The token of a server, by the command's options.
 
@@ -25,6 +31,7 @@ def choose_token(
         no_token: whether to ask for none, where that is possible.
         needed: whether the server can be had with a token only, unless `no_token` says otherwise.
         writable: whether it cannot be had without one at all.
+        tokens: file of tokens with names, which takes the place of the one.
 
     Raises:
         InputError: the file is of no use; or a new token is needed, and there is no terminal to tell it on.
@@ -34,7 +41,9 @@ def choose_token(
     is_visible = context.get_parameter_source("token") is ParameterSource.COMMANDLINE
     if sum((is_visible, file is not None, no_token)) > 1:
         raise click.UsageError("--token, --token-file and --no-token exclude one another")
-    if no_token:
+    if tokens is not None and (is_visible or file is not None or no_token):
+        raise click.UsageError("--tokens takes the place of --token, --token-file and --no-token")
+    if no_token or tokens is not None:
         return None
     if file is not None:
         return _read_file(file)

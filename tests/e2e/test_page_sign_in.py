@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from retrieval_app.api.security.token_file import add_token
 from tests.page_browser import DESKTOP, PHONE, skip_without_browser
 from tests.serving_server import ROOT, TOKEN, Server, serve
 
@@ -195,3 +196,32 @@ def test_a_page_of_another_site_gets_no_picture_and_no_frame_but_may_link(
         page.locator("nav a[aria-current=page]").wait_for()  # a link opens the page, with its cookie
     assert page.url == f"{asking.url}/?view=map"
     context.close()
+
+
+@pytest.mark.parametrize("phone", [False, True], ids=["desk", "phone"])
+def test_the_page_says_as_whom_one_is_signed_in_and_lets_one_leave(
+    browser: Browser, gallery: Path, tmp_path: Path, phone: bool
+) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    name = "a.very-long.name+of@example.org"
+    _, token = add_token(tmp_path / "team", name, may=["read"])
+    with serve(gallery, "--tokens", str(tmp_path / "team"), log=tmp_path / "log") as server:
+        context = browser.new_context(viewport=PHONE if phone else DESKTOP, bypass_csp=True)
+        page, other = context.new_page(), context.new_page()
+        page.goto(server.url)
+        page.get_by_label("Token").fill(token)
+        page.keyboard.press("Enter")
+        leave = page.get_by_role("button", name="Sign out")
+        leave.wait_for()
+        assert leave.get_attribute("title") == f"Signed in as {name}"
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        page.locator(".facts:has-text('images')").wait_for()
+        assert Axe().run(page, "header, .top").response["violations"] == []
+        other.goto(f"{server.url}/?view=labels")
+        leave.click()
+        page.get_by_label("Token").wait_for()
+        other.reload()
+        other.get_by_label("Token").wait_for()  # the session has ended, and not this page alone
+        assert context.cookies() == []
+        context.close()

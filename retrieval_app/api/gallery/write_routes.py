@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -49,7 +49,9 @@ async def add_image(asked: Asked, parameters: Annotated[NewImage, Query()]) -> R
     """The image is decoded and kept at once; it is found when the job is done."""
     data, engine = await asked.request.body(), asked.engine
     begin = partial(asked.jobs.add, data, name=parameters.name, label=parameters.label)
-    job = await (engine.run if is_cheap(data) else engine.run_costly)(begin)
+    told = {"name": parameters.name, "label": parameters.label, "bytes": len(data)}
+    begin_logged = asked.logging("add", begin, tell=lambda job: {"job": job.id, **told})
+    job = await (engine.run if is_cheap(data) else engine.run_costly)(begin_logged)
     return send_json(job.to_json(), status=202)
 
 
@@ -68,7 +70,7 @@ async def refuse_removal() -> Response:
 )
 async def remove_image(asked: AskedAlone, image_id: ImageId) -> Response:
     """The image leaves the gallery; its file stays."""
-    return await _begin(asked, asked.jobs.remove, [image_id])
+    return await _begin(asked, "remove", asked.jobs.remove, [image_id], told={"images": [image_id]})
 
 
 @router.post(
@@ -80,7 +82,7 @@ async def remove_image(asked: AskedAlone, image_id: ImageId) -> Response:
 )
 async def update_gallery(asked: AskedAlone) -> Response:
     """New, changed and vanished files become one new version; an update that waits already is answered."""
-    return await _begin(asked, asked.jobs.update)
+    return await _begin(asked, "update", asked.jobs.update)
 
 
 @router.post(
@@ -94,7 +96,8 @@ async def update_gallery(asked: AskedAlone) -> Response:
 async def evaluate(asked: AskedAlone, body: EvaluateRequest) -> Response:
     """Recall@K and MAP@R; with a condition only the images that fulfil it ask, among all."""
     where = read_condition(body.where, None, folders=True)
-    return await _begin(asked, asked.jobs.evaluate, ks=sorted(set(body.ks)), where=where)
+    told = {"where": body.where}
+    return await _begin(asked, "evaluate", asked.jobs.evaluate, told=told, ks=sorted(set(body.ks)), where=where)
 
 
 @router.get("/jobs/{job}", operation_id="get_job", summary="How far a job is", **answers(JobAnswer, 404))
@@ -117,9 +120,18 @@ async def cancel_job(asked: AskedAlone, job: JobId) -> Response:
     """One that waits is cancelled at once; one that runs at its next step, the gallery as it was, or is done before."""
     if asked.jobs.get(job).kind != EVALUATE:
         require_writing(asked.request)
-    return send_json((await asked.engine.run(asked.jobs.cancel, job)).to_json())
+    cancel = asked.logging("cancel", asked.jobs.cancel, tell=lambda told: {"job": told.id, "kind": told.kind})
+    return send_json((await asked.engine.run(cancel, job)).to_json())
 
 
-async def _begin(asked: Asking, begin: Callable[..., Job], *args: Any, **kwargs: Any) -> Response:
-    """Begin a job, which reads or writes files, and tell of it."""
-    return send_json((await asked.engine.run(begin, *args, **kwargs)).to_json(), status=202)
+async def _begin(
+    asked: Asking,
+    what: str,
+    begin: Callable[..., Job],
+    *args: Any,
+    told: Mapping[str, Any] | None = None,
+    **kwargs: Any,
+) -> Response:
+    """Begin a job, which reads or writes files, log that with what is told of it, and answer with it."""
+    begin_logged = asked.logging(what, begin, tell=lambda job: {"job": job.id, **(told or {})})
+    return send_json((await asked.engine.run(begin_logged, *args, **kwargs)).to_json(), status=202)

@@ -16,8 +16,10 @@ from retrieval_app.review.subjects import Subject, find_decided_ids, find_subjec
 from retrieval_app.serving.live_gallery import Snapshot
 
 
-def decide_labels(snapshot: Snapshot, review: ReviewStore, body: LabelDecisions) -> dict[str, Any]:
-    """Keep decisions about labels as one step, and tell of it.
+def decide_labels(
+    snapshot: Snapshot, review: ReviewStore, body: LabelDecisions, *, by: str | None = None
+) -> dict[str, Any]:
+    """Keep decisions about labels as one step, of somebody of a name, and tell of it.
 
     Raises:
         ApiError: an image has another label than was seen.
@@ -29,7 +31,7 @@ def decide_labels(snapshot: Snapshot, review: ReviewStore, body: LabelDecisions)
         _decide_label(subjects[choice.image_id], choice, place=place)
         for place, choice in enumerate(body.decisions)
     ]
-    step = review.decide(chosen)
+    step = review.decide(chosen, by=by)
     return {"decided": step.count, "step": step.number, "can_undo": review.can_undo()}
 
 
@@ -75,8 +77,10 @@ def list_label_decisions(snapshot: Snapshot, review: ReviewStore, *, folders: bo
     return {"decisions": listed, "can_undo": review.can_undo()}
 
 
-def decide_group(snapshot: Snapshot, review: ReviewStore, body: GroupDecision) -> dict[str, Any]:
-    """Keep a decision about a group of duplicates, and tell of it.
+def decide_group(
+    snapshot: Snapshot, review: ReviewStore, body: GroupDecision, *, by: str | None = None
+) -> dict[str, Any]:
+    """Keep a decision about a group of duplicates, of somebody of a name, and tell of it.
 
     Raises:
         ApiError: there is no such group, or the groups are not known yet.
@@ -91,5 +95,5 @@ def decide_group(snapshot: Snapshot, review: ReviewStore, body: GroupDecision) -
         raise ApiError(message, status=404, field="group")
     subjects = find_subjects(snapshot.gallery, [image.id for image in group.images])
     images = tuple(subjects[image.id].as_group_image() for image in group.images)
-    step = review.decide_duplicates([DuplicateDecision(images, body.decision, tuple(body.keep))])
+    step = review.decide_duplicates([DuplicateDecision(images, body.decision, tuple(body.keep))], by=by)
     return {"decided": step.count, "step": step.number, "can_undo": review.can_undo("duplicates")}

@@ -16,13 +16,15 @@ from retrieval_app.api.gallery.gallery_routes import COMPUTING, send_unready
 from retrieval_app.api.gallery.gallery_schemas import Failed
 from retrieval_app.api.review.deciding import decide_group, decide_labels, list_label_decisions, take_back
 from retrieval_app.api.review.doubt_list import list_doubts
-from retrieval_app.api.review.duplicate_list import list_groups
+from retrieval_app.api.review.duplicate_list import find_group, list_groups
 from retrieval_app.api.review.review_schemas import Decided, DecidedLabels, DoubtList, GroupList, Undone
 from retrieval_app.api.schemas import DoubtPage, ExportRequest, GroupDecision, GroupPage, LabelDecisions, Undo
 from retrieval_app.api.security.access import require_review
+from retrieval_app.review.activity_log import EXPORT
 from retrieval_app.review.duplicate_file import stream_duplicate_file
 from retrieval_app.review.gallery_labels import OUTCOMES, stream_label_file
 from retrieval_app.review.selection_files import name_attachment, stream_table, stream_zip
+from retrieval_app.serving.live_gallery import Snapshot
 from retrieval_app.serving.pictures import encode_picture
 
 router = APIRouter(prefix="/v1", tags=["review"])
@@ -32,6 +34,7 @@ _UNDOES = {**_MAY_DECIDE, **answers(Undone, 409, *BODY_ERRORS)}
 _LAST_STEP = Undo()
 _TABLE = {"text/csv": {"schema": {"type": "string"}}}
 _ARCHIVE = {"application/zip": BYTES}
+_MOST_LOGGED = 100  # ids of an export
 _COUNTED = "x-labels-"  # the headers that tell how many images a label file has, and leaves out
 _COUNTS = {
     f"{_COUNTED}{outcome}": {"schema": {"type": "integer"}, "description": "images"} for outcome in OUTCOMES
@@ -75,7 +78,8 @@ async def keep_label_decisions(asked: AskedAlone, body: LabelDecisions) -> Respo
 
     409 where one brings a label that was seen, and the image has another one now: none is kept then.
     """
-    return await asked.tell(decide_labels, asked.snapshot, asked.review, body)
+    decide = asked.logging("decide-labels", decide_labels, tell=partial(_log_labels, body))
+    return await asked.tell(decide, asked.snapshot, asked.review, body, by=asked.who)
 
 
 @router.get(
@@ -100,7 +104,8 @@ async def undo_labels(asked: AskedAlone, body: Undo = _LAST_STEP) -> Response:
 
     409 where another decision was made since the step asked for.
     """
-    return await asked.tell(take_back, asked.review, body, about="labels")
+    undo = asked.logging("undo-labels", take_back, tell=_log_undone)
+    return await asked.tell(undo, asked.review, body, about="labels")
 
 
 @router.get(
@@ -116,7 +121,8 @@ async def send_label_file(asked: AskedAlone) -> Response:
     by a decision, `unlabelled`, `in-archives`, of which training reads none, and `unnamable` in UTF-8. Paths are
     absolute, but for strangers, who get those within the sources.
     """
-    decisions, counts = await asked.engine.run(asked.review.label_decisions), Counter[str]()
+    read = asked.logging(EXPORT, asked.review.label_decisions, tell=lambda _: {"file": "labels.csv"})
+    decisions, counts = await asked.engine.run(read), Counter[str]()
     blocks = stream_label_file(asked.snapshot.gallery, decisions, counts=counts, folders=asked.folders)
     return await send_table(asked.engine, blocks, name="labels.csv", describe=partial(_tell_counts, counts))
 
@@ -129,7 +135,8 @@ async def send_label_file(asked: AskedAlone) -> Response:
 )
 async def keep_duplicate_decision(asked: AskedAlone, body: GroupDecision) -> Response:
     """Whether its images are duplicates, and which of them stay."""
-    return await asked.tell(decide_group, asked.snapshot, asked.review, body)
+    decide = asked.logging("decide-duplicates", decide_group, tell=partial(_log_group, asked.snapshot, body))
+    return await asked.tell(decide, asked.snapshot, asked.review, body, by=asked.who)
 
 
 @router.post(
@@ -140,7 +147,8 @@ async def keep_duplicate_decision(asked: AskedAlone, body: GroupDecision) -> Res
 )
 async def undo_duplicates(asked: AskedAlone, body: Undo = _LAST_STEP) -> Response:
     """The images of the group whose decision was taken back; else as for labels."""
-    return await asked.tell(take_back, asked.review, body, about="duplicates")
+    undo = asked.logging("undo-duplicates", take_back, tell=_log_undone)
+    return await asked.tell(undo, asked.review, body, about="duplicates")
 
 
 @router.get(
@@ -151,7 +159,10 @@ async def undo_duplicates(asked: AskedAlone, body: Undo = _LAST_STEP) -> Respons
 )
 async def send_duplicate_file(asked: AskedAlone) -> Response:
     """A CSV of path, decision (keep or drop) and group; strangers get no folders of the machine."""
-    decisions = await asked.engine.run(asked.review.duplicate_decisions)
+    read = asked.logging(
+        EXPORT, asked.review.duplicate_decisions, tell=lambda _: {"file": "duplicate-decisions.csv"}
+    )
+    decisions = await asked.engine.run(read)
     blocks = stream_duplicate_file(asked.snapshot.gallery, decisions.values(), folders=asked.folders)
     return await send_table(asked.engine, blocks, name="duplicate-decisions.csv")
 
@@ -167,11 +178,41 @@ async def export(asked: AskedAlone, body: ExportRequest) -> Response:
     engine, gallery, folders = asked.engine, asked.snapshot.gallery, asked.folders
     name = name_attachment(gallery, f".{body.format}")
     if body.format == "csv":
-        table = await engine.run(stream_table, gallery, body.ids, folders=folders)
+        make_table = asked.logging(EXPORT, stream_table, tell=partial(_log_export, body))
+        table = await engine.run(make_table, gallery, body.ids, folders=folders)
         return await send_table(engine, table, name=name)
     render = partial(encode_picture, gallery, kind="JPEG")
-    blocks = await engine.run(stream_zip, gallery, body.ids, render=render, folders=folders)
+    make_zip = asked.logging(EXPORT, stream_zip, tell=partial(_log_export, body))
+    blocks = await engine.run(make_zip, gallery, body.ids, render=render, folders=folders)
     return send_zip(engine, blocks, name=name)
+
+
+def _log_labels(body: LabelDecisions, done: dict[str, Any]) -> dict[str, Any]:
+    decisions = [
+        {
+            "image": choice.image_id,
+            "decision": choice.decision,
+            **({} if choice.label is None else {"label": choice.label}),
+        }
+        for choice in body.decisions
+    ]
+    return {"step": done["step"], "decisions": decisions}
+
+
+def _log_group(snapshot: Snapshot, body: GroupDecision, done: dict[str, Any]) -> dict[str, Any]:
+    groups = snapshot.insights.duplicates.value
+    group = None if groups is None else find_group(snapshot.gallery, groups, body.group)
+    images = [] if group is None else [image.id for image in group.images]
+    return {"step": done["step"], "images": images, "decision": body.decision, "keep": list(body.keep)}
+
+
+def _log_undone(done: dict[str, Any]) -> dict[str, Any]:
+    return {"images": done["undone"]}
+
+
+def _log_export(body: ExportRequest, _: object) -> dict[str, Any]:
+    """How many images, and the first of them."""
+    return {"format": body.format, "count": len(body.ids), "images": list(body.ids[:_MOST_LOGGED])}
 
 
 def _tell_counts(counts: Counter[str]) -> dict[str, str]:

@@ -10,8 +10,16 @@ from starlette.datastructures import Headers
 from retrieval_app.api.errors import ApiError
 from retrieval_app.api.security.forwarding import is_forwarded
 from retrieval_app.api.security.hosts import HostNames
+from retrieval_app.api.security.rights import METRICS, READ, REVIEW, WRITE
+from retrieval_app.api.security.token_book import TokenBook
 from retrieval_app.api.security.tokens import check_token
-from retrieval_app.api.visitors import find_visitor
+from retrieval_app.api.visitors import Visitor, find_visitor
+
+OPEN_PATHS = frozenset(("/v1/health", "/v1/ready"))
+"""Those that need no token, and that are answered where there is no other place left."""
+METRICS_PATH = "/v1/metrics"
+THIS_MACHINE, THE_TOKEN = "this machine", "the token"
+"""What visitors without a name are called in the log of what was done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +27,8 @@ class Access:
     """What a server allows.
 
     Attributes:
-        token: that every request but those for health must bring; None where none is asked for.
+        token: that every request but those for health must bring, and that may everything; None where there is none.
+        book: the tokens with names and rights of which every request must bring one, in the place of `token`.
         loopback: whether only this machine reaches the server, if no proxy on it passes others on.
         writable: whether the gallery may be changed, which takes a token too.
         fetches: whether photos are fetched from addresses that visitors name.
@@ -27,6 +36,7 @@ class Access:
     """
 
     token: str | None = None
+    book: TokenBook | None = None
     loopback: bool = True
     writable: bool = False
     fetches: bool = False
@@ -37,13 +47,29 @@ class Access:
             check_token(self.token)
 
     @property
+    def asks_token(self) -> bool:
+        """Whether every request must bring a token."""
+        return self.token is not None or self.book is not None
+
+    @property
     def takes_decisions(self) -> bool:
         """Whether anybody may decide here, or change anything."""
-        return self.loopback or self.token is not None
+        return self.loopback or self.asks_token
 
     def trusts(self, headers: Headers) -> bool:
         """Whether who brings no token may decide: at the machine itself, where none is asked for."""
-        return self.token is None and self.loopback and not is_forwarded(headers)
+        return not self.asks_token and self.loopback and not is_forwarded(headers)
+
+    def describe_untold(self, headers: Headers) -> Visitor:
+        """Who brings no token, where none is asked for."""
+        if self.trusts(headers):
+            return Visitor(rights=frozenset((READ, REVIEW, METRICS)), name=THIS_MACHINE)
+        return Visitor(rights=frozenset((READ, METRICS)))
+
+
+def may_reach(visitor: Visitor, path: str) -> bool:
+    """Whether an address may be asked for at all: who may not read has the metrics, if that."""
+    return READ in visitor.rights or path in OPEN_PATHS or (path == METRICS_PATH and METRICS in visitor.rights)
 
 
 def may_review(request: Request) -> bool:
@@ -54,7 +80,7 @@ def may_review(request: Request) -> bool:
 def may_write(request: Request) -> bool:
     """Whether images are added and removed."""
     access: Access = request.app.state.access
-    return access.writable and find_visitor(request.scope).has_token
+    return access.writable and WRITE in find_visitor(request.scope).rights
 
 
 def may_fetch(request: Request) -> bool:
@@ -76,6 +102,8 @@ def require_review(request: Request) -> None:
     """
     if not may_review(request):
         message = "decisions are taken only on the machine itself, and there without a proxy, or with a token"
+        if find_visitor(request.scope).has_token:
+            message = "this token may only read; one that may review decides"
         raise ApiError(message, status=403)
 
 
@@ -98,4 +126,22 @@ def require_writing(request: Request) -> None:
     """
     if not may_write(request):
         message = "this server does not change its gallery: start it with --writable and a token"
+        if request.app.state.access.writable and find_visitor(request.scope).has_token:
+            message = "this token may not change the gallery; one that may write does"
         raise ApiError(message, status=403)
+
+
+def require_metrics(request: Request) -> None:
+    """A route's dependency: the visitor may know what the server counts.
+
+    Raises:
+        ApiError: that is not so.
+    """
+    if METRICS not in find_visitor(request.scope).rights:
+        raise ApiError(
+            "this token may not read the metrics; one with the right metrics, or write, does", status=403
+        )
+
+
+NEEDED = {require_review: REVIEW, require_writing: WRITE, require_metrics: METRICS}
+"""The rights that routes ask for by their dependencies, for the description of the API; all others ask for `READ`."""

@@ -45,26 +45,34 @@ class Sessions:
 
     def __init__(self, *, clock: Clock = time.monotonic) -> None:
         self._clock = clock
-        self._until: OrderedDict[bytes, float] = OrderedDict()
+        self._held: OrderedDict[bytes, tuple[float, str]] = OrderedDict()
 
-    def open(self) -> str:
-        """The value of a new cookie."""
+    def open(self, owner: str = "") -> str:
+        """The value of a new cookie, of an owner."""
         value = secrets.token_urlsafe(_BYTES)
-        self._until[_digest(value)] = self._clock() + SESSION_S
-        while len(self._until) > MAX_SESSIONS:
-            self._until.popitem(last=False)
+        self._held[_digest(value)] = self._clock() + SESSION_S, owner
+        while len(self._held) > MAX_SESSIONS:
+            self._held.popitem(last=False)
         return value
 
     def hold(self, value: str) -> bool:
         """Whether a cookie has this value, and then for another while."""
+        return self.find_owner(value) is not None
+
+    def find_owner(self, value: str) -> str | None:
+        """Whose cookie has this value, and then for another while; None where none has."""
         key = _digest(value)  # which of a guess tells nothing, however long it takes to be found
-        until = self._until.get(key, 0.0)
+        until, owner = self._held.get(key, (0.0, ""))
         if self._clock() > until:
-            self._until.pop(key, None)
-            return False
-        self._until[key] = self._clock() + SESSION_S
-        self._until.move_to_end(key)
-        return True
+            self._held.pop(key, None)
+            return None
+        self._held[key] = self._clock() + SESSION_S, owner
+        self._held.move_to_end(key)
+        return owner
+
+    def close(self, value: str) -> None:
+        """End the session of a cookie, if there is one."""
+        self._held.pop(_digest(value), None)
 
 
 def are_equal(text: str, expected: str) -> bool:

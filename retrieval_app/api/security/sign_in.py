@@ -1,4 +1,4 @@
-"""How a visitor who has the token gets in: by a header, by the one-time address, or by typing it into the page.
+"""How a visitor who has a token gets in: by a header, by the one-time address, or by typing it into the page.
 
 Of a request one credential is looked at: the code of the address, or else the header, or else the cookie.
 """
@@ -6,7 +6,7 @@ Of a request one credential is looked at: the code of the address, or else the h
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal
 from urllib.parse import parse_qsl, urlencode
 
@@ -18,30 +18,41 @@ from starlette.types import Scope
 
 from retrieval_app.api.errors import refuse_with
 from retrieval_app.api.headers import SIGN_IN_HEADERS
-from retrieval_app.api.security.access import Access
+from retrieval_app.api.security.access import OPEN_PATHS, THE_TOKEN, Access, may_reach
 from retrieval_app.api.security.failed_tries import LONGEST_WAIT_S, FailedTries
 from retrieval_app.api.security.forwarding import came_by_tls, name_client
+from retrieval_app.api.security.rights import ALL, READ
 from retrieval_app.api.security.sessions import OneTimeCode, Sessions, are_equal
 from retrieval_app.api.visitors import Visitor, find_visitor, keep_visitor
 
-FORM_PATH, FORM_FIELD = "/", "token"
+FORM_PATH, FORM_FIELD, SIGN_OUT_FIELD = "/", "token", "sign_out"
 FORM_TYPE = "application/x-www-form-urlencoded"
 MAX_FORM_BYTES = 4096
-OPEN_PATHS = frozenset(("/v1/health", "/v1/ready"))
-"""Those that need no token, and that are answered where there is no other place left."""
 _CODE = "code"
 
-Problem = Literal["wrong token", "wrong code", "token in address", "too many tries"]
+Problem = Literal["wrong token", "wrong code", "token in address", "too many tries", "no page"]
 router = APIRouter(include_in_schema=False)
 DrawPage = Callable[[str, Problem | None], str]
 """The page with the field, for a form that is sent to an address; a problem is told above it."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Grant:
+    """What a token opens: whose it is, what that one may, and by what it is known as long as it holds."""
+
+    name: str
+    rights: frozenset[str]
+    key: str
+
+
+_EVERYTHING = _Grant(THE_TOKEN, ALL, "")
+
+
 class SignIn:
-    """Lets in who brings the token, and holds back who brings a wrong one.
+    """Lets in who brings a token, and holds back who brings a wrong one.
 
     Args:
-        access: has the token.
+        access: has the token, or the tokens.
         draw: the page for those who come without.
     """
 
@@ -52,7 +63,7 @@ class SignIn:
     @property
     def asks(self) -> bool:
         """Whether there is a token to be asked for."""
-        return self._access.token is not None
+        return self._access.asks_token
 
     def make_code(self) -> str:
         """A code for the address of the first visit: it opens the page once, and nothing else."""
@@ -62,7 +73,7 @@ class SignIn:
         """Find out who asks; the answer where that is all there is to it."""
         address = name_client(scope, headers)
         if not self.asks:
-            keep_visitor(scope, Visitor(is_trusted=self._access.trusts(headers), address=address))
+            keep_visitor(scope, replace(self._access.describe_untold(headers), address=address))
             return None
         visitor = Visitor(address=address, by_tls=came_by_tls(scope, headers))
         keep_visitor(scope, visitor)
@@ -72,41 +83,75 @@ class SignIn:
         if _CODE in asked and scope["method"] == "GET":
             return await self._exchange(scope, headers, codes=asked[_CODE])
         given = _read_bearer(headers)
-        if given is not None and not are_equal(given, self._access.token or ""):
+        grant = self._find_session(scope, headers) if given is None else self._recognise(given)
+        if grant is not None:
+            known = replace(visitor, has_token=True, rights=grant.rights, name=grant.name, signed_in=given is None)
+            keep_visitor(scope, known)
+            return None if may_reach(known, scope["path"]) else _keep_out(scope)
+        if given is not None:
             return await self._refuse_wrong(scope, "wrong token")
-        if given is not None or self._holds_cookie(scope, headers):
-            keep_visitor(scope, replace(visitor, has_token=True, is_trusted=True))
-            return None
         if scope["path"] in OPEN_PATHS:
             return None
         return self._ask(scope, "token in address" if FORM_FIELD in asked else None)
 
-    async def take_form(self, scope: Scope, body: bytes) -> Response:
-        """The answer to a token that was typed into the page."""
-        given = _read_parameters(body).get(FORM_FIELD, [])
-        if self._access.token is None or len(given) != 1:
+    async def take_form(self, scope: Scope, headers: Headers, body: bytes) -> Response:
+        """The answer to a token that was typed into the page, or to leaving it."""
+        form = _read_parameters(body)
+        if SIGN_OUT_FIELD in form:
+            return self._sign_out(scope, headers)
+        given = form.get(FORM_FIELD, [])
+        if len(given) != 1:
             return self._ask(scope, "wrong token")
-        if are_equal(given[0].strip(), self._access.token):
-            return self._let_in(scope)
-        return await self._refuse_wrong(scope, "wrong token")
+        grant = self._recognise(given[0].strip())
+        if grant is None:
+            return await self._refuse_wrong(scope, "wrong token")
+        return self._let_in(scope, grant) if READ in grant.rights else self._ask(scope, "no page")
+
+    def _recognise(self, given: str) -> _Grant | None:
+        """What a token opens; None where that is nothing."""
+        access = self._access
+        if access.book is not None:
+            entry = access.book.find(given)
+            return None if entry is None else _Grant(entry.name, entry.rights, entry.sha256)
+        return _EVERYTHING if access.token is not None and are_equal(given, access.token) else None
+
+    def _find_session(self, scope: Scope, headers: Headers) -> _Grant | None:
+        """What the token opens now that the cookie was given for; its session ends with it."""
+        # Browsers send the cookies of all ports of a host, and of those some are no cookies by the book.
+        brought = cookie_parser(headers.get("cookie", "")).get(_name_cookie(scope))
+        key = None if brought is None else self._sessions.find_owner(brought)
+        if brought is None or key is None:
+            return None
+        if self._access.book is None:
+            return _EVERYTHING
+        entry = self._access.book.find_again(key)
+        if entry is None:
+            self._sessions.close(brought)
+            return None
+        return _Grant(entry.name, entry.rights, key)
+
+    def _sign_out(self, scope: Scope, headers: Headers) -> Response:
+        brought = cookie_parser(headers.get("cookie", "")).get(_name_cookie(scope))
+        if brought is not None:
+            self._sessions.close(brought)
+        response = _go_on(scope)
+        response.delete_cookie(
+            _name_cookie(scope), httponly=True, samesite="lax", secure=find_visitor(scope).by_tls
+        )
+        return response
 
     async def _exchange(self, scope: Scope, headers: Headers, *, codes: list[str]) -> Response:
         if len(codes) == 1 and self._code.use(codes[0]):
-            return self._let_in(scope)
-        if self._holds_cookie(scope, headers):
+            return self._let_in(scope, _EVERYTHING)
+        if self._find_session(scope, headers) is not None:
             return _go_on(scope)
         return await self._refuse_wrong(scope, "wrong code")
 
-    def _holds_cookie(self, scope: Scope, headers: Headers) -> bool:
-        # Browsers send the cookies of all ports of a host, and of those some are no cookies by the book.
-        brought = cookie_parser(headers.get("cookie", "")).get(_name_cookie(scope))
-        return brought is not None and self._sessions.hold(brought)
-
-    def _let_in(self, scope: Scope) -> Response:
+    def _let_in(self, scope: Scope, grant: _Grant) -> Response:
         response = _go_on(scope)
         response.set_cookie(
             _name_cookie(scope),
-            self._sessions.open(),
+            self._sessions.open(grant.key),
             httponly=True,
             samesite="lax",  # strict would ask again whoever follows a link to a search from a letter
             secure=find_visitor(scope).by_tls,
@@ -139,6 +184,14 @@ class SignIn:
     def _show_page(self, scope: Scope, problem: Problem | None, *, status: int) -> Response:
         html = self._draw(_address_after(scope), problem)
         return HTMLResponse(html, status_code=status, headers=dict(SIGN_IN_HEADERS))
+
+
+def _keep_out(scope: Scope) -> Response:
+    """The answer to a token that may not ask for an address at all."""
+    message = "this token opens /v1/metrics alone, if anything"
+    if scope["path"].startswith("/v1"):
+        return refuse_with(scope, 403, message)
+    return PlainTextResponse(f"{message}\n", status_code=403)
 
 
 def _name_cookie(scope: Scope) -> str:
@@ -178,6 +231,6 @@ def _go_on(scope: Scope) -> Response:
 
 @router.post(FORM_PATH)
 async def take_token(request: Request) -> Response:
-    """A cookie for the right token of those who typed one into the page; the form again for another."""
+    """A cookie for the right token of those who typed one into the page, the form again for another; or the way out."""
     sign_in: SignIn = request.app.state.sign_in
-    return await sign_in.take_form(request.scope, await request.body())
+    return await sign_in.take_form(request.scope, request.headers, await request.body())

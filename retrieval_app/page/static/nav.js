@@ -26,6 +26,7 @@ export function start(element) {
   for (const link of frame.querySelectorAll('nav a')) link.prepend(icon(link.dataset.icon, 19));
   const keys = {icon: 'keyboard', iconOnly: true, class: 'quiet keys-button', title: 'Keyboard (?)'};
   frame.querySelector('.tools').append(themeButton(), button('Keyboard', keys, showKeys));
+  frame.querySelector('.sign-out')?.addEventListener('click', signOut);
   frame.addEventListener('click', followLink);
   frame.querySelector('.skip').addEventListener('click', event => {
     event.preventDefault();
@@ -34,6 +35,17 @@ export function start(element) {
   onState(showView);
   showView(readState());
   gallery().then(showFacts, toastError);
+}
+
+/** End the session on the server; what comes next is the page that asks for a token. */
+async function signOut() {
+  try {
+    const sent = await fetch('./', {method: 'POST', body: new URLSearchParams({sign_out: ''}), redirect: 'manual'});
+    if (sent.status >= 400) throw new Error('The server did not sign you out. Try again.');
+    location.assign('./');
+  } catch (error) {
+    toastError(error);
+  }
 }
 
 function showFacts(facts) {

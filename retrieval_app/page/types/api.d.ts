@@ -1711,7 +1711,7 @@ export interface components {
          * Readiness
          * @description A sound gallery is served, and a search of it was tried.
          *
-         *     `problem` says that a newer version of it is not served, and to who has the token why.
+         *     `problem` says that a newer version of it is not served, and to who may decide, with a token, why.
          */
         Readiness: {
             /**

@@ -20,6 +20,8 @@ from mcp import Client, StdioServerParameters
 from index.gallery.gallery import Gallery
 from retrieval_app.agents.mcp_server import make_server
 from retrieval_app.gallery_answers import GalleryAnswers
+from retrieval_app.review.activity_log import ActivityLog
+from retrieval_app.review.log_files import read_log
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.serving.search_engine import Engine
 from retrieval_app.serving.serving_config import ServingConfig
@@ -134,6 +136,7 @@ def test_an_image_whose_file_is_gone_is_told_so(answers: GalleryAnswers, ids: di
 def test_a_writable_one_decides_and_the_decision_stands(tmp_path: Path, tiny_model: Path) -> None:
     path = build_small_gallery(tmp_path, model=tiny_model)
     engine, review = Engine(path, config=ServingConfig(threads=1)), ReviewStore.of_gallery(path)
+    log = ActivityLog(path)
     try:
         answers = GalleryAnswers(engine)
 
@@ -143,11 +146,14 @@ def test_a_writable_one_decides_and_the_decision_stands(tmp_path: Path, tiny_mod
             return [await client.call_tool("decide_label", one) for one in (good, bad)]
 
         assert _names(answers, review=review)["decide_label"] is False
-        good, bad = _ask(answers, decide, review=review)
+        good, bad = _ask(answers, decide, review=review, log=log)
         assert (good.is_error, bad.is_error) == (False, True)
         assert "says nothing clear" in bad.content[0].text
         assert [decision.new_label for decision in review.label_decisions().values()] == ["green"]
+        logged = [(line["who"], line["decisions"]) for line in read_log(path)]
+        assert logged == [("an agent", [{"image": 1, "decision": "change", "label": "green"}])]
     finally:
+        log.close()
         review.close()
         engine.close()
 

@@ -19,6 +19,7 @@ from retrieval_app.api.security.guard import Security
 from retrieval_app.api.security.sign_in import SignIn
 from retrieval_app.api.security.sign_in import router as sign_in_router
 from retrieval_app.page.sign_in_page import draw_sign_in
+from retrieval_app.review.activity_log import ActivityLog
 from retrieval_app.review.jobs import Jobs
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.serving.search_engine import Engine
@@ -29,10 +30,11 @@ TOKEN = "a-secret-of-the-tests"
 BASE_URL = "http://127.0.0.1:7860"
 
 
-def make_app(engine: Engine, *, access: Access, review: ReviewStore, jobs: Jobs) -> FastAPI:
+def make_app(engine: Engine, *, access: Access, review: ReviewStore, jobs: Jobs, log: ActivityLog) -> FastAPI:
     """The API as the server has it, without the page."""
-    app = make_api(asks_token=access.token is not None)
+    app = make_api(asks_token=access.asks_token)
     app.state.engine, app.state.access, app.state.review, app.state.jobs = engine, access, review, jobs
+    app.state.log = log
     app.state.metrics, app.state.sign_in = Metrics(engine), SignIn(access, draw=draw_sign_in)
     add_error_handlers(app)
     add_last_routes(app)
@@ -54,11 +56,13 @@ def serve(gallery: Path, *, access: Access, config: ServingConfig | None = None)
     engine = Engine(gallery, config=config or ServingConfig(threads=1))
     review = ReviewStore.of_gallery(gallery)
     jobs = Jobs(gallery, on_change=lambda: _refresh(engine), open_gallery=lambda: engine.snapshot().gallery)
-    app = make_app(engine, access=access, review=review, jobs=jobs)
+    log = ActivityLog(gallery)
+    app = make_app(engine, access=access, review=review, jobs=jobs, log=log)
     try:
         yield TestClient(app, base_url=BASE_URL, raise_server_exceptions=False)
     finally:
         jobs.close()
+        log.close()
         review.close()
         engine.close()
 

@@ -20,6 +20,7 @@ from index.errors import (
 )
 from retrieval_app.api.errors import ApiError, add_error_handlers, explain, make_error
 from retrieval_app.api.schemas import SearchRequest
+from retrieval_app.api.security.rights import ALL
 from retrieval_app.api.visitors import Visitor, keep_visitor
 from retrieval_app.review.database import DecidedSinceError, ReviewError
 from retrieval_app.review.job_list import UnknownJobError
@@ -56,7 +57,7 @@ def raising() -> Iterator[TestClient]:
     async def recognise(request: Request, go_on: Any) -> Any:
         known = request.headers.get("authorization") == f"Bearer {TOKEN}"
         request.scope.setdefault("state", {})
-        keep_visitor(request.scope, Visitor(has_token=known, is_trusted=known))
+        keep_visitor(request.scope, Visitor(has_token=known, rights=ALL if known else frozenset()))
         return await go_on(request)
 
     @app.get("/raise/{name}")

@@ -188,6 +188,8 @@ def test_a_shell_completes_paths_wherever_a_command_takes_some() -> None:
         if isinstance(parameter, click.Argument)
     }
     assert len(found) > 20
-    assert {
-        name for name, items in found.items() if {item.type for item in items} & {"file", "dir"} == set()
-    } == set()
+    assert {name for name, items in found.items() if {item.type for item in items} & {"file", "dir"} == set()} == {
+        "tokens add NAME",
+        "tokens rotate NAME",
+        "tokens revoke NAME",
+    }

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -120,3 +122,32 @@ GOOD = {"sha256": A, "label": "x", "decision": "keep", "new_label": None, "image
 def test_a_line_that_is_no_step_is_refused(line: dict[str, object]) -> None:
     with pytest.raises(InputError):
         read_step(line)
+
+
+def test_who_decided_is_kept_and_goes_into_backups_and_back(tmp_path: Path) -> None:
+    store = store_with(tmp_path / "here.sqlite")
+    store.decide([label(A)], by="anna")
+    store.decide([label(B)])
+    steps = read_history(Database(store.path))
+    assert [step.decided_by for step in steps] == ["anna", None]
+    lines = [json.loads(line) for line in write_lines(steps)]
+    assert list(map(read_step, lines)) == steps
+    brought = store_with(tmp_path / "there.sqlite")
+    merge_history(Database(brought.path), map(read_step, lines))
+    assert [step.decided_by for step in read_history(Database(brought.path))] == ["anna", None]
+    assert steps[0].keep({f"{A}/shoe"}).decided_by == "anna"
+
+
+def test_decisions_of_an_earlier_program_have_no_name_and_later_ones_do(tmp_path: Path) -> None:
+    path = tmp_path / "earlier.sqlite"
+    store = store_with(path, DecidedStep(EARLY, (label(A),)))
+    store.close()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("ALTER TABLE steps DROP COLUMN decided_by")
+        connection.commit()
+    assert [step.decided_by for step in read_history(Database(path))] == [None]
+    ReviewStore(path).decide([label(B)], by="ben")
+    assert [step.decided_by for step in read_history(Database(path))] == [None, "ben"]
+    with closing(sqlite3.connect(path)) as connection:  # as an earlier program goes on
+        assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+        connection.execute("INSERT INTO steps (kind, decided_at) VALUES ('labels', ?)", (LATE,))

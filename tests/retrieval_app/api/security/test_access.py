@@ -7,8 +7,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from index.errors import InputError
-from retrieval_app.api.security.access import Access
-from retrieval_app.api.security.sign_in import OPEN_PATHS
+from retrieval_app.api.security.access import OPEN_PATHS, Access
 from tests.retrieval_app.api.conftest import TOKEN, serve
 
 FRIEND = {"Authorization": f"Bearer {TOKEN}"}
@@ -74,7 +73,7 @@ def test_the_description_of_the_api_tells_of_the_token(served: Path) -> None:
     with serve(served, access=Access(token=TOKEN)) as client:
         described = client.get("/v1/openapi.json", headers=FRIEND).json()
     assert described["components"]["securitySchemes"]["token"]["scheme"] == "bearer"
-    assert described["paths"]["/v1/search"]["post"]["security"] == [{"token": []}]
+    assert described["paths"]["/v1/search"]["post"]["security"] == [{"token": ["read"]}]
     open_to_all = {
         path for path, item in described["paths"].items() for one in item.values() if "security" not in one
     }

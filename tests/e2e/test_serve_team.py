@@ -1,0 +1,253 @@
+"""A server with tokens of names and rights: what each opens, by the server's own description, and until when."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from retrieval_app.api.security.token_book import TokenBook
+from retrieval_app.api.security.token_file import add_token, revoke_token, rotate_token
+from retrieval_app.review.log_files import read_log
+from tests.retrieval_app.conftest import build_small_gallery
+from tests.serving_server import Answer, Server, serve
+
+PEOPLE = {"reader": "read", "reviewer": "review", "admin": "write", "watcher": "metrics"}
+INCLUDED = {
+    "reader": {"read"},
+    "reviewer": {"read", "review"},
+    "admin": {"read", "review", "write", "metrics"},
+    "watcher": {"metrics"},
+}
+CHANGES = {
+    "add_image": "write", "remove_image": "write", "update_gallery": "write",
+    "decide_labels": "review", "undo_label_decisions": "review", "decide_duplicates": "review",
+    "undo_duplicate_decisions": "review", "evaluate_gallery": "review", "cancel_job": "review",
+    "get_metrics": "metrics",
+}  # fmt: skip
+"""Every operation that more than reads; whoever adds one says here what it needs."""
+ASKS_ONLY = {
+    "search", "search_batch", "search_by_image", "embed_photo", "keep_photo", "fetch_photo", "export_images",
+}  # fmt: skip
+"""Operations that are sent a body, and change nothing."""
+PATIENCE_S = 5
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+
+
+@pytest.fixture(scope="module")
+def team(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The tokens by name; `file` is where they are kept."""
+    file = tmp_path_factory.mktemp("team") / "team.tokens"
+    tokens = {name: add_token(file, name, may=[may])[1] for name, may in PEOPLE.items()}
+    return {**tokens, "file": str(file)}
+
+
+@pytest.fixture(scope="module")
+def server(team: dict[str, str], tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Iterator[Server]:
+    """A server with all of them, which may be written."""
+    gallery = build_small_gallery(tmp_path_factory.mktemp("served"), model=tiny_model)
+    with serve(
+        gallery, "--writable", "--fetch-addresses", "--tokens", team["file"], log=gallery.parent / "log"
+    ) as server:
+        yield server
+        assert not any(token in server.log.read_text() for name, token in team.items() if name != "file")
+
+
+def _ask(server: Server, token: str | None, method: str, path: str, **more: Any) -> Answer:
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    return server.ask(method, path, headers={**headers, **more.pop("headers", {})}, **more)
+
+
+def _list_operations(server: Server, token: str) -> list[tuple[str, str, dict[str, Any]]]:
+    document = _ask(server, token, "GET", "/v1/openapi.json").json()
+    return [
+        (method.upper(), re.sub(r"\{[^}]*\}", "999999", path), operation)
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+    ]
+
+
+def test_every_operation_opens_to_the_rights_that_the_description_names_and_no_others(
+    server: Server, team: dict[str, str]
+) -> None:
+    operations = _list_operations(server, team["reader"])
+    assert {operation["operationId"] for _, _, operation in operations} > {*CHANGES, *ASKS_ONLY}
+    wrong = []
+    for method, path, operation in operations:
+        asked = operation.get("security")
+        needed = asked[0]["token"] if asked else []
+        name = operation["operationId"]
+        assert needed == [CHANGES.get(name, "read")] or path in ("/v1/health", "/v1/ready"), name
+        assert method == "GET" or name in {*CHANGES, *ASKS_ONLY}, f"{name}: say in this file what it needs"
+        for who, rights in INCLUDED.items():
+            answer = _ask(
+                server, team[who], method, path
+            )  # what may pass fails for want of a body, or of such an id
+            if (answer.status != 403) != (set(needed) <= rights):
+                wrong.append((name, who, answer.status))
+        assert not needed or _ask(server, None, method, path).status == 401, name
+    assert not wrong
+
+
+def test_who_may_only_watch_opens_nothing_but_metrics_and_health(server: Server, team: dict[str, str]) -> None:
+    paths = (
+        "/",
+        "/page/nav.js",
+        "/gradio/config",
+        "/v1/openapi.json",
+        "/v1/nothing",
+        "/v1",
+        "/v1/metrics/",
+        "//v1/metrics",
+    )
+    for path in paths:
+        assert _ask(server, team["watcher"], "GET", path).status in (403, 404), path
+    for path in ("/v1/metrics", "/v1/health", "/v1/ready"):
+        assert _ask(server, team["watcher"], "GET", path).status == 200, path
+    signed_in = _ask(server, None, "POST", "/", body=f"token={team['watcher']}".encode(), headers=FORM)
+    assert (signed_in.status, "set-cookie" in signed_in.headers) == (401, False)
+    assert b"opens no page" in signed_in.body
+
+
+def test_what_is_allowed_is_told_and_folders_only_to_those_who_may_decide(
+    server: Server, team: dict[str, str]
+) -> None:
+    told = {}
+    for who in ("reader", "reviewer", "admin"):
+        can = _ask(server, team[who], "GET", "/v1/gallery").json()["can"]
+        table = _ask(server, team[who], "GET", "/v1/labels/file").body.decode()
+        told[who] = can["review"], can["write"], str(server.log.parent) in table
+    assert told == {"reader": (False, False, False), "reviewer": (True, False, True), "admin": (True, True, True)}
+
+
+def _sign_in(server: Server, token: str) -> dict[str, str]:
+    answer = _ask(server, None, "POST", "/", body=f"token={token}".encode(), headers=FORM)
+    assert answer.status == 303
+    return {"Cookie": answer.headers["set-cookie"].partition(";")[0]}
+
+
+def _wait_until_shut(server: Server, **brought: Any) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while server.ask("GET", "/v1/gallery", **brought).status != 401:
+        assert time.monotonic() < end, "it still opens"
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("way", ["revoked", "rotated"])
+def test_a_token_and_its_sessions_end_while_the_server_runs(
+    server: Server, team: dict[str, str], way: str
+) -> None:
+    file, name = Path(team["file"]), f"guest-{way}"
+    _, token = add_token(file, name, may=["review"])
+    time.sleep(1)
+    cookie, bearer = _sign_in(server, token), {"Authorization": f"Bearer {token}"}
+    other = _sign_in(server, team["reader"])
+    assert server.ask("GET", "/v1/gallery", headers=cookie).json()["can"]["review"]
+    if way == "revoked":
+        revoke_token(file, name)
+    else:
+        _, fresh = rotate_token(file, name)
+    _wait_until_shut(server, headers=cookie)
+    _wait_until_shut(server, headers=bearer)
+    if way == "rotated":
+        assert _ask(server, fresh, "GET", "/v1/gallery").status == 200
+        assert server.ask("GET", "/v1/gallery", headers=cookie).status == 401  # of the one before
+    assert server.ask("GET", "/v1/gallery", headers=other).status == 200
+
+
+def test_a_damaged_file_opens_nothing_until_it_is_mended(server: Server, team: dict[str, str]) -> None:
+    file = Path(team["file"])
+    sound = file.read_bytes()
+    cookie = _sign_in(server, team["admin"])
+    try:
+        for damaged in (b"", b"{}", sound[:-40], sound.replace(b'"review"', b'"all"')):
+            file.write_bytes(damaged)
+            time.sleep(0.6)
+            _wait_until_shut(server, headers=cookie)
+            assert _ask(server, "", "GET", "/v1/gallery").status == 401
+        assert "no token opens anything" in server.log.read_text()
+    finally:
+        file.write_bytes(sound)
+    time.sleep(1)
+    assert _ask(server, team["admin"], "GET", "/v1/gallery").status == 200
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.data())
+def test_no_other_text_opens_anything(team: dict[str, str], data: st.DataObject) -> None:
+    book, token = TokenBook(Path(team["file"])), team["admin"]
+    changed = st.builds(
+        lambda at, to: token[:at] + to + token[at + 1 :], st.integers(0, len(token)), st.text(max_size=2)
+    )
+    entry = book.find(token)
+    assert entry is not None
+    kept = st.sampled_from([entry.sha256, entry.name, "", token.upper(), token + "\0", f" {token}"])
+    text = data.draw(st.text() | changed | kept)
+    assert book.find(text) is None or text == token
+
+
+def test_leaving_ends_the_session_on_the_server_alone(server: Server, team: dict[str, str]) -> None:
+    cookie, other = _sign_in(server, team["reader"]), _sign_in(server, team["reader"])
+    page = server.ask("GET", "/", headers=cookie).body.decode()
+    assert "reader" in page
+    answer = server.ask("POST", "/", body=b"sign_out=", headers={**FORM, **cookie})
+    assert answer.status == 303
+    assert "max-age=0" in answer.headers["set-cookie"].lower()
+    assert server.ask("GET", "/v1/gallery", headers=cookie).status == 401
+    assert server.ask("GET", "/v1/gallery", headers=other).status == 200
+    elsewhere = {**FORM, **other, "Origin": "https://example.org"}
+    assert server.ask("POST", "/", body=b"sign_out=", headers=elsewhere).status == 403
+    assert server.ask("GET", "/v1/gallery", headers=other).status == 200
+
+
+def _log_of(server: Server) -> list[dict[str, Any]]:
+    return read_log(server.log.parent / "small")
+
+
+def test_who_did_what_is_logged_with_the_request_and_what_was_refused_is_not(
+    server: Server, team: dict[str, str]
+) -> None:
+    before = len(_log_of(server))
+    images = _ask(server, team["reader"], "GET", "/v1/images?limit=2&include=label").json()["images"]
+    ids = [image["id"] for image in images]
+    body = {"decisions": [{"image_id": ids[0], "decision": "change", "label": "hat"}]}
+    refused = _ask(server, team["reader"], "POST", "/v1/labels/decisions", json=body)
+    assert refused.status == 403
+    named = {"X-Request-Id": "decided-1", "X-Forwarded-For": "192.0.2.7"}
+    decided = _ask(server, team["reviewer"], "POST", "/v1/labels/decisions", json=body, headers=named)
+    assert decided.status == 200
+    assert _ask(server, team["admin"], "POST", "/v1/labels/undo", json={}).json()["undone"] == [ids[0]]
+    exported = _ask(server, team["reader"], "POST", "/v1/export", json={"ids": ids, "format": "csv"})
+    assert exported.status == 200
+    job = _ask(server, team["admin"], "POST", "/v1/update").json()["job"]
+    first, undone, export, update = _log_of(server)[before:]
+    assert first == {
+        "at": first["at"], "who": "reviewer", "from": "192.0.2.7", "what": "decide-labels", "request": "decided-1",
+        "step": decided.json()["step"], "decisions": [{"image": ids[0], "decision": "change", "label": "hat"}],
+    }  # fmt: skip
+    assert (undone["who"], undone["what"], undone["images"]) == ("admin", "undo-labels", [ids[0]])
+    assert (export["who"], export["what"], export["images"]) == ("reader", "export", ids)
+    assert (update["who"], update["what"], update["job"]) == ("admin", "update", job)
+
+
+def test_who_has_no_name_is_told_apart(tmp_path: Path, tiny_model: Path) -> None:
+    gallery = build_small_gallery(tmp_path, model=tiny_model)
+    with serve(gallery, log=tmp_path / "log") as server:
+        body = {"decisions": [{"image_id": 1, "decision": "keep"}]}
+        assert server.post("/v1/labels/decisions", body).status == 200
+        by_proxy = {"X-Forwarded-For": "192.0.2.7"}
+        assert server.ask("GET", "/v1/labels/file", headers=by_proxy).status == 200
+    with serve(gallery, log=tmp_path / "log", token="a-secret-of-the-tests") as server:
+        assert server.post("/v1/labels/decisions", body).status == 200
+    told = [(line["who"], line["from"], line["what"]) for line in read_log(gallery)]
+    assert told == [
+        ("this machine", "127.0.0.1", "decide-labels"),
+        ("a visitor", "192.0.2.7", "export"),
+        ("the token", "127.0.0.1", "decide-labels"),
+    ]

@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from index.versions.people import log_folder
+from retrieval_app.review import activity_log, log_files
+from retrieval_app.review.activity_log import EXPORT, ActivityLog
+from retrieval_app.review.log_files import EXPORTS, bring_lines, list_files, read_log
+
+WRITE_ENDLESSLY = """
+import sys, itertools
+from pathlib import Path
+from retrieval_app.review.activity_log import ActivityLog
+log = ActivityLog(Path(sys.argv[1]))
+for number in itertools.count():
+    log.record("update", who=sys.argv[2], address="here", number=number)
+    print(number, flush=True)
+"""
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[ActivityLog]:
+    log = ActivityLog(tmp_path)
+    yield log
+    log.close()
+
+
+def _record(log: ActivityLog, what: str = "update", *, who: str = "anna", **details: object) -> None:
+    log.record(what, who=who, address="192.0.2.7", request="r1", **details)
+
+
+def test_a_line_is_on_the_disk_when_it_was_recorded(log: ActivityLog, tmp_path: Path) -> None:
+    _record(log, "remove", images=[3])
+    (line,) = read_log(tmp_path)
+    assert datetime.fromisoformat(line.pop("at")).tzinfo is not None
+    assert line == {"who": "anna", "from": "192.0.2.7", "what": "remove", "request": "r1", "images": [3]}
+    (file,) = log_folder(tmp_path).iterdir()
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_nothing_is_made_before_something_is_logged(log: ActivityLog, tmp_path: Path) -> None:
+    assert read_log(tmp_path) == []
+    log.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_lines_of_many_threads_are_all_there_in_the_order_of_time(log: ActivityLog, tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda number: _record(log, number=number), range(200)))
+    lines = read_log(tmp_path)
+    assert {line["number"] for line in lines} == set(range(200))
+    assert [line["at"] for line in lines] == sorted(line["at"] for line in lines)
+
+
+def test_lines_are_chosen_by_name_and_time(log: ActivityLog, tmp_path: Path) -> None:
+    _record(log, who="anna")
+    time.sleep(0.01)
+    between = datetime.now(UTC)
+    time.sleep(0.01)
+    _record(log, who="ben")
+    assert [line["who"] for line in read_log(tmp_path, since=between)] == ["ben"]
+    assert [line["who"] for line in read_log(tmp_path, who="anna")] == ["anna"]
+
+
+def test_the_oldest_files_go_and_exports_push_no_changes_out(
+    log: ActivityLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_files, "FILE_BYTES", 300)
+    monkeypatch.setattr(log_files, "MOST_FILES", 3)
+    _record(log, "remove", images=[1])
+    for number in range(60):
+        _record(log, EXPORT, number=number)
+    assert len(list_files(log_folder(tmp_path), EXPORTS)) == 3
+    lines = read_log(tmp_path)
+    assert [line["what"] for line in lines if line["what"] != EXPORT] == ["remove"]
+    kept = [line["number"] for line in lines if line["what"] == EXPORT]
+    assert kept == list(range(60 - len(kept), 60))
+
+
+def test_a_full_disk_costs_nobody_time_and_no_line(
+    log: ActivityLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(activity_log, "_AGAIN_S", 0.05)
+    write, is_full = os.write, True
+
+    def write_some(descriptor: int, data: memoryview | bytes) -> int:
+        if is_full and bytes(data) != b"\n":
+            if len(data) < 20:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return write(descriptor, bytes(data[: len(data) - 19]))
+        return write(descriptor, data)
+
+    monkeypatch.setattr(activity_log.os, "write", write_some)
+    begun = time.monotonic()
+    for number in range(20):
+        _record(log, number=number)
+    assert time.monotonic() - begun < 2
+    assert sum("cannot be logged" in message for message in caplog.messages) == 1
+    is_full = False
+    end = time.monotonic() + 10
+    while len(read_log(tmp_path)) < 20:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    assert [line["number"] for line in read_log(tmp_path)] == list(range(20))
+
+
+def test_of_too_many_lines_that_wait_the_number_of_those_lost_is_told(
+    log: ActivityLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(activity_log, "_AGAIN_S", 0.05)
+    monkeypatch.setattr(activity_log, "MOST_LINES", 10)
+    (tmp_path / "people").write_text("in the way")
+    for number in range(25):
+        _record(log, number=number)
+    (tmp_path / "people").unlink()
+    end = time.monotonic() + 10
+    while not (lines := read_log(tmp_path)) or lines[-1]["what"] != "lines-lost":
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    assert lines[-1]["lines"] + len(lines) - 1 == 25
+    assert lines[-2]["number"] == 24
+
+
+def test_what_a_killed_process_had_recorded_is_there_and_others_go_on(tmp_path: Path) -> None:
+    writers = [
+        subprocess.Popen(
+            [sys.executable, "-c", WRITE_ENDLESSLY, str(tmp_path), name], stdout=subprocess.PIPE, text=True
+        )
+        for name in ("one", "two")
+    ]
+    for writer in writers:
+        assert writer.stdout is not None
+        for _ in range(30):
+            writer.stdout.readline()
+    for writer in writers:
+        writer.kill()
+    told = {
+        name: 30 + len(writer.communicate()[0].split())
+        for name, writer in zip(("one", "two"), writers, strict=True)
+    }
+    (file,) = list_files(log_folder(tmp_path), "changes")
+    with file.open("ab") as opened:
+        opened.write(b'{"at": "2026-11-01T00:00')  # as a power cut leaves it
+    log = ActivityLog(tmp_path)
+    _record(log)
+    log.close()
+    lines = read_log(tmp_path)
+    assert [line["who"] for line in lines if line["who"] == "anna"] == ["anna"]
+    for name, count in told.items():
+        assert {line["number"] for line in lines if line["who"] == name} >= set(range(count))
+
+
+def test_brought_lines_are_added_once_and_none_is_lost(log: ActivityLog, tmp_path: Path) -> None:
+    _record(log, number=1)
+    before = read_log(tmp_path)
+    others = [{**before[0], "number": 2, "at": "2025-01-01T00:00:00+00:00"}, before[0]]
+    assert bring_lines(tmp_path, others) == 1
+    assert bring_lines(tmp_path, others) == 0
+    assert [line["number"] for line in read_log(tmp_path)] == [2, 1]
