@@ -32,6 +32,14 @@ if TYPE_CHECKING:
     metavar="NAME",
     help="Name to answer to besides the machine's own, such as that of a proxy; can be repeated.",
 )
+@click.option(
+    "--root-path", default="", metavar="PATH",
+    help="Path below which the server lives behind a proxy, as /photos; whether the proxy strips it or not.",
+)  # fmt: skip
+@click.option(
+    "--trusted-proxy", "trusted_proxies", multiple=True, metavar="ADDRESS|NETWORK",
+    help="Proxy that is believed to say who asks, by which scheme and for which host; can be repeated.",
+)  # fmt: skip
 @click.option("--open/--no-open", "open_browser", default=False, help="Open the page in the default browser.")
 @click.option(
     "--token-file",
@@ -69,6 +77,8 @@ def serve(
     host: str,
     port: int,
     allowed_hosts: tuple[str, ...],
+    root_path: str,
+    trusted_proxies: tuple[str, ...],
     open_browser: bool,
     token_file: Path | None,
     token: str | None,
@@ -97,6 +107,7 @@ def serve(
       retrieval serve gallery --port 8080 --audit run/audit
       retrieval serve gallery --host 0.0.0.0 --writable --token-file token
       retrieval serve gallery --no-token --allowed-host photos.example.org
+      retrieval serve gallery --token-file token --allowed-host photos.example.org --trusted-proxy 127.0.0.1
       curl -s localhost:7860/v1/search/image?k=5 --data-binary @query.jpg
     """
     from retrieval_app.api.security.hosts import is_loopback
@@ -115,6 +126,7 @@ def serve(
     )
     options = ServeOptions(
         gallery=settle_gallery(gallery), host=host, port=port, token=token, allowed_hosts=allowed_hosts,
+        root_path=root_path, trusted_proxies=trusted_proxies,
         writable=writable, fetches=fetches, audit=audit, limits=ServingConfig(threads=threads),
     )  # fmt: skip
 

@@ -13,10 +13,12 @@ from retrieval_app.api.counters import Metrics
 from retrieval_app.api.document import make_api
 from retrieval_app.api.errors import add_error_handlers, add_last_routes
 from retrieval_app.api.security.access import Access
+from retrieval_app.api.security.front_door import FrontDoor
 from retrieval_app.api.security.gradio_doors import GRADIO
 from retrieval_app.api.security.guard import Security
 from retrieval_app.api.security.sign_in import SignIn
 from retrieval_app.api.security.sign_in import router as sign_in_router
+from retrieval_app.api.security.trusted_proxies import TrustedProxies
 from retrieval_app.gradio_app.mounted import MountedApp
 from retrieval_app.page import shell, static_files
 from retrieval_app.page.sign_in_page import draw_sign_in
@@ -28,9 +30,17 @@ from retrieval_app.serving.search_engine import Engine
 SMALLEST_COMPRESSED_BYTES = 1000  # what fits into one packet is as fast uncompressed
 
 
-def create_app(engine: Engine, *, access: Access, review: ReviewStore, jobs: Jobs) -> FastAPI:
-    """The application over one engine."""
-    gradio = MountedApp(engine)
+def create_app(
+    engine: Engine,
+    *,
+    access: Access,
+    review: ReviewStore,
+    jobs: Jobs,
+    root_path: str = "",
+    proxies: TrustedProxies | None = None,
+) -> FastAPI:
+    """The application over one engine, below a path of a site, and behind proxies that are believed."""
+    gradio = MountedApp(engine, root_path=root_path)
 
     @asynccontextmanager
     async def end_gradio(_: FastAPI) -> AsyncIterator[None]:
@@ -53,4 +63,5 @@ def create_app(engine: Engine, *, access: Access, review: ReviewStore, jobs: Job
     app.add_middleware(
         Security, engine=engine, access=access, sign_in=app.state.sign_in, metrics=app.state.metrics
     )
+    app.add_middleware(FrontDoor, root_path=root_path, proxies=proxies)
     return app

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from index.writing.people_moves import try_bring_people
 from retrieval_app.api.security.access import Access
 from retrieval_app.api.security.hosts import choose_hosts
+from retrieval_app.api.security.root_path import check_root_path
+from retrieval_app.api.security.trusted_proxies import TrustedProxies
 from retrieval_app.review.jobs import Jobs
 from retrieval_app.review.joining import join_decisions
 from retrieval_app.review.review_store import ReviewStore
@@ -49,7 +51,10 @@ def assemble(options: ServeOptions) -> Iterator[FastAPI]:
         if options.writable:
             jobs.resume()
         try:
-            yield create_app(engine, access=access, review=review, jobs=jobs)
+            yield create_app(
+                engine, access=access, review=review, jobs=jobs, root_path=check_root_path(options.root_path),
+                proxies=TrustedProxies.of(options.trusted_proxies),
+            )  # fmt: skip
         finally:
             jobs.close()
             review.close()

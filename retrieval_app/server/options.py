@@ -7,7 +7,9 @@ from pathlib import Path
 
 from index.errors import InputError
 from retrieval_app.api.security.hosts import check_host, is_loopback
+from retrieval_app.api.security.root_path import check_root_path
 from retrieval_app.api.security.tokens import check_token
+from retrieval_app.api.security.trusted_proxies import TrustedProxies
 from retrieval_app.serving.serving_config import ServingConfig
 
 
@@ -21,6 +23,8 @@ class ServeOptions:
         port: to listen on, 0 for a free one.
         token: that every request has to bring; None lets everybody search who can reach the address.
         allowed_hosts: names that it answers to besides those of the machine and of the address.
+        root_path: below which it lives behind a proxy, as `/photos`.
+        trusted_proxies: addresses and networks of proxies that are believed to say who asks, how and for which host.
         writable: whether images may be added and removed, which needs a token.
         fetches: whether photos are fetched from addresses that visitors name.
         audit: folder of a finished audit, whose doubts take the place of the gallery's own.
@@ -32,6 +36,8 @@ class ServeOptions:
     port: int = 7860
     token: str | None = None
     allowed_hosts: tuple[str, ...] = ()
+    root_path: str = ""
+    trusted_proxies: tuple[str, ...] = ()
     writable: bool = False
     fetches: bool = False
     audit: Path | None = None
@@ -48,6 +54,8 @@ class ServeOptions:
             check_token(self.token)
         for name in self.allowed_hosts:
             check_host(name)
+        check_root_path(self.root_path)
+        TrustedProxies.of(self.trusted_proxies)
 
     @property
     def is_loopback(self) -> bool:

@@ -12,6 +12,7 @@ from index.errors import InputError, MissingDependencyError
 from index.telemetry import switch_off_telemetry
 from index.text import printable_path
 from index.versions.versions import find_version
+from retrieval_app.api.security.root_path import check_root_path
 from retrieval_app.server.options import ServeOptions
 
 _BACKLOG = 1024
@@ -53,7 +54,7 @@ def serve_gallery(options: ServeOptions, *, on_ready: Callable[[Served], None] |
             raise MissingDependencyError(package=package, extra="ui", purpose="the search page") from error
         port = listener.getsockname()[1]
         shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(options.host, options.host)
-        url = f"http://{f'[{shown}]' if ':' in shown else shown}:{port}/"
+        url = f"http://{f'[{shown}]' if ':' in shown else shown}:{port}{check_root_path(options.root_path)}/"
 
         def tell() -> None:
             if on_ready is not None:

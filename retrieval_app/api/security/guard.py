@@ -19,7 +19,7 @@ from retrieval_app.api.headers import add_missing, list_headers
 from retrieval_app.api.security.access import Access
 from retrieval_app.api.security.bodies import BodyRoom, Refused
 from retrieval_app.api.security.cross_site import comes_from_another_site
-from retrieval_app.api.security.forwarding import drop_forwarding
+from retrieval_app.api.security.forwarding import came_by_tls, drop_forwarding
 from retrieval_app.api.security.gradio_doors import UPLOAD_PATH, is_below, is_data, is_open
 from retrieval_app.api.security.sign_in import FORM_PATH, FORM_TYPE, MAX_FORM_BYTES, SignIn
 from retrieval_app.api.visitors import find_visitor
@@ -120,7 +120,7 @@ class Security:
             refusal = refuse_with(scope, 405, f"{scope['method'][:20]} is not among the methods of this address")
             refusal.headers["Allow"] = "GET, HEAD"
             return refusal
-        if comes_from_another_site(headers):
+        if comes_from_another_site(headers, by_tls=came_by_tls(scope, headers)):
             message = f"only this server's own page may {'read from' if is_read else 'send to'} it"
             return refuse_with(scope, 403, message, code="cross_site")
         return None if is_read else self._refuse_body(scope, headers)

@@ -107,6 +107,7 @@ class SignIn:
         response.set_cookie(
             _name_cookie(scope),
             self._sessions.open(),
+            path=f"{scope.get('root_path', '')}/",
             httponly=True,
             samesite="lax",  # strict would ask again whoever follows a link to a search from a letter
             secure=find_visitor(scope).by_tls,
