@@ -141,6 +141,8 @@ def serve(
                 "Everybody who can reach this machine can search; with a token you can, and can decide on labels.",
                 err=True,
             )
+        if served.by_name is not None:
+            click.echo(f"Where the network knows this machine's name: {served.by_name}", err=True)
         click.echo(f"As a Gradio app: {served.url}gradio/", err=True)
         click.echo("Ctrl-C ends it.", err=True)
         if open_browser:
