@@ -40,6 +40,10 @@ if TYPE_CHECKING:
     "--trusted-proxy", "trusted_proxies", multiple=True, metavar="ADDRESS|NETWORK",
     help="Proxy that is believed to say who asks, by which scheme and for which host; can be repeated.",
 )  # fmt: skip
+@click.option(
+    "--cors-origin", "cors_origins", multiple=True, metavar="ORIGIN",
+    help="Site whose pages may ask the API, as https://app.example.org; can be repeated.",
+)  # fmt: skip
 @click.option("--open/--no-open", "open_browser", default=False, help="Open the page in the default browser.")
 @click.option(
     "--token-file",
@@ -79,6 +83,7 @@ def serve(
     allowed_hosts: tuple[str, ...],
     root_path: str,
     trusted_proxies: tuple[str, ...],
+    cors_origins: tuple[str, ...],
     open_browser: bool,
     token_file: Path | None,
     token: str | None,
@@ -126,7 +131,7 @@ def serve(
     )
     options = ServeOptions(
         gallery=settle_gallery(gallery), host=host, port=port, token=token, allowed_hosts=allowed_hosts,
-        root_path=root_path, trusted_proxies=trusted_proxies,
+        root_path=root_path, trusted_proxies=trusted_proxies, cors_origins=cors_origins,
         writable=writable, fetches=fetches, audit=audit, limits=ServingConfig(threads=threads),
     )  # fmt: skip
 

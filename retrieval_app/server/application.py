@@ -13,6 +13,7 @@ from retrieval_app.api.counters import Metrics
 from retrieval_app.api.document import make_api
 from retrieval_app.api.errors import add_error_handlers, add_last_routes
 from retrieval_app.api.security.access import Access
+from retrieval_app.api.security.cors import CrossOrigin
 from retrieval_app.api.security.front_door import FrontDoor
 from retrieval_app.api.security.gradio_doors import GRADIO
 from retrieval_app.api.security.guard import Security
@@ -38,8 +39,9 @@ def create_app(
     jobs: Jobs,
     root_path: str = "",
     proxies: TrustedProxies | None = None,
+    origins: frozenset[str] = frozenset(),
 ) -> FastAPI:
-    """The application over one engine, below a path of a site, and behind proxies that are believed."""
+    """The application over one engine, below a path of a site, behind proxies that are believed."""
     gradio = MountedApp(engine, root_path=root_path)
 
     @asynccontextmanager
@@ -63,5 +65,6 @@ def create_app(
     app.add_middleware(
         Security, engine=engine, access=access, sign_in=app.state.sign_in, metrics=app.state.metrics
     )
+    app.add_middleware(CrossOrigin, origins=origins)
     app.add_middleware(FrontDoor, root_path=root_path, proxies=proxies)
     return app

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from index.errors import InputError
+from retrieval_app.api.security.cors_origins import check_origins
 from retrieval_app.api.security.hosts import check_host, is_loopback
 from retrieval_app.api.security.root_path import check_root_path
 from retrieval_app.api.security.tokens import check_token
@@ -25,6 +26,7 @@ class ServeOptions:
         allowed_hosts: names that it answers to besides those of the machine and of the address.
         root_path: below which it lives behind a proxy, as `/photos`.
         trusted_proxies: addresses and networks of proxies that are believed to say who asks, how and for which host.
+        cors_origins: sites whose pages may ask the API.
         writable: whether images may be added and removed, which needs a token.
         fetches: whether photos are fetched from addresses that visitors name.
         audit: folder of a finished audit, whose doubts take the place of the gallery's own.
@@ -38,6 +40,7 @@ class ServeOptions:
     allowed_hosts: tuple[str, ...] = ()
     root_path: str = ""
     trusted_proxies: tuple[str, ...] = ()
+    cors_origins: tuple[str, ...] = ()
     writable: bool = False
     fetches: bool = False
     audit: Path | None = None
@@ -56,6 +59,7 @@ class ServeOptions:
             check_host(name)
         check_root_path(self.root_path)
         TrustedProxies.of(self.trusted_proxies)
+        check_origins(self.cors_origins)
 
     @property
     def is_loopback(self) -> bool:

@@ -135,8 +135,8 @@ class Security:
         if length > most:
             return refuse_with(scope, 413, f"the body has {length:,} bytes; at most {most:,} are taken")
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind.startswith("multipart/") and not is_form_of_files:
-            return refuse_with(scope, 415, "forms are not taken; send the image, or JSON, as the body itself")
+        if kind.startswith("multipart/") and not (is_image and kind == "multipart/form-data"):
+            return refuse_with(scope, 415, "a form is taken of images alone; send JSON as the body itself")
         if is_form:
             return None if kind == FORM_TYPE else refuse_with(scope, 415, f"the body must be {FORM_TYPE}")
         if length and not is_image and kind != "application/json" and not kind.endswith("+json"):

@@ -2114,10 +2114,14 @@ export interface operations {
             path?: never;
             cookie?: never;
         };
-        /** @description the bytes of an image file: JPEG, PNG, GIF, WebP, BMP, TIFF or AVIF, under any content type but that of a form */
+        /** @description the bytes of an image file: JPEG, PNG, GIF, WebP, BMP, TIFF or AVIF, under any content type; or a form with the file in its one field, `file` */
         requestBody: {
             content: {
                 "application/octet-stream": string;
+                "multipart/form-data": {
+                    /** Format: binary */
+                    file: string;
+                };
             };
         };
         responses: {
@@ -2141,10 +2145,14 @@ export interface operations {
             path?: never;
             cookie?: never;
         };
-        /** @description the bytes of an image file: JPEG, PNG, GIF, WebP, BMP, TIFF or AVIF, under any content type but that of a form */
+        /** @description the bytes of an image file: JPEG, PNG, GIF, WebP, BMP, TIFF or AVIF, under any content type; or a form with the file in its one field, `file` */
         requestBody: {
             content: {
                 "application/octet-stream": string;
+                "multipart/form-data": {
+                    /** Format: binary */
+                    file: string;
+                };
             };
         };
         responses: {
@@ -2216,10 +2224,14 @@ export interface operations {
             path?: never;
             cookie?: never;
         };
-        /** @description the bytes of an image file: JPEG, PNG, GIF, WebP, BMP, TIFF or AVIF, under any content type but that of a form */
+        /** @description the bytes of an image file: JPEG, PNG, GIF, WebP, BMP, TIFF or AVIF, under any content type; or a form with the file in its one field, `file` */
         requestBody: {
             content: {
                 "application/octet-stream": string;
+                "multipart/form-data": {
+                    /** Format: binary */
+                    file: string;
+                };
             };
         };
         responses: {
@@ -2274,10 +2286,14 @@ export interface operations {
             path?: never;
             cookie?: never;
         };
-        /** @description the bytes of an image file: JPEG, PNG, GIF, WebP, BMP, TIFF or AVIF, under any content type but that of a form */
+        /** @description the bytes of an image file: JPEG, PNG, GIF, WebP, BMP, TIFF or AVIF, under any content type; or a form with the file in its one field, `file` */
         requestBody: {
             content: {
                 "application/octet-stream": string;
+                "multipart/form-data": {
+                    /** Format: binary */
+                    file: string;
+                };
             };
         };
         responses: {
