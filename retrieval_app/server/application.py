@@ -21,7 +21,7 @@ from retrieval_app.api.security.sign_in import SignIn
 from retrieval_app.api.security.sign_in import router as sign_in_router
 from retrieval_app.api.security.trusted_proxies import TrustedProxies
 from retrieval_app.gradio_app.mounted import MountedApp
-from retrieval_app.page import shell, static_files
+from retrieval_app.page import api_docs, shell, static_files
 from retrieval_app.page.sign_in_page import draw_sign_in
 from retrieval_app.review.jobs import Jobs
 from retrieval_app.review.review_store import ReviewStore
@@ -55,7 +55,7 @@ def create_app(
     app.state.fetcher = PhotoFetcher(max_bytes=engine.config.max_upload_bytes)
     app.state.sign_in = SignIn(access, draw=draw_sign_in)
     add_error_handlers(app)
-    for router in (sign_in_router, shell.router, static_files.router):
+    for router in (sign_in_router, shell.router, static_files.router, api_docs.router):
         app.router.routes += router.routes
     add_last_routes(app)
     app.router.routes += [Route(GRADIO, gradio), Route(GRADIO + "/{path:path}", gradio)]

@@ -30,7 +30,7 @@ from retrieval_app.serving.search_engine import Engine
 MAX_JSON_BYTES = 1024 * 1024
 _IMAGE_PATHS = frozenset(("/v1/photos", "/v1/search/image", "/v1/embed", "/v1/images"))
 _API = re.compile(r"/v1/.*", re.DOTALL)
-_PAGE = re.compile(r"/(|favicon\.ico|page/([a-z]+/)?[\w.-]+)", re.ASCII)
+_PAGE = re.compile(r"/(|favicon\.ico|page/([a-z]+/)?[\w.-]+|docs(/[\w.-]*)?)", re.ASCII)
 _REQUEST_ID = re.compile(r"[0-9A-Za-z_-]{1,64}")
 _CLIENT_LEFT = 499  # counted; nobody is there to get it
 
