@@ -473,7 +473,8 @@ export interface paths {
          *
          *     Headers count the images by what became of them: `kept` and `changed` are rows; the others are left out, `dropped`
          *     by a decision, `unlabelled`, `in-archives`, of which training reads none, and `unnamable` in UTF-8. Paths are
-         *     absolute, but for strangers, who get those within the sources.
+         *     absolute, but for strangers, who get those within the sources, and where these are asked for: saved in the folder of
+         *     the images, the file then goes with it to another machine.
          */
         get: operations["get_label_file"];
         put?: never;
@@ -2732,7 +2733,10 @@ export interface operations {
     };
     get_label_file: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description those of the machine, or within the sources; the former where they may be told */
+                paths?: ("absolute" | "relative") | null;
+            };
             header?: never;
             path?: never;
             cookie?: never;
