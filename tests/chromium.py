@@ -29,8 +29,8 @@ def skip_without_playwright() -> None:
 
 
 @contextmanager
-def open_chromium() -> Iterator[Browser]:
-    """A browser; without one on this machine the test is skipped, but on CI."""
+def open_chromium(*flags: str) -> Iterator[Browser]:
+    """A browser with further flags; without one on this machine the test is skipped, but on CI."""
     skip_without_playwright()
     from playwright.sync_api import expect, sync_playwright
 
@@ -39,7 +39,7 @@ def open_chromium() -> Iterator[Browser]:
         pytest.skip("no Chromium on this machine")
     assert program is not None, "CI must have a Chromium on its PATH"
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=list(_FLAGS))
+        browser = playwright.chromium.launch(executable_path=program, args=[*_FLAGS, *flags])
         expect.set_options(timeout=_EXPECT_MS)
         try:
             yield browser

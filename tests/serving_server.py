@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -155,7 +156,9 @@ def serve(gallery: Path, *options: str, log: Path, token: str | None = None, por
         try:
             line = announced.readline()
             assert line, f"the server did not start: {log.read_text()}"
-            yield Server(process, int(json.loads(line)["url"].rstrip("/").rpartition(":")[2]), token, log, line)
+            listened = urlsplit(json.loads(line)["url"]).port
+            assert listened is not None
+            yield Server(process, listened, token, log, line)
         finally:
             process.terminate()
             try:

@@ -12,12 +12,16 @@ from retrieval_app.review.places import hide_folders
 
 BYTES = {"schema": {"type": "string", "format": "binary"}}
 """How the description of the API tells of content that is no text."""
+_FORM = {
+    "type": "object", "title": "ImageForm", "required": ["file"], "additionalProperties": False,
+    "properties": {"file": BYTES["schema"]},
+}  # fmt: skip
 IMAGE_BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
-        "description": "the bytes of an image file: JPEG, PNG, GIF, WebP, BMP, TIFF or AVIF, under any content type "
-        "but that of a form",
-        "content": {"application/octet-stream": BYTES},
+        "description": "the bytes of an image file: JPEG, PNG, GIF, WebP, BMP, TIFF or AVIF, under any content type; "
+        "or a form with the file in its one field, `file`",
+        "content": {"application/octet-stream": BYTES, "multipart/form-data": {"schema": _FORM}},
     }
 }
 

@@ -302,6 +302,15 @@ class DoubtPage(GroupPage):
     suggested: FilterText | None = Field(default=None, description="only those suggested this label")
 
 
+class LabelFile(Parameters):
+    """How the label file names images."""
+
+    paths: Literal["absolute", "relative"] | None = Field(
+        default=None,
+        description="those of the machine, or within the sources; the former where they may be told",
+    )
+
+
 class LabelChange(Body):
     """The image's label becomes another one."""
 

@@ -33,6 +33,18 @@ if TYPE_CHECKING:
     metavar="NAME",
     help="Name to answer to besides the machine's own, such as that of a proxy; can be repeated.",
 )
+@click.option(
+    "--root-path", default="", metavar="PATH",
+    help="Path below which the server lives behind a proxy, as /photos; whether the proxy strips it or not.",
+)  # fmt: skip
+@click.option(
+    "--trusted-proxy", "trusted_proxies", multiple=True, metavar="ADDRESS|NETWORK",
+    help="Proxy that is believed to say who asks, by which scheme and for which host; can be repeated.",
+)  # fmt: skip
+@click.option(
+    "--cors-origin", "cors_origins", multiple=True, metavar="ORIGIN",
+    help="Site whose pages may ask the API, as https://app.example.org; can be repeated.",
+)  # fmt: skip
 @click.option("--open/--no-open", "open_browser", default=False, help="Open the page in the default browser.")
 @click.option(
     "--token-file",
@@ -76,6 +88,9 @@ def serve(
     host: str,
     port: int,
     allowed_hosts: tuple[str, ...],
+    root_path: str,
+    trusted_proxies: tuple[str, ...],
+    cors_origins: tuple[str, ...],
     open_browser: bool,
     token_file: Path | None,
     tokens: Path | None,
@@ -106,6 +121,7 @@ def serve(
       retrieval serve gallery --host 0.0.0.0 --writable --token-file token
       retrieval serve gallery --host 0.0.0.0 --tokens team.tokens
       retrieval serve gallery --no-token --allowed-host photos.example.org
+      retrieval serve gallery --token-file token --allowed-host photos.example.org --trusted-proxy 127.0.0.1
       curl -s localhost:7860/v1/search/image?k=5 --data-binary @query.jpg
     """
     from retrieval_app.api.security.hosts import is_loopback
@@ -125,6 +141,7 @@ def serve(
     )
     options = ServeOptions(
         gallery=settle_gallery(gallery), host=host, port=port, token=token, tokens=tokens, allowed_hosts=allowed_hosts,
+        root_path=root_path, trusted_proxies=trusted_proxies, cors_origins=cors_origins,
         writable=writable, fetches=fetches, audit=audit, limits=ServingConfig(threads=threads),
     )  # fmt: skip
 
@@ -141,6 +158,8 @@ def serve(
                 "Everybody who can reach this machine can search; with a token you can, and can decide on labels.",
                 err=True,
             )
+        if served.by_name is not None:
+            click.echo(f"Where the network knows this machine's name: {served.by_name}", err=True)
         click.echo(f"As a Gradio app: {served.url}gradio/", err=True)
         click.echo("Ctrl-C ends it.", err=True)
         if open_browser:

@@ -28,10 +28,11 @@ class MountedApp:
 
     Args:
         engine: that it asks; its owner closes it.
+        root_path: below which the server lives.
     """
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, engine: Engine, *, root_path: str = "") -> None:
+        self._engine, self._root_path = engine, root_path
         self._making = asyncio.Lock()
         self._made: FastAPI | None = None
         self._running = AsyncExitStack()
@@ -43,11 +44,12 @@ class MountedApp:
             await RedirectResponse(f"{GRADIO[1:]}/")(scope, receive, send)
             return
         app = await self._open()
-        scope["scheme"] = "https" if find_visitor(scope).by_tls else scope["scheme"]
+        scheme = "https" if find_visitor(scope).by_tls else scope["scheme"]
+        below = {**scope, "scheme": scheme, "path": f"{self._root_path}{scope['path']}"}  # as ASGI has paths
         if scope["path"] == f"{GRADIO}/":
-            await _send_document(app, scope, receive, send)
+            await _send_document(app, below, receive, send)
         else:
-            await app(scope, receive, send)
+            await app(below, receive, send)
 
     def hang_up(self) -> None:
         """End the answers that would go on as long as their pages are open."""
@@ -67,7 +69,7 @@ class MountedApp:
                 folder = self._running.enter_context(TemporaryDirectory(prefix="retrieval-gradio-"))
                 os.environ["GRADIO_TEMP_DIR"] = folder  # of this server alone, and gone with it
                 self._running.callback(os.environ.pop, "GRADIO_TEMP_DIR", None)
-                app = await asyncio.to_thread(_make, self._engine)
+                app = await asyncio.to_thread(_make, self._engine, self._root_path)
                 asking.set("the Gradio app")  # whose queue works for all its visitors from here on
                 await self._running.enter_async_context(app.router.lifespan_context(app))
                 self._made = app
@@ -76,14 +78,15 @@ class MountedApp:
             return self._made
 
 
-def _make(engine: Engine) -> FastAPI:
+def _make(engine: Engine, root_path: str) -> FastAPI:
     import gradio as gr
 
     from retrieval_app.gallery_answers import GalleryAnswers
     from retrieval_app.gradio_app.app import GalleryApp
 
     app, blocks = FastAPI(openapi_url=None), GalleryApp(GalleryAnswers(engine))
-    gr.mount_gradio_app(app, blocks, path=GRADIO, **blocks.defaults)
+    below = f"{root_path}{GRADIO}" if root_path else None
+    gr.mount_gradio_app(app, blocks, path=GRADIO, root_path=below, **blocks.defaults)
     blocks.has_launched = True  # before that Gradio copies into its folder whatever file a client names
     return app
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -15,13 +15,17 @@ router = APIRouter(include_in_schema=False)
 _TYPES = {"js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
 
 
+KeptFile = tuple[bytes, str, str]
+"""Content, media type and ETag of a file."""
+
+
 @cache
-def read_files() -> dict[str, tuple[bytes, str, str]]:
+def read_files() -> dict[str, KeptFile]:
     """Content, media type and ETag of every file, by its path below `static`."""
     return dict(_read_below(files("retrieval_app.page").joinpath("static"), ""))
 
 
-def _read_below(folder: Traversable, path: str) -> Iterator[tuple[str, tuple[bytes, str, str]]]:
+def _read_below(folder: Traversable, path: str) -> Iterator[tuple[str, KeptFile]]:
     for entry in folder.iterdir():
         kind = _TYPES.get(entry.name.rpartition(".")[2])
         if entry.is_dir():
@@ -39,10 +43,15 @@ async def send_icon(request: Request) -> Response:
 
 @router.get("/page/{name:path}")
 async def send_file(name: str, request: Request) -> Response:
-    """One file; a browser keeps it, and asks whether it is still the same."""
-    if name not in read_files():
+    """One file."""
+    return send_kept(read_files(), name, request)
+
+
+def send_kept(kept: Mapping[str, KeptFile], name: str, request: Request) -> Response:
+    """One of some files; a browser keeps it, and asks whether it is still the same."""
+    if name not in kept:
         return PlainTextResponse("no such file", status_code=404)
-    content, kind, tag = read_files()[name]
+    content, kind, tag = kept[name]
     headers = {"ETag": tag, "Cache-Control": "no-cache"}
     if tag in request.headers.get("if-none-match", ""):  # as it is, or as the weak one of compressed files
         return Response(status_code=304, headers=headers)

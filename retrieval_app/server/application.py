@@ -13,12 +13,15 @@ from retrieval_app.api.counters import Metrics
 from retrieval_app.api.document import make_api
 from retrieval_app.api.errors import add_error_handlers, add_last_routes
 from retrieval_app.api.security.access import Access
+from retrieval_app.api.security.cors import CrossOrigin
+from retrieval_app.api.security.front_door import FrontDoor
 from retrieval_app.api.security.gradio_doors import GRADIO
 from retrieval_app.api.security.guard import Security
 from retrieval_app.api.security.sign_in import SignIn
 from retrieval_app.api.security.sign_in import router as sign_in_router
+from retrieval_app.api.security.trusted_proxies import TrustedProxies
 from retrieval_app.gradio_app.mounted import MountedApp
-from retrieval_app.page import shell, static_files
+from retrieval_app.page import api_docs, shell, static_files
 from retrieval_app.page.sign_in_page import draw_sign_in
 from retrieval_app.review.activity_log import ActivityLog
 from retrieval_app.review.jobs import Jobs
@@ -29,9 +32,19 @@ from retrieval_app.serving.search_engine import Engine
 SMALLEST_COMPRESSED_BYTES = 1000  # what fits into one packet is as fast uncompressed
 
 
-def create_app(engine: Engine, *, access: Access, review: ReviewStore, jobs: Jobs, log: ActivityLog) -> FastAPI:
-    """The application over one engine."""
-    gradio = MountedApp(engine)
+def create_app(
+    engine: Engine,
+    *,
+    access: Access,
+    review: ReviewStore,
+    jobs: Jobs,
+    log: ActivityLog,
+    root_path: str = "",
+    proxies: TrustedProxies | None = None,
+    origins: frozenset[str] = frozenset(),
+) -> FastAPI:
+    """The application over one engine, below a path of a site, behind proxies that are believed."""
+    gradio = MountedApp(engine, root_path=root_path)
 
     @asynccontextmanager
     async def end_gradio(_: FastAPI) -> AsyncIterator[None]:
@@ -45,7 +58,7 @@ def create_app(engine: Engine, *, access: Access, review: ReviewStore, jobs: Job
     app.state.fetcher = PhotoFetcher(max_bytes=engine.config.max_upload_bytes)
     app.state.sign_in = SignIn(access, draw=draw_sign_in)
     add_error_handlers(app)
-    for router in (sign_in_router, shell.router, static_files.router):
+    for router in (sign_in_router, shell.router, static_files.router, api_docs.router):
         app.router.routes += router.routes
     add_last_routes(app)
     app.router.routes += [Route(GRADIO, gradio), Route(GRADIO + "/{path:path}", gradio)]
@@ -55,4 +68,6 @@ def create_app(engine: Engine, *, access: Access, review: ReviewStore, jobs: Job
     app.add_middleware(
         Security, engine=engine, access=access, sign_in=app.state.sign_in, metrics=app.state.metrics
     )
+    app.add_middleware(CrossOrigin, origins=origins)
+    app.add_middleware(FrontDoor, root_path=root_path, proxies=proxies)
     return app

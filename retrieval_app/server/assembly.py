@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING
 
 from index.writing.people_moves import try_bring_people
 from retrieval_app.api.security.access import Access
+from retrieval_app.api.security.cors_origins import check_origins
 from retrieval_app.api.security.hosts import choose_hosts
+from retrieval_app.api.security.root_path import check_root_path
 from retrieval_app.api.security.token_book import TokenBook
+from retrieval_app.api.security.trusted_proxies import TrustedProxies
 from retrieval_app.review.activity_log import ActivityLog
 from retrieval_app.review.jobs import Jobs
 from retrieval_app.review.joining import join_decisions
@@ -54,7 +57,10 @@ def assemble(options: ServeOptions) -> Iterator[FastAPI]:
         if options.writable:
             jobs.resume()
         try:
-            yield create_app(engine, access=access, review=review, jobs=jobs, log=log)
+            yield create_app(
+                engine, access=access, review=review, jobs=jobs, log=log, root_path=check_root_path(options.root_path),
+                proxies=TrustedProxies.of(options.trusted_proxies), origins=check_origins(options.cors_origins),
+            )  # fmt: skip
         finally:
             jobs.close()
             log.close()

@@ -6,8 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from index.errors import InputError
+from retrieval_app.api.security.cors_origins import check_origins
 from retrieval_app.api.security.hosts import check_host, is_loopback
+from retrieval_app.api.security.root_path import check_root_path
 from retrieval_app.api.security.tokens import check_token
+from retrieval_app.api.security.trusted_proxies import TrustedProxies
 from retrieval_app.serving.serving_config import ServingConfig
 
 
@@ -22,6 +25,9 @@ class ServeOptions:
         token: that every request has to bring; None lets everybody search who can reach the address.
         tokens: file of tokens with names and rights, of which every request has to bring one; in the place of `token`.
         allowed_hosts: names that it answers to besides those of the machine and of the address.
+        root_path: below which it lives behind a proxy, as `/photos`.
+        trusted_proxies: addresses and networks of proxies that are believed to say who asks, how and for which host.
+        cors_origins: sites whose pages may ask the API.
         writable: whether images may be added and removed, which needs a token.
         fetches: whether photos are fetched from addresses that visitors name.
         audit: folder of a finished audit, whose doubts take the place of the gallery's own.
@@ -34,6 +40,9 @@ class ServeOptions:
     token: str | None = None
     tokens: Path | None = None
     allowed_hosts: tuple[str, ...] = ()
+    root_path: str = ""
+    trusted_proxies: tuple[str, ...] = ()
+    cors_origins: tuple[str, ...] = ()
     writable: bool = False
     fetches: bool = False
     audit: Path | None = None
@@ -53,6 +62,9 @@ class ServeOptions:
             check_token(self.token)
         for name in self.allowed_hosts:
             check_host(name)
+        check_root_path(self.root_path)
+        TrustedProxies.of(self.trusted_proxies)
+        check_origins(self.cors_origins)
 
     @property
     def asks_token(self) -> bool:

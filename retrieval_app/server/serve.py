@@ -12,7 +12,9 @@ from index.errors import InputError, MissingDependencyError
 from index.telemetry import switch_off_telemetry
 from index.text import printable_path
 from index.versions.versions import find_version
+from retrieval_app.api.security.root_path import check_root_path
 from retrieval_app.server.options import ServeOptions
+from retrieval_app.server.own_addresses import choose_shown, name_listened, write_url
 
 _BACKLOG = 1024
 
@@ -24,10 +26,12 @@ class Served:
     Attributes:
         url: of the page.
         first_visit: the same, with a code that opens the page once and soon where a token is asked for.
+        by_name: the page by the machine's name, where it listens on all of its addresses.
     """
 
     url: str
     first_visit: str
+    by_name: str | None = None
 
 
 def serve_gallery(options: ServeOptions, *, on_ready: Callable[[Served], None] | None = None) -> None:
@@ -52,13 +56,15 @@ def serve_gallery(options: ServeOptions, *, on_ready: Callable[[Served], None] |
             package = error.name or "gradio"
             raise MissingDependencyError(package=package, extra="ui", purpose="the search page") from error
         port = listener.getsockname()[1]
-        shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(options.host, options.host)
-        url = f"http://{f'[{shown}]' if ':' in shown else shown}:{port}/"
+        below = check_root_path(options.root_path)
+        url = write_url(choose_shown(options.host), port, root_path=below)
+        name = name_listened(options.host)
+        by_name = None if name is None else write_url(name, port, root_path=below)
 
         def tell() -> None:
             if on_ready is not None:
                 code = None if options.token is None else app.state.sign_in.make_code()
-                on_ready(Served(url, url if code is None else f"{url}?code={code}"))
+                on_ready(Served(url, url if code is None else f"{url}?code={code}", by_name))
 
         with assemble(options) as app, suppress(KeyboardInterrupt):  # the usual way to end it
             run_server(app, listener=listener, on_ready=tell)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import re
+import socket
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ import pytest
 if "CI" not in os.environ:
     pytest.importorskip("gradio", reason="needs the extra `ui`")
 
+from retrieval_app.server.own_addresses import choose_shown
 from tests.serving_server import ROOT, TOKEN, Server, serve
 
 COMMAND = (sys.executable, "-m", "retrieval_app", "serve")
@@ -139,6 +141,8 @@ def test_a_file_of_the_token_is_made_and_the_json_address_opens_nothing(gallery:
 def test_without_a_token_on_every_address_names_of_others_are_refused(gallery: Path, tmp_path: Path) -> None:
     options = ("--host", "0.0.0.0", "--no-token", "--allowed-host", "photos.example.org")
     with serve(gallery, *options, log=tmp_path / "log") as server:
+        assert server.output == f'{{"url": "http://{choose_shown("0.0.0.0")}:{server.port}/"}}\n'
+        assert f"http://{socket.gethostname()}:{server.port}/" in server.log.read_text()
         for host in (f"127.0.0.1:{server.port}", "PHOTOS.example.org.", "photos.example.org:443", "localhost"):
             assert server.get("/v1/gallery", Host=host).status == 200, host
         for host in ("rebound.evil.example", "8.8.8.8", f"127.0.0.1.evil.example:{server.port}", "[::2]", ""):

@@ -12,6 +12,7 @@ from index.images.image_headers import is_cheap
 from retrieval_app.api.answers import IMAGE_BODY, send_json
 from retrieval_app.api.asking import Asked, AskedAlone, Asking, answers
 from retrieval_app.api.errors import BODY_ERRORS
+from retrieval_app.api.form_files import read_image
 from retrieval_app.api.schemas import Answer, EvaluateRequest, ImageId, NewImage
 from retrieval_app.api.search.conditions import read_condition
 from retrieval_app.api.security.access import require_review, require_writing
@@ -47,7 +48,7 @@ _CHANGES: dict[str, Any] = {"status_code": 202, "dependencies": [Depends(require
 )
 async def add_image(asked: Asked, parameters: Annotated[NewImage, Query()]) -> Response:
     """The image is decoded and kept at once; it is found when the job is done."""
-    data, engine = await asked.request.body(), asked.engine
+    data, engine = await read_image(asked), asked.engine
     begin = partial(asked.jobs.add, data, name=parameters.name, label=parameters.label)
     told = {"name": parameters.name, "label": parameters.label, "bytes": len(data)}
     begin_logged = asked.logging("add", begin, tell=lambda job: {"job": job.id, **told})

@@ -11,14 +11,22 @@ from fastapi import APIRouter, Depends, Query, Response
 from retrieval_app.api.answers import BYTES
 from retrieval_app.api.asking import Asked, AskedAlone, answers
 from retrieval_app.api.downloads import send_table, send_zip
-from retrieval_app.api.errors import BODY_ERRORS
+from retrieval_app.api.errors import BODY_ERRORS, ApiError
 from retrieval_app.api.gallery.gallery_routes import COMPUTING, send_unready
 from retrieval_app.api.gallery.gallery_schemas import Failed
 from retrieval_app.api.review.deciding import decide_group, decide_labels, list_label_decisions, take_back
 from retrieval_app.api.review.doubt_list import list_doubts
 from retrieval_app.api.review.duplicate_list import find_group, list_groups
 from retrieval_app.api.review.review_schemas import Decided, DecidedLabels, DoubtList, GroupList, Undone
-from retrieval_app.api.schemas import DoubtPage, ExportRequest, GroupDecision, GroupPage, LabelDecisions, Undo
+from retrieval_app.api.schemas import (
+    DoubtPage,
+    ExportRequest,
+    GroupDecision,
+    GroupPage,
+    LabelDecisions,
+    LabelFile,
+    Undo,
+)
 from retrieval_app.api.security.access import require_review
 from retrieval_app.review.activity_log import EXPORT
 from retrieval_app.review.duplicate_file import stream_duplicate_file
@@ -114,16 +122,20 @@ async def undo_labels(asked: AskedAlone, body: Undo = _LAST_STEP) -> Response:
     summary="The labels with the decisions applied",
     **answers(None, 409, also=_LABELS_CSV),
 )
-async def send_label_file(asked: AskedAlone) -> Response:
+async def send_label_file(asked: Asked, parameters: Annotated[LabelFile, Query()]) -> Response:
     """A CSV of path and label, as `retrieval train` and `retrieval index build --labels` read it.
 
     Headers count the images by what became of them: `kept` and `changed` are rows; the others are left out, `dropped`
     by a decision, `unlabelled`, `in-archives`, of which training reads none, and `unnamable` in UTF-8. Paths are
-    absolute, but for strangers, who get those within the sources.
+    absolute, but for strangers, who get those within the sources, and where these are asked for: saved in the folder of
+    the images, the file then goes with it to another machine.
     """
+    if parameters.paths == "absolute" and not asked.folders:
+        raise ApiError("absolute paths are told to those only who may decide", status=403)
+    folders = asked.folders and parameters.paths != "relative"
     read = asked.logging(EXPORT, asked.review.label_decisions, tell=lambda _: {"file": "labels.csv"})
     decisions, counts = await asked.engine.run(read), Counter[str]()
-    blocks = stream_label_file(asked.snapshot.gallery, decisions, counts=counts, folders=asked.folders)
+    blocks = stream_label_file(asked.snapshot.gallery, decisions, counts=counts, folders=folders)
     return await send_table(asked.engine, blocks, name="labels.csv", describe=partial(_tell_counts, counts))
 
 

@@ -14,6 +14,7 @@ from index.text import printable_path
 from retrieval_app.api.answers import BYTES, IMAGE_BODY, send_json
 from retrieval_app.api.asking import Asked, AskedAlone, Asking, answers
 from retrieval_app.api.errors import BODY_ERRORS, ApiError
+from retrieval_app.api.form_files import read_image
 from retrieval_app.api.row_fields import needs_row
 from retrieval_app.api.schemas import (
     BatchRequest,
@@ -99,7 +100,7 @@ async def search_by_image(asked: Asked, parameters: Annotated[ImageSearch, Query
 )
 async def keep_photo(asked: Asked, parameters: Annotated[PhotoName, Query()]) -> Response:
     """The token of a photo, which is the body; it is kept in memory among the most recently used ones."""
-    return _tell_photo(await asked.engine.keep_photo(await asked.request.body(), name=parameters.name))
+    return _tell_photo(await asked.engine.keep_photo(await read_image(asked), name=parameters.name))
 
 
 def _tell_photo(photo: Photo) -> Response:
@@ -149,7 +150,7 @@ async def embed(asked: Asked, parameters: Annotated[EmbedPhoto, Query()]) -> Res
 
 async def _embed(asked: Asking, name: str, *, by: str) -> Vectors:
     """The unit vector of the photo that is the body."""
-    return await asked.engine.embed(asked.snapshot.by(by), await asked.request.body(), name=printable_path(name))
+    return await asked.engine.embed(asked.snapshot.by(by), await read_image(asked), name=printable_path(name))
 
 
 async def _search(asked: Asking, body: SearchRequest) -> dict[str, Any]:

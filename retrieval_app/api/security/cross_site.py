@@ -11,13 +11,16 @@ from __future__ import annotations
 from starlette.datastructures import Headers
 
 
-def comes_from_another_site(headers: Headers) -> bool:
-    """Whether a browser says so."""
+def comes_from_another_site(headers: Headers, *, by_tls: bool = False) -> bool:
+    """Whether a browser says so; where it speaks TLS with this server, a page that came without is another site's."""
     site = headers.get("sec-fetch-site")
     if site is not None:
         return site not in ("same-origin", "none")
     origin = headers.get("origin", headers.get("referer"))
-    return origin is not None and _read_authority(origin) != headers.get("host", "").lower()
+    if origin is None:
+        return False
+    is_less_safe = by_tls and origin.lower().startswith("http:")
+    return is_less_safe or _read_authority(origin) != headers.get("host", "").lower()
 
 
 def _read_authority(address: str) -> str:

@@ -19,7 +19,7 @@ from retrieval_app.api.headers import add_missing, list_headers
 from retrieval_app.api.security.access import Access
 from retrieval_app.api.security.bodies import BodyRoom, Refused
 from retrieval_app.api.security.cross_site import comes_from_another_site
-from retrieval_app.api.security.forwarding import drop_forwarding
+from retrieval_app.api.security.forwarding import came_by_tls, drop_forwarding
 from retrieval_app.api.security.gradio_doors import UPLOAD_PATH, is_below, is_data, is_open
 from retrieval_app.api.security.sign_in import FORM_PATH, FORM_TYPE, MAX_FORM_BYTES, SignIn
 from retrieval_app.api.visitors import find_visitor
@@ -30,7 +30,7 @@ from retrieval_app.serving.search_engine import Engine
 MAX_JSON_BYTES = 1024 * 1024
 _IMAGE_PATHS = frozenset(("/v1/photos", "/v1/search/image", "/v1/embed", "/v1/images"))
 _API = re.compile(r"/v1/.*", re.DOTALL)
-_PAGE = re.compile(r"/(|favicon\.ico|page/([a-z]+/)?[\w.-]+)", re.ASCII)
+_PAGE = re.compile(r"/(|favicon\.ico|page/([a-z]+/)?[\w.-]+|docs(/[\w.-]*)?)", re.ASCII)
 _REQUEST_ID = re.compile(r"[0-9A-Za-z_-]{1,64}")
 _CLIENT_LEFT = 499  # counted; nobody is there to get it
 
@@ -120,7 +120,7 @@ class Security:
             refusal = refuse_with(scope, 405, f"{scope['method'][:20]} is not among the methods of this address")
             refusal.headers["Allow"] = "GET, HEAD"
             return refusal
-        if comes_from_another_site(headers):
+        if comes_from_another_site(headers, by_tls=came_by_tls(scope, headers)):
             message = f"only this server's own page may {'read from' if is_read else 'send to'} it"
             return refuse_with(scope, 403, message, code="cross_site")
         return None if is_read else self._refuse_body(scope, headers)
@@ -135,8 +135,8 @@ class Security:
         if length > most:
             return refuse_with(scope, 413, f"the body has {length:,} bytes; at most {most:,} are taken")
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind.startswith("multipart/") and not is_form_of_files:
-            return refuse_with(scope, 415, "forms are not taken; send the image, or JSON, as the body itself")
+        if kind.startswith("multipart/") and not (is_image and kind == "multipart/form-data"):
+            return refuse_with(scope, 415, "a form is taken of images alone; send JSON as the body itself")
         if is_form:
             return None if kind == FORM_TYPE else refuse_with(scope, 415, f"the body must be {FORM_TYPE}")
         if length and not is_image and kind != "application/json" and not kind.endswith("+json"):

@@ -136,7 +136,11 @@ class SignIn:
             self._sessions.close(brought)
         response = _go_on(scope)
         response.delete_cookie(
-            _name_cookie(scope), httponly=True, samesite="lax", secure=find_visitor(scope).by_tls
+            _name_cookie(scope),
+            path=f"{scope.get('root_path', '')}/",
+            httponly=True,
+            samesite="lax",
+            secure=find_visitor(scope).by_tls,
         )
         return response
 
@@ -152,6 +156,7 @@ class SignIn:
         response.set_cookie(
             _name_cookie(scope),
             self._sessions.open(grant.key),
+            path=f"{scope.get('root_path', '')}/",
             httponly=True,
             samesite="lax",  # strict would ask again whoever follows a link to a search from a letter
             secure=find_visitor(scope).by_tls,

@@ -475,7 +475,8 @@ export interface paths {
          *
          *     Headers count the images by what became of them: `kept` and `changed` are rows; the others are left out, `dropped`
          *     by a decision, `unlabelled`, `in-archives`, of which training reads none, and `unnamable` in UTF-8. Paths are
-         *     absolute, but for strangers, who get those within the sources.
+         *     absolute, but for strangers, who get those within the sources, and where these are asked for: saved in the folder of
+         *     the images, the file then goes with it to another machine.
          */
         get: operations["get_label_file"];
         put?: never;
@@ -2116,10 +2117,14 @@ export interface operations {
             path?: never;
             cookie?: never;
         };
-        /** @description the bytes of an image file: JPEG, PNG, GIF, WebP, BMP, TIFF or AVIF, under any content type but that of a form */
+        /** @description the bytes of an image file: JPEG, PNG, GIF, WebP, BMP, TIFF or AVIF, under any content type; or a form with the file in its one field, `file` */
         requestBody: {
             content: {
                 "application/octet-stream": string;
+                "multipart/form-data": {
+                    /** Format: binary */
+                    file: string;
+                };
             };
         };
         responses: {
@@ -2143,10 +2148,14 @@ export interface operations {
             path?: never;
             cookie?: never;
         };
-        /** @description the bytes of an image file: JPEG, PNG, GIF, WebP, BMP, TIFF or AVIF, under any content type but that of a form */
+        /** @description the bytes of an image file: JPEG, PNG, GIF, WebP, BMP, TIFF or AVIF, under any content type; or a form with the file in its one field, `file` */
         requestBody: {
             content: {
                 "application/octet-stream": string;
+                "multipart/form-data": {
+                    /** Format: binary */
+                    file: string;
+                };
             };
         };
         responses: {
@@ -2218,10 +2227,14 @@ export interface operations {
             path?: never;
             cookie?: never;
         };
-        /** @description the bytes of an image file: JPEG, PNG, GIF, WebP, BMP, TIFF or AVIF, under any content type but that of a form */
+        /** @description the bytes of an image file: JPEG, PNG, GIF, WebP, BMP, TIFF or AVIF, under any content type; or a form with the file in its one field, `file` */
         requestBody: {
             content: {
                 "application/octet-stream": string;
+                "multipart/form-data": {
+                    /** Format: binary */
+                    file: string;
+                };
             };
         };
         responses: {
@@ -2276,10 +2289,14 @@ export interface operations {
             path?: never;
             cookie?: never;
         };
-        /** @description the bytes of an image file: JPEG, PNG, GIF, WebP, BMP, TIFF or AVIF, under any content type but that of a form */
+        /** @description the bytes of an image file: JPEG, PNG, GIF, WebP, BMP, TIFF or AVIF, under any content type; or a form with the file in its one field, `file` */
         requestBody: {
             content: {
                 "application/octet-stream": string;
+                "multipart/form-data": {
+                    /** Format: binary */
+                    file: string;
+                };
             };
         };
         responses: {
@@ -2722,7 +2739,10 @@ export interface operations {
     };
     get_label_file: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description those of the machine, or within the sources; the former where they may be told */
+                paths?: ("absolute" | "relative") | null;
+            };
             header?: never;
             path?: never;
             cookie?: never;

@@ -183,6 +183,18 @@ def test_the_label_file_has_the_decisions(review: TestClient, image_ids: dict[st
     assert labels[str(images / "red" / "1.png")] == "red"
 
 
+def test_the_label_file_has_the_paths_that_are_asked_for(review: TestClient, served: Path) -> None:
+    def read(paths: str) -> dict[str, str]:
+        text = review.get(f"/v1/labels/file?paths={paths}").text
+        return {row["path"]: row["label"] for row in csv.DictReader(io.StringIO(text))}
+
+    images, relative = served.parent / "images", read("relative")
+    assert relative["red/1.png"] == "red"
+    assert {str(images / path): label for path, label in relative.items()} == read("absolute")
+    assert review.get("/v1/labels/file?paths=elsewhere").status_code == 422
+    assert review.get("/v1/labels/file?folder=relative").status_code == 422
+
+
 def test_files_of_many_blocks_arrive_whole(
     review: TestClient, image_ids: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

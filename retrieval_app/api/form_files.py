@@ -1,0 +1,76 @@
+"""An image as the body of a request: its bytes, or a form that holds it, as browsers and `curl -F` send one.
+
+A form of one file is its head, the file and a line at the end, and is taken as no more than that: found by looking for
+the lines between, so that no body takes longer to be read than it took to arrive.
+"""
+
+from __future__ import annotations
+
+from python_multipart.multipart import parse_options_header
+
+from index.text import printable_path
+from retrieval_app.api.asking import Asking
+from retrieval_app.api.errors import ApiError
+
+FORM_TYPE = "multipart/form-data"
+FIELD = "file"
+_MAX_HEAD_BYTES, _MAX_BOUNDARY_CHARACTERS = 4096, 70
+_END_OF_HEAD = b"\r\n\r\n"
+_EXPECTED = f"expected a form of one file in the field {FIELD!r}, as `curl -F {FIELD}=@query.jpg` sends it"
+
+
+async def read_image(asked: Asking) -> bytes:
+    """The image of a request.
+
+    Raises:
+        ApiError: the body is a form of something else.
+    """
+    body, kind = await asked.request.body(), asked.request.headers.get("content-type", "")
+    if kind.partition(";")[0].strip().lower() != FORM_TYPE:
+        return body
+    return read_form_file(body, kind)
+
+
+def read_form_file(body: bytes, kind: str) -> bytes:
+    """The file of a form.
+
+    Args:
+        body: of the request.
+        kind: its media type, which tells the boundary.
+
+    Raises:
+        ApiError: it is no form of one file, or it does not end.
+    """
+    boundary = parse_options_header(kind)[1].get(b"boundary", b"")
+    if not 1 <= len(boundary) <= _MAX_BOUNDARY_CHARACTERS:
+        raise _refuse("its media type tells no boundary")
+    line = b"--" + boundary
+    head_end = body.find(_END_OF_HEAD, 0, _MAX_HEAD_BYTES)
+    if not body.startswith(line + b"\r\n") or head_end < 0:
+        raise _refuse("it does not begin as a form does")
+    _check_field(body[len(line) + 2 : head_end])
+    start = head_end + len(_END_OF_HEAD)
+    end = body.find(b"\r\n" + line, start)
+    if end < 0:
+        raise _refuse("it has no end")
+    if body[end + 2 + len(line) : end + 6 + len(line)].rstrip(b"\r\n") != b"--":
+        raise _refuse("it has more fields, or something behind its end; parameters go into the address")
+    return body[start:end]
+
+
+def _check_field(head: bytes) -> None:
+    for text in head.split(b"\r\n"):
+        name, _, value = text.partition(b":")
+        if name.strip().lower() == b"content-disposition":
+            options = parse_options_header(value.strip())[1]
+            field = options.get(b"name", b"").decode("utf-8", "replace")
+            if field != FIELD:
+                raise _refuse(f"its field is {printable_path(field[:100])!r}")
+            if b"filename" not in options and b"filename*" not in options:
+                raise _refuse(f"its field {FIELD!r} is a text and no file")
+            return
+    raise _refuse("its field has no name")
+
+
+def _refuse(seen: str) -> ApiError:
+    return ApiError(f"the form: {seen}; {_EXPECTED}", status=422, code="invalid", field="body")

@@ -1,0 +1,209 @@
+"""A server behind nginx and behind Caddy with TLS, by the commands and files that docs/deploy.md shows."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, suppress
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.proxies import DOCUMENT, Site, put, read_recipe, require_programs, run_caddy, run_nginx
+from tests.serving_server import TOKEN, Server, ask_on, serve
+
+require_programs("nginx", "caddy", "openssl")
+GUESS = "a-guess-of-sixteen-or-more"
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+ROOT_PATH = "/photos"
+
+
+def _read_options() -> list[list[str]]:
+    """The options of the servers that the page shows, but for the token's file: the tests have a token of their own."""
+    commands = re.findall(
+        r"^\$ retrieval serve gallery --token-file token (.+)$", DOCUMENT.read_text(), re.MULTILINE
+    )
+    return [shlex.split(options) for options in commands]
+
+
+@pytest.fixture(scope="module")
+def top(gallery: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The server that has a host of its own."""
+    options, _ = _read_options()
+    with serve(gallery, *options, log=tmp_path_factory.mktemp("top") / "log", token=TOKEN) as server:
+        yield server
+        assert "Traceback" not in server.log.read_text()
+
+
+@pytest.fixture(scope="module")
+def below(gallery: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The server that lives below a path of a host."""
+    _, options = _read_options()
+    assert options[-2:] == ["--root-path", ROOT_PATH]
+    with serve(gallery, *options, log=tmp_path_factory.mktemp("below") / "log", token=TOKEN) as server:
+        yield server
+        assert "Traceback" not in server.log.read_text()
+
+
+@pytest.fixture(scope="module")
+def sites(top: Server, below: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Site]]:
+    """All proxies before both servers, by name."""
+    folder, nginx = tmp_path_factory.mktemp("proxies"), read_recipe("photos.conf")
+    location = ("location / {", f"location {ROOT_PATH}/ {{")
+    stripping = ("proxy_pass http://127.0.0.1:7860;", "proxy_pass http://127.0.0.1:7860/;")
+    caddy = read_recipe("photos-below.caddy")
+    kept = put(caddy, ("handle_path ", "handle "))
+    with ExitStack() as running:
+        enter = running.enter_context
+        yield {
+            "nginx": enter(run_nginx(nginx, folder / "1", server=top.port)),
+            "caddy": enter(run_caddy(read_recipe("photos.caddy"), folder / "2", server=top.port)),
+            "nginx, path kept": enter(
+                run_nginx(put(nginx, location), folder / "3", server=below.port, root=ROOT_PATH)
+            ),
+            "nginx, path stripped": enter(
+                run_nginx(put(nginx, location, stripping), folder / "4", server=below.port, root=ROOT_PATH)
+            ),
+            "caddy, path kept": enter(run_caddy(kept, folder / "5", server=below.port, root=ROOT_PATH)),
+            "caddy, path stripped": enter(run_caddy(caddy, folder / "6", server=below.port, root=ROOT_PATH)),
+        }
+
+
+@pytest.fixture(
+    params=[
+        "nginx", "caddy", "nginx, path kept", "nginx, path stripped", "caddy, path kept", "caddy, path stripped",
+    ]
+)  # fmt: skip
+def site(sites: dict[str, Site], request: pytest.FixtureRequest) -> Site:
+    """One of the proxies."""
+    return sites[request.param]
+
+
+@pytest.fixture(scope="module")
+def photo(gallery: Path) -> bytes:
+    """A photo of the gallery."""
+    return next(gallery.parent.glob("images/**/*.png")).read_bytes()
+
+
+def _sign_in(site: Site, **headers: str) -> Any:
+    return site.ask("POST", "/", body=f"token={TOKEN}".encode(), headers={**FORM, **headers})
+
+
+def test_a_token_that_is_typed_gives_a_cookie_of_tls_and_of_this_path_alone(site: Site) -> None:
+    assert site.ask("GET", "/").status == 401
+    answer = _sign_in(site, Origin=site.origin)
+    assert (answer.status, answer.headers["location"]) == (303, "./")
+    given, *attributes = answer.headers["set-cookie"].split("; ")
+    assert {name.lower() for name in attributes} == {
+        "httponly", "secure", "samesite=lax", f"path={site.root}/".lower(),
+    }  # fmt: skip
+    page = site.ask("GET", "/?view=map", headers={"Cookie": given})
+    assert b"app-frame" in page.body
+
+
+def test_the_page_names_no_address_outside_its_path(site: Site) -> None:
+    page = site.ask("GET", "/", headers=BEARER).body.decode()
+    addresses = re.findall(r'(?:href|src)="([^"#][^"]*)"', page)
+    assert len(addresses) > 5
+    for address in addresses:
+        assert not address.startswith(("/", "http")), address
+        answer = site.ask("GET", f"/{address.removeprefix('./')}", headers=BEARER)
+        assert answer.status in (200, 307), (address, answer)
+
+
+def test_a_photo_is_searched_with_and_a_large_one_is_taken_or_refused_by_its_size(
+    site: Site, photo: bytes
+) -> None:
+    hits = site.ask("POST", "/v1/search/image?k=3", body=photo, headers=BEARER).json()["hits"]
+    assert [hit["rank"] for hit in hits] == [1, 2, 3]
+    padded = photo + bytes(15 * 1024 * 1024)  # more than proxies take unasked
+    assert site.ask("POST", "/v1/search/image?k=1", body=padded, headers=BEARER).status == 200
+    with suppress(OSError):  # as some proxies hang up on whoever goes on sending
+        assert site.ask("POST", "/v1/search/image", body=bytes(21 * 1024 * 1024), headers=BEARER).status == 413
+
+
+def test_decisions_are_taken_from_this_sites_pages_by_tls_alone(site: Site) -> None:
+    cookie = _sign_in(site).headers["set-cookie"].partition(";")[0]
+    image = site.ask("GET", "/v1/images?limit=1", headers=BEARER).json()["images"][0]["id"]
+    body = {"decisions": [{"image_id": image, "decision": "keep"}]}
+
+    def decide(**headers: str) -> int:
+        return site.ask("POST", "/v1/labels/decisions", json=body, headers=headers).status
+
+    assert decide(Cookie=cookie, Origin=site.origin) == 200
+    assert decide(**BEARER) == 200
+    assert decide() == 401
+    for origin in ("https://evil.example", site.origin.replace("https", "http"), f"https://{site.host}:1"):
+        assert decide(Cookie=cookie, Origin=origin) == 403, origin
+
+
+def test_the_gradio_app_is_told_where_it_is_and_streams_its_answers(site: Site) -> None:
+    config = site.ask("GET", "/gradio/config", headers=BEARER).json()
+    assert config["root"] == f"{site.origin}{site.root}/gradio"
+    moved = site.ask("GET", "/gradio", headers=BEARER)
+    assert (moved.status, moved.headers["location"]) == (307, "gradio/")
+    asked = {"image": None, "image_id": site.ask("GET", "/v1/images?limit=1", headers=BEARER).json()["images"][0]["id"],
+             "k": 2, "where": "", "by": "kind"}  # fmt: skip
+    begun = site.ask("POST", "/gradio/gradio_api/call/v2/search", json=asked, headers=BEARER).json()
+    events = site.ask("GET", f"/gradio/gradio_api/call/search/{begun['event_id']}", headers=BEARER)
+    assert b"event: complete" in events.body
+
+
+def test_the_document_of_the_api_names_the_path(site: Site) -> None:
+    document = site.ask("GET", "/v1/openapi.json", headers=BEARER).json()
+    assert [one["url"] for one in document.get("servers", [])] == ([site.root] if site.root else [])
+
+
+@pytest.mark.parametrize("name", ["nginx, path kept", "nginx, path stripped", "caddy, path kept"])
+def test_the_path_without_its_slash_leads_to_the_page(sites: dict[str, Site], name: str) -> None:
+    site = sites[name]
+    answer = Site(site.port, "", site.certificate).ask("GET", site.root, headers=BEARER)
+    assert answer.status in (301, 302, 307)
+    assert answer.headers["location"].removeprefix(site.origin) == f"{site.root}/"
+
+
+@pytest.mark.parametrize("path", ["/", "/v1/health", "/v1/gallery"])
+def test_another_host_gets_nothing(site: Site, path: str) -> None:
+    answer = site.ask("GET", path, headers={"Host": "evil.example", **BEARER})
+    assert answer.status in (400, 421) or answer.body == b""
+    forged = {"X-Forwarded-Host": "evil.example", "Forwarded": "host=evil.example"}
+    assert site.ask("GET", path, headers={**forged, **BEARER}).status == 200
+
+
+def test_who_says_wrong_things_of_himself_through_the_proxy_is_known(sites: dict[str, Site], top: Server) -> None:
+    forged = {"X-Forwarded-For": "6.6.6.6", "Forwarded": "for=6.6.6.6", "X-Real-IP": "6.6.6.6"}
+    for name, source in (("nginx", "127.0.0.31"), ("caddy", "127.0.0.32")):
+        before = top.log.read_text()
+        headers = {"Authorization": f"Bearer {GUESS}", **forged}
+        assert sites[name].ask("GET", "/v1/gallery", source=source, headers=headers).status == 401
+        _wait_for(top, f"from {source}", after=before)
+    assert "6.6.6.6" not in top.log.read_text()
+
+
+def test_who_is_no_trusted_proxy_is_not_believed(below: Server) -> None:
+    forged = {"X-Forwarded-For": "6.6.6.6", "X-Forwarded-Proto": "https", "X-Forwarded-Host": "photos.example.org"}
+    connection = HTTPConnection("127.0.0.1", below.port, source_address=("127.0.0.41", 0))
+    with closing(connection):
+        signed_in = ask_on(connection, "POST", "/", body=f"token={TOKEN}".encode(), headers={**FORM, **forged})
+        assert signed_in.status == 303
+        assert "secure" not in signed_in.headers["set-cookie"].lower()
+        elsewhere = {**forged, **BEARER, "Host": "evil.example"}
+        assert ask_on(connection, "GET", "/v1/gallery", headers=elsewhere).status == 400
+        wrong = {**forged, "Authorization": f"Bearer {GUESS}"}
+        assert ask_on(connection, "GET", "/v1/gallery", headers=wrong).status == 401
+    _wait_for(below, "from 127.0.0.41", after="")
+    assert "6.6.6.6" not in below.log.read_text()
+
+
+def _wait_for(server: Server, text: str, *, after: str) -> None:
+    """Until the log has a text behind what it had before; of many wrong tries in ten seconds one line tells."""
+    for _ in range(130):
+        if text in server.log.read_text().removeprefix(after):
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"the log does not say {text!r}: {server.log.read_text()}")
