@@ -17,6 +17,7 @@ from retrieval_app.api.security.gradio_doors import GRADIO
 from retrieval_app.api.security.guard import Security
 from retrieval_app.api.security.sign_in import SignIn
 from retrieval_app.api.security.sign_in import router as sign_in_router
+from retrieval_app.api.security.sign_in_config import SignInConfig
 from retrieval_app.gradio_app.mounted import MountedApp
 from retrieval_app.page import shell, static_files
 from retrieval_app.page.sign_in_page import draw_sign_in
@@ -28,7 +29,9 @@ from retrieval_app.serving.search_engine import Engine
 SMALLEST_COMPRESSED_BYTES = 1000  # what fits into one packet is as fast uncompressed
 
 
-def create_app(engine: Engine, *, access: Access, review: ReviewStore, jobs: Jobs) -> FastAPI:
+def create_app(
+    engine: Engine, *, access: Access, review: ReviewStore, jobs: Jobs, sign_in: SignInConfig | None = None
+) -> FastAPI:
     """The application over one engine."""
     gradio = MountedApp(engine)
 
@@ -41,7 +44,7 @@ def create_app(engine: Engine, *, access: Access, review: ReviewStore, jobs: Job
     app.state.engine, app.state.access, app.state.review, app.state.jobs = engine, access, review, jobs
     app.state.gradio, app.state.metrics = gradio, Metrics(engine)
     app.state.fetcher = PhotoFetcher(max_bytes=engine.config.max_upload_bytes)
-    app.state.sign_in = SignIn(access, draw=draw_sign_in)
+    app.state.sign_in = SignIn(access, draw=draw_sign_in, config=sign_in)
     add_error_handlers(app)
     for router in (sign_in_router, shell.router, static_files.router):
         app.router.routes += router.routes

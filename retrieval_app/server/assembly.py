@@ -49,7 +49,7 @@ def assemble(options: ServeOptions) -> Iterator[FastAPI]:
         if options.writable:
             jobs.resume()
         try:
-            yield create_app(engine, access=access, review=review, jobs=jobs)
+            yield create_app(engine, access=access, review=review, jobs=jobs, sign_in=options.sign_in)
         finally:
             jobs.close()
             review.close()

@@ -7,7 +7,9 @@ from pathlib import Path
 
 from index.errors import InputError
 from retrieval_app.api.security.hosts import check_host, is_loopback
+from retrieval_app.api.security.sign_in_config import SignInConfig
 from retrieval_app.api.security.tokens import check_token
+from retrieval_app.server.connection_config import ConnectionConfig
 from retrieval_app.serving.serving_config import ServingConfig
 
 
@@ -25,6 +27,8 @@ class ServeOptions:
         fetches: whether photos are fetched from addresses that visitors name.
         audit: folder of a finished audit, whose doubts take the place of the gallery's own.
         limits: of the engine.
+        connections: limits on them.
+        sign_in: limits on wrong tokens and on sessions.
     """
 
     gallery: Path
@@ -36,6 +40,8 @@ class ServeOptions:
     fetches: bool = False
     audit: Path | None = None
     limits: ServingConfig = field(default_factory=ServingConfig)
+    connections: ConnectionConfig = field(default_factory=ConnectionConfig)
+    sign_in: SignInConfig = field(default_factory=SignInConfig)
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:

@@ -27,7 +27,6 @@ from retrieval_app.serving.bounded_pool import asking
 from retrieval_app.serving.errors import BusyError
 from retrieval_app.serving.search_engine import Engine
 
-MAX_JSON_BYTES = 1024 * 1024
 _IMAGE_PATHS = frozenset(("/v1/photos", "/v1/search/image", "/v1/embed", "/v1/images"))
 _API = re.compile(r"/v1/.*", re.DOTALL)
 _PAGE = re.compile(r"/(|favicon\.ico|page/([a-z]+/)?[\w.-]+)", re.ASCII)
@@ -131,7 +130,8 @@ class Security:
         if length is None:
             return refuse_with(scope, 411, "the body must announce its length: Content-Length")
         is_form = scope["path"] == FORM_PATH
-        most = self._engine.config.max_upload_bytes if is_image else MAX_FORM_BYTES if is_form else MAX_JSON_BYTES
+        limits = self._engine.config
+        most = limits.max_upload_bytes if is_image else MAX_FORM_BYTES if is_form else limits.max_json_bytes
         if length > most:
             return refuse_with(scope, 413, f"the body has {length:,} bytes; at most {most:,} are taken")
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()

@@ -12,9 +12,8 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
-CODE_S = 600.0  # from when the address is printed
-SESSION_S = 12 * 3600.0  # since it was last used
-MAX_SESSIONS = 1000
+from retrieval_app.api.security.sign_in_config import SignInConfig
+
 _BYTES = 32
 
 Clock = Callable[[], float]
@@ -23,13 +22,13 @@ Clock = Callable[[], float]
 class OneTimeCode:
     """A code that opens the page once, and soon."""
 
-    def __init__(self, *, clock: Clock = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self, config: SignInConfig | None = None, *, clock: Clock = time.monotonic) -> None:
+        self._config, self._clock = config or SignInConfig(), clock
         self._code, self._until = "", 0.0
 
     def make(self) -> str:
         """A new code, in the place of the one before."""
-        self._code, self._until = secrets.token_urlsafe(_BYTES), self._clock() + CODE_S
+        self._code, self._until = secrets.token_urlsafe(_BYTES), self._clock() + self._config.first_visit_s
         return self._code
 
     def use(self, text: str) -> bool:
@@ -43,15 +42,15 @@ class OneTimeCode:
 class Sessions:
     """The cookies that were given out and still hold; the least recently used of too many end."""
 
-    def __init__(self, *, clock: Clock = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self, config: SignInConfig | None = None, *, clock: Clock = time.monotonic) -> None:
+        self._config, self._clock = config or SignInConfig(), clock
         self._until: OrderedDict[bytes, float] = OrderedDict()
 
     def open(self) -> str:
         """The value of a new cookie."""
         value = secrets.token_urlsafe(_BYTES)
-        self._until[_digest(value)] = self._clock() + SESSION_S
-        while len(self._until) > MAX_SESSIONS:
+        self._until[_digest(value)] = self._clock() + self._config.session_s
+        while len(self._until) > self._config.max_sessions:
             self._until.popitem(last=False)
         return value
 
@@ -62,7 +61,7 @@ class Sessions:
         if self._clock() > until:
             self._until.pop(key, None)
             return False
-        self._until[key] = self._clock() + SESSION_S
+        self._until[key] = self._clock() + self._config.session_s
         self._until.move_to_end(key)
         return True
 

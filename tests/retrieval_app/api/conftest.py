@@ -18,6 +18,7 @@ from retrieval_app.api.security.access import Access
 from retrieval_app.api.security.guard import Security
 from retrieval_app.api.security.sign_in import SignIn
 from retrieval_app.api.security.sign_in import router as sign_in_router
+from retrieval_app.api.security.sign_in_config import SignInConfig
 from retrieval_app.page.sign_in_page import draw_sign_in
 from retrieval_app.review.jobs import Jobs
 from retrieval_app.review.review_store import ReviewStore
@@ -29,11 +30,13 @@ TOKEN = "a-secret-of-the-tests"
 BASE_URL = "http://127.0.0.1:7860"
 
 
-def make_app(engine: Engine, *, access: Access, review: ReviewStore, jobs: Jobs) -> FastAPI:
+def make_app(
+    engine: Engine, *, access: Access, review: ReviewStore, jobs: Jobs, sign_in: SignInConfig | None = None
+) -> FastAPI:
     """The API as the server has it, without the page."""
     app = make_api(asks_token=access.token is not None)
     app.state.engine, app.state.access, app.state.review, app.state.jobs = engine, access, review, jobs
-    app.state.metrics, app.state.sign_in = Metrics(engine), SignIn(access, draw=draw_sign_in)
+    app.state.metrics, app.state.sign_in = Metrics(engine), SignIn(access, draw=draw_sign_in, config=sign_in)
     add_error_handlers(app)
     add_last_routes(app)
     app.include_router(sign_in_router)
@@ -49,12 +52,14 @@ def _refresh(engine: Engine) -> None:
 
 
 @contextmanager
-def serve(gallery: Path, *, access: Access, config: ServingConfig | None = None) -> Iterator[TestClient]:
+def serve(
+    gallery: Path, *, access: Access, config: ServingConfig | None = None, sign_in: SignInConfig | None = None
+) -> Iterator[TestClient]:
     """A client of a server for a gallery."""
     engine = Engine(gallery, config=config or ServingConfig(threads=1))
     review = ReviewStore.of_gallery(gallery)
     jobs = Jobs(gallery, on_change=lambda: _refresh(engine), open_gallery=lambda: engine.snapshot().gallery)
-    app = make_app(engine, access=access, review=review, jobs=jobs)
+    app = make_app(engine, access=access, review=review, jobs=jobs, sign_in=sign_in)
     try:
         yield TestClient(app, base_url=BASE_URL, raise_server_exceptions=False)
     finally:

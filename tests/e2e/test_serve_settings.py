@@ -1,0 +1,28 @@
+"""A real server heeds the limits that it is given, wherever they stand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("gradio", reason="needs the extra `ui`")
+from tests.serving_server import check_refused, send_raw, serve
+
+
+def test_limits_of_option_variable_and_file_hold(
+    gallery: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "serve.toml").write_text("max-headers = 12\nmax-json-bytes = 300\nmax-upload-bytes = 7\n")
+    monkeypatch.setenv("RETRIEVAL_SERVE_MAX_JSON_BYTES", "200")
+    options = ("--config", str(tmp_path / "serve.toml"), "--max-upload-bytes", "500")
+    with serve(gallery, *options, log=tmp_path / "log") as server:
+        assert server.get("/v1/ready").status == 200
+        refused = server.ask("POST", "/v1/search/image", body=b"a" * 501)
+        check_refused(refused, 413)
+        assert "at most 500 are taken" in refused.json()["error"]["message"]
+        refused = server.ask("POST", "/v1/search", body=b" " * 201, headers={"Content-Type": "application/json"})
+        assert "at most 200 are taken" in refused.json()["error"]["message"]
+        head = b"GET /v1/health HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n"
+        assert send_raw(server.port, head + b"x: 1\r\n" * 10 + b"\r\n").startswith(b"HTTP/1.1 200")
+        assert send_raw(server.port, head + b"x: 1\r\n" * 11 + b"\r\n").startswith(b"HTTP/1.1 431")
