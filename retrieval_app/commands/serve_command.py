@@ -15,6 +15,7 @@ from index.errors import InputError
 from retrieval_app.api.security.sign_in_config import SignInConfig
 from retrieval_app.commands.settings_command import SettingsCommand, config_file_option, show_config_option
 from retrieval_app.server.connection_config import ConnectionConfig
+from retrieval_app.server.log_config import LogConfig
 from retrieval_app.serving.serving_config import ServingConfig
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class ServeCommand(SettingsCommand):
     }
     common = frozenset({
         "host", "port", "allowed_hosts", "open_browser", "token_file", "token", "no_token", "writable", "fetches",
-        "audit", "threads", "config_file", "show_config", "as_json", "help_all",
+        "audit", "threads", "access_log", "slow_query_ms", "config_file", "show_config", "as_json", "help_all",
     })  # fmt: skip
 
 
@@ -79,7 +80,13 @@ class ServeCommand(SettingsCommand):
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     help="Folder of a `retrieval audit`, whose doubts the Labels view shows in the place of the gallery's own.",
 )
-@config_options(ServingConfig, ConnectionConfig, SignInConfig)
+@click.option(
+    "--access-log",
+    type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
+    metavar="FILE|-",
+    help="Add a line of JSON to this file for every request, without what people typed; - is standard output.",
+)
+@config_options(ServingConfig, ConnectionConfig, SignInConfig, LogConfig)
 @config_file_option
 @show_config_option
 @output_options
@@ -96,6 +103,7 @@ def serve(
     writable: bool,
     fetches: bool,
     audit: Path | None,
+    access_log: Path | None,
     show_config: bool,
     as_json: bool,
     **limits: Any,
@@ -130,7 +138,7 @@ def serve(
     from retrieval_app.server.serve_token import choose_token
 
     context = click.get_current_context()
-    configs = _make_configs(context, limits)
+    configs = _make_configs(context, {**limits, "access_log": access_log})
     if show_config:
         from retrieval_app.commands.settings_text import show_settings
 
@@ -171,7 +179,7 @@ def serve(
 
 def _make_configs(context: click.Context, values: dict[str, Any]) -> dict[str, Any]:
     """The limits, by their names among the options of a server."""
-    kinds = {"limits": ServingConfig, "connections": ConnectionConfig, "sign_in": SignInConfig}
+    kinds = {"limits": ServingConfig, "connections": ConnectionConfig, "sign_in": SignInConfig, "logs": LogConfig}
     try:
         return {name: make_config(kind, values) for name, kind in kinds.items()}
     except InputError as error:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.routing import Route
 
+from retrieval_app.api.answered import Observer
 from retrieval_app.api.counters import Metrics
 from retrieval_app.api.document import make_api
 from retrieval_app.api.errors import add_error_handlers, add_last_routes
@@ -30,7 +31,13 @@ SMALLEST_COMPRESSED_BYTES = 1000  # what fits into one packet is as fast uncompr
 
 
 def create_app(
-    engine: Engine, *, access: Access, review: ReviewStore, jobs: Jobs, sign_in: SignInConfig | None = None
+    engine: Engine,
+    *,
+    access: Access,
+    review: ReviewStore,
+    jobs: Jobs,
+    sign_in: SignInConfig | None = None,
+    observers: Sequence[Observer] = (),
 ) -> FastAPI:
     """The application over one engine."""
     gradio = MountedApp(engine)
@@ -54,6 +61,11 @@ def create_app(
     # kept from its reader: tokens and cookies stand in no body, and no other site may ask.
     app.add_middleware(GZipMiddleware, minimum_size=SMALLEST_COMPRESSED_BYTES, compresslevel=5)
     app.add_middleware(
-        Security, engine=engine, access=access, sign_in=app.state.sign_in, metrics=app.state.metrics
+        Security,
+        engine=engine,
+        access=access,
+        sign_in=app.state.sign_in,
+        metrics=app.state.metrics,
+        observers=observers,
     )
     return app

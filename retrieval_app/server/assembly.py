@@ -12,6 +12,7 @@ from retrieval_app.api.security.hosts import choose_hosts
 from retrieval_app.review.jobs import Jobs
 from retrieval_app.review.joining import join_decisions
 from retrieval_app.review.review_store import ReviewStore
+from retrieval_app.server.access_log import open_logs
 from retrieval_app.server.application import create_app
 from retrieval_app.serving.search_engine import Engine
 
@@ -49,7 +50,10 @@ def assemble(options: ServeOptions) -> Iterator[FastAPI]:
         if options.writable:
             jobs.resume()
         try:
-            yield create_app(engine, access=access, review=review, jobs=jobs, sign_in=options.sign_in)
+            with open_logs(options.logs) as observers:
+                yield create_app(
+                    engine, access=access, review=review, jobs=jobs, sign_in=options.sign_in, observers=observers
+                )
         finally:
             jobs.close()
             review.close()

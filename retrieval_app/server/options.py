@@ -10,6 +10,7 @@ from retrieval_app.api.security.hosts import check_host, is_loopback
 from retrieval_app.api.security.sign_in_config import SignInConfig
 from retrieval_app.api.security.tokens import check_token
 from retrieval_app.server.connection_config import ConnectionConfig
+from retrieval_app.server.log_config import LogConfig
 from retrieval_app.serving.serving_config import ServingConfig
 
 
@@ -29,6 +30,7 @@ class ServeOptions:
         limits: of the engine.
         connections: limits on them.
         sign_in: limits on wrong tokens and on sessions.
+        logs: what is written down of requests.
     """
 
     gallery: Path
@@ -42,6 +44,7 @@ class ServeOptions:
     limits: ServingConfig = field(default_factory=ServingConfig)
     connections: ConnectionConfig = field(default_factory=ConnectionConfig)
     sign_in: SignInConfig = field(default_factory=SignInConfig)
+    logs: LogConfig = field(default_factory=LogConfig)
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
