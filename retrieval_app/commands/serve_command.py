@@ -12,6 +12,7 @@ from index.commands.console import config_options, help_all_option, output_optio
 from index.commands.images_or_gallery import settle_gallery
 from index.config_values import make_config
 from index.errors import InputError
+from retrieval_app.api.security.rate_limits import RateConfig
 from retrieval_app.api.security.sign_in_config import SignInConfig
 from retrieval_app.commands.settings_command import SettingsCommand, config_file_option, show_config_option
 from retrieval_app.server.connection_config import ConnectionConfig
@@ -86,7 +87,7 @@ class ServeCommand(SettingsCommand):
     metavar="FILE|-",
     help="Add a line of JSON to this file for every request, without what people typed; - is standard output.",
 )
-@config_options(ServingConfig, ConnectionConfig, SignInConfig, LogConfig)
+@config_options(ServingConfig, ConnectionConfig, SignInConfig, RateConfig, LogConfig)
 @config_file_option
 @show_config_option
 @output_options
@@ -179,7 +180,10 @@ def serve(
 
 def _make_configs(context: click.Context, values: dict[str, Any]) -> dict[str, Any]:
     """The limits, by their names among the options of a server."""
-    kinds = {"limits": ServingConfig, "connections": ConnectionConfig, "sign_in": SignInConfig, "logs": LogConfig}
+    kinds = {
+        "limits": ServingConfig, "connections": ConnectionConfig, "sign_in": SignInConfig, "rates": RateConfig,
+        "logs": LogConfig,
+    }  # fmt: skip
     try:
         return {name: make_config(kind, values) for name, kind in kinds.items()}
     except InputError as error:

@@ -16,6 +16,7 @@ from retrieval_app.api.errors import add_error_handlers, add_last_routes
 from retrieval_app.api.security.access import Access
 from retrieval_app.api.security.gradio_doors import GRADIO
 from retrieval_app.api.security.guard import Security
+from retrieval_app.api.security.rate_limits import RateConfig
 from retrieval_app.api.security.sign_in import SignIn
 from retrieval_app.api.security.sign_in import router as sign_in_router
 from retrieval_app.api.security.sign_in_config import SignInConfig
@@ -38,6 +39,7 @@ def create_app(
     jobs: Jobs,
     sign_in: SignInConfig | None = None,
     observers: Sequence[Observer] = (),
+    rates: RateConfig | None = None,
 ) -> FastAPI:
     """The application over one engine."""
     gradio = MountedApp(engine)
@@ -67,5 +69,6 @@ def create_app(
         sign_in=app.state.sign_in,
         metrics=app.state.metrics,
         observers=observers,
+        rates=rates,
     )
     return app

@@ -52,7 +52,13 @@ def assemble(options: ServeOptions) -> Iterator[FastAPI]:
         try:
             with open_logs(options.logs) as observers:
                 yield create_app(
-                    engine, access=access, review=review, jobs=jobs, sign_in=options.sign_in, observers=observers
+                    engine,
+                    access=access,
+                    review=review,
+                    jobs=jobs,
+                    sign_in=options.sign_in,
+                    observers=observers,
+                    rates=options.rates,
                 )
         finally:
             jobs.close()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from index.errors import InputError
 from retrieval_app.api.security.hosts import check_host, is_loopback
+from retrieval_app.api.security.rate_limits import RateConfig
 from retrieval_app.api.security.sign_in_config import SignInConfig
 from retrieval_app.api.security.tokens import check_token
 from retrieval_app.server.connection_config import ConnectionConfig
@@ -30,6 +31,7 @@ class ServeOptions:
         limits: of the engine.
         connections: limits on them.
         sign_in: limits on wrong tokens and on sessions.
+        rates: how often one visitor may ask.
         logs: what is written down of requests.
     """
 
@@ -44,6 +46,7 @@ class ServeOptions:
     limits: ServingConfig = field(default_factory=ServingConfig)
     connections: ConnectionConfig = field(default_factory=ConnectionConfig)
     sign_in: SignInConfig = field(default_factory=SignInConfig)
+    rates: RateConfig = field(default_factory=RateConfig)
     logs: LogConfig = field(default_factory=LogConfig)
 
     def __post_init__(self) -> None:

@@ -26,3 +26,15 @@ def test_limits_of_option_variable_and_file_hold(
         head = b"GET /v1/health HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n"
         assert send_raw(server.port, head + b"x: 1\r\n" * 10 + b"\r\n").startswith(b"HTTP/1.1 200")
         assert send_raw(server.port, head + b"x: 1\r\n" * 11 + b"\r\n").startswith(b"HTTP/1.1 431")
+
+
+def test_who_asks_too_often_through_a_proxy_is_sent_away_and_others_are_not(gallery: Path, tmp_path: Path) -> None:
+    limits = ("--requests-per-s", "0.1", "--requests-burst", "2")
+    with serve(gallery, *limits, log=tmp_path / "log") as server:
+        first, second = ({"X-Forwarded-For": address} for address in ("192.0.2.1", "192.0.2.2"))
+        assert [server.get("/v1/gallery", **first).status for _ in range(3)] == [200, 200, 429]
+        refused = server.get("/v1/gallery", **first)
+        check_refused(refused, 429)
+        assert 0 < int(refused.headers["retry-after"]) <= 10
+        assert server.get("/v1/gallery", **second).status == 200
+        assert [server.get("/v1/gallery").status for _ in range(5)] == [200] * 5

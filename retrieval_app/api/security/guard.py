@@ -21,9 +21,10 @@ from retrieval_app.api.headers import add_missing, list_headers
 from retrieval_app.api.security.access import Access
 from retrieval_app.api.security.bodies import BodyRoom, Refused
 from retrieval_app.api.security.cross_site import comes_from_another_site
-from retrieval_app.api.security.forwarding import drop_forwarding, name_client
+from retrieval_app.api.security.forwarding import comes_from_here, drop_forwarding, name_client
 from retrieval_app.api.security.gradio_doors import UPLOAD_PATH, is_below, is_data, is_open
-from retrieval_app.api.security.sign_in import FORM_PATH, FORM_TYPE, MAX_FORM_BYTES, SignIn
+from retrieval_app.api.security.rate_limits import RateConfig, RateLimits
+from retrieval_app.api.security.sign_in import FORM_PATH, FORM_TYPE, MAX_FORM_BYTES, OPEN_PATHS, SignIn
 from retrieval_app.api.visitors import STRANGER, Visitor, find_visitor
 from retrieval_app.serving.bounded_pool import asking
 from retrieval_app.serving.errors import BusyError
@@ -31,6 +32,7 @@ from retrieval_app.serving.search_engine import Engine
 from retrieval_app.serving.search_times import SearchWatch, watching
 
 _IMAGE_PATHS = frozenset(("/v1/photos", "/v1/search/image", "/v1/embed", "/v1/images"))
+_UPLOAD_PATHS = _IMAGE_PATHS | {"/v1/photos/address"}
 _API = re.compile(r"/v1/.*", re.DOTALL)
 _PAGE = re.compile(r"/(|favicon\.ico|page/([a-z]+/)?[\w.-]+)", re.ASCII)
 _REQUEST_ID = re.compile(r"[0-9A-Za-z_-]{1,64}")
@@ -47,15 +49,16 @@ class Security:
         sign_in: who asks.
         metrics: counts the answers.
         observers: are told of them.
+        rates: how often one visitor may ask.
     """
 
     def __init__(
         self, app: ASGIApp, *, engine: Engine, access: Access, sign_in: SignIn, metrics: Metrics,
-        observers: Sequence[Observer] = (),
+        observers: Sequence[Observer] = (), rates: RateConfig | None = None,
     ) -> None:  # fmt: skip
         self._app, self._engine, self._access, self._metrics = app, engine, access, metrics
         self._bodies = BodyRoom(engine.config)
-        self._sign_in, self._observers = sign_in, observers
+        self._sign_in, self._observers, self._rates = sign_in, observers, RateLimits(rates or RateConfig())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One connection, as ASGI has it."""
@@ -86,6 +89,7 @@ class Security:
 
         try:
             refusal = self._refuse(scope, headers) or await self._sign_in.admit(scope, headers)
+            refusal = refusal or self._limit_rate(scope, headers)
             if refusal is not None:
                 await refusal(scope, receive, send_with_headers)
             else:
@@ -128,6 +132,18 @@ class Security:
         except BusyError as error:
             refusal = refuse_with(scope, 503, str(error), code="busy", retry_after_s=error.retry_after_s)
             await refusal(scope, receive, send)
+
+    def _limit_rate(self, scope: Scope, headers: Headers) -> Response | None:
+        visitor, path = find_visitor(scope), scope["path"]
+        if path in OPEN_PATHS or not self._rates.are_set or comes_from_here(scope, headers):
+            return None
+        is_upload = scope["method"] == "POST" and (path in _UPLOAD_PATHS or path == UPLOAD_PATH)
+        name = getattr(visitor, "name", None)
+        wait_s = self._rates.take(f"name {name}" if name else visitor.address, is_upload=is_upload)
+        if not wait_s:
+            return None
+        message = f"too many {'photos' if is_upload else 'requests'} came from you: try again in {wait_s} s"
+        return refuse_with(scope, 429, message, code="too_many_requests", retry_after_s=wait_s)
 
     def _refuse(self, scope: Scope, headers: Headers) -> Response | None:
         path, is_read = scope["path"], scope["method"] in ("GET", "HEAD")

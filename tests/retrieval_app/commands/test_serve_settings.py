@@ -118,7 +118,7 @@ def test_unknown_variables_are_refused_with_the_nearest_known_one(
     ("line", "told"),
     [
         ("photo-waiting = 64", "photo-waiting: no such option; did you mean photos-waiting?"),
-        ("zzz = 64", "zzz: no such option; expected one of allowed-host, "),
+        ("zzz = 64", "zzz: no such option; expected one of access-log, "),
         ("photos-waiting = 64.5", "photos-waiting: expected a whole number, got 64.5"),
         ("photos-waiting = true", "photos-waiting: expected a whole number, got True"),
         ("photos-waiting = '64'", "photos-waiting: expected a whole number, got '64'"),
