@@ -14,6 +14,7 @@ from retrieval_app.review.joining import join_decisions
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.server.access_log import open_logs
 from retrieval_app.server.application import create_app
+from retrieval_app.server.spans import open_spans
 from retrieval_app.serving.search_engine import Engine
 
 if TYPE_CHECKING:
@@ -50,14 +51,14 @@ def assemble(options: ServeOptions) -> Iterator[FastAPI]:
         if options.writable:
             jobs.resume()
         try:
-            with open_logs(options.logs) as observers:
+            with open_logs(options.logs) as logs, open_spans() as spans:
                 yield create_app(
                     engine,
                     access=access,
                     review=review,
                     jobs=jobs,
                     sign_in=options.sign_in,
-                    observers=observers,
+                    observers=[*logs, *spans],
                     rates=options.rates,
                 )
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from retrieval_app.commands.cli import main
 from retrieval_app.commands.serve_command import serve
 from retrieval_app.commands.settings_command import SettingsCommand, name_setting
+from tests.documents import ROOT, files_of
 from tests.forked import run
 
 assert isinstance(serve, SettingsCommand)
@@ -174,3 +176,16 @@ def test_showing_starts_nothing(tmp_path: Path) -> None:
     assert shown.returncode == 0, shown.stderr
     assert shown.stderr == ""
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_page_on_operating_names_every_setting_and_no_other() -> None:
+    page = (ROOT / "docs" / "operate.md").read_text(encoding="utf-8")
+    table = "\n".join(line.partition("|")[2].partition("|")[2] for line in page.splitlines() if "` `" in line)
+    assert sorted(re.findall(r"`([\w-]+)`", table)) == sorted(SETTINGS)
+
+
+def test_the_file_on_the_page_is_taken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "serve.toml").write_text(files_of(ROOT / "docs" / "operate.md")["serve.toml"])
+    assert _show(capsys, "--config", "serve.toml")["photos-waiting"] == {
+        "value": 64, "from": "serve.toml", "variable": "RETRIEVAL_SERVE_PHOTOS_WAITING",
+    }  # fmt: skip
