@@ -52,7 +52,10 @@ def create_app(
     app = make_api(asks_token=access.token is not None, lifespan=end_gradio)
     app.state.engine, app.state.access, app.state.review, app.state.jobs = engine, access, review, jobs
     app.state.gradio, app.state.metrics = gradio, Metrics(engine)
-    app.state.fetcher = PhotoFetcher(max_bytes=engine.config.max_upload_bytes)
+    limits = engine.config
+    app.state.fetcher = PhotoFetcher(
+        max_bytes=limits.max_upload_bytes, seconds=limits.fetch_s, at_once=limits.fetches_at_once
+    )
     app.state.sign_in = SignIn(access, draw=draw_sign_in, config=sign_in)
     add_error_handlers(app)
     for router in (sign_in_router, shell.router, static_files.router):

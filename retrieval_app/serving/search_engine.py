@@ -41,10 +41,6 @@ from retrieval_app.serving.serving_config import ServingConfig
 
 Arguments = ParamSpec("Arguments")
 Value = TypeVar("Value")
-_READERS = 4  # of which most wait for files and SQLite
-_LOOKUPS, _LOOKUPS_WAITING = 2, 64  # of conditions
-_CROPS_KEPT = 1024
-_DUPLICATES_S = 2.0  # that a search waits for the groups of near-duplicates
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +83,11 @@ class Engine:
             most=config.batch_photos, capacity=config.photos_waiting, wait_s=wait_s,
         )  # fmt: skip
         self._workers = Workers([self.searches_lane, self.photos_lane], threads=config.workers)
-        self._readers = BoundedPool(_READERS, name="reader", capacity=config.reads_waiting)
+        self._readers = BoundedPool(config.reader_threads, name="reader", capacity=config.reads_waiting)
         self._costly = BoundedPool(1, name="costly-pictures", capacity=config.reads_waiting)
-        self._lookups = BoundedPool(_LOOKUPS, name="conditions", capacity=_LOOKUPS_WAITING)
+        self._lookups = BoundedPool(config.filter_threads, name="conditions", capacity=config.filters_waiting)
         self._photos: RecentlyUsed[str, Photo] = RecentlyUsed(config.photos_bytes, size=_size_photo)
-        self._crops: RecentlyUsed[tuple[object, ...], Vectors] = RecentlyUsed(_CROPS_KEPT)
+        self._crops: RecentlyUsed[tuple[object, ...], Vectors] = RecentlyUsed(config.crops_kept)
         self._pictures = Pictures(capacity_bytes=config.picture_cache_bytes)
         self._pools = (self._readers, self._costly, self._lookups)
         self.probe = SearchProbe()
@@ -247,7 +243,8 @@ class Engine:
         """The groups of near-duplicates; None where finding them takes longer than a moment."""
         duplicates = snapshot.insights.duplicates
         if duplicates.state == "computing":
-            duplicates = await self.run(partial(snapshot.insights.wait, "duplicates", timeout=_DUPLICATES_S))
+            wait_s = self.config.duplicates_wait_s
+            duplicates = await self.run(partial(snapshot.insights.wait, "duplicates", timeout=wait_s))
         return duplicates.value
 
     async def picture(self, snapshot: Snapshot, image_id: int, *, side: int = PICTURE_SIDE) -> bytes:

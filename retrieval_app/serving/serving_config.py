@@ -24,6 +24,11 @@ class ServingConfig:
     )
     searches_waiting: int = option(1024, "Searches that wait; one more is refused.", at_least=1)
     reads_waiting: int = option(1024, "Pictures and lists that wait to be read; one more is refused.", at_least=1)
+    filters_waiting: int = option(64, "Conditions that wait to be looked up; one more is refused.", at_least=1)
+    reader_threads: int = option(
+        4, "Threads that read pictures and lists; most of the time they wait for files.", at_least=1
+    )
+    filter_threads: int = option(2, "Threads that look conditions up.", at_least=1)
     batch_photos: int = option(8, "Photos embedded at once.", at_least=1)
     batch_searches: int = option(64, "Searches answered at once.", at_least=1)
     batch_wait_ms: float = option(
@@ -31,6 +36,11 @@ class ServingConfig:
     )
     request_s: float = option(30.0, "Seconds after which a request is given up.", at_least=1)
     filter_s: float = option(10.0, "Seconds that a condition may take to be looked up.", at_least=1)
+    duplicates_wait_s: float = option(
+        2.0, "Seconds that a search waits for groups of near-duplicates that are still computed.", at_least=0
+    )
+    fetch_s: float = option(20.0, "Seconds in which a photo has to be fetched from its address.", at_least=1)
+    fetches_at_once: int = option(4, "Photos that are fetched at once.", at_least=1)
     upload_s: float = option(300.0, "Seconds that a body may take to arrive.", at_least=1)
     upload_window_s: float = option(15.0, "Seconds in which a body may pause.", at_least=1)
     upload_bytes_a_second: int = option(
@@ -45,6 +55,7 @@ class ServingConfig:
     photos_bytes: int = option(
         64 * MEBIBYTE, "Bytes of the photos that can be asked with again, the most recently used ones.", at_least=1
     )
+    crops_kept: int = option(1024, "Vectors of parts of pictures that are remembered.", at_least=1)
     picture_cache_bytes: int = option(64 * MEBIBYTE, "Bytes of thumbnails kept in memory.", at_least=1)
     poll_s: float = option(1.0, "Seconds between two looks for a new version of the gallery.", at_least=0.01)
 
