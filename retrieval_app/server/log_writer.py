@@ -19,7 +19,8 @@ logger = logging.getLogger(__name__)
 
 _LOOK_S = 0.5  # between two looks whether to open the file anew
 _WARN_S = 60.0  # between two warnings that nothing can be written
-_AT_ONCE = 256
+_GATHER_S = 0.05  # that lines wait for others: one write for many takes little from the threads that answer
+_AT_ONCE = 2048
 _CLOSE_S = 5.0
 _MODE = 0o640
 
@@ -94,6 +95,8 @@ class LogWriter:
     def _take(self) -> Iterator[Any]:
         with suppress(Empty):
             yield self._queue.get(timeout=0.01 if self._is_closed else _LOOK_S)
+            if not self._is_closed:
+                time.sleep(_GATHER_S)
             for _ in range(_AT_ONCE):
                 yield self._queue.get_nowait()
 

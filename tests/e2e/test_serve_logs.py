@@ -127,5 +127,8 @@ def test_a_full_disk_under_the_log_costs_no_answer(gallery: Path, tmp_path: Path
         _wait(log.exists)
         assert server.get("/v1/health").status == 200
         assert server.stop() == 0
-    assert [one["lines"] for one in _read(log, "dropped")] == [20]
-    assert [one["route"] for one in _read(log, "request")] == ["/v1/health"]
+    (dropped,) = _read(log, "dropped")
+    *others, last = [one["route"] for one in _read(log, "request")]
+    assert dropped["lines"] >= 1
+    assert dropped["lines"] + len(others) == 20  # some may have waited for the new file
+    assert last == "/v1/health"
