@@ -9,11 +9,11 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from retrieval_app.api.answered import METHODS
 from retrieval_app.serving.errors import NotReadyError
 from retrieval_app.serving.search_engine import Engine
 
 _BUCKETS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
-_METHODS = frozenset(("GET", "HEAD", "POST", "DELETE", "OPTIONS", "PUT", "PATCH"))
 
 
 class Metrics:
@@ -38,7 +38,7 @@ class Metrics:
 
     def observe(self, *, route: str, method: str, status: int, seconds: float) -> None:
         """Count one answered request; `route` must be one of few."""
-        shown = method if method in _METHODS else "other"  # clients make up as many as they like
+        shown = method if method in METHODS else "other"  # clients make up as many as they like
         self._requests.labels(route, shown, str(status)).inc()
         self._seconds.labels(route).observe(seconds)
 

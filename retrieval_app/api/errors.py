@@ -64,7 +64,8 @@ _MEANINGS = {
     413: "The body is too large.",
     415: "The body is of a type that is not read.",
     422: "A value is wrong: the message says which.",
-    429: "Too many wrong tokens came from this address: wait before the next.",
+    429: "Too many wrong tokens came from this address, or with `too_many_requests` more than is taken of one "
+    "visitor: wait for the seconds that Retry-After names.",
     500: "A failure of the server, which its log tells of.",
     503: "Busy, or not ready: try again after the seconds that Retry-After names. `timeout`, which has none: it was "
     "begun and took too long, and may still be done.",

@@ -31,6 +31,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "parquet": ("pyarrow",),
     "heic": ("pillow-heif",),
     "loggers": ("tensorboard", "mlflow-skinny", "wandb"),
+    "traces": ("opentelemetry-sdk",),
 }
 """The packages that tell whether an extra is installed."""
 _SIDE, _PHOTOS, _WARM = 512, 64, 16  # pixels; photos that are timed, and before

@@ -4,19 +4,41 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
-from index.commands.console import output_options
+from index.commands.console import config_options, help_all_option, output_options
 from index.commands.images_or_gallery import settle_gallery
+from index.config_values import make_config
+from index.errors import InputError
 from index.text import printable_path
+from retrieval_app.api.security.rate_limits import RateConfig
+from retrieval_app.api.security.sign_in_config import SignInConfig
+from retrieval_app.commands.settings_command import SettingsCommand, config_file_option, show_config_option
+from retrieval_app.server.connection_config import ConnectionConfig
+from retrieval_app.server.log_config import LogConfig
+from retrieval_app.serving.serving_config import ServingConfig
 
 if TYPE_CHECKING:
     from retrieval_app.server.serve import Served
 
 
-@click.command()
+class ServeCommand(SettingsCommand):
+    """`--help` shows what most servers need, `--help-all` every limit."""
+
+    prefix = "RETRIEVAL_SERVE"
+    not_in_file: ClassVar[dict[str, str]] = {
+        "token": "a secret lies in a file of its own: give token-file, or set RETRIEVAL_TOKEN"
+    }
+    common = frozenset({
+        "host", "port", "allowed_hosts", "open_browser", "root_path",
+        "trusted_proxies", "cors_origins", "token_file", "tokens", "token", "no_token", "writable", "fetches",
+        "audit", "threads", "access_log", "slow_query_ms", "config_file", "show_config", "as_json", "help_all",
+    })  # fmt: skip
+
+
+@click.command(cls=ServeCommand)
 @click.argument("gallery", type=click.Path(path_type=Path))
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
@@ -80,9 +102,16 @@ if TYPE_CHECKING:
     help="Folder of a `retrieval audit`, whose doubts the Labels view shows in the place of the gallery's own.",
 )
 @click.option(
-    "--threads", type=click.IntRange(0), default=0, help="Threads that decode, embed and search; 0 for all cores."
+    "--access-log",
+    type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
+    metavar="FILE|-",
+    help="Add a line of JSON to this file for every request, without what people typed; - is standard output.",
 )
+@config_options(ServingConfig, ConnectionConfig, SignInConfig, RateConfig, LogConfig)
+@config_file_option
+@show_config_option
 @output_options
+@help_all_option
 def serve(
     gallery: Path,
     host: str,
@@ -99,8 +128,10 @@ def serve(
     writable: bool,
     fetches: bool,
     audit: Path | None,
-    threads: int,
+    access_log: Path | None,
+    show_config: bool,
     as_json: bool,
+    **limits: Any,
 ) -> None:
     """Serve GALLERY: a page to search, judge and mend it with, and an API under /v1. Ctrl-C ends it.
 
@@ -113,6 +144,9 @@ def serve(
     the terminal. The address that is printed then opens the page once, and soon; after that the page asks for the
     token. With --json the address opens nothing: a program has the token.
 
+    Every option can be a variable too, as RETRIEVAL_SERVE_PORT is, or stand in the file of --config; an option goes
+    before a variable, and that before the file.
+
     \b
     Examples:
       retrieval serve photos --open
@@ -122,17 +156,24 @@ def serve(
       retrieval serve gallery --host 0.0.0.0 --tokens team.tokens
       retrieval serve gallery --no-token --allowed-host photos.example.org
       retrieval serve gallery --token-file token --allowed-host photos.example.org --trusted-proxy 127.0.0.1
+      retrieval serve gallery --config serve.toml --photos-waiting 64 --show-config
       curl -s localhost:7860/v1/search/image?k=5 --data-binary @query.jpg
     """
     from retrieval_app.api.security.hosts import is_loopback
     from retrieval_app.server.options import ServeOptions
     from retrieval_app.server.serve import find_address, serve_gallery
     from retrieval_app.server.serve_token import choose_token
-    from retrieval_app.serving.serving_config import ServingConfig
 
+    context = click.get_current_context()
+    configs = _make_configs(context, {**limits, "access_log": access_log})
+    if show_config:
+        from retrieval_app.commands.settings_text import show_settings
+
+        show_settings(context, as_json=as_json)
+        return
     find_address(host, port)  # before a token is asked for
     token = choose_token(
-        click.get_current_context(),
+        context,
         file=token_file,
         no_token=no_token,
         needed=writable or not is_loopback(host),
@@ -142,7 +183,7 @@ def serve(
     options = ServeOptions(
         gallery=settle_gallery(gallery), host=host, port=port, token=token, tokens=tokens, allowed_hosts=allowed_hosts,
         root_path=root_path, trusted_proxies=trusted_proxies, cors_origins=cors_origins,
-        writable=writable, fetches=fetches, audit=audit, limits=ServingConfig(threads=threads),
+        writable=writable, fetches=fetches, audit=audit, **configs,
     )  # fmt: skip
 
     def announce(served: Served) -> None:
@@ -167,3 +208,16 @@ def serve(
 
     click.echo(f"Opening {options.gallery} …", err=True)
     serve_gallery(options, on_ready=announce)
+
+
+def _make_configs(context: click.Context, values: dict[str, Any]) -> dict[str, Any]:
+    """The limits, by their names among the options of a server."""
+    kinds = {
+        "limits": ServingConfig, "connections": ConnectionConfig, "sign_in": SignInConfig, "rates": RateConfig,
+        "logs": LogConfig,
+    }  # fmt: skip
+    try:
+        return {name: make_config(kind, values) for name, kind in kinds.items()}
+    except InputError as error:
+        assert isinstance(context.command, ServeCommand)
+        raise context.command.explain(context, error) from error

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.routing import Route
 
+from retrieval_app.api.answered import Observer
 from retrieval_app.api.counters import Metrics
 from retrieval_app.api.document import make_api
 from retrieval_app.api.errors import add_error_handlers, add_last_routes
@@ -17,8 +18,10 @@ from retrieval_app.api.security.cors import CrossOrigin
 from retrieval_app.api.security.front_door import FrontDoor
 from retrieval_app.api.security.gradio_doors import GRADIO
 from retrieval_app.api.security.guard import Security
+from retrieval_app.api.security.rate_limits import RateConfig
 from retrieval_app.api.security.sign_in import SignIn
 from retrieval_app.api.security.sign_in import router as sign_in_router
+from retrieval_app.api.security.sign_in_config import SignInConfig
 from retrieval_app.api.security.trusted_proxies import TrustedProxies
 from retrieval_app.gradio_app.mounted import MountedApp
 from retrieval_app.page import api_docs, shell, static_files
@@ -39,6 +42,9 @@ def create_app(
     review: ReviewStore,
     jobs: Jobs,
     log: ActivityLog,
+    sign_in: SignInConfig | None = None,
+    observers: Sequence[Observer] = (),
+    rates: RateConfig | None = None,
     root_path: str = "",
     proxies: TrustedProxies | None = None,
     origins: frozenset[str] = frozenset(),
@@ -55,8 +61,11 @@ def create_app(
     app.state.engine, app.state.access, app.state.review, app.state.jobs = engine, access, review, jobs
     app.state.log = log
     app.state.gradio, app.state.metrics = gradio, Metrics(engine)
-    app.state.fetcher = PhotoFetcher(max_bytes=engine.config.max_upload_bytes)
-    app.state.sign_in = SignIn(access, draw=draw_sign_in)
+    limits = engine.config
+    app.state.fetcher = PhotoFetcher(
+        max_bytes=limits.max_upload_bytes, seconds=limits.fetch_s, at_once=limits.fetches_at_once
+    )
+    app.state.sign_in = SignIn(access, draw=draw_sign_in, config=sign_in)
     add_error_handlers(app)
     for router in (sign_in_router, shell.router, static_files.router, api_docs.router):
         app.router.routes += router.routes
@@ -66,7 +75,13 @@ def create_app(
     # kept from its reader: tokens and cookies stand in no body, and no other site may ask.
     app.add_middleware(GZipMiddleware, minimum_size=SMALLEST_COMPRESSED_BYTES, compresslevel=5)
     app.add_middleware(
-        Security, engine=engine, access=access, sign_in=app.state.sign_in, metrics=app.state.metrics
+        Security,
+        engine=engine,
+        access=access,
+        sign_in=app.state.sign_in,
+        metrics=app.state.metrics,
+        observers=observers,
+        rates=rates,
     )
     app.add_middleware(CrossOrigin, origins=origins)
     app.add_middleware(FrontDoor, root_path=root_path, proxies=proxies)

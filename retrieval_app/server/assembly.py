@@ -17,7 +17,9 @@ from retrieval_app.review.activity_log import ActivityLog
 from retrieval_app.review.jobs import Jobs
 from retrieval_app.review.joining import join_decisions
 from retrieval_app.review.review_store import ReviewStore
+from retrieval_app.server.access_log import open_logs
 from retrieval_app.server.application import create_app
+from retrieval_app.server.spans import open_spans
 from retrieval_app.serving.search_engine import Engine
 
 if TYPE_CHECKING:
@@ -57,10 +59,12 @@ def assemble(options: ServeOptions) -> Iterator[FastAPI]:
         if options.writable:
             jobs.resume()
         try:
-            yield create_app(
-                engine, access=access, review=review, jobs=jobs, log=log, root_path=check_root_path(options.root_path),
-                proxies=TrustedProxies.of(options.trusted_proxies), origins=check_origins(options.cors_origins),
-            )  # fmt: skip
+            with open_logs(options.logs) as logs, open_spans() as spans:
+                yield create_app(
+                    engine, access=access, review=review, jobs=jobs, log=log, sign_in=options.sign_in,
+                    observers=[*logs, *spans], rates=options.rates, root_path=check_root_path(options.root_path),
+                    proxies=TrustedProxies.of(options.trusted_proxies), origins=check_origins(options.cors_origins),
+                )  # fmt: skip
         finally:
             jobs.close()
             log.close()

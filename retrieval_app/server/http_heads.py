@@ -21,11 +21,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from retrieval_app.api.errors import make_error
 from retrieval_app.api.headers import SECURITY_HEADERS
 from retrieval_app.api.security.access import OPEN_PATHS
+from retrieval_app.server.connection_config import ConnectionConfig
 from retrieval_app.server.http_room import Room, Stage
 
-MAX_HEAD_BYTES = 64 * 1024
-MAX_HEADERS = 100
-MAX_PIPELINED = 8  # requests that wait on a connection for the answers to those before them
 _STEP, _BODY_STEP = 16 * 1024, 64 * 1024
 _TRANSFER_ENCODING = b"transfer-encoding"
 _read_name = itemgetter(0)
@@ -42,9 +40,9 @@ class BoundedProtocol(HttpToolsProtocol):
     chunks, which no route takes.
     """
 
-    def __init__(self, *args: Any, room: Room, **options: Any) -> None:
+    def __init__(self, *args: Any, room: Room, limits: ConnectionConfig, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._room = room
+        self._room, self._limits = room, limits
         self._counted, self._is_counting, self._in_chunks = 0, True, False
         self._taken = 0  # bytes that are being parsed
         self._has_whole = False  # whether a head or a request ended in them
@@ -100,7 +98,7 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         if self._is_counting and not self._has_whole:
             self._counted += len(data)
-            if self._counted > MAX_HEAD_BYTES:
+            if self._counted > self._limits.max_head_bytes:
                 self._refuse(*self._say_too_large())
         if self._stage is not self._noted:
             self._note(self._stage)
@@ -114,18 +112,18 @@ class BoundedProtocol(HttpToolsProtocol):
         """A header, or one behind the last chunk, which nobody reads."""
         if self._in_chunks:
             return
-        if len(self.headers) >= MAX_HEADERS:
-            self._reason = 431, f"the request has more than {MAX_HEADERS} headers"
+        if len(self.headers) >= self._limits.max_headers:
+            self._reason = 431, f"the request has more than {self._limits.max_headers} headers"
             raise _RefusedError
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """A head is whole."""
-        if self._counted + self._taken > MAX_HEAD_BYTES and self._is_head_too_large():
+        if self._counted + self._taken > self._limits.max_head_bytes and self._is_head_too_large():
             self._reason = self._say_too_large()
             raise _RefusedError
-        if len(self.pipeline) >= MAX_PIPELINED:
-            self._reason = 400, f"more than {MAX_PIPELINED} requests wait for the answer to the one before them"
+        if len(self.pipeline) >= (most := self._limits.max_pipelined):
+            self._reason = 400, f"more than {most} requests wait for the answer to the one before them"
             raise _RefusedError
         self._in_chunks = self._is_counting = _TRANSFER_ENCODING in map(_read_name, self.headers)
         super().on_headers_complete()
@@ -156,12 +154,15 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _is_head_too_large(self) -> bool:
         """Of bytes that came together, some may be those of a body."""
-        return len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > MAX_HEAD_BYTES
+        return (
+            len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+            > self._limits.max_head_bytes
+        )
 
     def _say_too_large(self) -> tuple[int, str]:
-        is_address = 2 * len(getattr(self, "url", b"")) > MAX_HEAD_BYTES
+        is_address = 2 * len(getattr(self, "url", b"")) > self._limits.max_head_bytes
         status, what = (414, "address") if is_address else (431, "head")
-        return status, f"the {what} of the request has more than {MAX_HEAD_BYTES:,} bytes"
+        return status, f"the {what} of the request has more than {self._limits.max_head_bytes:,} bytes"
 
     def _refuse(self, status: int, message: str) -> None:
         """Answer what is no request, where that is not taken for the answer to another one, and hang up."""

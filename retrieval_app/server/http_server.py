@@ -18,31 +18,30 @@ from typing import Any, cast
 import uvicorn
 from fastapi import FastAPI
 
+from retrieval_app.server.connection_config import ConnectionConfig
 from retrieval_app.server.http_heads import BoundedProtocol
 from retrieval_app.server.http_room import Room
 
-CONNECTIONS_AT_ONCE = 1024  # a page holds up to six while it loads
-CONNECTIONS_FOR_HEALTH = 32  # beside these
-HEAD_S = 30.0  # for the head of a request to arrive
-ANSWER_S = 60.0  # for a client to take any more of an answer
-SHUTDOWN_S = 15  # for requests that are under way
 _TICKS_A_SECOND = 10
 _CLIENT_S, _LAST_S = 8.0, 2.0  # before the shutdown's end those who do not take or send are hung up on, and all
 _OTHER_FILES = 256  # of the gallery, of libraries, of processes
 
 
-def run_server(app: FastAPI, *, listener: socket.socket, on_ready: Callable[[], None]) -> None:
+def run_server(
+    app: FastAPI, *, listener: socket.socket, on_ready: Callable[[], None], limits: ConnectionConfig | None = None
+) -> None:
     """Serve on an already listening socket until interrupted or terminated; what is under way is finished."""
-    room = Room(places=_allow_connections(), beside=CONNECTIONS_FOR_HEALTH)
+    limits = limits or ConnectionConfig()
+    room = Room(places=_allow_connections(limits), beside=limits.health_connections)
     config = uvicorn.Config(
         app,
-        http=cast("type[asyncio.Protocol]", partial(BoundedProtocol, room=room)),
+        http=cast("type[asyncio.Protocol]", partial(BoundedProtocol, room=room, limits=limits)),
         log_config=None,
         log_level=None,
         access_log=False,
         ws="none",
         proxy_headers=False,  # anybody on this machine could say who and what he is
-        timeout_graceful_shutdown=SHUTDOWN_S,
+        timeout_graceful_shutdown=limits.shutdown_s,
         server_header=False,
     )
 
@@ -50,7 +49,7 @@ def run_server(app: FastAPI, *, listener: socket.socket, on_ready: Callable[[], 
         app.state.engine.refuse_costly()
         app.state.gradio.hang_up()
 
-    server = _Server(config, on_ready=on_ready, on_end=end)
+    server = _Server(config, limits=limits, on_ready=on_ready, on_end=end)
     runner = asyncio.Runner(loop_factory=config.get_loop_factory())
     with _leaving_as_found(), _terminating_as_interrupted(), runner:
         runner.run(server.serve(sockets=[listener]))
@@ -58,9 +57,11 @@ def run_server(app: FastAPI, *, listener: socket.socket, on_ready: Callable[[], 
 
 class _Server(uvicorn.Server):
     def __init__(
-        self, config: uvicorn.Config, *, on_ready: Callable[[], None], on_end: Callable[[], None] = lambda: None
-    ) -> None:
+        self, config: uvicorn.Config, *, limits: ConnectionConfig, on_ready: Callable[[], None],
+        on_end: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
         super().__init__(config)
+        self._limits = limits
         self._on_ready, self._on_end = on_ready, on_end
         self._waiting_since: dict[tuple[Any, ...], float] = {}
 
@@ -89,7 +90,7 @@ class _Server(uvicorn.Server):
                 continue
             state = (connection, cycle, unsent)
             since[state] = self._waiting_since.get(state, now)
-            if now - since[state] > (ANSWER_S if unsent else HEAD_S):
+            if now - since[state] > (self._limits.answer_s if unsent else self._limits.head_s):
                 connection.drop() if unsent else connection.transport.close()
         self._waiting_since = since
 
@@ -97,8 +98,8 @@ class _Server(uvicorn.Server):
         self._on_end()
         # A task that is cancelled at the end leaves a traceback in the log; one whose client is gone ends by itself.
         loop = asyncio.get_running_loop()
-        loop.call_later(SHUTDOWN_S - _CLIENT_S, lambda: self._hang_up(only_waiting=True))
-        loop.call_later(SHUTDOWN_S - _LAST_S, lambda: self._hang_up(only_waiting=False))
+        loop.call_later(self._limits.shutdown_s - _CLIENT_S, lambda: self._hang_up(only_waiting=True))
+        loop.call_later(self._limits.shutdown_s - _LAST_S, lambda: self._hang_up(only_waiting=False))
         await super().shutdown(sockets)
 
     def _hang_up(self, *, only_waiting: bool) -> None:
@@ -107,15 +108,16 @@ class _Server(uvicorn.Server):
                 connection.drop()
 
 
-def _allow_connections() -> int:
+def _allow_connections(limits: ConnectionConfig) -> int:
     """How many connections there may be; more open files are asked for where the usual number is too small."""
-    wanted = CONNECTIONS_AT_ONCE + CONNECTIONS_FOR_HEALTH + _OTHER_FILES
+    places = limits.connections
+    wanted = places + limits.health_connections + _OTHER_FILES
     files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files != resource.RLIM_INFINITY and files < wanted:
         files = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
         resource.setrlimit(resource.RLIMIT_NOFILE, (files, most))
-        return max(min(CONNECTIONS_AT_ONCE, files - wanted + CONNECTIONS_AT_ONCE), 1)
-    return CONNECTIONS_AT_ONCE
+        return max(min(places, files - wanted + places), 1)
+    return places
 
 
 @contextmanager

@@ -8,9 +8,13 @@ from pathlib import Path
 from index.errors import InputError
 from retrieval_app.api.security.cors_origins import check_origins
 from retrieval_app.api.security.hosts import check_host, is_loopback
+from retrieval_app.api.security.rate_limits import RateConfig
 from retrieval_app.api.security.root_path import check_root_path
+from retrieval_app.api.security.sign_in_config import SignInConfig
 from retrieval_app.api.security.tokens import check_token
 from retrieval_app.api.security.trusted_proxies import TrustedProxies
+from retrieval_app.server.connection_config import ConnectionConfig
+from retrieval_app.server.log_config import LogConfig
 from retrieval_app.serving.serving_config import ServingConfig
 
 
@@ -32,6 +36,10 @@ class ServeOptions:
         fetches: whether photos are fetched from addresses that visitors name.
         audit: folder of a finished audit, whose doubts take the place of the gallery's own.
         limits: of the engine.
+        connections: limits on them.
+        sign_in: limits on wrong tokens and on sessions.
+        rates: how often one visitor may ask.
+        logs: what is written down of requests.
     """
 
     gallery: Path
@@ -47,6 +55,10 @@ class ServeOptions:
     fetches: bool = False
     audit: Path | None = None
     limits: ServingConfig = field(default_factory=ServingConfig)
+    connections: ConnectionConfig = field(default_factory=ConnectionConfig)
+    sign_in: SignInConfig = field(default_factory=SignInConfig)
+    rates: RateConfig = field(default_factory=RateConfig)
+    logs: LogConfig = field(default_factory=LogConfig)
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:

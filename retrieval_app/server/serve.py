@@ -67,7 +67,7 @@ def serve_gallery(options: ServeOptions, *, on_ready: Callable[[Served], None] |
                 on_ready(Served(url, url if code is None else f"{url}?code={code}", by_name))
 
         with assemble(options) as app, suppress(KeyboardInterrupt):  # the usual way to end it
-            run_server(app, listener=listener, on_ready=tell)
+            run_server(app, listener=listener, on_ready=tell, limits=options.connections)
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -30,9 +30,7 @@ if TYPE_CHECKING:
 MAX_ADDRESS_CHARACTERS = 2048
 _PORTS = {"http": 80, "https": 443}
 _MOST_REDIRECTS = 3
-_MOST_AT_ONCE = 4
 _TIMEOUTS_S = {"connect": 5.0, "read": 10.0, "write": 5.0, "pool": 5.0}
-_WHOLE_S = 20.0
 _HEADERS: Mapping[str | bytes, str | bytes] = {
     "User-Agent": "retrieval-app", "Accept": "image/*", "Accept-Encoding": "identity", "Connection": "close",
 }  # fmt: skip
@@ -65,6 +63,8 @@ class PhotoFetcher:
 
     Args:
         max_bytes: of one photo.
+        seconds: until it has to be there.
+        at_once: photos that are fetched.
         may_connect: which addresses may be asked, at which port.
     """
 
@@ -72,11 +72,14 @@ class PhotoFetcher:
         self,
         *,
         max_bytes: int,
+        seconds: float = 20.0,
+        at_once: int = 4,
         may_connect: Callable[[Address, int], bool] = lambda address, port: (
             is_public(address) and port in _PORTS.values()
         ),
     ) -> None:
-        self._max_bytes, self._may_connect, self._turns = max_bytes, may_connect, asyncio.Semaphore(_MOST_AT_ONCE)
+        self._max_bytes, self._may_connect, self._turns = max_bytes, may_connect, asyncio.Semaphore(at_once)
+        self._seconds, self._at_once = seconds, at_once
 
     async def fetch(self, address: str) -> FetchedPhoto:
         """What an address of http or https gives.
@@ -86,13 +89,13 @@ class PhotoFetcher:
             BusyError: others are being fetched.
         """
         if self._turns.locked():
-            raise BusyError(f"{_MOST_AT_ONCE} photos are being fetched; try again in a moment")
+            raise BusyError(f"{self._at_once} photos are being fetched; try again in a moment")
         async with self._turns:
             try:
-                async with asyncio.timeout(_WHOLE_S):
+                async with asyncio.timeout(self._seconds):
                     return await self._follow(address)
             except TimeoutError as error:
-                raise _refuse(address, f"it did not answer within {_WHOLE_S:g} seconds") from error
+                raise _refuse(address, f"it did not answer within {self._seconds:g} seconds") from error
 
     async def _follow(self, address: str) -> FetchedPhoto:
         import httpcore

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
@@ -34,15 +35,12 @@ from retrieval_app.serving.photos import Crop, Photo, check_upload, crop_pixels,
 from retrieval_app.serving.pictures import PICTURE_SIDE, Pictures, read_original
 from retrieval_app.serving.probe import SearchProbe
 from retrieval_app.serving.query import QueryPart, Ranking, SearchQuery, normalise
+from retrieval_app.serving.search_times import SearchTimes, watch_search, watching
 from retrieval_app.serving.searching import SearchTask, answer_searches, check_query
 from retrieval_app.serving.serving_config import ServingConfig
 
 Arguments = ParamSpec("Arguments")
 Value = TypeVar("Value")
-_READERS = 4  # of which most wait for files and SQLite
-_LOOKUPS, _LOOKUPS_WAITING = 2, 64  # of conditions
-_CROPS_KEPT = 1024
-_DUPLICATES_S = 2.0  # that a search waits for the groups of near-duplicates
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +83,11 @@ class Engine:
             most=config.batch_photos, capacity=config.photos_waiting, wait_s=wait_s,
         )  # fmt: skip
         self._workers = Workers([self.searches_lane, self.photos_lane], threads=config.workers)
-        self._readers = BoundedPool(_READERS, name="reader", capacity=config.reads_waiting)
+        self._readers = BoundedPool(config.reader_threads, name="reader", capacity=config.reads_waiting)
         self._costly = BoundedPool(1, name="costly-pictures", capacity=config.reads_waiting)
-        self._lookups = BoundedPool(_LOOKUPS, name="conditions", capacity=_LOOKUPS_WAITING)
+        self._lookups = BoundedPool(config.filter_threads, name="conditions", capacity=config.filters_waiting)
         self._photos: RecentlyUsed[str, Photo] = RecentlyUsed(config.photos_bytes, size=_size_photo)
-        self._crops: RecentlyUsed[tuple[object, ...], Vectors] = RecentlyUsed(_CROPS_KEPT)
+        self._crops: RecentlyUsed[tuple[object, ...], Vectors] = RecentlyUsed(config.crops_kept)
         self._pictures = Pictures(capacity_bytes=config.picture_cache_bytes)
         self._pools = (self._readers, self._costly, self._lookups)
         self.probe = SearchProbe()
@@ -173,7 +171,11 @@ class Engine:
         """
         check_upload(data, name=name, config=self.config)
         read = partial(read_pixels, data, name=name, preprocess=snapshot.gallery.embedder.contract.preprocess)
-        return await self._embed(snapshot, read, name=name, max_pixels=self.config.max_upload_pixels)
+        started, watch = time.perf_counter(), watching.get()
+        vector = await self._embed(snapshot, read, name=name, max_pixels=self.config.max_upload_pixels)
+        if watch is not None:
+            watch.embed_s += time.perf_counter() - started
+        return vector
 
     async def keep_photo(self, data: bytes, *, name: str) -> Photo:
         """Embed a photo and keep it for later queries.
@@ -218,11 +220,22 @@ class Engine:
         """
         check_query(query)
         snapshot = snapshot.by(query.by)
-        if query.where is not None and not snapshot.gallery.remembers(query.where):
-            await self.look_up(snapshot.gallery.keep, query.where)  # is to hold up no other search
+        times = watch_search(query, snapshot.gallery)
+        try:
+            return await self._search(snapshot, query, times)
+        finally:
+            times.end()
+
+    async def _search(self, snapshot: Snapshot, query: SearchQuery, times: SearchTimes) -> Ranking:
+        if query.where is not None:
+            if not snapshot.gallery.remembers(query.where):
+                await self.look_up(snapshot.gallery.keep, query.where)  # is to hold up no other search
+            times.mark("condition")
         vectors = [await self._find_vector(snapshot, part) for part in query.parts]
+        times.mark("vectors")
         duplicates = await self._find_duplicates(snapshot) if query.group_copies else None
-        task = SearchTask(snapshot, query, tuple(vectors), duplicates)
+        times.mark("duplicates")
+        task = SearchTask(snapshot, query, tuple(vectors), duplicates, times)
         ranking = await self._wait(self._workers.submit(self.searches_lane, task, timeout_s=self.config.request_s))
         return replace(ranking, grouped=duplicates is not None) if query.group_copies else ranking
 
@@ -230,7 +243,8 @@ class Engine:
         """The groups of near-duplicates; None where finding them takes longer than a moment."""
         duplicates = snapshot.insights.duplicates
         if duplicates.state == "computing":
-            duplicates = await self.run(partial(snapshot.insights.wait, "duplicates", timeout=_DUPLICATES_S))
+            wait_s = self.config.duplicates_wait_s
+            duplicates = await self.run(partial(snapshot.insights.wait, "duplicates", timeout=wait_s))
         return duplicates.value
 
     async def picture(self, snapshot: Snapshot, image_id: int, *, side: int = PICTURE_SIDE) -> bytes:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
@@ -23,6 +24,7 @@ from retrieval_app.serving.query import (
     SearchQuery,
     combine_parts,
 )
+from retrieval_app.serving.search_times import SearchTimes
 
 Ranked: TypeAlias = tuple[Floats, Ids]
 
@@ -38,6 +40,7 @@ class SearchTask:
     query: SearchQuery
     vectors: tuple[Vectors | None, ...]
     duplicates: DuplicateGroups | None = None
+    times: SearchTimes | None = field(default=None, compare=False)
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -52,13 +55,22 @@ class SearchTask:
     @property
     def wanted(self) -> int:
         """Candidates that are enough where none of them is a near-duplicate: one more shows that there are more."""
-        shown = self.query.offset + self.query.k + 1
-        ranked = max(shown, POOL) if self.query.rerank else shown
-        return ranked + len(self.query.exclude_ids) + len(self.query.parts)
+        return count_candidates(self.query)
+
+
+def count_candidates(query: SearchQuery) -> int:
+    """Candidates that a query asks the index for, before near-duplicates are put together."""
+    shown = query.offset + query.k + 1
+    ranked = max(shown, POOL) if query.rerank else shown
+    return ranked + len(query.exclude_ids) + len(query.parts)
 
 
 def answer_searches(tasks: Sequence[SearchTask]) -> list[Ranking | Exception]:
     """A ranking, or the error of its query, for each of some tasks with equal keys."""
+    began = time.perf_counter()
+    for task in tasks:
+        if task.times is not None:
+            task.times.began, task.times.company = began, len(tasks)
     answers: list[Ranking | Exception | None] = [None] * len(tasks)
     vectors: dict[int, Vectors] = {}
     for number, task in enumerate(tasks):

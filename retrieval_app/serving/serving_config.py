@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
-from index.errors import InputError
+from index.config_fields import check_fields, option
 from index.threads import usable_cores
 
 MEBIBYTE = 1024 * 1024
@@ -12,55 +12,55 @@ MEBIBYTE = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ServingConfig:
-    """The limits of one server.
+    """Searches, photos, bodies and what waits.
 
-    Attributes:
-        threads: that decode, embed and search, one core each; 0 for as many as there are cores.
-        photos_waiting: photos from outside that wait to be embedded; one more is refused.
-        searches_waiting: searches that wait; one more is refused.
-        reads_waiting: pictures and lists that wait to be read; one more is refused.
-        batch_photos: photos embedded at once.
-        batch_searches: searches answered at once.
-        batch_wait_ms: how long a batch waits for more, where requests have lately come that close together.
-        request_s: seconds after which a request is given up.
-        filter_s: seconds that a condition may take to be looked up.
-        upload_s: seconds a body may take to arrive; a photo of 20 MiB takes 160 at a megabit a second.
-        upload_window_s: seconds in which a body may pause.
-        upload_bytes_a_second: that a body has to arrive with in every such window; the slowest of mobile networks
-            manage twice as many.
-        max_upload_bytes: of one photo.
-        max_upload_pixels: of one photo; a small file can hold many.
-        bytes_arriving: that have arrived, of all bodies that are arriving or in use.
-        photos_bytes: of the photos that can be asked with again, the most recently used ones.
-        picture_cache_bytes: of thumbnails kept in memory.
-        poll_s: seconds between two looks for a new version of the gallery.
+    What each field is, its help says. A photo of 20 MiB takes 160 seconds at a megabit a second; the slowest of mobile
+    networks manage twice as many bytes a second as are asked for.
     """
 
-    threads: int = 0
-    photos_waiting: int = 256
-    searches_waiting: int = 1024
-    reads_waiting: int = 1024
-    batch_photos: int = 8
-    batch_searches: int = 64
-    batch_wait_ms: float = 2.0
-    request_s: float = 30.0
-    filter_s: float = 10.0
-    upload_s: float = 300.0
-    upload_window_s: float = 15.0
-    upload_bytes_a_second: int = 2048
-    max_upload_bytes: int = 20 * MEBIBYTE
-    max_upload_pixels: int = 60_000_000
-    bytes_arriving: int = 256 * MEBIBYTE
-    photos_bytes: int = 64 * MEBIBYTE
-    picture_cache_bytes: int = 64 * MEBIBYTE
-    poll_s: float = 1.0
+    threads: int = option(0, "Threads that decode, embed and search, one core each; 0 for all cores.", at_least=0)
+    photos_waiting: int = option(
+        256, "Photos from outside that wait to be embedded; one more is refused.", at_least=1
+    )
+    searches_waiting: int = option(1024, "Searches that wait; one more is refused.", at_least=1)
+    reads_waiting: int = option(1024, "Pictures and lists that wait to be read; one more is refused.", at_least=1)
+    filters_waiting: int = option(64, "Conditions that wait to be looked up; one more is refused.", at_least=1)
+    reader_threads: int = option(
+        4, "Threads that read pictures and lists; most of the time they wait for files.", at_least=1
+    )
+    filter_threads: int = option(2, "Threads that look conditions up.", at_least=1)
+    batch_photos: int = option(8, "Photos embedded at once.", at_least=1)
+    batch_searches: int = option(64, "Searches answered at once.", at_least=1)
+    batch_wait_ms: float = option(
+        2.0, "How long a batch waits for more, where requests have lately come that close together.", at_least=0
+    )
+    request_s: float = option(30.0, "Seconds after which a request is given up.", at_least=1)
+    filter_s: float = option(10.0, "Seconds that a condition may take to be looked up.", at_least=1)
+    duplicates_wait_s: float = option(
+        2.0, "Seconds that a search waits for groups of near-duplicates that are still computed.", at_least=0
+    )
+    fetch_s: float = option(20.0, "Seconds in which a photo has to be fetched from its address.", at_least=1)
+    fetches_at_once: int = option(4, "Photos that are fetched at once.", at_least=1)
+    upload_s: float = option(300.0, "Seconds that a body may take to arrive.", at_least=1)
+    upload_window_s: float = option(15.0, "Seconds in which a body may pause.", at_least=1)
+    upload_bytes_a_second: int = option(
+        2048, "Bytes a second that a body has to arrive with in every such window.", at_least=1
+    )
+    max_upload_bytes: int = option(20 * MEBIBYTE, "Bytes of one photo.", at_least=1)
+    max_upload_pixels: int = option(60_000_000, "Pixels of one photo; a small file can hold many.", at_least=1)
+    max_json_bytes: int = option(MEBIBYTE, "Bytes of one body that is no photo.", at_least=1)
+    bytes_arriving: int = option(
+        256 * MEBIBYTE, "Bytes of all bodies that are arriving or in use, of what has arrived of them.", at_least=1
+    )
+    photos_bytes: int = option(
+        64 * MEBIBYTE, "Bytes of the photos that can be asked with again, the most recently used ones.", at_least=1
+    )
+    crops_kept: int = option(1024, "Vectors of parts of pictures that are remembered.", at_least=1)
+    picture_cache_bytes: int = option(64 * MEBIBYTE, "Bytes of thumbnails kept in memory.", at_least=1)
+    poll_s: float = option(1.0, "Seconds between two looks for a new version of the gallery.", at_least=0.01)
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            least = 0 if field.name in ("threads", "batch_wait_ms") else 0.01 if field.name == "poll_s" else 1
-            if not least <= value:
-                raise InputError(f"{field.name} must be at least {least}, got {value}")
+        check_fields(self)
 
     @property
     def workers(self) -> int:

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from index.config_fields import check_fields, option
 from index.errors import InputError
-from training.options.fields import check_fields, option
 
 
 @dataclass(frozen=True)

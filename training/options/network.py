@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass, fields
 from typing import Any
 
+from index.config_fields import check_fields, option
 from index.errors import InputError
-from training.options.fields import check_fields, option
 from training.options.losses import LOSSES, LossConfig, options_of
 
 FROZEN, WHOLE, PLANNED = "none", "all", "auto"

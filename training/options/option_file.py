@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Any
 
 from index.errors import InputError
 from index.text import printable_path
+from index.toml_options import read_toml_options
 from training.options.resolve import FILES, WEIGHTS
 
 _OF_THE_COMMAND = ("out", "val", "cache", "device", "precision", "workers", "resume", "json", "log")
@@ -22,27 +22,14 @@ def read_options(path: Path) -> dict[str, Any]:
     Raises:
         InputError: it cannot be read, is no TOML, or an option is a table, or stands there twice.
     """
-    shown = printable_path(str(path))
-    try:
-        text = path.read_text(encoding="utf-8")
-        document = tomllib.loads(text)
-    except OSError as error:
-        raise InputError(f"{shown}: cannot be read: {error.strerror}") from error
-    except ValueError as error:  # of TOML, or of UTF-8
-        raise InputError(f"{shown}: expected TOML such as embedding-dim = 128: {error}") from error
     options: dict[str, Any] = {}
-    for key, value in document.items():
+    for key, value in read_toml_options(path, example="embedding-dim = 128").items():
         name = _name_of(key)
-        if isinstance(value, dict):
-            raise InputError(
-                f"{shown}: [{key}] is a table; write options without one, such as embedding-dim = 128"
-            )
         if name in _OF_THE_COMMAND:
             raise InputError(
-                f"{shown}: {key} is of the run, not of its training: give --{key} on the command line"
+                f"{printable_path(str(path))}: {key} is of the run, not of its training: give --{key} on the command "
+                "line"
             )
-        if name in options:
-            raise InputError(f"{shown}: {key} stands there twice, once with - and once with _")
         is_file = name in FILES and isinstance(value, str) and value not in WEIGHTS
         options[name] = str(path.parent / value) if is_file else value
     return options

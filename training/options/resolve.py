@@ -13,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+from index.config_fields import flag_of
 from index.errors import InputError
 from training.options.backbone_libraries import IN_THE_BOX, own_input
 from training.options.config import (
@@ -26,7 +27,6 @@ from training.options.config import (
     SelectConfig,
     TrainConfig,
 )
-from training.options.fields import flag_of
 from training.options.losses import LOSSES, METHODS, RIVALS, LossConfig, option_groups, options_of
 from training.options.network import FROZEN, PLANNED, RECIPE_METHOD, NetworkConfig
 

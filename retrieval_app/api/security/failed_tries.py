@@ -11,12 +11,10 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 
+from retrieval_app.api.security.sign_in_config import SignInConfig
+
 logger = logging.getLogger(__name__)
 
-FIRST_WAIT_S, LONGEST_WAIT_S = 0.1, 2.0
-FORGOTTEN_S = 600.0  # since the last wrong try of an address
-WAITING_OF_ONE, WAITING_OF_ALL = 8, 128  # one more is sent away at once
-LOG_S = 10.0  # between two lines
 _MAX_ADDRESSES = 10_000
 _MAX_NAMED = 3
 
@@ -24,8 +22,8 @@ _MAX_NAMED = 3
 class FailedTries:
     """Counts wrong tries by address; used by the event loop alone."""
 
-    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self, config: SignInConfig | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._config, self._clock = config or SignInConfig(), clock
         self._tries: OrderedDict[str, tuple[int, float]] = OrderedDict()
         self._waiting = Counter[str]()
         self._untold = Counter[str]()
@@ -38,7 +36,8 @@ class FailedTries:
         """
         seconds = self._count(address)
         self._tell(address, what)
-        if self._waiting[address] >= WAITING_OF_ONE or self._waiting.total() >= WAITING_OF_ALL:
+        most, most_in_all = self._config.failed_tries_waiting, self._config.failed_tries_waiting_in_all
+        if self._waiting[address] >= most or self._waiting.total() >= most_in_all:
             return False
         self._waiting[address] += 1
         try:
@@ -51,19 +50,21 @@ class FailedTries:
 
     def _count(self, address: str) -> float:
         """The seconds that this try has to wait."""
-        now = self._clock()
+        now, config = self._clock(), self._config
         count, last = self._tries.pop(address, (0, now))
-        count = 1 if now - last > FORGOTTEN_S else count + 1
+        count = 1 if now - last > config.failed_tries_forgotten_s else count + 1
         self._tries[address] = count, now
         while len(self._tries) > _MAX_ADDRESSES:
             self._tries.popitem(last=False)
-        return float(min(LONGEST_WAIT_S, FIRST_WAIT_S * 2 ** min(count - 1, 10)))
+        return float(min(config.failed_try_longest_wait_s, config.failed_try_wait_s * 2 ** min(count - 1, 10)))
 
     def _tell(self, address: str, what: str) -> None:
         """Log the first try at once, and the others of the next seconds in one line."""
         if self._line_due is None:
             logger.warning("%s from %s", what, address)
-            self._line_due = asyncio.get_running_loop().call_later(LOG_S, self._tell_rest)
+            self._line_due = asyncio.get_running_loop().call_later(
+                self._config.failed_tries_log_s, self._tell_rest
+            )
         elif address in self._untold or len(self._untold) < _MAX_ADDRESSES:
             self._untold[address] += 1
 
@@ -76,6 +77,6 @@ class FailedTries:
         more = f", the rest from {others:,} other address{'' if others == 1 else 'es'}" if others else ""
         total = self._untold.total()
         tries = "1 more wrong try" if total == 1 else f"{total:,} more wrong tries"
-        logger.warning("%s in %g s: %s%s", tries, LOG_S, named, more)
+        logger.warning("%s in %g s: %s%s", tries, self._config.failed_tries_log_s, named, more)
         self._untold.clear()
-        self._line_due = asyncio.get_running_loop().call_later(LOG_S, self._tell_rest)
+        self._line_due = asyncio.get_running_loop().call_later(self._config.failed_tries_log_s, self._tell_rest)

@@ -22,6 +22,12 @@ def is_forwarded(headers: Headers) -> bool:
     return any(_ADDED.fullmatch(name) for name, _ in headers.raw)
 
 
+def comes_from_here(scope: Scope, headers: Headers) -> bool:
+    """Whether a program on this machine sent a request, and no proxy on it passed it on."""
+    peer = read_address(str((scope.get("client") or ("",))[0]))
+    return peer is not None and peer.is_loopback and not is_forwarded(headers)
+
+
 def drop_forwarding(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
     """The headers, whose names are in lower case, without what proxies added: nothing behind may believe it."""
     return [pair for pair in headers if not _ADDED.fullmatch(pair[0])]

@@ -8,27 +8,31 @@ from __future__ import annotations
 import re
 import secrets
 import time
+from collections.abc import Sequence
 
 from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from retrieval_app.api.answered import METHODS, MOST_QUERY_BYTES, Answered, Observer
 from retrieval_app.api.counters import Metrics
 from retrieval_app.api.errors import refuse_with
 from retrieval_app.api.headers import add_missing, list_headers
 from retrieval_app.api.security.access import Access
 from retrieval_app.api.security.bodies import BodyRoom, Refused
 from retrieval_app.api.security.cross_site import comes_from_another_site
-from retrieval_app.api.security.forwarding import came_by_tls, drop_forwarding
+from retrieval_app.api.security.forwarding import came_by_tls, comes_from_here, drop_forwarding, name_client
 from retrieval_app.api.security.gradio_doors import UPLOAD_PATH, is_below, is_data, is_open
-from retrieval_app.api.security.sign_in import FORM_PATH, FORM_TYPE, MAX_FORM_BYTES, SignIn
-from retrieval_app.api.visitors import find_visitor
+from retrieval_app.api.security.rate_limits import RateConfig, RateLimits
+from retrieval_app.api.security.sign_in import FORM_PATH, FORM_TYPE, MAX_FORM_BYTES, OPEN_PATHS, SignIn
+from retrieval_app.api.visitors import STRANGER, Visitor, find_visitor
 from retrieval_app.serving.bounded_pool import asking
 from retrieval_app.serving.errors import BusyError
 from retrieval_app.serving.search_engine import Engine
+from retrieval_app.serving.search_times import SearchWatch, watching
 
-MAX_JSON_BYTES = 1024 * 1024
 _IMAGE_PATHS = frozenset(("/v1/photos", "/v1/search/image", "/v1/embed", "/v1/images"))
+_UPLOAD_PATHS = _IMAGE_PATHS | {"/v1/photos/address"}
 _API = re.compile(r"/v1/.*", re.DOTALL)
 _PAGE = re.compile(r"/(|favicon\.ico|page/([a-z]+/)?[\w.-]+|docs(/[\w.-]*)?)", re.ASCII)
 _REQUEST_ID = re.compile(r"[0-9A-Za-z_-]{1,64}")
@@ -44,12 +48,17 @@ class Security:
         access: who may do what.
         sign_in: who asks.
         metrics: counts the answers.
+        observers: are told of them.
+        rates: how often one visitor may ask.
     """
 
-    def __init__(self, app: ASGIApp, *, engine: Engine, access: Access, sign_in: SignIn, metrics: Metrics) -> None:
+    def __init__(
+        self, app: ASGIApp, *, engine: Engine, access: Access, sign_in: SignIn, metrics: Metrics,
+        observers: Sequence[Observer] = (), rates: RateConfig | None = None,
+    ) -> None:  # fmt: skip
         self._app, self._engine, self._access, self._metrics = app, engine, access, metrics
         self._bodies = BodyRoom(engine.config)
-        self._sign_in = sign_in
+        self._sign_in, self._observers, self._rates = sign_in, observers, RateLimits(rates or RateConfig())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One connection, as ASGI has it."""
@@ -62,20 +71,25 @@ class Security:
         await self._answer(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers, started, status = Headers(scope=scope), time.perf_counter(), 0
+        headers, started, status, sent_bytes = Headers(scope=scope), time.perf_counter(), 0, 0
+        watch = SearchWatch()
+        watching.set(watch)
         request_id = _choose_request_id(headers)
         scope.setdefault("state", {})["request_id"] = request_id
         added = list_headers(scope["path"], request_id)
 
         async def send_with_headers(message: Message) -> None:
-            nonlocal status
+            nonlocal status, sent_bytes
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message["headers"] = add_missing(message.get("headers", ()), added)
+            elif message["type"] == "http.response.body":
+                sent_bytes += len(message.get("body", b""))
             await send(message)
 
         try:
             refusal = self._refuse(scope, headers) or await self._sign_in.admit(scope, headers)
+            refusal = refusal or self._limit_rate(scope, headers)
             if refusal is not None:
                 await refusal(scope, receive, send_with_headers)
             else:
@@ -84,7 +98,20 @@ class Security:
         finally:
             seconds = time.perf_counter() - started
             seen = status or 500  # an exception, which is answered further out
-            self._metrics.observe(route=_name_route(scope), method=scope["method"], status=seen, seconds=seconds)
+            route, method = _name_route(scope), scope["method"]
+            self._metrics.observe(route=route, method=method, status=seen, seconds=seconds)
+            if self._observers:
+                visitor = find_visitor(scope)
+                if visitor is STRANGER:  # refused before anybody looked
+                    visitor = Visitor(address=name_client(scope, headers))
+                answered = Answered(
+                    at_s=time.time(), seconds=seconds, request_id=request_id,
+                    method=method if method in METHODS else "other", route=route,
+                    query_string=scope["query_string"][:MOST_QUERY_BYTES], status=seen, sent_bytes=sent_bytes,
+                    visitor=visitor, watch=watch, traceparent=headers.get("traceparent"),
+                )  # fmt: skip
+                for observe in self._observers:
+                    observe(answered)
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send, *, announced: int) -> None:
         """Give the request to the app, with its body read."""
@@ -94,7 +121,10 @@ class Security:
             await self._app(scope, receive, send)
             return
         try:
+            started, watch = time.perf_counter(), watching.get()
             async with self._bodies.read(receive, announced=announced) as body:
+                if watch is not None:
+                    watch.body_s = time.perf_counter() - started
                 if isinstance(body, Refused):
                     await refuse_with(scope, body.status, body.message)(scope, receive, send)
                 elif body is not None:
@@ -102,6 +132,18 @@ class Security:
         except BusyError as error:
             refusal = refuse_with(scope, 503, str(error), code="busy", retry_after_s=error.retry_after_s)
             await refusal(scope, receive, send)
+
+    def _limit_rate(self, scope: Scope, headers: Headers) -> Response | None:
+        visitor, path = find_visitor(scope), scope["path"]
+        if path in OPEN_PATHS or not self._rates.are_set or comes_from_here(scope, headers):
+            return None
+        is_upload = scope["method"] == "POST" and (path in _UPLOAD_PATHS or path == UPLOAD_PATH)
+        name = getattr(visitor, "name", None)
+        wait_s = self._rates.take(f"name {name}" if name else visitor.address, is_upload=is_upload)
+        if not wait_s:
+            return None
+        message = f"too many {'photos' if is_upload else 'requests'} came from you: try again in {wait_s} s"
+        return refuse_with(scope, 429, message, code="too_many_requests", retry_after_s=wait_s)
 
     def _refuse(self, scope: Scope, headers: Headers) -> Response | None:
         path, is_read = scope["path"], scope["method"] in ("GET", "HEAD")
@@ -131,7 +173,8 @@ class Security:
         if length is None:
             return refuse_with(scope, 411, "the body must announce its length: Content-Length")
         is_form = scope["path"] == FORM_PATH
-        most = self._engine.config.max_upload_bytes if is_image else MAX_FORM_BYTES if is_form else MAX_JSON_BYTES
+        limits = self._engine.config
+        most = limits.max_upload_bytes if is_image else MAX_FORM_BYTES if is_form else limits.max_json_bytes
         if length > most:
             return refuse_with(scope, 413, f"the body has {length:,} bytes; at most {most:,} are taken")
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()

@@ -12,9 +12,8 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
-CODE_S = 600.0  # from when the address is printed
-SESSION_S = 12 * 3600.0  # since it was last used
-MAX_SESSIONS = 1000
+from retrieval_app.api.security.sign_in_config import SignInConfig
+
 _BYTES = 32
 
 Clock = Callable[[], float]
@@ -23,13 +22,13 @@ Clock = Callable[[], float]
 class OneTimeCode:
     """A code that opens the page once, and soon."""
 
-    def __init__(self, *, clock: Clock = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self, config: SignInConfig | None = None, *, clock: Clock = time.monotonic) -> None:
+        self._config, self._clock = config or SignInConfig(), clock
         self._code, self._until = "", 0.0
 
     def make(self) -> str:
         """A new code, in the place of the one before."""
-        self._code, self._until = secrets.token_urlsafe(_BYTES), self._clock() + CODE_S
+        self._code, self._until = secrets.token_urlsafe(_BYTES), self._clock() + self._config.first_visit_s
         return self._code
 
     def use(self, text: str) -> bool:
@@ -43,15 +42,15 @@ class OneTimeCode:
 class Sessions:
     """The cookies that were given out and still hold; the least recently used of too many end."""
 
-    def __init__(self, *, clock: Clock = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self, config: SignInConfig | None = None, *, clock: Clock = time.monotonic) -> None:
+        self._config, self._clock = config or SignInConfig(), clock
         self._held: OrderedDict[bytes, tuple[float, str]] = OrderedDict()
 
     def open(self, owner: str = "") -> str:
         """The value of a new cookie, of an owner."""
         value = secrets.token_urlsafe(_BYTES)
-        self._held[_digest(value)] = self._clock() + SESSION_S, owner
-        while len(self._held) > MAX_SESSIONS:
+        self._held[_digest(value)] = self._clock() + self._config.session_s, owner
+        while len(self._held) > self._config.max_sessions:
             self._held.popitem(last=False)
         return value
 
@@ -66,7 +65,7 @@ class Sessions:
         if self._clock() > until:
             self._held.pop(key, None)
             return None
-        self._held[key] = self._clock() + SESSION_S, owner
+        self._held[key] = self._clock() + self._config.session_s, owner
         self._held.move_to_end(key)
         return owner
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import ceil
 from typing import Literal
 from urllib.parse import parse_qsl, urlencode
 
@@ -19,10 +20,11 @@ from starlette.types import Scope
 from retrieval_app.api.errors import refuse_with
 from retrieval_app.api.headers import SIGN_IN_HEADERS
 from retrieval_app.api.security.access import OPEN_PATHS, THE_TOKEN, Access, may_reach
-from retrieval_app.api.security.failed_tries import LONGEST_WAIT_S, FailedTries
+from retrieval_app.api.security.failed_tries import FailedTries
 from retrieval_app.api.security.forwarding import came_by_tls, name_client
 from retrieval_app.api.security.rights import ALL, READ
 from retrieval_app.api.security.sessions import OneTimeCode, Sessions, are_equal
+from retrieval_app.api.security.sign_in_config import SignInConfig
 from retrieval_app.api.visitors import Visitor, find_visitor, keep_visitor
 
 FORM_PATH, FORM_FIELD, SIGN_OUT_FIELD = "/", "token", "sign_out"
@@ -54,11 +56,13 @@ class SignIn:
     Args:
         access: has the token, or the tokens.
         draw: the page for those who come without.
+        config: how long wrong ones wait, and right ones hold.
     """
 
-    def __init__(self, access: Access, *, draw: DrawPage) -> None:
-        self._access, self._draw = access, draw
-        self._sessions, self._code, self._tries = Sessions(), OneTimeCode(), FailedTries()
+    def __init__(self, access: Access, *, draw: DrawPage, config: SignInConfig | None = None) -> None:
+        self._access, self._draw, self._config = access, draw, config or SignInConfig()
+        self._sessions, self._code = Sessions(self._config), OneTimeCode(self._config)
+        self._tries = FailedTries(self._config)
 
     @property
     def asks(self) -> bool:
@@ -169,7 +173,8 @@ class SignIn:
             return self._ask(scope, problem)
         if scope["path"].startswith("/v1"):
             message = "too many wrong tokens; wait before the next"
-            refusal: Response = refuse_with(scope, 429, message, retry_after_s=int(LONGEST_WAIT_S))
+            wait_s = ceil(self._config.failed_try_longest_wait_s)
+            refusal: Response = refuse_with(scope, 429, message, retry_after_s=wait_s)
         else:
             refusal = self._show_page(scope, "too many tries", status=429)
         refusal.headers["Connection"] = "close"  # the next guess costs a connection

@@ -16,8 +16,10 @@ from retrieval_app.api.document import make_api
 from retrieval_app.api.errors import add_error_handlers, add_last_routes
 from retrieval_app.api.security.access import Access
 from retrieval_app.api.security.guard import Security
+from retrieval_app.api.security.rate_limits import RateConfig
 from retrieval_app.api.security.sign_in import SignIn
 from retrieval_app.api.security.sign_in import router as sign_in_router
+from retrieval_app.api.security.sign_in_config import SignInConfig
 from retrieval_app.page.sign_in_page import draw_sign_in
 from retrieval_app.review.activity_log import ActivityLog
 from retrieval_app.review.jobs import Jobs
@@ -30,18 +32,21 @@ TOKEN = "a-secret-of-the-tests"
 BASE_URL = "http://127.0.0.1:7860"
 
 
-def make_app(engine: Engine, *, access: Access, review: ReviewStore, jobs: Jobs, log: ActivityLog) -> FastAPI:
+def make_app(
+    engine: Engine, *, access: Access, review: ReviewStore, jobs: Jobs, log: ActivityLog,
+    sign_in: SignInConfig | None = None, rates: RateConfig | None = None,
+) -> FastAPI:  # fmt: skip
     """The API as the server has it, without the page."""
     app = make_api(asks_token=access.asks_token)
     app.state.engine, app.state.access, app.state.review, app.state.jobs = engine, access, review, jobs
     app.state.log = log
-    app.state.metrics, app.state.sign_in = Metrics(engine), SignIn(access, draw=draw_sign_in)
+    app.state.metrics, app.state.sign_in = Metrics(engine), SignIn(access, draw=draw_sign_in, config=sign_in)
     add_error_handlers(app)
     add_last_routes(app)
     app.include_router(sign_in_router)
     app.mount("/", PlainTextResponse("as the page"))
     app.add_middleware(
-        Security, engine=engine, access=access, sign_in=app.state.sign_in, metrics=app.state.metrics
+        Security, engine=engine, access=access, sign_in=app.state.sign_in, metrics=app.state.metrics, rates=rates
     )
     return app
 
@@ -51,13 +56,16 @@ def _refresh(engine: Engine) -> None:
 
 
 @contextmanager
-def serve(gallery: Path, *, access: Access, config: ServingConfig | None = None) -> Iterator[TestClient]:
+def serve(
+    gallery: Path, *, access: Access | None = None, config: ServingConfig | None = None,
+    sign_in: SignInConfig | None = None, rates: RateConfig | None = None,
+) -> Iterator[TestClient]:  # fmt: skip
     """A client of a server for a gallery."""
     engine = Engine(gallery, config=config or ServingConfig(threads=1))
     review = ReviewStore.of_gallery(gallery)
     jobs = Jobs(gallery, on_change=lambda: _refresh(engine), open_gallery=lambda: engine.snapshot().gallery)
-    log = ActivityLog(gallery)
-    app = make_app(engine, access=access, review=review, jobs=jobs, log=log)
+    log, access = ActivityLog(gallery), access or Access()
+    app = make_app(engine, access=access, review=review, jobs=jobs, log=log, sign_in=sign_in, rates=rates)
     try:
         yield TestClient(app, base_url=BASE_URL, raise_server_exceptions=False)
     finally:

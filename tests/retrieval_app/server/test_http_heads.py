@@ -14,9 +14,11 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from retrieval_app.server.http_heads import MAX_HEAD_BYTES, MAX_HEADERS, MAX_PIPELINED, BoundedProtocol
+from retrieval_app.server.connection_config import ConnectionConfig
+from retrieval_app.server.http_heads import BoundedProtocol
 from retrieval_app.server.http_room import Room, Stage
 
+LIMITS = ConnectionConfig()
 HEAD = b"GET /v1/health HTTP/1.1\r\nhost: a\r\n"
 
 
@@ -60,7 +62,7 @@ async def _send(*pieces: bytes, room: Room | None = None) -> tuple[BoundedProtoc
     """A connection on which these arrived, with time for answers between them."""
     config = uvicorn.Config(_app, ws="none", log_config=None)
     room = room or Room(places=10, beside=1)
-    protocol = BoundedProtocol(config=config, server_state=ServerState(), app_state={}, room=room)
+    protocol = BoundedProtocol(config=config, server_state=ServerState(), app_state={}, room=room, limits=LIMITS)
     transport = _Transport()
     protocol.connection_made(transport)
     for piece in pieces:
@@ -101,16 +103,16 @@ def test_the_version_is_one_that_this_was_tried_with() -> None:
     assert tuple(map(int, version("uvicorn").split(".")[:2])) == (0, 54)
 
 
-@pytest.mark.parametrize("size", [1, 7, 4096, MAX_HEAD_BYTES])
+@pytest.mark.parametrize("size", [1, 7, 4096, LIMITS.max_head_bytes])
 def test_a_head_is_counted_the_same_in_pieces_of_every_size(size: int) -> None:
     for rest, status in ((100, 200), (-100, 431)):
-        head = HEAD + b"x: " + b"a" * (MAX_HEAD_BYTES - len(HEAD) - rest) + b"\r\n\r\n"
+        head = HEAD + b"x: " + b"a" * (LIMITS.max_head_bytes - len(HEAD) - rest) + b"\r\n\r\n"
         if size > 1 or status == 200:
             assert _statuses(*(head[at : at + size] for at in range(0, len(head), size))) == [status]
 
 
 def test_heads_of_one_connection_are_counted_one_by_one() -> None:
-    head = HEAD + b"x: " + b"a" * (MAX_HEAD_BYTES // 2) + b"\r\n\r\n"
+    head = HEAD + b"x: " + b"a" * (LIMITS.max_head_bytes // 2) + b"\r\n\r\n"
     assert _statuses(*[head] * 10) == [200] * 10
     assert _statuses(*[part for _ in range(10) for part in (head[:30_000], head[30_000:])]) == [200] * 10
 
@@ -121,7 +123,7 @@ def test_a_body_of_an_announced_length_is_not_counted() -> None:
 
 
 def test_more_headers_than_the_most_are_refused() -> None:
-    for count, status in ((MAX_HEADERS - 1, 200), (MAX_HEADERS, 431)):
+    for count, status in ((LIMITS.max_headers - 1, 200), (LIMITS.max_headers, 431)):
         assert _statuses(HEAD + b"x: 1\r\n" * count + b"\r\n") == [status]
 
 
@@ -133,8 +135,9 @@ def test_trailers_become_no_headers() -> None:
 
 
 def test_some_requests_may_wait_for_the_answer_to_the_first() -> None:
-    assert _statuses((HEAD + b"\r\n") * (MAX_PIPELINED + 1)) == [200] * (MAX_PIPELINED + 1)
-    assert _statuses((HEAD + b"\r\n") * (MAX_PIPELINED + 2)) == []  # which would not know its answer from others'
+    most = LIMITS.max_pipelined + 1
+    assert _statuses((HEAD + b"\r\n") * most) == [200] * most
+    assert _statuses((HEAD + b"\r\n") * (most + 1)) == []  # which would not know its answer from others'
 
 
 def test_where_there_is_no_place_left_only_health_is_told() -> None:

@@ -11,8 +11,11 @@ pytest.importorskip("gradio", reason="needs the extra `ui`")
 import uvicorn
 
 from retrieval_app.server import http_server
-from retrieval_app.server.http_server import ANSWER_S, CONNECTIONS_AT_ONCE, HEAD_S, _allow_connections, _Server
+from retrieval_app.server.connection_config import ConnectionConfig
+from retrieval_app.server.http_server import _allow_connections, _Server
 from tests.forked import run
+
+LIMITS = ConnectionConfig()
 
 
 @dataclass
@@ -69,7 +72,7 @@ def _serve(*connections: Any) -> _Server:
     async def app(*_: object) -> None:
         raise AssertionError("nothing is asked")
 
-    server = _Server(uvicorn.Config(app, log_config=None, log_level=None), on_ready=lambda: None)
+    server = _Server(uvicorn.Config(app, log_config=None, log_level=None), limits=LIMITS, on_ready=lambda: None)
     server.server_state.connections = set(connections)
     return server
 
@@ -77,12 +80,12 @@ def _serve(*connections: Any) -> _Server:
 def test_connections_that_say_nothing_are_closed_and_those_that_are_answered_are_not(clock: _Clock) -> None:
     silent, done, working = _Connection(), _Connection(_Cycle(response_complete=True)), _Connection(_Cycle())
     server = _serve(silent, done, working)
-    _pass_time(server, clock, HEAD_S)
+    _pass_time(server, clock, LIMITS.head_s)
     assert silent.transport.ended == done.transport.ended == []
     _pass_time(server, clock, 3)
     assert "closed" in silent.transport.ended
     assert "closed" in done.transport.ended
-    _pass_time(server, clock, 5 * HEAD_S)
+    _pass_time(server, clock, 5 * LIMITS.head_s)
     assert working.transport.ended == []
 
 
@@ -91,7 +94,7 @@ def test_a_connection_that_asks_again_and_again_stays(clock: _Clock) -> None:
     server = _serve(busy)
     for _ in range(10):
         busy.cycle = _Cycle(response_complete=True)
-        _pass_time(server, clock, HEAD_S - 5)
+        _pass_time(server, clock, LIMITS.head_s - 5)
     assert busy.transport.ended == []
 
 
@@ -100,7 +103,7 @@ def test_an_answer_that_nobody_takes_is_given_up_and_one_that_is_taken_slowly_is
     server = _serve(stuck, slow)
     for _ in range(20):
         slow.transport.unsent -= 1
-        _pass_time(server, clock, ANSWER_S / 5)
+        _pass_time(server, clock, LIMITS.answer_s / 5)
     assert "aborted" in stuck.transport.ended
     assert slow.transport.ended == []
 
@@ -108,12 +111,12 @@ def test_an_answer_that_nobody_takes_is_given_up_and_one_that_is_taken_slowly_is
 def tell_allowed_connections() -> None:
     """As many as files may be open: `sys.argv` tells the limits."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]), int(sys.argv[2])))
-    sys.stdout.write(f"{_allow_connections()}\n")
+    sys.stdout.write(f"{_allow_connections(LIMITS)}\n")
 
 
 @pytest.mark.parametrize(
     ("soft", "hard", "places"),
-    [(256, 2000, CONNECTIONS_AT_ONCE), (300, 500, 212), (64, 64, 1), (5000, 5000, CONNECTIONS_AT_ONCE)],
+    [(256, 2000, LIMITS.connections), (300, 500, 212), (64, 64, 1), (5000, 5000, LIMITS.connections)],
 )
 def test_as_many_connections_are_served_as_files_may_be_open(soft: int, hard: int, places: int) -> None:
     told = run([soft, hard], function=tell_allowed_connections)

@@ -16,8 +16,10 @@ from retrieval_app.serving.photo_fetching import MAX_ADDRESS_CHARACTERS, PhotoFe
 from tests.answering_server import PathAnswer, answer_paths
 
 
-def fetch(address: str, *, allowed: bool = True, max_bytes: int = 1000) -> tuple[bytes, str]:
-    fetcher = PhotoFetcher(max_bytes=max_bytes, **({"may_connect": lambda *_: True} if allowed else {}))
+def fetch(address: str, *, allowed: bool = True, max_bytes: int = 1000, seconds: float = 20) -> tuple[bytes, str]:
+    fetcher = PhotoFetcher(
+        max_bytes=max_bytes, seconds=seconds, **({"may_connect": lambda *_: True} if allowed else {})
+    )
     photo = asyncio.run(fetcher.fetch(address))
     return photo.data, photo.name
 
@@ -127,8 +129,7 @@ def test_a_server_that_cannot_be_reached_is_an_error_of_one_line() -> None:
         fetch(f"http://127.0.0.1:{port}/")
 
 
-def test_few_are_fetched_at_once_and_others_are_told_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("retrieval_app.serving.photo_fetching._MOST_AT_ONCE", 1)
+def test_few_are_fetched_at_once_and_others_are_told_to_wait() -> None:
     release = threading.Event()
 
     def answer(_: str) -> PathAnswer:
@@ -136,7 +137,7 @@ def test_few_are_fetched_at_once_and_others_are_told_to_wait(monkeypatch: pytest
         return 200, {}, b"photo"
 
     async def ask_twice(port: int) -> bytes:
-        fetcher = PhotoFetcher(max_bytes=9, may_connect=lambda *_: True)
+        fetcher = PhotoFetcher(max_bytes=9, at_once=1, may_connect=lambda *_: True)
         first = asyncio.create_task(fetcher.fetch(f"http://127.0.0.1:{port}/"))
         await asyncio.sleep(0.05)
         with pytest.raises(BusyError):
@@ -148,8 +149,7 @@ def test_few_are_fetched_at_once_and_others_are_told_to_wait(monkeypatch: pytest
         assert asyncio.run(ask_twice(port)) == b"photo"
 
 
-def test_a_server_that_dawdles_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("retrieval_app.serving.photo_fetching._WHOLE_S", 0.1)
+def test_a_server_that_dawdles_is_left() -> None:
     release = threading.Event()
 
     def dawdle(_: str) -> PathAnswer:
@@ -158,7 +158,7 @@ def test_a_server_that_dawdles_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with answer_paths(dawdle) as port:
         with pytest.raises(InputError, match="did not answer within"):
-            fetch(f"http://127.0.0.1:{port}/")
+            fetch(f"http://127.0.0.1:{port}/", seconds=0.1)
         release.set()
 
 

@@ -6,7 +6,8 @@ import logging
 import pytest
 
 from retrieval_app.api.security import failed_tries
-from retrieval_app.api.security.failed_tries import FORGOTTEN_S, LONGEST_WAIT_S, FailedTries
+from retrieval_app.api.security.failed_tries import FailedTries
+from retrieval_app.api.security.sign_in_config import SignInConfig
 from tests.retrieval_app.api.security.conftest import Clock
 
 
@@ -31,7 +32,7 @@ def test_each_wrong_try_of_an_address_waits_longer_up_to_a_limit(clock: Clock, s
 
     asyncio.run(run())
     assert slept[:4] == [0.1, 0.2, 0.4, 0.8]
-    assert slept[9] == LONGEST_WAIT_S
+    assert slept[9] == SignInConfig().failed_try_longest_wait_s
     assert slept[10] == slept[0]
 
 
@@ -40,19 +41,16 @@ def test_an_address_is_forgotten_that_is_quiet_for_long(clock: Clock, slept: lis
         tries = FailedTries(clock=clock)
         for _ in range(5):
             await tries.hold_back("192.0.2.1")
-        clock.now += FORGOTTEN_S + 1
+        clock.now += SignInConfig().failed_tries_forgotten_s + 1
         await tries.hold_back("192.0.2.1")
 
     asyncio.run(run())
     assert slept[-1] == slept[0]
 
 
-def test_no_more_wait_at_once_than_are_allowed_of_one_address_and_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(failed_tries, "WAITING_OF_ONE", 3)
-    monkeypatch.setattr(failed_tries, "WAITING_OF_ALL", 5)
-
+def test_no_more_wait_at_once_than_are_allowed_of_one_address_and_of_all() -> None:
     async def run() -> tuple[list[bool], bool]:
-        tries = FailedTries()
+        tries = FailedTries(SignInConfig(failed_tries_waiting=3, failed_tries_waiting_in_all=5))
         asked = [tries.hold_back(address) for address in ["a"] * 6 + ["b"] * 6]
         first = await asyncio.gather(*asked)
         return first, await tries.hold_back("a")

@@ -10,7 +10,6 @@ from fastapi.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
 from retrieval_app.api.security.access import Access
-from retrieval_app.api.security.guard import MAX_JSON_BYTES
 from retrieval_app.serving.serving_config import ServingConfig
 from tests.retrieval_app.api.conftest import TOKEN, serve
 
@@ -87,7 +86,7 @@ def test_a_body_without_its_length_is_refused(client: TestClient) -> None:
 
 def test_json_and_images_have_each_their_limit(client: TestClient) -> None:
     headers = {"Content-Type": "application/json"}
-    too_much = b" " * (MAX_JSON_BYTES + 1)
+    too_much = b" " * (ServingConfig().max_json_bytes + 1)
     assert client.post("/v1/search", content=too_much, headers=headers).status_code == 413
     assert client.post("/v1/embed", content=too_much).status_code == 422  # no image, but not too large for one
     assert client.post("/v1/embed", headers={"Content-Length": str(10**11)}).status_code == 413

@@ -2,8 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from retrieval_app.api.security.sessions import CODE_S, MAX_SESSIONS, SESSION_S, OneTimeCode, Sessions
+from retrieval_app.api.security.sessions import OneTimeCode, Sessions
+from retrieval_app.api.security.sign_in_config import SignInConfig
 from tests.retrieval_app.api.security.conftest import Clock
+
+LIMITS = SignInConfig()
 
 
 def test_a_code_is_used_once(clock: Clock) -> None:
@@ -20,7 +23,7 @@ def test_a_code_is_used_once(clock: Clock) -> None:
 def test_a_code_is_too_old_after_some_minutes(clock: Clock) -> None:
     codes = OneTimeCode(clock=clock)
     code = codes.make()
-    clock.now += CODE_S + 1
+    clock.now += LIMITS.first_visit_s + 1
     assert not codes.use(code)
 
 
@@ -36,9 +39,9 @@ def test_a_session_holds_while_it_is_used(clock: Clock) -> None:
     sessions = Sessions(clock=clock)
     value = sessions.open()
     for _ in range(5):
-        clock.now += SESSION_S - 1
+        clock.now += LIMITS.session_s - 1
         assert sessions.hold(value)
-    clock.now += SESSION_S + 1
+    clock.now += LIMITS.session_s + 1
     assert not sessions.hold(value)
     assert not sessions.hold(value)
 
@@ -56,7 +59,7 @@ def test_of_too_many_sessions_the_least_recently_used_end(clock: Clock) -> None:
     sessions = Sessions(clock=clock)
     first, second = sessions.open(), sessions.open()
     assert sessions.hold(first)
-    for _ in range(MAX_SESSIONS - 1):
+    for _ in range(LIMITS.max_sessions - 1):
         sessions.open()
     assert sessions.hold(first)
     assert not sessions.hold(second)

@@ -5,6 +5,7 @@ import re
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,21 +13,21 @@ from fastapi.testclient import TestClient
 from httpx import Response
 from starlette.datastructures import Headers
 
-from retrieval_app.api.security import failed_tries
 from retrieval_app.api.security.access import Access
 from retrieval_app.api.security.sign_in import SignIn
+from retrieval_app.api.security.sign_in_config import SignInConfig
 from tests.retrieval_app.api.conftest import TOKEN, serve
 
 FRIEND = {"Authorization": f"Bearer {TOKEN}"}
+SHORTLY = SignInConfig(failed_try_wait_s=0.001, failed_try_longest_wait_s=0.01)
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
 
 @pytest.fixture
-def guarded(served: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
+def guarded(served: Path, request: pytest.FixtureRequest) -> Iterator[TestClient]:
     """A server that asks for a token, follows no redirect by itself, and holds wrong tries back but shortly."""
-    monkeypatch.setattr(failed_tries, "FIRST_WAIT_S", 0.001)
-    monkeypatch.setattr(failed_tries, "LONGEST_WAIT_S", 0.01)
-    with serve(served, access=Access(token=TOKEN, loopback=False)) as client:
+    limits = getattr(request, "param", SHORTLY)
+    with serve(served, access=Access(token=TOKEN, loopback=False), sign_in=limits) as client:
         client.follow_redirects = False
         yield client
 
@@ -233,10 +234,13 @@ def test_a_wrong_token_does_not_pass_where_none_is_needed(guarded: TestClient) -
     assert (response.status_code, response.json()["error"]["code"]) == (401, "unauthorized")
 
 
-def test_wrong_tokens_wait_and_the_right_one_does_not(served: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(failed_tries, "FIRST_WAIT_S", 2.0)
-    monkeypatch.setattr(failed_tries, "LONGEST_WAIT_S", 2.0)
-    with serve(served, access=Access(token=TOKEN)) as client, client, ThreadPoolExecutor(20) as pool:
+def test_wrong_tokens_wait_and_the_right_one_does_not(served: Path) -> None:
+    slow = SignInConfig(failed_try_wait_s=2, failed_tries_waiting=8)
+    with (
+        serve(served, access=Access(token=TOKEN), sign_in=slow) as client,
+        client,
+        ThreadPoolExecutor(20) as pool,
+    ):
 
         def ask(text: str) -> tuple[int, float]:
             started = time.monotonic()
@@ -246,16 +250,16 @@ def test_wrong_tokens_wait_and_the_right_one_does_not(served: Path, monkeypatch:
         wrong = [pool.submit(ask, "wrong-token") for _ in range(16)]
         time.sleep(0.5)  # all of them have come in
         assert all(ask(TOKEN)[0] == 200 for _ in range(5))
-        assert sum(not future.done() for future in wrong) == failed_tries.WAITING_OF_ONE
+        assert sum(not future.done() for future in wrong) == 8
         answers = [future.result() for future in wrong]
     waited = [seconds for status, seconds in answers if status == 401]
-    assert len(waited) == failed_tries.WAITING_OF_ONE
+    assert len(waited) == 8
     assert min(waited) >= 1.9
-    assert sum(status == 429 for status, _ in answers) == 16 - failed_tries.WAITING_OF_ONE
+    assert sum(status == 429 for status, _ in answers) == 16 - 8
 
 
-def test_too_many_wrong_tokens_at_once_are_sent_away(guarded: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(failed_tries, "WAITING_OF_ALL", 0)
+@pytest.mark.parametrize("guarded", [replace(SHORTLY, failed_tries_waiting_in_all=0)], indirect=True)
+def test_too_many_wrong_tokens_at_once_are_sent_away(guarded: TestClient) -> None:
     response = guarded.get("/v1/gallery", headers={"Authorization": "Bearer wrong"})
     assert (response.status_code, response.json()["error"]["code"]) == (429, "too_many_tries")
     assert response.headers["connection"] == "close"

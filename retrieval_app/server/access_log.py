@@ -1,0 +1,103 @@
+"""The lines of logs: one for every request, and another for each that searched slowly; no token, no name of a photo.
+
+{"time": "2026-01-31T12:00:00.123Z", "event": "request", "request_id": "9f…", "method": "GET", …}
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+
+from retrieval_app.api.answered import Answered, Observer, hide_typed
+from retrieval_app.server.log_config import STDOUT, LogConfig
+from retrieval_app.server.log_writer import LogWriter
+from retrieval_app.serving.searching import count_candidates
+
+_MOST_SEARCHES = 8  # of one request that are told one by one
+_STDOUT, _STDERR = 1, 2
+
+
+@contextmanager
+def open_logs(config: LogConfig) -> Iterator[list[Observer]]:
+    """What is to be told of requests; SIGHUP opens the files anew.
+
+    Raises:
+        InputError: a file cannot be opened.
+    """
+    if config.access_log is None and config.slow_query_ms is None:
+        yield []
+        return
+    place = _STDERR if config.access_log is None else _STDOUT if config.access_log == STDOUT else config.access_log
+    writer = LogWriter(place, render=_render, tell_dropped=_tell_dropped, capacity=config.log_lines_waiting)
+    observers: list[Observer] = []
+    if config.access_log is not None:
+        observers.append(writer.write)
+    if config.slow_query_ms is not None:
+        observers.append(_SlowSearches(writer, least_ms=config.slow_query_ms))
+    try:
+        with _reopening_on_hangup(writer):
+            yield observers
+    finally:
+        writer.close()
+
+
+class _SlowSearches:
+    """Writes down the searches that took longer than so many milliseconds; the arriving of bodies does not count."""
+
+    def __init__(self, writer: LogWriter, *, least_ms: float) -> None:
+        self._writer, self._least_ms = writer, least_ms
+
+    def __call__(self, answered: Answered) -> None:
+        watch = answered.watch
+        ms = (answered.seconds - watch.body_s) * 1000
+        if watch.searches and ms > self._least_ms:
+            told = [one.to_json(candidates=count_candidates(one.query)) for one in watch.searches[:_MOST_SEARCHES]]
+            self._writer.write({
+                "time": _show_time(answered.at_s), "event": "slow_search", "request_id": answered.request_id,
+                "route": answered.route, "status": answered.status, "ms": round(ms, 3),
+                "body_ms": round(watch.body_s * 1000, 3), "embed_ms": round(watch.embed_s * 1000, 3),
+                "searches_count": len(watch.searches), "searches": told,
+            })  # fmt: skip
+
+
+def _render(item: Answered | dict[str, Any]) -> bytes:
+    return orjson.dumps(_describe(item) if isinstance(item, Answered) else item)
+
+
+def _describe(answered: Answered) -> dict[str, Any]:
+    visitor = answered.visitor
+    return {
+        "time": _show_time(answered.at_s), "event": "request", "request_id": answered.request_id,
+        "method": answered.method, "route": answered.route, "query": hide_typed(answered.query_string),
+        "status": answered.status, "bytes": answered.sent_bytes, "ms": round(answered.seconds * 1000, 3),
+        "address": visitor.address, "name": getattr(visitor, "name", None), "has_token": visitor.has_token,
+    }  # fmt: skip
+
+
+def _tell_dropped(count: int) -> bytes:
+    now = datetime.now(UTC).timestamp()
+    return orjson.dumps({"time": _show_time(now), "event": "dropped", "lines": count})
+
+
+def _show_time(seconds: float) -> str:
+    """UTC, to the millisecond."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+@contextmanager
+def _reopening_on_hangup(writer: LogWriter) -> Iterator[None]:
+    is_possible = hasattr(signal, "SIGHUP") and threading.current_thread() is threading.main_thread()
+    if not is_possible:
+        yield
+        return
+    before = signal.signal(signal.SIGHUP, lambda *_: writer.reopen())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -1,0 +1,191 @@
+"""Every limit of the server as an option, a variable and a line of a file, and which of them goes before which."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from retrieval_app.commands.cli import main
+from retrieval_app.commands.serve_command import serve
+from retrieval_app.commands.settings_command import SettingsCommand, name_setting
+from tests.documents import ROOT, files_of
+from tests.forked import run
+
+assert isinstance(serve, SettingsCommand)
+SETTINGS = {name_setting(option): option for option in serve.settings()}
+SECRET = "a-secret-of-the-tests"
+_OTHER = {"host": "127.0.0.2", "port": 8, "audit": ".", "config": None, "token": None}
+
+
+def _choose_value(option: click.Option) -> Any:
+    """A value that is none of the defaults."""
+    if option.is_flag:
+        return True
+    if option.multiple:
+        return ["a.example"]
+    is_number = isinstance(option.type, click.types.IntParamType | click.types.FloatParamType)
+    return (option.default or 0) + 1 if is_number else "here"
+
+
+VALUES = {name: _OTHER.get(name, _choose_value(option)) for name, option in SETTINGS.items()}
+
+
+@pytest.fixture(autouse=True)
+def _quiet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("RETRIEVAL_TOKEN", raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+def _show(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, dict[str, Any]]:
+    assert main(["serve", "nowhere", "--show-config", "--json", *words]) == 0, capsys.readouterr().err
+    settings: dict[str, dict[str, Any]] = json.loads(capsys.readouterr().out)["settings"]
+    return settings
+
+
+def _fail(capsys: pytest.CaptureFixture[str], *words: str, code: int) -> str:
+    assert main(["serve", "nowhere", *words]) == code
+    return capsys.readouterr().err
+
+
+def test_every_setting_can_be_a_variable(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = {name: value for name, value in VALUES.items() if value is not None}
+    for name, value in given.items():
+        text = " ".join(value) if isinstance(value, list) else str(value)
+        monkeypatch.setenv(f"RETRIEVAL_SERVE_{name.replace('-', '_').upper()}", text)
+    shown = _show(capsys)
+    assert {name: shown[name]["value"] for name in given} == given
+    assert {shown[name]["from"] for name in given} == {f"the variable {shown[name]['variable']}" for name in given}
+
+
+def test_every_setting_can_stand_in_the_file_and_names_files_beside_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = {name: value for name, value in VALUES.items() if value is not None}
+    folder = tmp_path / "etc"
+    folder.mkdir()
+    lines = [f"{name} = {json.dumps(value)}" for name, value in given.items()]
+    (folder / "serve.toml").write_text("\n".join(lines))
+    shown = _show(capsys, "--config", "etc/serve.toml")
+    paths = {name for name in given if isinstance(SETTINGS[name].type, click.Path)}
+    assert {name: shown[name]["value"] for name in given if name not in paths} == {
+        name: value for name, value in given.items() if name not in paths
+    }
+    assert {shown[name]["value"] for name in paths} <= {"etc", "etc/here"}
+    assert {shown[name]["from"] for name in given} == {"etc/serve.toml"}
+
+
+def test_an_option_goes_before_a_variable_and_that_before_the_file_and_that_before_the_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "serve.toml").write_text("photos-waiting = 1\nreads_waiting = 2\nsearches-waiting = 3\n")
+    monkeypatch.setenv("RETRIEVAL_SERVE_CONFIG", "serve.toml")
+    monkeypatch.setenv("RETRIEVAL_SERVE_READS_WAITING", "20")
+    monkeypatch.setenv("RETRIEVAL_SERVE_SEARCHES_WAITING", "30")
+    shown = _show(capsys, "--searches-waiting", "300")
+    found = {name: (shown[name]["value"], shown[name]["from"]) for name in shown}
+    assert found["batch-photos"] == (8, "default")
+    assert found["photos-waiting"] == (1, "serve.toml")
+    assert found["reads-waiting"] == (20, "the variable RETRIEVAL_SERVE_READS_WAITING")
+    assert found["searches-waiting"] == (300, "option")
+    assert found["config"] == ("serve.toml", "the variable RETRIEVAL_SERVE_CONFIG")
+
+
+def test_a_token_is_said_to_be_there_and_never_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RETRIEVAL_TOKEN", SECRET)
+    assert main(["serve", "nowhere", "--show-config"]) == 0
+    text = capsys.readouterr().out
+    assert SECRET not in text
+    assert "(set, and not shown)  the variable RETRIEVAL_TOKEN" in text
+    assert _show(capsys, "--token", SECRET)["token"]["value"] == "(set, and not shown)"
+
+
+def test_unknown_variables_are_refused_with_the_nearest_known_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RETRIEVAL_SERVE_PHOTO_WAITING", "64")
+    message = "RETRIEVAL_SERVE_PHOTO_WAITING is none of this command; did you mean RETRIEVAL_SERVE_PHOTOS_WAITING?"
+    assert message in _fail(capsys, code=2)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("photo-waiting = 64", "photo-waiting: no such option; did you mean photos-waiting?"),
+        ("zzz = 64", "zzz: no such option; expected one of access-log, "),
+        ("photos-waiting = 64.5", "photos-waiting: expected a whole number, got 64.5"),
+        ("photos-waiting = true", "photos-waiting: expected a whole number, got True"),
+        ("photos-waiting = '64'", "photos-waiting: expected a whole number, got '64'"),
+        ("head-s = '7'", "head-s: expected a number, got '7'"),
+        ("writable = 1", "writable: expected true or false, got 1"),
+        ("allowed-host = 'a'", 'allowed-host: expected a list of texts, ["a", "b"], got'),
+        ("port = 70000", "port: 70000 is not in the range"),
+        ("audit = 'gone'", "audit: Directory 'gone' does not exist"),
+        (
+            f"token = '{SECRET}'",
+            "token: a secret lies in a file of its own: give token-file, or set RETRIEVAL_TOKEN",
+        ),
+        ("json = true", "json: no such option"),
+        ("config = 'other.toml'", "config: no such option"),
+        ("[limits]\nport = 1", "[limits] is a table; write options without one, such as photos-waiting = 64"),
+        ("port = ", "expected TOML such as photos-waiting = 64"),
+    ],
+)
+def test_a_file_that_says_what_no_option_takes_is_refused(
+    line: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "serve.toml").write_text(line)
+    message = _fail(capsys, "--config", "serve.toml", code=1)
+    assert message.startswith(f"error: serve.toml: {told}")
+    assert SECRET not in message
+
+
+def test_a_value_out_of_range_is_told_with_where_it_came_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "serve.toml").write_text("photos-waiting = 0")
+    assert "--photos-waiting must be at least 1, got 0 (from serve.toml)" in _fail(
+        capsys, "--config", "serve.toml", code=2
+    )
+    monkeypatch.setenv("RETRIEVAL_SERVE_HEAD_S", "0")
+    expected = "--head-s must be at least 1, got 0.0 (from the variable RETRIEVAL_SERVE_HEAD_S)"
+    assert expected in _fail(capsys, code=2)
+    monkeypatch.setenv("RETRIEVAL_SERVE_HEAD_S", "soon")
+    assert "'soon' is not a valid float. (from the variable RETRIEVAL_SERVE_HEAD_S)" in _fail(capsys, code=2)
+
+
+def test_the_short_help_leaves_limits_to_the_long_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "--help"]) == 0
+    short = capsys.readouterr().out
+    assert main(["serve", "--help-all"]) == 0
+    long = capsys.readouterr().out
+    assert "--searches-waiting" not in short
+    assert [name for name in SETTINGS if f"--{name}" not in long] == []
+
+
+def test_showing_starts_nothing(tmp_path: Path) -> None:
+    shown = run(["serve", str(tmp_path), "--show-config"])
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stderr == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_page_on_operating_names_every_setting_and_no_other() -> None:
+    page = (ROOT / "docs" / "operate.md").read_text(encoding="utf-8")
+    table = "\n".join(line.partition("|")[2].partition("|")[2] for line in page.splitlines() if "` `" in line)
+    assert sorted(re.findall(r"`([\w-]+)`", table)) == sorted(SETTINGS)
+
+
+def test_the_file_on_the_page_is_taken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "serve.toml").write_text(files_of(ROOT / "docs" / "operate.md")["serve.toml"])
+    assert _show(capsys, "--config", "serve.toml")["photos-waiting"] == {
+        "value": 64, "from": "serve.toml", "variable": "RETRIEVAL_SERVE_PHOTOS_WAITING",
+    }  # fmt: skip

@@ -1,0 +1,117 @@
+"""Lines reach the file in their order, whatever becomes of it; what cannot be written is counted and said."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from index.errors import InputError
+from retrieval_app.server.log_writer import LogWriter
+
+
+@contextmanager
+def _writing(path: Path | int, *, capacity: int = 1000) -> Iterator[LogWriter]:
+    writer = LogWriter(
+        path, render=str.encode, tell_dropped=lambda count: b"dropped %d" % count, capacity=capacity
+    )
+    try:
+        yield writer
+    finally:
+        writer.close()
+
+
+def _wait(is_done: Callable[[], bool], *, seconds: float = 10) -> None:
+    until = time.monotonic() + seconds
+    while not is_done():
+        assert time.monotonic() < until, "it did not come in time"
+        time.sleep(0.01)
+
+
+def test_lines_are_added_in_their_order_and_all_are_there_at_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text("before\n")
+    with _writing(path) as writer:
+        for number in range(700):
+            writer.write(str(number))
+    assert path.read_text().splitlines() == ["before", *map(str, range(700))]
+
+
+def test_a_new_file_is_not_for_other_users(tmp_path: Path) -> None:
+    with _writing(tmp_path / "log"):
+        assert (tmp_path / "log").stat().st_mode & 0o007 == 0
+
+
+def test_a_file_that_was_moved_away_is_made_anew_when_that_is_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    with _writing(path) as writer:
+        writer.write("one")
+        _wait(lambda: path.read_text() == "one\n")
+        path.rename(tmp_path / "log.1")
+        writer.write("two")
+        _wait(lambda: (tmp_path / "log.1").read_text() == "one\ntwo\n")
+        writer.reopen()
+        _wait(path.exists)
+        writer.write("three")
+    assert path.read_text() == "three\n"
+
+
+def test_on_a_full_disk_lines_are_dropped_and_told_once_there_is_room(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "log"
+    path.symlink_to("/dev/full")  # every write to which fails as on a full disk
+    with caplog.at_level(logging.WARNING), _writing(path) as writer:
+        writer.write("one")
+        _wait(lambda: "cannot be written" in caplog.text)
+        writer.write("two")
+        _wait(lambda: writer._failed == 2)
+        path.unlink()
+        writer.reopen()
+        _wait(path.exists)
+        writer.write("three")
+    assert path.read_text() == "dropped 2\nthree\n"
+    assert caplog.text.count("cannot be written") == 1
+    assert "No space left on device" in caplog.text
+
+
+def test_a_folder_that_is_gone_when_the_file_is_to_be_made_anew_costs_no_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    with _writing(folder / "log") as writer:
+        folder.rename(tmp_path / "moved")
+        writer.reopen()
+        _wait(lambda: "cannot be written" in caplog.text)
+        writer.write("one")
+    assert (tmp_path / "moved" / "log").read_text() == "one\n"
+
+
+def test_a_file_that_takes_nothing_holds_nobody_up_and_what_was_dropped_is_told() -> None:
+    read, written = os.pipe()
+    with _writing(written, capacity=10) as writer:
+        started = time.monotonic()
+        for _ in range(30):
+            writer.write("x" * 60_000)  # a pipe holds 65,536 bytes: the second blocks the thread
+        assert time.monotonic() - started < 1
+        dropped = writer._refused
+        assert dropped >= 30 - 10 - 10
+        with os.fdopen(read, "rb", buffering=0) as reader:
+            received, said = b"", b"dropped %d\n" % dropped
+            while said not in received or received.count(b"x" * 60_000) < 30 - dropped:
+                if said not in received and writer._queue.empty():
+                    writer.write("last")
+                received += reader.read(65_536)
+    assert received.count(said) == 1
+    os.close(written)
+
+
+def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"--access-log .*gone/log: cannot be written: No such file"):
+        LogWriter(tmp_path / "gone" / "log", render=str.encode, tell_dropped=lambda _: b"")
