@@ -76,7 +76,7 @@ def _describe(answered: Answered) -> dict[str, Any]:
         "time": _show_time(answered.at_s), "event": "request", "request_id": answered.request_id,
         "method": answered.method, "route": answered.route, "query": hide_typed(answered.query_string),
         "status": answered.status, "bytes": answered.sent_bytes, "ms": round(answered.seconds * 1000, 3),
-        "address": visitor.address, "name": getattr(visitor, "name", None), "has_token": visitor.has_token,
+        "address": visitor.address, "name": visitor.name, "has_token": visitor.has_token,
     }  # fmt: skip
 
 

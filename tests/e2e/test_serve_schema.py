@@ -49,7 +49,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Iterat
     (images / "red" / "copy.jpg").write_bytes((images / "red" / "0.jpg").read_bytes())
     (images / "blue" / "wrong.png").write_bytes((images / "green" / "1.png").read_bytes())
     build(images, folder / "gallery", tiny_model)
-    with serve(folder / "gallery", "--writable", log=folder / "log", token=TOKEN) as server:
+    with serve(folder / "gallery", "--writable", "--fetch-addresses", log=folder / "log", token=TOKEN) as server:
         yield server
         assert server.process.poll() is None
         assert "Traceback" not in server.log.read_text()

@@ -138,8 +138,8 @@ class Security:
         if path in OPEN_PATHS or not self._rates.are_set or comes_from_here(scope, headers):
             return None
         is_upload = scope["method"] == "POST" and (path in _UPLOAD_PATHS or path == UPLOAD_PATH)
-        name = getattr(visitor, "name", None)
-        wait_s = self._rates.take(f"name {name}" if name else visitor.address, is_upload=is_upload)
+        who = f"name {visitor.name}" if visitor.has_token else visitor.address
+        wait_s = self._rates.take(who, is_upload=is_upload)
         if not wait_s:
             return None
         message = f"too many {'photos' if is_upload else 'requests'} came from you: try again in {wait_s} s"

@@ -275,9 +275,9 @@ def test_a_backup_is_not_written_where_the_gallery_would_find_it(made: Made, pla
 
 def test_what_is_no_gallery_is_neither_backed_up_nor_restored_into(made: Made, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
-    with pytest.raises(GalleryError, match="no gallery"):
+    with pytest.raises(GalleryError, match="an empty folder"):
         back_up(tmp_path / "folder", tmp_path / "out.zip")
-    with pytest.raises(GalleryError, match="no gallery"):
+    with pytest.raises(GalleryError, match="an empty folder"):
         restore(made.backup, tmp_path / "folder")
     assert os.listdir(tmp_path / "folder") == []
     assert not (tmp_path / "out.zip").exists()

@@ -66,9 +66,9 @@ def test_a_folder_that_is_no_audit_is_refused_before_anything_is_opened(
 
 
 def test_a_folder_that_is_no_gallery_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(GalleryError, match="no gallery"):
+    with pytest.raises(GalleryError, match="an empty folder"):
         serve_gallery(ServeOptions(tmp_path, port=0))
-    with listen("127.0.0.1", 0) as taken, pytest.raises(GalleryError, match="no gallery"):
+    with listen("127.0.0.1", 0) as taken, pytest.raises(GalleryError, match="an empty folder"):
         serve_gallery(ServeOptions(tmp_path, port=taken.getsockname()[1]))
 
 

@@ -57,7 +57,7 @@ export function makeAddressLine({sent}) {
     type: 'url',
     name: 'address',
     required: true,
-    placeholder: 'Or its address: https://…',
+    placeholder: 'Or the address of one',
     'aria-label': 'The address of a picture to search with',
   });
   const form = make('form', {class: 'row nowrap address-line', hidden: true}, [
