@@ -65,13 +65,14 @@ def gather_clues(
     """Clues about embedded images, given with their places, (N, D) float32 `vectors` and what a column says."""
     prints = [Fingerprint(row, item.sha256 or f"#{row}", item.phash) for row, item in enumerate(items)]
     names = [str(place.file) if place.offset is None else f"{place.file}/{place.name}" for place in places]
-    times = np.array([_read_time(place) for place in places], dtype=np.float64)
+    times = np.array([read_time(place) for place in places], dtype=np.float64)
     return Clues(
         names, times, given=given, copies=_find_copies(prints, lambda rows: vectors[rows]), column=column or COLUMN
     )
 
 
-def _read_time(place: Place) -> float:
+def read_time(place: Place) -> float:
+    """When the file of an image was changed, in seconds; NaN for members of archives and what has no time."""
     if place.offset is not None or place.reader is not None:
         return float("nan")
     try:

@@ -13,6 +13,7 @@ import numpy as np
 
 from index.arrays import UNLABELLED, Ids, Labels
 from index.errors import ImageError, InputError
+from index.evaluation.clues import read_time
 from index.evaluation.scenes import COLUMN, Clues
 from index.progress import Progress, no_progress
 from index.sources.folder import FolderSource
@@ -68,7 +69,7 @@ class Photos:
         """What tells, beside embeddings, which of them show one scene."""
         places = [photo.place for photo in self.photos]
         names = [str(p.file) if p.offset is None else f"{p.file}/{p.name}" for p in places]
-        times = np.array([_read_time(place) for place in places], dtype=np.float64)
+        times = np.array([read_time(place) for place in places], dtype=np.float64)
         copies = np.unique([photo.sha256 for photo in self.photos], return_inverse=True)[1].astype(np.int64)
         return Clues(names, times, given=[photo.group for photo in self.photos], copies=copies, column=COLUMN)
 
@@ -128,15 +129,6 @@ def _hash_photos(
             kept.append(photo)
         progress(done, len(photos))
     return kept
-
-
-def _read_time(place: Place) -> float:
-    if place.offset is not None or place.reader is not None:
-        return float("nan")
-    try:
-        return place.file.stat().st_mtime
-    except OSError:
-        return float("nan")
 
 
 def require_outside(out: Path, *, source: str, flag: str = "--out") -> None:

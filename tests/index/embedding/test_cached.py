@@ -8,8 +8,8 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +22,7 @@ from index.images.preprocess import Pixels
 from index.model.embedder import Embedder
 from index.sources.items import Place
 from tests.conftest import draw_image
+from tests.index.batches_seen import count_seen
 from tests.models import write_tiny_model
 
 COUNT = 30
@@ -39,21 +40,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def list_items(folder: Path, numbers: Iterable[int] = range(COUNT)) -> list[tuple[int, Place]]:
     return [(100 + n, Place(folder / f"{n}.png", f"{n}.png")) for n in numbers]
-
-
-@contextmanager
-def count_seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """How many images the model is given from now on, a number a batch."""
-    seen: list[int] = []
-    embed = Embedder.embed_padded
-
-    def note(self: Embedder, pixels: Pixels, *, batch_size: int) -> np.ndarray:
-        seen.append(len(pixels))
-        return embed(self, pixels, batch_size=batch_size)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Embedder, "embed_padded", note)
-        yield seen
 
 
 def embed(

@@ -3,42 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from index.catalog.reader import read_catalog
 from index.commands.index_group import index_group
 from index.errors import InputError
-from index.images.preprocess import Pixels
-from index.model.embedder import Embedder
 from index.public import build
 from index.versions.versions import find_version
 from index.writing.build import build_gallery, update_gallery
+from tests.index.batches_seen import count_seen
 from tests.index.galleries import SMALL, mixed_folder
 from tests.index.invoking import invoke
 from tests.models import write_two_output_model
 
 NO_VECTORS = ("manifest.json", "catalog.sqlite", "part.json")  # these have times and identities
-
-
-@contextmanager
-def count_seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """How many images the model is given from now on, a number a batch."""
-    seen: list[int] = []
-    embed = Embedder.embed_padded
-
-    def note(self: Embedder, pixels: Pixels, *, batch_size: int) -> np.ndarray:
-        seen.append(len(pixels))
-        return embed(self, pixels, batch_size=batch_size)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Embedder, "embed_padded", note)
-        yield seen
 
 
 def content(gallery: Path) -> dict[str, bytes]:
