@@ -37,7 +37,13 @@ export function drawTable() {
     const cells = columns.map((column, n) => drawFigure(column(one), column(one)[0] === tops[n]));
     const apart = withScenes ? [make('td.figures', one.apart === null ? '\u2013' : precise(one.apart))] : [];
     return make('tr', [
-      make('th', {scope: 'row'}, make('b', shownText(one.name)), make('span.soft.small', ` ${one.kind}`)),
+      make(
+        'th',
+        {scope: 'row'},
+        make('b', shownText(one.name)),
+        make('span.soft.small', ` ${one.kind}`),
+        drawTraining(one),
+      ),
       make('td.figures', one.width.toLocaleString('en')),
       make('td.figures', one.speed === null ? '\u2013' : Math.round(one.speed).toLocaleString('en')),
       cells,
@@ -74,6 +80,15 @@ const drawVerdict = found => {
     make('span.interval.soft.small.figures', shownDifference(found.recall), few),
   ];
 };
+
+/** That a row flatters its candidate, where it does: it stands beside the figures, as nobody reads notes below them. */
+const drawTraining = one =>
+  one.trained_on > 0
+  && make(
+    'span.chip.warn',
+    {title: 'This flatters it: compare on others'},
+    `trained on ${one.trained_on.toLocaleString('en')} of these`,
+  );
 
 /** What to bear in mind, as a list. */
 export function drawCaveats() {
