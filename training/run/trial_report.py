@@ -77,7 +77,9 @@ def _conclude(trial: Mapping[str, Any], parts: Mapping[str, Mapping[str, Any]], 
             if leads
             else "nothing is clearly ahead of the trained embedding: kept"
         )
-        return f"{kept}: {differences} (points, with intervals over classes)"
+        seems_behind = any(part["difference_interval"][1] < 0 for part in parts.values())
+        decides = "; a wider one decides, as the best of several is partly so by chance" if seems_behind else ""
+        return f"{kept}: {differences} (points, with intervals over classes{decides})"
     if takes_rival:
         return f"so the embedding is {better}, without training, which is clearly behind: {differences}"
     return (

@@ -54,6 +54,13 @@ def test_the_last_line_says_what_ships_and_why(better: str | None, takes_rival: 
 def test_a_trained_embedding_that_only_nothing_clearly_beats_is_kept_and_not_praised() -> None:
     lines = describe_trial(_trial(_part(-0.2, 0.1), _part(0.1, 0.2)), takes_rival=True)
     assert lines[-1].startswith("nothing is clearly ahead of the trained embedding: kept: -5.0 [-20.0, +10.0]")
+    assert lines[-1].endswith("intervals over classes)")
+
+
+def test_an_interval_below_nothing_that_does_not_decide_is_told_so() -> None:
+    lines = describe_trial(_trial(_part(-0.2, -0.1), _part(0.1, 0.2)), takes_rival=True)
+    assert "kept: -15.0 [-20.0, -10.0] against pca-whitened" in lines[-1]
+    assert lines[-1].endswith("; a wider one decides, as the best of several is partly so by chance)")
 
 
 def test_classes_of_different_sizes_are_told_apart_and_those_of_one_size_are_not() -> None:
