@@ -10,7 +10,7 @@ from pathlib import Path
 from index.catalog.writer import CatalogWriter
 from index.errors import InputError
 from index.sources.one_file import FileSource
-from index.sources.source import ImageSource
+from index.sources.source import ImageSource, Reach
 from index.text import printable_path
 from index.text_table import command_line
 
@@ -32,6 +32,8 @@ def move_sources(catalog: CatalogWriter, roots: Mapping[str | None, str]) -> Non
         for old, new in roots.items()
         if not (old is not None and new in known and not known.keys() & _spellings(old))
     }
+    for number, new in moves.items():
+        _check_kind(catalog.sources()[number], new)
     if len(set(moves.values())) < len(moves):
         raise InputError("two sources cannot be moved to one place; give each its own --root OLD=NEW")
     for number, new in moves.items():
@@ -44,6 +46,15 @@ def move_sources(catalog: CatalogWriter, roots: Mapping[str | None, str]) -> Non
         catalog.move_source(number, f"moving {number}")
     for number, new in moves.items():
         catalog.move_source(number, new)
+
+
+def _check_kind(source: ImageSource, new: str) -> None:
+    """Raise InputError where a table or list would be moved to a folder: that of its images, which its lines name."""
+    if source.reach is Reach.ANYWHERE and os.path.isdir(new):
+        raise InputError(
+            f"{printable_path(new)}: a folder, but {printable_path(source.location)} is a {source.kind}, whose lines "
+            "say where the images are: change these, then `retrieval index update`, or put the images back"
+        )
 
 
 def forget_source(catalog: CatalogWriter, location: str) -> int:

@@ -210,3 +210,15 @@ def test_a_damaged_gallery_is_never_called_up_to_date(tmp_path: Path, tiny_model
             GalleryError, match=r"`retrieval index repair`, or go back a version with `retrieval index rollback`"
         ):
             build_ann(folder, tmp_path / "g", tiny_model)
+
+
+def test_a_table_is_not_moved_to_the_folder_of_its_images(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    (tmp_path / "table.csv").write_text("path,label\nimages/red/0.jpg,red\nimages/blue/0.jpg,blue\n")
+    build(tmp_path / "table.csv", tmp_path / "g", tiny_model)
+    moved = image_folder.rename(tmp_path / "bilder")
+    with pytest.raises(InputError, match=r"bilder: a folder, but .*table\.csv is a table, whose lines say where"):
+        update_gallery(tmp_path / "g", roots={None: moved})
+    (tmp_path / "table.csv").write_text((tmp_path / "table.csv").read_text().replace("images/", "bilder/"))
+    assert update_gallery(tmp_path / "g").indexed == 2
