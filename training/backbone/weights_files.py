@@ -57,7 +57,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         InputError: there is no such file, or it holds something else.
     """
     if not path.is_file():
-        raise InputError(f"{path}: no such weights file; --weights takes pretrained, imagenet, none or a file")
+        raise InputError(f"{path}: no such weights file; --weights takes pretrained, none or a file")
     try:
         if path.suffix == ".safetensors":
             return load_file(path)

@@ -22,4 +22,4 @@ def choose_threshold(copies: Floats, others: Floats, *, precision: float = PRECI
     holds = found >= precision * (found + wrong)
     fails = np.flatnonzero(~holds)
     first = 0 if not len(fails) else int(fails[-1]) + 1
-    return float(candidates[first]) if first < len(candidates) else 1.0
+    return min(1.0, float(candidates[first])) if first < len(candidates) else 1.0  # rounding makes cosines above 1
