@@ -90,14 +90,14 @@ class GalleryAnswers:
         """A line of what is searched."""
         gallery = self.snapshot.gallery
         with gallery.catalog() as catalog:
-            labels, _, _ = catalog.indexed_labels(limit=1)
+            labels = catalog.indexed_labels(limit=1)
         contract = gallery.embedder.contract
-        return f"{gallery.count:,} images · {labels:,} labels · {contract.backbone}, {contract.method}"
+        return f"{gallery.count:,} images · {labels.count:,} labels · {contract.backbone}, {contract.method}"
 
     def example_filter(self) -> str:
         """A condition that some images of this gallery fulfil, and some do not."""
         with self.snapshot.gallery.catalog() as catalog:
-            _, _, largest = catalog.indexed_labels(limit=1)
+            largest = catalog.indexed_labels(limit=1).largest
         if not largest:
             return "path LIKE '%a%'"
         return write_condition(Compare(LABEL, "!=", Constant("text", next(iter(largest)))))

@@ -38,6 +38,15 @@ _DAMAGES = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR", "SQLITE_CONSTRAIN
 
 
 @dataclass(frozen=True, slots=True)
+class IndexedLabels:
+    """How many labels the indexed rows have, how many rows have one, and the rows of each of the largest."""
+
+    count: int
+    images: int
+    largest: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class Fingerprints:
     """(N,) int64 ids, (N,) int64 perceptual hashes, and (N,) bool whether there is a label."""
 
@@ -243,8 +252,8 @@ class Catalog:
         query = "SELECT source, count(*) FROM images NOT INDEXED WHERE status = 'indexed' GROUP BY source"
         return dict(self._connection.execute(query).fetchall())
 
-    def indexed_labels(self, *, limit: int) -> tuple[int, int, dict[str, int]]:
-        """Of the indexed rows: the number of labels, of rows that have one, and of rows by each of the largest."""
+    def indexed_labels(self, *, limit: int) -> IndexedLabels:
+        """Of the indexed rows: the labels, and as many of the largest."""
         query = (
             "SELECT label, rows, count(*) OVER (), sum(rows) OVER () FROM (SELECT label, count(*) AS rows "
             "FROM images NOT INDEXED WHERE status = 'indexed' AND label IS NOT NULL GROUP BY label) "
@@ -252,7 +261,7 @@ class Catalog:
         )
         largest = self._connection.execute(query, (limit,)).fetchall()
         labels, labelled = largest[0][2:] if largest else (0, 0)
-        return labels, labelled, {label: rows for label, rows, _, _ in largest}
+        return IndexedLabels(labels, labelled, {label: rows for label, rows, _, _ in largest})
 
     def count_orphans(self) -> int:
         """Duplicates that repeat no indexed row; a sound catalogue has none."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, fields, is_dataclass
 from inspect import get_annotations
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, get_args, get_origin, get_type_hints
 
 import click
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
     from index.filters.condition import Condition
 
 Command = Callable[..., Any]
+PATH = click.Path(path_type=Path, readable=False)
+"""The type of a path: what cannot be read gets our own message."""
+NAMED = click.Path(readable=False)
+"""That of a path or perhaps a pattern, as text; a shell completes it as a path."""
 _ALL = f"{__name__}.all"  # in a context's meta: its help shows everything
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from index.commands.console import NumberList, emit, output_options, progress_bars, where_option
+from index.commands.console import PATH, NumberList, emit, output_options, progress_bars, where_option
 from index.commands.images_or_gallery import settle_gallery
 from index.public import evaluate as evaluate_retrieval
 from index.text_table import align
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from index.evaluation.reranked import Reranked
     from index.filters.condition import Condition
 
-_PATH = click.Path(path_type=Path, readable=False)  # what cannot be read gets our own message
 _K_SET_NAMES = "webvision, tiny-imagenet, cub-200-2011, cars-196, sop, in-shop"
 _WORST_LABELS = 5
 _MIN_LABELS_TO_RANK = 6  # below it a list of the worst would be nearly all labels
@@ -36,17 +35,17 @@ class _KList(NumberList):
 
 
 @click.command(name="evaluate")
-@click.argument("gallery", type=_PATH, required=False)
-@click.option("--model", type=_PATH, help="Score this model on --data instead of a finished gallery.")
+@click.argument("gallery", type=PATH, required=False)
+@click.option("--model", type=PATH, help="Score this model on --data instead of a finished gallery.")
 @click.option(
     "--data",
-    type=_PATH,
+    type=PATH,
     metavar="SOURCE",
     help="Labelled images for --model: a folder with one folder for each label, or a file of path,label.",
 )
 @click.option(
     "--query",
-    type=_PATH,
+    type=PATH,
     metavar="SOURCE",
     help="Labelled images that ask, given like --data; without it, every image asks once.",
 )

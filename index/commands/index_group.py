@@ -12,6 +12,8 @@ import click
 
 from index.commands.build_text import describe_build, indexing_bars
 from index.commands.console import (
+    NAMED,
+    PATH,
     GroupedCommand,
     NumberList,
     build_config,
@@ -40,9 +42,6 @@ from index.writing.build_config import DEDUP, BuildConfig
 if TYPE_CHECKING:
     from index.filters.condition import Condition
     from index.writing.publish_change import BuildReport
-
-_PATH = click.Path(path_type=Path, readable=False)  # what cannot be read gets our own message
-_NAMED = click.Path(readable=False)  # perhaps a pattern, but a shell completes it as a path
 
 
 @click.group(name="index")
@@ -92,17 +91,17 @@ def _name_columns(
 
 
 @index_group.command(name="build", cls=GroupedCommand)
-@click.argument("given", nargs=-1, required=True, type=_NAMED, metavar="[MODEL] SOURCE...")
+@click.argument("given", nargs=-1, required=True, type=NAMED, metavar="[MODEL] SOURCE...")
 @click.option(
     "--out",
-    type=_PATH,
+    type=PATH,
     metavar="GALLERY",
     help="The gallery folder to make or update.  [default: beside the first SOURCE: photos-gallery of photos]",
 )
 @click.option(
     "--labels",
     "labels_file",
-    type=_PATH,
+    type=PATH,
     metavar="FILE",
     help="CSV or Parquet file with the columns path,label, which goes before all other labels. Without it, the first "
     "folder below a source is the label, or what a table or sidecar file says.",
@@ -182,8 +181,8 @@ def build(
 
 
 @index_group.command(name="add")
-@click.argument("gallery", type=_PATH)
-@click.argument("sources", nargs=-1, required=True, type=_NAMED, metavar="SOURCE...")
+@click.argument("gallery", type=PATH)
+@click.argument("sources", nargs=-1, required=True, type=NAMED, metavar="SOURCE...")
 @_column_options
 @_strict_option
 @wait_option
@@ -228,7 +227,7 @@ def add(
 
 
 @index_group.command(name="update")
-@click.argument("gallery", type=_PATH)
+@click.argument("gallery", type=PATH)
 @click.option(
     "--root",
     "roots",
@@ -299,8 +298,8 @@ def _split_roots(texts: tuple[str, ...]) -> dict[str | None, Path]:
 
 
 @index_group.command(name="remove")
-@click.argument("gallery", type=_PATH)
-@click.argument("paths", nargs=-1, type=_NAMED, metavar="[PATH_OR_GLOB]...")
+@click.argument("gallery", type=PATH)
+@click.argument("paths", nargs=-1, type=NAMED, metavar="[PATH_OR_GLOB]...")
 @click.option("--id", "ids", type=NumberList(), multiple=True, metavar="ID,ID", help="Images by their ids.")
 @click.option("--label", "labels", multiple=True, help="Images of this label, which is one.")
 @click.option(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from index.commands.console import emit, output_options, progress_bars, where_option
+from index.commands.console import PATH, emit, output_options, progress_bars, where_option
 from index.text_table import align, command_line, show_bytes
 
 if TYPE_CHECKING:
@@ -19,12 +19,11 @@ if TYPE_CHECKING:
     from index.filters.condition import Condition
     from index.gallery.info import GalleryInfo, Unfinished
 
-_PATH = click.Path(path_type=Path, readable=False)  # what cannot be read gets our own message
 _PAGE_ROWS = 50
 
 
 @click.command(name="info")
-@click.argument("gallery", type=_PATH)
+@click.argument("gallery", type=PATH)
 @output_options
 def info(*, gallery: Path, as_json: bool) -> None:
     """Say what GALLERY holds, what it was made from, and what it takes.
@@ -53,7 +52,7 @@ def info(*, gallery: Path, as_json: bool) -> None:
 
 
 @click.command(name="list")
-@click.argument("gallery", type=_PATH)
+@click.argument("gallery", type=PATH)
 @click.option(
     "--status",
     type=click.Choice(["indexed", "duplicate", "skipped"]),
@@ -128,7 +127,7 @@ def list_items(
 
 
 @click.command(name="verify")
-@click.argument("gallery", type=_PATH)
+@click.argument("gallery", type=PATH)
 @click.option(
     "--sample",
     type=click.IntRange(min=0),

@@ -7,15 +7,12 @@ from pathlib import Path
 import click
 
 from index.commands.build_text import describe_build, indexing_bars
-from index.commands.console import emit, output_options, wait_option
+from index.commands.console import NAMED, PATH, emit, output_options, wait_option
 from index.vectors.kinds.registry import INDEX_TYPES
-
-_PATH = click.Path(path_type=Path, readable=False)  # what cannot be read gets our own message
-_NAMED = click.Path(readable=False)  # perhaps a pattern, but a shell completes it as a path
 
 
 @click.command(name="compact")
-@click.argument("gallery", type=_PATH)
+@click.argument("gallery", type=PATH)
 @wait_option
 @output_options
 def compact(*, gallery: Path, wait_s: float, as_json: bool) -> None:
@@ -36,8 +33,8 @@ def compact(*, gallery: Path, wait_s: float, as_json: bool) -> None:
 
 
 @click.command(name="tune")
-@click.argument("gallery", type=_PATH)
-@click.argument("queries", nargs=-1, type=_NAMED, metavar="[QUERY]...")
+@click.argument("gallery", type=PATH)
+@click.argument("queries", nargs=-1, type=NAMED, metavar="[QUERY]...")
 @click.option("--recall-target", type=float, metavar="SHARE", help="Share of the true 10 nearest to be found.")
 @click.option("--index-type", type=click.Choice(INDEX_TYPES), help="As of `index build`: auto, or one of them.")
 @click.option(

@@ -8,18 +8,16 @@ from typing import TYPE_CHECKING
 import click
 
 from index.commands.build_text import indexing_bars
-from index.commands.console import emit, output_options
+from index.commands.console import PATH, emit, output_options
 
 if TYPE_CHECKING:
     from index.repair.repair import RepairReport
     from index.repair.rollback import RollbackReport
 
-_PATH = click.Path(path_type=Path, readable=False)  # what cannot be read gets our own message
-
 
 @click.command(name="repair")
-@click.argument("gallery", type=_PATH)
-@click.option("--model", type=_PATH, metavar="FILE", help="The model of the gallery, where it is damaged there.")
+@click.argument("gallery", type=PATH)
+@click.option("--model", type=PATH, metavar="FILE", help="The model of the gallery, where it is damaged there.")
 @click.option(
     "--source",
     "sources",
@@ -85,7 +83,7 @@ def _describe_repair(report: RepairReport, *, gallery: Path) -> str:
 
 
 @click.command(name="rollback")
-@click.argument("gallery", type=_PATH)
+@click.argument("gallery", type=PATH)
 @click.option("--to", metavar="VERSION", help="The version to go back to; without it, the sound one before.")
 @output_options
 def rollback(*, gallery: Path, to: str | None, as_json: bool) -> None:

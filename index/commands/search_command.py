@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from index.commands.console import by_option, emit, output_options, progress_bar, where_option
+from index.commands.console import NAMED, PATH, by_option, emit, output_options, progress_bar, where_option
 from index.commands.images_or_gallery import settle_gallery
 from index.commands.search_text import HitLines, print_groups, print_json, warn_of_gone
 from index.progress import no_progress
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from index.gallery.queries import Query
     from index.progress import Progress
 
-_PATH = click.Path(path_type=Path, readable=False)  # what cannot be read gets our own message
-_NAMED = click.Path(readable=False)  # perhaps a pattern, but a shell completes it as a path
 _DEFAULT_K = 10
 _REPORT_QUERIES = 16
 
@@ -122,8 +120,8 @@ class _Tally:
 
 
 @click.command(name="search")
-@click.argument("gallery", type=_PATH)
-@click.argument("queries", nargs=-1, type=_NAMED, metavar="QUERY...")
+@click.argument("gallery", type=PATH)
+@click.argument("queries", nargs=-1, type=NAMED, metavar="QUERY...")
 @click.option(
     "--id",
     "ids",
@@ -155,7 +153,7 @@ class _Tally:
 @by_option("Find things of the same kind, or copies of the very picture: cut, turned, recoloured, saved again.")
 @click.option(
     "--out",
-    type=_PATH,
+    type=PATH,
     metavar="FILE",
     help="Write the results to this .csv, .parquet or .jsonl file, one row each.",
 )
@@ -227,23 +225,16 @@ def _refuse_swapped(gallery: Path, queries: Sequence[str]) -> None:
     """See that the gallery is named first, and the query after it.
 
     Raises:
-        InputError: a file is named first and a folder after it.
+        InputError: a photo is named first and a folder after it.
     """
     from index.errors import InputError
+    from index.sources.registry import find_source
     from index.text import printable_path
 
-    if gallery.is_file() and len(queries) == 1 and Path(queries[0]).is_dir():
+    names_a_folder = len(queries) == 1 and Path(queries[0]).is_dir()
+    if names_a_folder and gallery.is_file() and find_source(str(gallery)).is_one_item:
         first, second = printable_path(str(gallery)), printable_path(queries[0])
-        if not _holds_many(str(gallery)):
-            raise InputError(
-                f"{first}: a photo, and no gallery; that comes first: retrieval search {second} {first}"
-            )
-
-
-def _holds_many(path: str) -> bool:
-    from index.sources.registry import find_source
-
-    return not find_source(path).is_one_item
+        raise InputError(f"{first}: a photo, and no gallery; that comes first: retrieval search {second} {first}")
 
 
 def _check_queries(queries: Iterable[str]) -> None:

@@ -108,7 +108,7 @@ def read_info(path: Path) -> GalleryInfo:
         model=_describe_model(version, manifest),
         counts=manifest.counts,
         sources=sources,
-        labels=dict(zip(("count", "images", "largest"), labels, strict=True)),
+        labels=asdict(labels),
         settings=settings,
         index=manifest.index,
         disk_bytes=_measure(path, manifest),

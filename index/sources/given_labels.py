@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from index.errors import InputError
-from index.sources.table_columns import USUAL, TableColumns, combine, split_address
+from index.sources.table_columns import USUAL, TableColumns, split_address
 from index.sources.table_rows import as_text, label_conflict, read_table_rows
 from index.text import printable_path, valid_text
 
@@ -22,7 +23,7 @@ def folder_label(relative_path: str) -> str | None:
 
 
 def find_table(text: str | Path, columns: TableColumns = USUAL) -> tuple[Path, TableColumns]:
-    """The file and the columns of a table, of which its address may name some.
+    """The file and the columns of a table, of which its address may name some: these go before those given.
 
     Raises:
         InputError: it names columns in a way that is not understood.
@@ -30,7 +31,7 @@ def find_table(text: str | Path, columns: TableColumns = USUAL) -> tuple[Path, T
     if os.path.isfile(text):
         return Path(text), columns
     table, said = split_address(str(text))
-    return Path(table), combine(said, columns)
+    return Path(table), replace(columns, **said)
 
 
 def read_label_file(path: Path, *, columns: TableColumns = USUAL) -> dict[Path, str]:

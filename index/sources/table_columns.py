@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
 from index.errors import InputError
@@ -59,11 +58,6 @@ def split_address(text: str) -> tuple[str, dict[str, str]]:
             f"{printable_path(text)}: after # the columns of path and label are expected, as in {_EXAMPLE}"
         )
     return match["table"], names
-
-
-def combine(said: Mapping[str, str], columns: TableColumns) -> TableColumns:
-    """The columns that an address names, which go before those that are given for all tables."""
-    return replace(columns, **said)
 
 
 def make_address(table: str, columns: TableColumns) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from index.marks import BESIDE, is_vacant
@@ -17,15 +18,17 @@ def describe_no_gallery(path: Path) -> str:
     if not path.is_dir():
         return "a file, and no gallery; GALLERY, which comes first, is a folder that `retrieval index build` made"
     whole = Path(os.path.abspath(path))
-    beside = whole.with_name(whole.name + BESIDE) if whole.name else whole
-    if beside != whole and beside.is_dir() and ((beside / "CURRENT").is_file() or read_plan(beside) is not None):
+    beside = whole.with_name(whole.name + BESIDE) if whole.name else None
+    if (
+        beside is not None
+        and beside.is_dir()
+        and ((beside / "CURRENT").is_file() or read_plan(beside) is not None)
+    ):
         near = path.with_name(beside.name) if path.name == whole.name else beside
         return f"images and no gallery; theirs is beside them: {printable_path(str(near))}"
-    try:
+    with suppress(OSError):  # what it holds cannot be seen, and is named by whoever reads it
         if is_vacant(path):
             return "an empty folder: neither a gallery nor images are in it"
-    except OSError:
-        pass  # what it holds cannot be seen, and is named by whoever reads it
     return (
         "there is no gallery, nor one in the making; GALLERY, which comes first, is the folder that "
         "`retrieval index build --out` made"

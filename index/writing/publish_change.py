@@ -143,9 +143,7 @@ def run_change(
             work.write(catalog, how=how or Publication(), begin_step=begin_step)
             writing(1, 1)  # whoever calls the work off can do so here at the latest
             version = work.publish().name
-            labels = dict(
-                zip(("count", "images", "largest"), catalog.indexed_labels(limit=_NAMED_LABELS), strict=True)
-            )
+            labels = asdict(catalog.indexed_labels(limit=_NAMED_LABELS))
         else:
             version, labels = previous.name, None
     _clean_up(work, version=version, previous=previous.name if previous and changed else None)

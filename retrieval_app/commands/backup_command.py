@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from index.commands.console import emit, output_options, progress_bars
+from index.commands.console import PATH, emit, output_options, progress_bars
 from index.text import printable_path
 from index.text_table import show_bytes
 
@@ -16,13 +16,12 @@ if TYPE_CHECKING:
     from retrieval_app.review.backup import BackupReport
     from retrieval_app.review.restore import RestoreReport
 
-_PATH = click.Path(path_type=Path, readable=False)  # what cannot be read gets our own message
 _SHOWN = 5
 
 
 @click.command(name="backup")
-@click.argument("gallery", type=_PATH)
-@click.option("--out", type=_PATH, required=True, metavar="FILE", help="The file to write, a ZIP archive.")
+@click.argument("gallery", type=PATH)
+@click.option("--out", type=PATH, required=True, metavar="FILE", help="The file to write, a ZIP archive.")
 @click.option("--overwrite", is_flag=True, help="Replace FILE if it is there; a failure leaves the one before.")
 @output_options
 @click.pass_context
@@ -49,8 +48,8 @@ def backup(context: click.Context, /, *, gallery: Path, out: Path, overwrite: bo
 
 
 @click.command(name="restore")
-@click.argument("file", type=_PATH)
-@click.option("--gallery", type=_PATH, required=True, metavar="GALLERY", help="The gallery to bring it into.")
+@click.argument("file", type=PATH)
+@click.option("--gallery", type=PATH, required=True, metavar="GALLERY", help="The gallery to bring it into.")
 @output_options
 def restore(*, file: Path, gallery: Path, as_json: bool) -> None:
     """Bring what `retrieval backup` wrote to FILE into GALLERY: the same one, or one built anew from the same images.

@@ -71,12 +71,12 @@ def list_data(data: Path, val: Path | None, *, config: TrainConfig) -> tuple[Dat
         )
     if config.data.split_column is not None:
         dataset, held_out = list_splits(data, columns=columns, split_column=config.data.split_column)
-        if held_out is not None and val is not None:
-            raise InputError(
-                f"{printable_path(str(data))}: its column {config.data.split_column!r} says what validates, and so "
-                f"does --val {printable_path(str(val))}: leave one of them out"
-            )
         if held_out is not None:
+            if val is not None:
+                raise InputError(
+                    f"{printable_path(str(data))}: its column {config.data.split_column!r} says what validates, and so "
+                    f"does --val {printable_path(str(val))}: leave one of them out"
+                )
             validation = ValidationRecords(_require_pair(held_out.records, of=data))
     elif config.data.protocol == "folder":
         dataset = list_dataset(data, columns=columns)

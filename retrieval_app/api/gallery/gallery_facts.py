@@ -50,7 +50,7 @@ def describe_gallery(snapshot: Snapshot, *, can: Mapping[str, bool], config: Ser
 def _read_facts(gallery: Gallery) -> dict[str, Any]:
     contract, manifest = gallery.embedder.contract, gallery.manifest
     with gallery.catalog() as catalog:
-        count, labelled, largest = catalog.indexed_labels(limit=MAX_LABELS)
+        labels = catalog.indexed_labels(limit=MAX_LABELS)
     return {
         "name": valid_text(gallery.name),
         "version": gallery.version,
@@ -64,7 +64,7 @@ def _read_facts(gallery: Gallery) -> dict[str, Any]:
             "pooling": contract.pooling,
             "sha256": manifest.model_sha256,
         },
-        "labels": {"names": list(largest), "count": count, "labelled": labelled},
+        "labels": {"names": list(labels.largest), "count": labels.count, "labelled": labels.images},
         "metadata_columns": _list_columns(gallery),
         "index": {**manifest.index, "explanation": KINDS[manifest.index["type"]].explanation},
     }

@@ -8,13 +8,18 @@ from collections.abc import Iterable
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
-from retrieval_app.serving.addresses import group_address, read_address
+from retrieval_app.serving.addresses import Address, group_address, read_address
 
 _ADDED = re.compile(
     rb"forwarded|via|x-forwarded(-.*)?|x-original-.*|x-real-ip|x-client-ip|true-client-ip|cf-connecting-ip"
     rb"|x-gradio-server",
     re.DOTALL,
 )
+
+
+def _find_peer(scope: Scope) -> Address | None:
+    """The address at the other end of the connection."""
+    return read_address(str((scope.get("client") or ("",))[0]))
 
 
 def is_forwarded(headers: Headers) -> bool:
@@ -24,7 +29,7 @@ def is_forwarded(headers: Headers) -> bool:
 
 def comes_from_here(scope: Scope, headers: Headers) -> bool:
     """Whether a program on this machine sent a request, and no proxy on it passed it on."""
-    peer = read_address(str((scope.get("client") or ("",))[0]))
+    peer = _find_peer(scope)
     return peer is not None and peer.is_loopback and not is_forwarded(headers)
 
 
@@ -38,7 +43,7 @@ def name_client(scope: Scope, headers: Headers) -> str:
 
     That of a proxy on this machine is replaced by the last one that it tells, which it has seen itself.
     """
-    peer = read_address(str((scope.get("client") or ("",))[0]))
+    peer = _find_peer(scope)
     if peer is None:
         return "unknown"
     if peer.is_loopback:
@@ -51,5 +56,5 @@ def came_by_tls(scope: Scope, headers: Headers) -> bool:
     """Whether the browser spoke TLS, if only with a proxy on this machine, as no other is believed."""
     if scope.get("scheme") == "https":
         return True
-    peer = read_address(str((scope.get("client") or ("",))[0]))
+    peer = _find_peer(scope)
     return peer is not None and peer.is_loopback and headers.get("x-forwarded-proto", "").lower() == "https"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from index.public import build, open_gallery
 from index.sources.given_labels import read_column, read_labels
 from index.sources.registry import find_source, make_source
 from index.sources.table import TableSource
-from index.sources.table_columns import USUAL, TableColumns, combine, make_address, split_address
+from index.sources.table_columns import USUAL, TableColumns, make_address, split_address
 from index.writing.build import update_gallery
 from tests.conftest import draw_image
 
@@ -26,7 +27,7 @@ def test_an_address_says_what_it_was_made_of(path: str, label: str, table: str) 
     columns = TableColumns(path=path, label=label)
     address = make_address(table, columns)
     read, said = split_address(address)
-    assert (read, combine(said, USUAL)) == (table, columns)
+    assert (read, replace(USUAL, **said)) == (table, columns)
     assert "/" not in address.removeprefix(table)  # or it would be taken for a folder's name
 
 
