@@ -46,7 +46,7 @@ class GalleryAnswers:
     @property
     def name(self) -> str:
         """The gallery's."""
-        return self._engine.live.path.name
+        return self._engine.name
 
     @property
     def max_bytes(self) -> int:
@@ -70,7 +70,11 @@ class GalleryAnswers:
     async def list_facts(self) -> dict[str, Any]:
         """What is searched: images, labels, columns that conditions may ask for, the model, what searches ask by."""
         facts = await self._engine.run(
-            describe_gallery, self.snapshot, can={"review": False, "write": False}, config=self._engine.config
+            describe_gallery,
+            self.snapshot,
+            name=self.name,
+            can={"review": False, "write": False},
+            config=self._engine.config,
         )
         return {name: facts[name] for name in _FACTS}
 

@@ -38,6 +38,7 @@ class Answered:
         visitor: who asked.
         watch: its searches.
         traceparent: of the trace that it belongs to, as the header has it.
+        gallery: the name of the one among several that was asked for.
     """
 
     at_s: float
@@ -51,6 +52,7 @@ class Answered:
     visitor: Visitor
     watch: SearchWatch
     traceparent: str | None = None
+    gallery: str | None = None
 
 
 Observer: TypeAlias = Callable[[Answered], None]

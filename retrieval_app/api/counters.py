@@ -17,9 +17,9 @@ _BUCKETS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 
 
 
 class Metrics:
-    """Counts requests as they are answered, and asks the engine for the rest when it is read."""
+    """Counts requests as they are answered, and asks collectors for the rest when it is read."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, *collectors: Collector) -> None:
         self._registry = CollectorRegistry()
         self._requests = Counter(
             "retrieval_requests",
@@ -34,7 +34,8 @@ class Metrics:
             buckets=_BUCKETS,
             registry=self._registry,
         )
-        self._registry.register(_EngineCollector(engine))
+        for collector in collectors:
+            self._registry.register(collector)
 
     def observe(self, *, route: str, method: str, status: int, seconds: float) -> None:
         """Count one answered request; `route` must be one of few."""
@@ -42,12 +43,16 @@ class Metrics:
         self._requests.labels(route, shown, str(status)).inc()
         self._seconds.labels(route).observe(seconds)
 
+    def collect(self) -> Iterator[Metric]:
+        """The values of this moment."""
+        yield from self._registry.collect()
+
     def render(self) -> bytes:
         """The metrics as text."""
         return generate_latest(self._registry)
 
 
-class _EngineCollector(Collector):
+class EngineCollector(Collector):
     """Reads what the engine knows at the moment of asking."""
 
     def __init__(self, engine: Engine) -> None:

@@ -8,7 +8,9 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from retrieval_app.api.asking import AskedAlone, answers
 from retrieval_app.api.security.access import require_metrics
 
-_TEXT = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Prometheus' text"}}
+METRICS_TEXT = {
+    200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Prometheus' text"}
+}
 
 router = APIRouter(prefix="/v1", tags=["health"])
 
@@ -18,7 +20,7 @@ router = APIRouter(prefix="/v1", tags=["health"])
     operation_id="get_metrics",
     dependencies=[Depends(require_metrics)],
     summary="What the server counts",
-    **answers(None, also=_TEXT),
+    **answers(None, also=METRICS_TEXT),
 )
 async def show_metrics(asked: AskedAlone) -> Response:
     """Requests, seconds, queues, refusals, photos kept, and the gallery's version and size."""

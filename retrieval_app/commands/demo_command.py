@@ -61,7 +61,7 @@ def demo(out: Path, seed: int, serve: bool, port: int, as_json: bool) -> None:
         from retrieval_app.server.options import ServeOptions
         from retrieval_app.server.serve import serve_gallery
 
-        options = ServeOptions(gallery=out / "gallery", port=port)
+        options = ServeOptions.of(out / "gallery", port=port)
         serve_gallery(
             options,
             on_ready=lambda served: say(

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
-from index.commands.console import config_options, help_all_option, output_options
-from index.commands.images_or_gallery import settle_gallery
+from index.commands.console import NAMED, config_options, help_all_option, output_options
 from index.config_values import make_config
 from index.errors import InputError
 from index.text import printable_path
@@ -39,7 +38,7 @@ class ServeCommand(SettingsCommand):
 
 
 @click.command(cls=ServeCommand)
-@click.argument("gallery", type=click.Path(path_type=Path))
+@click.argument("galleries", nargs=-1, required=True, type=NAMED, metavar="[NAME=]GALLERY...")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
     "--port",
@@ -113,7 +112,7 @@ class ServeCommand(SettingsCommand):
 @output_options
 @help_all_option
 def serve(
-    gallery: Path,
+    galleries: tuple[str, ...],
     host: str,
     port: int,
     allowed_hosts: tuple[str, ...],
@@ -137,6 +136,10 @@ def serve(
 
     In its place, images may be named: a folder, an archive or a list of them. Theirs is then made beside them, once.
 
+    Several galleries, or a folder that holds nothing but galleries, are served together: each below /g/NAME/, by the
+    name that is put before it or that of its folder, and all of them in a list at /. With --tokens each person may
+    have rights in some of them.
+
     A new version of the gallery is served as soon as it is finished. Decisions on labels and duplicates are kept in
     the gallery's folder; they need a token where others can reach the address.
 
@@ -151,6 +154,8 @@ def serve(
     Examples:
       retrieval serve photos --open
       retrieval serve gallery --open
+      retrieval serve shop=photos/shop fashion=fashion-gallery --open
+      retrieval serve galleries --tokens team.tokens
       retrieval serve gallery --port 8080 --audit run/audit
       retrieval serve gallery --host 0.0.0.0 --writable --token-file token
       retrieval serve gallery --host 0.0.0.0 --tokens team.tokens
@@ -160,6 +165,7 @@ def serve(
       curl -s localhost:7860/v1/search/image?k=5 --data-binary @query.jpg
     """
     from retrieval_app.api.security.hosts import is_loopback
+    from retrieval_app.commands.served_galleries import choose_galleries
     from retrieval_app.server.options import ServeOptions
     from retrieval_app.server.serve import find_address, serve_gallery
     from retrieval_app.server.serve_token import choose_token
@@ -181,13 +187,14 @@ def serve(
         tokens=tokens,
     )
     options = ServeOptions(
-        gallery=settle_gallery(gallery), host=host, port=port, token=token, tokens=tokens, allowed_hosts=allowed_hosts,
-        root_path=root_path, trusted_proxies=trusted_proxies, cors_origins=cors_origins,
+        galleries=choose_galleries(galleries), host=host, port=port, token=token, tokens=tokens,
+        allowed_hosts=allowed_hosts, root_path=root_path, trusted_proxies=trusted_proxies, cors_origins=cors_origins,
         writable=writable, fetches=fetches, audit=audit, **configs,
     )  # fmt: skip
 
     def announce(served: Served) -> None:
-        click.echo(json.dumps({"url": served.url}) if as_json else served.first_visit)
+        told = {"url": served.url, **({"galleries": dict(served.pages)} if served.pages else {})}
+        click.echo(json.dumps(told) if as_json else served.first_visit)
         if not as_json and token is not None:
             click.echo(
                 "This address opens the page once, within ten minutes; then it asks for the token.", err=True
@@ -201,12 +208,16 @@ def serve(
             )
         if served.by_name is not None:
             click.echo(f"Where the network knows this machine's name: {served.by_name}", err=True)
-        click.echo(f"As a Gradio app: {served.url}gradio/", err=True)
+        for name, page in served.pages.items():
+            click.echo(f"{name}: {page}", err=True)
+        if not served.pages:
+            click.echo(f"As a Gradio app: {served.url}gradio/", err=True)
         click.echo("Ctrl-C ends it.", err=True)
         if open_browser:
             click.launch(served.first_visit)
 
-    click.echo(f"Opening {options.gallery} …", err=True)
+    for gallery in options.galleries:
+        click.echo(f"Opening {gallery.path} …", err=True)
     serve_gallery(options, on_ready=announce)
 
 

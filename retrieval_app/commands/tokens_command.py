@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from index.commands.console import emit, output_options
+from index.errors import InputError
 from index.text import printable_path
 from index.text_table import align
 
@@ -16,13 +17,21 @@ if TYPE_CHECKING:
     from retrieval_app.api.security.token_entries import TokenEntry
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-_RIGHTS = ("read", "review", "write", "metrics")
 _file = click.argument("file", type=click.Path(path_type=Path, dir_okay=False, readable=False))
 _name = click.argument("name")
 
 
 def _days(words: str) -> Callable[[Command], Command]:
     return click.option("--days", type=click.IntRange(1, 3650), help=words)
+
+
+def _check_rights(_: click.Context, __: click.Parameter, may: tuple[str, ...]) -> tuple[str, ...]:
+    from retrieval_app.api.security.rights import check_rights
+
+    try:
+        return check_rights(may)
+    except InputError as error:
+        raise click.BadParameter(str(error)) from error
 
 
 @click.group()
@@ -38,9 +47,10 @@ def tokens() -> None:
 @_file
 @_name
 @click.option(
-    "--may", type=click.Choice(_RIGHTS), multiple=True, required=True,
+    "--may", multiple=True, required=True, metavar="RIGHT[:GALLERY]", callback=_check_rights,
     help="read: search and look. review: decide about labels and duplicates too. write: with `serve --writable` add "
-    "and remove images too, and all else. metrics: nothing but /v1/metrics. Can be repeated.",
+    "and remove images too, and all else. metrics: nothing but /v1/metrics. With a colon and its name, of that one "
+    "gallery among several of a server alone. Can be repeated.",
 )  # fmt: skip
 @_days("After how many days it opens nothing any more; without, it has no end.")
 @output_options
@@ -52,6 +62,7 @@ def add(file: Path, name: str, may: tuple[str, ...], days: int | None, as_json: 
       retrieval tokens add team.tokens anna --may review
       retrieval tokens add team.tokens shop --may read --days 90
       retrieval tokens add team.tokens prometheus --may metrics
+      retrieval tokens add team.tokens ben --may read --may review:shop
     """
     from retrieval_app.api.security.token_file import add_token
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from tempfile import TemporaryDirectory
 from typing import Any, cast
 
@@ -20,7 +20,31 @@ from retrieval_app.reports.standalone import name_source
 from retrieval_app.serving.bounded_pool import asking
 from retrieval_app.serving.search_engine import Engine
 
+_UPLOADS = "GRADIO_TEMP_DIR"
 _SCRIPT = re.compile(r"<script\b([^>]*)>(.*?)</script>", re.DOTALL)
+
+
+class UploadFolder:
+    """Where Gradio puts what it is sent: one for all apps of a server, as Gradio asks a variable of the process.
+
+    It is made when it is first wanted, and gone with the server.
+    """
+
+    def __init__(self) -> None:
+        self._held = ExitStack()
+        self._is_open = False
+
+    def open(self) -> None:
+        """See that there is one; used by the event loop alone."""
+        if not self._is_open:
+            folder = self._held.enter_context(TemporaryDirectory(prefix="retrieval-gradio-"))
+            os.environ[_UPLOADS] = folder
+            self._held.callback(os.environ.pop, _UPLOADS, None)
+            self._is_open = True
+
+    def close(self) -> None:
+        """Delete it; may be called twice."""
+        self._held.close()
 
 
 class MountedApp:
@@ -28,11 +52,12 @@ class MountedApp:
 
     Args:
         engine: that it asks; its owner closes it.
+        uploads: shared with the other apps of the server; its owner closes it.
         root_path: below which the server lives.
     """
 
-    def __init__(self, engine: Engine, *, root_path: str = "") -> None:
-        self._engine, self._root_path = engine, root_path
+    def __init__(self, engine: Engine, *, uploads: UploadFolder, root_path: str = "") -> None:
+        self._engine, self._uploads, self._root_path = engine, uploads, root_path
         self._making = asyncio.Lock()
         self._made: FastAPI | None = None
         self._running = AsyncExitStack()
@@ -66,9 +91,7 @@ class MountedApp:
     async def _open(self) -> FastAPI:
         async with self._making:
             if self._made is None:
-                folder = self._running.enter_context(TemporaryDirectory(prefix="retrieval-gradio-"))
-                os.environ["GRADIO_TEMP_DIR"] = folder  # of this server alone, and gone with it
-                self._running.callback(os.environ.pop, "GRADIO_TEMP_DIR", None)
+                self._uploads.open()
                 app = await asyncio.to_thread(_make, self._engine, self._root_path)
                 asking.set("the Gradio app")  # whose queue works for all its visitors from here on
                 await self._running.enter_async_context(app.router.lifespan_context(app))

@@ -23,19 +23,26 @@ router = APIRouter(include_in_schema=False)
 @router.api_route("/", methods=["GET", "HEAD"])
 async def send_page(request: Request) -> HTMLResponse:
     """The page, whatever the address has behind its question mark: that is for the page's scripts."""
-    visitor = getattr(request.state, "visitor", None)
-    who = None
-    if visitor is not None and visitor.signed_in:
-        who = "" if " " in visitor.name else visitor.name  # one token for all has no name
-    page = HTMLResponse(draw_page(request.app.state.engine.live.path.name, who=who))
+    who = name_signed_in(request)
+    state = request.app.state
+    page = HTMLResponse(draw_page(state.engine.name, who=who, is_one_of_several=state.is_one_of_several))
     if who is not None:
         page.headers["Cache-Control"] = "no-store"  # it names who is signed in
     return page
 
 
-def draw_page(name: str, *, who: str | None = None) -> str:
+def name_signed_in(request: Request) -> str | None:
+    """Who is signed in and can leave: empty for one without a name, None for nobody."""
+    visitor = getattr(request.state, "visitor", None)
+    if visitor is None or not visitor.signed_in:
+        return None
+    return "" if " " in visitor.name else visitor.name  # one token for all has no name
+
+
+def draw_page(name: str, *, who: str | None = None, is_one_of_several: bool = False) -> str:
     """The page of a gallery of that name as HTML, with the name escaped; it is right before any script runs.
 
-    `who` is signed in and can leave; it is empty for one without a name.
+    `who` is signed in, and can leave. Where the server has several galleries the page leads to the others.
     """
-    return load_template("page.html").render(name=name, who=who, views=VIEWS, styles=STYLES)
+    values = {"name": name, "who": who, "views": VIEWS, "styles": STYLES}
+    return load_template("page.html").render(**values, is_one_of_several=is_one_of_several)

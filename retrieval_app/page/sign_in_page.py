@@ -9,6 +9,7 @@ _PROBLEMS = {
     "wrong code": "This address has been used, or is too old: it opens the page once. The token always does.",
     "token in address": "The token does not belong in the address, where others read it. Type it here.",
     "no page": "This token is for the metrics alone, and opens no page.",
+    "no gallery": "There is no such gallery here, or your token does not open it. Another token may.",
     "too many tries": "Too many wrong tokens came from your address. Wait a little, then try again.",
 }
 
@@ -21,6 +22,7 @@ def draw_sign_in(address: str, problem: str | None) -> str:
             styles=("core/base.css", "core/sign_in.css"),
             address=address,
             problem=None if problem is None else _PROBLEMS[problem],
-            invalid=problem in ("wrong token", "no page"),
+            others=problem == "no gallery",
+            invalid=problem in ("wrong token", "no page", "no gallery"),
         )
     )

@@ -60,7 +60,7 @@ class _SlowSearches:
             told = [one.to_json(candidates=count_candidates(one.query)) for one in watch.searches[:_MOST_SEARCHES]]
             self._writer.write({
                 "time": _show_time(answered.at_s), "event": "slow_search", "request_id": answered.request_id,
-                "route": answered.route, "status": answered.status, "ms": round(ms, 3),
+                **_name_gallery(answered), "route": answered.route, "status": answered.status, "ms": round(ms, 3),
                 "body_ms": round(watch.body_s * 1000, 3), "embed_ms": round(watch.embed_s * 1000, 3),
                 "searches_count": len(watch.searches), "searches": told,
             })  # fmt: skip
@@ -74,10 +74,16 @@ def _describe(answered: Answered) -> dict[str, Any]:
     visitor = answered.visitor
     return {
         "time": _show_time(answered.at_s), "event": "request", "request_id": answered.request_id,
-        "method": answered.method, "route": answered.route, "query": hide_typed(answered.query_string),
+        **_name_gallery(answered), "method": answered.method, "route": answered.route,
+        "query": hide_typed(answered.query_string),
         "status": answered.status, "bytes": answered.sent_bytes, "ms": round(answered.seconds * 1000, 3),
         "address": visitor.address, "name": visitor.name, "has_token": visitor.has_token,
     }  # fmt: skip
+
+
+def _name_gallery(answered: Answered) -> dict[str, str]:
+    """Which of several galleries it was; nothing where there is one only."""
+    return {} if answered.gallery is None else {"gallery": answered.gallery}
 
 
 def _tell_dropped(count: int) -> bytes:

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, cast
 
 import uvicorn
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from retrieval_app.server.connection_config import ConnectionConfig
 from retrieval_app.server.http_heads import BoundedProtocol
@@ -28,9 +28,18 @@ _OTHER_FILES = 256  # of the gallery, of libraries, of processes
 
 
 def run_server(
-    app: FastAPI, *, listener: socket.socket, on_ready: Callable[[], None], limits: ConnectionConfig | None = None
-) -> None:
-    """Serve on an already listening socket until interrupted or terminated; what is under way is finished."""
+    app: ASGIApp, *, listener: socket.socket, on_ready: Callable[[], None], on_end: Callable[[], None] = lambda: None,
+    limits: ConnectionConfig | None = None,
+) -> None:  # fmt: skip
+    """Serve on an already listening socket until interrupted or terminated; what is under way is finished.
+
+    Args:
+        app: answers everything.
+        listener: the socket.
+        on_ready: called once it answers.
+        on_end: called when it is to end.
+        limits: on connections.
+    """
     limits = limits or ConnectionConfig()
     room = Room(places=_allow_connections(limits), beside=limits.health_connections)
     config = uvicorn.Config(
@@ -45,11 +54,7 @@ def run_server(
         server_header=False,
     )
 
-    def end() -> None:
-        app.state.engine.refuse_costly()
-        app.state.gradio.hang_up()
-
-    server = _Server(config, limits=limits, on_ready=on_ready, on_end=end)
+    server = _Server(config, limits=limits, on_ready=on_ready, on_end=on_end)
     runner = asyncio.Runner(loop_factory=config.get_loop_factory())
     with _leaving_as_found(), _terminating_as_interrupted(), runner:
         runner.run(server.serve(sockets=[listener]))

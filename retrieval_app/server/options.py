@@ -1,12 +1,15 @@
-"""How a gallery is served: the options of `retrieval serve`, checked."""
+"""How galleries are served: the options of `retrieval serve`, checked."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from index.errors import InputError
+from index.text import printable_path
 from retrieval_app.api.security.cors_origins import check_origins
+from retrieval_app.api.security.gallery_names import check_gallery_name
 from retrieval_app.api.security.hosts import check_host, is_loopback
 from retrieval_app.api.security.rate_limits import RateConfig
 from retrieval_app.api.security.root_path import check_root_path
@@ -19,11 +22,28 @@ from retrieval_app.serving.serving_config import ServingConfig
 
 
 @dataclass(frozen=True, slots=True)
-class ServeOptions:
-    """How a gallery is served.
+class ServedGallery:
+    """A gallery of a server.
 
     Attributes:
-        gallery: its folder.
+        path: its folder.
+        name: by which it is one of several, below `/g/NAME/`; None for the only one.
+    """
+
+    path: Path
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.name is not None:
+            check_gallery_name(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """How galleries are served.
+
+    Attributes:
+        galleries: one without a name, or any number of them with different ones.
         host: address to listen on.
         port: to listen on, 0 for a free one.
         token: that every request has to bring; None lets everybody search who can reach the address.
@@ -34,15 +54,15 @@ class ServeOptions:
         cors_origins: sites whose pages may ask the API.
         writable: whether images may be added and removed, which needs a token.
         fetches: whether photos are fetched from addresses that visitors name.
-        audit: folder of a finished audit, whose doubts take the place of the gallery's own.
-        limits: of the engine.
+        audit: folder of a finished audit, whose doubts take the place of the gallery's own; with one gallery only.
+        limits: of each gallery's engine.
         connections: limits on them.
         sign_in: limits on wrong tokens and on sessions.
         rates: how often one visitor may ask.
         logs: what is written down of requests.
     """
 
-    gallery: Path
+    galleries: tuple[ServedGallery, ...]
     host: str = "127.0.0.1"
     port: int = 7860
     token: str | None = None
@@ -61,6 +81,9 @@ class ServeOptions:
     logs: LogConfig = field(default_factory=LogConfig)
 
     def __post_init__(self) -> None:
+        check_names(self.galleries)
+        if self.audit is not None and len(self.galleries) > 1:
+            raise InputError("--audit is about the labels of one gallery: serve that one alone")
         if not 0 <= self.port <= 65535:
             raise InputError(f"--port {self.port}: a port is a number in 0..65535 (0: any free one)")
         if self.token is not None and self.tokens is not None:
@@ -78,6 +101,11 @@ class ServeOptions:
         TrustedProxies.of(self.trusted_proxies)
         check_origins(self.cors_origins)
 
+    @classmethod
+    def of(cls, gallery: Path, **options: Any) -> ServeOptions:
+        """Those of a server with one gallery."""
+        return cls((ServedGallery(gallery),), **options)
+
     @property
     def asks_token(self) -> bool:
         """Whether every request has to bring a token."""
@@ -87,3 +115,23 @@ class ServeOptions:
     def is_loopback(self) -> bool:
         """Whether only this machine can reach it."""
         return is_loopback(self.host)
+
+
+def check_names(galleries: tuple[ServedGallery, ...]) -> None:
+    """See that galleries can be told apart.
+
+    Raises:
+        InputError: there is none, or several have no name or the same.
+    """
+    names = [served.name for served in galleries]
+    if not galleries:
+        raise InputError("there is no gallery to serve")
+    if len(names) > 1 and None in names:
+        raise InputError("each of several galleries needs a name, as in shop=photos/shop-gallery")
+    places = [served.path.resolve() for served in galleries]
+    again = next((place for at, place in enumerate(places) if place in places[:at]), None)
+    if again is not None:
+        raise InputError(f"{printable_path(str(again))}: named twice; a gallery is served under one name")
+    twice = sorted(str(name) for name in set(names) if names.count(name) > 1)
+    if twice:
+        raise InputError(f"two galleries have the name {twice[0]}: give one another, as in other=GALLERY")

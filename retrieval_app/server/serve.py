@@ -1,12 +1,12 @@
-"""Serving a gallery's page and API: open, listen, run until told to end. Needs the extra `ui`."""
+"""Serving galleries' pages and API: open, listen, run until told to end. Needs the extra `ui`."""
 
 from __future__ import annotations
 
 import errno
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from index.errors import InputError, MissingDependencyError
 from index.telemetry import switch_off_telemetry
@@ -24,21 +24,23 @@ class Served:
     """A server that answers.
 
     Attributes:
-        url: of the page.
+        url: of the page; of several galleries of their list.
         first_visit: the same, with a code that opens the page once and soon where a token is asked for.
         by_name: the page by the machine's name, where it listens on all of its addresses.
+        pages: of the galleries, by their names where there are several.
     """
 
     url: str
     first_visit: str
     by_name: str | None = None
+    pages: Mapping[str, str] = field(default_factory=dict)
 
 
 def serve_gallery(options: ServeOptions, *, on_ready: Callable[[Served], None] | None = None) -> None:
-    """Serve page and API until interrupted or terminated; `on_ready` is called once it answers.
+    """Serve pages and API until interrupted or terminated; `on_ready` is called once it answers.
 
     Raises:
-        GalleryError: the gallery cannot be opened.
+        GalleryError: a gallery cannot be opened.
         InputError: the address cannot be used, or the port is taken.
         MissingDependencyError: the packages of the extra `ui` are not installed.
     """
@@ -46,7 +48,8 @@ def serve_gallery(options: ServeOptions, *, on_ready: Callable[[Served], None] |
         raise InputError(
             f"--audit {printable_path(str(options.audit))}: expected the folder that `retrieval audit` wrote"
         )
-    find_version(options.gallery)  # says more than that the port is taken
+    for served in options.galleries:
+        find_version(served.path)  # says more than that the port is taken
     switch_off_telemetry()
     with listen(options.host, options.port) as listener:
         try:
@@ -63,11 +66,15 @@ def serve_gallery(options: ServeOptions, *, on_ready: Callable[[Served], None] |
 
         def tell() -> None:
             if on_ready is not None:
-                code = None if options.token is None else app.state.sign_in.make_code()
-                on_ready(Served(url, url if code is None else f"{url}?code={code}", by_name))
+                code = None if options.token is None else assembled.make_code()
+                names = [served.name for served in options.galleries if served.name is not None]
+                pages = {name: f"{url}g/{name}/" for name in names}
+                on_ready(Served(url, url if code is None else f"{url}?code={code}", by_name, pages))
 
-        with assemble(options) as app, suppress(KeyboardInterrupt):  # the usual way to end it
-            run_server(app, listener=listener, on_ready=tell, limits=options.connections)
+        with assemble(options) as assembled, suppress(KeyboardInterrupt):  # the usual way to end it
+            run_server(
+                assembled.app, listener=listener, on_ready=tell, on_end=assembled.end, limits=options.connections
+            )
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -56,6 +56,7 @@ class Engine:
     """Answers what a page or an API asks of one gallery.
 
     Attributes:
+        name: that the gallery is shown by.
         config: its limits.
         live: the gallery, always its newest sound version.
         probe: finds out whether searches can be answered.
@@ -64,14 +65,20 @@ class Engine:
     """
 
     def __init__(
-        self, gallery_path: Path, *, config: ServingConfig | None = None, audit: Path | None = None
+        self,
+        gallery_path: Path,
+        *,
+        config: ServingConfig | None = None,
+        audit: Path | None = None,
+        name: str | None = None,
     ) -> None:
-        """Open the gallery; the doubts of an `audit` folder take the place of its own.
+        """Open the gallery; the doubts of an `audit` folder take the place of its own, a name that of its folder's.
 
         Raises:
             GalleryError: it cannot be opened.
         """
         self.config = config = config or ServingConfig()
+        self.name = name or gallery_path.name
         self.live = LiveGallery(gallery_path, audit=audit, filter_s=config.filter_s)
         wait_s = config.batch_wait_ms / 1000
         self.searches_lane: Lane[SearchTask, Ranking] = Lane(

@@ -23,8 +23,10 @@ _MAX_COLUMNS = 100
 _facts_of: WeakKeyDictionary[Gallery, dict[str, Any]] = WeakKeyDictionary()
 
 
-def describe_gallery(snapshot: Snapshot, *, can: Mapping[str, bool], config: ServingConfig) -> dict[str, Any]:
-    """The document of /v1/gallery for one who can do so much.
+def describe_gallery(
+    snapshot: Snapshot, *, name: str, can: Mapping[str, bool], config: ServingConfig
+) -> dict[str, Any]:
+    """The document of /v1/gallery, by the name that it is served by, for one who can do so much.
 
     Raises:
         GalleryError: the catalogue is damaged.
@@ -34,6 +36,7 @@ def describe_gallery(snapshot: Snapshot, *, can: Mapping[str, bool], config: Ser
     if facts is None:
         facts = _facts_of[gallery] = _read_facts(gallery)
     return {
+        "name": valid_text(name),
         **facts,
         "can": can,
         "limits": {
@@ -52,7 +55,6 @@ def _read_facts(gallery: Gallery) -> dict[str, Any]:
     with gallery.catalog() as catalog:
         labels = catalog.indexed_labels(limit=MAX_LABELS)
     return {
-        "name": valid_text(gallery.name),
         "version": gallery.version,
         "images": gallery.count,
         "embedding_dim": manifest.embedding_dim,

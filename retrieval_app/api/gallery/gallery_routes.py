@@ -33,7 +33,9 @@ async def show_gallery(asked: AskedAlone) -> Response:
     """The gallery's version, size, model, labels and index, what the server allows, and what scores mean."""
     request = asked.request
     can = {"review": may_review(request), "write": may_write(request), "fetch": may_fetch(request)}
-    return await asked.tell(describe_gallery, asked.snapshot, can=can, config=asked.engine.config)
+    return await asked.tell(
+        describe_gallery, asked.snapshot, name=asked.engine.name, can=can, config=asked.engine.config
+    )
 
 
 @router.get("/facets", operation_id="list_facets", summary="What images can be narrowed by", **answers(FacetList))

@@ -12,6 +12,7 @@ from retrieval_app.api.security.forwarding import is_forwarded
 from retrieval_app.api.security.hosts import HostNames
 from retrieval_app.api.security.rights import METRICS, READ, REVIEW, WRITE
 from retrieval_app.api.security.token_book import TokenBook
+from retrieval_app.api.security.token_entries import TokenEntry
 from retrieval_app.api.security.tokens import check_token
 from retrieval_app.api.visitors import Visitor, find_visitor
 
@@ -33,6 +34,8 @@ class Access:
         writable: whether the gallery may be changed, which takes a token too.
         fetches: whether photos are fetched from addresses that visitors name.
         hosts: the names that it answers to.
+        galleries: the names of those, among several of a server, that requests are for; rights in one are rights here.
+        is_hidden: whether nobody is told that there is a gallery who has no right in it.
     """
 
     token: str | None = None
@@ -41,6 +44,8 @@ class Access:
     writable: bool = False
     fetches: bool = False
     hosts: HostNames = field(default_factory=HostNames)
+    galleries: frozenset[str] = frozenset()
+    is_hidden: bool = False
 
     def __post_init__(self) -> None:
         if self.token is not None:
@@ -55,6 +60,14 @@ class Access:
     def takes_decisions(self) -> bool:
         """Whether anybody may decide here, or change anything."""
         return self.loopback or self.asks_token
+
+    def opens_to_all(self, path: str) -> bool:
+        """Whether an address is answered to who brings no token."""
+        return path in OPEN_PATHS and not self.is_hidden
+
+    def rights_of(self, entry: TokenEntry) -> frozenset[str]:
+        """What a token with a name may here."""
+        return entry.rights_in(self.galleries)
 
     def trusts(self, headers: Headers) -> bool:
         """Whether who brings no token may decide: at the machine itself, where none is asked for."""

@@ -40,7 +40,7 @@ class FrontDoor:
                 scope["root_path"] = self._root_path
                 within = strip_root_path(scope["path"], self._root_path)
                 if within == "":
-                    await _add_slash(scope)(scope, receive, send)
+                    await redirect_to_slash(scope, self._root_path)(scope, receive, send)
                     return
                 scope["path"] = scope["path"] if within is None else within
         await self._app(scope, receive, send)
@@ -61,9 +61,9 @@ def _hear(scope: Scope, proxies: TrustedProxies) -> None:
     scope["scheme"] = told.scheme
 
 
-def _add_slash(scope: Scope) -> RedirectResponse:
-    """The way to the page, whose own addresses are relative to it."""
+def redirect_to_slash(scope: Scope, path: str) -> RedirectResponse:
+    """The way to the page below a path, whose own addresses are relative to it."""
     query = scope["query_string"].decode("latin-1")
     headers = {name.decode(): value.decode() for name, value in SECURITY_HEADERS}
-    address = f"{scope['root_path']}/" + (f"?{query}" if query else "")
+    address = f"{path}/" + (f"?{query}" if query else "")
     return RedirectResponse(address, status_code=307, headers=headers)

@@ -18,18 +18,18 @@ from retrieval_app.api.answered import METHODS, MOST_QUERY_BYTES, Answered, Obse
 from retrieval_app.api.counters import Metrics
 from retrieval_app.api.errors import refuse_with
 from retrieval_app.api.headers import add_missing, list_headers
-from retrieval_app.api.security.access import Access
+from retrieval_app.api.security.access import OPEN_PATHS, Access
 from retrieval_app.api.security.bodies import BodyRoom, Refused
 from retrieval_app.api.security.cross_site import comes_from_another_site
 from retrieval_app.api.security.forwarding import came_by_tls, comes_from_here, drop_forwarding, name_client
 from retrieval_app.api.security.gradio_doors import UPLOAD_PATH, is_below, is_data, is_open
 from retrieval_app.api.security.rate_limits import RateConfig, RateLimits
-from retrieval_app.api.security.sign_in import FORM_PATH, FORM_TYPE, MAX_FORM_BYTES, OPEN_PATHS, SignIn
+from retrieval_app.api.security.sign_in import FORM_PATH, FORM_TYPE, MAX_FORM_BYTES, SignIn
 from retrieval_app.api.visitors import STRANGER, Visitor, find_visitor
 from retrieval_app.serving.bounded_pool import asking
 from retrieval_app.serving.errors import BusyError
-from retrieval_app.serving.search_engine import Engine
 from retrieval_app.serving.search_times import SearchWatch, watching
+from retrieval_app.serving.serving_config import ServingConfig
 
 _IMAGE_PATHS = frozenset(("/v1/photos", "/v1/search/image", "/v1/embed", "/v1/images"))
 _UPLOAD_PATHS = _IMAGE_PATHS | {"/v1/photos/address"}
@@ -44,21 +44,23 @@ class Security:
 
     Args:
         app: what is behind.
-        engine: has the limits.
+        limits: on bodies.
         access: who may do what.
         sign_in: who asks.
         metrics: counts the answers.
         observers: are told of them.
-        rates: how often one visitor may ask.
+        rates: how often one visitor may ask, here or elsewhere.
+        gallery: the name of the one among several that requests are for.
     """
 
     def __init__(
-        self, app: ASGIApp, *, engine: Engine, access: Access, sign_in: SignIn, metrics: Metrics,
-        observers: Sequence[Observer] = (), rates: RateConfig | None = None,
+        self, app: ASGIApp, *, limits: ServingConfig, access: Access, sign_in: SignIn, metrics: Metrics,
+        observers: Sequence[Observer] = (), rates: RateLimits | None = None, gallery: str | None = None,
     ) -> None:  # fmt: skip
-        self._app, self._engine, self._access, self._metrics = app, engine, access, metrics
-        self._bodies = BodyRoom(engine.config)
-        self._sign_in, self._observers, self._rates = sign_in, observers, RateLimits(rates or RateConfig())
+        self._app, self._limits, self._access, self._metrics = app, limits, access, metrics
+        self._bodies = BodyRoom(limits)
+        self._sign_in, self._observers, self._rates = sign_in, observers, rates or RateLimits(RateConfig())
+        self._gallery = gallery
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One connection, as ASGI has it."""
@@ -108,7 +110,7 @@ class Security:
                     at_s=time.time(), seconds=seconds, request_id=request_id,
                     method=method if method in METHODS else "other", route=route,
                     query_string=scope["query_string"][:MOST_QUERY_BYTES], status=seen, sent_bytes=sent_bytes,
-                    visitor=visitor, watch=watch, traceparent=headers.get("traceparent"),
+                    visitor=visitor, watch=watch, traceparent=headers.get("traceparent"), gallery=self._gallery,
                 )  # fmt: skip
                 for observe in self._observers:
                     observe(answered)
@@ -173,7 +175,7 @@ class Security:
         if length is None:
             return refuse_with(scope, 411, "the body must announce its length: Content-Length")
         is_form = scope["path"] == FORM_PATH
-        limits = self._engine.config
+        limits = self._limits
         most = limits.max_upload_bytes if is_image else MAX_FORM_BYTES if is_form else limits.max_json_bytes
         if length > most:
             return refuse_with(scope, 413, f"the body has {length:,} bytes; at most {most:,} are taken")

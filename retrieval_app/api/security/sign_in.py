@@ -6,6 +6,7 @@ Of a request one credential is looked at: the code of the address, or else the h
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import Literal
@@ -19,7 +20,7 @@ from starlette.types import Scope
 
 from retrieval_app.api.errors import refuse_with
 from retrieval_app.api.headers import SIGN_IN_HEADERS
-from retrieval_app.api.security.access import OPEN_PATHS, THE_TOKEN, Access, may_reach
+from retrieval_app.api.security.access import THE_TOKEN, Access, may_reach
 from retrieval_app.api.security.failed_tries import FailedTries
 from retrieval_app.api.security.forwarding import came_by_tls, name_client
 from retrieval_app.api.security.rights import ALL, READ
@@ -31,8 +32,9 @@ FORM_PATH, FORM_FIELD, SIGN_OUT_FIELD = "/", "token", "sign_out"
 FORM_TYPE = "application/x-www-form-urlencoded"
 MAX_FORM_BYTES = 4096
 _CODE = "code"
+_NO_GALLERY = "there is no such gallery here, or this token does not open it"
 
-Problem = Literal["wrong token", "wrong code", "token in address", "too many tries", "no page"]
+Problem = Literal["wrong token", "wrong code", "token in address", "too many tries", "no page", "no gallery"]
 router = APIRouter(include_in_schema=False)
 DrawPage = Callable[[str, Problem | None], str]
 """The page with the field, for a form that is sent to an address; a problem is told above it."""
@@ -57,12 +59,22 @@ class SignIn:
         access: has the token, or the tokens.
         draw: the page for those who come without.
         config: how long wrong ones wait, and right ones hold.
+        root_path: below which the cookie of who is signed in is sent.
     """
 
-    def __init__(self, access: Access, *, draw: DrawPage, config: SignInConfig | None = None) -> None:
+    def __init__(
+        self, access: Access, *, draw: DrawPage, config: SignInConfig | None = None, root_path: str = ""
+    ) -> None:
         self._access, self._draw, self._config = access, draw, config or SignInConfig()
+        self._cookie_path = f"{root_path}/"
         self._sessions, self._code = Sessions(self._config), OneTimeCode(self._config)
         self._tries = FailedTries(self._config)
+
+    def for_gallery(self, access: Access) -> SignIn:
+        """The same for one of several galleries of a server: who is signed in to one of them is in all."""
+        other = copy(self)
+        other._access = access
+        return other
 
     @property
     def asks(self) -> bool:
@@ -91,10 +103,12 @@ class SignIn:
         if grant is not None:
             known = replace(visitor, has_token=True, rights=grant.rights, name=grant.name, signed_in=given is None)
             keep_visitor(scope, known)
+            if self._access.is_hidden and not grant.rights:
+                return self.refuse_unknown(scope)
             return None if may_reach(known, scope["path"]) else _keep_out(scope)
         if given is not None:
             return await self._refuse_wrong(scope, "wrong token")
-        if scope["path"] in OPEN_PATHS:
+        if self._access.opens_to_all(scope["path"]):
             return None
         return self._ask(scope, "token in address" if FORM_FIELD in asked else None)
 
@@ -109,14 +123,34 @@ class SignIn:
         grant = self._recognise(given[0].strip())
         if grant is None:
             return await self._refuse_wrong(scope, "wrong token")
-        return self._let_in(scope, grant) if READ in grant.rights else self._ask(scope, "no page")
+        if READ in grant.rights:
+            return self._let_in(scope, grant)
+        is_unknown = self._access.is_hidden and not grant.rights
+        return self.refuse_unknown(scope) if is_unknown else self._ask(scope, "no page")
+
+    def find_rights(self, scope: Scope) -> frozenset[str]:
+        """What the one whose request was admitted already, at whatever gallery of the server, may here."""
+        if not self.asks:
+            return find_visitor(scope).rights
+        headers = Headers(scope=scope)
+        given = _read_bearer(headers)
+        grant = self._find_session(scope, headers) if given is None else self._recognise(given)
+        return frozenset() if grant is None else grant.rights
+
+    def refuse_unknown(self, scope: Scope) -> Response:
+        """The answer to who asks for a gallery that there is not, or that the token does not open: they look alike."""
+        if scope["path"].startswith("/v1"):
+            return refuse_with(scope, 404, _NO_GALLERY)
+        if scope["path"] == "/" and self.asks:
+            return self._show_page(scope, "no gallery", status=404)
+        return PlainTextResponse(f"{_NO_GALLERY}\n", status_code=404)
 
     def _recognise(self, given: str) -> _Grant | None:
         """What a token opens; None where that is nothing."""
         access = self._access
         if access.book is not None:
             entry = access.book.find(given)
-            return None if entry is None else _Grant(entry.name, entry.rights, entry.sha256)
+            return None if entry is None else _Grant(entry.name, access.rights_of(entry), entry.sha256)
         return _EVERYTHING if access.token is not None and are_equal(given, access.token) else None
 
     def _find_session(self, scope: Scope, headers: Headers) -> _Grant | None:
@@ -132,7 +166,7 @@ class SignIn:
         if entry is None:
             self._sessions.close(brought)
             return None
-        return _Grant(entry.name, entry.rights, key)
+        return _Grant(entry.name, self._access.rights_of(entry), key)
 
     def _sign_out(self, scope: Scope, headers: Headers) -> Response:
         brought = cookie_parser(headers.get("cookie", "")).get(_name_cookie(scope))
@@ -141,7 +175,7 @@ class SignIn:
         response = _go_on(scope)
         response.delete_cookie(
             _name_cookie(scope),
-            path=f"{scope.get('root_path', '')}/",
+            path=self._cookie_path,
             httponly=True,
             samesite="lax",
             secure=find_visitor(scope).by_tls,
@@ -160,7 +194,7 @@ class SignIn:
         response.set_cookie(
             _name_cookie(scope),
             self._sessions.open(grant.key),
-            path=f"{scope.get('root_path', '')}/",
+            path=self._cookie_path,
             httponly=True,
             samesite="lax",  # strict would ask again whoever follows a link to a search from a letter
             secure=find_visitor(scope).by_tls,

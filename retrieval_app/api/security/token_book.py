@@ -47,6 +47,12 @@ class TokenBook:
         entries = self._current()
         return None if entries is None else self._find_hash(entries, sha256)
 
+    def name_galleries(self) -> frozenset[str]:
+        """The names of galleries in which some token has rights of its own."""
+        entries = self._current()
+        rights = () if entries is None else (right for entry in entries.entries for right in entry.may)
+        return frozenset(right.partition(":")[2] for right in rights if ":" in right)
+
     def _find_hash(self, entries: TokenEntries, sha256: str) -> TokenEntry | None:
         """All are compared, in a time that does not tell how much of one is right."""
         found = None

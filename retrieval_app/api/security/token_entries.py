@@ -5,7 +5,8 @@ people think of few; here one would let anybody keep the server busy with wrong 
 be looked up in one step and makes those of two files differ.
 
     {"format": "retrieval-tokens", "format_version": 1, "salt": "9f…", "tokens": [
-     {"name": "anna", "may": ["review"], "sha256": "3c…", "made_at": "2026-11-01T09:00:00+00:00", "days": 90}]}
+     {"name": "anna", "may": ["read", "review:shop"], "sha256": "3c…", "made_at": "2026-11-01T09:00:00+00:00",
+      "days": 90}]}
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from index.errors import InputError
-from retrieval_app.api.security.rights import RIGHTS, spread_rights
+from retrieval_app.api.security.rights import check_rights, spread_rights
 
 MAX_TOKENS, MAX_DAYS = 1000, 3650
 MAX_BYTES = 1 << 20
@@ -34,7 +35,7 @@ class TokenEntry:
 
     Attributes:
         name: of whom or what brings it.
-        may: the rights that it was given.
+        may: the rights that it was given, each of every gallery, or of the one whose name follows a colon.
         sha256: of the file's salt and the token, 64 hexadecimal digits.
         made_at: UTC.
         days: that it holds from then on; None without an end.
@@ -46,10 +47,9 @@ class TokenEntry:
     made_at: datetime
     days: int | None = None
 
-    @property
-    def rights(self) -> frozenset[str]:
-        """All that it may."""
-        return spread_rights(self.may)
+    def rights_in(self, galleries: Collection[str]) -> frozenset[str]:
+        """All that it may in any of these galleries of a server."""
+        return spread_rights(self.may, galleries=galleries)
 
     @property
     def expires_at(self) -> datetime | None:
@@ -91,18 +91,6 @@ def check_name(name: str) -> str:
     return name
 
 
-def check_rights(may: Iterable[str]) -> tuple[str, ...]:
-    """The rights, each once and in their order.
-
-    Raises:
-        InputError: there is none, or one that is not known.
-    """
-    given = set(may)
-    if not given or not given <= set(RIGHTS):
-        raise InputError(f"rights are some of {', '.join(RIGHTS)}, got {', '.join(sorted(given)) or 'none'}")
-    return tuple(right for right in RIGHTS if right in given)
-
-
 def write_entries(entries: TokenEntries) -> bytes:
     """The content of a file."""
     listed = [
@@ -142,7 +130,7 @@ def _read_entry(values: Any) -> TokenEntry:
     made_at, days, may = datetime.fromisoformat(values["made_at"]), values["days"], values["may"]
     if made_at.tzinfo is None:
         raise ValueError("a time without its zone")
-    if not isinstance(may, list) or not isinstance(values["name"], str):
+    if not isinstance(may, list) or not all(isinstance(text, str) for text in (values["name"], *may)):
         raise TypeError("expected a name, and a list of rights")
     if days is not None and (isinstance(days, bool) or not isinstance(days, int) or not 1 <= days <= MAX_DAYS):
         raise ValueError(f"days are 1 to {MAX_DAYS:,} or none")

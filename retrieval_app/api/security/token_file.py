@@ -16,6 +16,7 @@ from pathlib import Path
 from index.durable import replacing
 from index.errors import InputError
 from index.text import printable_path
+from retrieval_app.api.security.rights import check_rights
 from retrieval_app.api.security.token_entries import (
     MAX_BYTES,
     MAX_DAYS,
@@ -23,7 +24,6 @@ from retrieval_app.api.security.token_entries import (
     TokenEntries,
     TokenEntry,
     check_name,
-    check_rights,
     read_entries,
     write_entries,
 )

@@ -7,10 +7,9 @@ import {button, count, icon, make, refill} from './core/dom.js';
 import {gallery} from './core/api.js';
 import {showKeys} from './core/keys.js';
 import {notice} from './core/loading.js';
+import {applySavedTheme, themeButton} from './core/theme.js';
 import {toastError} from './core/toast.js';
 import {followLink, onState, readState} from './core/url_state.js';
-
-const THEME = 'theme';
 
 let frame = null;
 let shown = null;
@@ -22,7 +21,7 @@ const links = new Map();
 export function start(element) {
   frame = element.querySelector('.app-frame');
   if (!frame) return;
-  applyTheme(savedTheme());
+  applySavedTheme();
   for (const link of frame.querySelectorAll('nav a')) link.prepend(icon(link.dataset.icon, 19));
   const keys = {icon: 'keyboard', iconOnly: true, class: 'quiet keys-button', title: 'Keyboard (?)'};
   frame.querySelector('.tools').append(themeButton(), button('Keyboard', keys, showKeys));
@@ -101,35 +100,5 @@ async function startView(view, panel) {
 const linkOf = view => frame.querySelector(`nav a[data-view="${view}"]`);
 
 const panelOf = view => frame.querySelector(`#view-${view}`);
-
-function themeButton() {
-  const toggle = button('Dark theme', {iconOnly: true, icon: 'moon', class: 'quiet'});
-  const draw = () => {
-    const dark = isDark();
-    const text = dark ? 'Light theme' : 'Dark theme';
-    refill(toggle, icon(dark ? 'sun' : 'moon'));
-    toggle.setAttribute('aria-label', text);
-    toggle.title = text;
-  };
-  toggle.addEventListener('click', () => {
-    const theme = isDark() ? 'light' : 'dark';
-    localStorage.setItem(THEME, theme);
-    applyTheme(theme);
-    draw();
-    dispatchEvent(new CustomEvent('themechange', {detail: theme})); // for what is drawn on a canvas
-  });
-  draw();
-  return toggle;
-}
-
-const isDark = () => document.body.classList.contains('dark');
-
-function savedTheme() {
-  return localStorage.getItem(THEME) ?? (matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light');
-}
-
-function applyTheme(theme) {
-  document.body.classList.toggle('dark', theme === 'dark');
-}
 
 start(document);

@@ -11,12 +11,12 @@ from fastapi import FastAPI
 from fastapi.responses import PlainTextResponse
 from fastapi.testclient import TestClient
 
-from retrieval_app.api.counters import Metrics
+from retrieval_app.api.counters import EngineCollector, Metrics
 from retrieval_app.api.document import make_api
 from retrieval_app.api.errors import add_error_handlers, add_last_routes
 from retrieval_app.api.security.access import Access
 from retrieval_app.api.security.guard import Security
-from retrieval_app.api.security.rate_limits import RateConfig
+from retrieval_app.api.security.rate_limits import RateConfig, RateLimits
 from retrieval_app.api.security.sign_in import SignIn
 from retrieval_app.api.security.sign_in import router as sign_in_router
 from retrieval_app.api.security.sign_in_config import SignInConfig
@@ -40,13 +40,19 @@ def make_app(
     app = make_api(asks_token=access.asks_token)
     app.state.engine, app.state.access, app.state.review, app.state.jobs = engine, access, review, jobs
     app.state.log = log
-    app.state.metrics, app.state.sign_in = Metrics(engine), SignIn(access, draw=draw_sign_in, config=sign_in)
+    app.state.metrics = Metrics(EngineCollector(engine))
+    app.state.sign_in = SignIn(access, draw=draw_sign_in, config=sign_in)
     add_error_handlers(app)
     add_last_routes(app)
     app.include_router(sign_in_router)
     app.mount("/", PlainTextResponse("as the page"))
     app.add_middleware(
-        Security, engine=engine, access=access, sign_in=app.state.sign_in, metrics=app.state.metrics, rates=rates
+        Security,
+        limits=engine.config,
+        access=access,
+        sign_in=app.state.sign_in,
+        metrics=app.state.metrics,
+        rates=RateLimits(rates or RateConfig()),
     )
     return app
 

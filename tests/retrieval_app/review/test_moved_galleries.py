@@ -34,7 +34,7 @@ def start_and_end() -> None:
     from retrieval_app.server.options import ServeOptions
 
     gallery = Path(sys.argv[1])
-    with assemble(ServeOptions(gallery, token="please-choose-your-own-one", writable=True)):
+    with assemble(ServeOptions.of(gallery, token="please-choose-your-own-one", writable=True)):
         sys.stdout.write(" ".join(name for name in os.listdir(gallery) if name in ("people", "added")) + "\n")
 
 

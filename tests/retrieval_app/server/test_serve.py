@@ -27,7 +27,7 @@ def test_a_taken_port_is_named(small_gallery: Path) -> None:
     with listen("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(InputError, match=f"--port {port}: already in use"):
-            serve_gallery(ServeOptions(small_gallery, port=port))
+            serve_gallery(ServeOptions.of(small_gallery, port=port))
 
 
 def test_a_host_of_another_machine_is_named() -> None:
@@ -38,38 +38,38 @@ def test_a_host_of_another_machine_is_named() -> None:
 @pytest.mark.parametrize("port", [-1, 65536, 99999])
 def test_a_number_that_is_no_port_is_refused(port: int) -> None:
     with pytest.raises(InputError, match=rf"--port {port}: a port is a number in 0\.\.65535"):
-        ServeOptions(Path("gallery"), port=port)
+        ServeOptions.of(Path("gallery"), port=port)
 
 
 def test_a_token_that_could_be_guessed_is_refused() -> None:
     with pytest.raises(InputError, match="a token has 16 to 512 characters"):
-        ServeOptions(Path("gallery"), token="fifteen-letters")
+        ServeOptions.of(Path("gallery"), token="fifteen-letters")
 
 
 def test_a_host_that_is_no_name_is_refused_before_anything_is_opened() -> None:
     with pytest.raises(InputError, match="--allowed-host http://photos"):
-        ServeOptions(Path("gallery"), allowed_hosts=("http://photos.example.org",))
+        ServeOptions.of(Path("gallery"), allowed_hosts=("http://photos.example.org",))
 
 
 def test_writing_needs_a_token() -> None:
     with pytest.raises(
         InputError, match="--writable needs a token: give --token-file FILE, or set the variable RETRIEVAL_TOKEN"
     ):
-        ServeOptions(Path("gallery"), writable=True)
+        ServeOptions.of(Path("gallery"), writable=True)
 
 
 def test_a_folder_that_is_no_audit_is_refused_before_anything_is_opened(
     small_gallery: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(InputError, match="expected the folder that `retrieval audit` wrote"):
-        serve_gallery(ServeOptions(small_gallery, port=0, audit=tmp_path))
+        serve_gallery(ServeOptions.of(small_gallery, port=0, audit=tmp_path))
 
 
 def test_a_folder_that_is_no_gallery_is_refused(tmp_path: Path) -> None:
     with pytest.raises(GalleryError, match="an empty folder"):
-        serve_gallery(ServeOptions(tmp_path, port=0))
+        serve_gallery(ServeOptions.of(tmp_path, port=0))
     with listen("127.0.0.1", 0) as taken, pytest.raises(GalleryError, match="an empty folder"):
-        serve_gallery(ServeOptions(tmp_path, port=taken.getsockname()[1]))
+        serve_gallery(ServeOptions.of(tmp_path, port=taken.getsockname()[1]))
 
 
 def test_without_fastapi_the_extra_is_named(small_gallery: Path) -> None:

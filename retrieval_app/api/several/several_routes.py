@@ -1,0 +1,80 @@
+"""What a server of several galleries answers itself: which there are, whether they can be searched, what is counted."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from retrieval_app.api.answers import send_json
+from retrieval_app.api.asking import answers
+from retrieval_app.api.health_routes import Health
+from retrieval_app.api.metrics_routes import METRICS_TEXT
+from retrieval_app.api.schemas import Answer, NoParameters
+from retrieval_app.api.security.access import require_metrics
+from retrieval_app.api.security.rights import METRICS
+from retrieval_app.api.several.gallery_list import GalleryList, find_rights, list_galleries
+from retrieval_app.api.several.joined_metrics import render_joined
+from retrieval_app.serving.errors import NotReadyError
+
+router = APIRouter(prefix="/v1")
+_Alone = Annotated[NoParameters, Query()]
+
+
+class AllReady(Answer):
+    """Every gallery can be searched."""
+
+    status: Literal["ready"]
+    galleries: int
+
+
+@router.get(
+    "/galleries", operation_id="list_galleries", summary="Which galleries there are", tags=["galleries"],
+    **answers(GalleryList),
+)  # fmt: skip
+async def show_galleries(request: Request, _: _Alone) -> Response:
+    """Those that the one who asks may look into; the API of each is below its path."""
+    listed = await asyncio.to_thread(list_galleries, request)
+    return send_json(listed.model_dump())
+
+
+@router.get(
+    "/health", operation_id="get_health", summary="Is the server alive?", tags=["health"], **answers(Health)
+)
+async def show_health(_: _Alone) -> Response:
+    """Always, if anything answers."""
+    return send_json({"status": "alive"})
+
+
+@router.get(
+    "/ready", operation_id="get_readiness", summary="Is every gallery ready?", tags=["health"],
+    **answers(AllReady),
+)  # fmt: skip
+async def show_readiness(request: Request, _: _Alone) -> Response:
+    """503 where one of them cannot be searched; at its own /v1/ready those who may know are told why."""
+    galleries: dict[str, FastAPI] = request.app.state.galleries
+    failing = 0
+    for gallery in galleries.values():
+        engine = gallery.state.engine
+        try:
+            await engine.probe.check(engine.snapshot())
+        except NotReadyError:
+            failing += 1
+    if failing:
+        raise NotReadyError(
+            f"{failing} of {len(galleries)} galleries cannot be searched; the server's log says why"
+        )
+    return send_json({"status": "ready", "galleries": len(galleries)})
+
+
+@router.get(
+    "/metrics", operation_id="get_metrics", summary="What the server counts", tags=["health"],
+    dependencies=[Depends(require_metrics)], **answers(None, also=METRICS_TEXT),
+)  # fmt: skip
+async def show_metrics(request: Request, _: _Alone) -> Response:
+    """As each gallery's own, with its name as the label `gallery`, of those whose metrics the one who asks may read."""
+    galleries: dict[str, FastAPI] = request.app.state.galleries
+    told = {name: app.state.metrics for name, app in galleries.items() if METRICS in find_rights(request, app)}
+    return Response(render_joined({"": request.app.state.metrics, **told}), media_type=CONTENT_TYPE_LATEST)
