@@ -141,7 +141,9 @@ def _write_json(values: Any) -> bytes:
 
 
 @contextmanager
-def serve(gallery: Path, *options: str, log: Path, token: str | None = None, port: int = 0) -> Iterator[Server]:
+def serve(
+    gallery: Path | str, *options: str, log: Path, token: str | None = None, port: int = 0
+) -> Iterator[Server]:
     """A server that is ready, ended in the end in whatever way; `options` are those of the command."""
     environment = {name: value for name, value in os.environ.items() if name != "RETRIEVAL_TOKEN"}
     if token is not None:

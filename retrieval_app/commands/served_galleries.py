@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -43,7 +44,7 @@ def list_galleries(folder: Path) -> list[Path]:
 
 def _name(path: Path) -> str:
     """`shop` of the folder `shop`, and of the gallery beside it."""
-    return path.resolve().name.removesuffix(BESIDE)
+    return Path(os.path.abspath(path)).name.removesuffix(BESIDE)
 
 
 def _split(text: str) -> tuple[str | None, str]:

@@ -3,4 +3,4 @@
 import {applySavedTheme, themeButton} from '../core/theme.js';
 
 applySavedTheme();
-document.querySelector('.tools').append(themeButton());
+document.querySelector('.tools')?.append(themeButton());

@@ -42,6 +42,25 @@ def test_writing_includes_all_and_metrics_nothing_else() -> None:
     assert spread_rights(["all"]) == spread_rights([]) == frozenset()
 
 
+def test_a_right_of_one_gallery_is_none_elsewhere(file: Path) -> None:
+    entry, token = add_token(file, "anna", may=["review:shop", "read", "metrics:shop"])
+    assert entry.may == ("read", "review:shop", "metrics:shop")
+    assert entry.rights_in(()) == entry.rights_in(["fashion"]) == {"read"}
+    assert entry.rights_in(["shop"]) == {"read", "review", "metrics"}
+    book = TokenBook(file)
+    assert book.find(token) == entry
+    assert book.name_galleries() == {"shop"}
+
+
+@pytest.mark.parametrize(
+    "right", ["review:", "review:a b", "review:../x", ":shop", "all:shop", "read:shop:more", ""]
+)
+def test_what_is_no_right_of_a_gallery_is_refused(file: Path, right: str) -> None:
+    with pytest.raises(InputError, match=r"rights are some of|is no name of a gallery"):
+        add_token(file, "anna", may=[right])
+    assert not file.exists()
+
+
 def test_a_token_opens_by_itself_and_the_file_does_not_hold_it(file: Path) -> None:
     entry, token = add_token(file, "anna", may=["review"])
     assert TokenBook(file).find(token) == entry
@@ -131,6 +150,8 @@ def test_a_rotated_token_keeps_its_rights_and_the_one_before_opens_nothing(file:
         lambda values: values.update(format_version=2),
         lambda values: values.update(salt=""),
         lambda values: values["tokens"][0].update(may=["read", "root"]),
+        lambda values: values["tokens"][0].update(may=["read", 1]),
+        lambda values: values["tokens"][0].update(may=["review:/etc"]),
         lambda values: values["tokens"][0].update(may="read"),
         lambda values: values["tokens"][0].update(sha256=None),
         lambda values: values["tokens"][0].update(days=0),
