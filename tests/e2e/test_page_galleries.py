@@ -1,0 +1,104 @@
+"""The list of a server's galleries in a real browser, and the ways between it and them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from retrieval_app.api.security.token_file import add_token
+from tests.page_browser import DESKTOP, PHONE, skip_without_browser
+from tests.retrieval_app.conftest import build_small_gallery
+from tests.serving_server import Server, serve
+
+pytestmark = pytest.mark.browser
+skip_without_browser()
+from axe_playwright_python.sync_playwright import Axe  # noqa: E402
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
+    """Two galleries, and beside them the file of tokens."""
+    folder = tmp_path_factory.mktemp("listed")
+    for name in ("shop", "fashion"):
+        (folder / name).mkdir()
+        build_small_gallery(folder / name, model=tiny_model)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path) -> Iterator[Server]:
+    """A server of both."""
+    tokens = folder / "team.tokens"
+    add_token(tokens, "boss", may=["write"])
+    galleries = [f"{name}={folder}/{name}/small" for name in ("shop", "fashion")]
+    with serve(*galleries, "--tokens", str(tokens), log=folder / "log") as server:
+        yield server
+        assert "Traceback" not in server.log.read_text()
+
+
+@pytest.fixture(params=["light", "dark"])
+def page(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
+    """A page of its own context, on a phone where it is dark."""
+    viewport: Any = PHONE if request.param == "dark" else DESKTOP
+    context = browser.new_context(color_scheme=request.param, viewport=viewport)
+    page = context.new_page()
+    complaints = list[str]()
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("console", lambda line: complaints.append(line.text) if line.type == "error" else None)
+    yield page
+    assert not [text for text in complaints if not _is_expected(text)]
+    context.close()
+
+
+def _is_expected(complaint: str) -> bool:
+    """Browsers log the answers that say that one is to sign in, that a gallery or a photo is not there."""
+    return any(f"status of {status}" in complaint for status in (401, 404, 409))
+
+
+def _sign_in(page: Page, address: str, token: str) -> None:
+    page.goto(address)
+    page.get_by_label("Token").fill(token)
+    page.keyboard.press("Enter")
+    page.get_by_label("Token").wait_for(state="detached")
+
+
+def test_from_the_list_to_a_gallery_back_and_out(page: Page, server: Server, folder: Path) -> None:
+    name = f"anna-{page.viewport_size['width']}"  # type: ignore[index]
+    _, token = add_token(folder / "team.tokens", name, may=["read", "review:shop"])
+    page.wait_for_timeout(1000)  # until the server has looked at the file again
+    _sign_in(page, server.url, token)
+    links = page.get_by_role("main").get_by_role("link")
+    assert links.all_inner_texts() == ["shop", "fashion"]
+    assert page.get_by_text("19 images · you may search and review").count() == 1
+    assert page.get_by_text("19 images · you may search").count() == 2
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    found = Axe().run(page).response["violations"]
+    assert not [one for one in found if one["impact"] in ("serious", "critical")]
+    links.nth(1).click()
+    page.locator("ol[aria-label=Results] > li[data-id]").first.wait_for()
+    assert page.url == f"{server.url}/g/fashion/"
+    page.get_by_role("link", name="Galleries").click()
+    links.first.wait_for()
+    page.get_by_role("button", name="Sign out").click()
+    page.get_by_label("Token").wait_for()
+    page.goto(f"{server.url}/g/shop/")
+    assert page.get_by_label("Token").count() == 1
+
+
+def test_who_follows_a_link_to_a_gallery_that_is_not_theirs_is_led_to_those_that_are(
+    page: Page, server: Server, folder: Path
+) -> None:
+    name = f"ben-{page.viewport_size['width']}"  # type: ignore[index]
+    _, token = add_token(folder / "team.tokens", name, may=["read:shop"])
+    page.wait_for_timeout(1000)
+    _sign_in(page, f"{server.url}/g/shop/", token)
+    page.goto(f"{server.url}/g/fashion/")
+    assert "There is no such gallery here" in page.get_by_role("alert").inner_text()
+    page.get_by_role("link", name="Those that it opens").click()
+    assert page.get_by_role("main").get_by_role("link").all_inner_texts() == ["shop"]
