@@ -7,13 +7,13 @@ from typing import Any
 
 from retrieval_app.reports.standalone import load_template
 
-_STYLES = ("core/base.css", "core/frame.css", "galleries/galleries.css")
+STYLES = ("core/base.css", "core/frame.css", "galleries/galleries.css")
 
 
 def draw_galleries(galleries: Iterable[Mapping[str, Any]], *, who: str | None = None) -> str:
     """The page as HTML, of entries as the API lists them, with names escaped; `who` is signed in and can leave."""
     entries = [{**gallery, "may": _say_rights(gallery["can"])} for gallery in galleries]
-    return load_template("galleries.html").render(galleries=entries, who=who, styles=_STYLES)
+    return load_template("galleries.html").render(galleries=entries, who=who, styles=STYLES)
 
 
 def _say_rights(can: Mapping[str, bool]) -> str:

@@ -50,7 +50,10 @@ def test_every_export_is_imported_or_tried() -> None:
     texts = {
         path: path.read_text(encoding="utf-8") for path in [*MODULES, *sorted(Path(__file__).parent.glob("*.py"))]
     }
-    views = {view["module"] for view in json.loads(STATIC.with_name("views.json").read_text())} | {"nav.js"}
+    views = {view["module"] for view in json.loads(STATIC.with_name("views.json").read_text())} | {
+        "nav.js",
+        "galleries/galleries.js",
+    }
     unused = [
         (path.name, name)
         for path in MODULES
@@ -63,13 +66,14 @@ def test_every_export_is_imported_or_tried() -> None:
 
 def test_every_style_is_linked_and_every_link_is_a_file() -> None:
     pytest.importorskip("fastapi", reason="needs the extra `ui`")
+    from retrieval_app.page.galleries_page import STYLES as OF_GALLERIES
     from retrieval_app.page.shell import STYLES as LINKED
 
     found = {str(path.relative_to(STATIC)) for path in STYLES}
     within = {name for name in found if name.startswith("reports/")} | {
         "core/sign_in.css"
     }  # in pages of their own
-    assert found == {*LINKED, *within}
+    assert found == {*LINKED, *OF_GALLERIES, *within}
 
 
 def test_the_frame_shows_a_name_as_text() -> None:

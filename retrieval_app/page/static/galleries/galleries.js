@@ -2,5 +2,10 @@
 
 import {applySavedTheme, themeButton} from '../core/theme.js';
 
-applySavedTheme();
-document.querySelector('.tools')?.append(themeButton());
+/** Show the list in the theme that its visitor wants, and let them change it. */
+export function start(element) {
+  applySavedTheme();
+  element.querySelector('.tools')?.append(themeButton());
+}
+
+start(document);
