@@ -55,18 +55,21 @@ async def show_health(_: _Alone) -> Response:
 async def show_readiness(request: Request, _: _Alone) -> Response:
     """503 where one of them cannot be searched; at its own /v1/ready those who may know are told why."""
     galleries: dict[str, FastAPI] = request.app.state.galleries
-    failing = 0
-    for gallery in galleries.values():
-        engine = gallery.state.engine
-        try:
-            await engine.probe.check(engine.snapshot())
-        except NotReadyError:
-            failing += 1
+    failing = (await asyncio.gather(*map(_is_ready, galleries.values()))).count(False)
     if failing:
         raise NotReadyError(
             f"{failing} of {len(galleries)} galleries cannot be searched; the server's log says why"
         )
     return send_json({"status": "ready", "galleries": len(galleries)})
+
+
+async def _is_ready(gallery: FastAPI) -> bool:
+    engine = gallery.state.engine
+    try:
+        await engine.probe.check(engine.snapshot())
+    except NotReadyError:
+        return False
+    return True
 
 
 @router.get(
