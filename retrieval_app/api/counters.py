@@ -34,6 +34,12 @@ class Metrics:
             buckets=_BUCKETS,
             registry=self._registry,
         )
+        self._turned_away = Counter(
+            "retrieval_turned_away",
+            "Requests and connections that ended before the application was asked, by reason.",
+            ("reason",),
+            registry=self._registry,
+        )
         self._registry.register(_EngineCollector(engine))
 
     def observe(self, *, route: str, method: str, status: int, seconds: float) -> None:
@@ -41,6 +47,10 @@ class Metrics:
         shown = method if method in METHODS else "other"  # clients make up as many as they like
         self._requests.labels(route, shown, str(status)).inc()
         self._seconds.labels(route).observe(seconds)
+
+    def count_turned_away(self, reason: str) -> None:
+        """Count one that ended before anything was asked; `reason` must be one of few."""
+        self._turned_away.labels(reason).inc()
 
     def render(self) -> bytes:
         """The metrics as text."""

@@ -19,6 +19,7 @@ from retrieval_app.review.joining import join_decisions
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.server.access_log import open_logs
 from retrieval_app.server.application import create_app
+from retrieval_app.server.refusals import Refusals
 from retrieval_app.server.spans import open_spans
 from retrieval_app.serving.search_engine import Engine
 
@@ -60,11 +61,14 @@ def assemble(options: ServeOptions) -> Iterator[FastAPI]:
             jobs.resume()
         try:
             with open_logs(options.logs) as logs, open_spans() as spans:
-                yield create_app(
+                app = create_app(
                     engine, access=access, review=review, jobs=jobs, log=log, sign_in=options.sign_in,
-                    observers=[*logs, *spans], rates=options.rates, root_path=check_root_path(options.root_path),
-                    proxies=TrustedProxies.of(options.trusted_proxies), origins=check_origins(options.cors_origins),
+                    observers=[*logs.observers, *spans], rates=options.rates,
+                    root_path=check_root_path(options.root_path), proxies=TrustedProxies.of(options.trusted_proxies),
+                    origins=check_origins(options.cors_origins),
                 )  # fmt: skip
+                app.state.refusals = Refusals(count=app.state.metrics.count_turned_away, write=logs.write_refusal)
+                yield app
         finally:
             jobs.close()
             log.close()

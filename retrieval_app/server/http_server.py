@@ -10,7 +10,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, cast
@@ -18,9 +18,11 @@ from typing import Any, cast
 import uvicorn
 from fastapi import FastAPI
 
+from retrieval_app.api.security.access import OPEN_PATHS
 from retrieval_app.server.connection_config import ConnectionConfig
 from retrieval_app.server.http_heads import BoundedProtocol
 from retrieval_app.server.http_room import Room
+from retrieval_app.server.refusals import Refusals
 
 _TICKS_A_SECOND = 10
 _CLIENT_S, _LAST_S = 8.0, 2.0  # before the shutdown's end those who do not take or send are hung up on, and all
@@ -28,14 +30,26 @@ _OTHER_FILES = 256  # of the gallery, of libraries, of processes
 
 
 def run_server(
-    app: FastAPI, *, listener: socket.socket, on_ready: Callable[[], None], limits: ConnectionConfig | None = None
-) -> None:
-    """Serve on an already listening socket until interrupted or terminated; what is under way is finished."""
-    limits = limits or ConnectionConfig()
+    app: FastAPI, *, listener: socket.socket, on_ready: Callable[[], None], limits: ConnectionConfig | None = None,
+    health_paths: Container[str] = OPEN_PATHS, refusals: Refusals | None = None,
+) -> None:  # fmt: skip
+    """Serve on an already listening socket until interrupted or terminated; what is under way is finished.
+
+    Args:
+        app: what is served.
+        listener: the socket.
+        on_ready: called when it answers.
+        limits: on connections.
+        health_paths: addresses that are answered where there is no place for others, as they come, below a root path
+            with it and without.
+        refusals: is told of what the application is not asked.
+    """
+    limits, refusals = limits or ConnectionConfig(), refusals or Refusals()
     room = Room(places=_allow_connections(limits), beside=limits.health_connections)
+    protocol = partial(BoundedProtocol, room=room, limits=limits, health_paths=health_paths, refusals=refusals)
     config = uvicorn.Config(
         app,
-        http=cast("type[asyncio.Protocol]", partial(BoundedProtocol, room=room, limits=limits)),
+        http=cast("type[asyncio.Protocol]", protocol),
         log_config=None,
         log_level=None,
         access_log=False,
@@ -48,6 +62,7 @@ def run_server(
     def end() -> None:
         app.state.engine.refuse_costly()
         app.state.gradio.hang_up()
+        refusals.close()
 
     server = _Server(config, limits=limits, on_ready=on_ready, on_end=end)
     runner = asyncio.Runner(loop_factory=config.get_loop_factory())
@@ -91,7 +106,7 @@ class _Server(uvicorn.Server):
             state = (connection, cycle, unsent)
             since[state] = self._waiting_since.get(state, now)
             if now - since[state] > (self._limits.answer_s if unsent else self._limits.head_s):
-                connection.drop() if unsent else connection.transport.close()
+                connection.give_up_answer() if unsent else connection.give_up_head()
         self._waiting_since = since
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

@@ -12,7 +12,7 @@ from index.errors import InputError, MissingDependencyError
 from index.telemetry import switch_off_telemetry
 from index.text import printable_path
 from index.versions.versions import find_version
-from retrieval_app.api.security.root_path import check_root_path
+from retrieval_app.api.security.root_path import check_root_path, place_below
 from retrieval_app.server.options import ServeOptions
 from retrieval_app.server.own_addresses import choose_shown, name_listened, write_url
 
@@ -50,6 +50,7 @@ def serve_gallery(options: ServeOptions, *, on_ready: Callable[[Served], None] |
     switch_off_telemetry()
     with listen(options.host, options.port) as listener:
         try:
+            from retrieval_app.api.security.access import OPEN_PATHS
             from retrieval_app.server.assembly import assemble
             from retrieval_app.server.http_server import run_server
         except ModuleNotFoundError as error:
@@ -67,7 +68,10 @@ def serve_gallery(options: ServeOptions, *, on_ready: Callable[[Served], None] |
                 on_ready(Served(url, url if code is None else f"{url}?code={code}", by_name))
 
         with assemble(options) as app, suppress(KeyboardInterrupt):  # the usual way to end it
-            run_server(app, listener=listener, on_ready=tell, limits=options.connections)
+            run_server(
+                app, listener=listener, on_ready=tell, limits=options.connections,
+                health_paths=place_below(OPEN_PATHS, below), refusals=app.state.refusals,
+            )  # fmt: skip
 
 
 def listen(host: str, port: int) -> socket.socket:

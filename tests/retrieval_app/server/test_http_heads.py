@@ -76,7 +76,7 @@ async def _send(*pieces: bytes, room: Room | None = None) -> tuple[BoundedProtoc
 
 
 class _Busy:
-    def drop(self) -> None:
+    def displace(self) -> None:
         raise AssertionError("a request that is answered is not given up for one of the same address")
 
 
