@@ -55,6 +55,7 @@ def create_app(
     @asynccontextmanager
     async def end_gradio(_: FastAPI) -> AsyncIterator[None]:
         yield
+        app.state.sign_in.visits.close()
         await gradio.close()
 
     app = make_api(asks_token=access.asks_token, lifespan=end_gradio)
@@ -65,7 +66,7 @@ def create_app(
     app.state.fetcher = PhotoFetcher(
         max_bytes=limits.max_upload_bytes, seconds=limits.fetch_s, at_once=limits.fetches_at_once
     )
-    app.state.sign_in = SignIn(access, draw=draw_sign_in, config=sign_in)
+    app.state.sign_in = SignIn(access, draw=draw_sign_in, config=sign_in, log=log)
     add_error_handlers(app)
     for router in (sign_in_router, shell.router, static_files.router, api_docs.router):
         app.router.routes += router.routes

@@ -55,7 +55,9 @@ def assemble(options: ServeOptions) -> Iterator[FastAPI]:
     try:
         review = ReviewStore.of_gallery(options.gallery)
         log = ActivityLog(options.gallery)
-        jobs = Jobs(options.gallery, on_change=engine.live.refresh, open_gallery=lambda: engine.snapshot().gallery)
+        jobs = Jobs(
+            options.gallery, on_change=engine.live.refresh, open_gallery=lambda: engine.snapshot().gallery, log=log
+        )
         engine.live.watch(poll_s=engine.config.poll_s)
         if options.writable:
             jobs.resume()

@@ -25,7 +25,9 @@ from retrieval_app.api.security.forwarding import came_by_tls, name_client
 from retrieval_app.api.security.rights import ALL, READ
 from retrieval_app.api.security.sessions import OneTimeCode, Sessions, are_equal
 from retrieval_app.api.security.sign_in_config import SignInConfig
+from retrieval_app.api.security.visit_log import VisitLog
 from retrieval_app.api.visitors import Visitor, find_visitor, keep_visitor
+from retrieval_app.review.activity_log import ActivityLog
 
 FORM_PATH, FORM_FIELD, SIGN_OUT_FIELD = "/", "token", "sign_out"
 FORM_TYPE = "application/x-www-form-urlencoded"
@@ -57,12 +59,15 @@ class SignIn:
         access: has the token, or the tokens.
         draw: the page for those who come without.
         config: how long wrong ones wait, and right ones hold.
+        log: of who did what, where it is told who came and went.
     """
 
-    def __init__(self, access: Access, *, draw: DrawPage, config: SignInConfig | None = None) -> None:
+    def __init__(
+        self, access: Access, *, draw: DrawPage, config: SignInConfig | None = None, log: ActivityLog | None = None
+    ) -> None:
         self._access, self._draw, self._config = access, draw, config or SignInConfig()
         self._sessions, self._code = Sessions(self._config), OneTimeCode(self._config)
-        self._tries = FailedTries(self._config)
+        self._tries, self.visits = FailedTries(self._config), VisitLog(log)
 
     @property
     def asks(self) -> bool:
@@ -109,7 +114,7 @@ class SignIn:
         grant = self._recognise(given[0].strip())
         if grant is None:
             return await self._refuse_wrong(scope, "wrong token")
-        return self._let_in(scope, grant) if READ in grant.rights else self._ask(scope, "no page")
+        return self._let_in(scope, grant, by="page") if READ in grant.rights else self._ask(scope, "no page")
 
     def _recognise(self, given: str) -> _Grant | None:
         """What a token opens; None where that is nothing."""
@@ -135,9 +140,12 @@ class SignIn:
         return _Grant(entry.name, entry.rights, key)
 
     def _sign_out(self, scope: Scope, headers: Headers) -> Response:
-        brought = cookie_parser(headers.get("cookie", "")).get(_name_cookie(scope))
+        brought, grant = cookie_parser(headers.get("cookie", "")).get(_name_cookie(scope)), None
         if brought is not None:
+            grant = self._find_session(scope, headers)
             self._sessions.close(brought)
+        if grant is not None:
+            self.visits.sign_out(scope, grant.name)
         response = _go_on(scope)
         response.delete_cookie(
             _name_cookie(scope),
@@ -150,12 +158,13 @@ class SignIn:
 
     async def _exchange(self, scope: Scope, headers: Headers, *, codes: list[str]) -> Response:
         if len(codes) == 1 and self._code.use(codes[0]):
-            return self._let_in(scope, _EVERYTHING)
+            return self._let_in(scope, _EVERYTHING, by="code")
         if self._find_session(scope, headers) is not None:
             return _go_on(scope)
         return await self._refuse_wrong(scope, "wrong code")
 
-    def _let_in(self, scope: Scope, grant: _Grant) -> Response:
+    def _let_in(self, scope: Scope, grant: _Grant, *, by: str) -> Response:
+        self.visits.sign_in(scope, grant.name, by=by)
         response = _go_on(scope)
         response.set_cookie(
             _name_cookie(scope),
@@ -169,6 +178,7 @@ class SignIn:
 
     async def _refuse_wrong(self, scope: Scope, problem: Problem) -> Response:
         what = "a used or wrong address code" if problem == "wrong code" else "a wrong token"
+        self.visits.refuse(scope, by="code" if problem == "wrong code" else "token")
         if await self._tries.hold_back(find_visitor(scope).address, what=what):
             return self._ask(scope, problem)
         if scope["path"].startswith("/v1"):
