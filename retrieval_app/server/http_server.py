@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, cast
 
 import uvicorn
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from retrieval_app.api.security.access import OPEN_PATHS
 from retrieval_app.server.connection_config import ConnectionConfig
@@ -30,8 +30,8 @@ _OTHER_FILES = 256  # of the gallery, of libraries, of processes
 
 
 def run_server(
-    app: FastAPI, *, listener: socket.socket, on_ready: Callable[[], None], limits: ConnectionConfig | None = None,
-    health_paths: Container[str] = OPEN_PATHS, refusals: Refusals | None = None,
+    app: ASGIApp, *, listener: socket.socket, on_ready: Callable[[], None], on_end: Callable[[], None],
+    limits: ConnectionConfig | None = None, health_paths: Container[str] = OPEN_PATHS, refusals: Refusals | None = None,
 ) -> None:  # fmt: skip
     """Serve on an already listening socket until interrupted or terminated; what is under way is finished.
 
@@ -39,6 +39,7 @@ def run_server(
         app: what is served.
         listener: the socket.
         on_ready: called when it answers.
+        on_end: called when it is to end, with what is under way still to be finished.
         limits: on connections.
         health_paths: addresses that are answered where there is no place for others, as they come, below a root path
             with it and without.
@@ -60,8 +61,7 @@ def run_server(
     )
 
     def end() -> None:
-        app.state.engine.refuse_costly()
-        app.state.gradio.hang_up()
+        on_end()
         refusals.close()
 
     server = _Server(config, limits=limits, on_ready=on_ready, on_end=end)

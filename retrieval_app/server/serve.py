@@ -67,9 +67,13 @@ def serve_gallery(options: ServeOptions, *, on_ready: Callable[[Served], None] |
                 code = None if options.token is None else app.state.sign_in.make_code()
                 on_ready(Served(url, url if code is None else f"{url}?code={code}", by_name))
 
+        def end_work() -> None:
+            app.state.engine.refuse_costly()
+            app.state.gradio.hang_up()
+
         with assemble(options) as app, suppress(KeyboardInterrupt):  # the usual way to end it
             run_server(
-                app, listener=listener, on_ready=tell, limits=options.connections,
+                app, listener=listener, on_ready=tell, on_end=end_work, limits=options.connections,
                 health_paths=place_below(OPEN_PATHS, below), refusals=app.state.refusals,
             )  # fmt: skip
 
