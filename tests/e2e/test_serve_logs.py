@@ -145,6 +145,12 @@ def test_below_a_root_path_health_has_places_of_its_own_too(gallery: Path, tmp_p
         ) as server,
         ExitStack() as held,
     ):
+        for _ in range(2):  # of which the first is hung up on for a newcomer
+            held.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=30))
+        time.sleep(0.2)
+        assert server.get("/v1/gallery").status == 200
+        held.close()
+        time.sleep(0.2)
         for _ in range(2):  # whose answer takes a while
             wrong = held.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=30))
             wrong.sendall(b"GET /v1/gallery HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer wrong\r\n\r\n")
@@ -154,6 +160,7 @@ def test_below_a_root_path_health_has_places_of_its_own_too(gallery: Path, tmp_p
         held.close()
         assert server.stop() == 0
     refused = [(one["reason"], one["status"], one["method"], one["path"]) for one in _read(log, "refused")]
+    assert refused.pop(0) == ("displaced", None, None, None)
     assert refused == [("busy", 503, "GET", "/photos/v1/gallery"), ("busy", 503, "GET", "/other/v1/health")]
 
 
