@@ -14,6 +14,7 @@ from retrieval_app.api.schemas import NoParameters
 from retrieval_app.api.security.access import sees_folders
 from retrieval_app.api.visitors import find_visitor
 from retrieval_app.review.activity_log import ActivityLog
+from retrieval_app.review.job_list import Asker
 from retrieval_app.review.jobs import Jobs
 from retrieval_app.review.review_store import ReviewStore
 from retrieval_app.serving.live_gallery import Snapshot
@@ -41,6 +42,12 @@ class Asking:
     def who(self) -> str:
         """The name of who asks."""
         return find_visitor(self.request.scope).name
+
+    @property
+    def asker(self) -> Asker:
+        """Who asks, for the log of a job's end."""
+        visitor = find_visitor(self.request.scope)
+        return Asker(visitor.name, visitor.address, read_request_id(self.request))
 
     @cached_property
     def snapshot(self) -> Snapshot:

@@ -35,10 +35,11 @@ def _read_since(context: click.Context, param: click.Parameter, text: str | None
 @output_options
 def log(gallery: Path, since: datetime | None, who: str | None, as_json: bool) -> None:
     """Tell who did what to GALLERY through a server, when (UTC) and from which address: decisions and their undoing,
-    images added and removed, updates, evaluations, exports.
+    images added and removed, updates, evaluations, how each of these jobs ended, exports, signing in and out, and
+    from where wrong tokens came.
 
-    Who is the name of a token (see `retrieval tokens`), 'the token' of a server that has one for all, 'this machine'
-    or 'a visitor'. What was refused is not in it.
+    Who is the name of a token (see `retrieval tokens`), 'the token' of a server that has one for all, 'this machine',
+    'a visitor', or 'the server' itself. What else was refused is not in it.
 
     \b
     Examples:

@@ -15,11 +15,22 @@ from typing import Any
 from index.durable import sync_path
 from index.text import printable_path
 from index.versions.people import log_folder
-from retrieval_app.review.log_files import CHANGES, EXPORTS, drop_oldest, make_log_folder, next_file
+from retrieval_app.review.log_files import (
+    CHANGES,
+    EXPORTS,
+    SERIES,
+    VISITS,
+    drop_oldest,
+    make_log_folder,
+    next_file,
+)
 
 logger = logging.getLogger(__name__)
 
-EXPORT = "export"
+EXPORT, SIGN_IN, SIGN_OUT, REFUSED = "export", "sign-in", "sign-out", "sign-in-refused"
+_SERIES = {EXPORT: EXPORTS, SIGN_IN: VISITS, SIGN_OUT: VISITS, REFUSED: VISITS}
+THE_SERVER = "the server"
+"""Who did what nobody asked for."""
 MOST_WAIT_S = 0.5  # of who has a line written; it is written all the same
 MOST_LINES = 2000  # that wait for a disk that takes none
 _AGAIN_S = 5.0  # after a failure
@@ -38,7 +49,7 @@ class ActivityLog:
     """The log of a gallery; any number of threads may write to it, and other processes too.
 
     What fails, as on a full disk, costs nobody anything: lines wait for the disk, and of too many the oldest are lost,
-    which a line tells once there is room.
+    those of visits first and those of changes last, which a line tells once there is room.
 
     Args:
         gallery: its folder.
@@ -52,21 +63,22 @@ class ActivityLog:
         self._lost, self._closed, self._fails = 0, False, False
         self._told_at = -_TELL_S
 
-    def record(self, what: str, *, who: str, address: str, request: str = "", **details: Any) -> None:
-        """Write a line; this returns once it is on the disk, or after a moment."""
+    def record(
+        self, what: str, *, who: str, address: str, request: str = "", wait: bool = True, **details: Any
+    ) -> None:
+        """Write a line; this returns once it is on the disk, or after a moment; at once where nobody is to wait."""
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
         line = {"at": at, "who": who, "from": address, "what": what, "request": request, **details}
-        waiting = _Waiting(EXPORTS if what == EXPORT else CHANGES, json.dumps(line).encode() + b"\n")
+        waiting = _Waiting(_SERIES.get(what, CHANGES), json.dumps(line).encode() + b"\n")
         with self._changed:
             self._lines.append(waiting)
             while len(self._lines) > MOST_LINES:
-                self._lines.popleft().done.set()
-                self._lost += 1
+                self._give_up_one()
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="activity-log", daemon=True)
                 self._thread.start()
             self._changed.notify_all()
-            if self._fails:
+            if self._fails or not wait:
                 return
         waiting.done.wait(MOST_WAIT_S)
 
@@ -77,6 +89,13 @@ class ActivityLog:
             self._changed.notify_all()
         if self._thread is not None:
             self._thread.join(_CLOSE_S)
+
+    def _give_up_one(self) -> None:
+        least = max((line.series for line in self._lines), key=SERIES.index)
+        line = next(line for line in self._lines if line.series == least)
+        self._lines.remove(line)
+        line.done.set()
+        self._lost += 1
 
     def _work(self) -> None:
         while True:
@@ -97,7 +116,7 @@ class ActivityLog:
         written = list[_Waiting]()
         try:
             make_log_folder(self._folder)
-            for series in (CHANGES, EXPORTS):
+            for series in SERIES:
                 written += self._append(series, [line for line in batch if line.series == series])
             self._tell_lost()
             self._fails = False
@@ -114,7 +133,7 @@ class ActivityLog:
         if self._lost:
             lost, self._lost = self._lost, 0
             at = datetime.now(UTC).isoformat(timespec="milliseconds")
-            line = {"at": at, "who": "the server", "from": "", "what": "lines-lost", "request": "", "lines": lost}
+            line = {"at": at, "who": THE_SERVER, "from": "", "what": "lines-lost", "request": "", "lines": lost}
             self._append(CHANGES, [_Waiting(CHANGES, json.dumps(line).encode() + b"\n")])
 
     def _tell_failure(self, error: OSError) -> None:

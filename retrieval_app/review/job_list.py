@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from index.errors import InputError
+from retrieval_app.review.activity_log import THE_SERVER
 from retrieval_app.serving.errors import BusyError
 
 WAITING, RUNNING, DONE, FAILED, CANCELLED = ("waiting", "running", "done", "failed", "cancelled")
@@ -34,18 +35,29 @@ class JobOverError(InputError):
 
 
 @dataclass(frozen=True, slots=True)
+class Asker:
+    """Who asked for a job, from which address, with which request; by default the server itself."""
+
+    name: str = THE_SERVER
+    address: str = ""
+    request: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
-    """What is told of a job: `message` is for people, `result` is of a done one."""
+    """What is told of a job: `message` is for people, `result` is of a done one; of `asker` only the log tells."""
 
     id: str
     kind: str
     state: str = WAITING
     message: str = "waiting for its turn"
     result: Mapping[str, Any] | None = None
+    asker: Asker = Asker()
 
     def to_json(self) -> dict[str, Any]:
         """The document of the API."""
         values = asdict(self)
+        del values["asker"]
         return {"job": values.pop("id"), **values}
 
 
@@ -56,11 +68,14 @@ class JobList(Generic[Work]):
         max_waiting: one more is refused.
         max_kept: of those that are over; the oldest go first.
         max_of_kind: of some kinds, how many may wait, and how many that are over are kept.
+        on_over: told of each that is done, has failed or was cancelled.
     """
 
     def __init__(
-        self, *, max_waiting: int, max_kept: int, max_of_kind: Mapping[str, tuple[int, int]] | None = None
-    ) -> None:
+        self, *, max_waiting: int, max_kept: int, max_of_kind: Mapping[str, tuple[int, int]] | None = None,
+        on_over: Callable[[Job], object] = lambda _: None,
+    ) -> None:  # fmt: skip
+        self._on_over = on_over
         self._max_waiting, self._max_kept, self._max_of_kind = max_waiting, max_kept, max_of_kind or {}
         self._jobs: OrderedDict[str, Job] = OrderedDict()
         self._waiting: deque[tuple[str, Work]] = deque()
@@ -81,7 +96,7 @@ class JobList(Generic[Work]):
         message = f"{problem} are waiting already; send it again later"
         raise BusyError(message, retry_after_s=_RETRY_AFTER_S)
 
-    def append(self, kind: str, work: Work) -> Job:
+    def append(self, kind: str, work: Work, *, asker: Asker | None = None) -> Job:
         """Let a job wait.
 
         Raises:
@@ -89,7 +104,7 @@ class JobList(Generic[Work]):
         """
         with self._lock:
             self.check_room(kind)
-            job = Job(secrets.token_hex(8), kind)
+            job = Job(secrets.token_hex(8), kind, asker=asker or Asker())
             self._jobs[job.id] = job
             self._waiting.append((job.id, work))
             self._drop_old()
@@ -120,6 +135,8 @@ class JobList(Generic[Work]):
                 self._called_off.add(job_id)
                 job = replace(job, message="is cancelled at its next step, unless it is done by then")
             self._jobs[job_id] = job
+        if work is not None:
+            self._on_over(job)
         return job, work
 
     def called_off(self, jobs: Sequence[Job]) -> list[Job]:
@@ -167,13 +184,17 @@ class JobList(Generic[Work]):
         self, jobs: Sequence[Job], *, state: str, message: str, result: Mapping[str, Any] | None = None
     ) -> None:
         """Say how far running jobs are, or how they ended; what was told of the end of one that is called off stays."""
+        over = list[Job]()
         with self._lock:
             for job in jobs:
                 if state == RUNNING and job.id in self._called_off:
                     continue
-                self._jobs[job.id] = replace(job, state=state, message=message, result=result)
+                self._jobs[job.id] = told = replace(job, state=state, message=message, result=result)
                 if state in _OVER:
                     self._called_off.discard(job.id)
+                    over.append(told)
+        for job in over:
+            self._on_over(job)
 
     def fail_running(self, message: str) -> None:
         """Say of jobs that still count as running, though nothing runs, why they failed."""

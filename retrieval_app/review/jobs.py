@@ -16,6 +16,7 @@ from index.filters.condition import Condition
 from index.gallery.gallery import Gallery
 from index.text import printable_path
 from index.writing.build_config import BuildConfig
+from retrieval_app.review.activity_log import ActivityLog
 from retrieval_app.review.added_images import (
     clear_incoming,
     find_forgotten,
@@ -24,7 +25,7 @@ from retrieval_app.review.added_images import (
     store_image,
 )
 from retrieval_app.review.full_disks import is_disk_full
-from retrieval_app.review.job_list import CANCELLED, DONE, FAILED, RUNNING, Job, JobList
+from retrieval_app.review.job_list import CANCELLED, DONE, FAILED, RUNNING, Asker, Job, JobList
 from retrieval_app.review.job_work import ADD, EVALUATE, REMOVE, TOGETHER, UPDATE, Changes, Work
 from retrieval_app.review.subjects import find_subjects
 from retrieval_app.serving.errors import BusyError
@@ -37,6 +38,7 @@ _MAX_WAITING = 1000
 _MAX_KEPT = 1000
 _MAX_OF_KIND = {EVALUATE: (10, 50)}  # that wait, and that are kept: their results may be long
 _MAX_REMOVED = 10_000
+_MAX_LOGGED = 300  # characters of what is told of an end
 _GRACE_S = 5.0  # that a running job may still take when the server stops
 _STOPPED = "the server was stopped before its turn; do it again"
 _STOPPED_ADDING = "the server was stopped before its turn; the image is kept and is added at the next start"
@@ -56,6 +58,7 @@ class Jobs:
         open_gallery: gives the version that is served.
         limits: of the images sent.
         config: how they are embedded.
+        log: of who did what, where the end of each is told.
     """
 
     def __init__(
@@ -66,17 +69,21 @@ class Jobs:
         open_gallery: Callable[[], Gallery],
         limits: ServingConfig | None = None,
         config: BuildConfig | None = None,
+        log: ActivityLog | None = None,
     ) -> None:
         self._path = gallery_path.resolve()
         self._open_gallery, self._limits = open_gallery, limits or ServingConfig()
         self._changes = Changes(self._path, on_change=on_change, open_gallery=open_gallery, config=config)
-        self._list: JobList[Work] = JobList(max_waiting=_MAX_WAITING, max_kept=_MAX_KEPT, max_of_kind=_MAX_OF_KIND)
+        self._list: JobList[Work] = JobList(
+            max_waiting=_MAX_WAITING, max_kept=_MAX_KEPT, max_of_kind=_MAX_OF_KIND, on_over=self._log_end
+        )
+        self._log = log
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="gallery-writer")
         self._closed = False
         self._end_at = math.inf
         self._updating = threading.Lock()
 
-    def add(self, data: bytes, *, name: str, label: str | None = None) -> Job:
+    def add(self, data: bytes, *, name: str, label: str | None = None, asker: Asker | None = None) -> Job:
         """Keep an image's bytes, then add it; when this is answered, a kill loses nothing (see `resume`).
 
         Raises:
@@ -99,9 +106,9 @@ class Jobs:
             max_pixels=self._limits.max_upload_pixels,
             max_bytes=self._limits.max_upload_bytes,
         )
-        return self._append(ADD, Work(image=image))
+        return self._append(ADD, Work(image=image), asker=asker)
 
-    def remove(self, ids: Sequence[int]) -> Job:
+    def remove(self, ids: Sequence[int], *, asker: Asker | None = None) -> Job:
         """Take images out of the gallery; their files stay.
 
         Raises:
@@ -111,18 +118,18 @@ class Jobs:
         if not 1 <= len(ids) <= _MAX_REMOVED:
             raise InputError(f"1 to {_MAX_REMOVED:,} images can be removed at once, got {len(ids):,}")
         find_subjects(self._open_gallery(), ids)
-        return self._append(REMOVE, Work(ids=tuple(ids)))
+        return self._append(REMOVE, Work(ids=tuple(ids)), asker=asker)
 
-    def update(self) -> Job:
-        """Bring the gallery in line with its sources; an update that waits already is the one.
+    def update(self, *, asker: Asker | None = None) -> Job:
+        """Bring the gallery in line with its sources; an update that waits already is the one, of its first asker.
 
         Raises:
             BusyError: as `add`.
         """
         with self._updating:
-            return self._list.find_waiting(UPDATE) or self._append(UPDATE, Work())
+            return self._list.find_waiting(UPDATE) or self._append(UPDATE, Work(), asker=asker)
 
-    def evaluate(self, *, ks: Sequence[int], where: Condition | None = None) -> Job:
+    def evaluate(self, *, ks: Sequence[int], where: Condition | None = None, asker: Asker | None = None) -> Job:
         """Score the gallery on its own labels; with a filter, only the members that it keeps ask.
 
         Raises:
@@ -131,7 +138,7 @@ class Jobs:
         """
         if not ks or min(ks) < 1:
             raise InputError(f"k must be whole numbers of at least 1, got {list(ks)}")
-        return self._append(EVALUATE, Work(ks=tuple(ks), where=where))
+        return self._append(EVALUATE, Work(ks=tuple(ks), where=where), asker=asker)
 
     def resume(self) -> list[Job]:
         """Add the images that a server took and was stopped before it added them; to be called once at the start.
@@ -176,14 +183,23 @@ class Jobs:
             raise BusyError("the server is stopping; send it again when it is back", retry_after_s=10)
         self._list.check_room(kind)
 
-    def _append(self, kind: str, work: Work) -> Job:
+    def _append(self, kind: str, work: Work, *, asker: Asker | None = None) -> Job:
         self._check_open(kind)
-        job = self._list.append(kind, work)
+        job = self._list.append(kind, work, asker=asker)
         try:
             self._writer.submit(self._run_next).add_done_callback(self._note_failure)
         except RuntimeError:  # closed meanwhile
             self._drop_waiting()
         return job
+
+    def _log_end(self, job: Job) -> None:
+        if self._log is not None:
+            asker, message = job.asker, job.message
+            short = message if len(message) <= _MAX_LOGGED else f"{message[: _MAX_LOGGED - 1]}…"
+            self._log.record(
+                f"job-{job.state}", who=asker.name, address=asker.address, request=asker.request, wait=False,
+                job=job.id, kind=job.kind, message=short,
+            )  # fmt: skip
 
     def _drop_waiting(self) -> None:
         self._list.drop_waiting(lambda kind: _STOPPED_ADDING if kind == ADD else _STOPPED)

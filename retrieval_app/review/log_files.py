@@ -1,7 +1,8 @@
 """The log of who did what to a gallery: where its lines lie, how many are kept, and reading them.
 
-GALLERY/people/log/changes-00000001.jsonl   decisions, undoing, images added and removed, updates, evaluations
+GALLERY/people/log/changes-00000001.jsonl   decisions, undoing, images added and removed, updates, evaluations, and ends
 GALLERY/people/log/exports-00000001.jsonl   what was downloaded, apart, so that readers cannot push changes out
+GALLERY/people/log/visits-00000001.jsonl    signing in and out, and who was refused: nor can those who guess tokens
 GALLERY/people/log/restored-9f….jsonl       what `retrieval restore` brought from a backup
 
 A line is a JSON object: `at` (UTC), `who`, `from`, `what`, `request`, and what belongs to `what`.
@@ -22,10 +23,11 @@ from index.errors import InputError
 from index.text import printable_path
 from index.versions.people import log_folder
 
-CHANGES, EXPORTS = "changes", "exports"
+CHANGES, EXPORTS, VISITS = SERIES = ("changes", "exports", "visits")
+"""The last are given up first, where there is no room for all lines in memory."""
 FILE_BYTES, MOST_FILES = 4 << 20, 32
 """A file of more bytes is followed by another; of more files of a series the oldest goes: 128 MiB at most."""
-_NUMBERED = re.compile(r"(changes|exports)-(\d{8})\.jsonl")
+_NUMBERED = re.compile(r"(changes|exports|visits)-(\d{8})\.jsonl")
 _NEEDED = ("at", "who", "from", "what", "request")
 
 Line = dict[str, Any]

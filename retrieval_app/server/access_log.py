@@ -1,4 +1,4 @@
-"""The lines of logs: one for every request, and another for each that searched slowly; no token, no name of a photo.
+"""The lines of logs: one for every request, another for each that searched slowly; no token, no name of a photo.
 
 {"time": "2026-01-31T12:00:00.123Z", "event": "request", "request_id": "9f…", "method": "GET", …}
 """
@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,21 +18,35 @@ import orjson
 from retrieval_app.api.answered import Answered, Observer, hide_typed
 from retrieval_app.server.log_config import STDOUT, LogConfig
 from retrieval_app.server.log_writer import LogWriter
+from retrieval_app.server.refusals import MoreRefusals, Refusal
 from retrieval_app.serving.searching import count_candidates
 
 _MOST_SEARCHES = 8  # of one request that are told one by one
 _STDOUT, _STDERR = 1, 2
 
 
+@dataclass(frozen=True, slots=True)
+class Logs:
+    """What is to be told.
+
+    Attributes:
+        observers: of requests that were answered.
+        write_refusal: of what was sent away before; None where nothing is to be told of that.
+    """
+
+    observers: Sequence[Observer] = ()
+    write_refusal: Callable[[Refusal | MoreRefusals], None] | None = None
+
+
 @contextmanager
-def open_logs(config: LogConfig) -> Iterator[list[Observer]]:
-    """What is to be told of requests; SIGHUP opens the files anew.
+def open_logs(config: LogConfig) -> Iterator[Logs]:
+    """What is to be told; SIGHUP opens the files anew.
 
     Raises:
         InputError: a file cannot be opened.
     """
     if config.access_log is None and config.slow_query_ms is None:
-        yield []
+        yield Logs()
         return
     place = _STDERR if config.access_log is None else _STDOUT if config.access_log == STDOUT else config.access_log
     writer = LogWriter(place, render=_render, tell_dropped=_tell_dropped, capacity=config.log_lines_waiting)
@@ -42,7 +57,7 @@ def open_logs(config: LogConfig) -> Iterator[list[Observer]]:
         observers.append(_SlowSearches(writer, least_ms=config.slow_query_ms))
     try:
         with _reopening_on_hangup(writer):
-            yield observers
+            yield Logs(observers, None if config.access_log is None else writer.write)
     finally:
         writer.close()
 
@@ -66,8 +81,18 @@ class _SlowSearches:
             })  # fmt: skip
 
 
-def _render(item: Answered | dict[str, Any]) -> bytes:
-    return orjson.dumps(_describe(item) if isinstance(item, Answered) else item)
+def _render(item: Answered | Refusal | MoreRefusals | dict[str, Any]) -> bytes:
+    if isinstance(item, Answered):
+        item = _describe(item)
+    elif isinstance(item, Refusal):
+        item = {"time": _show_time(item.at_s), "event": "refused", **_without_time(item)}
+    elif isinstance(item, MoreRefusals):
+        item = {"time": _show_time(item.at_s), "event": "more_refused", **_without_time(item)}
+    return orjson.dumps(item)
+
+
+def _without_time(item: Refusal | MoreRefusals) -> dict[str, Any]:
+    return {name: value for name, value in asdict(item).items() if name != "at_s"}
 
 
 def _describe(answered: Answered) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from retrieval_app.page import api_docs, shell, static_files
 from retrieval_app.review.activity_log import ActivityLog
 from retrieval_app.review.jobs import Jobs
 from retrieval_app.review.review_store import ReviewStore
-from retrieval_app.server.doors import Doors, place_below
+from retrieval_app.server.doors import Doors, place_gallery
 from retrieval_app.serving.photo_fetching import PhotoFetcher
 from retrieval_app.serving.search_engine import Engine
 
@@ -38,11 +38,12 @@ def create_app(
     name: str | None = None,
 ) -> FastAPI:
     """The application over one engine, of a gallery that is the only one of a server or has a name among several."""
-    gradio = MountedApp(engine, uploads=uploads, root_path=place_below(doors.root_path, name))
+    gradio = MountedApp(engine, uploads=uploads, root_path=place_gallery(doors.root_path, name))
 
     @asynccontextmanager
     async def end_gradio(_: FastAPI) -> AsyncIterator[None]:
         yield
+        app.state.sign_in.visits.close()
         await gradio.close()
 
     app = make_api(asks_token=access.asks_token, lifespan=end_gradio)

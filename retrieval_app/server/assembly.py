@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from index.writing.people_moves import try_bring_people
+from retrieval_app.api.counters import Metrics
 from retrieval_app.api.security.access import Access
 from retrieval_app.api.security.cors_origins import check_origins
 from retrieval_app.api.security.hosts import choose_hosts
@@ -27,6 +28,7 @@ from retrieval_app.server.access_log import open_logs
 from retrieval_app.server.application import create_app
 from retrieval_app.server.doors import Doors
 from retrieval_app.server.hall import create_hall, create_nothing
+from retrieval_app.server.refusals import Refusals
 from retrieval_app.server.site import Site
 from retrieval_app.server.spans import open_spans
 from retrieval_app.serving.search_engine import Engine
@@ -48,11 +50,13 @@ class Assembled:
         app: answers everything.
         make_code: makes a code for the address of the first visit.
         end: to be called when it is to end: what would go on for long does not.
+        refusals: is to be told of what no application is asked.
     """
 
     app: ASGIApp
     make_code: Callable[[], str]
     end: Callable[[], None]
+    refusals: Refusals
 
 
 @contextmanager
@@ -64,26 +68,36 @@ def assemble(options: ServeOptions) -> Iterator[Assembled]:
         InputError: the file of tokens cannot be used.
     """
     access, root_path = _choose_access(options), check_root_path(options.root_path)
-    sign_in = SignIn(access, draw=draw_sign_in, config=options.sign_in, root_path=root_path)
     with ExitStack() as opened:
-        observers = [*opened.enter_context(open_logs(options.logs)), *opened.enter_context(open_spans())]
+        lines, spans = opened.enter_context(open_logs(options.logs)), opened.enter_context(open_spans())
         doors = Doors(
-            limits=options.limits, rates=RateLimits(options.rates), observers=observers, root_path=root_path,
+            limits=options.limits, rates=RateLimits(options.rates), observers=[*lines.observers, *spans],
             proxies=TrustedProxies.of(options.trusted_proxies), origins=check_origins(options.cors_origins),
+            root_path=root_path,
         )  # fmt: skip
+        logs = {served.path: _open_log(opened, served, access) for served in options.galleries}
+        sign_in = SignIn(
+            access, draw=draw_sign_in, config=options.sign_in, root_path=root_path, logs=[*logs.values()]
+        )
         uploads = UploadFolder()
         opened.callback(uploads.close)
         apps = {
-            served.name: opened.enter_context(_open_gallery(served, options, access, sign_in, doors, uploads))
+            served.name: opened.enter_context(
+                _open_gallery(
+                    served, options, access, sign_in, doors=doors, uploads=uploads, log=logs[served.path]
+                )
+            )
             for served in options.galleries
         }
+        app, metrics = _join(apps, access, sign_in, doors)
 
         def end() -> None:
             for app in apps.values():
                 app.state.engine.refuse_costly()
                 app.state.gradio.hang_up()
 
-        yield Assembled(_join(apps, access, sign_in, doors), sign_in.make_code, end)
+        refusals = Refusals(count=metrics.count_turned_away, write=lines.write_refusal)
+        yield Assembled(app, sign_in.make_code, end, refusals)
 
 
 def _choose_access(options: ServeOptions) -> Access:
@@ -102,30 +116,33 @@ def _choose_access(options: ServeOptions) -> Access:
     )  # fmt: skip
 
 
+def _open_log(opened: ExitStack, served: ServedGallery, access: Access) -> ActivityLog:
+    """The log of a gallery, at the place where what people made of it is from now on."""
+    if access.takes_decisions:
+        try_bring_people(served.path)
+        join_decisions(served.path)
+    log = ActivityLog(served.path)
+    opened.callback(log.close)
+    return log
+
+
 @contextmanager
 def _open_gallery(
-    served: ServedGallery,
-    options: ServeOptions,
-    access: Access,
-    sign_in: SignIn,
-    doors: Doors,
-    uploads: UploadFolder,
-) -> Iterator[FastAPI]:
+    served: ServedGallery, options: ServeOptions, access: Access, sign_in: SignIn, *, doors: Doors,
+    uploads: UploadFolder, log: ActivityLog,
+) -> Iterator[FastAPI]:  # fmt: skip
     """The application of one gallery."""
     if served.name is not None:
         access = replace(access, galleries=frozenset((served.name,)), is_hidden=True)
         sign_in = sign_in.for_gallery(access)
-    if access.takes_decisions:
-        try_bring_people(served.path)
-        join_decisions(served.path)
     with ExitStack() as opened:
         engine = Engine(served.path, config=options.limits, audit=options.audit, name=served.name)
         opened.callback(engine.close)
         review = ReviewStore.of_gallery(served.path)
         opened.callback(review.close)
-        log = ActivityLog(served.path)
-        opened.callback(log.close)
-        jobs = Jobs(served.path, on_change=engine.live.refresh, open_gallery=lambda: engine.snapshot().gallery)
+        jobs = Jobs(
+            served.path, on_change=engine.live.refresh, open_gallery=lambda: engine.snapshot().gallery, log=log
+        )
         opened.callback(jobs.close)
         engine.live.watch(poll_s=engine.config.poll_s)
         if options.writable:
@@ -136,12 +153,14 @@ def _open_gallery(
         )  # fmt: skip
 
 
-def _join(apps: dict[str | None, FastAPI], access: Access, sign_in: SignIn, doors: Doors) -> ASGIApp:
-    """The application of the only gallery, or all of those with names and what is beside them."""
+def _join(
+    apps: dict[str | None, FastAPI], access: Access, sign_in: SignIn, doors: Doors
+) -> tuple[ASGIApp, Metrics]:
+    """The application of the only gallery, or all of those with names and what is beside them; and what it counts."""
     if None in apps:
-        return apps[None]
+        return apps[None], apps[None].state.metrics
     named = {name: app for name, app in apps.items() if name is not None}
     nowhere = replace(access, galleries=frozenset(), is_hidden=True)
     nothing = create_nothing(access=nowhere, sign_in=sign_in.for_gallery(nowhere), doors=doors)
     hall = create_hall(named, access=access, sign_in=sign_in, doors=doors)
-    return Site(named, hall=hall, nothing=nothing, root_path=doors.root_path)
+    return Site(named, hall=hall, nothing=nothing, root_path=doors.root_path), hall.state.metrics

@@ -69,9 +69,9 @@ class Doors:
             gallery=gallery,
         )
         app.add_middleware(CrossOrigin, origins=self.origins)
-        app.add_middleware(FrontDoor, root_path=place_below(self.root_path, gallery), proxies=self.proxies)
+        app.add_middleware(FrontDoor, root_path=place_gallery(self.root_path, gallery), proxies=self.proxies)
 
 
-def place_below(root_path: str, gallery: str | None) -> str:
+def place_gallery(root_path: str, gallery: str | None) -> str:
     """The path below which a gallery of a server is, without a slash at its end: the server's own for the only one."""
     return root_path if gallery is None else f"{root_path}/g/{gallery}"

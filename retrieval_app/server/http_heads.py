@@ -9,20 +9,23 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import Container
 from http import HTTPStatus
 from operator import itemgetter
-from typing import Any
+from typing import Any, cast
 
 import httptools
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from retrieval_app.api.errors import make_error
+from retrieval_app.api.answered import METHODS
+from retrieval_app.api.errors import CODES, make_error
 from retrieval_app.api.headers import SECURITY_HEADERS
 from retrieval_app.api.security.access import OPEN_PATHS
 from retrieval_app.server.connection_config import ConnectionConfig
 from retrieval_app.server.http_room import Room, Stage
+from retrieval_app.server.refusals import Reason, Refusal, Refusals, shorten_path
 
 _STEP, _BODY_STEP = 16 * 1024, 64 * 1024
 _TRANSFER_ENCODING = b"transfer-encoding"
@@ -38,11 +41,21 @@ class BoundedProtocol(HttpToolsProtocol):
 
     Counted is all that is no body of an announced length: what comes before, between and in heads, and what is sent in
     chunks, which no route takes.
+
+    Args:
+        room: has the places.
+        limits: of heads.
+        health_paths: addresses that are answered where there is no other place left.
+        refusals: is told of what the application is not asked.
     """
 
-    def __init__(self, *args: Any, room: Room, limits: ConnectionConfig, **options: Any) -> None:
+    def __init__(
+        self, *args: Any, room: Room, limits: ConnectionConfig, health_paths: Container[str] = OPEN_PATHS,
+        refusals: Refusals | None = None, **options: Any,
+    ) -> None:  # fmt: skip
         super().__init__(*args, **options)
         self._room, self._limits = room, limits
+        self._health_paths, self._refusals = health_paths, refusals or Refusals()
         self._counted, self._is_counting, self._in_chunks = 0, True, False
         self._taken = 0  # bytes that are being parsed
         self._has_whole = False  # whether a head or a request ended in them
@@ -54,7 +67,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """A client has come."""
         super().connection_made(transport)
         if not self._room.enter(self, address=self.client[0] if self.client else ""):
-            self.app = _tell_health_only(self.app)
+            self.app = self._tell_health_only(self.app)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client has left, or was left."""
@@ -71,6 +84,24 @@ class BoundedProtocol(HttpToolsProtocol):
         """End the connection at once, whatever is under way on it."""
         self._tell_lost()
         self.transport.abort()
+
+    def displace(self) -> None:
+        """End it for a newcomer, and tell of it."""
+        self._tell_refusal("displaced")
+        self.drop()
+
+    def give_up_head(self) -> None:
+        """End a connection on which no whole head has come for long; one that had an answer was merely kept."""
+        if self._counted:
+            self._tell_refusal("head_timeout")
+        elif self.cycle is None:
+            self._tell_refusal("silent")
+        self.transport.close()
+
+    def give_up_answer(self) -> None:
+        """End a connection on which nothing of an answer was taken for long."""
+        self._tell_refusal("answer_timeout")
+        self.drop()
 
     def _tell_lost(self) -> None:
         """Let nothing more be written: uvloop raises where that is tried after an end."""
@@ -166,28 +197,54 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _refuse(self, status: int, message: str) -> None:
         """Answer what is no request, where that is not taken for the answer to another one, and hang up."""
-        if self.cycle is None or self.cycle.response_complete:
-            self.transport.write(_write_answer(_refuse_with(status, message)))
+        is_answered = self.cycle is None or self.cycle.response_complete
+        request_id = secrets.token_hex(8) if is_answered else None
+        self._tell_refusal(
+            cast("Reason", CODES[status]), status=status if is_answered else None, request_id=request_id
+        )
+        if request_id is not None:
+            self.transport.write(_write_answer(_refuse_with(status, message, request_id=request_id)))
         self.transport.close()
 
+    def _tell_refusal(self, reason: Reason, *, status: int | None = None, request_id: str | None = None) -> None:
+        """Tell of what has come of a request, if anything."""
+        has_come = self._counted or status is not None or self._stage is not Stage.HEAD
+        url = bytes(getattr(self, "url", b"")) if has_come else b""
+        self._refusals.tell(
+            Refusal(
+                reason,
+                address=self.client[0] if self.client else "unknown",
+                status=status,
+                method=_name_method(self.parser.get_method()) if url else None,
+                path=shorten_path(url.decode("latin-1")) if url else None,
+                request_id=request_id,
+            )
+        )
 
-def _tell_health_only(app: ASGIApp) -> ASGIApp:
-    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["path"] in OPEN_PATHS and scope["method"] in ("GET", "HEAD"):
-            await app(scope, receive, send)
-        else:
-            refusal = _refuse_with(503, "the server has too many connections; try again in a moment", code="busy")
-            await refusal(scope, receive, send)
+    def _tell_health_only(self, app: ASGIApp) -> ASGIApp:
+        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["path"] in self._health_paths and scope["method"] in ("GET", "HEAD"):
+                await app(scope, receive, send)
+                return
+            request_id = secrets.token_hex(8)
+            self._tell_refusal("busy", status=503, request_id=request_id)
+            message = "the server has too many connections; try again in a moment"
+            await _refuse_with(503, message, request_id=request_id, code="busy")(scope, receive, send)
 
-    return answer
+        return answer
 
 
-def _refuse_with(status: int, message: str, *, code: str | None = None) -> Response:
+def _name_method(method: bytes) -> str:
+    name = method.decode("latin-1")
+    return name if name in METHODS else "other"
+
+
+def _refuse_with(status: int, message: str, *, request_id: str, code: str | None = None) -> Response:
     headers = {name.decode(): value.decode() for name, value in SECURITY_HEADERS}
     headers |= {"Connection": "close", "Cache-Control": "no-store"}
     if status == 503:
         headers["Retry-After"] = "1"
-    return make_error(status, message, request_id=secrets.token_hex(8), code=code, headers=headers)
+    return make_error(status, message, request_id=request_id, code=code, headers=headers)
 
 
 def _write_answer(response: Response) -> bytes:

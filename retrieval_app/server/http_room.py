@@ -28,8 +28,8 @@ class Stage(IntEnum):
 class Connection(Protocol):
     """What has a place."""
 
-    def drop(self) -> None:
-        """End it at once; it leaves the room by itself later."""
+    def displace(self) -> None:
+        """End it at once, as another has its place; it leaves the room by itself later."""
 
 
 class Room:
@@ -86,7 +86,7 @@ class Room:
 
     def _displace(self, connection: Connection) -> None:
         self.leave(connection)
-        connection.drop()
+        connection.displace()
 
     def _choose_displaced(self, group: str) -> Connection | None:
         """Whose place a newcomer of this group gets."""

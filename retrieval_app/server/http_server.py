@@ -10,7 +10,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, cast
@@ -18,9 +18,11 @@ from typing import Any, cast
 import uvicorn
 from starlette.types import ASGIApp
 
+from retrieval_app.api.security.access import OPEN_PATHS
 from retrieval_app.server.connection_config import ConnectionConfig
 from retrieval_app.server.http_heads import BoundedProtocol
 from retrieval_app.server.http_room import Room
+from retrieval_app.server.refusals import Refusals
 
 _TICKS_A_SECOND = 10
 _CLIENT_S, _LAST_S = 8.0, 2.0  # before the shutdown's end those who do not take or send are hung up on, and all
@@ -28,23 +30,27 @@ _OTHER_FILES = 256  # of the gallery, of libraries, of processes
 
 
 def run_server(
-    app: ASGIApp, *, listener: socket.socket, on_ready: Callable[[], None], on_end: Callable[[], None] = lambda: None,
-    limits: ConnectionConfig | None = None,
+    app: ASGIApp, *, listener: socket.socket, on_ready: Callable[[], None], on_end: Callable[[], None],
+    limits: ConnectionConfig | None = None, health_paths: Container[str] = OPEN_PATHS, refusals: Refusals | None = None,
 ) -> None:  # fmt: skip
     """Serve on an already listening socket until interrupted or terminated; what is under way is finished.
 
     Args:
-        app: answers everything.
+        app: what is served.
         listener: the socket.
-        on_ready: called once it answers.
-        on_end: called when it is to end.
+        on_ready: called when it answers.
+        on_end: called when it is to end, with what is under way still to be finished.
         limits: on connections.
+        health_paths: addresses that are answered where there is no place for others, as they come, below a root path
+            with it and without.
+        refusals: is told of what the application is not asked.
     """
-    limits = limits or ConnectionConfig()
+    limits, refusals = limits or ConnectionConfig(), refusals or Refusals()
     room = Room(places=_allow_connections(limits), beside=limits.health_connections)
+    protocol = partial(BoundedProtocol, room=room, limits=limits, health_paths=health_paths, refusals=refusals)
     config = uvicorn.Config(
         app,
-        http=cast("type[asyncio.Protocol]", partial(BoundedProtocol, room=room, limits=limits)),
+        http=cast("type[asyncio.Protocol]", protocol),
         log_config=None,
         log_level=None,
         access_log=False,
@@ -54,7 +60,11 @@ def run_server(
         server_header=False,
     )
 
-    server = _Server(config, limits=limits, on_ready=on_ready, on_end=on_end)
+    def end() -> None:
+        on_end()
+        refusals.close()
+
+    server = _Server(config, limits=limits, on_ready=on_ready, on_end=end)
     runner = asyncio.Runner(loop_factory=config.get_loop_factory())
     with _leaving_as_found(), _terminating_as_interrupted(), runner:
         runner.run(server.serve(sockets=[listener]))
@@ -96,7 +106,7 @@ class _Server(uvicorn.Server):
             state = (connection, cycle, unsent)
             since[state] = self._waiting_since.get(state, now)
             if now - since[state] > (self._limits.answer_s if unsent else self._limits.head_s):
-                connection.drop() if unsent else connection.transport.close()
+                connection.give_up_answer() if unsent else connection.give_up_head()
         self._waiting_since = since
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

@@ -46,7 +46,7 @@ def choose_token(
     if no_token or tokens is not None:
         return None
     if file is not None:
-        return _read_file(file)
+        return read_or_make_token(file)
     if is_visible:
         click.echo(
             "Lists of processes show --token: RETRIEVAL_TOKEN or --token-file keep it to yourself.", err=True
@@ -54,7 +54,12 @@ def choose_token(
     return _tell_new(writable=writable) if given is None and needed else given
 
 
-def _read_file(path: Path) -> str:
+def read_or_make_token(path: Path) -> str:
+    """The token of a file, which is made where there is none; what is to be known of the file is told.
+
+    Raises:
+        InputError: the file is of no use.
+    """
     is_new = not os.path.lexists(path)
     token, shown = read_token_file(path), printable_path(str(path))
     if is_new:

@@ -9,7 +9,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from retrieval_app.api.security.front_door import redirect_to_slash
 from retrieval_app.api.security.root_path import strip_root_path
-from retrieval_app.server.doors import place_below
+from retrieval_app.server.doors import place_gallery
 
 _GALLERY = re.compile(r"/g/([^/]+)(/.*)?", re.DOTALL)
 
@@ -41,7 +41,7 @@ class Site:
         if found is None:
             return self._hall
         name, rest = found[1], found[2]
-        below = place_below(self._root_path, name)
+        below = place_gallery(self._root_path, name)
         if rest is None:
             return redirect_to_slash(scope, below)
         if name not in self._galleries:

@@ -6,8 +6,10 @@ import json
 import os
 import re
 import signal
+import socket
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -15,7 +17,7 @@ from urllib.parse import quote
 import pytest
 
 pytest.importorskip("gradio", reason="needs the extra `ui`")
-from tests.serving_server import TOKEN, Server, serve
+from tests.serving_server import TOKEN, Server, send_raw, serve
 
 PHOTO_NAME, CONDITION = "my-holiday.jpg", "label = 'red' AND path LIKE '%private%'"
 
@@ -87,6 +89,79 @@ def test_requests_and_slow_searches_are_told_and_no_secret_is(gallery: Path, tmp
     assert sum(search["ms"].values()) <= by_image["ms"]
     assert by_photo["searches"][0]["queries"] == ["photo part"]
     assert by_photo["searches"][0]["filter"] == "WORD ?"
+
+
+def test_what_is_refused_before_anything_is_asked_is_told_and_counted_and_no_secret_is(
+    gallery: Path, tmp_path: Path
+) -> None:
+    log = tmp_path / "access.log"
+    head = f"Host: 127.0.0.1\r\nAuthorization: Bearer {TOKEN}\r\n".encode()
+    with serve(gallery, "--access-log", str(log), "--head-s", "1", log=tmp_path / "log", token=TOKEN) as server:
+        half = socket.create_connection(("127.0.0.1", server.port), timeout=30)
+        half.sendall(b"GET /v1/photos/" + TOKEN.encode() + b"/picture?name=private HTTP/1.1\r\n" + head)
+        too_large = send_raw(
+            server.port, b"POST /v1/search/image?name=private HTTP/1.1\r\n" + head + b"x: 1\r\n" * 99 + b"\r\n"
+        )
+        send_raw(server.port, b"GET /v1/health?" + b"private" * 10_000 + b" HTTP/1.1\r\n" + head + b"\r\n")
+        send_raw(server.port, f"{TOKEN} private\r\n\r\n".encode())
+        assert half.recv(100) == b""  # hung up on
+        half.close()
+        metrics = server.get("/v1/metrics").body.decode()
+        assert server.stop() == 0
+    refused = _read(log, "refused")
+    assert [(one["reason"], one["status"], one["method"], one["path"]) for one in refused] == [
+        ("head_too_large", 431, "POST", "/v1/search/image"),
+        ("address_too_long", 414, "GET", "/v1/health"),
+        ("bad_request", 400, None, None),
+        ("head_timeout", None, "GET", "/v1/photos/…"),
+    ]
+    assert {one["address"] for one in refused} == {"127.0.0.1"}
+    assert refused[0]["request_id"] in too_large.decode()
+    assert refused[-1]["request_id"] is None
+    assert 'retrieval_turned_away_total{reason="head_too_large"} 1.0' in metrics
+    assert 'retrieval_turned_away_total{reason="head_timeout"} 1.0' in metrics
+    text = log.read_text()
+    assert TOKEN not in text
+    assert "private" not in text
+
+
+def test_a_flood_of_requests_that_are_none_fills_no_disk(gallery: Path, tmp_path: Path) -> None:
+    log = tmp_path / "access.log"
+    with serve(gallery, "--access-log", str(log), log=tmp_path / "log") as server:
+        for _ in range(60):
+            assert send_raw(server.port, b"nonsense\r\n\r\n").startswith(b"HTTP/1.1 400")
+        assert server.stop() == 0
+    told = len(_read(log, "refused")) + sum(one["counts"]["bad_request"] for one in _read(log, "more_refused"))
+    assert told == 60
+    assert len(_read(log, "refused")) <= 30
+
+
+def test_below_a_root_path_health_has_places_of_its_own_too(gallery: Path, tmp_path: Path) -> None:
+    log = tmp_path / "access.log"
+    limits = ("--connections", "2", "--failed-try-wait-s", "4", "--failed-try-longest-wait-s", "4")
+    with (
+        serve(
+            gallery, "--root-path", "/photos", "--access-log", str(log), *limits, log=tmp_path / "log", token=TOKEN
+        ) as server,
+        ExitStack() as held,
+    ):
+        for _ in range(2):  # of which the first is hung up on for a newcomer
+            held.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=30))
+        time.sleep(0.2)
+        assert server.get("/v1/gallery").status == 200
+        held.close()
+        time.sleep(0.2)
+        for _ in range(2):  # whose answer takes a while
+            wrong = held.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=30))
+            wrong.sendall(b"GET /v1/gallery HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer wrong\r\n\r\n")
+        time.sleep(0.5)
+        paths = ("/photos/v1/health", "/photos/v1/ready", "/v1/health", "/photos/v1/gallery", "/other/v1/health")
+        assert [server.get(path).status for path in paths] == [200, 200, 200, 503, 503]
+        held.close()
+        assert server.stop() == 0
+    refused = [(one["reason"], one["status"], one["method"], one["path"]) for one in _read(log, "refused")]
+    assert refused.pop(0) == ("displaced", None, None, None)
+    assert refused == [("busy", 503, "GET", "/photos/v1/gallery"), ("busy", 503, "GET", "/other/v1/health")]
 
 
 def test_fast_searches_are_no_slow_ones_and_the_log_may_be_standard_error(gallery: Path, tmp_path: Path) -> None:

@@ -226,7 +226,11 @@ def test_who_did_what_is_logged_with_the_request_and_what_was_refused_is_not(
     exported = _ask(server, team["reader"], "POST", "/v1/export", json={"ids": ids, "format": "csv"})
     assert exported.status == 200
     job = _ask(server, team["admin"], "POST", "/v1/update").json()["job"]
-    first, undone, export, update = _log_of(server)[before:]
+    [ended] = _await_lines(server, "job-done", job)
+    assert (ended["who"], ended["kind"], ended["message"]) == ("admin", "update", "nothing had changed")
+    [_, *earlier] = [line for line in _log_of(server)[before:] if line["what"] == "job-done"]
+    assert earlier == []
+    first, undone, export, update = [line for line in _log_of(server)[before:] if line["what"] != "job-done"]
     assert first == {
         "at": first["at"], "who": "reviewer", "from": "192.0.2.7", "what": "decide-labels", "request": "decided-1",
         "step": decided.json()["step"], "decisions": [{"image": ids[0], "decision": "change", "label": "hat"}],
@@ -234,6 +238,50 @@ def test_who_did_what_is_logged_with_the_request_and_what_was_refused_is_not(
     assert (undone["who"], undone["what"], undone["images"]) == ("admin", "undo-labels", [ids[0]])
     assert (export["who"], export["what"], export["images"]) == ("reader", "export", ids)
     assert (update["who"], update["what"], update["job"]) == ("admin", "update", job)
+
+
+def _await_lines(server: Server, what: str, job: str = "", *, count: int = 1) -> list[dict[str, Any]]:
+    """So many lines of a kind, once they are there: nobody waits for these to be on the disk."""
+    end = time.monotonic() + PATIENCE_S
+    while True:
+        lines = [line for line in _log_of(server) if line["what"] == what and line.get("job", "") == job]
+        if len(lines) >= count:
+            return lines
+        assert time.monotonic() < end, _log_of(server)
+        time.sleep(0.05)
+
+
+def test_the_ends_of_jobs_are_logged_with_who_asked(server: Server, team: dict[str, str]) -> None:
+    named = {"X-Request-Id": "asked-1"}
+    asked = _ask(
+        server, team["reviewer"], "POST", "/v1/evaluate", json={"ks": [1], "where": "id < 0"}, headers=named
+    )
+    [failed] = _await_lines(server, "job-failed", asked.json()["job"])
+    assert (failed["who"], failed["from"], failed["request"]) == ("reviewer", "127.0.0.1", "asked-1")
+    assert (failed["kind"], "keeps no image that has a label" in failed["message"]) == ("evaluate", True)
+
+
+def test_who_comes_and_goes_is_logged_and_a_guesser_once_a_minute(server: Server, team: dict[str, str]) -> None:
+    before = len(_log_of(server))
+    cookie = _sign_in(server, team["reader"])
+    server.ask("POST", "/", body=b"sign_out=", headers={**FORM, **cookie})
+    server.ask("POST", "/", body=b"sign_out=", headers={**FORM, **cookie})  # which ends nothing any more
+    for number in range(3):
+        guessed = {"Authorization": f"Bearer guess-{number}", "X-Forwarded-For": "198.51.100.7"}
+        assert server.ask("GET", "/v1/gallery", headers=guessed).status == 401
+    typed = {**FORM, "X-Forwarded-For": "198.51.100.8"}
+    assert server.ask("POST", "/", body=b"token=guess-7", headers=typed).status == 401
+    [*_, last] = _await_lines(server, "sign-in-refused", count=2)
+    assert (last["who"], last["from"], last["by"], last["tries"]) == ("a visitor", "198.51.100.8", "token", 1)
+    lines = [line for line in _log_of(server)[before:] if not line["what"].startswith("job")]
+    assert [(line["what"], line["who"], line["from"]) for line in lines] == [
+        ("sign-in", "reader", "127.0.0.1"),
+        ("sign-out", "reader", "127.0.0.1"),
+        ("sign-in-refused", "a visitor", "198.51.100.7"),
+        ("sign-in-refused", "a visitor", "198.51.100.8"),
+    ]
+    assert lines[0]["by"] == "page"
+    assert "guess" not in str(lines)
 
 
 def test_who_has_no_name_is_told_apart(tmp_path: Path, tiny_model: Path) -> None:
@@ -250,4 +298,17 @@ def test_who_has_no_name_is_told_apart(tmp_path: Path, tiny_model: Path) -> None
         ("this machine", "127.0.0.1", "decide-labels"),
         ("a visitor", "192.0.2.7", "export"),
         ("the token", "127.0.0.1", "decide-labels"),
+    ]
+
+
+def test_a_code_is_told_and_how_often_a_guesser_tried_at_the_end_too(tmp_path: Path, tiny_model: Path) -> None:
+    gallery = build_small_gallery(tmp_path, model=tiny_model)
+    with serve(gallery, "--failed-try-wait-s", "0", log=tmp_path / "log", token="a-secret-of-the-tests") as server:
+        for _ in range(7):
+            assert server.ask("GET", "/?code=guessed", headers={"Authorization": ""}).status == 401
+        assert server.stop() == 0
+    told = [(line["what"], line["from"], line.get("by"), line["tries"]) for line in read_log(gallery)]
+    assert told == [
+        ("sign-in-refused", "127.0.0.1", "code", 1),
+        ("sign-in-refused", "127.0.0.1", None, 6),
     ]

@@ -19,6 +19,7 @@ import pytest
 if "CI" not in os.environ:
     pytest.importorskip("gradio", reason="needs the extra `ui`")
 
+from retrieval_app.review.log_files import read_log
 from retrieval_app.server.own_addresses import choose_shown
 from tests.serving_server import ROOT, TOKEN, Server, serve
 
@@ -111,9 +112,12 @@ def test_a_new_token_is_told_once_to_a_terminal_and_shows_nowhere_else(gallery: 
             assert token not in shown + opened + address
             assert server.get("/v1/gallery", Authorization=f"Bearer {token}").status == 200
             assert server.get("/v1/gallery").status == 401
+            assert server.get(f"/?{address.partition('?')[2]}").status == 303
     finally:
         os.close(leader)
         os.close(follower)
+    *_, line = [line for line in read_log(gallery) if line["what"] == "sign-in"]
+    assert (line["who"], line["from"], line["by"]) == ("the token", "127.0.0.1", "code")
 
 
 @pytest.mark.parametrize("options", [("--writable",), ("--host", "0.0.0.0")])

@@ -49,7 +49,7 @@ _CHANGES: dict[str, Any] = {"status_code": 202, "dependencies": [Depends(require
 async def add_image(asked: Asked, parameters: Annotated[NewImage, Query()]) -> Response:
     """The image is decoded and kept at once; it is found when the job is done."""
     data, engine = await read_image(asked), asked.engine
-    begin = partial(asked.jobs.add, data, name=parameters.name, label=parameters.label)
+    begin = partial(asked.jobs.add, data, name=parameters.name, label=parameters.label, asker=asked.asker)
     told = {"name": parameters.name, "label": parameters.label, "bytes": len(data)}
     begin_logged = asked.logging("add", begin, tell=lambda job: {"job": job.id, **told})
     job = await (engine.run if is_cheap(data) else engine.run_costly)(begin_logged)
@@ -135,4 +135,6 @@ async def _begin(
 ) -> Response:
     """Begin a job, which reads or writes files, log that with what is told of it, and answer with it."""
     begin_logged = asked.logging(what, begin, tell=lambda job: {"job": job.id, **(told or {})})
-    return send_json((await asked.engine.run(begin_logged, *args, **kwargs)).to_json(), status=202)
+    return send_json(
+        (await asked.engine.run(begin_logged, *args, asker=asked.asker, **kwargs)).to_json(), status=202
+    )

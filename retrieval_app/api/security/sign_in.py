@@ -5,7 +5,7 @@ Of a request one credential is looked at: the code of the address, or else the h
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from math import ceil
@@ -26,7 +26,9 @@ from retrieval_app.api.security.forwarding import came_by_tls, name_client
 from retrieval_app.api.security.rights import ALL, READ
 from retrieval_app.api.security.sessions import OneTimeCode, Sessions, are_equal
 from retrieval_app.api.security.sign_in_config import SignInConfig
+from retrieval_app.api.security.visit_log import VisitLog
 from retrieval_app.api.visitors import Visitor, find_visitor, keep_visitor
+from retrieval_app.review.activity_log import ActivityLog
 
 FORM_PATH, FORM_FIELD, SIGN_OUT_FIELD = "/", "token", "sign_out"
 FORM_TYPE = "application/x-www-form-urlencoded"
@@ -60,15 +62,17 @@ class SignIn:
         draw: the page for those who come without.
         config: how long wrong ones wait, and right ones hold.
         root_path: below which the cookie of who is signed in is sent.
+        logs: of who did what, where it is told who came and went.
     """
 
     def __init__(
-        self, access: Access, *, draw: DrawPage, config: SignInConfig | None = None, root_path: str = ""
-    ) -> None:
+        self, access: Access, *, draw: DrawPage, config: SignInConfig | None = None, root_path: str = "",
+        logs: Sequence[ActivityLog] = (),
+    ) -> None:  # fmt: skip
         self._access, self._draw, self._config = access, draw, config or SignInConfig()
         self._cookie_path = f"{root_path}/"
         self._sessions, self._code = Sessions(self._config), OneTimeCode(self._config)
-        self._tries = FailedTries(self._config)
+        self._tries, self.visits = FailedTries(self._config), VisitLog(logs)
 
     def for_gallery(self, access: Access) -> SignIn:
         """The same for one of several galleries of a server: who is signed in to one of them is in all."""
@@ -124,7 +128,7 @@ class SignIn:
         if grant is None:
             return await self._refuse_wrong(scope, "wrong token")
         if READ in grant.rights:
-            return self._let_in(scope, grant)
+            return self._let_in(scope, grant, by="page")
         is_unknown = self._access.is_hidden and not grant.rights
         return self.refuse_unknown(scope) if is_unknown else self._ask(scope, "no page")
 
@@ -169,9 +173,12 @@ class SignIn:
         return _Grant(entry.name, self._access.rights_of(entry), key)
 
     def _sign_out(self, scope: Scope, headers: Headers) -> Response:
-        brought = cookie_parser(headers.get("cookie", "")).get(_name_cookie(scope))
+        brought, grant = cookie_parser(headers.get("cookie", "")).get(_name_cookie(scope)), None
         if brought is not None:
+            grant = self._find_session(scope, headers)
             self._sessions.close(brought)
+        if grant is not None:
+            self.visits.sign_out(scope, grant.name)
         response = _go_on(scope)
         response.delete_cookie(
             _name_cookie(scope),
@@ -184,12 +191,13 @@ class SignIn:
 
     async def _exchange(self, scope: Scope, headers: Headers, *, codes: list[str]) -> Response:
         if len(codes) == 1 and self._code.use(codes[0]):
-            return self._let_in(scope, _EVERYTHING)
+            return self._let_in(scope, _EVERYTHING, by="code")
         if self._find_session(scope, headers) is not None:
             return _go_on(scope)
         return await self._refuse_wrong(scope, "wrong code")
 
-    def _let_in(self, scope: Scope, grant: _Grant) -> Response:
+    def _let_in(self, scope: Scope, grant: _Grant, *, by: str) -> Response:
+        self.visits.sign_in(scope, grant.name, by=by)
         response = _go_on(scope)
         response.set_cookie(
             _name_cookie(scope),
@@ -203,6 +211,7 @@ class SignIn:
 
     async def _refuse_wrong(self, scope: Scope, problem: Problem) -> Response:
         what = "a used or wrong address code" if problem == "wrong code" else "a wrong token"
+        self.visits.refuse(scope, by="code" if problem == "wrong code" else "token")
         if await self._tries.hold_back(find_visitor(scope).address, what=what):
             return self._ask(scope, problem)
         if scope["path"].startswith("/v1"):

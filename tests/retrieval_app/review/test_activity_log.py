@@ -14,8 +14,8 @@ import pytest
 
 from index.versions.people import log_folder
 from retrieval_app.review import activity_log, log_files
-from retrieval_app.review.activity_log import EXPORT, ActivityLog
-from retrieval_app.review.log_files import EXPORTS, bring_lines, list_files, read_log
+from retrieval_app.review.activity_log import EXPORT, REFUSED, SIGN_IN, ActivityLog
+from retrieval_app.review.log_files import EXPORTS, VISITS, bring_lines, list_files, read_log
 
 WRITE_ENDLESSLY = """
 import sys, itertools
@@ -72,18 +72,19 @@ def test_lines_are_chosen_by_name_and_time(log: ActivityLog, tmp_path: Path) -> 
     assert [line["who"] for line in read_log(tmp_path, who="anna")] == ["anna"]
 
 
-def test_the_oldest_files_go_and_exports_push_no_changes_out(
-    log: ActivityLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("what", "series"), [(EXPORT, EXPORTS), (REFUSED, VISITS), (SIGN_IN, VISITS)])
+def test_the_oldest_files_go_and_neither_exports_nor_visits_push_changes_out(
+    log: ActivityLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, series: str
 ) -> None:
     monkeypatch.setattr(log_files, "FILE_BYTES", 300)
     monkeypatch.setattr(log_files, "MOST_FILES", 3)
     _record(log, "remove", images=[1])
     for number in range(60):
-        _record(log, EXPORT, number=number)
-    assert len(list_files(log_folder(tmp_path), EXPORTS)) == 3
+        _record(log, what, number=number)
+    assert len(list_files(log_folder(tmp_path), series)) == 3
     lines = read_log(tmp_path)
-    assert [line["what"] for line in lines if line["what"] != EXPORT] == ["remove"]
-    kept = [line["number"] for line in lines if line["what"] == EXPORT]
+    assert [line["what"] for line in lines if line["what"] != what] == ["remove"]
+    kept = [line["number"] for line in lines if line["what"] == what]
     assert kept == list(range(60 - len(kept), 60))
 
 
@@ -129,6 +130,38 @@ def test_of_too_many_lines_that_wait_the_number_of_those_lost_is_told(
         time.sleep(0.05)
     assert lines[-1]["lines"] + len(lines) - 1 == 25
     assert lines[-2]["number"] == 24
+
+
+def test_of_too_many_lines_that_wait_those_of_visits_are_lost_first(
+    log: ActivityLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(activity_log, "_AGAIN_S", 0.05)
+    monkeypatch.setattr(activity_log, "MOST_LINES", 10)
+    (tmp_path / "people").write_text("in the way")
+    for number in range(4):
+        _record(log, "remove", number=number)
+        _record(log, EXPORT, number=number)
+    for number in range(50):
+        _record(log, REFUSED, number=number, wait=False)
+    (tmp_path / "people").unlink()
+    end = time.monotonic() + 10
+    while not (lines := read_log(tmp_path)) or lines[-1]["what"] != "lines-lost":
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    kept = {
+        what: [line["number"] for line in lines if line["what"] == what] for what in ("remove", EXPORT, REFUSED)
+    }
+    assert kept == {"remove": [0, 1, 2, 3], EXPORT: [0, 1, 2, 3], REFUSED: [48, 49]}
+    assert lines[-1]["lines"] == 48
+
+
+def test_who_is_not_to_wait_does_not(log: ActivityLog, tmp_path: Path) -> None:
+    begun = time.monotonic()
+    for number in range(1000):
+        _record(log, number=number, wait=False)
+    assert time.monotonic() - begun < activity_log.MOST_WAIT_S * 100  # as many files, each synced, took longer
+    log.close()
+    assert len(read_log(tmp_path)) == 1000
 
 
 def test_what_a_killed_process_had_recorded_is_there_and_others_go_on(tmp_path: Path) -> None:

@@ -20,9 +20,11 @@ from index.filters.parser import parse_filter
 from index.gallery.gallery import Gallery
 from index.versions.gallery_lock import lock_gallery
 from index.writing.build import build_gallery, update_gallery
-from retrieval_app.review.job_list import Job, JobList, JobOverError, UnknownJobError
+from retrieval_app.review.activity_log import ActivityLog
+from retrieval_app.review.job_list import Asker, Job, JobList, JobOverError, UnknownJobError
 from retrieval_app.review.job_work import Changes
 from retrieval_app.review.jobs import Jobs
+from retrieval_app.review.log_files import read_log
 from retrieval_app.serving.errors import BusyError
 from tests.conftest import draw_folder, draw_image
 from tests.retrieval_app.review.conftest import build, ids_by_path
@@ -65,11 +67,12 @@ class Shop:
     path: Path
     announced: list[str] = field(default_factory=list)
     gate: threading.Event = field(default_factory=threading.Event)
+    log: ActivityLog | None = None
     jobs: Jobs = field(init=False)
 
     def __post_init__(self) -> None:
         self.gate.set()
-        self.jobs = Jobs(self.path, on_change=self.announce, open_gallery=self.open)
+        self.jobs = Jobs(self.path, on_change=self.announce, open_gallery=self.open, log=self.log)
 
     def open(self) -> Gallery:
         return Gallery.open(self.path)
@@ -91,10 +94,12 @@ def folder(tmp_path: Path, tiny_model: Path) -> Path:
 
 @pytest.fixture
 def shop(folder: Path) -> Iterator[Shop]:
-    shop = Shop(folder)
+    log = ActivityLog(folder)
+    shop = Shop(folder, log=log)
     yield shop
     shop.gate.set()
     shop.jobs.close()
+    log.close()
 
 
 @pytest.fixture
@@ -515,6 +520,50 @@ def test_updates_that_wait_are_one_and_evaluations_are_bounded(shop: Shop, block
         shop.jobs.evaluate(ks=[1])
     assert refused.value.retry_after_s > 0
     shop.jobs.add(picture(1), name="x")
+
+
+def _ends(shop: Shop) -> list[tuple[str, str, str, str]]:
+    """What the log tells of the ends of jobs, in their order."""
+    assert shop.log is not None
+    shop.log.close()
+    return [(line["what"], line["job"], line["who"], line["from"]) for line in read_log(shop.path)]
+
+
+def test_the_end_of_every_job_is_logged_with_who_asked_for_it(shop: Shop, block: Callable[[], None]) -> None:
+    block()
+    anna, ben = Asker("anna", "192.0.2.7", "r1"), Asker("ben", "192.0.2.8")
+    some, rest = shop.jobs.remove([1, 2], asker=anna), shop.jobs.remove([3, 4, 5, 6, 7], asker=ben)
+    called_off = shop.jobs.evaluate(ks=[1], asker=ben)
+    shop.jobs.cancel(called_off.id)
+    shop.gate.set()
+    shop.wait(some, rest)
+    last = shop.jobs.update()  # which nobody asked for
+    shop.wait(last)
+    told = _ends(shop)
+    assert told[0] == ("job-cancelled", called_off.id, "ben", "192.0.2.8")
+    assert {("job-done", some.id, "anna", "192.0.2.7"), ("job-failed", rest.id, "ben", "192.0.2.8")} < set(told)
+    assert told[-1] == ("job-done", last.id, "the server", "")
+    lines = {line["job"]: line for line in read_log(shop.path)}
+    assert (lines[some.id]["kind"], lines[some.id]["request"]) == ("remove", "r1")
+    assert "nothing would be left" in lines[rest.id]["message"]
+    assert "asker" not in shop.jobs.get(some.id).to_json()
+
+
+def test_jobs_that_a_stop_leaves_undone_are_logged_too_and_long_reasons_are_cut(
+    shop: Shop, block: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("retrieval_app.review.jobs._MAX_LOGGED", 30)
+    block()
+    waiting = [shop.jobs.add(picture(number), name="x", asker=Asker("anna")) for number in range(5)]
+    closing = threading.Thread(target=shop.jobs.close)
+    closing.start()
+    shop.gate.set()
+    closing.join(WAIT_SECONDS)
+    told = _ends(shop)
+    assert {job for what, job, who, _ in told if (what, who) == ("job-failed", "anna")} == {
+        job.id for job in waiting
+    }
+    assert {len(line["message"]) for line in read_log(shop.path) if line["what"] == "job-failed"} == {30}
 
 
 def test_only_the_last_results_of_a_kind_are_kept() -> None:

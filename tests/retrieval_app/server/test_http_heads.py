@@ -17,8 +17,10 @@ from uvicorn.server import ServerState
 from retrieval_app.server.connection_config import ConnectionConfig
 from retrieval_app.server.http_heads import BoundedProtocol
 from retrieval_app.server.http_room import Room, Stage
+from retrieval_app.server.refusals import MoreRefusals, Refusal, Refusals
 
 LIMITS = ConnectionConfig()
+SLOW = b"POST /v1/slow HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\n"
 HEAD = b"GET /v1/health HTTP/1.1\r\nhost: a\r\n"
 
 
@@ -54,15 +56,21 @@ class _Transport(asyncio.Transport):
 
 
 async def _app(scope: Any, receive: Any, send: Any) -> None:
+    if scope["path"] == "/v1/slow":
+        await receive()
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
     await send({"type": "http.response.body", "body": b""})
 
 
-async def _send(*pieces: bytes, room: Room | None = None) -> tuple[BoundedProtocol, _Transport]:
+async def _send(
+    *pieces: bytes, room: Room | None = None, refusals: Refusals | None = None
+) -> tuple[BoundedProtocol, _Transport]:
     """A connection on which these arrived, with time for answers between them."""
     config = uvicorn.Config(_app, ws="none", log_config=None)
     room = room or Room(places=10, beside=1)
-    protocol = BoundedProtocol(config=config, server_state=ServerState(), app_state={}, room=room, limits=LIMITS)
+    protocol = BoundedProtocol(
+        config=config, server_state=ServerState(), app_state={}, room=room, limits=LIMITS, refusals=refusals
+    )
     transport = _Transport()
     protocol.connection_made(transport)
     for piece in pieces:
@@ -76,7 +84,7 @@ async def _send(*pieces: bytes, room: Room | None = None) -> tuple[BoundedProtoc
 
 
 class _Busy:
-    def drop(self) -> None:
+    def displace(self) -> None:
         raise AssertionError("a request that is answered is not given up for one of the same address")
 
 
@@ -147,3 +155,33 @@ def test_where_there_is_no_place_left_only_health_is_told() -> None:
     for path, status in ((b"/v1/health", 200), (b"/v1/ready", 200), (b"/v1/gallery", 503), (b"/", 503)):
         _, transport = asyncio.run(_send(HEAD.replace(b"/v1/health", path) + b"\r\n", room=room))
         assert transport.written.startswith(b"HTTP/1.1 %d" % status)
+
+
+@pytest.mark.parametrize(
+    ("sent", "ended", "told"),
+    [
+        (b"", "give_up_head", []),  # as of a browser that connects in advance: counted alone
+        (
+            b"GET /v1/photos/3K8v0cYpL2Jt?a=b HTTP/1.1\r\nhost: a",
+            "give_up_head",
+            [("head_timeout", "GET", "/v1/photos/…")],
+        ),
+        (HEAD + b"\r\n", "give_up_head", []),  # one that was answered, and kept for the next request
+        (SLOW, "give_up_answer", [("answer_timeout", "POST", "/v1/slow")]),
+        (b"", "displace", [("displaced", None, None)]),
+        (SLOW, "displace", [("displaced", "POST", "/v1/slow")]),
+    ],
+)
+def test_what_is_hung_up_on_is_told_with_what_had_come(
+    sent: bytes, ended: str, told: list[tuple[str, str | None, str | None]]
+) -> None:
+    written, counted = list[Refusal | MoreRefusals](), list[str]()
+
+    async def run() -> None:
+        protocol, transport = await _send(sent, refusals=Refusals(count=counted.append, write=written.append))
+        getattr(protocol, ended)()
+        assert transport.is_closing()
+
+    asyncio.run(run())
+    assert [(one.reason, one.method, one.path) for one in written if isinstance(one, Refusal)] == told
+    assert counted == ([reason for reason, _, _ in told] or (["silent"] if not sent else []))

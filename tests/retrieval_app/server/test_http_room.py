@@ -12,7 +12,7 @@ class _Connection:
     def __init__(self) -> None:
         self.is_dropped = False
 
-    def drop(self) -> None:
+    def displace(self) -> None:
         self.is_dropped = True
 
 

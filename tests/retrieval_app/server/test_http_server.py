@@ -43,7 +43,10 @@ class _Connection:
     cycle: _Cycle | None = None
     transport: _Transport = field(default_factory=_Transport)
 
-    def drop(self) -> None:
+    def give_up_head(self) -> None:
+        self.transport.close()
+
+    def give_up_answer(self) -> None:
         self.transport.abort()
 
 

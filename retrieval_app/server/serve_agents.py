@@ -1,0 +1,122 @@
+"""Serving a gallery to agents, over pipes or HTTP: open, listen, run until told to end. Needs the extra `agents`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from mcp.server import MCPServer
+from mcp.server.transport_security import TransportSecuritySettings
+
+from index.errors import InputError
+from index.text import printable_path
+from index.versions.versions import find_version
+from retrieval_app.agents.http_door import MCP_PATH, AgentsDoor
+from retrieval_app.agents.mcp_server import make_server
+from retrieval_app.api.security.access import Access
+from retrieval_app.api.security.hosts import check_host, choose_hosts, is_loopback
+from retrieval_app.api.security.sign_in import SignIn
+from retrieval_app.api.security.token_book import TokenBook
+from retrieval_app.gallery_answers import GalleryAnswers
+from retrieval_app.review.activity_log import ActivityLog
+from retrieval_app.review.review_store import ReviewStore
+from retrieval_app.server.http_server import run_server
+from retrieval_app.server.own_addresses import choose_shown, write_url
+from retrieval_app.server.serve import listen
+from retrieval_app.serving.search_engine import Engine
+
+_BASE64, _BESIDE = 2, 1 << 20  # times as many bytes, at most, and those of the rest of a request
+_MOST_SESSIONS = 1000  # one more is told so; those that nobody uses end after half an hour
+_LEFT_TO_THE_DOOR = TransportSecuritySettings(enable_dns_rebinding_protection=False)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentOptions:
+    """How a gallery is served to agents: the options of `retrieval mcp`, checked.
+
+    Attributes:
+        gallery: its folder.
+        port: to listen on, 0 for a free one; None speaks on standard input and output.
+        host: address to listen on; others than this machine need a token.
+        token: that every request has to bring.
+        tokens: file of tokens with names and rights, in the place of `token`.
+        allowed_hosts: names that it answers to besides those of the machine and of the address.
+        writable: whether agents may decide about labels.
+    """
+
+    gallery: Path
+    port: int | None = None
+    host: str = "127.0.0.1"
+    token: str | None = None
+    tokens: Path | None = None
+    allowed_hosts: tuple[str, ...] = ()
+    writable: bool = False
+
+    def __post_init__(self) -> None:
+        if self.token is not None and self.tokens is not None:
+            raise InputError("--tokens takes the place of --token-file: give one of them")
+        if not is_loopback(self.host) and not self.asks_token:
+            raise InputError(
+                f"--host {printable_path(self.host)}: other machines reach that address, so a token is needed: give "
+                "--tokens FILE, of `retrieval tokens`, or --token-file FILE, which is made"
+            )
+        for name in self.allowed_hosts:
+            check_host(name)
+
+    @property
+    def asks_token(self) -> bool:
+        """Whether every request has to bring a token."""
+        return self.token is not None or self.tokens is not None
+
+
+def serve_agents(options: AgentOptions, *, announce: Callable[[str], None] = lambda _: None) -> None:
+    """Serve until the client ends it, or Ctrl-C; `announce` is told the address of HTTP.
+
+    Raises:
+        GalleryError: the gallery cannot be opened.
+        InputError: the address cannot be used, the port is taken, or the file of tokens cannot be used.
+    """
+    find_version(options.gallery)
+    engine, review, log = Engine(options.gallery), None, ActivityLog(options.gallery)
+    try:
+        review = ReviewStore.of_gallery(options.gallery) if options.writable else None
+        engine.live.watch(poll_s=engine.config.poll_s)
+        server = make_server(GalleryAnswers(engine), review=review, log=log, opens_files=options.port is None)
+        with suppress(KeyboardInterrupt):  # the usual way to end it
+            if options.port is None:
+                server.run("stdio")
+            else:
+                _serve_http(server, options, engine=engine, log=log, announce=announce)
+    finally:
+        if review is not None:
+            review.close()
+        log.close()
+        engine.close()
+
+
+def _serve_http(
+    server: MCPServer, options: AgentOptions, *, engine: Engine, log: ActivityLog, announce: Callable[[str], None]
+) -> None:
+    here = is_loopback(options.host)
+    hosts = choose_hosts(options.host, loopback=here, token=options.asks_token, allowed=options.allowed_hosts)
+    book = None if options.tokens is None else TokenBook(options.tokens)
+    access = Access(token=options.token, book=book, loopback=here, hosts=hosts)
+    sign_in = SignIn(access, draw=lambda *_: "", logs=[log])  # nobody is shown a page here
+    app = server.streamable_http_app(
+        streamable_http_path=MCP_PATH, host=options.host, transport_security=_LEFT_TO_THE_DOOR,
+        max_request_body_size=_BASE64 * engine.config.max_upload_bytes + _BESIDE, max_sessions=_MOST_SESSIONS,
+    )  # fmt: skip
+    assert options.port is not None
+
+    def end() -> None:
+        engine.refuse_costly()
+        sign_in.visits.close()
+
+    with listen(options.host, options.port) as listener:
+        url = write_url(choose_shown(options.host), listener.getsockname()[1]).removesuffix("/") + MCP_PATH
+        run_server(
+            AgentsDoor(app, sign_in=sign_in, hosts=hosts), listener=listener, on_ready=lambda: announce(url),
+            on_end=end, health_paths=(),
+        )  # fmt: skip
