@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import torch
 from torch import nn
 
 from index.arrays import Floats, Ids
+from index.images.preprocess import Pixels
 from training.backbone.extract import Extractor
 from training.backbone.freed_memory import keep_freed_memory
 from training.confidence.confidences import Beliefs
@@ -29,6 +31,7 @@ from training.network.weights import load_weights
 from training.options.config import TrainConfig
 from training.options.losses import RIVALS
 from training.options.machine import Machine
+from training.run.distributed import current_team
 from training.run.heads import choose_rows
 from training.run.network.beliefs import NetworkBeliefs, judge_again
 from training.run.network.blocks import build_model, measure_precision, plan_blocks, settle_views
@@ -36,6 +39,7 @@ from training.run.network.budget import NOTES, ClosedForms, read_notes, settle_n
 from training.run.network.choice import NetworkChoice, choose_weights, fit_closed_form
 from training.run.network.data import NetworkData
 from training.run.network.fit import FittedWeights, NetworkFit
+from training.run.network.help import NetworkWork, help_training
 from training.run.network.inputs import keep_inputs, plan_inputs
 from training.run.network.plan import NoTimeError
 from training.run.phases import NETWORK, PhaseContext, phase_generator
@@ -144,16 +148,25 @@ def train_network(
     except NoTimeError as error:  # the head has trained: better that than nothing
         on_note(f"network: stays as it is: {error}")
         return StageResult(None, given.features, {"ships": False, "skipped": str(error)})
+    team, decoded = current_team(), (images, decoding, extractor.preprocess)
+    team.ask(partial(decode_images, *decoded, workers=machine.workers))  # a machine's processes wait for one
     pixels = decode_images(
-        images, decoding, extractor.preprocess, workers=machine.workers,
+        *decoded, workers=machine.workers,
         progress=lambda done, total: on_images(f"decoding ({decoding.bytes / 1e6:,.0f} MB)", done, total),
     )  # fmt: skip
-    data = replace(data, pixels=pixels)
     blocks = plan_blocks(extractor, config)
     model = build_model(extractor, prepared.start, blocks[0], config=config)
     model.precision = PRECISIONS[
-        _fix_precision(run, model, data, extractor=extractor, machine=machine, config=config)
+        _fix_precision(run, model, pixels, split.train, extractor=extractor, machine=machine, config=config)
     ]
+    loss = _make_loss(model, given, data, config=config, context=context)
+    if team.size > 1:
+        work = NetworkWork.of(
+            loss, data, images=given.images, decoding=decoding, start=prepared.start, beliefs=prepared.beliefs,
+            guidance=given.guidance, config=config, precision=model.precision, machine=machine, extractor=extractor,
+        )  # fmt: skip
+        team.ask(help_training, work)
+    data = replace(data, pixels=pixels)
     kept = plan_inputs(
         model, extractor, blocks[0], pixels, split.train, hashes=[image.sha256 for image in given.images],
         config=config, cache=machine.cache,
@@ -162,14 +175,13 @@ def train_network(
         on_note(kept.describe())
     inputs = keep_inputs(kept, model, extractor, pixels, config=config, on_images=on_images)
     fit = NetworkFit(
-        model, _make_loss(model, given, data, config=config, context=context), data, inputs=inputs,
-        beliefs=prepared.beliefs, config=config, context=context,
+        model, loss, data, inputs=inputs, beliefs=prepared.beliefs, config=config, context=context, team=team,
         on_images=lambda done, total: on_images("network images", done, total),
     )  # fmt: skip
     fitted = fit.run()
     choice, head, features = choose_weights(
         fitted, model, data, inputs=inputs, frozen=prepared.frozen, frozen_features=given.features,
-        share=config.network.network_share,
+        share=config.network.network_share, team=team,
     )  # fmt: skip
     if not choice.ships:
         load_weights(model, fitted.start)
@@ -203,14 +215,14 @@ def _split(given: StageInput, config: TrainConfig) -> Split:
 
 
 def _fix_precision(
-    run: RunFolder, model: NetworkModel, data: NetworkData, *, extractor: Extractor, machine: Machine,
+    run: RunFolder, model: NetworkModel, pixels: Pixels, rows: Ids, *, extractor: Extractor, machine: Machine,
     config: TrainConfig,
 ) -> str:  # fmt: skip
     """That of --precision; for `auto` the faster one, measured once and kept for a resume."""
     if machine.precision != "auto":
         return machine.precision
     if "precision" not in read_notes(run):
-        found = measure_precision(model, data.pixels, data.split.train, config=config, device=extractor.device)
+        found = measure_precision(model, pixels, rows, config=config, device=extractor.device)
         run.write_json(NOTES, {"precision": found})
     return str(run.read_json(NOTES)["precision"])
 
