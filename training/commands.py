@@ -141,7 +141,7 @@ def train(
         also = "" if config_file is None else f" (with the options of {printable_path(str(config_file))})"
         raise click.UsageError(f"{error}{also}", ctx=context) from error
     from training.run.display import watch_training
-    from training.run.distributed import AnotherFailedError, Place
+    from training.run.processes import AnotherFailedError, Place
 
     is_first = Place.read().rank == 0
     try:

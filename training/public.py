@@ -72,9 +72,9 @@ def train(
     targets = parse_log_targets(log)
     with naming_extras("training"):
         from training.options.machine import Machine, resolve_device
-        from training.run.distributed import Place, join_processes
         from training.run.log.loggers import open_loggers
         from training.run.phases import Watcher
+        from training.run.processes import Place, join_processes
         from training.run.same_start import require_same_start
         from training.run.train import train as run_training
 
@@ -97,5 +97,6 @@ def train(
 
     with join_processes(Place.read(), device=machine.device, wait_s=rank_timeout) as team:
         given = {"DATA": data, "--out": out, "--val": others, "--resume": resume, "--precision": precision}
+        given["--device"] = machine.device.type
         require_same_start(team, config=config, others={name: str(value) for name, value in given.items()})
         return team.first_does(run)

@@ -1,4 +1,4 @@
-"""Several processes that train one network, as torchrun starts them: who is which, and what they tell each other.
+"""Several processes that train one network, as torchrun starts them: what they tell each other.
 
 Rank 0 is the run: it lists, chooses, trains heads, judges and writes. The others wait for it in `Team.first_does`, and
 do what it asks for meanwhile. Alone, as every process is that torchrun has not started, nobody is told anything: each
@@ -7,14 +7,10 @@ function gives back what it is given.
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any, TypeVar
 
 import numpy as np
@@ -24,48 +20,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from index.errors import InputError, RetrievalError, RunError
-
-STEP_WAIT_S = 600.0
-"""How long a step waits for the other processes, which take it at the same time."""
-_FIRST_WAIT = timedelta(days=1)  # for what rank 0 does alone; who has died is noticed at once
-_VARIABLES = ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
-_FAILED = "training/failed"
-_GO_ON = "what was done is kept: start the same command again with --resume"
+from index.errors import InputError
 
 Value = TypeVar("Value")
-
-
-class AnotherFailedError(RunError):
-    """Another process has failed before this one, and says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Which of `size` processes this is, and which of those on its machine."""
-
-    rank: int = 0
-    size: int = 1
-    local_rank: int = 0
-
-    @classmethod
-    def read(cls, variables: Mapping[str, str] = os.environ) -> Place:
-        """As torchrun's variables have it; alone without them.
-
-        Raises:
-            InputError: some are missing, or are no numbers.
-        """
-        if variables.get("WORLD_SIZE", "1") == "1":
-            return cls()
-        if missing := [name for name in _VARIABLES if name not in variables]:
-            raise InputError(
-                f"WORLD_SIZE={variables['WORLD_SIZE']} says that several processes train, but {', '.join(missing)} "
-                "is not set: start them with torchrun --nproc-per-node N -m training ..., or unset WORLD_SIZE"
-            )
-        try:
-            return cls(*(int(variables[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK")))
-        except ValueError as error:
-            raise InputError(f"RANK, WORLD_SIZE and LOCAL_RANK must be whole numbers: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,23 +40,13 @@ class Team:
     """The processes that train together; all call the same functions in the same order.
 
     Args:
+        rank: which of `size` processes this one is.
         control: the group for all but steps, on the CPU.
     """
 
-    def __init__(self, place: Place | None = None, control: dist.ProcessGroup | None = None) -> None:
-        self._place, self._control = place or Place(), control
-
-    @property
-    def rank(self) -> int:
-        return self._place.rank
-
-    @property
-    def size(self) -> int:
-        return self._place.size
-
-    @property
-    def is_first(self) -> bool:
-        return self.rank == 0
+    def __init__(self, rank: int = 0, size: int = 1, control: dist.ProcessGroup | None = None) -> None:
+        self.rank, self.size, self._control = rank, size, control
+        self.is_first = rank == 0
 
     def first_does(self, act: Callable[[], Value]) -> Value:
         """What `act` gives on rank 0, where alone it is called; the others do what it asks for meanwhile."""
@@ -253,93 +200,14 @@ def current_team() -> Team:
 
 
 @contextmanager
-def join_processes(place: Place, *, device: torch.device, wait_s: float = STEP_WAIT_S) -> Iterator[Team]:
-    """Let the processes find each other, by gloo on the CPU and NCCL on GPUs, each of which has one process.
-
-    Of all that fail, the first one says why: the others end by `AnotherFailedError`.
-
-    Raises:
-        InputError: there are fewer GPUs than processes on this machine.
-        RunError: another process has ended, or keeps this one waiting for longer than `wait_s`.
-    """
+def using_team(team: Team) -> Iterator[None]:
+    """Let `current_team` give this one while the block runs."""
     global _joined
-    if place.size == 1:
-        yield ALONE
-        return
-    if device.type == "cuda":
-        _choose_gpu(place)
-    limit = timedelta(seconds=wait_s)
-    store, _, _ = next(iter(dist.rendezvous("env://", timeout=limit)))
-    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+    _joined = team
     try:
-        with _heeding_termination():
-            dist.init_process_group(backend, store=store, rank=place.rank, world_size=place.size, timeout=limit)
-            control = dist.new_group(backend="gloo", timeout=_FIRST_WAIT)
-            assert isinstance(control, dist.ProcessGroup)
-            _joined = Team(place, control)
-            yield _joined
-            dist.destroy_process_group()  # not where something failed: to take leave of the dead takes for ever
-    except Exception as error:
-        reason = _explain(error, place)
-        if not _is_first_to_fail(store):
-            raise AnotherFailedError(f"rank {place.rank}: another process failed before") from error
-        if reason is None:
-            raise
-        raise reason from error
+        yield
     finally:
         _joined = ALONE
-
-
-def _choose_gpu(place: Place) -> None:
-    if place.local_rank >= torch.cuda.device_count():
-        raise InputError(
-            f"--device cuda: every process needs a GPU of its own, and this machine has {torch.cuda.device_count()}: "
-            "lower --nproc-per-node"
-        )
-    torch.cuda.set_device(place.local_rank)
-
-
-@contextmanager
-def _heeding_termination() -> Iterator[None]:
-    """Let SIGTERM, by which torchrun ends the processes that are left, be an error like others."""
-
-    def stop(*_: object) -> None:
-        raise RunError(f"ended by SIGTERM, as torchrun does where another process has ended; {_GO_ON}")
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _explain(error: Exception, place: Place) -> RetrievalError | None:
-    """The error in one line with the rank that has it; None where it is none that a user can mend."""
-    if isinstance(error, RetrievalError):
-        return error if place.rank == 0 else RunError(f"rank {place.rank}: {error}")
-    if not _is_lost(error):
-        return None
-    what = (str(error).splitlines() or [""])[0].rpartition("] ")[2] if "] " in str(error) else str(error)
-    return RunError(
-        f"rank {place.rank}: another of the {place.size} processes has ended or keeps the others waiting ({what}); "
-        f"what it said itself tells why; {_GO_ON}"
-    )
-
-
-def _is_lost(error: Exception) -> bool:
-    return isinstance(error, RuntimeError) and (
-        isinstance(error, dist.DistError) or "gloo" in str(error) or "Connection closed by peer" in str(error)
-    )
-
-
-def _is_first_to_fail(store: dist.Store) -> bool:
-    try:
-        return store.add(_FAILED, 1) == 1
-    except RuntimeError:  # its process has ended too
-        return True
 
 
 def _sum_gradients(bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:

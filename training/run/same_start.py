@@ -31,11 +31,20 @@ def require_same_start(team: Team, *, config: TrainConfig, others: Mapping[str, 
         return
     versions = {"torch": torch.__version__, "pillow": PIL.__version__}
     team.require_same({**flatten(asdict(config)), **others, **versions})
+    require_shares(config, processes=team.size)
+
+
+def require_shares(config: TrainConfig, *, processes: int) -> None:
+    """Refuse what several processes cannot part among themselves.
+
+    Raises:
+        InputError: a batch with fewer images, or one that is normalised by itself.
+    """
     if not config.network.trains:
         return
-    if config.network.network_batch_size < team.size:
+    if config.network.network_batch_size < processes:
         raise InputError(
-            f"--network-batch-size {config.network.network_batch_size} has no image for each of {team.size} "
+            f"--network-batch-size {config.network.network_batch_size} has no image for each of {processes} "
             "processes: raise it, or start fewer"
         )
     if config.network.network_batch_norm == "train":
