@@ -114,8 +114,10 @@ def _heeding_termination() -> Iterator[None]:
     before = signal.signal(signal.SIGTERM, stop)
     try:
         yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    except BaseException:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends by itself, after it has said why
+        raise
+    signal.signal(signal.SIGTERM, before)
 
 
 def _explain(error: Exception, place: Place) -> RetrievalError | None:
