@@ -95,7 +95,7 @@ def train(
                 watcher=watcher.beside(loggers),
             )  # fmt: skip
 
-    with join_processes(Place.read(), device=machine.device, wait_s=rank_timeout) as team:
+    with join_processes(Place.read(), machine=machine, wait_s=rank_timeout) as team:
         given = {"DATA": data, "--out": out, "--val": others, "--resume": resume, "--precision": precision}
         given["--device"] = machine.device.type
         require_same_start(team, config=config, others={name: str(value) for name, value in given.items()})

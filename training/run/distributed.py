@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from index.errors import InputError
+from training.options.machine import Machine
 
 Value = TypeVar("Value")
 
@@ -42,11 +43,21 @@ class Team:
     Args:
         rank: which of `size` processes this one is.
         control: the group for all but steps, on the CPU.
+        machine: this process's own, of which the others are told nothing.
     """
 
-    def __init__(self, rank: int = 0, size: int = 1, control: dist.ProcessGroup | None = None) -> None:
-        self.rank, self.size, self._control = rank, size, control
+    def __init__(
+        self, rank: int = 0, size: int = 1, *, control: dist.ProcessGroup | None = None,
+        machine: Machine | None = None,
+    ) -> None:  # fmt: skip
+        self.rank, self.size, self._control, self._machine = rank, size, control, machine
         self.is_first = rank == 0
+
+    @property
+    def machine(self) -> Machine:
+        """Where this process computes what rank 0 asks for."""
+        assert self._machine is not None, "nobody is asked who is alone"
+        return self._machine
 
     def first_does(self, act: Callable[[], Value]) -> Value:
         """What `act` gives on rank 0, where alone it is called; the others do what it asks for meanwhile."""

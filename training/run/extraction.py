@@ -58,7 +58,6 @@ class _Request:
 
     paths: Sequence[Path]
     views: int
-    machine: Machine
     draw: DrawViews
 
 
@@ -76,15 +75,15 @@ def extract_together(
 
     The others keep theirs in their own machine's cache too.
     """
-    team, request = current_team(), _Request(paths, views, machine, draw)
+    team, request = current_team(), _Request(paths, views, draw)
     if team.size == 1:
-        return _extract(request, slice(None), store, extractor, progress)
+        return _extract(request, slice(None), store, extractor, machine, progress)
     team.ask(_help_extracting, request, SentExtractor.of(extractor))
 
     def tell_all(done: int, _: int) -> None:
         progress(min(done * team.size, len(paths)), len(paths))
 
-    found = _extract_part(team, request, store, extractor, tell_all)
+    found = _extract_part(team, request, store, extractor, machine, tell_all)
     return ExtractedSet(
         np.concatenate([part.rows for part in found]),
         tuple(chain.from_iterable(part.hashes for part in found)),
@@ -94,26 +93,28 @@ def extract_together(
 
 
 def _help_extracting(request: _Request, sent: SentExtractor) -> None:
-    extractor = sent.open(request.machine)
-    store = open_store(request.machine.cache, extractor, views=request.views, draw=request.draw)
-    _extract_part(current_team(), request, store, extractor, no_progress)
+    team = current_team()
+    extractor = sent.open(team.machine)
+    store = open_store(team.machine.cache, extractor, views=request.views, draw=request.draw)
+    _extract_part(team, request, store, extractor, team.machine, no_progress)
 
 
 def _extract(
-    request: _Request, part: slice, store: FeatureStore, extractor: Extractor, progress: Progress
-) -> ExtractedSet:
+    request: _Request, part: slice, store: FeatureStore, extractor: Extractor, machine: Machine,
+    progress: Progress,
+) -> ExtractedSet:  # fmt: skip
     return extract_features(
         request.paths[part], store=store, extractor=extractor, views=request.views,
-        workers=request.machine.workers, draw=request.draw, progress=progress,
+        workers=machine.workers, draw=request.draw, progress=progress,
     )  # fmt: skip
 
 
 def _extract_part(
-    team: Team, request: _Request, store: FeatureStore, extractor: Extractor, progress: Progress
+    team: Team, request: _Request, store: FeatureStore, extractor: Extractor, machine: Machine, progress: Progress
 ) -> list[ExtractedSet]:
     """What all ranks found, by place in all paths, on rank 0."""
     part = team.part_of(len(request.paths))
-    own = _extract(request, part, store, extractor, progress)
+    own = _extract(request, part, store, extractor, machine, progress)
     found = team.collect_values(replace(own, rows=own.rows + part.start))
     store.read_again()  # what the others have put into the same folder
     known = [list(dict.fromkeys(one.hashes)) for one in found]

@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 from index.errors import InputError, RetrievalError, RunError
+from training.options.machine import Machine
 from training.run.distributed import ALONE, Team, using_team
 
 STEP_WAIT_S = 600.0
@@ -57,7 +58,7 @@ class Place:
 
 
 @contextmanager
-def join_processes(place: Place, *, device: torch.device, wait_s: float = STEP_WAIT_S) -> Iterator[Team]:
+def join_processes(place: Place, *, machine: Machine, wait_s: float = STEP_WAIT_S) -> Iterator[Team]:
     """Let the processes find each other, by gloo on the CPU and NCCL on GPUs, each of which has one process.
 
     Of all that fail, the first one says why: the others end by `AnotherFailedError`.
@@ -71,15 +72,15 @@ def join_processes(place: Place, *, device: torch.device, wait_s: float = STEP_W
         return
     limit = timedelta(seconds=wait_s)
     store, _, _ = next(iter(dist.rendezvous("env://", timeout=limit)))
-    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+    backend = "cpu:gloo,cuda:nccl" if machine.device.type == "cuda" else "gloo"
     try:
         with _heeding_termination():
-            if device.type == "cuda":
+            if machine.device.type == "cuda":
                 _choose_gpu(place)
             dist.init_process_group(backend, store=store, rank=place.rank, world_size=place.size, timeout=limit)
             control = dist.new_group(backend="gloo", timeout=_FIRST_WAIT)
             assert isinstance(control, dist.ProcessGroup)
-            team = Team(place.rank, place.size, control)
+            team = Team(place.rank, place.size, control=control, machine=machine)
             with using_team(team):
                 yield team
             dist.destroy_process_group()  # not where something failed: to take leave of the dead takes for ever

@@ -65,8 +65,10 @@ class _Small(nn.Module):
 
 
 def main(out: Path, pictures: Path) -> None:
-    with join_processes(Place.read(), device=CPU, wait_s=60) as team:
-        found = team.first_does(lambda: _extract(pictures, cache=out.with_name(f"cache of {team.size}")))
+    place = Place.read()
+    machine = Machine(out.with_name(f"cache of {place.rank} of {place.size}"), CPU, workers=1)
+    with join_processes(place, machine=machine, wait_s=60) as team:
+        found = team.first_does(lambda: _extract(pictures, machine))
         torch.set_default_dtype(torch.float64)
         tensors = {f"{name}/{key}": tensor for name in CASES for key, tensor in _take_steps(name, team).items()}
         moments = team.first_does(_sum_moments)
@@ -77,14 +79,14 @@ def main(out: Path, pictures: Path) -> None:
         save_checkpoint(out, tensors | {"features": found[0]}, state=state)
 
 
-def _extract(pictures: Path, *, cache: Path) -> tuple[Tensor, list[str]]:
-    """Features of all pictures that can be used, and the names of others; rank 0 has a cache of its own."""
+def _extract(pictures: Path, machine: Machine) -> tuple[Tensor, list[str]]:
+    """Features of all pictures that can be used, and the names of others; every process has a cache of its own."""
     preprocess = preprocess_for("squeezenet1_1", resize=40, crop=32, view="crop")
     extractor = Extractor(load_backbone("squeezenet1_1", "none"), preprocess, device=CPU, precision="float32")
-    store = open_store(cache, extractor, views=1)
+    store = open_store(machine.cache, extractor, views=1)
     found = extraction.extract_together(
         sorted(pictures.rglob("*.jpg")), store=store, extractor=extractor, views=1,
-        machine=Machine(cache.with_name("elsewhere"), CPU, workers=1),
+        machine=machine,
     )  # fmt: skip
     return torch.from_numpy(store.load(found.hashes)), [skipped.path.name for skipped in found.skipped]
 

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from index.images.preprocess import PreprocessConfig
 from training.backbone.extract import Extractor
 from training.backbone.freed_memory import keep_freed_memory
 from training.head.embedding_heads import ProjectionHead
 from training.losses.guidance import Guidance
 from training.losses.interface import MetricLoss
 from training.losses.make_loss import build_loss
-from training.network.decoded_images import DecodingPlan
+from training.network.decoded_images import DecodingPlan, decode_images
 from training.options.config import TrainConfig
-from training.options.machine import Machine
 from training.run.checkpoint import pack_modules, unpack_module
 from training.run.distributed import current_team
 from training.run.extraction import SentExtractor
@@ -50,35 +51,43 @@ class NetworkWork:
     guidance: Guidance | None
     config: TrainConfig
     precision: torch.dtype
-    machine: Machine
 
     @classmethod
     def of(
         cls, loss: MetricLoss, data: NetworkData, *, images: Sequence[LabelledImage], decoding: DecodingPlan,
         extractor: Extractor, start: ProjectionHead, beliefs: NetworkBeliefs, guidance: Guidance | None,
-        config: TrainConfig, precision: torch.dtype, machine: Machine,
+        config: TrainConfig, precision: torch.dtype,
     ) -> NetworkWork:  # fmt: skip
         """Of what rank 0 begins with, on the CPU."""
         begun = {name: tensor.detach().cpu() for name, tensor in pack_modules(loss=loss).items()}
         return cls(
             data, [image.sha256 for image in images], decoding, SentExtractor.of(extractor), start.cpu(), begun,
-            beliefs, guidance, config, precision, machine,
+            beliefs, guidance, config, precision,
         )  # fmt: skip
+
+
+def help_decoding(paths: Sequence[Path], plan: DecodingPlan, preprocess: PreprocessConfig) -> None:
+    """Have the decoded images in this machine's cache; of its processes the first decodes, and the others wait."""
+    decode_images(paths, _on_this_machine(plan), preprocess, workers=current_team().machine.workers)
+
+
+def _on_this_machine(plan: DecodingPlan) -> DecodingPlan:
+    return replace(plan, file=current_team().machine.cache / plan.file.relative_to(plan.file.parents[1]))
 
 
 @keep_freed_memory()
 def help_training(work: NetworkWork) -> None:
     """Train and read features with rank 0, step by step, and forget all of it."""
     team, config = current_team(), work.config
-    extractor = work.extractor.open(work.machine)
-    pixels = work.decoding.array.open()
+    extractor = work.extractor.open(team.machine)
+    pixels = _on_this_machine(work.decoding).array.open()
     data = replace(work.data, pixels=pixels)
     blocks = plan_blocks(extractor, config)[0]
     model = build_model(extractor, work.start, blocks, config=config)
     model.precision = work.precision
     kept = plan_inputs(
         model, extractor, blocks, pixels, data.split.train, hashes=work.hashes, config=config,
-        cache=work.machine.cache,
+        cache=team.machine.cache,
     )  # fmt: skip
     inputs = keep_inputs(kept, model, extractor, pixels, config=config, on_images=lambda *_: None)
     loss = build_loss(

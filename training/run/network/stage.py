@@ -6,7 +6,6 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -39,7 +38,7 @@ from training.run.network.budget import NOTES, ClosedForms, read_notes, settle_n
 from training.run.network.choice import NetworkChoice, choose_weights, fit_closed_form
 from training.run.network.data import NetworkData
 from training.run.network.fit import FittedWeights, NetworkFit
-from training.run.network.help import NetworkWork, help_training
+from training.run.network.help import NetworkWork, help_decoding, help_training
 from training.run.network.inputs import keep_inputs, plan_inputs
 from training.run.network.plan import NoTimeError
 from training.run.phases import NETWORK, PhaseContext, phase_generator
@@ -148,10 +147,10 @@ def train_network(
     except NoTimeError as error:  # the head has trained: better that than nothing
         on_note(f"network: stays as it is: {error}")
         return StageResult(None, given.features, {"ships": False, "skipped": str(error)})
-    team, decoded = current_team(), (images, decoding, extractor.preprocess)
-    team.ask(partial(decode_images, *decoded, workers=machine.workers))  # a machine's processes wait for one
+    team = current_team()
+    team.ask(help_decoding, images, decoding, extractor.preprocess)
     pixels = decode_images(
-        *decoded, workers=machine.workers,
+        images, decoding, extractor.preprocess, workers=machine.workers,
         progress=lambda done, total: on_images(f"decoding ({decoding.bytes / 1e6:,.0f} MB)", done, total),
     )  # fmt: skip
     blocks = plan_blocks(extractor, config)
@@ -163,7 +162,7 @@ def train_network(
     if team.size > 1:
         work = NetworkWork.of(
             loss, data, images=given.images, decoding=decoding, start=prepared.start, beliefs=prepared.beliefs,
-            guidance=given.guidance, config=config, precision=model.precision, machine=machine, extractor=extractor,
+            guidance=given.guidance, config=config, precision=model.precision, extractor=extractor,
         )  # fmt: skip
         team.ask(help_training, work)
     data = replace(data, pixels=pixels)
