@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -62,7 +63,7 @@ class NetworkWork:
         begun = {name: tensor.detach().cpu() for name, tensor in pack_modules(loss=loss).items()}
         return cls(
             data, [image.sha256 for image in images], decoding, SentExtractor.of(extractor), start.cpu(), begun,
-            beliefs, guidance, config, precision,
+            beliefs, None if guidance is None else deepcopy(guidance).cpu(), config, precision,
         )  # fmt: skip
 
 
