@@ -19,6 +19,7 @@ from training.run.validate import embed_features
 GALLERY = (
     10  # images of a class that those held out of it search: enough to compare weights, at a third of the cost
 )
+NO_PIXELS = np.zeros((0, 0, 0, 3), dtype=np.uint8)  # before they are decoded
 Embed = Callable[[np.ndarray], Floats]
 """(n,) row numbers to (n, D) float32 unit rows."""
 

@@ -26,7 +26,7 @@ from training.run.extraction import SentExtractor
 from training.run.network.beliefs import NetworkBeliefs
 from training.run.network.blocks import build_model, plan_blocks
 from training.run.network.choice import choose_weights
-from training.run.network.data import NetworkData
+from training.run.network.data import NO_PIXELS, NetworkData
 from training.run.network.fit import NetworkFit
 from training.run.network.inputs import keep_inputs, plan_inputs
 from training.run.phases import NETWORK, PhaseContext, phase_generator
@@ -62,7 +62,8 @@ class NetworkWork:
         """Of what rank 0 begins with, on the CPU."""
         begun = {name: tensor.detach().cpu() for name, tensor in pack_modules(loss=loss).items()}
         return cls(
-            data, [image.sha256 for image in images], decoding, SentExtractor.of(extractor), start.cpu(), begun,
+            replace(data, pixels=NO_PIXELS), [image.sha256 for image in images], decoding,
+            SentExtractor.of(extractor), start.cpu(), begun,
             beliefs, None if guidance is None else deepcopy(guidance).cpu(), config, precision,
         )  # fmt: skip
 

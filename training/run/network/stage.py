@@ -13,7 +13,6 @@ import torch
 from torch import nn
 
 from index.arrays import Floats, Ids
-from index.images.preprocess import Pixels
 from training.backbone.extract import Extractor
 from training.backbone.freed_memory import keep_freed_memory
 from training.confidence.confidences import Beliefs
@@ -36,7 +35,7 @@ from training.run.network.beliefs import NetworkBeliefs, judge_again
 from training.run.network.blocks import build_model, measure_precision, plan_blocks, settle_views
 from training.run.network.budget import NOTES, ClosedForms, read_notes, settle_network
 from training.run.network.choice import NetworkChoice, choose_weights, fit_closed_form
-from training.run.network.data import NetworkData
+from training.run.network.data import NO_PIXELS, NetworkData
 from training.run.network.fit import FittedWeights, NetworkFit
 from training.run.network.help import NetworkWork, help_decoding, help_training
 from training.run.network.inputs import keep_inputs, plan_inputs
@@ -47,7 +46,6 @@ from training.run.trial import TRAINED, TrialData, fit_heads
 from training.run.trial_splits import Split, split_for_network
 
 logger = logging.getLogger(__name__)
-_NO_PIXELS = np.zeros((0, 0, 0, 3), dtype=np.uint8)  # before they are decoded
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +132,7 @@ def train_network(
     images = [image.path for image in given.images]
     decoding = plan_decoding(given.images, extractor=extractor, machine=machine)
     split = _split(given, config)
-    data = NetworkData(
-        _NO_PIXELS, given.labels, given.class_count, split, groups=given.groups, scenes=given.scenes
-    )
+    data = NetworkData(NO_PIXELS, given.labels, given.class_count, split, groups=given.groups, scenes=given.scenes)
     prepared = _prepare(given, data, config=config, machine=machine)
     config = settle_views(extractor, config)
     try:
@@ -153,10 +149,11 @@ def train_network(
         images, decoding, extractor.preprocess, workers=machine.workers,
         progress=lambda done, total: on_images(f"decoding ({decoding.bytes / 1e6:,.0f} MB)", done, total),
     )  # fmt: skip
+    data = replace(data, pixels=pixels)
     blocks = plan_blocks(extractor, config)
     model = build_model(extractor, prepared.start, blocks[0], config=config)
     model.precision = PRECISIONS[
-        _fix_precision(run, model, pixels, split.train, extractor=extractor, machine=machine, config=config)
+        _fix_precision(run, model, data, extractor=extractor, machine=machine, config=config)
     ]
     loss = _make_loss(model, given, data, config=config, context=context)
     if team.size > 1:
@@ -165,7 +162,6 @@ def train_network(
             guidance=given.guidance, config=config, precision=model.precision, extractor=extractor,
         )  # fmt: skip
         team.ask(help_training, work)
-    data = replace(data, pixels=pixels)
     kept = plan_inputs(
         model, extractor, blocks[0], pixels, split.train, hashes=[image.sha256 for image in given.images],
         config=config, cache=machine.cache,
@@ -214,14 +210,14 @@ def _split(given: StageInput, config: TrainConfig) -> Split:
 
 
 def _fix_precision(
-    run: RunFolder, model: NetworkModel, pixels: Pixels, rows: Ids, *, extractor: Extractor, machine: Machine,
+    run: RunFolder, model: NetworkModel, data: NetworkData, *, extractor: Extractor, machine: Machine,
     config: TrainConfig,
 ) -> str:  # fmt: skip
     """That of --precision; for `auto` the faster one, measured once and kept for a resume."""
     if machine.precision != "auto":
         return machine.precision
     if "precision" not in read_notes(run):
-        found = measure_precision(model, pixels, rows, config=config, device=extractor.device)
+        found = measure_precision(model, data.pixels, data.split.train, config=config, device=extractor.device)
         run.write_json(NOTES, {"precision": found})
     return str(run.read_json(NOTES)["precision"])
 
