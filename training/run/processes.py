@@ -71,7 +71,7 @@ def join_processes(place: Place, *, machine: Machine, wait_s: float = STEP_WAIT_
         yield ALONE
         return
     limit = timedelta(seconds=wait_s)
-    store, _, _ = next(iter(dist.rendezvous("env://", timeout=limit)))
+    store = _find_store(limit)
     backend = "cpu:gloo,cuda:nccl" if machine.device.type == "cuda" else "gloo"
     try:
         with _heeding_termination():
@@ -91,6 +91,18 @@ def join_processes(place: Place, *, machine: Machine, wait_s: float = STEP_WAIT_
         if reason is None:
             raise
         raise reason from error
+
+
+def _find_store(limit: timedelta) -> dist.Store:
+    try:
+        store: dist.Store = next(iter(dist.rendezvous("env://", timeout=limit)))[0]
+    except (RuntimeError, ValueError) as error:
+        where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+        raise RunError(
+            f"{where} (MASTER_ADDR and MASTER_PORT) cannot be reached, where the processes find each other: {error}; "
+            "start them with torchrun, which sets these"
+        ) from error
+    return store
 
 
 def _choose_gpu(place: Place) -> None:
