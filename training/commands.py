@@ -42,6 +42,17 @@ class TrainCommand(GroupedCommand):
                 param.required = False
                 param.show_default = "without a --backbone the one that comes with the package"
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if error.option_name.startswith(("--nproc", "--nnodes")):
+                raise click.UsageError(
+                    f"{error.option_name} is an option of torchrun, which starts the processes: "
+                    "torchrun --nproc-per-node N -m training ...", ctx=ctx,
+                ) from error  # fmt: skip
+            raise
+
 
 @click.command(cls=TrainCommand, short_help="Train an embedding on labelled images.")
 @click.argument("data", type=click.Path(path_type=Path))
@@ -77,6 +88,10 @@ class TrainCommand(GroupedCommand):
 )  # fmt: skip
 @click.option("--resume", is_flag=True, help="Go on with an interrupted RUN.")
 @click.option(
+    "--rank-timeout", type=click.FloatRange(min=0, min_open=True), default=600, show_default=True,
+    metavar="SECONDS", help="Started by torchrun: how long a step waits for the other processes.",
+)  # fmt: skip
+@click.option(
     "--log", multiple=True, metavar="KIND[:PLACE]",
     help=f"Watch the training elsewhere too, with the extra `loggers`: {FORMS}. May be given several times.",
 )  # fmt: skip
@@ -88,7 +103,7 @@ class TrainCommand(GroupedCommand):
 @help_all_option
 def train(
     data: Path, out: Path, val: Path | None, config_file: Path | None, cache: Path, device: str, precision: str,
-    workers: int, resume: bool, log: tuple[str, ...], as_json: bool, **options: Any,
+    workers: int, resume: bool, rank_timeout: float, log: tuple[str, ...], as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Train on DATA: a folder of class folders, a CSV or Parquet file with the columns path,label, or a --protocol.
 
@@ -111,6 +126,7 @@ def train(
       retrieval train CUB_200_2011/ --protocol cub-200-2011 --weights imagenet --out run --embedding-dim 512
       retrieval train photos/ --weights imagenet --out run --resume
       retrieval train photos/ --out run --log tensorboard:logs
+      torchrun --nproc-per-node 8 -m training photos/ --weights imagenet --out run --unfreeze all
     """
     context = click.get_current_context()
     given = {} if config_file is None else read_options(config_file)
@@ -125,13 +141,19 @@ def train(
         also = "" if config_file is None else f" (with the options of {printable_path(str(config_file))})"
         raise click.UsageError(f"{error}{also}", ctx=context) from error
     from training.run.display import watch_training
+    from training.run.processes import AnotherFailedError, Place
 
-    with watch_training() as watcher:
-        report = run_training(
-            data, out, val=val, resume=resume, cache=cache, device=device, precision=precision, workers=workers,
-            watcher=watcher, log=log, **given,
-        )  # fmt: skip
-    emit(report, as_json=as_json, text=format_report(report, config=config))
+    is_first = Place.read().rank == 0
+    try:
+        with watch_training(shown=is_first) as watcher:
+            report = run_training(
+                data, out, val=val, resume=resume, cache=cache, device=device, precision=precision,
+                workers=workers, watcher=watcher, rank_timeout=rank_timeout, log=log, **given,
+            )  # fmt: skip
+    except AnotherFailedError:  # and has said why
+        context.exit(1)
+    if is_first:
+        emit(report, as_json=as_json, text=format_report(report, config=config))
 
 
 def format_report(report: dict[str, Any], *, config: TrainConfig) -> str:

@@ -33,6 +33,7 @@ def train(
     precision: str = "auto",
     workers: int | None = None,
     watcher: Watcher | None = None,
+    rank_timeout: float = 600.0,
     log: str | Sequence[str] = (),
     **options: Any,
 ) -> dict[str, Any]:
@@ -50,6 +51,7 @@ def train(
         precision: of the backbone pass: `auto`, `float32` or `bfloat16`.
         workers: threads that decode; None is one for each core.
         watcher: told of progress.
+        rank_timeout: seconds that a step waits for other processes, where torchrun has started several.
         log: where else the training can be watched: `tensorboard:DIR`, `mlflow[:URI]`, `wandb[:PROJECT]`, one or more.
         **options: as `retrieval train` has them, with `_` for `-` (and `lambda_`): `method`, `epochs`,
             `embedding_dim`, ...; the default recipe gives the others, or the paper's with `recipe="paper"`.
@@ -61,6 +63,8 @@ def train(
         InputError: data, weights or options that cannot be used, or that the method does not use.
         RunError: a run folder in the way, missing, or begun with other options.
         MissingDependencyError: what `log` names is not installed.
+
+    Started by torchrun, each process calls it alike and gets the same report; rank 0 alone writes and tells a watcher.
     """
     from training.options.resolve import resolve
 
@@ -70,6 +74,8 @@ def train(
         from training.options.machine import Machine, resolve_device
         from training.run.log.loggers import open_loggers
         from training.run.phases import Watcher
+        from training.run.processes import Place, join_processes
+        from training.run.same_start import require_same_start
         from training.run.train import train as run_training
 
     machine = Machine(
@@ -79,13 +85,18 @@ def train(
         precision=precision,
     )
     watcher = watcher or Watcher()
-    with open_loggers(targets, tell=watcher.on_note) as loggers:
-        return run_training(
-            as_path(data, "data"),
-            as_path(out, "out"),
-            config=config,
-            machine=machine,
-            val=None if val is None else as_path(val, "val"),
-            resume=resume,
-            watcher=watcher.beside(loggers),
-        )
+    data, out = as_path(data, "data"), as_path(out, "out")
+    others = as_path(val, "val") if val is not None else None
+
+    def run() -> dict[str, Any]:
+        with open_loggers(targets, tell=watcher.on_note) as loggers:
+            return run_training(
+                data, out, config=config, machine=machine, val=others, resume=resume,
+                watcher=watcher.beside(loggers),
+            )  # fmt: skip
+
+    with join_processes(Place.read(), machine=machine, wait_s=rank_timeout) as team:
+        given = {"DATA": data, "--out": out, "--val": others, "--resume": resume, "--precision": precision}
+        given["--device"] = machine.device.type
+        require_same_start(team, config=config, others={name: str(value) for name, value in given.items()})
+        return team.first_does(run)

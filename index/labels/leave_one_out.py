@@ -10,7 +10,7 @@ price of one eigendecomposition.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,40 @@ _ALONE = -1
 Doubles: TypeAlias = npt.NDArray[np.float64]
 Tell: TypeAlias = Callable[[int], None]
 """Told after a while of work, with how many rows it has finished."""
+Sums: TypeAlias = tuple[Doubles, Doubles, Doubles]
+"""Mean (D,), X'WX (D, D) and Y'WX (C, D)."""
+
+
+class SumMoments(Protocol):
+    """`sum_moments`, or what sums the same in several processes."""
+
+    def __call__(self, rows: Floats, parts: Doubles, labels: Labels, *, count: int, tell: Tell) -> Sums: ...
+
+
+def _nothing(_: int) -> None:
+    """Tell nobody."""
+
+
+def sum_moments(
+    rows: Floats, parts: Doubles, labels: Labels, *, count: int, tell: Tell = _nothing,
+    add_up: Callable[[Doubles], Doubles] = np.asarray,
+) -> Sums:  # fmt: skip
+    """The mean of (N, D) rows with (N,) weights of mean 1, and what they are centred on it.
+
+    Args:
+        labels: (N,) in 0..count-1.
+        add_up: makes sums over some rows those over all, where these are only a part.
+    """
+    total = add_up(np.array(float(len(rows))))
+    mean = add_up(sum((parts[some] @ rows[some] for some in _all(rows)), np.zeros(rows.shape[1]))) / total
+    scatter, sums = np.zeros((rows.shape[1],) * 2), np.zeros((count, rows.shape[1]))
+    for some in _all(rows):
+        centred = rows[some] - mean
+        weighted = centred * parts[some, None]
+        scatter += weighted.T @ centred
+        _add_by_label(sums, weighted, labels[some])
+        tell(0)
+    return mean, add_up(scatter), add_up(sums)
 
 
 class LeaveOneOut:
@@ -56,6 +90,7 @@ class LeaveOneOut:
         weights: (N,) above 0, how much each row counts; None: 1 / rows of its label.
         ridges: to choose from, rising; a single one is taken. Mistakes between similar labels make a large one likely,
             under which it cannot tell them.
+        moments: sums what the regression is made of.
 
     Attributes:
         ridge, temperature: as chosen.
@@ -70,7 +105,8 @@ class LeaveOneOut:
         groups: Ids | None = None,
         weights: Doubles | None = None,
         ridges: Sequence[float] = RIDGES,
-        tell: Tell = lambda _: None,
+        tell: Tell = _nothing,
+        moments: SumMoments = sum_moments,
     ) -> None:
         self._rows, self._width = normalise_rows(features), features.shape[1]
         if len(features) < self._width:  # they span N directions at most: the same products, far cheaper
@@ -82,9 +118,8 @@ class LeaveOneOut:
         self._set_of = np.full(len(labels), _ALONE, dtype=np.int64)
         for number, rows in enumerate(self._sets):
             self._set_of[rows] = number
-        self._mean: Doubles = sum(self._parts[rows] @ self._rows[rows] for rows in self._all_rows()) / len(labels)
         self._share: Doubles = np.bincount(labels, weights=self._parts, minlength=count) / len(labels)
-        self._variances, self._axes, self._targets = self._decompose()
+        self._mean, self._variances, self._axes, self._targets = self._decompose(moments)
         self.ridge, self.temperature = self._choose(ridges)
         self._solve(self.ridge)
 
@@ -108,24 +143,14 @@ class LeaveOneOut:
         """(B,) row numbers to (B, C) float32 confidences, which sum to 1."""
         return _softmax(self.temperature * self._predict(rows)).astype(np.float32)
 
-    def _all_rows(self) -> Iterator[Ids]:
-        return _cut(np.arange(len(self._labels)), _ROWS_AT_ONCE)
-
     def _blocks(self, rows: Ids) -> Iterator[Ids]:
         return _cut(rows, min(_ROWS_AT_ONCE, max(_LEAST_ROWS, _VALUES_AT_ONCE // self._count)))
 
-    def _decompose(self) -> tuple[Doubles, Doubles, Doubles]:
-        """Eigenvalues (D,) and axes (D, D) of X'WX, and X'WY (D, C) along the axes."""
-        width = self._rows.shape[1]
-        scatter, sums = np.zeros((width, width)), np.zeros((self._count, width))
-        for rows in self._all_rows():
-            centred = self._rows[rows] - self._mean
-            weighted = centred * self._parts[rows, None]
-            scatter += weighted.T @ centred
-            _add_by_label(sums, weighted, self._labels[rows])
-            self._tell(0)
+    def _decompose(self, moments: SumMoments) -> tuple[Doubles, Doubles, Doubles, Doubles]:
+        """The mean (D,); eigenvalues (D,) and axes (D, D) of X'WX, and X'WY (D, C) along the axes."""
+        mean, scatter, sums = moments(self._rows, self._parts, self._labels, count=self._count, tell=self._tell)
         variances, axes = np.linalg.eigh(scatter)
-        return variances.clip(min=0), axes, axes.T @ sums.T
+        return mean, variances.clip(min=0), axes, axes.T @ sums.T
 
     def _choose(self, ridges: Sequence[float]) -> tuple[float, float]:
         """The ridge and the temperature of the lowest cross-entropy with the given labels of some rows."""
@@ -254,6 +279,10 @@ def _add_by_label(sums: Doubles, values: Doubles, labels: Labels) -> None:
     order = np.argsort(labels, kind="stable")
     starts = np.flatnonzero(np.diff(labels[order], prepend=-1))
     sums[labels[order[starts]]] += np.add.reduceat(values[order], starts, axis=0)
+
+
+def _all(rows: Floats) -> Iterator[Ids]:
+    return _cut(np.arange(len(rows)), _ROWS_AT_ONCE)
 
 
 def _cut(rows: Ids, size: int) -> Iterator[Ids]:

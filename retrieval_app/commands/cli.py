@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import importlib
-import logging
 import sys
-import traceback
-import warnings
 from collections.abc import Sequence
 
 import click
 
-from index.errors import RetrievalError
-from index.extras import naming_extras
+from index.commands.exit_codes import RESUME, run_command
 from index.faiss_library import let_threads_sleep
-from index.telemetry import switch_off_telemetry
 
-INTERRUPTED = 130
 _GOES_ON = {"index", "restore", "demo", "compare"}  # with what was done, when they are run again
 _LOOKS_ONLY = {"info", "list", "verify", "export-vectors"}  # of the index commands
 _HERE = "retrieval_app.commands"
@@ -91,42 +85,16 @@ def root() -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code, never an exception that a user can mend."""
     let_threads_sleep()
-    switch_off_telemetry()
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
-    warnings.filterwarnings("ignore", module=r"PIL\.")  # remarks on odd files, whose outcomes are reported anyway
-    state = {"debug": False}
-    try:
-        with naming_extras("this command"):
-            result = root.main(args=arguments, prog_name="retrieval", obj=state, standalone_mode=False)
-    except RetrievalError as error:
-        return _report(error, str(error), state=state, code=1)
-    except OSError as error:  # a full disk, a lost mount: nothing that a traceback would explain better
-        named = f"{error.filename}: " if error.filename else ""
-        return _report(error, f"{named}{error.strerror or error}", state=state, code=1)
-    except click.ClickException as error:
-        error.show()
-        return error.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        words = sys.argv[1:] if arguments is None else arguments
-        click.echo(f"Interrupted; {_how_to_go_on([word for word in words if word[:1] != '-'])}.", err=True)
-        return INTERRUPTED
-    return result if isinstance(result, int) else 0
+    return run_command(root, arguments, prog_name="retrieval", how_to_go_on=_how_to_go_on)
 
 
 def _how_to_go_on(words: Sequence[str]) -> str:
     """What to do after an interrupt of the command that begins with these words."""
     if words[:1] == ["train"]:
-        return "what was done is kept: run the same command again with --resume to go on"
+        return RESUME
     if set(words[:1]) & _GOES_ON and not set(words[1:2]) & _LOOKS_ONLY:
         return "what was done is kept: run the same command again to go on"
     return "run the same command again"
-
-
-def _report(error: BaseException, message: str, *, state: dict[str, bool], code: int) -> int:
-    if state["debug"]:
-        traceback.print_exception(error)
-    click.echo(f"error: {' '.join(message.split())}", err=True)
-    return code
 
 
 def run() -> None:

@@ -36,6 +36,16 @@ def options(tmp_path: Path, cache: Path) -> tuple[object, ...]:
     return ("--out", tmp_path / "run", "--cache", cache, *FLAGS)
 
 
+def test_options_of_torchrun_are_told_from_those_of_the_training(capsys) -> None:
+    assert _train("photos", "--out", "run", "--nproc-per-node", "2") == 2
+    assert (
+        "--nproc-per-node is an option of torchrun, which starts the processes: torchrun"
+        in capsys.readouterr().err
+    )
+    assert _train("--help") == 0
+    assert "torchrun --nproc-per-node 8 -m training photos/" in capsys.readouterr().out
+
+
 def test_json_prints_one_document_and_nothing_else(pictures, other_pictures, options, capsys, tmp_path) -> None:
     assert _train(pictures, *options, "--val", other_pictures, "--json") == 0
     captured = capsys.readouterr()

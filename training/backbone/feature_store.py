@@ -43,12 +43,17 @@ class FeatureStore:
                 f"{folder}: the feature cache cannot be written ({error}); choose another --cache"
             ) from error
         self._rows: dict[str, tuple[str, int]] = {}
-        for listing in sorted(folder.glob("*.json")):
-            if listing.with_suffix(".npy").exists():
-                self._note(listing.stem, _read_listing(listing))
+        self.read_again()
 
     def __contains__(self, sha256: str) -> bool:
         return sha256 in self._rows
+
+    def read_again(self) -> None:
+        """See what other writers have added too."""
+        known = {name for name, _ in self._rows.values()}
+        for listing in sorted(self.folder.glob("*.json")):
+            if listing.stem not in known and listing.with_suffix(".npy").exists():
+                self._note(listing.stem, _read_listing(listing))
 
     def _note(self, name: str, hashes: Sequence[str]) -> None:
         self._rows.update({sha256: (name, row) for row, sha256 in enumerate(hashes)})

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from index.labels.leave_one_out import LeaveOneOut, own_against_others
+from index.labels.leave_one_out import LeaveOneOut, SumMoments, own_against_others, sum_moments
 from training.backbone.feature_sources import FeatureSource
 from training.confidence.module import ConfidenceModule
 
@@ -104,7 +104,10 @@ def believe_module(module: ConfidenceModule, source: FeatureSource, labels: Tens
     return Beliefs.of(make_confidences(module, source), labels)
 
 
-def believe_others(source: FeatureSource, labels: Tensor, *, class_count: int, groups: Tensor | None) -> Beliefs:
+def believe_others(
+    source: FeatureSource, labels: Tensor, *, class_count: int, groups: Tensor | None,
+    moments: SumMoments = sum_moments,
+) -> Beliefs:  # fmt: skip
     """The beliefs of a classifier that has not seen the image it judges, nor others of its group."""
     device, given = source.centre.device, labels.cpu().numpy()
     judge = LeaveOneOut(
@@ -112,6 +115,7 @@ def believe_others(source: FeatureSource, labels: Tensor, *, class_count: int, g
         given,
         count=class_count,
         groups=None if groups is None else groups.cpu().numpy(),
+        moments=moments,
     )
     if len(given) * class_count > _FIXED_VALUES:
         asked = LeaveOneOutConfidences(judge, count=len(given), device=device)

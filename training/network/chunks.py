@@ -7,6 +7,7 @@ one more forward pass.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -30,12 +31,14 @@ def backward_in_chunks(
         loss.backward()
         return loss.detach()
     parts = images.split(chunk)
+    skip_sharing = getattr(model, "no_sync", nullcontext)  # processes sum their gradients once a step
     with torch.no_grad():
         embeddings = torch.cat([model(part) for part in parts])
     embeddings.requires_grad_(True)
     loss = measure(embeddings)
     loss.backward()
     assert embeddings.grad is not None
-    for part, gradient in zip(parts, embeddings.grad.split(chunk), strict=True):
-        model(part).backward(gradient)
+    for number, (part, gradient) in enumerate(zip(parts, embeddings.grad.split(chunk), strict=True), 1):
+        with nullcontext() if number == len(parts) else skip_sharing():
+            model(part).backward(gradient)
     return loss.detach()

@@ -82,7 +82,7 @@ class NetworkModel(nn.Module):
                 features = self.tail.run_kept(inputs)
             else:
                 features = self.backbone(arrange_images(inputs, self._mean, self._std))
-        return self.head(features.flatten(1).float())
+        return self.head(features.flatten(1).to(torch.promote_types(features.dtype, torch.float32)))
 
     def learn(self, learning: bool) -> None:
         """Let batch norm follow the batches, where it shall, or nothing."""

@@ -10,9 +10,12 @@ from torch import Tensor
 from index.images.preprocess import Pixels, crop_pixels
 
 SMALLEST = 0.625  # a window's side, of the image's
+_WHOLE = slice(None)
 
 
-def draw_views(pixels: Pixels, rows: Tensor, *, side: int, generator: torch.Generator) -> Tensor:
+def draw_views(
+    pixels: Pixels, rows: Tensor, *, side: int, generator: torch.Generator, part: slice = _WHOLE
+) -> Tensor:
     """(B, side, side, 3) uint8: a random window of each image, scaled; half are mirrored.
 
     Windows have five eighths of the image's side to all of it. What a network learns at a smaller size holds at a
@@ -22,8 +25,9 @@ def draw_views(pixels: Pixels, rows: Tensor, *, side: int, generator: torch.Gene
         pixels: (N, R, R, 3) uint8.
         rows: (B,) int64 of the images.
         generator: what is drawn depends on it alone.
+        part: of the rows whose views are given; they are the same as in the whole.
     """
-    drawn = torch.rand(len(rows), 4, generator=generator).tolist()
+    drawn, rows = torch.rand(len(rows), 4, generator=generator)[part].tolist(), rows[part]
     views = np.empty((len(rows), side, side, 3), dtype=np.uint8)
     for view, row, (size, down, right, mirror) in zip(views, rows.tolist(), drawn, strict=True):
         window = _cut_window(pixels[row], size, down, right)

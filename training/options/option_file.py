@@ -10,7 +10,18 @@ from index.text import printable_path
 from index.toml_options import read_toml_options
 from training.options.resolve import FILES, WEIGHTS
 
-_OF_THE_COMMAND = ("out", "val", "cache", "device", "precision", "workers", "resume", "json", "log")
+_OF_THE_COMMAND = (
+    "out",
+    "val",
+    "cache",
+    "device",
+    "precision",
+    "workers",
+    "resume",
+    "rank_timeout",
+    "json",
+    "log",
+)
 
 
 def read_options(path: Path) -> dict[str, Any]:

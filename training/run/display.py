@@ -40,8 +40,11 @@ def describe_epoch(report: EpochReport, *, curve: str = "") -> str:
 
 
 @contextmanager
-def watch_training() -> Iterator[Watcher]:
-    """A watcher that draws while the block runs."""
+def watch_training(*, shown: bool = True) -> Iterator[Watcher]:
+    """A watcher that draws while the block runs, unless another process does."""
+    if not shown:
+        yield Watcher()
+        return
     if not sys.stderr.isatty():
         lines = ProgressLines()
         yield _saying(_print_line).beside(

@@ -13,6 +13,7 @@ from training.head.embedding_heads import Head
 from training.losses.guidance import Guidance
 from training.options.config import TrainConfig
 from training.run.fit import fit_confidence, fit_embedding
+from training.run.moments import sum_moments_together
 from training.run.phases import PhaseContext
 from training.run.start import TrainedHead
 
@@ -65,7 +66,7 @@ def find_beliefs(
         RunError: training diverged.
     """
     if config.confidence.confidences == "leave-one-out":
-        return believe_others(source, labels, class_count=class_count, groups=groups)
+        return believe_others(source, labels, class_count=class_count, groups=groups, moments=sum_moments_together)
     module = fit_confidence(
         source,
         labels,

@@ -13,12 +13,13 @@ from torch import Tensor
 from index.arrays import Floats, Labels
 from index.progress import Progress
 from training.backbone.backbones import Backbone, layout_of
-from training.backbone.extract import Extractor, extract_features, open_store
+from training.backbone.extract import Extractor, open_store
 from training.backbone.feature_store import FeatureStore
 from training.backbone.views import average_views
 from training.data.datasets import Record, keep_usable_classes
 from training.options.config import TrainConfig
 from training.options.machine import Machine
+from training.run.extraction import extract_together
 from training.run.feature_choice import Candidate
 from training.run.phases import Watcher
 from training.run.prepare import label_images, open_extractor
@@ -123,8 +124,8 @@ class SampleReader:
         stores: dict[str, FeatureStore] = {}
         for number, view in enumerate(self._views):
             extractor, stores[view] = self._open(view, self._pooling)
-            extracted = extract_features(
-                paths, store=stores[view], extractor=extractor, views=1, workers=self._machine.workers,
+            extracted = extract_together(
+                paths, store=stores[view], extractor=extractor, views=1, machine=self._machine,
                 progress=self._tell(number),
             )  # fmt: skip
             found.append(dict(zip(extracted.rows.tolist(), extracted.hashes, strict=True)))

@@ -10,12 +10,13 @@ import torch
 
 from index.arrays import Floats, Ids
 from index.errors import InputError
-from training.backbone.extract import Extractor, extract_features, open_store
+from training.backbone.extract import Extractor, open_store
 from training.data.transforms import edited_views
 from training.options.machine import Machine
 from training.picture.fit import PictureData, fit_picture_head
 from training.picture.head import PictureHead
 from training.picture.threshold import choose_threshold
+from training.run.extraction import extract_together
 from training.run.phases import Watcher
 from training.run.run_folder import LabelledImage
 
@@ -55,8 +56,8 @@ def train_picture(
         RunError: training diverged.
     """
     store = open_store(machine.cache, extractor, views=VIEWS, draw=edited_views)
-    extracted = extract_features(
-        [image.path for image in images], store=store, extractor=extractor, views=VIEWS, workers=machine.workers,
+    extracted = extract_together(
+        [image.path for image in images], store=store, extractor=extractor, views=VIEWS, machine=machine,
         draw=edited_views, progress=lambda done, total: watcher.on_images("copies", done, total),
     )  # fmt: skip
     views, groups = store.load(list(extracted.hashes)), groups[extracted.rows]

@@ -17,7 +17,7 @@ from index.images.preprocess import PreprocessConfig, resize_image
 from index.sources.table_columns import USUAL, TableColumns
 from index.text import printable_path
 from training.backbone.backbones import Backbone, with_features
-from training.backbone.extract import ExtractedSet, Extractor, extract_features, open_store
+from training.backbone.extract import ExtractedSet, Extractor, open_store
 from training.backbone.feature_sources import CachedSource, FeatureSource, LiveSource
 from training.backbone.feature_store import Features, FeatureStore
 from training.data.datasets import (
@@ -37,6 +37,7 @@ from training.label_noise.noise import add_label_noise
 from training.options.backbone_libraries import preprocess_for
 from training.options.config import InputConfig, TrainConfig
 from training.options.machine import Machine
+from training.run.extraction import extract_together
 from training.run.phases import Watcher
 from training.run.run_folder import PARITY_IMAGES, LabelledImage, RunFolder
 from training.run.searches import KnownImages
@@ -143,12 +144,12 @@ def prepare_training(
     paths = [record.path for record in dataset.records] if images is None else [image.path for image in images]
     views = config.input.cached_views or 1
     store = open_store(machine.cache, extractor, views=views)
-    extracted = extract_features(
+    extracted = extract_together(
         paths,
         store=store,
         extractor=extractor,
         views=views,
-        workers=machine.workers,
+        machine=machine,
         progress=lambda done, total: watcher.on_images("features", done, total),
     )
     if images is None:
@@ -245,12 +246,12 @@ def prepare_validation(
         return None
     records = validation.records
     store = open_store(machine.cache, extractor, views=1)
-    extracted = extract_features(
+    extracted = extract_together(
         [record.path for record in records],
         store=store,
         extractor=extractor,
         views=1,
-        workers=machine.workers,
+        machine=machine,
         progress=lambda done, total: watcher.on_images("validation features", done, total),
     )
     if not extracted.hashes:

@@ -114,9 +114,9 @@ class RunFolder:
             RunError: naming every difference, or the options that were not there yet when the run began.
         """
         document = self.read_json("config.json")
-        stored = {**document, **_ONLY_CHOICE_ONCE, **_flatten(document["config"])}
+        stored = {**document, **_ONLY_CHOICE_ONCE, **flatten(document["config"])}
         stored["weights"] = absolute_file(stored["weights"])  # once kept as Python programs gave it
-        seen = {**_describe_inputs(data=data, val=val), **_flatten(json.loads(json.dumps(asdict(config))))}
+        seen = {**_describe_inputs(data=data, val=val), **flatten(json.loads(json.dumps(asdict(config))))}
         if not config.network.trains:
             seen = {name: value for name, value in seen.items() if name not in _OF_A_NETWORK}
         self._refuse_changes(stored, {name: value for name, value in seen.items() if name in stored})
@@ -361,10 +361,11 @@ def _describe_inputs(*, data: Path, val: Path | None) -> dict[str, str | None]:
     return {"data": str(data.resolve()), "val": None if val is None else str(val.resolve())}
 
 
-def _flatten(values: Mapping[str, Any]) -> dict[str, Any]:
+def flatten(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Options by name, whatever concern they are of."""
     flat: dict[str, Any] = {}
     for name, value in values.items():
-        flat.update(_flatten(value) if isinstance(value, dict) else {name: value})
+        flat.update(flatten(value) if isinstance(value, dict) else {name: value})
     return flat
 
 

@@ -48,6 +48,7 @@ from training.run.prepare import (
     prepare_validation,
 )
 from training.run.run_folder import LabelledImage, RunFolder
+from training.run.same_start import require_same_files
 from training.run.searches import KnownImages, Searches, find_trial_scenes, plan_searches
 from training.run.start import TrainedHead
 from training.run.trial import TrialData, run_trial
@@ -109,6 +110,7 @@ def train(
     require_outside(out, data=data, flag="--out")
     require_outside(machine.cache, data=data, flag="--cache")
     dataset, val_records = list_data(data, val, config=config)
+    require_same_files(dataset.records + (() if val_records is None else val_records.records))
     backbone = load_backbone(config.backbone, config.weights, seed=config.seed, side=config.input.crop)
     require_input_size(backbone, config.input.crop)
     candidates = list_candidates(backbone, config.input, embedding_dim=config.embedding.embedding_dim)

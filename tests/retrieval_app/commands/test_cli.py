@@ -13,7 +13,8 @@ from pathlib import Path
 import click
 import pytest
 
-from retrieval_app.commands.cli import COMMANDS, INTERRUPTED, LazyGroup, main, root
+from index.commands.exit_codes import INTERRUPTED
+from retrieval_app.commands.cli import COMMANDS, LazyGroup, main, root
 from tests.conftest import draw_folder
 
 HEAVY = {"torch", "torchvision", "numpy", "PIL", "onnxruntime", "faiss", "gradio", "fastapi"}

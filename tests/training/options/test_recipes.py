@@ -42,7 +42,7 @@ from training.options.losses import METHODS, RIVALS, LossConfig, option_groups
 from training.options.resolve import DEFAULT, recipe_values, resolve
 from training.run.checkpoint import load_checkpoint
 from training.run.phases import Watcher
-from training.run.run_folder import RunFolder, _flatten
+from training.run.run_folder import RunFolder, flatten
 from training.run.train import train
 
 PAIR_METHODS = {
@@ -71,13 +71,13 @@ def _train(*arguments: object) -> int:
 
 
 def _flat_config(run: Path) -> dict[str, Any]:
-    return _flatten(json.loads((run / "config.json").read_text())["config"])
+    return flatten(json.loads((run / "config.json").read_text())["config"])
 
 
 def _papers(method: str) -> dict[str, Any]:
     """The papers' values of all options that a run of this method has."""
     config = dataclasses.asdict(resolve("paper", weights="none", method=method))
-    return _flatten(config)
+    return flatten(config)
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def test_either_recipe_goes_with_every_method(method: str) -> None:
     of_losses = {name for kind in option_groups() for name in get_annotations(kind)}
     own = {field.name for field in dataclasses.fields(config.loss.options)}
     assert values.keys() == (DEFAULT.keys() - (of_losses - own)) | pairs.keys()
-    flat = _flatten(dataclasses.asdict(config))
+    flat = flatten(dataclasses.asdict(config))
     assert {name: flat[name] for name in values} == {**values, **UNTRIED}, "a method that is named is wanted"
 
 

@@ -25,7 +25,7 @@ from training.options.config import TrainConfig
 from training.options.losses import RIVALS
 from training.options.machine import resolve_device
 from training.run.phases import EpochReport, Watcher
-from training.run.run_folder import RunFolder, _flatten
+from training.run.run_folder import RunFolder, flatten
 from training.run.train import train, warn_of_unsuitable_lambda
 
 
@@ -365,7 +365,7 @@ def test_a_device_that_is_not_there_is_refused() -> None:
 
 def test_the_fixture_and_the_command_line_flags_agree(pictures: Path) -> None:
     pairs = [flag for flag in (*FLAGS, *OF_MODULE) if flag != "--no-trial"]
-    config = _flatten(dataclasses.asdict(make_config()))
+    config = flatten(dataclasses.asdict(make_config()))
     for flag, value in zip(pairs[::2], pairs[1::2], strict=True):
         if flag not in ("--precision", "--workers"):
             assert str(config[flag[2:].replace("-", "_")]) == value

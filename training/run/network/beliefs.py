@@ -12,6 +12,7 @@ from training.backbone.feature_sources import CachedSource
 from training.confidence.confidences import Beliefs, believe_others
 from training.losses.interface import Batch
 from training.options.losses import LossConfig
+from training.run.moments import sum_moments_together
 from training.run.network.data import NetworkData
 
 
@@ -60,8 +61,9 @@ def judge_again(features: Tensor, data: NetworkData, loss: LossConfig) -> Networ
     groups = None if data.groups is None else torch.from_numpy(data.groups[train])
     classes, numbers = np.unique(data.labels[train], return_inverse=True)
     judged = believe_others(
-        CachedSource(features[:, None]), torch.from_numpy(numbers), class_count=len(classes), groups=groups
-    )
+        CachedSource(features[:, None]), torch.from_numpy(numbers), class_count=len(classes), groups=groups,
+        moments=sum_moments_together,
+    )  # fmt: skip
     found = NetworkBeliefs.of(judged, loss)
     weights = confidences = None
     if found.weights is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from torch import Tensor, nn
@@ -15,7 +16,8 @@ from training.head.untrained import LabelledFeatures, fit_rival
 from training.network.model import NetworkModel
 from training.network.weights import interpolate_weights, load_weights
 from training.options.losses import CLASS_WHITENED
-from training.run.network.data import NetworkData, embed_rows, mean_score
+from training.run.distributed import ALONE, Team
+from training.run.network.data import NetworkData, mean_score, read_together
 from training.run.network.fit import FittedWeights
 from training.run.network.inputs import NetworkInputs
 from training.run.validate import embed_features
@@ -69,7 +71,7 @@ def fit_closed_form(
 
 def choose_weights(
     fitted: FittedWeights, model: NetworkModel, data: NetworkData, *, inputs: NetworkInputs, frozen: Head | None,
-    frozen_features: Floats, share: float,
+    frozen_features: Floats, share: float, team: Team = ALONE,
 ) -> tuple[NetworkChoice, Head, Floats]:  # fmt: skip
     """Leave the best weights in the model; give the head that goes with them, and its (N, F) float32 features.
 
@@ -82,6 +84,7 @@ def choose_weights(
         frozen_features: (N, F) float32, what it takes.
         share: of the way from the start to the trained weights; it is not chosen here, since what is held out is like
             the classes that train, and what will be searched may not be.
+        team: whose processes all call this, as they read features together; rank 0 judges, and has the head.
     """
     choice = NetworkChoice()
     candidates = {"average": fitted.average, "last": fitted.last}
@@ -89,17 +92,17 @@ def choose_weights(
         candidates["best epoch" if fitted.best_epoch else START] = fitted.best
     has_parts = bool(fitted.epochs[0].found)
     if has_parts:
-        choice.weights = _try(choice, candidates, model, data, inputs)
+        choice.weights = _try(choice, candidates, model, data, inputs, team)
     weights = candidates[choice.weights]
     if share < 1 and choice.weights != START:
         choice.weights += f", {share:g} of the way"
         weights = interpolate_weights(fitted.start, weights, share)
         if has_parts:
-            _try(choice, {choice.weights: weights}, model, data, inputs)
+            _try(choice, {choice.weights: weights}, model, data, inputs, team)
     load_weights(model, weights)
-    features = inputs.read_features(np.arange(len(data.labels))).numpy()
+    features = read_together(inputs, np.arange(len(data.labels)), team).numpy()
     head: Head = model.head.freeze()
-    if has_parts:
+    if has_parts and team.is_first:
         head = _choose_head(choice, model.head.freeze(), data, features)
         choice.ships = _beats_frozen(choice, frozen, frozen_features, data)
     return choice, head, features
@@ -107,11 +110,13 @@ def choose_weights(
 
 def _try(
     choice: NetworkChoice, candidates: Mapping[str, Weights], model: NetworkModel, data: NetworkData,
-    inputs: NetworkInputs,
+    inputs: NetworkInputs, team: Team,
 ) -> str:  # fmt: skip
+    rows = data.searched_rows()
     for name, weights in candidates.items():
         load_weights(model, weights)
-        choice.tried[name] = data.score(lambda rows: embed_rows(inputs, model.head, rows))
+        features = read_together(inputs, rows, team).numpy()
+        choice.tried[name] = team.first_does(partial(data.score_features, model.head, features, rows))
     return choice.best(candidates)
 
 

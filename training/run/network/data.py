@@ -6,10 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 
 from index.arrays import Floats, Ids, Labels
 from index.images.preprocess import Pixels
+from training.run.distributed import Team
 from training.run.network.inputs import NetworkInputs
 from training.run.trial import TrialData
 from training.run.trial_splits import Split
@@ -18,6 +19,7 @@ from training.run.validate import embed_features
 GALLERY = (
     10  # images of a class that those held out of it search: enough to compare weights, at a third of the cost
 )
+NO_PIXELS = np.zeros((0, 0, 0, 3), dtype=np.uint8)  # before they are decoded
 Embed = Callable[[np.ndarray], Floats]
 """(n,) row numbers to (n, D) float32 unit rows."""
 
@@ -56,6 +58,10 @@ class NetworkData:
         parts = TrialData(embeddings, self.labels, scenes=self.scenes).searched(searched)
         return {part: float(found.score(found.features).average_precision.mean()) for part, found in parts.items()}
 
+    def score_features(self, head: nn.Module, features: Floats, rows: Ids) -> dict[str, float]:
+        """`score` by (n, F) features of the images `rows`, rising, those of `searched_rows` among them."""
+        return self.score(lambda wanted: embed_features(head, features[np.searchsorted(rows, wanted)]))
+
     def searched_rows(self) -> Ids:
         """The images that `score` embeds, rising."""
         return np.unique(np.concatenate([self._choose_gallery(), self.split.unseen, self.split.seen]))
@@ -79,6 +85,8 @@ def mean_score(parts: dict[str, float]) -> float:
     return float(np.mean(list(parts.values())))
 
 
-def embed_rows(inputs: NetworkInputs, head: nn.Module, rows: np.ndarray) -> Floats:
-    """(n, D) float32 unit rows by backbone and head as they are now."""
-    return embed_features(head, inputs.read_features(rows).numpy())
+def read_together(inputs: NetworkInputs, rows: Ids, team: Team) -> Tensor:
+    """(n, F) float32 features of the images `rows`, by the backbone as it is now, on rank 0; each rank reads a part."""
+    own = rows[team.part_of(len(rows))]
+    read = inputs.read_features(own if len(own) else rows[:1])[: len(own)]
+    return team.collect_rows(read, len(rows))

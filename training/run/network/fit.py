@@ -19,8 +19,9 @@ from training.network.weights import average_weights, copy_weights, load_weights
 from training.options.config import TrainConfig
 from training.options.losses import LOSSES
 from training.run.checkpoint import pack_modules, pack_optimizer, unpack_module, unpack_optimizer
+from training.run.distributed import ALONE, Team
 from training.run.network.beliefs import NetworkBeliefs, judge_again
-from training.run.network.data import NetworkData, mean_score
+from training.run.network.data import NetworkData, mean_score, read_together
 from training.run.network.inputs import NetworkInputs
 from training.run.phases import (
     NETWORK,
@@ -31,7 +32,6 @@ from training.run.phases import (
     phase_generator,
     require_finite,
 )
-from training.run.validate import embed_features
 
 Weights = dict[str, Tensor]
 
@@ -109,7 +109,8 @@ class NetworkFit:
         loss: new, its proxies at their start.
         inputs: of the model's backbone.
         beliefs: to begin with.
-        context: the checkpoint is replaced after every epoch.
+        context: the checkpoint is replaced after every epoch; that of rank 0 counts.
+        team: the processes that train this network together, each with its own fit of the same arguments.
         on_images: called with (images seen, images of all epochs).
     """
 
@@ -124,7 +125,9 @@ class NetworkFit:
         config: TrainConfig,
         context: PhaseContext,
         on_images: Callable[[int, int], None] = lambda *_: None,
+        team: Team = ALONE,
     ) -> None:
+        self._team = team
         self._model, self._loss, self._data, self._inputs = model, loss, data, inputs
         self._beliefs, self._config, self._context, self._on_images = beliefs, config, context, on_images
         self._options = config.network
@@ -138,6 +141,7 @@ class NetworkFit:
         self._together: dict[str, Any] = {
             "labels": self._labels[self._rows], "images_per_class": min(per_class, self._options.network_batch_size),
         }  # fmt: skip
+        self._shared: nn.Module = model
         self._steps = count_batches(size=self._batch_size(), **self._together)
         self._optimizer = make_optimizer(
             model,
@@ -157,6 +161,7 @@ class NetworkFit:
         last, average, best = (copy_weights(self._model) for _ in range(3))
         fitted = FittedWeights(start, last, average, best)
         self._resume_or_begin(fitted)
+        self.share()
         penalty = self.hold_back(start)
         for epoch in range(len(fitted.epochs), self._options.epochs + 1):
             if fitted.waited(self._options.epochs) >= self._options.network_patience:
@@ -164,6 +169,10 @@ class NetworkFit:
             self._run_epoch(epoch, fitted, penalty)
         load_weights(self._model, fitted.last)
         return fitted
+
+    def share(self) -> None:
+        """Let the processes sum their gradients from now on; all begin with the weights of rank 0."""
+        self._shared = self._team.share(self._model, has_unused=self._has_unused())
 
     def hold_back(self, start: Weights) -> StartPenalty:
         """What holds the network near these weights."""
@@ -205,17 +214,22 @@ class NetworkFit:
 
     def step(self, rows: Tensor, step: int, *, generator: torch.Generator, penalty: StartPenalty) -> Tensor:
         """One step on the images `rows` (B,); its loss."""
-        views = self._inputs.draw(rows, epoch=1 + step // self._steps, generator=generator)
+        part = self._team.part_of(len(rows))
+        some = (
+            part if part.stop > part.start else slice(0, 1)
+        )  # without an image of its own: one that nobody reads
+        views = self._inputs.draw(rows, epoch=1 + step // self._steps, generator=generator, part=some)
         labels = self._labels[rows].to(self._device)
         set_rates(self._optimizer, step=step, steps=self._steps * self._options.epochs)
         batch = self._beliefs.batch(rows, labels)
         self._optimizer.zero_grad()
         loss = backward_in_chunks(
-            self._model,
+            self._shared,
             views.to(self._device),
-            lambda embeddings: self._loss(embeddings, batch),
+            lambda own: self._loss(self._team.with_others(own[: part.stop - part.start], len(rows)), batch),
             chunk=self._options.network_chunk,
         )
+        self._team.agree(self._loss.parameters())
         penalty.add_gradients()
         nn.utils.clip_grad_norm_([p for p in self._model.parameters() if p.requires_grad], MAX_NORM)
         self._optimizer.step()
@@ -236,15 +250,15 @@ class NetworkFit:
         searched, train = self._data.searched_rows(), self._data.split.train
         believes = self._config.judges_again and epoch > 0 and not last
         rows = np.union1d(searched, train) if believes else searched
-        features = self._inputs.read_features(rows)
+        features = read_together(self._inputs, rows, self._team)
         if believes:
-            judged = features[np.searchsorted(rows, train)]
-            self._beliefs = judge_again(judged, self._data, self._config.network_loss)
-        head, found = self._model.head, features.numpy()
-        return self._data.score(lambda wanted: embed_features(head, found[np.searchsorted(rows, wanted)]))
+            self._beliefs = self._team.first_does(
+                lambda: judge_again(features[np.searchsorted(rows, train)], self._data, self._config.network_loss)
+            )
+        return self._team.first_does(lambda: self._data.score_features(self._model.head, features.numpy(), rows))
 
     def _resume_or_begin(self, fitted: FittedWeights) -> None:
-        found = self._context.load()
+        found = self._team.first_does(self._context.load)
         if found is None:
             fitted.note(EpochScore(0, self._judge(0)))
             return
@@ -254,6 +268,16 @@ class NetworkFit:
         unpack_module(self._loss, tensors, name="loss")
         unpack_optimizer(self._optimizer, tensors)
         self._beliefs = NetworkBeliefs.unpack(tensors)
+
+    def _has_unused(self) -> bool:
+        """Whether a pass leaves out parameters that train, as a mask token."""
+        if self._team.size == 1:
+            return False
+        views = self._inputs.draw(self._rows[:1], epoch=1, generator=torch.Generator())
+        self._model(views.to(self._device)).sum().backward()
+        unused = any(p.requires_grad and p.grad is None for p in self._model.parameters())
+        self._model.zero_grad(set_to_none=True)
+        return unused
 
     def _save(self, epoch: int, fitted: FittedWeights) -> None:
         tensors = pack_modules(loss=self._loss) | pack_optimizer(self._optimizer)

@@ -27,6 +27,7 @@ from training.options.config import TrainConfig
 from training.run.network.blocks import view_side
 from training.run.phases import NETWORK, phase_generator
 
+_WHOLE = slice(None)
 _TRIED = 4  # images on which a tail is compared with the whole network
 
 
@@ -35,7 +36,7 @@ class NetworkInputs:
 
     Args:
         pixels: (N, R, R, 3) uint8.
-        draw: called with pixels, rows and `generator` as `draw_views` is.
+        draw: called with pixels, rows, `generator` and `part` as `draw_views` is.
         views, centre: kept inputs, filled; None: images pass the whole network.
     """
 
@@ -46,15 +47,15 @@ class NetworkInputs:
         self._extractor, self._pixels, self._draw = extractor, pixels, draw
         self._views, self._centre = _open(views), _open(centre)
 
-    def draw(self, rows: Tensor, *, epoch: int, generator: torch.Generator) -> Tensor:
-        """(B, …) of a view each of the images `rows` (B,), as the model takes it.
+    def draw(self, rows: Tensor, *, epoch: int, generator: torch.Generator, part: slice = _WHOLE) -> Tensor:
+        """(n, …) of a view each of a part of the images `rows` (B,), as the model takes it.
 
         Views that are kept are the next ones in every epoch, and the first again after the last; others are new.
         """
         if self._views is None:
-            return self._draw(self._pixels, rows, generator=generator)
+            return self._draw(self._pixels, rows, generator=generator, part=part)
         kept, opened = self._views
-        return kept.take(opened, rows.numpy(), view=(epoch - 1) % kept.views)
+        return kept.take(opened, rows[part].numpy(), view=(epoch - 1) % kept.views)
 
     def read_features(self, rows: npt.NDArray[np.int64]) -> Tensor:
         """(n, F) float32 features of the usual views by the weights that the backbone has now, on the CPU."""

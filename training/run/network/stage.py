@@ -29,13 +29,15 @@ from training.network.weights import load_weights
 from training.options.config import TrainConfig
 from training.options.losses import RIVALS
 from training.options.machine import Machine
+from training.run.distributed import current_team
 from training.run.heads import choose_rows
 from training.run.network.beliefs import NetworkBeliefs, judge_again
 from training.run.network.blocks import build_model, measure_precision, plan_blocks, settle_views
 from training.run.network.budget import NOTES, ClosedForms, read_notes, settle_network
 from training.run.network.choice import NetworkChoice, choose_weights, fit_closed_form
-from training.run.network.data import NetworkData
+from training.run.network.data import NO_PIXELS, NetworkData
 from training.run.network.fit import FittedWeights, NetworkFit
+from training.run.network.help import NetworkWork, help_decoding, help_training
 from training.run.network.inputs import keep_inputs, plan_inputs
 from training.run.network.plan import NoTimeError
 from training.run.phases import NETWORK, PhaseContext, phase_generator
@@ -44,7 +46,6 @@ from training.run.trial import TRAINED, TrialData, fit_heads
 from training.run.trial_splits import Split, split_for_network
 
 logger = logging.getLogger(__name__)
-_NO_PIXELS = np.zeros((0, 0, 0, 3), dtype=np.uint8)  # before they are decoded
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +132,7 @@ def train_network(
     images = [image.path for image in given.images]
     decoding = plan_decoding(given.images, extractor=extractor, machine=machine)
     split = _split(given, config)
-    data = NetworkData(
-        _NO_PIXELS, given.labels, given.class_count, split, groups=given.groups, scenes=given.scenes
-    )
+    data = NetworkData(NO_PIXELS, given.labels, given.class_count, split, groups=given.groups, scenes=given.scenes)
     prepared = _prepare(given, data, config=config, machine=machine)
     config = settle_views(extractor, config)
     try:
@@ -144,6 +143,8 @@ def train_network(
     except NoTimeError as error:  # the head has trained: better that than nothing
         on_note(f"network: stays as it is: {error}")
         return StageResult(None, given.features, {"ships": False, "skipped": str(error)})
+    team = current_team()
+    team.ask(help_decoding, images, decoding, extractor.preprocess)
     pixels = decode_images(
         images, decoding, extractor.preprocess, workers=machine.workers,
         progress=lambda done, total: on_images(f"decoding ({decoding.bytes / 1e6:,.0f} MB)", done, total),
@@ -154,6 +155,13 @@ def train_network(
     model.precision = PRECISIONS[
         _fix_precision(run, model, data, extractor=extractor, machine=machine, config=config)
     ]
+    loss = _make_loss(model, given, data, config=config, context=context)
+    if team.size > 1:
+        work = NetworkWork.of(
+            loss, data, images=given.images, decoding=decoding, start=prepared.start, beliefs=prepared.beliefs,
+            guidance=given.guidance, config=config, precision=model.precision, extractor=extractor,
+        )  # fmt: skip
+        team.ask(help_training, work)
     kept = plan_inputs(
         model, extractor, blocks[0], pixels, split.train, hashes=[image.sha256 for image in given.images],
         config=config, cache=machine.cache,
@@ -162,14 +170,13 @@ def train_network(
         on_note(kept.describe())
     inputs = keep_inputs(kept, model, extractor, pixels, config=config, on_images=on_images)
     fit = NetworkFit(
-        model, _make_loss(model, given, data, config=config, context=context), data, inputs=inputs,
-        beliefs=prepared.beliefs, config=config, context=context,
+        model, loss, data, inputs=inputs, beliefs=prepared.beliefs, config=config, context=context, team=team,
         on_images=lambda done, total: on_images("network images", done, total),
     )  # fmt: skip
     fitted = fit.run()
     choice, head, features = choose_weights(
         fitted, model, data, inputs=inputs, frozen=prepared.frozen, frozen_features=given.features,
-        share=config.network.network_share,
+        share=config.network.network_share, team=team,
     )  # fmt: skip
     if not choice.ships:
         load_weights(model, fitted.start)

@@ -1,0 +1,60 @@
+"""A command line run to its exit code: errors that a user can mend are one line on stderr."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Sequence
+
+import click
+
+from index.errors import RetrievalError
+from index.extras import naming_extras
+from index.telemetry import switch_off_telemetry
+
+INTERRUPTED = 130
+RESUME = "what was done is kept: run the same command again with --resume to go on"
+
+
+def run_command(
+    command: click.Command,
+    arguments: Sequence[str] | None = None,
+    *,
+    prog_name: str,
+    how_to_go_on: Callable[[Sequence[str]], str],
+) -> int:
+    """Run a command; the exit code, never an exception that a user can mend.
+
+    Args:
+        arguments: those of the process unless given.
+        how_to_go_on: what to do after an interrupt of these arguments.
+    """
+    switch_off_telemetry()
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
+    warnings.filterwarnings("ignore", module=r"PIL\.")  # remarks on odd files, whose outcomes are reported anyway
+    state = {"debug": False}
+    try:
+        with naming_extras("this command"):
+            result = command.main(args=arguments, prog_name=prog_name, obj=state, standalone_mode=False)
+    except RetrievalError as error:
+        return _report(error, str(error), state=state, code=1)
+    except OSError as error:  # a full disk, a lost mount: nothing that a traceback would explain better
+        named = f"{error.filename}: " if error.filename else ""
+        return _report(error, f"{named}{error.strerror or error}", state=state, code=1)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        words = [word for word in (sys.argv[1:] if arguments is None else arguments) if word[:1] != "-"]
+        click.echo(f"Interrupted; {how_to_go_on(words)}.", err=True)
+        return INTERRUPTED
+    return result if isinstance(result, int) else 0
+
+
+def _report(error: BaseException, message: str, *, state: dict[str, bool], code: int) -> int:
+    if state["debug"]:
+        traceback.print_exception(error)
+    click.echo(f"error: {' '.join(message.split())}", err=True)
+    return code

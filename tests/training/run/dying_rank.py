@@ -1,0 +1,37 @@
+"""`python -m training` whose rank 1 dies, hangs or fails in the second epoch of the network, by its first argument."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import Any
+
+from index.errors import InputError
+from training.__main__ import run
+from training.run.network.fit import NetworkFit
+
+STEP = 4  # of three an epoch
+
+
+def _fail(how: str) -> None:
+    if how == "fail":
+        raise InputError("the disk of this machine is gone")
+    os.kill(os.getpid(), {"die": signal.SIGKILL, "hang": signal.SIGSTOP}[how])
+
+
+def main() -> None:
+    how, step = sys.argv.pop(1), NetworkFit.step
+
+    def step_or_fail(fit: NetworkFit, rows: Any, number: int, **others: Any) -> Any:
+        if number == STEP:
+            _fail(how)
+        return step(fit, rows, number, **others)
+
+    if os.environ["RANK"] == "1":
+        NetworkFit.step = step_or_fail  # type: ignore[method-assign]
+    run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+"""What processes share, in one of those that torchrun has started, or alone.
+
+python -m tests.training.run.shared_work OUT PICTURES: rank 0 writes what came of it to OUT.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from index.errors import InputError
+from index.labels.leave_one_out import sum_moments
+from training.backbone.backbones import Backbone, load_backbone
+from training.backbone.extract import Extractor, open_store
+from training.data.datasets import Record
+from training.head.embedding_heads import ProjectionHead
+from training.losses.make_loss import build_loss
+from training.network.random_views import draw_views
+from training.options.backbone_libraries import preprocess_for
+from training.options.machine import Machine
+from training.options.resolve import resolve
+from training.run import extraction, same_start
+from training.run.checkpoint import save_checkpoint
+from training.run.distributed import Team
+from training.run.moments import sum_moments_together
+from training.run.network.beliefs import NetworkBeliefs
+from training.run.network.blocks import build_model, plan_blocks
+from training.run.network.data import NetworkData, read_together
+from training.run.network.fit import NetworkFit
+from training.run.network.inputs import NetworkInputs
+from training.run.phases import NETWORK, PhaseContext, phase_generator
+from training.run.processes import Place, join_processes
+from training.run.trial_splits import Split
+
+CPU = torch.device("cpu")
+CLASSES, IMAGES, SIDE = 3, 13, 12
+BATCHES = ((0, 5), (5, 10), (10, 12), (12, 13), (0, 13))  # shares are uneven, and of one image some have none
+CASES: dict[str, dict[str, Any]] = {
+    "proxy-anchor": {"method": "proxy-anchor"},
+    "spa": {"method": "spa"},
+    "in chunks": {"method": "proxy-nca", "network_chunk": 2},
+    "pairs": {"method": "multi-similarity"},
+}
+
+
+class _Small(nn.Module):
+    """Two convolutions, one with a batch norm, and a parameter that no pass reads, as a mask token."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(3)
+        self.first, self.norm = nn.Conv2d(3, 6, 3, stride=2), nn.BatchNorm2d(6)
+        self.second = nn.Conv2d(6, 8, 3, stride=2)
+        self.mask = nn.Parameter(torch.zeros(4))
+        for parameter in self.parameters():
+            parameter.data.normal_(std=0.3, generator=generator)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.second(self.norm(self.first(images)).relu()).relu().mean((2, 3))
+
+
+def main(out: Path, pictures: Path) -> None:
+    place = Place.read()
+    machine = Machine(out.with_name(f"cache of {place.rank} of {place.size}"), CPU, workers=1)
+    with join_processes(place, machine=machine, wait_s=60) as team:
+        found = team.first_does(lambda: _extract(pictures, machine))
+        torch.set_default_dtype(torch.float64)
+        tensors = {f"{name}/{key}": tensor for name in CASES for key, tensor in _take_steps(name, team).items()}
+        moments = team.first_does(_sum_moments)
+        refused = [_refuse_options(team), _refuse_files(team, pictures)]
+    if team.is_first:
+        tensors |= {f"moments/{number}": torch.from_numpy(moment) for number, moment in enumerate(moments)}
+        state = {"size": team.size, "skipped": found[1], "refused": refused}
+        save_checkpoint(out, tensors | {"features": found[0]}, state=state)
+
+
+def _extract(pictures: Path, machine: Machine) -> tuple[Tensor, list[str]]:
+    """Features of all pictures that can be used, and the names of others; every process has a cache of its own."""
+    preprocess = preprocess_for("squeezenet1_1", resize=40, crop=32, view="crop")
+    extractor = Extractor(load_backbone("squeezenet1_1", "none"), preprocess, device=CPU, precision="float32")
+    store = open_store(machine.cache, extractor, views=1)
+    found = extraction.extract_together(
+        sorted(pictures.rglob("*.jpg")), store=store, extractor=extractor, views=1,
+        machine=machine,
+    )  # fmt: skip
+    return torch.from_numpy(store.load(found.hashes)), [skipped.path.name for skipped in found.skipped]
+
+
+def _take_steps(case: str, team: Team) -> dict[str, Tensor]:
+    """The weights of model and loss after some steps, and the features by them."""
+    config = resolve(
+        backbone="resnet18", weights="none", resize=16, crop=SIDE, network_crop=SIDE, unfreeze="all",
+        embedding_dim=4, network_batch_size=5, trial=False, **CASES[case],
+    )  # fmt: skip
+    rng, rows = np.random.default_rng(5), np.arange(IMAGES)
+    pixels = rng.integers(0, 255, (IMAGES, 16, 16, 3), dtype=np.uint8)
+    preprocess = preprocess_for("resnet18", resize=16, crop=SIDE, view="crop")
+    backbone = Backbone("small", _Small().eval().requires_grad_(False), 8)
+    extractor = Extractor(backbone, preprocess, device=CPU, precision="float32")
+    head = ProjectionHead(torch.from_numpy(rng.normal(size=(4, 8))), torch.zeros(4))
+    model = build_model(extractor, head, plan_blocks(extractor, config)[0], config=config)
+    inputs = NetworkInputs(extractor, pixels, draw=lambda *given, **how: draw_views(*given, side=SIDE, **how))
+    loss = build_loss(
+        config.network_loss, class_count=CLASSES, embedding_dim=4, generator=phase_generator(0, NETWORK, 0)
+    )
+    confidences = torch.from_numpy(rng.random((IMAGES, CLASSES)))
+    fit = NetworkFit(
+        model, loss, NetworkData(pixels, rows % CLASSES, CLASSES, Split(rows, rows[:0], rows[:0])),
+        inputs=inputs, beliefs=NetworkBeliefs(confidences[:, 0], confidences), config=config,
+        context=PhaseContext(seed=0, device=CPU, checkpoint=None), team=team,
+    )  # fmt: skip
+    fit.share()
+    start = {name: tensor.clone() for name, tensor in model.moving().items()}
+    penalty, generator = fit.hold_back(start), phase_generator(0, NETWORK, 1)
+    for step, (first, end) in enumerate(BATCHES):
+        fit.step(torch.from_numpy(rows[first:end]), step, generator=generator, penalty=penalty)
+    stayed = [name for name, tensor in model.moving().items() if torch.equal(tensor, start[name])]
+    assert stayed == ["backbone.mask"], stayed
+    weights = {**model.state_dict(), **{f"loss.{name}": tensor for name, tensor in loss.state_dict().items()}}
+    return {**weights, "features": read_together(inputs, rows, team)}
+
+
+def _sum_moments() -> Any:
+    rng = np.random.default_rng(7)
+    labels, parts = rng.integers(0, CLASSES, 41), rng.random(41)
+    given = rng.normal(size=(41, 6)), parts / parts.mean(), labels
+    together = sum_moments_together(*given, count=CLASSES, tell=lambda _: None)
+    for whole, summed in zip(sum_moments(*given, count=CLASSES), together, strict=True):
+        np.testing.assert_allclose(summed, whole, rtol=1e-12, atol=1e-12)
+    return together
+
+
+def _refuse_options(team: Team) -> str | None:
+    try:
+        team.require_same({"epochs": 3, "rank": team.rank})
+    except InputError as error:
+        return str(error)
+    return None
+
+
+def _refuse_files(team: Team, pictures: Path) -> str | None:
+    """Where rank 1 has no pictures."""
+    records = [Record(path, "") for path in sorted(pictures.rglob("*.jpg"))]
+    if not team.is_first:
+        same_start._size = lambda _: None
+    try:
+        team.first_does(lambda: same_start.require_same_files(records))
+    except InputError as error:
+        return str(error).replace(str(pictures), "PICTURES")
+    return None
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:]))

@@ -1,0 +1,158 @@
+"""Processes that torchrun starts train as one with the same batches, and a run outlives any of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.training.conftest import make_machine
+from tests.training.run.shared_work import CASES
+from tests.training.runs import epochs, read_metrics
+from training.options.resolve import resolve
+from training.run.checkpoint import load_checkpoint
+from training.run.distributed import ALONE, Team, current_team
+from training.run.train import train
+
+EXACT, ROUNDED = 1e-12, 1e-5
+"""Of weights of about 1: in float64, and of a whole run in float32, whose sums have another order."""
+OPTIONS: dict[str, Any] = {
+    "embedding_dim": 8, "trial": False, "steps": 5, "unfreeze": "last-3", "network_epochs": 3,
+    "network_batch_size": 16, "network_judge_every": 1,
+}  # fmt: skip
+FLAGS = [
+    *("--precision", "float32", "--workers", "1", "--embedding-dim", "8", "--no-trial", "--steps", "5"),
+    *("--unfreeze", "last-3", "--network-epochs", "3", "--network-batch-size", "16", "--network-judge-every", "1"),
+]
+
+
+def _torchrun(*arguments: object) -> subprocess.CompletedProcess[str]:
+    start = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
+    return subprocess.run(
+        [sys.executable, *start, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=240,
+        env={**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())},
+    )  # fmt: skip
+
+
+def _errors(ended: subprocess.CompletedProcess[str]) -> list[str]:
+    return [line for line in ended.stderr.splitlines() if line.startswith("error: ")]
+
+
+def _compare(one: Path, other: Path, *, within: float) -> None:
+    (first, _), (second, _) = load_checkpoint(one), load_checkpoint(other)
+    assert first.keys() == second.keys()
+    for name, tensor in first.items():
+        torch.testing.assert_close(
+            second[name], tensor, rtol=0, atol=within, msg=lambda m, name=name: f"{name}: {m}"
+        )
+
+
+def _compare_runs(one: Path, other: Path) -> None:
+    for file in ("head", "backbone", "checkpoints/network"):
+        _compare(one / f"{file}.safetensors", other / f"{file}.safetensors", within=ROUNDED)
+
+
+@pytest.fixture(scope="module")
+def one_process_run(pictures: Path, other_pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An unbroken run of one process. Not to be written to."""
+    folder = tmp_path_factory.mktemp("one")
+    machine = make_machine(folder / "cache")
+    train(pictures, folder / "run", config=resolve(**OPTIONS), machine=machine, val=other_pictures)
+    return folder / "run"
+
+
+def test_steps_features_and_moments_of_two_processes_are_those_of_one(pictures: Path, tmp_path: Path) -> None:
+    shutil.copytree(pictures, tmp_path / "pictures")
+    next((tmp_path / "pictures").rglob("*.jpg")).write_bytes(b"no picture")
+    work = "tests.training.run.shared_work"
+    alone = subprocess.run(
+        [sys.executable, "-m", work, tmp_path / "one", tmp_path / "pictures"], capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert alone.returncode == 0, alone.stderr
+    together = _torchrun(work, tmp_path / "two", tmp_path / "pictures")
+    assert together.returncode == 0, together.stderr
+    _compare(tmp_path / "one", tmp_path / "two", within=EXACT)
+    tensors, state = load_checkpoint(tmp_path / "two")
+    assert {tensors[f"{case}/head.weight"].dtype for case in CASES} == {torch.float64}
+    assert len(tensors["features"]) == 47
+    assert (state["size"], state["skipped"]) == (2, load_checkpoint(tmp_path / "one")[1]["skipped"])
+    options, files = state["refused"]
+    assert options.startswith("rank 1 was started otherwise than rank 0: rank is 1, of rank 0 0; start all")
+    assert files.startswith("rank 1 does not see 48 of the 48 images as rank 0 does, the first is PICTURES/")
+
+
+def test_a_killed_process_ends_the_others_and_one_process_goes_on_to_the_same_weights(
+    one_process_run: Path, pictures: Path, other_pictures: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    arguments = (pictures, "--val", other_pictures, "--out", out, "--cache", tmp_path)
+    killed = _torchrun("tests.training.run.dying_rank", "die", *arguments, *FLAGS)
+    assert killed.returncode != 0
+    (error,) = _errors(killed)
+    assert "what was done is kept: start the same command again with --resume" in error
+    assert killed.stderr.count("network: begins") == 1
+    assert [line["epoch"] for line in read_metrics(out) if line["phase"] == "network"] == [1]
+    assert not (out / "head.safetensors").exists()
+    machine = make_machine(tmp_path)
+    train(pictures, out, config=resolve(**OPTIONS), machine=machine, val=other_pictures, resume=True)
+    _compare_runs(one_process_run, out)
+    assert epochs(out) == epochs(one_process_run)
+
+
+@pytest.mark.slow
+def test_a_run_of_two_processes_ends_with_the_weights_of_one_process(
+    one_process_run: Path, pictures: Path, other_pictures: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    arguments = (pictures, "--val", other_pictures, "--out", out, "--cache", tmp_path)
+    ended = _torchrun("training", *arguments, *FLAGS, "--json")
+    assert ended.returncode == 0, ended.stderr
+    _compare_runs(one_process_run, out)
+    assert epochs(out) == epochs(one_process_run)
+    assert json.loads(ended.stdout) == json.loads((out / "report.json").read_text())
+    assert ended.stderr.count("network: begins") == ended.stderr.count("network 3/3: ") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("fail", "error: rank 1: the disk of this machine is gone"),
+        ("hang", "error: rank 0: another of the 2 processes has ended or keeps the others waiting (Timed out"),
+    ],
+)
+def test_of_a_process_that_fails_or_hangs_one_line_says_what_to_do(
+    pictures: Path, tmp_path: Path, how: str, said: str
+) -> None:
+    arguments = (pictures, "--out", tmp_path / "run", "--cache", tmp_path, "--rank-timeout", "5")
+    ended = _torchrun("tests.training.run.dying_rank", how, *arguments, *FLAGS)
+    (error,) = _errors(ended)
+    assert error.startswith(said)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+@pytest.mark.parametrize("count", [0, 1, 2, 5, 12])
+def test_every_image_of_a_batch_has_one_process(count: int, size: int) -> None:
+    parts = [Team(rank, size).part_of(count) for rank in range(size)]
+    assert [row for part in parts for row in range(count)[part]] == list(range(count))
+    lengths = [part.stop - part.start for part in parts]
+    assert max(lengths) - min(lengths) <= 1
+
+
+def test_alone_nothing_is_shared_and_everything_stays_as_it_is() -> None:
+    rows, model = torch.zeros(3, 2, requires_grad=True), torch.nn.Linear(2, 2)
+    assert current_team() is ALONE
+    assert ALONE.with_others(rows, 3) is rows
+    assert ALONE.collect_rows(rows, 3) is rows
+    assert ALONE.share(model) is model
+    assert ALONE.first_does(lambda: 7) == 7
+    assert ALONE.part_of(5) == slice(0, 5)
+    assert ALONE.gather_values("a") == ALONE.collect_values("a") == ["a"]

@@ -1,0 +1,133 @@
+"""Features of images, to whose extraction every process of a training does its part."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+from torch import Tensor
+
+from index.images.preprocess import PreprocessConfig
+from index.progress import Progress, no_progress
+from training.backbone.backbones import load_backbone, with_features
+from training.backbone.extract import ExtractedSet, Extractor, extract_features, open_store
+from training.backbone.feature_store import Features, FeatureStore
+from training.data.transforms import DrawViews, fixed_views
+from training.options.machine import Machine
+from training.run.checkpoint import pack_modules, unpack_module
+from training.run.distributed import Team, current_team
+
+_PIECE = 1024  # images whose features go from one process to another at a time
+
+
+@dataclass(frozen=True, slots=True)
+class SentExtractor:
+    """An extractor as other processes are told of it, with the weights that it has now."""
+
+    name: str
+    weights: dict[str, Tensor]
+    view: str
+    pooling: str
+    side: int
+    preprocess: PreprocessConfig
+    precision: str
+
+    @classmethod
+    def of(cls, extractor: Extractor) -> SentExtractor:
+        backbone = extractor.backbone
+        packed = {name: tensor.cpu() for name, tensor in pack_modules(backbone=backbone.network).items()}
+        return cls(
+            backbone.name, packed, backbone.view, backbone.pooling, backbone.side or extractor.preprocess.crop,
+            extractor.preprocess, str(extractor.dtype).removeprefix("torch."),
+        )  # fmt: skip
+
+    def open(self, machine: Machine) -> Extractor:
+        """The same on this process's device."""
+        backbone = load_backbone(self.name, "none", side=self.side)
+        unpack_module(backbone.network, self.weights, name="backbone")
+        seeing = with_features(backbone, view=self.view, pooling=self.pooling, side=self.side)
+        return Extractor(seeing, self.preprocess, device=machine.device, precision=self.precision)
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """What `extract_features` is asked for."""
+
+    paths: Sequence[Path]
+    views: int
+    draw: DrawViews
+
+
+def extract_together(
+    paths: Sequence[Path],
+    *,
+    store: FeatureStore,
+    extractor: Extractor,
+    views: int,
+    machine: Machine,
+    draw: DrawViews = fixed_views,
+    progress: Progress = no_progress,
+) -> ExtractedSet:
+    """As `extract_features`, on rank 0: every process decodes and extracts a part, and this one's store has all.
+
+    The others keep theirs in their own machine's cache too.
+    """
+    team, request = current_team(), _Request(paths, views, draw)
+    if team.size == 1:
+        return _extract(request, slice(None), store, extractor, machine, progress)
+    team.ask(_help_extracting, request, SentExtractor.of(extractor))
+
+    def tell_all(done: int, _: int) -> None:
+        progress(min(done * team.size, len(paths)), len(paths))
+
+    found = _extract_part(team, request, store, extractor, machine, tell_all)
+    return ExtractedSet(
+        np.concatenate([part.rows for part in found]),
+        tuple(chain.from_iterable(part.hashes for part in found)),
+        tuple(chain.from_iterable(part.skipped for part in found)),
+        sum(part.computed for part in found),
+    )
+
+
+def _help_extracting(request: _Request, sent: SentExtractor) -> None:
+    team = current_team()
+    extractor = sent.open(team.machine)
+    store = open_store(team.machine.cache, extractor, views=request.views, draw=request.draw)
+    _extract_part(team, request, store, extractor, team.machine, no_progress)
+
+
+def _extract(
+    request: _Request, part: slice, store: FeatureStore, extractor: Extractor, machine: Machine,
+    progress: Progress,
+) -> ExtractedSet:  # fmt: skip
+    return extract_features(
+        request.paths[part], store=store, extractor=extractor, views=request.views,
+        workers=machine.workers, draw=request.draw, progress=progress,
+    )  # fmt: skip
+
+
+def _extract_part(
+    team: Team, request: _Request, store: FeatureStore, extractor: Extractor, machine: Machine, progress: Progress
+) -> list[ExtractedSet]:
+    """What all ranks found, by place in all paths, on rank 0."""
+    part = team.part_of(len(request.paths))
+    own = _extract(request, part, store, extractor, machine, progress)
+    found = team.collect_values(replace(own, rows=own.rows + part.start))
+    store.read_again()  # what the others have put into the same folder
+    known = [list(dict.fromkeys(one.hashes)) for one in found]
+    wanted = [[sha256 for sha256 in hashes if sha256 not in store] for hashes in known]
+    _send_features(team, store, team.hand_out(wanted if team.is_first else None))
+    return found
+
+
+def _send_features(team: Team, store: FeatureStore, hashes: list[str]) -> None:
+    """Put the features of images that rank 0 has not, of which each rank has some, into its store."""
+    for start in range(0, max(team.gather_values(len(hashes))), _PIECE):
+        piece = hashes[start : start + _PIECE]
+        sent: tuple[list[str], Features] | None = (piece, store.load(piece)) if piece else None
+        for one in team.collect_values(sent):
+            if one is not None:
+                store.add(*one)
