@@ -6,9 +6,11 @@
 import {button, count, icon, make, refill} from './core/dom.js';
 import {gallery} from './core/api.js';
 import {showKeys} from './core/keys.js';
+import {keep, readKept} from './core/kept.js';
 import {notice} from './core/loading.js';
 import {toastError} from './core/toast.js';
 import {followLink, onState, readState} from './core/url_state.js';
+import {welcome} from './core/welcome.js';
 
 const THEME = 'theme';
 
@@ -34,6 +36,7 @@ export function start(element) {
   });
   onState(showView);
   showView(readState());
+  welcome(frame.querySelector('.views'), {dismissed: () => panelOf(shown).focus({preventScroll: true})});
   gallery().then(showFacts, toastError);
 }
 
@@ -113,7 +116,7 @@ function themeButton() {
   };
   toggle.addEventListener('click', () => {
     const theme = isDark() ? 'light' : 'dark';
-    localStorage.setItem(THEME, theme);
+    keep(THEME, theme);
     applyTheme(theme);
     draw();
     dispatchEvent(new CustomEvent('themechange', {detail: theme})); // for what is drawn on a canvas
@@ -125,11 +128,12 @@ function themeButton() {
 const isDark = () => document.body.classList.contains('dark');
 
 function savedTheme() {
-  return localStorage.getItem(THEME) ?? (matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light');
+  return readKept(THEME) ?? (matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light');
 }
 
 function applyTheme(theme) {
   document.body.classList.toggle('dark', theme === 'dark');
+  document.documentElement.style.colorScheme = theme; // for what the browser draws: scroll bars, sliders, lists to choose from
 }
 
 start(document);
