@@ -137,3 +137,4 @@ def test_every_view_is_dark_where_the_system_is_and_fits_its_width(
         visit.open_view(view)
         assert visit.fits_its_width(), view
     assert visit.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(10, 15, 30)"
+    assert visit.page.evaluate("getComputedStyle(document.body).colorScheme") == "dark"  # its scroll bars, too

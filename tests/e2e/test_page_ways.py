@@ -44,6 +44,14 @@ def test_everything_can_be_done_with_the_keyboard(visit: Visit, page_gallery: Pa
     page.keyboard.press("ArrowUp")
     page.keyboard.press("ArrowLeft")
     expect(open_card(visit, ids[0])).to_be_focused()
+    for name in ("Search with this", "More like this", "Less like this", "Select"):
+        page.keyboard.press("Tab")
+        expect(visit.card(ids[0]).get_by_role("button", name=name)).to_be_focused()
+    page.keyboard.press("Tab")
+    assert (
+        page.evaluate("document.activeElement.closest('[data-id]')") is None
+    )  # Tab leaves the grid behind one card
+    open_card(visit, ids[0]).focus()
     page.keyboard.press("x")
     expect(page.get_by_role("toolbar", name="Selection")).to_contain_text("1 selected")
     page.keyboard.press("Escape")
