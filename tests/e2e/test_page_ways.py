@@ -149,7 +149,7 @@ def test_back_and_forward_walk_through_searches(visit: Visit, page_gallery: Page
 
 def test_nothing_found_says_why(visit: Visit) -> None:
     page = visit.open("?text=zebra&f=label+%3D+%27hat%27")
-    expect(page.get_by_text("No image fits the conditions, the words “zebra”.")).to_be_visible()
+    expect(page.get_by_text("No image fits the conditions and the words “zebra”.")).to_be_visible()
     page.get_by_role("button", name="Clear the text box").click()
     expect(page.get_by_role("heading", name="30 images found")).to_be_visible()
 
