@@ -32,17 +32,27 @@ def skip_without_playwright() -> None:
 def open_chromium(*flags: str) -> Iterator[Browser]:
     """A browser with further flags; without one on this machine the test is skipped, but on CI."""
     skip_without_playwright()
-    from playwright.sync_api import expect, sync_playwright
+    from playwright.sync_api import sync_playwright
 
     program = next(filter(None, map(shutil.which, _PROGRAMS)), None)
     if program is None and "CI" not in os.environ:
         pytest.skip("no Chromium on this machine")
     assert program is not None, "CI must have a Chromium on its PATH"
-    with sync_playwright() as playwright:
+    with sync_playwright() as playwright, expect_patiently():
         browser = playwright.chromium.launch(executable_path=program, args=[*_FLAGS, *flags])
-        expect.set_options(timeout=_EXPECT_MS)
         try:
             yield browser
         finally:
-            expect.set_options(timeout=None)
             browser.close()
+
+
+@contextmanager
+def expect_patiently() -> Iterator[None]:
+    """Give what is expected of a page as long as a busy machine may take."""
+    from playwright.sync_api import expect
+
+    expect.set_options(timeout=_EXPECT_MS)
+    try:
+        yield
+    finally:
+        expect.set_options(timeout=None)

@@ -26,6 +26,7 @@ VIEWS = [
     view["name"] for view in json.loads(Path(retrieval_app.page.__file__).with_name("views.json").read_text())
 ]
 DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+KNOWN = "try { localStorage.setItem('welcomed', '1'); } catch { /* about:blank keeps nothing */ }"
 ACTION_MS = 30_000
 READY_MS = 60_000  # for what the server has to compute first
 
@@ -200,11 +201,19 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def open_visit(browser: Browser, page_server: Server) -> Iterator[OpenVisit]:
-    """A function that opens further visits: `open_visit(server=..., dark=True, phone=True)`; all are checked."""
+    """A function that opens further visits: `open_visit(server=..., dark=True, phone=True)`; all are checked.
+
+    They are of somebody who has been there before, but for a `newcomer`.
+    """
     visits = []
 
     def start(
-        *, server: Server = page_server, dark: bool = False, phone: bool = False, calm: bool = False
+        *,
+        server: Server = page_server,
+        dark: bool = False,
+        phone: bool = False,
+        calm: bool = False,
+        newcomer: bool = False,
     ) -> Visit:
         context = contexts.enter_context(
             browser.new_context(
@@ -213,6 +222,8 @@ def open_visit(browser: Browser, page_server: Server) -> Iterator[OpenVisit]:
             )
         )  # fmt: skip
         context.set_default_timeout(ACTION_MS)
+        if not newcomer:
+            context.add_init_script(KNOWN)
         visits.append(watch(context, server))
         return visits[-1]
 

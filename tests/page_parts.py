@@ -18,8 +18,11 @@ GIVE_FILES = """([kind, where, files]) => {
     data.items.add(new File([Uint8Array.from(atob(content), c => c.charCodeAt(0))], name));
   const target = document.querySelector(where);
   const given = {bubbles: true, cancelable: true};
-  if (kind === 'paste') target.dispatchEvent(new ClipboardEvent('paste', {...given, clipboardData: data}));
-  else for (const name of ['dragenter', 'dragover', 'drop'])
+  if (kind === 'paste') {
+    const paste = new ClipboardEvent('paste', given);
+    Object.defineProperty(paste, 'clipboardData', {value: data}); // which Firefox takes from nobody else
+    target.dispatchEvent(paste);
+  } else for (const name of ['dragenter', 'dragover', 'drop'])
     target.dispatchEvent(new DragEvent(name, {...given, dataTransfer: data}));
 }"""
 SLOW_ROUTE = """([path, milliseconds]) => { const fetch = window.fetch; window.fetch = async (url, request) => {

@@ -302,8 +302,8 @@ class DoubtPage(GroupPage):
     suggested: FilterText | None = Field(default=None, description="only those suggested this label")
 
 
-class LabelFile(Parameters):
-    """How the label file names images."""
+class ListFile(Parameters):
+    """How a file that lists images names them."""
 
     paths: Literal["absolute", "relative"] | None = Field(
         default=None,

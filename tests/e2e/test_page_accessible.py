@@ -106,7 +106,7 @@ STATES: list[Callable[[Visit, PageGallery], None]] = [
 def test_no_view_or_state_keeps_people_out(
     open_visit: OpenVisit, page_gallery: PageGallery, dark: bool, phone: bool
 ) -> None:
-    visit = open_visit(dark=dark, phone=phone, calm=True)
+    visit = open_visit(dark=dark, phone=phone, calm=True, newcomer=True)
     barriers = {}
     for show in STATES:
         show(visit, page_gallery)

@@ -75,6 +75,7 @@ def test_an_image_of_another_label_is_not_said_to_have_the_same(open_visit: Open
     expect(visit.cards.first.locator(".band")).to_be_visible(timeout=60_000)  # once it is known what scores mean
     others = visit.cards.filter(has_not=visit.page.locator(".chip.same"))
     expect(others.first.locator(".band")).to_have_text("another label")
+    expect(others.first.locator(".band .dot")).to_have_class("dot")  # nor by its colour
     expect(others.first.get_by_role("button", name=re.compile("another label.*Details$"))).to_be_visible()
     same = visit.cards.filter(has=visit.page.locator(".chip.same"))
     expect(same.first.locator(".band")).to_contain_text("% same label")

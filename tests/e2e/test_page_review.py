@@ -249,6 +249,26 @@ def test_duplicates_are_decided_remembered_and_listed(visit: Visit, page_gallery
     }  # fmt: skip
 
 
+def test_a_file_has_absolute_or_relative_paths_as_chosen_and_the_choice_is_kept(
+    visit: Visit, page_gallery: PageGallery
+) -> None:
+    def read() -> list[dict[str, str]]:
+        with visit.page.expect_download() as saved:
+            panel.get_by_role("button", name="Download label file").click()
+        return list(csv.DictReader(saved.value.path().read_text(encoding="utf-8").splitlines()))
+
+    panel = visit.open_view("labels")
+    absolute = read()
+    assert all(Path(row["path"]).is_file() for row in absolute)
+    panel.get_by_label("Paths in the file").select_option("relative")
+    relative = read()
+    expect(visit.page.get_by_text(re.compile("Move it into the folder of the images"))).to_be_visible()
+    root = page_gallery.photos.parent
+    assert [str(root / row["path"]) for row in relative] == [row["path"] for row in absolute]
+    panel = visit.open_view("duplicates")
+    expect(panel.get_by_label("Paths in the file")).to_have_value("relative")
+
+
 def test_duplicates_are_compared_large(visit: Visit) -> None:
     page = visit.page
     panel = visit.open_view("duplicates")
@@ -271,6 +291,7 @@ def test_where_nobody_may_decide_the_page_says_so(
         for view in ("labels", "duplicates"):
             panel = visit.open_view(view)
             expect(panel.get_by_role("note")).to_contain_text("Looking only")
+            expect(panel.get_by_label("Paths in the file")).to_have_count(0)
             expect(panel.get_by_role("article").first).to_be_visible()
             expect(
                 panel.get_by_role("button", name=re.compile("^(Undo|Keep|Drop|Duplicates|Different)"))

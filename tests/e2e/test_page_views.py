@@ -23,6 +23,13 @@ GALLERIES = {
 }
 """As little as a gallery may hold: the album's name is the only label, and a gallery is never empty."""
 
+SAID = {
+    12: {"quality": "They all have the same label", "labels": "All labelled images have the same label"},
+    1: {"map": "one image, with nothing to lie near", "quality": "This gallery has no labels",
+        "labels": "This gallery has no labels", "duplicates": "No duplicates"},
+}  # fmt: skip
+"""What views say of them, by their number of images."""
+
 
 @pytest.fixture(scope="module", params=GALLERIES)
 def odd_server(
@@ -49,4 +56,12 @@ def test_every_view_opens_from_its_address_and_shows_something(open_visit: OpenV
         page.wait_for_load_state("networkidle")
         expect(panel.locator(".spin, .skeleton, .notice .progress")).to_have_count(0, timeout=READY_MS)
         expect(panel.get_by_role("alert")).to_have_count(0)
+    visit.leave()
+
+
+def test_what_a_gallery_is_too_small_for_is_said(open_visit: OpenVisit, odd_server: Server) -> None:
+    visit = open_visit(server=odd_server)
+    for view, words in SAID[visit.ask("gallery")["images"]].items():
+        page = visit.open(f"?view={view}")
+        expect(page.locator(f"#view-{view}")).to_contain_text(words, timeout=READY_MS)
     visit.leave()

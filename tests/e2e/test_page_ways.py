@@ -44,6 +44,14 @@ def test_everything_can_be_done_with_the_keyboard(visit: Visit, page_gallery: Pa
     page.keyboard.press("ArrowUp")
     page.keyboard.press("ArrowLeft")
     expect(open_card(visit, ids[0])).to_be_focused()
+    for name in ("Search with this", "More like this", "Less like this", "Select"):
+        page.keyboard.press("Tab")
+        expect(visit.card(ids[0]).get_by_role("button", name=name)).to_be_focused()
+    page.keyboard.press("Tab")
+    assert (
+        page.evaluate("document.activeElement.closest('[data-id]')") is None
+    )  # Tab leaves the grid behind one card
+    open_card(visit, ids[0]).focus()
     page.keyboard.press("x")
     expect(page.get_by_role("toolbar", name="Selection")).to_contain_text("1 selected")
     page.keyboard.press("Escape")
@@ -141,7 +149,7 @@ def test_back_and_forward_walk_through_searches(visit: Visit, page_gallery: Page
 
 def test_nothing_found_says_why(visit: Visit) -> None:
     page = visit.open("?text=zebra&f=label+%3D+%27hat%27")
-    expect(page.get_by_text("No image fits the conditions, the words “zebra”.")).to_be_visible()
+    expect(page.get_by_text("No image fits the conditions and the words “zebra”.")).to_be_visible()
     page.get_by_role("button", name="Clear the text box").click()
     expect(page.get_by_role("heading", name="30 images found")).to_be_visible()
 

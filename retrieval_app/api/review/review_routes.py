@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Response
 
 from retrieval_app.api.answers import BYTES
-from retrieval_app.api.asking import Asked, AskedAlone, answers
+from retrieval_app.api.asking import Asked, AskedAlone, Asking, answers
 from retrieval_app.api.downloads import send_table, send_zip
 from retrieval_app.api.errors import BODY_ERRORS, ApiError
 from retrieval_app.api.gallery.gallery_routes import COMPUTING, send_unready
@@ -24,7 +24,7 @@ from retrieval_app.api.schemas import (
     GroupDecision,
     GroupPage,
     LabelDecisions,
-    LabelFile,
+    ListFile,
     Undo,
 )
 from retrieval_app.api.security.access import require_review
@@ -122,7 +122,7 @@ async def undo_labels(asked: AskedAlone, body: Undo = _LAST_STEP) -> Response:
     summary="The labels with the decisions applied",
     **answers(None, 409, also=_LABELS_CSV),
 )
-async def send_label_file(asked: Asked, parameters: Annotated[LabelFile, Query()]) -> Response:
+async def send_label_file(asked: Asked, parameters: Annotated[ListFile, Query()]) -> Response:
     """A CSV of path and label, as `retrieval train` and `retrieval index build --labels` read it.
 
     Headers count the images by what became of them: `kept` and `changed` are rows; the others are left out, `dropped`
@@ -130,9 +130,7 @@ async def send_label_file(asked: Asked, parameters: Annotated[LabelFile, Query()
     absolute, but for strangers, who get those within the sources, and where these are asked for: saved in the folder of
     the images, the file then goes with it to another machine.
     """
-    if parameters.paths == "absolute" and not asked.folders:
-        raise ApiError("absolute paths are told to those only who may decide", status=403)
-    folders = asked.folders and parameters.paths != "relative"
+    folders = _choose_folders(asked, parameters)
     read = asked.logging(EXPORT, asked.review.label_decisions, tell=lambda _: {"file": "labels.csv"})
     decisions, counts = await asked.engine.run(read), Counter[str]()
     blocks = stream_label_file(asked.snapshot.gallery, decisions, counts=counts, folders=folders)
@@ -169,13 +167,14 @@ async def undo_duplicates(asked: AskedAlone, body: Undo = _LAST_STEP) -> Respons
     summary="What was decided about duplicates",
     **answers(None, 409, also=_CSV),
 )
-async def send_duplicate_file(asked: AskedAlone) -> Response:
-    """A CSV of path, decision (keep or drop) and group; strangers get no folders of the machine."""
+async def send_duplicate_file(asked: Asked, parameters: Annotated[ListFile, Query()]) -> Response:
+    """A CSV of path, decision (keep or drop) and group; paths as in the label file."""
+    folders = _choose_folders(asked, parameters)
     read = asked.logging(
         EXPORT, asked.review.duplicate_decisions, tell=lambda _: {"file": "duplicate-decisions.csv"}
     )
     decisions = await asked.engine.run(read)
-    blocks = stream_duplicate_file(asked.snapshot.gallery, decisions.values(), folders=asked.folders)
+    blocks = stream_duplicate_file(asked.snapshot.gallery, decisions.values(), folders=folders)
     return await send_table(asked.engine, blocks, name="duplicate-decisions.csv")
 
 
@@ -197,6 +196,17 @@ async def export(asked: AskedAlone, body: ExportRequest) -> Response:
     make_zip = asked.logging(EXPORT, stream_zip, tell=partial(_log_export, body))
     blocks = await engine.run(make_zip, gallery, body.ids, render=render, folders=folders)
     return send_zip(engine, blocks, name=name)
+
+
+def _choose_folders(asked: Asking, parameters: ListFile) -> bool:
+    """Whether the paths of a file are absolute.
+
+    Raises:
+        ApiError: they shall be, and may not be told.
+    """
+    if parameters.paths == "absolute" and not asked.folders:
+        raise ApiError("absolute paths are told to those only who may decide", status=403)
+    return asked.folders and parameters.paths != "relative"
 
 
 def _log_labels(body: LabelDecisions, done: dict[str, Any]) -> dict[str, Any]:

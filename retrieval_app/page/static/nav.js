@@ -10,6 +10,7 @@ import {notice} from './core/loading.js';
 import {applySavedTheme, themeButton} from './core/theme.js';
 import {toastError} from './core/toast.js';
 import {followLink, onState, readState} from './core/url_state.js';
+import {welcome} from './core/welcome.js';
 
 let frame = null;
 let shown = null;
@@ -33,6 +34,7 @@ export function start(element) {
   });
   onState(showView);
   showView(readState());
+  welcome(frame.querySelector('.views'), {dismissed: () => panelOf(shown).focus({preventScroll: true})});
   gallery().then(showFacts, toastError);
 }
 

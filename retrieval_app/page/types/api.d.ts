@@ -536,7 +536,7 @@ export interface paths {
         };
         /**
          * What was decided about duplicates
-         * @description A CSV of path, decision (keep or drop) and group; strangers get no folders of the machine.
+         * @description A CSV of path, decision (keep or drop) and group; paths as in the label file.
          */
         get: operations["get_duplicate_file"];
         put?: never;
@@ -2822,7 +2822,10 @@ export interface operations {
     };
     get_duplicate_file: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description those of the machine, or within the sources; the former where they may be told */
+                paths?: ("absolute" | "relative") | null;
+            };
             header?: never;
             path?: never;
             cookie?: never;

@@ -152,7 +152,8 @@ def test_a_strangers_label_file_has_the_paths_within_the_sources(stranger: TestC
     assert all(not line.startswith("/") for line in lines)
     assert any(line.startswith("red/") for line in lines)
     assert stranger.get("/v1/labels/file?paths=relative").text.splitlines() == lines
-    assert stranger.get("/v1/labels/file?paths=absolute").status_code == 403
+    for path in ("/v1/labels/file", "/v1/duplicates/file"):
+        assert stranger.get(f"{path}?paths=absolute").status_code == 403
 
 
 def _unpack(content: bytes) -> bytes:

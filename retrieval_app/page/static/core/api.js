@@ -78,9 +78,10 @@ export async function getReady(path, params, {signal, onProgress = () => {}} = {
  *
  * @param {string} path
  * @param {object | null} body
+ * @param {object} params
  */
-export async function download(path, body = null) {
-  const answer = await ask(address(path), body === null ? {} : {method: 'POST', ...packed(body)});
+export async function download(path, body = null, params = {}) {
+  const answer = await ask(address(path, params), body === null ? {} : {method: 'POST', ...packed(body)});
   const named = /filename="?([^";]+)"?/.exec(answer.headers.get('content-disposition') ?? '');
   saveFile(await answer.blob(), named ? named[1] : path);
   return answer.headers;

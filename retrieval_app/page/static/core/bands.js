@@ -17,6 +17,7 @@ export function bandMark(band) {
 
 /** What a mark says beside a label that is the query's, or another one; `isOther` is false where that is not known. */
 export function markBand(mark, band, isOther) {
+  mark.firstElementChild.replaceWith(isOther ? make('span.dot') : bandDot(band));
   mark.lastElementChild.textContent = shareWords(band, isOther);
 }
 

@@ -1,7 +1,9 @@
 // What a view shows while the server computes, when that failed, and when there is nothing: the same in every view.
 
 import {ApiError, getReady, isAborted} from './api.js';
-import {button, icon, make, percent, refill, sentence} from './dom.js';
+import {button, count, icon, make, percent, refill, sentence} from './dom.js';
+
+const WAITING = 'Waiting for its turn';
 
 /**
  * A box in place of content: `notice({icon: 'photo', title, text}, button, …)`.
@@ -51,9 +53,10 @@ export function openView(panel, {title, lead, kind = '', draw}) {
  */
 export async function awaitReady(place, path, {params, what, why, drawing = 'chart', retry, signal}) {
   const track = make('div', {class: 'progress', role: 'progressbar', 'aria-label': what});
-  const words = make('p.small.figures');
-  const box = make('div.notice', icon(drawing, 28), make('h2', what), make('p', why), track, words);
+  const words = make('p.small.figures', WAITING);
+  const box = make('div.notice', icon(drawing, 28), make('h2', what), make('p', why), track, words, drawMeanwhile());
   const shown = setTimeout(() => refill(place, box), 250); // what is ready at once shows no progress
+  const left = makeEstimate();
   try {
     return await getReady(path, params, {
       signal,
@@ -61,8 +64,8 @@ export async function awaitReady(place, path, {params, what, why, drawing = 'cha
         if (total > 0) {
           track.style.setProperty('--share', String(done / total));
           track.setAttribute('aria-valuenow', String(Math.round((100 * done) / total)));
-          words.textContent = percent(done / total);
-        } else words.textContent = 'Waiting for its turn';
+          words.textContent = [percent(done / total), left(done / total)].filter(Boolean).join(' · ');
+        } else words.textContent = WAITING;
       },
     });
   } catch (error) {
@@ -73,6 +76,33 @@ export async function awaitReady(place, path, {params, what, why, drawing = 'cha
     clearTimeout(shown);
   }
 }
+
+/** What can be done until it is there; an audit's page has nothing to search. */
+function drawMeanwhile() {
+  const search = /** @type {HTMLAnchorElement?} */ (document.querySelector('nav a[data-view="search"]'));
+  return make('p.small', [
+    'It opens here by itself as soon as it is done. ',
+    search && make('a', {href: search.href}, 'Searching works meanwhile'),
+    search && '.',
+  ]);
+}
+
+/** A function that says, of the shares done that it is told one after the other, how long the rest will take. */
+function makeEstimate() {
+  /** @type {{share: number, at: number} | null} */
+  let first = null;
+  return share => {
+    first ??= {share, at: performance.now()};
+    const seconds = (performance.now() - first.at) / 1000;
+    const gained = share - first.share;
+    if (seconds < 2 || gained < 0.03) return '';
+    return `about ${shownSeconds(((1 - share) * seconds) / gained)} left`;
+  };
+}
+
+/** "20 seconds", "3 minutes": no more exact than a guess is. */
+const shownSeconds = seconds =>
+  seconds < 55 ? count(Math.max(5, 5 * Math.round(seconds / 5)), 'second') : count(Math.round(seconds / 60), 'minute');
 
 /** A failure in the place of the content, with a way to try again. @param {Error} error */
 export function showFailure(place, error, retry) {

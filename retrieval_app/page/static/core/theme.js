@@ -1,6 +1,7 @@
 // The theme of a page: what its visitor chose before, or else what their system has.
 
 import {button, icon, refill} from './dom.js';
+import {keep, readKept} from './kept.js';
 
 const THEME = 'theme';
 
@@ -21,7 +22,7 @@ export function themeButton() {
   };
   toggle.addEventListener('click', () => {
     const theme = isDark() ? 'light' : 'dark';
-    localStorage.setItem(THEME, theme);
+    keep(THEME, theme);
     applyTheme(theme);
     draw();
     dispatchEvent(new CustomEvent('themechange', {detail: theme})); // for what is drawn on a canvas
@@ -33,9 +34,10 @@ export function themeButton() {
 const isDark = () => document.body.classList.contains('dark');
 
 function savedTheme() {
-  return localStorage.getItem(THEME) ?? (matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light');
+  return readKept(THEME) ?? (matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light');
 }
 
 function applyTheme(theme) {
   document.body.classList.toggle('dark', theme === 'dark');
+  document.documentElement.style.colorScheme = theme; // for what the browser draws: scroll bars, sliders, lists to choose from
 }

@@ -42,7 +42,7 @@ export async function whySection(image, {signal}) {
   const bars = shares.slice(0, BARS).map(entry => {
     const name = shownText(entry.label ?? 'no label');
     const given = {own: entry.label === label, title: `mean score ${entry.mean_score.toFixed(3)}`};
-    return drawShare(make('span', {class: 'clip', title: name}, name), entry.share, given);
+    return drawShare(make('span', {class: 'two-lines', title: name}, name), entry.share, given);
   });
   const others = rest > 0.001 && drawShare(make('span.soft', 'others'), rest);
   return [make('p.small.soft', words), make('ul.shares', bars, others)];

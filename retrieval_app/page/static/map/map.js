@@ -42,11 +42,18 @@ async function show(body, about, retry) {
     ]);
     return;
   }
-  const shown = count(map.ids.length, 'image');
-  about.textContent =
-    `${map.sampled ? `A sample of ${shown} of ${map.total.toLocaleString('en')}` : `All ${shown}`}, `
-    + `laid out by ${METHODS[map.method] ?? map.method}: images that the model finds alike lie near each other. `
-    + 'Neighbourhoods can be trusted; distances between far groups, and their sizes, are only a hint.';
+  about.textContent = describe(map);
   refill(body);
   view = drawMapView(body, map);
+}
+
+/** @param {GalleryMap} map */
+function describe({ids, sampled, total, method}) {
+  if (ids.length === 1) return 'The gallery has one image, with nothing to lie near.';
+  const shown = count(ids.length, 'image');
+  return (
+    `${sampled ? `A sample of ${shown} of ${total.toLocaleString('en')}` : `All ${shown}`}, `
+    + `laid out by ${METHODS[method] ?? method}: images that the model finds alike lie near each other. `
+    + 'Neighbourhoods can be trusted; distances between far groups, and their sizes, are only a hint.'
+  );
 }

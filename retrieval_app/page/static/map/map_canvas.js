@@ -118,8 +118,10 @@ export function drawMap(canvas, points, show, on) {
     const font = '650 13px system-ui, sans-serif';
     Object.assign(context, {font, textAlign: 'center', lineJoin: 'round', lineWidth: 4});
     for (const caption of show.captions()) {
-      const [x, y] = place(caption);
+      const [amid, y] = place(caption);
       const reach = context.measureText(caption.text).width / 2 + 3;
+      if (amid < 0 || amid > width || y < 0 || y > height) continue;
+      const x = Math.max(reach, Math.min(width - reach, amid)); // whole, at the edge too
       if (drawn.some(other => Math.abs(other.x - x) < other.reach + reach && Math.abs(other.y - y) < 17)) continue;
       drawn.push({x, y, reach});
       context.strokeStyle = face;

@@ -5,6 +5,7 @@ import {button, count, make, refill, shownText} from '../core/dom.js';
 const COLOURS = 12;
 const TOLD_APART = 1000; // labels whose colours look at each other; the small ones after them take turns
 const CAPTIONED = 300;
+const LONGEST_CAPTION = 28;
 const LISTED = 30;
 const GRID = 12;
 const NAMELESS = 'without a label';
@@ -71,8 +72,10 @@ export function placeCaptions(entries) {
   return entries
     .filter(entry => entry.name !== null)
     .slice(0, CAPTIONED)
-    .map(entry => ({x: entry.centre[0], y: entry.centre[1], place: entry.place, text: nameOf(entry).slice(0, 24)}));
+    .map(entry => ({x: entry.centre[0], y: entry.centre[1], place: entry.place, text: shorten(nameOf(entry))}));
 }
+
+const shorten = text => (text.length > LONGEST_CAPTION ? `${text.slice(0, LONGEST_CAPTION - 1)}…` : text);
 
 /** Draw it; on: {point(entry | null), choose(entry)}; `mark(chosen)` shows which places are chosen. */
 export function drawLegend(entries, on) {

@@ -89,6 +89,8 @@ function drawHeadline(quality, described) {
             ? ` ${count(others, 'image')} took no part: without a label, or the only one of it.`
             : ''),
       ]),
+      described.labels.count === 1
+        && make('p.soft', 'They all have the same label, so that nothing else could be found: it says nothing here.'),
       quality.apart && drawApart(quality.apart),
       quality.map_at_r
         && make('p.soft', [

@@ -115,7 +115,11 @@ function drawImage(image, place, {box, zoom}) {
   return make('li.duplicate-image', [
     zoomer(image.id, path, zoom),
     make('div.duplicate-words', [
-      make('span.first', make('b.clip', labelOf(image)), make('span.soft.figures', likenessOf(image, place))),
+      make(
+        'span.first',
+        make('b', {class: 'two-lines', title: labelOf(image)}, labelOf(image)),
+        make('span.soft.figures', likenessOf(image, place)),
+      ),
       make('span', {class: 'clip small soft', title: path}, path),
       make('span.small.soft', fileSize(image.size_bytes), !image.indexed && ' · not searched'),
     ]),

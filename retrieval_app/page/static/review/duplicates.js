@@ -59,6 +59,7 @@ function drawList(body, first, canReview) {
     file: {
       path: 'duplicates/file',
       text: 'Download list',
+      hasPaths: true,
       after: () =>
         'Saved: duplicate-decisions.csv says for every file of the decided groups whether to keep or drop it',
     },

@@ -34,7 +34,7 @@ const NO_LABEL = 'It shows none of the labels clearly: leave it out of the label
 const say = ({decision, label}, item) =>
   ({change: `Change to ${shownText(label)}`, keep: `Keep ${shownText(item.label)}`, drop: 'Drop image'})[decision];
 
-const named = (text, kind) => make('span', {class: `clip ${kind}`, title: shownText(text)}, shownText(text));
+const named = (text, kind) => make('span', {class: `two-lines ${kind}`, title: shownText(text)}, shownText(text));
 
 /** "polo → t-shirt". @param {DoubtEntry} item */
 export function drawPair(item) {
@@ -145,7 +145,7 @@ function drawNear(title, neighbours, item, on) {
     const score = isTwin ? 'same' : shownScore(neighbour.score);
     return make(isTwin ? 'li.twin' : 'li', [
       zoomer(neighbour.id, `neighbour, ${label}, score ${score}`, () => on.zoomNeighbour(neighbour, item), 128),
-      make('span.clip', label),
+      make('span', {class: 'clip', title: label}, label),
       make('span.soft.figures', score),
     ]);
   });

@@ -13,6 +13,7 @@ import {drawHint, FILE, KEPT, moreFilters, PAGE} from './surroundings.js';
 import {toast} from '../core/toast.js';
 import {onState, readState, writeState} from '../core/url_state.js';
 
+const ONE_LABEL = 'All labelled images have the same label, so that none can be doubted for another.';
 let view = null; // what the keys act on, once there is a list
 
 /** Fill the panel. */
@@ -56,13 +57,14 @@ async function open(body, about, retry) {
     why: 'Each label is compared with those of the images that look alike. This happens once for each version of the gallery.',
   });
   if (!first) return;
-  about.textContent = describe(first.wrong_share, first.judged ?? described.labels.labelled);
+  about.textContent =
+    described.labels.count === 1 ? ONE_LABEL : describe(first.wrong_share, first.judged ?? described.labels.labelled);
   drawList(body, described, first);
 }
 
 function describe(wrong, labelled) {
   const estimate =
-    wrong === null || wrong === undefined
+    wrong === null || wrong === undefined || wrong * labelled < 0.5
       ? ''
       : `About ${(100 * wrong).toFixed(1)} % of the labels are estimated wrong: some `
         + `${Math.round(wrong * labelled).toLocaleString('en')} of ${labelled.toLocaleString('en')}. `;

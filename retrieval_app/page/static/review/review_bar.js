@@ -3,19 +3,23 @@
 import {download} from '../core/api.js';
 import {openDialog} from '../core/dialog.js';
 import {button, make, refill, refillKeepingFocus} from '../core/dom.js';
+import {keep, readKept} from '../core/kept.js';
 import {notice} from '../core/loading.js';
 import {picture} from '../core/thumbs.js';
 import {toast, toastError} from '../core/toast.js';
+
+const PATHS = 'paths';
 
 /** What a list shows, by its name in the address and in words. */
 const STATES = {open: 'To decide', decided: 'Decided', all: 'All'};
 
 /**
- * The bar; on: {state(name), undo()}; file: {path, text, after(headers)}; `update` with what the server counts.
+ * The bar; on: {state(name), undo()}; file: {path, text, after(headers, paths), hasPaths: its paths can be absolute or
+ * relative, for those who may know the former}; `update` with what the server counts.
  *
  * @param {{
- *   filters?: Child[], file: {path: string, text: string, after: (headers: Headers) => string}, canReview: boolean,
- *   on: {state: (name: string) => void, undo: () => void},
+ *   filters?: Child[], canReview: boolean, on: {state: (name: string) => void, undo: () => void},
+ *   file: {path: string, text: string, after: (headers: Headers, paths?: string) => string, hasPaths?: boolean},
  * }} given
  */
 export function drawReviewBar({filters = [], file, canReview, on}) {
@@ -28,10 +32,11 @@ export function drawReviewBar({filters = [], file, canReview, on}) {
   const words = make('span', {class: 'figures', role: 'status'});
   const undo =
     canReview && button('Undo', {icon: 'undo', title: 'Undo the last decision (U)', disabled: true}, on.undo);
+  const paths = file.hasPaths && canReview ? drawPathsChoice() : null; // who decides is told folders, too
   const take = button(file.text, {icon: 'download', class: 'primary'}, async () => {
     take.disabled = true;
     try {
-      toast(file.after(await download(file.path)), {kind: 'good'});
+      toast(file.after(await download(file.path, null, {paths: paths?.value}), paths?.value), {kind: 'good'});
     } catch (error) {
       toastError(error);
     } finally {
@@ -41,9 +46,7 @@ export function drawReviewBar({filters = [], file, canReview, on}) {
   const element = make('div.review-bar', [
     make('div', {class: 'segments', role: 'group', 'aria-label': 'Which to show'}, [states.map(({node}) => node)]),
     filters,
-    make('div.review-done.push', track, words),
-    undo,
-    take,
+    make('div.review-end', make('div.review-done', track, words), undo, make('div.take', take, paths)),
   ]);
   return {
     element,
@@ -60,6 +63,21 @@ export function drawReviewBar({filters = [], file, canReview, on}) {
       if (undo) undo.disabled = !canUndo;
     },
   };
+}
+
+/** How the file names images; it is kept from one download to the next. */
+function drawPathsChoice() {
+  const choice = make(
+    'select',
+    {
+      class: 'select',
+      'aria-label': 'Paths in the file',
+      title: 'Absolute paths hold on this machine; relative ones in the folder of the images, wherever that is moved',
+      onchange: () => keep(PATHS, choice.value),
+    },
+    ['absolute', 'relative'].map(name => make('option', {value: name, selected: name === readKept(PATHS)}, name)),
+  );
+  return choice;
 }
 
 /** Which of them the address asks for. @param {State} state */
@@ -81,7 +99,7 @@ export const decisionButton = (key, words, {pressed, kind = '', title = words, .
   make(
     'button',
     {class: `decision ${kind}`, 'aria-pressed': String(pressed), title: pressed ? 'Take it back' : title, ...props},
-    [make('span.clip', words), make('kbd', {'aria-hidden': 'true'}, key)],
+    [make('span.two-lines', words), make('kbd', {'aria-hidden': 'true'}, key)],
   );
 
 /** Say that decisions cannot be made here; null where they can. */

@@ -18,7 +18,7 @@ export const drawHint = () => [
 ];
 
 /** The file to take away: its route, the words of the button, and what is said once it is saved. */
-export const FILE = {path: 'labels/file', text: 'Download label file', after: describeFile};
+export const FILE = {path: 'labels/file', text: 'Download label file', after: describeFile, hasPaths: true};
 
 /** What else the list is filtered by. @type {(state: State) => object} */
 export const moreFilters = () => ({});
@@ -37,7 +37,7 @@ const LEFT_OUT = {
 };
 
 // The message about the file, from the counts in the headers of the answer.
-function describeFile(headers) {
+function describeFile(headers, paths) {
   const counted = name => Number(headers.get(`x-labels-${name}`) ?? 0);
   const changed = counted('changed');
   const rows = counted('kept') + changed;
@@ -47,6 +47,7 @@ function describeFile(headers) {
   return [
     `Saved as labels.csv: ${count(rows, 'image')}${changed ? `, ${changed.toLocaleString('en')} with another label` : ''}.`,
     left.length && `Left out: ${left.join(', ')}.`,
+    paths === 'relative' && 'Move it into the folder of the images.',
     `Train with it: ${TRAIN}`,
   ]
     .filter(Boolean)

@@ -169,7 +169,7 @@ export function makeFacets({changed}) {
         dataset: {where: value.where},
         onchange: () => toggle({facet: facet.name, where: value.where}),
       }),
-      make('span', {class: 'clip grow', title: text}, text),
+      make('span', {class: 'two-lines grow', title: text}, text),
       make('span.figures.soft.small', value.count.toLocaleString('en')),
     ]);
   }

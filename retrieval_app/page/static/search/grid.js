@@ -33,15 +33,16 @@ export function makeGrid({act, moved}) {
       items.set(item.id, item);
       return drawCard(item, {eager: items.size <= EAGER && number < EAGER, text});
     });
+    for (const card of made) setReach(card, '-1');
     place(...made);
     if (stop === null || !items.has(stop)) setStop(list[0]?.id ?? null);
     mark(marks);
   }
 
   function setStop(id) {
-    cardOf(stop)?.querySelector('.card-open')?.setAttribute('tabindex', '-1');
+    setReach(cardOf(stop), '-1');
     stop = id;
-    cardOf(stop)?.querySelector('.card-open')?.setAttribute('tabindex', '0');
+    setReach(cardOf(stop), '0');
   }
 
   function mark(change) {
@@ -132,6 +133,11 @@ export function makeGrid({act, moved}) {
   };
 }
 
+/** Whether Tab reaches a card's buttons: behind those of one card it leaves the grid. */
+function setReach(card, tabindex) {
+  for (const one of card?.querySelectorAll('button') ?? []) one.setAttribute('tabindex', tabindex);
+}
+
 /** Grey cards, while results are on their way. */
 export function drawSkeletons(number) {
   return make('ol', {class: 'grid', 'aria-hidden': 'true'}, [
@@ -148,7 +154,7 @@ function drawCard(item, {eager, text}) {
   return make('li', {class: `card${item.duplicateOf ? ' is-duplicate' : ''}`, dataset: {id: item.id}}, [
     make(
       'button',
-      {class: 'card-open', tabindex: '-1', 'aria-label': describe(item), dataset: {act: 'details'}},
+      {class: 'card-open', 'aria-label': describe(item), dataset: {act: 'details'}},
       make('span.card-picture', [
         thumb(item.id, {eager}),
         item.rank && make('span.rank', item.rank),

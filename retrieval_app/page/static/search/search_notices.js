@@ -6,6 +6,8 @@ import {notice} from '../core/loading.js';
 import {makeDrop} from './upload.js';
 import {partKey, writeState} from '../core/url_state.js';
 
+const AND = new Intl.ListFormat('en');
+
 /** Nothing found: why that may be, and buttons that change it. */
 export function drawEmpty(state) {
   const ways = [
@@ -21,7 +23,7 @@ export function drawEmpty(state) {
     state.filters.length > 0 && 'the conditions',
     state.text && `the words \u201c${state.text}\u201d`,
   ].filter(Boolean);
-  const text = limits.length > 0 ? `No image fits ${limits.join(', ')}.` : 'The gallery holds no other image.';
+  const text = limits.length > 0 ? `No image fits ${AND.format(limits)}.` : 'The gallery holds no other image.';
   return notice({icon: 'search', size: 40, title: 'Nothing found', text}, make('div.row', ways));
 }
 

@@ -1,0 +1,140 @@
+"""The main ways through the page in a real Firefox; the other tests of the page go them in Chromium."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.firefox import open_firefox
+from tests.page_browser import VIEWS, OpenVisit, Visit, skip_without_browser
+from tests.page_gallery import PageGallery
+from tests.page_parts import CHOOSE, details, give_files, open_card, query_card
+from tests.serving_server import TOKEN, serve
+
+pytestmark = [pytest.mark.browser, pytest.mark.shared_data]
+skip_without_browser()
+from playwright.sync_api import expect  # noqa: E402
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the browser."""
+    return tmp_path_factory.mktemp("firefox")
+
+
+@pytest.fixture(scope="module")
+def browser(request: pytest.FixtureRequest, folder: Path) -> Iterator[Browser]:
+    """A headless Firefox in the place of the Chromium of other modules; dark where a test asks for that."""
+    with open_firefox(folder, dark=getattr(request, "param", "light") == "dark") as browser:
+        yield browser
+
+
+@pytest.fixture
+def visit(open_visit: OpenVisit) -> Visit:
+    """A visit on a desktop."""
+    return open_visit()
+
+
+def test_an_example_is_searched_with_narrowed_down_and_looked_at(visit: Visit, page_gallery: PageGallery) -> None:
+    image = page_gallery.ids[page_gallery.of("shoes")[1]]
+    page = visit.open(f"?image={image}")
+    assert visit.ids()[:5] == [hit["id"] for hit in visit.search(queries=[{"image_id": image}], k=5)]
+    page.get_by_role("region", name="Narrow down").get_by_role("checkbox", name=re.compile("^shoes ")).check()
+    expect(page.get_by_role("list", name="Conditions")).to_contain_text("Label: shoes")
+    page.keyboard.press("/")
+    page.keyboard.type("shoes")
+    page.wait_for_url(re.compile("text=shoes"))
+    found = visit.ids()
+    page.keyboard.press("Escape")
+    page.keyboard.press("Escape")
+    open_card(visit, found[0]).click()
+    panel = details(visit)
+    expect(panel).to_contain_text("File and metadata")
+    page.keyboard.press("ArrowRight")
+    page.wait_for_url(re.compile(f"details={found[1]}"))
+    page.keyboard.press("Escape")
+    expect(panel).to_be_hidden()
+    page.go_back()
+    expect(page.get_by_role("region", name="Search", exact=True)).to_be_visible()
+
+
+@pytest.mark.parametrize("how", ["choose", "paste", "drop"])
+def test_a_photo_of_ones_own_is_searched_with(visit: Visit, page_gallery: PageGallery, how: str) -> None:
+    path = page_gallery.of("hat")[2]
+    photo = page_gallery.photos.parent / path
+    page = visit.open()
+    if how == "choose":
+        page.get_by_label(CHOOSE).set_input_files(photo)
+    else:
+        give_files(visit, how, photo)
+    expect(visit.cards.first).to_have_attribute("data-id", str(page_gallery.ids[path]))
+    expect(query_card(visit).get_by_role("img").first).to_be_visible()
+
+
+def test_an_error_would_be_heard_of(visit: Visit) -> None:
+    visit.open()
+    visit.page.evaluate("console.error('said'); setTimeout(() => { throw new Error('thrown'); })")
+    visit.wait_until(lambda: len(visit.complaints) == 2)
+    visit.forgive("said|thrown")
+
+
+@pytest.mark.usefixtures("decisions")
+def test_a_label_is_judged_by_key_and_that_is_undone(visit: Visit) -> None:
+    panel = visit.open_view("labels")
+    (first,) = visit.ask("labels/doubts?limit=1")["items"]
+    visit.page.keyboard.press("a")
+    expect(panel.get_by_text(re.compile(r"^1 of \d+ decided"))).to_be_visible()
+    visit.wait_until(lambda: visit.ask(f"images/{first['id']}")["decision"] is not None)
+    visit.page.keyboard.press("u")
+    expect(panel.get_by_text(re.compile(r"^0 of \d+ decided"))).to_be_visible()
+    visit.wait_until(lambda: visit.ask(f"images/{first['id']}")["decision"] is None)
+
+
+def test_the_label_file_is_saved(visit: Visit, folder: Path) -> None:
+    visit.open_view("labels").get_by_role("button", name="Download label file").click()
+    saved = folder / "downloads" / "labels.csv"
+    visit.wait_until(lambda: saved.is_file() and saved.read_text(encoding="utf-8").startswith("path,label\n"))
+
+
+def test_a_map_is_moved_and_its_images_opened_by_key(visit: Visit) -> None:
+    panel = visit.open_view("map")
+    panel.get_by_role("application").focus()
+    visit.page.keyboard.press("+")
+    visit.page.wait_for_url(re.compile("at="))
+    visit.page.keyboard.press("Enter")
+    expect(details(visit)).to_be_visible()
+
+
+def test_the_token_opens_the_page_and_one_leaves_it(
+    open_visit: OpenVisit, page_gallery: PageGallery, tmp_path: Path
+) -> None:
+    with serve(page_gallery.path, log=tmp_path / "log", token=TOKEN) as server:
+        visit = open_visit(server=server)
+        visit.forgive("401")
+        visit.page.goto(server.url)
+        visit.page.get_by_label("Token").fill(TOKEN)
+        visit.page.keyboard.press("Enter")
+        expect(visit.page.get_by_role("heading", name="All 243 images")).to_be_visible()
+        visit.page.get_by_role("button", name="Sign out").click()
+        expect(visit.page.get_by_label("Token")).to_be_visible()
+        visit.leave()
+
+
+@pytest.mark.parametrize("browser", ["dark"], indirect=True)
+@pytest.mark.parametrize("phone", [False, True], ids=["desk", "phone"])
+def test_every_view_is_dark_where_the_system_is_and_fits_its_width(
+    open_visit: OpenVisit, browser: Browser, phone: bool
+) -> None:
+    visit = open_visit(phone=phone)
+    for view in VIEWS:
+        visit.open_view(view)
+        assert visit.fits_its_width(), view
+    assert visit.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(10, 15, 30)"
+    assert visit.page.evaluate("getComputedStyle(document.body).colorScheme") == "dark"  # its scroll bars, too
