@@ -7,14 +7,13 @@ from pathlib import Path
 
 import click
 
-from index.commands.console import output_options
-from index.commands.images_or_gallery import settle_gallery
+from index.commands.console import NAMED, output_options
 from index.errors import InputError, MissingDependencyError
 from retrieval_app.server.serve_token import read_or_make_token
 
 
 @click.command()
-@click.argument("gallery", type=click.Path(path_type=Path))
+@click.argument("gallery", type=NAMED, metavar="[NAME=]GALLERY")
 @click.option(
     "--http",
     "port",
@@ -42,14 +41,15 @@ from retrieval_app.server.serve_token import read_or_make_token
 @click.option("--writable", is_flag=True, help="Let agents keep, change and drop labels; people can take it back.")
 @output_options
 def mcp(
-    gallery: Path, port: int | None, host: str, allowed_hosts: tuple[str, ...], token_file: Path | None,
+    gallery: str, port: int | None, host: str, allowed_hosts: tuple[str, ...], token_file: Path | None,
     tokens: Path | None, writable: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Let an agent search GALLERY, look at its images, and see which labels to doubt. It only looks, unless --writable.
 
     In its place, images may be named, as with `retrieval serve`. An agent is told to start the command itself: it says
     nothing on its standard output but the protocol, and ends with its input. With --http it prints its address; clients
-    there send `Authorization: Bearer TOKEN`, where it has tokens.
+    there send `Authorization: Bearer TOKEN`, where it has tokens; with a name before GALLERY those with rights in it
+    alone are let in too.
 
     \b
     Examples:
@@ -57,6 +57,7 @@ def mcp(
       claude mcp add photos -- retrieval mcp /data/gallery
       retrieval mcp gallery --http 8000
       retrieval mcp gallery --http 8000 --host 0.0.0.0 --tokens team.tokens --allowed-host photos.example.org
+      retrieval mcp shop=shop-gallery --http 8000 --tokens team.tokens
     """
     if as_json and port is None:
         raise InputError("--json tells the address of --http; without that the output is the protocol's")
@@ -65,6 +66,8 @@ def mcp(
     except ModuleNotFoundError as error:
         extra = "agents" if (error.name or "").startswith("mcp") else "ui"
         raise MissingDependencyError(package=error.name or "mcp", extra=extra, purpose="serving agents") from error
+
+    from retrieval_app.commands.served_galleries import choose_galleries
 
     if port is None and (host != "127.0.0.1" or allowed_hosts or token_file is not None or tokens is not None):
         raise click.UsageError(
@@ -76,8 +79,11 @@ def mcp(
     def announce(url: str) -> None:
         click.echo(json.dumps({"url": url}) if as_json else url)
 
+    served = choose_galleries([gallery])
+    if len(served) > 1:
+        raise click.UsageError(f"{gallery} holds {len(served)} galleries; agents are served one: name that")
     options = AgentOptions(
-        gallery=settle_gallery(gallery), port=port, host=host, allowed_hosts=allowed_hosts, tokens=tokens,
+        gallery=served[0].path, name=served[0].name, port=port, host=host, allowed_hosts=allowed_hosts, tokens=tokens,
         token=None if token_file is None else read_or_make_token(token_file), writable=writable,
     )  # fmt: skip
     serve_agents(options, announce=announce)

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from mimetypes import guess_type
 from pathlib import Path
 
 from index.commands.images_or_gallery import settle_gallery
+from index.errors import InputError
 from index.marks import BESIDE
+from index.text import printable_path
 from index.versions.gallery_identity import Standing, recognise
 from retrieval_app.server.options import ServedGallery, check_names
+
+_GALLERIES = (Standing.MARKED, Standing.PROVEN, Standing.DAMAGED)  # of which the last is told when it is opened
 
 
 def choose_galleries(given: Sequence[str]) -> tuple[ServedGallery, ...]:
     """The galleries that are meant by the arguments of the command; those of images are made.
 
-    One argument is a gallery, or images, or a folder of nothing but galleries; NAME=GALLERY gives a name, and where
+    One argument is a gallery, or images, or a folder of galleries; NAME=GALLERY gives a name, and where
     there are several arguments those without one have that of their folder.
 
     Raises:
@@ -32,14 +37,27 @@ def choose_galleries(given: Sequence[str]) -> tuple[ServedGallery, ...]:
 
 
 def list_galleries(folder: Path) -> list[Path]:
-    """The galleries that lie side by side in a folder which holds nothing else; none where it is another folder."""
+    """The galleries that lie side by side in a folder which holds no images; none where it is another folder.
+
+    Raises:
+        InputError: there are images beside galleries.
+    """
     if not folder.is_dir() or recognise(folder) is not Standing.FOREIGN:
         return []
-    inside = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
-    galleries = [
-        path for path in inside if path.is_dir() and recognise(path) in (Standing.MARKED, Standing.PROVEN)
-    ]
-    return galleries if len(galleries) == len(inside) else []
+    galleries, images = list[Path](), list[Path]()
+    for path in sorted(path for path in folder.iterdir() if not path.name.startswith(".")):
+        if not path.is_dir():
+            images += [path] if (guess_type(path.name)[0] or "").startswith("image/") else []
+        elif recognise(path) in _GALLERIES:
+            galleries.append(path)
+        else:
+            return []
+    if galleries and images:
+        raise InputError(
+            f"{printable_path(str(folder))}: galleries lie beside {printable_path(images[0].name)}, so it is neither a "
+            "folder of galleries nor one of images: move it away, or name the galleries one by one"
+        )
+    return galleries
 
 
 def _name(path: Path) -> str:
@@ -50,4 +68,5 @@ def _name(path: Path) -> str:
 def _split(text: str) -> tuple[str | None, str]:
     """The name and the path of an argument; a path may hold the sign too."""
     name, sign, path = text.partition("=")
-    return (name, path) if sign and path and not Path(text).exists() else (None, text)
+    is_named = sign and path and "/" not in name and not Path(text).exists()
+    return (name, path) if is_named else (None, text)

@@ -24,18 +24,23 @@ _UPLOADS = "GRADIO_TEMP_DIR"
 _SCRIPT = re.compile(r"<script\b([^>]*)>(.*?)</script>", re.DOTALL)
 
 
-class UploadFolder:
-    """Where Gradio puts what it is sent: one for all apps of a server, as Gradio asks a variable of the process.
+class GradioProcess:
+    """What Gradio has once in a process, and all apps of a server share.
 
-    It is made when it is first wanted, and gone with the server.
+    That is a folder for what it is sent, which is gone with the server; and the app that is being made, to which
+    components go from whatever thread, so that one is made at a time.
+
+    Attributes:
+        making: held while an app is made.
     """
 
     def __init__(self) -> None:
+        self.making = asyncio.Lock()
         self._held = ExitStack()
         self._is_open = False
 
     def open(self) -> None:
-        """See that there is one; used by the event loop alone."""
+        """See that there is a folder; used by the event loop alone."""
         if not self._is_open:
             folder = self._held.enter_context(TemporaryDirectory(prefix="retrieval-gradio-"))
             os.environ[_UPLOADS] = folder
@@ -43,7 +48,7 @@ class UploadFolder:
             self._is_open = True
 
     def close(self) -> None:
-        """Delete it; may be called twice."""
+        """Delete the folder; may be called twice."""
         self._held.close()
 
 
@@ -52,13 +57,12 @@ class MountedApp:
 
     Args:
         engine: that it asks; its owner closes it.
-        uploads: shared with the other apps of the server; its owner closes it.
-        root_path: below which the server lives.
+        process: shared with the other apps of the server; its owner closes it.
+        root_path: below which the gallery is.
     """
 
-    def __init__(self, engine: Engine, *, uploads: UploadFolder, root_path: str = "") -> None:
-        self._engine, self._uploads, self._root_path = engine, uploads, root_path
-        self._making = asyncio.Lock()
+    def __init__(self, engine: Engine, *, process: GradioProcess, root_path: str = "") -> None:
+        self._engine, self._process, self._root_path = engine, process, root_path
         self._made: FastAPI | None = None
         self._running = AsyncExitStack()
         self._ends = False
@@ -89,9 +93,9 @@ class MountedApp:
         await self._running.aclose()
 
     async def _open(self) -> FastAPI:
-        async with self._making:
+        async with self._process.making:
             if self._made is None:
-                self._uploads.open()
+                self._process.open()
                 app = await asyncio.to_thread(_make, self._engine, self._root_path)
                 asking.set("the Gradio app")  # whose queue works for all its visitors from here on
                 await self._running.enter_async_context(app.router.lifespan_context(app))

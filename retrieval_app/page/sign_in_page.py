@@ -8,7 +8,7 @@ _PROBLEMS = {
     "wrong token": "That is not the token.",
     "wrong code": "This address has been used, or is too old: it opens the page once. The token always does.",
     "token in address": "The token does not belong in the address, where others read it. Type it here.",
-    "no page": "This token is for the metrics alone, and opens no page.",
+    "no page": "This token opens no page here.",
     "no gallery": "There is no such gallery here, or your token does not open it. Another token may.",
     "too many tries": "Too many wrong tokens came from your address. Wait a little, then try again.",
 }

@@ -171,11 +171,15 @@ class Jobs:
             self._forget([work])
         return job
 
-    def close(self) -> None:
+    def stop(self) -> None:
         """Let the running job end within a few seconds or fail, and those that wait fail; may be called twice."""
         self._closed = True
         self._end_at = min(self._end_at, time.monotonic() + _GRACE_S)
         self._drop_waiting()
+
+    def close(self) -> None:
+        """Stop, and wait for the end; may be called twice."""
+        self.stop()
         self._writer.shutdown(wait=True)
 
     def _check_open(self, kind: str) -> None:

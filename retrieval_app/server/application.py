@@ -15,7 +15,7 @@ from retrieval_app.api.security.access import Access
 from retrieval_app.api.security.gradio_doors import GRADIO
 from retrieval_app.api.security.sign_in import SignIn
 from retrieval_app.api.security.sign_in import router as sign_in_router
-from retrieval_app.gradio_app.mounted import MountedApp, UploadFolder
+from retrieval_app.gradio_app.mounted import GradioProcess, MountedApp
 from retrieval_app.page import api_docs, shell, static_files
 from retrieval_app.review.activity_log import ActivityLog
 from retrieval_app.review.jobs import Jobs
@@ -34,21 +34,21 @@ def create_app(
     log: ActivityLog,
     sign_in: SignIn,
     doors: Doors,
-    uploads: UploadFolder,
+    gradio: GradioProcess,
     name: str | None = None,
 ) -> FastAPI:
     """The application over one engine, of a gallery that is the only one of a server or has a name among several."""
-    gradio = MountedApp(engine, uploads=uploads, root_path=place_gallery(doors.root_path, name))
+    mounted = MountedApp(engine, process=gradio, root_path=place_gallery(doors.root_path, name))
 
     @asynccontextmanager
     async def end_gradio(_: FastAPI) -> AsyncIterator[None]:
         yield
         app.state.sign_in.visits.close()
-        await gradio.close()
+        await mounted.close()
 
     app = make_api(asks_token=access.asks_token, lifespan=end_gradio)
     app.state.engine, app.state.review, app.state.jobs, app.state.log = engine, review, jobs, log
-    app.state.gradio, app.state.is_one_of_several = gradio, name is not None
+    app.state.gradio, app.state.is_one_of_several = mounted, name is not None
     limits = engine.config
     app.state.fetcher = PhotoFetcher(
         max_bytes=limits.max_upload_bytes, seconds=limits.fetch_s, at_once=limits.fetches_at_once
@@ -57,6 +57,6 @@ def create_app(
     for router in (sign_in_router, shell.router, static_files.router, api_docs.router):
         app.router.routes += router.routes
     add_last_routes(app)
-    app.router.routes += [Route(GRADIO, gradio), Route(GRADIO + "/{path:path}", gradio)]
+    app.router.routes += [Route(GRADIO, mounted), Route(GRADIO + "/{path:path}", mounted)]
     doors.put_before(app, access=access, sign_in=sign_in, metrics=Metrics(EngineCollector(engine)), gallery=name)
     return app

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -18,7 +17,7 @@ from retrieval_app.api.security.root_path import check_root_path
 from retrieval_app.api.security.sign_in import SignIn
 from retrieval_app.api.security.token_book import TokenBook
 from retrieval_app.api.security.trusted_proxies import TrustedProxies
-from retrieval_app.gradio_app.mounted import UploadFolder
+from retrieval_app.gradio_app.mounted import GradioProcess
 from retrieval_app.page.sign_in_page import draw_sign_in
 from retrieval_app.review.activity_log import ActivityLog
 from retrieval_app.review.jobs import Jobs
@@ -38,8 +37,6 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from retrieval_app.server.options import ServedGallery, ServeOptions
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +72,14 @@ def assemble(options: ServeOptions) -> Iterator[Assembled]:
             proxies=TrustedProxies.of(options.trusted_proxies), origins=check_origins(options.cors_origins),
             root_path=root_path,
         )  # fmt: skip
-        logs = {served.path: _open_log(opened, served, access) for served in options.galleries}
-        sign_in = SignIn(
-            access, draw=draw_sign_in, config=options.sign_in, root_path=root_path, logs=[*logs.values()]
-        )
-        uploads = UploadFolder()
-        opened.callback(uploads.close)
+        logs = {served.name or "": _open_log(opened, served, access) for served in options.galleries}
+        sign_in = SignIn(access, draw=draw_sign_in, config=options.sign_in, root_path=root_path, logs=logs)
+        gradio = GradioProcess()
+        opened.callback(gradio.close)
         apps = {
             served.name: opened.enter_context(
                 _open_gallery(
-                    served, options, access, sign_in, doors=doors, uploads=uploads, log=logs[served.path]
+                    served, options, access, sign_in, doors=doors, gradio=gradio, log=logs[served.name or ""]
                 )
             )
             for served in options.galleries
@@ -95,6 +90,7 @@ def assemble(options: ServeOptions) -> Iterator[Assembled]:
             for app in apps.values():
                 app.state.engine.refuse_costly()
                 app.state.gradio.hang_up()
+                app.state.jobs.stop()
 
         refusals = Refusals(count=metrics.count_turned_away, write=lines.write_refusal)
         yield Assembled(app, sign_in.make_code, end, refusals)
@@ -108,8 +104,7 @@ def _choose_access(options: ServeOptions) -> Access:
         options.host, loopback=options.is_loopback, token=options.asks_token, allowed=options.allowed_hosts
     )
     if book is not None:
-        for name in sorted(book.name_galleries() - names):
-            logger.warning("the tokens have rights in a gallery %s, which this server does not have", name)
+        book.warn_of_others(names)
     return Access(
         token=options.token, book=book, loopback=options.is_loopback,
         writable=options.writable, fetches=options.fetches, hosts=hosts, galleries=names,
@@ -129,7 +124,7 @@ def _open_log(opened: ExitStack, served: ServedGallery, access: Access) -> Activ
 @contextmanager
 def _open_gallery(
     served: ServedGallery, options: ServeOptions, access: Access, sign_in: SignIn, *, doors: Doors,
-    uploads: UploadFolder, log: ActivityLog,
+    gradio: GradioProcess, log: ActivityLog,
 ) -> Iterator[FastAPI]:  # fmt: skip
     """The application of one gallery."""
     if served.name is not None:
@@ -149,7 +144,7 @@ def _open_gallery(
             jobs.resume()
         yield create_app(
             engine, access=access, review=review, jobs=jobs, log=log, sign_in=sign_in, doors=doors,
-            uploads=uploads, name=served.name,
+            gradio=gradio, name=served.name,
         )  # fmt: skip
 
 
@@ -161,6 +156,7 @@ def _join(
         return apps[None], apps[None].state.metrics
     named = {name: app for name, app in apps.items() if name is not None}
     nowhere = replace(access, galleries=frozenset(), is_hidden=True)
-    nothing = create_nothing(access=nowhere, sign_in=sign_in.for_gallery(nowhere), doors=doors)
     hall = create_hall(named, access=access, sign_in=sign_in, doors=doors)
-    return Site(named, hall=hall, nothing=nothing, root_path=doors.root_path), hall.state.metrics
+    metrics: Metrics = hall.state.metrics
+    nothing = create_nothing(access=nowhere, sign_in=sign_in.for_gallery(nowhere), doors=doors, metrics=metrics)
+    return Site(named, hall=hall, nothing=nothing, root_path=doors.root_path), metrics

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -56,12 +55,12 @@ def create_hall(galleries: Mapping[str, FastAPI], *, access: Access, sign_in: Si
 
 
 async def _send_list(request: Request) -> Response:
-    listed = await asyncio.to_thread(list_galleries, request)
+    listed = await list_galleries(request)
     html = draw_galleries([entry.model_dump() for entry in listed.galleries], who=name_signed_in(request))
     return HTMLResponse(html, headers={"Cache-Control": "no-store"})
 
 
-def create_nothing(*, access: Access, sign_in: SignIn, doors: Doors) -> FastAPI:
+def create_nothing(*, access: Access, sign_in: SignIn, doors: Doors, metrics: Metrics) -> FastAPI:
     """What answers where there is no gallery of a name: as one that the visitor may not look into does."""
 
     async def refuse(request: Request) -> Response:
@@ -69,5 +68,5 @@ def create_nothing(*, access: Access, sign_in: SignIn, doors: Doors) -> FastAPI:
 
     nothing = FastAPI(openapi_url=None)
     nothing.router.routes[:] = [*sign_in_router.routes, Route("/{path:path}", refuse)]
-    doors.put_before(nothing, access=access, sign_in=sign_in, metrics=Metrics())
+    doors.put_before(nothing, access=access, sign_in=sign_in, metrics=metrics)
     return nothing

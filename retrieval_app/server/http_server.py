@@ -60,14 +60,11 @@ def run_server(
         server_header=False,
     )
 
-    def end() -> None:
-        on_end()
-        refusals.close()
-
-    server = _Server(config, limits=limits, on_ready=on_ready, on_end=end)
+    server = _Server(config, limits=limits, on_ready=on_ready, on_end=on_end)
     runner = asyncio.Runner(loop_factory=config.get_loop_factory())
     with _leaving_as_found(), _terminating_as_interrupted(), runner:
         runner.run(server.serve(sockets=[listener]))
+        refusals.close()
 
 
 class _Server(uvicorn.Server):

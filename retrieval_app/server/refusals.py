@@ -9,11 +9,12 @@ addresses some, and one tells how many there were besides.
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
+from itertools import takewhile
 from typing import Literal, TypeAlias
 
 from retrieval_app.serving.addresses import group_address
@@ -23,8 +24,7 @@ Reason: TypeAlias = Literal[
     "displaced", "head_timeout", "silent", "answer_timeout",  # hung up on
 ]  # fmt: skip
 _UNTOLD: frozenset[Reason] = frozenset(("silent",))  # browsers connect in advance: these are counted alone
-_PIECE = re.compile(r"[a-z][a-z0-9_-]{0,11}")  # as our own addresses have: no token, no id
-_MOST_PIECES = 3
+_OTHER_WORDS = ("page", "gradio", "docs", "mcp", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,16 +108,21 @@ class Refusals:
         self._untold.clear()
 
 
+@cache
+def _list_words() -> frozenset[str]:
+    """The words of which addresses are made."""
+    from retrieval_app.api.routes import ROUTES
+
+    paths = (getattr(route, "path", "") for routes in ROUTES for route in routes.router.routes)
+    return frozenset(word for path in paths for word in path.split("/") if "{" not in word) | {*_OTHER_WORDS}
+
+
 def shorten_path(path: str) -> str:
-    """The start of an address, as far as it can be one of ours and nothing that somebody typed.
+    """The start of an address, as far as its words are those of our own addresses: nothing that somebody typed.
 
     >>> shorten_path("/v1/photos/3K8v0cYpL2Jt/picture?k=3")
     '/v1/photos/…'
     """
     pieces = path.partition("?")[0].split("/")[1:]
-    kept: list[str] = []
-    for piece in pieces[:_MOST_PIECES]:
-        if piece and not _PIECE.fullmatch(piece):
-            break
-        kept.append(piece)
+    kept = [*takewhile(_list_words().__contains__, pieces)]
     return "".join(f"/{piece}" for piece in (*kept, *["…"][: len(kept) < len(pieces)]))

@@ -38,6 +38,7 @@ class AgentOptions:
 
     Attributes:
         gallery: its folder.
+        name: by which tokens may have rights in it alone.
         port: to listen on, 0 for a free one; None speaks on standard input and output.
         host: address to listen on; others than this machine need a token.
         token: that every request has to bring.
@@ -47,6 +48,7 @@ class AgentOptions:
     """
 
     gallery: Path
+    name: str | None = None
     port: int | None = None
     host: str = "127.0.0.1"
     token: str | None = None
@@ -102,8 +104,11 @@ def _serve_http(
     here = is_loopback(options.host)
     hosts = choose_hosts(options.host, loopback=here, token=options.asks_token, allowed=options.allowed_hosts)
     book = None if options.tokens is None else TokenBook(options.tokens)
-    access = Access(token=options.token, book=book, loopback=here, hosts=hosts)
-    sign_in = SignIn(access, draw=lambda *_: "", logs=[log])  # nobody is shown a page here
+    names = frozenset(() if options.name is None else (options.name,))
+    if book is not None:
+        book.warn_of_others(names)
+    access = Access(token=options.token, book=book, loopback=here, hosts=hosts, galleries=names)
+    sign_in = SignIn(access, draw=lambda *_: "", logs={options.name or "": log})  # nobody is shown a page here
     app = server.streamable_http_app(
         streamable_http_path=MCP_PATH, host=options.host, transport_security=_LEFT_TO_THE_DOOR,
         max_request_body_size=_BASE64 * engine.config.max_upload_bytes + _BESIDE, max_sessions=_MOST_SESSIONS,

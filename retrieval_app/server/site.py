@@ -45,7 +45,7 @@ class Site:
         if rest is None:
             return redirect_to_slash(scope, below)
         if name not in self._galleries:
-            scope["path"] = rest
+            scope["path"] = self._root_path + rest
             return self._nothing
         scope["path"] = below + rest
         return self._galleries[name]

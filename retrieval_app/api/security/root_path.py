@@ -9,7 +9,7 @@ from index.errors import InputError
 from index.text import printable_path
 
 _PATH = re.compile(r"(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+")
-_OWN = frozenset(("v1", "page", "gradio", "docs"))  # with which the server's own addresses begin
+_OWN = frozenset(("v1", "page", "gradio", "docs", "g"))  # with which the server's own addresses begin
 
 
 def check_root_path(text: str) -> str:

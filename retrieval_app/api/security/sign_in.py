@@ -5,7 +5,7 @@ Of a request one credential is looked at: the code of the address, or else the h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass, replace
 from math import ceil
@@ -26,6 +26,7 @@ from retrieval_app.api.security.forwarding import came_by_tls, name_client
 from retrieval_app.api.security.rights import ALL, READ
 from retrieval_app.api.security.sessions import OneTimeCode, Sessions, are_equal
 from retrieval_app.api.security.sign_in_config import SignInConfig
+from retrieval_app.api.security.token_entries import TokenEntry
 from retrieval_app.api.security.visit_log import VisitLog
 from retrieval_app.api.visitors import Visitor, find_visitor, keep_visitor
 from retrieval_app.review.activity_log import ActivityLog
@@ -44,11 +45,19 @@ DrawPage = Callable[[str, Problem | None], str]
 
 @dataclass(frozen=True, slots=True)
 class _Grant:
-    """What a token opens: whose it is, what that one may, and by what it is known as long as it holds."""
+    """What a token opens.
+
+    Attributes:
+        name: whose it is.
+        rights: what that one may here.
+        key: by what it is known as long as it holds.
+        galleries: those of the server in which it has any right; None for all.
+    """
 
     name: str
     rights: frozenset[str]
     key: str
+    galleries: frozenset[str] | None = None
 
 
 _EVERYTHING = _Grant(THE_TOKEN, ALL, "")
@@ -62,17 +71,17 @@ class SignIn:
         draw: the page for those who come without.
         config: how long wrong ones wait, and right ones hold.
         root_path: below which the cookie of who is signed in is sent.
-        logs: of who did what, where it is told who came and went.
+        logs: of who did what, where it is told who came and went, by the names of the server's galleries.
     """
 
     def __init__(
         self, access: Access, *, draw: DrawPage, config: SignInConfig | None = None, root_path: str = "",
-        logs: Sequence[ActivityLog] = (),
+        logs: Mapping[str, ActivityLog] | None = None,
     ) -> None:  # fmt: skip
         self._access, self._draw, self._config = access, draw, config or SignInConfig()
         self._cookie_path = f"{root_path}/"
         self._sessions, self._code = Sessions(self._config), OneTimeCode(self._config)
-        self._tries, self.visits = FailedTries(self._config), VisitLog(logs)
+        self._tries, self.visits = FailedTries(self._config), VisitLog(logs or {})
 
     def for_gallery(self, access: Access) -> SignIn:
         """The same for one of several galleries of a server: who is signed in to one of them is in all."""
@@ -154,7 +163,7 @@ class SignIn:
         access = self._access
         if access.book is not None:
             entry = access.book.find(given)
-            return None if entry is None else _Grant(entry.name, access.rights_of(entry), entry.sha256)
+            return None if entry is None else self._grant(entry)
         return _EVERYTHING if access.token is not None and are_equal(given, access.token) else None
 
     def _find_session(self, scope: Scope, headers: Headers) -> _Grant | None:
@@ -170,7 +179,11 @@ class SignIn:
         if entry is None:
             self._sessions.close(brought)
             return None
-        return _Grant(entry.name, self._access.rights_of(entry), key)
+        return self._grant(entry)
+
+    def _grant(self, entry: TokenEntry) -> _Grant:
+        opened = frozenset(name for name in self.visits.galleries if entry.rights_in((name,)))
+        return _Grant(entry.name, self._access.rights_of(entry), entry.sha256, opened)
 
     def _sign_out(self, scope: Scope, headers: Headers) -> Response:
         brought, grant = cookie_parser(headers.get("cookie", "")).get(_name_cookie(scope)), None
@@ -178,7 +191,7 @@ class SignIn:
             grant = self._find_session(scope, headers)
             self._sessions.close(brought)
         if grant is not None:
-            self.visits.sign_out(scope, grant.name)
+            self.visits.sign_out(scope, grant.name, among=grant.galleries)
         response = _go_on(scope)
         response.delete_cookie(
             _name_cookie(scope),
@@ -197,7 +210,7 @@ class SignIn:
         return await self._refuse_wrong(scope, "wrong code")
 
     def _let_in(self, scope: Scope, grant: _Grant, *, by: str) -> Response:
-        self.visits.sign_in(scope, grant.name, by=by)
+        self.visits.sign_in(scope, grant.name, by=by, among=grant.galleries)
         response = _go_on(scope)
         response.set_cookie(
             _name_cookie(scope),
@@ -241,7 +254,7 @@ class SignIn:
 
 def _keep_out(scope: Scope) -> Response:
     """The answer to a token that may not ask for an address at all."""
-    message = "this token opens /v1/metrics alone, if anything"
+    message = "this token opens nothing here, but for /v1/metrics perhaps"
     if scope["path"].startswith("/v1"):
         return refuse_with(scope, 403, message)
     return PlainTextResponse(f"{message}\n", status_code=403)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hmac
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from index.errors import InputError
@@ -47,11 +47,14 @@ class TokenBook:
         entries = self._current()
         return None if entries is None else self._find_hash(entries, sha256)
 
-    def name_galleries(self) -> frozenset[str]:
-        """The names of galleries in which some token has rights of its own."""
+    def warn_of_others(self, galleries: Collection[str]) -> None:
+        """Log the galleries in which tokens have rights, and that are none of the server's: names may be mistyped."""
         entries = self._current()
         rights = () if entries is None else (right for entry in entries.entries for right in entry.may)
-        return frozenset(right.partition(":")[2] for right in rights if ":" in right)
+        for name in sorted({right.partition(":")[2] for right in rights if ":" in right} - {*galleries}):
+            logger.warning(
+                "tokens have rights in a gallery %s, which this server does not have by that name", name
+            )
 
     def _find_hash(self, entries: TokenEntries, sha256: str) -> TokenEntry | None:
         """All are compared, in a time that does not tell how much of one is right."""

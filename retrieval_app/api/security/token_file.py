@@ -118,8 +118,14 @@ def _change_file(
         is_new = may_make and not os.path.lexists(path)
         before = TokenEntries(secrets.token_hex(32)) if is_new else _read(path)
         after = change(before, token)
+        content = write_entries(after)
+        if len(content) > MAX_BYTES:
+            raise InputError(
+                f"the file would have {len(content):,} bytes, of at most {MAX_BYTES:,}: revoke tokens that nobody "
+                "uses, or give rights in all galleries where they are the same"
+            )
         with replacing(path, mode=0o600) as temporary:
-            temporary.write_bytes(write_entries(after))
+            temporary.write_bytes(content)
     return after, token
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping
 
 from starlette.types import Scope
 
@@ -20,24 +20,30 @@ class VisitLog:
     """Used by the event loop alone, which never waits for the disk.
 
     Args:
-        logs: where it is told: those of all galleries of the server.
+        logs: where it is told, by the names of the server's galleries: of a sign-in those that it opens, of a wrong
+            token all.
         window_s: that an address waits for its next line of wrong tries.
     """
 
-    def __init__(self, logs: Sequence[ActivityLog] = (), *, window_s: float = _WINDOW_S) -> None:
+    def __init__(self, logs: Mapping[str, ActivityLog], *, window_s: float = _WINDOW_S) -> None:
         self._logs, self._window_s = logs, window_s
         self._told: set[str] = set()  # of this window
         self._untold = Counter[str]()
         self._others = 0  # tries of addresses beyond those that are counted apart
         self._line_due: asyncio.TimerHandle | None = None
 
-    def sign_in(self, scope: Scope, name: str, *, by: str) -> None:
-        """Somebody got in, by the page's form or by the address with a code."""
-        self._record(SIGN_IN, name, find_visitor(scope).address, request=_read_id(scope), by=by)
+    @property
+    def galleries(self) -> Collection[str]:
+        """The names of the galleries that have a log."""
+        return self._logs.keys()
 
-    def sign_out(self, scope: Scope, name: str) -> None:
+    def sign_in(self, scope: Scope, name: str, *, by: str, among: Collection[str] | None = None) -> None:
+        """Somebody got in, by the page's form or by the address with a code."""
+        self._record(SIGN_IN, name, find_visitor(scope).address, request=_read_id(scope), among=among, by=by)
+
+    def sign_out(self, scope: Scope, name: str, *, among: Collection[str] | None = None) -> None:
         """Somebody ended a session."""
-        self._record(SIGN_OUT, name, find_visitor(scope).address, request=_read_id(scope))
+        self._record(SIGN_OUT, name, find_visitor(scope).address, request=_read_id(scope), among=among)
 
     def refuse(self, scope: Scope, *, by: str) -> None:
         """Somebody brought a wrong token or code: the first try is told at once, more of the address with the next."""
@@ -74,8 +80,11 @@ class VisitLog:
         if named:
             self._line_due = asyncio.get_running_loop().call_later(self._window_s, self._tell_rest)
 
-    def _record(self, what: str, who: str, address: str, *, request: str = "", **details: object) -> None:
-        for log in self._logs:
+    def _record(
+        self, what: str, who: str, address: str, *, request: str = "", among: Collection[str] | None = None,
+        **details: object,
+    ) -> None:  # fmt: skip
+        for log in (log for name, log in self._logs.items() if among is None or name in among):
             log.record(what, who=who, address=address, request=request, wait=False, **details)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Literal
 
 from fastapi import FastAPI, Request
 from pydantic import Field
 
+from index.errors import GalleryError
 from index.text import valid_text
 from retrieval_app.api.gallery.gallery_schemas import Rights
 from retrieval_app.api.schemas import Answer
@@ -40,11 +42,12 @@ def find_rights(request: Request, gallery: FastAPI) -> frozenset[str]:
     return rights
 
 
-def list_galleries(request: Request) -> GalleryList:
-    """Those that the one who asks may look into."""
+async def list_galleries(request: Request) -> GalleryList:
+    """Those that the one who asks may look into; reading a few lines of their catalogues takes a thread."""
     galleries: dict[str, FastAPI] = request.app.state.galleries
-    told = ((name, app, find_rights(request, app)) for name, app in galleries.items())
-    return GalleryList(galleries=[_describe(name, app, rights) for name, app, rights in told if READ in rights])
+    told = [(name, app, find_rights(request, app)) for name, app in galleries.items()]
+    seen = [one for one in told if READ in one[2]]
+    return GalleryList(galleries=await asyncio.to_thread(lambda: [_describe(*one) for one in seen]))
 
 
 def _describe(name: str, app: FastAPI, rights: frozenset[str]) -> GalleryEntry:
@@ -55,8 +58,8 @@ def _describe(name: str, app: FastAPI, rights: frozenset[str]) -> GalleryEntry:
     )
     try:
         snapshot = app.state.engine.snapshot()
-    except NotReadyError:
+        shown = [image.id for image in snapshot.gallery.sample(_SHOWN, seed=0)]
+    except (NotReadyError, GalleryError, OSError):  # its own pages and the log say why
         return entry
-    shown = [image.id for image in snapshot.gallery.sample(_SHOWN, seed=0)]
     told = {"state": "ready", "version": snapshot.version, "images": snapshot.gallery.count, "shown": shown}
     return entry.model_copy(update=told)

@@ -27,7 +27,6 @@ class AllReady(Answer):
     """Every gallery can be searched."""
 
     status: Literal["ready"]
-    galleries: int
 
 
 @router.get(
@@ -36,7 +35,7 @@ class AllReady(Answer):
 )  # fmt: skip
 async def show_galleries(request: Request, _: _Alone) -> Response:
     """Those that the one who asks may look into; the API of each is below its path."""
-    listed = await asyncio.to_thread(list_galleries, request)
+    listed = await list_galleries(request)
     return send_json(listed.model_dump())
 
 
@@ -55,12 +54,9 @@ async def show_health(_: _Alone) -> Response:
 async def show_readiness(request: Request, _: _Alone) -> Response:
     """503 where one of them cannot be searched; at its own /v1/ready those who may know are told why."""
     galleries: dict[str, FastAPI] = request.app.state.galleries
-    failing = (await asyncio.gather(*map(_is_ready, galleries.values()))).count(False)
-    if failing:
-        raise NotReadyError(
-            f"{failing} of {len(galleries)} galleries cannot be searched; the server's log says why"
-        )
-    return send_json({"status": "ready", "galleries": len(galleries)})
+    if not all(await asyncio.gather(*map(_is_ready, galleries.values()))):
+        raise NotReadyError("not every gallery can be searched at the moment; the server's log says why")
+    return send_json({"status": "ready"})
 
 
 async def _is_ready(gallery: FastAPI) -> bool:

@@ -36,7 +36,11 @@ export function recallChart(shares) {
         add('path', {class: 'whisker', d: `M${x(n)} ${y(least)}V${y(high)}`});
         add('circle', {class: 'point tone-same', cx: x(n), cy: y(value), r: 4}, title);
         // Under the line, which never falls, and beside the whisker, so that it touches neither.
-        add('text', {class: 'value', x: x(n) + 6, y: Math.min(y(value) + 17, bottom - 5)}, (100 * value).toFixed(1));
+        add(
+          'text',
+          {class: 'value', x: x(n) + 6, y: Math.min(y(value) + 17, bottom - 5)},
+          value === 1 ? '100' : (100 * value).toFixed(1),
+        );
       });
       return svg;
     },

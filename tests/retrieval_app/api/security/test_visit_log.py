@@ -22,7 +22,7 @@ def _told(folder: Path, act: Callable[[VisitLog], Any], *, window_s: float = 60.
     log = ActivityLog(folder)
 
     async def run() -> None:
-        visits = VisitLog([log], window_s=window_s)
+        visits = VisitLog({"": log}, window_s=window_s)
         done = act(visits)
         if done is not None:
             await done
@@ -59,7 +59,7 @@ def test_many_addresses_together_get_few_lines_and_no_try_is_left_out(tmp_path: 
 
 def test_where_there_is_no_log_nothing_happens() -> None:
     async def run() -> None:
-        visits = VisitLog()
+        visits = VisitLog({})
         visits.refuse(_scope("192.0.2.1"), by="token")
         visits.sign_in(_scope("192.0.2.1"), "anna", by="page")
         visits.close()
