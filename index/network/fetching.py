@@ -80,7 +80,7 @@ def stream(store: RemoteStore, path: str, *, found: RemoteFile) -> Iterator[byte
     while True:
         try:
             with store.open(path, offset=at) as (now, parts):
-                if now.stamp != found.stamp:
+                if now.stamp not in (0, found.stamp):
                     raise FetchError(UNREACHABLE, "it was changed while it was fetched")
                 for part in parts:
                     at, failed = at + len(part), 0

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from index.errors import InputError, MissingDependencyError
 from index.network.remote_store import (
     NO_RIGHTS,
     NOT_FOUND,
+    REFUSED,
     UNREACHABLE,
     Content,
     FetchError,
@@ -50,13 +52,21 @@ class BucketStore:
         self._store = self._connect(scheme, bucket)
 
     def walk(self) -> Iterator[RemoteFile]:
-        """As the bucket lists it, a thousand at a time."""
+        """As the bucket lists it, without the empty objects that stand for folders."""
+        last: RemoteFile | None = None
+        for file in self._list():
+            if last is not None and (last.size_bytes or not file.path.startswith(f"{last.path}/")):
+                yield last
+            last = file
+        if last is not None:
+            yield last
+
+    def _list(self) -> Iterator[RemoteFile]:
         with self._naming_errors():
-            for some in self._obstore.list(self._store, prefix=self._prefix or None):
-                for found in some:
-                    path = found["path"].removeprefix(self._prefix)
-                    if path != found["path"] or not self._prefix:
-                        yield _as_file(path, found)
+            for found in chain.from_iterable(self._obstore.list(self._store, prefix=self._prefix or None)):
+                path = found["path"].removeprefix(self._prefix)
+                if path != found["path"] or not self._prefix:
+                    yield _as_file(path, found)
 
     def look(self, path: str) -> RemoteFile:
         """What is known of a file, without fetching it."""
@@ -98,6 +108,9 @@ class BucketStore:
             raise FetchError(NOT_FOUND, _shorten(error)) from error
         except (errors.PermissionDeniedError, errors.UnauthenticatedError, PermissionError) as error:
             raise FetchError(NO_RIGHTS, _shorten(error)) from error
+        except errors.InvalidPathError as error:
+            seen = f"a key that is no path ({_shorten(error)}); name prefixes below which there is none"
+            raise FetchError(REFUSED, seen) from error
         except (errors.BaseError, OSError) as error:
             code = _find_code(error)
             reason = NOT_FOUND if code == "NoSuchBucket" else NO_RIGHTS if code in _FORBIDDEN else UNREACHABLE

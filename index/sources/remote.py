@@ -12,7 +12,7 @@ from typing import ClassVar, Self
 
 from index.errors import ImageError, InputError
 from index.images.image_files import CheckContent, check_content
-from index.network.remote_store import NO_RIGHTS, NOT_FOUND, FetchError, RemoteFile
+from index.network.remote_store import NO_RIGHTS, NOT_FOUND, REFUSED, FetchError, RemoteFile
 from index.network.retrying import retry
 from index.network.stores import is_address, is_web, open_store
 from index.sources.archive_scan import ARCHIVE_SUFFIXES, COMPRESSED_SUFFIXES, is_archive, scan_shard
@@ -205,5 +205,6 @@ def _explain(error: FetchError) -> str:
     advice = {
         NOT_FOUND: "nothing of this name is there; see how the bucket and the path are written",
         NO_RIGHTS: "no rights to read it with the keys that were given, if any were",
+        REFUSED: "",
     }.get(error.reason, "see the address, the network, and for buckets AWS_ENDPOINT_URL and AWS_REGION")
-    return f"{error.detail}; {advice}"
+    return f"{error.detail}; {advice}" if advice else error.detail

@@ -12,6 +12,7 @@ from index.images.image_files import CheckContent, check_content, check_size
 from index.limits import MAX_FETCHED_BYTES, MAX_FILE_BYTES
 from index.network.fetching import fetch, stream
 from index.network.remote_store import FetchError, RemoteFile
+from index.network.retrying import retry
 from index.network.stores import open_store
 from index.sources.items import Place
 from index.sources.reading import read_spooled
@@ -95,10 +96,12 @@ def spool_shard(root: str, shard: RemoteFile, *, name: str) -> Spooled:
     store = open_store(root)
 
     def fetch_parts() -> Iterator[bytes]:
-        now = store.look(shard.path)
-        if now.stamp not in (0, shard.stamp):
-            raise FetchError("unreadable", "the archive changed since it was scanned")
-        return stream(store, shard.path, found=now)
+        found = shard
+        if shard.size_bytes is None:  # it was not listed just now
+            found = retry(lambda: store.look(shard.path))
+            if found.stamp not in (0, shard.stamp):
+                raise FetchError("unreadable", "the archive changed since it was scanned")
+        return stream(store, shard.path, found=found)
 
     try:
         return spool(_key(root, shard), name=plain_name(shard.path), fetch=fetch_parts)
