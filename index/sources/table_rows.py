@@ -224,10 +224,11 @@ def _require_columns(found: list[str], columns: TableColumns, *, required: tuple
     """Refuse a table in which the columns that are read are not there, or twice; others may be given twice."""
     seen = ", ".join(printable_path(name or "") for name in found) or "none"
     if missing := columns.missing(found, required=required):
+        addresses = "; a list of addresses has a column url, or says #url=NAME" if columns.role == "path" else ""
         raise InputError(
             f"{shown}: expected a column {' and a column '.join(missing)}; found {seen}{_suggest(missing, found)} Say "
             f"what they are called after the table's name, as #{columns.role}=image,label=category, or, where a "
-            f"command has them, with --{columns.role}-column and --label-column"
+            f"command has them, with --{columns.role}-column and --label-column{addresses}"
         )
     if twice := [name for name in (columns.path, columns.label) if found.count(name) > 1]:
         raise InputError(f"{shown}: the column {twice[0]} is there twice; found {seen}")

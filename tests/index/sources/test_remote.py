@@ -182,7 +182,9 @@ def test_a_bucket_without_rights_is_said_to_be_one(buckets: FileServer, monkeypa
 def test_no_server_at_an_address_is_said(buckets: FileServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(object_store, "_RETRIES", {"max_retries": 0})
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
-    with pytest.raises(InputError, match=r"^s3://bucket: .*error sending request.*see the address.*AWS_ENDPOINT_URL"):
+    with pytest.raises(
+        InputError, match=r"^s3://bucket: .*error sending request.*see the address.*AWS_ENDPOINT_URL"
+    ):
         list(find_source("s3://bucket").scan())
 
 
@@ -207,7 +209,9 @@ def test_a_missing_package_is_named_with_its_extra(
 ) -> None:
     monkeypatch.setenv("AWS_REGION", f"without-{package}")  # a store of its own
     monkeypatch.setitem(__import__("sys").modules, package, None)
-    with pytest.raises(MissingDependencyError, match=rf"'{package}', which is not installed.*retrieval-app\[remote\]"):
+    with pytest.raises(
+        MissingDependencyError, match=rf"'{package}', which is not installed.*retrieval-app\[remote\]"
+    ):
         list(find_source(text).scan())
 
 
