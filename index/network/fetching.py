@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from index.network.remote_store import UNREACHABLE, FetchError, RemoteFile, RemoteStore
-from index.network.retrying import TRIES, choose_wait, pause, retry
+from index.network.retrying import TRIES, choose_wait, is_hurried, pause, retry
 
 TOO_LARGE = "file-too-large"
-_MOST_S = 120.0  # that an image may take to come
+_MOST_S, _HURRIED_S = 120.0, 20.0  # that an image may take to come
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,8 @@ def fetch(
     """
 
     def attempt() -> Fetched:
-        until = time.monotonic() + _MOST_S
+        most_s = _HURRIED_S if is_hurried() else _MOST_S
+        until = time.monotonic() + most_s
         with store.open(path, offset=offset, size_bytes=size_bytes) as (found, parts):
             wanted = found.size_bytes if size_bytes is None else size_bytes
             data, is_checked = bytearray(), False
@@ -59,7 +60,7 @@ def fetch(
                 if len(data) > max_bytes:
                     raise _too_large(len(data), max_bytes)
                 if time.monotonic() > until:
-                    raise FetchError(UNREACHABLE, f"it did not come within {_MOST_S:g} s")
+                    raise FetchError(UNREACHABLE, f"it did not come within {most_s:g} s")
         if wanted is not None and len(data) != wanted:
             seen = f"it broke off after {len(data)} of {wanted} bytes"
             raise FetchError(UNREACHABLE, seen, is_transient=True)

@@ -32,7 +32,11 @@ from index.text import printable_path
 
 SCHEMES = ("s3", "s3a", "gs", "gcs", "az", "azure", "abfs", "abfss", "adl")
 _PART_BYTES = 1 << 20
-_CLIENT = {"connect_timeout": timedelta(seconds=10), "timeout": timedelta(minutes=30)}  # of a whole shard
+_CLIENT = {
+    "connect_timeout": timedelta(seconds=10),
+    "read_timeout": timedelta(seconds=20),
+    "timeout": timedelta(hours=2),  # of a whole shard
+}
 _RETRIES = {"max_retries": TRIES, "retry_timeout": timedelta(minutes=3)}  # with back-off and jitter
 _FORBIDDEN = ("AccessDenied", "AllAccessDisabled", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken")
 _CODE = re.compile(r"<Code>(\w+)</Code>")

@@ -80,5 +80,5 @@ def make_stamp(tag: str | None, modified: datetime | None) -> int:
 
 
 def has_time(stamp_ns: int) -> bool:
-    """Whether the number in the place of a file's time tells when it was changed."""
-    return stamp_ns >= _SECOND
+    """Whether the number in the place of a file's time tells when it was changed; not within the first second."""
+    return not 0 <= stamp_ns < _SECOND

@@ -7,6 +7,7 @@ import os
 
 from index.errors import ImageError
 from index.images.image_files import CheckContent, check_content, check_size, modified_ns, open_file, read_bytes
+from index.network.retrying import in_a_hurry
 from index.sources.archive_members import Member, is_zip_name, read_member
 from index.sources.archive_scan import is_compressed
 from index.sources.items import Place
@@ -50,12 +51,13 @@ def read_spooled(spooled: Spooled, place: Place, *, check: CheckContent) -> byte
 
 
 def read_indexed(place: Place) -> bytes:
-    """As `read_place`, of bytes that are still those that were indexed.
+    """As `read_place`, of bytes that are still those that were indexed, for somebody who waits for them.
 
     Raises:
         ImageError: as `read_place`, or they are others, of which nothing is known.
     """
-    data = read_place(place)
+    with in_a_hurry():
+        data = read_place(place)
     if place.sha256 is not None and hashlib.sha256(data).hexdigest() != place.sha256:
         detail = "the file is not the one that was indexed; bring the gallery up to date: retrieval index update"
         raise ImageError(path=place.name, reason=CHANGED, detail=detail)

@@ -12,7 +12,7 @@ from index.images.image_files import CheckContent, check_content, check_size
 from index.limits import MAX_FETCHED_BYTES, MAX_FILE_BYTES
 from index.network.fetching import fetch, stream
 from index.network.remote_store import FetchError, RemoteFile
-from index.network.retrying import retry
+from index.network.retrying import is_hurried, retry
 from index.network.stores import open_store
 from index.sources.items import Place
 from index.sources.reading import read_spooled
@@ -79,6 +79,9 @@ class RemoteReader:
         shard = RemoteFile(place.key, None, place.mtime_ns)
         spooled = find_spooled(_key(self.root, shard), name=plain_name(place.key))
         if spooled is not None or not plain_name(place.key).lower().endswith(".tar"):
+            if spooled is None and is_hurried():
+                detail = "it lies in a packed shard that is not kept here, and would have to be fetched whole"
+                raise ImageError(path=place.name, reason="unreadable", detail=detail)
             return read_spooled(spooled or spool_shard(self.root, shard, name=place.name), place, check=check)
         got = self._fetch(place, check, max_bytes=MAX_FILE_BYTES, offset=place.offset, size_bytes=place.size_bytes)
         if got.file is not None and got.file.stamp not in (0, place.mtime_ns):

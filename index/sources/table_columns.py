@@ -71,3 +71,11 @@ def make_address(table: str, columns: TableColumns) -> str:
     names = ((columns.role, columns.path), ("label", columns.label))
     said = ",".join(f"{role}={quote(name, safe=' ')}" for role, name in names if name != role)
     return f"{table}#{said}" if said else table
+
+
+def say_columns(text: str, **columns: str) -> str:
+    """A table, or its address, as one that names these columns by role, unless it does; anything else as it is."""
+    table, said = split_address(text)
+    if not table.lower().endswith(TABLE_SUFFIXES):
+        return text
+    return f"{table}#" + ",".join(f"{role}={quote(name, safe=' ')}" for role, name in {**columns, **said}.items())

@@ -60,12 +60,6 @@ class UrlListSource:
         columns = TableColumns(path=said.get("url", "url"), label=said.get("label", "label"), role="url")
         return cls(make_address(file if is_address(file) else os.path.abspath(file), columns))
 
-    def naming(self, *, url: str | None, label: str | None) -> Self:
-        """The same list, of whose columns these hold address and label."""
-        file, columns = self._open()
-        columns = replace(columns, path=url or columns.path, label=label or columns.label)
-        return replace(self, location=make_address(file, columns))
-
     def at(self, location: str, resolve: Callable[[str], str] = os.path.realpath) -> Self:
         """A link to a list keeps its own name; one on a network has no links."""
         if is_address(location):

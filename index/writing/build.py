@@ -58,7 +58,8 @@ def build_gallery(
 
     Args:
         model_path: an exported model; None for the gallery's own, or of a new one for the model in the box.
-        sources: folders, archives, globs, lists, tables or single images; see `index.sources.registry.find_source`.
+        sources: folders, archives, globs, lists, tables, single images or addresses; see
+            `index.sources.registry.find_source`.
         out: the gallery folder; made if there is none.
         labels_file: CSV or Parquet of `path,label`, which goes before other labels; items without a row have none.
         dedup: `off`, or which duplicates are set aside: `exact` ones, or `near` ones too.
@@ -161,7 +162,7 @@ def add_to_gallery(
 def update_gallery(
     gallery: Path,
     *,
-    roots: Mapping[str | None, Path] | None = None,
+    roots: Mapping[str | None, str | Path] | None = None,
     thorough: bool = False,
     config: BuildConfig | None = None,
     progress: Progress = no_progress,

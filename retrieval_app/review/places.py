@@ -29,7 +29,7 @@ def locate_image(gallery: Gallery, row: CatalogRow, *, folders: bool) -> str:
 
 def shorten_path(gallery: Gallery, path: str) -> str:
     """An absolute path that was kept, as it is within a source of the gallery; its name alone where it is in none."""
-    for source in gallery.sources.values():
+    for source in (source for source in gallery.sources.values() if source.root):
         root = os.path.join(source.root, "")
         if path.startswith(root):
             return path.removeprefix(root)

@@ -12,7 +12,7 @@ from index.errors import ImageError, InputError, MissingDependencyError
 from index.images.image_files import take_any_content
 from index.network import object_store, web_store
 from index.sources import remote_reading
-from index.sources.reading import read_place
+from index.sources.reading import read_indexed, read_place
 from index.sources.registry import find_source
 from index.user_cache import user_cache
 from tests.index.sources.test_shards import PICTURES, pack_plain, write_shard
@@ -250,3 +250,22 @@ def test_more_bytes_than_any_sensible_image_are_not_fetched(
     [item] = source.scan()
     with pytest.raises(ImageError, match="file-too-large"):
         read_place(source.locate(item))
+
+
+def test_for_who_waits_nothing_is_tried_twice_and_no_packed_shard_fetched(
+    web: FileServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    web.files |= {"/0.tar": pack_plain(3), "/1.tar.gz": gzip.compress(pack_plain(3)), "/1.png": PICTURES[0]}
+    plain, packed, image = (find_source(f"{web.address}/{name}") for name in ("0.tar", "1.tar.gz", "1.png"))
+    places = [source.locate(next(iter(source.scan()))) for source in (plain, packed, image)]
+    assert [read_indexed(place) for place in places] == [PICTURES[0]] * 3
+    empty_shard_folder()
+    web.asked.clear()
+    assert read_indexed(places[0]) == PICTURES[0]
+    with pytest.raises(ImageError, match="in a packed shard that is not kept here"):
+        read_indexed(places[1])
+    web.faults["/1.png"] = [Fault(503)]
+    with pytest.raises(ImageError, match="status 503"):
+        read_indexed(places[2])
+    assert web.asked == {("GET", "/0.tar"): 1, ("GET", "/1.png"): 1}
+    assert read_place(places[1]) == PICTURES[0]

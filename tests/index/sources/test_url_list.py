@@ -242,7 +242,7 @@ def test_hosts_that_are_not_there_are_said(web: FileServer, monkeypatch: pytest.
     with pytest.raises(ImageError, match="unreachable: no such host is known here"):
         read("http://nosuch.invalid/1.png")
     monkeypatch.setattr(retrying, "TRIES", 2)
-    with pytest.raises(ImageError, match="unreachable: it cannot be reached: .*, 2 times"):
+    with pytest.raises(ImageError, match=r"unreachable: it cannot be reached: .*, 2 times"):
         read("http://127.0.0.1:1/1.png")
 
 
