@@ -20,6 +20,11 @@ from index.network.remote_store import (
 from index.text import printable_path
 
 _PART_BYTES = 1 << 20
+# What reads files of this machine, or others through a description: a gallery from elsewhere may name any.
+_WRAPPERS = frozenset({
+    "async_wrapper", "asyncwrapper", "asynclocal", "blockcache", "cached", "dask", "data", "dir", "file", "filecache",
+    "generic", "git", "libarchive", "local", "pyscript", "reference", "simplecache", "tar", "zip",
+})  # fmt: skip
 _TAGS = "ETag", "etag", "e_tag", "md5Hash", "checksum", "sha256"
 _TIMES = "LastModified", "last_modified", "mtime", "updated", "modified", "created"
 
@@ -68,6 +73,8 @@ def _read_parts(file: Any, size_bytes: int | None) -> Iterator[bytes]:
 def _open_file_system(address: str) -> tuple[Any, str]:
     """The file system that an address means, and what it calls the address."""
     shown, scheme = printable_path(address), address.partition("://")[0]
+    if scheme in _WRAPPERS or "::" in address:
+        raise InputError(f"{shown}: such addresses are not read, only those of another machine")
     try:
         import fsspec
     except ImportError as error:

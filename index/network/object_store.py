@@ -37,7 +37,7 @@ _CLIENT = {
     "read_timeout": timedelta(seconds=20),
     "timeout": timedelta(hours=2),  # of a whole shard
 }
-_RETRIES = {"max_retries": TRIES, "retry_timeout": timedelta(minutes=3)}  # with back-off and jitter
+_RETRIES = {"max_retries": TRIES - 1, "retry_timeout": timedelta(minutes=3)}  # with back-off and jitter
 _FORBIDDEN = ("AccessDenied", "AllAccessDisabled", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 
@@ -47,13 +47,14 @@ class BucketStore:
 
     Args:
         address: of the bucket and the prefix, such as `s3://bucket/photos`.
+        is_hurried: whether nothing is tried twice.
     """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, *, is_hurried: bool = False) -> None:
         scheme, _, rest = address.partition("://")
         bucket, _, prefix = rest.partition("/")
         self._obstore, self._prefix = import_obstore(), f"{prefix}/" if prefix else ""
-        self._store = self._connect(scheme, bucket)
+        self._store = self._connect(scheme, bucket, retries={"max_retries": 0} if is_hurried else _RETRIES)
 
     def walk(self) -> Iterator[RemoteFile]:
         """As the bucket lists it, without the empty objects that stand for folders."""
@@ -90,12 +91,12 @@ class BucketStore:
         with self._naming_errors(is_transient=True):  # what breaks off was there a moment ago
             yield from map(bytes, got.stream(min_chunk_size=_PART_BYTES))
 
-    def _connect(self, scheme: str, bucket: str) -> Any:
+    def _connect(self, scheme: str, bucket: str, *, retries: dict[str, Any]) -> Any:
         config = _read_profile() if scheme.startswith("s3") else {}
         client = {**_CLIENT, "allow_http": os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://")}
         try:
             return self._obstore.store.from_url(
-                f"{scheme}://{bucket}", config=config, client_options=client, retry_config=_RETRIES
+                f"{scheme}://{bucket}", config=config, client_options=client, retry_config=retries
             )
         except (self._obstore.exceptions.BaseError, ValueError) as error:
             seen = printable_path(str(error).partition("\n")[0])
@@ -174,6 +175,7 @@ def _shorten(error: Exception) -> str:
     text = str(error)
     code, status = _find_code(error), re.search(r"status code: (\d+[^:\n]*)", text)
     first = text.partition("\n")[0]
+    reason = first.rpartition(" - ")[2]  # behind the address of the server and the times
     if "169.254.169.254" in first or "metadata" in first.lower():
         return (
             "no keys were found; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true for a "
@@ -181,4 +183,4 @@ def _shorten(error: Exception) -> str:
         )
     if code or status:
         return " ".join(filter(None, (code, f"(status {status[1].strip()})" if status else "")))
-    return printable_path(re.sub(r"^Generic \w+ error: ", "", first)[:300])
+    return printable_path(re.sub(r"^Generic \w+ error: ", "", reason)[:300])

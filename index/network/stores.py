@@ -10,6 +10,7 @@ from index.network.file_system_store import FileSystemStore
 from index.network.object_store import SCHEMES, BucketStore
 from index.network.public_addresses import PORTS
 from index.network.remote_store import RemoteStore
+from index.network.retrying import is_hurried
 from index.network.web_store import WebStore
 
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://.+", re.DOTALL)
@@ -34,12 +35,13 @@ def open_store(root: str) -> RemoteStore:
         MissingDependencyError: a package is needed for it.
     """
     said = tuple(sorted((name, value) for name, value in os.environ.items() if name.startswith(_OF_STORES)))
-    return _open(root, said)
+    return _open(root, said, is_hurried())
 
 
 @lru_cache(maxsize=64)
-def _open(root: str, said: tuple[tuple[str, str], ...]) -> RemoteStore:
+def _open(root: str, said: tuple[tuple[str, str], ...], hurried: bool) -> RemoteStore:
     """One store for as long as the environment says the same of it: its connections are used again."""
     if not root or is_web(root):
         return WebStore(root)
-    return BucketStore(root) if root.partition("://")[0] in SCHEMES else FileSystemStore(root)
+    is_bucket = root.partition("://")[0] in SCHEMES
+    return BucketStore(root, is_hurried=hurried) if is_bucket else FileSystemStore(root)

@@ -163,6 +163,9 @@ def test_a_server_without_parts_is_asked_for_the_whole(web: FileServer, monkeypa
         ("s3://odd", r"a key that is no path .*odd//1.png.*name prefixes below which there is none$"),
         ("s3://*/x", r"a pattern begins behind the bucket"),
         ("https://example.org/photos", r"http and https list nothing; give the address of an archive"),
+        ("file:///etc", "only those of another machine"),
+        ("simplecache::sftp://host/photos", "no such file or folder"),
+        ("tar://x::sftp://host/photos", "only those of another machine"),
         ("nosuch://host/photos", r"no such kind of address is known"),
     ],
 )
