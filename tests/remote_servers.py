@@ -32,12 +32,14 @@ class Fault:
 class FileServer:
     """Files by path, and what was asked for.
 
-    `faults` are used up one by one; `plain` are paths whose answers tell nothing of when the file changed.
+    `faults` are used up one by one; `plain` are paths whose answers tell nothing of when the file changed, `odd` such
+    with headers of their own.
     """
 
     files: dict[str, bytes] = field(default_factory=dict)
     faults: dict[str, list[Fault]] = field(default_factory=lambda: defaultdict(list))
     plain: set[str] = field(default_factory=set)
+    odd: dict[str, dict[str, str]] = field(default_factory=dict)
     has_head: bool = True
     asked: Counter[tuple[str, str]] = field(default_factory=Counter)
     address: str = ""
@@ -88,6 +90,7 @@ class _Handler(BaseHTTPRequestHandler):
             first, _, last = wanted.removeprefix("bytes=").partition("-")
             headers["Content-Range"] = f"bytes {first}-{last or len(data) - 1}/{len(data)}"
             data, status = data[int(first) : int(last) + 1 if last else None], 206
+        headers |= self.serves.odd.get(path, {})
         self.send(status, headers, data, sent=len(data) // 2 if is_cut else None)
 
     def send(self, status: int, headers: dict[str, str], body: bytes, *, sent: int | None = None) -> None:

@@ -89,7 +89,7 @@ def _name_columns(
     found = [find_source(text) for text in sources]
     if not any(isinstance(source, TableSource | UrlListSource) for source in found):
         raise click.UsageError(
-            "--path-column, --url-column and --label-column go with a table as SOURCE, such as a .csv or .parquet"
+            "--path-column, --url-column and --label-column go with a .csv or .parquet table as SOURCE"
         )
     columns = TableColumns(path=path_column or "path", label=label_column or "label")
     return tuple(

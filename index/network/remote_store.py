@@ -12,6 +12,7 @@ from typing import Protocol
 NOT_FOUND, NO_RIGHTS, UNREACHABLE, REFUSED = "not-found", "permission-denied", "unreachable", "refused-address"
 """The reasons why something is not fetched; see `index.images.image_files.REASONS`."""
 _SECOND = 10**9
+_MOST_SECONDS = 9 * 10**9  # the year 2255: a catalogue has 64 bits, and a server may say any year
 
 
 class FetchError(Exception):
@@ -72,7 +73,7 @@ def make_stamp(tag: str | None, modified: datetime | None) -> int:
     >>> make_stamp(None, datetime(2020, 1, 1, tzinfo=UTC)), make_stamp(None, None)
     (1577836800000000000, 0)
     """
-    seconds = 0 if modified is None else max(0, int(modified.timestamp()))
+    seconds = 0 if modified is None else min(max(0, int(modified.timestamp())), _MOST_SECONDS)
     if tag is None:
         return seconds * _SECOND
     trace = int.from_bytes(hashlib.sha256(tag.encode()).digest()[:8], "big")

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 _MOST_REDIRECTS = 5
 _TIMEOUTS_S = {"connect": 10.0, "read": 20.0, "write": 10.0, "pool": 10.0}
 _HEADERS = {"User-Agent": "retrieval-app", "Accept": "*/*", "Accept-Encoding": "identity", "Connection": "close"}
+_SIZE_DIGITS = 19  # of what a catalogue can hold
 _PASSING = (408, 425, 429, 500, 502, 503, 504)
 _ADVICE = f"name private networks that may be asked in {VARIABLE}, such as 10.0.0.0/8"
 
@@ -201,7 +202,7 @@ def _describe(path: str, status: int, headers: Mapping[str, str]) -> RemoteFile:
             reason, f"it answers with status {status}", is_transient=status in _PASSING, wait_s=wait_s
         )
     whole = headers.get("content-range", "").rpartition("/")[2] if status == 206 else headers.get("content-length")
-    size = int(whole) if whole and whole.isdecimal() else None
+    size = int(whole) if whole and whole.isdecimal() and len(whole) < _SIZE_DIGITS else None
     tag = headers.get("etag", "").removeprefix("W/") or None
     return RemoteFile(path, size, make_stamp(tag, _read_time(headers.get("last-modified", ""))))
 

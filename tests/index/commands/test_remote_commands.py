@@ -60,11 +60,15 @@ def test_columns_of_lists_are_named_by_options(
     assert invoke(cli.index_group, "update", tmp_path / "g").exit_code == 0
     both = invoke(cli.index_group, *words, "--url-column", "link", "--path-column", "path")
     assert (both.exit_code, "--url-column for those of addresses" in both.stderr) == (2, True)
-    wrong = invoke(cli.index_group, "build", tiny_model, tmp_path / "t.csv", "--url-column", "ling", "--out", "h")
+    wrong = invoke(
+        cli.index_group, "build", tiny_model, tmp_path / "t.csv", "--url-column", "ling", "--out", tmp_path / "h"
+    )
     assert wrong.exit_code == 1
     assert "expected a column ling; found path, link, kind, note; did you mean link?" in str(wrong.exception)
-    none = invoke(cli.index_group, "build", tiny_model, image_folder, "--url-column", "link", "--out", "h")
-    assert (none.exit_code, "go with a table as SOURCE" in none.stderr) == (2, True)
+    none = invoke(
+        cli.index_group, "build", tiny_model, image_folder, "--url-column", "link", "--out", tmp_path / "h"
+    )
+    assert (none.exit_code, "go with a .csv or .parquet table" in none.stderr) == (2, True)
 
 
 def test_a_gallery_of_an_address_needs_a_place(tiny_model: Path) -> None:

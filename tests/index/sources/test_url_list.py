@@ -184,14 +184,6 @@ def test_who_wants_to_be_left_alone_for_long_is_not_asked_again(web: FileServer)
     assert web.count("GET") == 1
 
 
-def test_waits_grow_and_are_drawn() -> None:
-    for failed in range(1, 12):
-        waits = [retrying.choose_wait(failed) for _ in range(200)]
-        longest = min(retrying.MAX_WAIT_S, 0.5 * 2 ** (failed - 1))
-        assert 0 <= min(waits) < longest / 4
-        assert longest / 2 < max(waits) <= longest
-
-
 @pytest.mark.parametrize(
     ("fault", "reason", "requests"),
     [
@@ -217,6 +209,23 @@ def test_a_page_in_the_place_of_a_picture_is_not_fetched_to_its_end(web: FileSer
     web.files["/1.png"] = b"<html>" + b" " * (32 << 20)
     with pytest.raises(ImageError, match="not-an-image"):
         read(f"{web.address}/1.png")
+
+
+def test_what_a_server_says_of_itself_may_be_anything(tmp_path: Path, web: FileServer) -> None:
+    odd = {"Last-Modified": "Fri, 31 Dec 9999 23:59:59 +9999", "ETag": "W/\xff", "Content-Length": "9" * 5000}
+    for headers in (
+        odd,
+        {**odd, "Last-Modified": "Fri, 31 Dec 9999 23:59:59 GMT"},
+        {**odd, "Content-Length": "-1"},
+    ):
+        web.odd["/0.png"] = headers
+        source = find_source(str(write_list(tmp_path, web, "csv")))
+        known = _KnownBefore({f"{web.address}/0.png": KnownItem(1, 1, is_doubted=True)})
+        [item, *_] = source.scan(known=known)
+        assert 0 <= item.mtime_ns < 2**63
+        assert 0 <= item.size_bytes < 2**63
+        with pytest.raises(ImageError, match="unreachable"):
+            read(f"{web.address}/0.png")
 
 
 def test_too_much_and_too_slow_are_given_up(web: FileServer, monkeypatch: pytest.MonkeyPatch) -> None:
