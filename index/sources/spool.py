@@ -10,12 +10,13 @@ import hashlib
 import io
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from index.durable import replacing
+from index.durable import is_temporary, replacing
 from index.errors import ImageError, InputError
 from index.images.image_files import modified_ns, open_file, reason_of
 from index.sources.unpacking import DamagedError, unpack
@@ -25,6 +26,7 @@ from index.user_cache import user_cache
 MAX_SPOOLED_BYTES = 20 << 30
 _FOLDER, _PROBLEM = "shards", ".problem"
 _PART_BYTES = 1 << 20
+_FORGOTTEN_NS = 86_400 * 10**9
 _LISTS = (".csv", ".parquet", ".tsv", ".jsonl", ".txt", ".lst")  # which are fetched as shards are
 _one_at_a_time = threading.Lock()
 
@@ -133,6 +135,9 @@ def _prune(kept: Path) -> None:
             status = file.stat()
             files.append((status.st_mtime_ns, status.st_size, file))
     total = sum(size for _, size, _ in files)
+    for changed_ns, _, file in files:
+        if is_temporary(file.name) and time.time_ns() - changed_ns > _FORGOTTEN_NS:  # of one that was killed
+            file.unlink(missing_ok=True)
     for _, size, file in sorted(files):
         if total <= MAX_SPOOLED_BYTES:
             return

@@ -139,7 +139,11 @@ def test_those_not_used_for_longest_go_where_all_are_too_large(
         for file in (user_cache() / "shards").iterdir():
             os.utime(file, ns=(file.stat().st_mtime_ns - 10**9,) * 2)
     assert len([*(user_cache() / "shards").iterdir()]) == 2
+    left = user_cache() / "shards" / f".retrieval-{'0' * 16}.tmp"  # as by a process that was killed
+    left.write_bytes(b"half")
+    os.utime(left, ns=(1, 1))
     first = [*sources[0].scan()]
+    assert not left.exists()
     assert read_place(sources[0].locate(first[3])) == PICTURES[3]
 
 

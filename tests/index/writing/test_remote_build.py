@@ -13,6 +13,7 @@ import pytest
 from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.gallery.verify import verify_gallery
+from index.network import object_store
 from index.repair.repair import repair_gallery
 from index.sources.reading import read_indexed
 from index.user_cache import user_cache
@@ -23,7 +24,7 @@ from tests.conftest import draw_image
 from tests.index.galleries import ROOT, SMALL, build, rows, vectors
 from tests.index.hostile import encode
 from tests.index.sources.test_shards import pack_plain
-from tests.remote_servers import Fault, FileServer
+from tests.remote_servers import OWNER, Fault, FileServer
 
 
 def upload(folder: Path, server: FileServer, below: str = "/bucket/photos") -> None:
@@ -250,8 +251,8 @@ def test_sources_of_all_kinds_lie_beside_each_other_and_overlap(
     assert report.indexed == 15 + 15 + 2
 
 
-def test_a_gallery_of_a_bucket_is_verified_and_repaired(
-    tmp_path: Path, tiny_model: Path, image_folder: Path, buckets: FileServer
+def test_a_gallery_of_a_bucket_is_verified_and_repaired_once_it_answers(
+    tmp_path: Path, tiny_model: Path, image_folder: Path, buckets: FileServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     upload(image_folder, buckets)
     build("s3://bucket/photos", tmp_path / "g", tiny_model)
@@ -263,6 +264,11 @@ def test_a_gallery_of_a_bucket_is_verified_and_repaired(
     before = vectors(tmp_path / "g")
     part = max((tmp_path / "g/versions").rglob("*.npy"), key=lambda file: file.stat().st_size)
     part.write_bytes(part.read_bytes()[:-100])
+    monkeypatch.setattr(object_store, "_RETRIES", {"max_retries": 0})
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "stranger")
+    with pytest.raises(InputError, match=r"permission-denied.*its vector is lost.*--drop-missing"):
+        repair_gallery(tmp_path / "g")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", OWNER)
     repair_gallery(tmp_path / "g")
     assert vectors(tmp_path / "g") == before
 
