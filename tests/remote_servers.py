@@ -147,12 +147,16 @@ class _BucketHandler(_Handler):
         self.send(200, {"Content-Type": "application/xml"}, body.encode())
 
 
+class _Server(ThreadingHTTPServer):
+    request_queue_size = 128  # or connections beyond the usual five wait for a second
+
+
 @contextmanager
 def serve_files(*, as_buckets: bool = False) -> Iterator[FileServer]:
     """A server at 127.0.0.1, on a free port."""
     files = FileServer()
     handler = type("Handler", (_BucketHandler if as_buckets else _Handler,), {"serves": files})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+    with _Server(("127.0.0.1", 0), handler) as server:
         files.address = f"http://127.0.0.1:{server.server_address[1]}"
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
