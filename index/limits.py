@@ -6,6 +6,7 @@
 # below, so that a WebP may have some 60 million. Each thread that decodes may meet one.
 MAX_PIXELS = 89_478_485
 MAX_FILE_BYTES = 512 * 1024 * 1024
+MAX_FETCHED_BYTES = 1 << 26  # of an image whose size is not known before it is fetched
 
 # Of one image, in the process that decodes what is not proven cheap. A machine that does much else may take long over
 # few seconds of processor time, so that waiting is bounded generously.

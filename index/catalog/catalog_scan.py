@@ -6,15 +6,20 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from index.catalog.editor import PLACE, CatalogEditor, place_values
 from index.catalog.rows import COLUMNS, CatalogRow, make_row
+from index.errors import ImageError
 from index.sources.items import FoundItem
+from index.sources.known import KnownItem
 from index.sources.source import ImageSource
+from index.text import printable_path
 
 REMOVED = "removed"
 # Found items lie in a table of the connection's own, so that a scan changes the rows in one transaction.
+_MAY_PASS = "('unreadable', 'permission-denied', 'unreachable', 'needs-package')"  # reasons of a fetch
 _FOUND = """
 CREATE TEMP TABLE found (
     source INTEGER NOT NULL, path BLOB NOT NULL, archive BLOB, starts_at INTEGER, size_bytes INTEGER NOT NULL,
@@ -37,7 +42,7 @@ _BELOW_BROKEN = """
 DELETE FROM gone WHERE id IN (
     SELECT v.id FROM found b JOIN images v ON v.source = b.source
     AND v.path > CAST(b.path || '/' AS BLOB) AND v.path < CAST(b.path || '0' AS BLOB)
-    WHERE b.reason IN ('unreadable', 'permission-denied', 'corrupt-archive')
+    WHERE b.reason IN ('unreadable', 'permission-denied', 'corrupt-archive', 'unreachable', 'needs-package')
 )
 """
 
@@ -137,21 +142,40 @@ class CatalogScan(CatalogEditor):
         for column in ("sha256", "size_bytes"):
             execute(f"CREATE INDEX temp.gone_by_{column} ON gone ({column})")
 
-    def archive_items(self, source: int, archive: str, *, mtime_ns: int) -> Iterator[FoundItem] | None:
+    def archive_items(
+        self, source: int, archive: str, *, mtime_ns: int, with_skipped: bool = False
+    ) -> Iterator[FoundItem] | None:
         """The items of an unchanged archive from its rows, so that it need not be read; None where it may have changed.
 
-        It may where it is of another time, is not known, or something in it was skipped.
+        It may where it is of another time, is not known, or something in it was skipped: with `with_skipped` only
+        where that is what a fetch ran into, and other members stay skipped.
         """
         name = os.fsencode(archive)
-        members = "source = ? AND path > ? AND path < ? AND archive = ?"
-        values = (source, name + b"/", name + b"0", name)
-        is_sound = "sum(mtime_ns = ? AND (status != 'skipped' OR reason = ?))"
-        query = f"SELECT count(*), {is_sound} FROM images WHERE {members}"
-        count, sound = self._connection.execute(query, (mtime_ns, REMOVED, *values)).fetchone()
+        members = "source = ?1 AND (path > ?2 AND path < ?3 AND archive = ?4 OR ?5 AND path = ?4)"
+        values = (source, name + b"/", name + b"0", name, with_skipped)
+        is_sound = "status != 'skipped' OR reason = ?6"
+        if with_skipped:
+            is_sound = f"status != 'skipped' OR reason NOT IN {_MAY_PASS}"
+        query = f"SELECT count(*), sum(mtime_ns = ?7 AND ({is_sound})) FROM images WHERE {members}"
+        count, sound = self._connection.execute(query, (*values, REMOVED, mtime_ns)).fetchone()
         if not count or count != sound:
             return None
         rows = self._connection.execute(f"SELECT {COLUMNS} FROM images WHERE {members} ORDER BY id", values)
         return map(_as_found, map(make_row, rows.fetchall()))
+
+    def known_item(self, source: int, path: str, *, ask: bool) -> KnownItem | None:
+        """What the row of an item says; `ask` is whether one that is in the gallery shall be doubted."""
+        query = "SELECT size_bytes, mtime_ns, status FROM images WHERE source = ? AND path = ?"
+        row = self._connection.execute(query, (source, os.fsencode(path))).fetchone()
+        return None if row is None else KnownItem(row[0], row[1], ask and row[2] in ("indexed", "duplicate"))
+
+    def was_scanned(self, source: int) -> bool:
+        """Whether the work in progress has scanned a source before, in a command that was stopped."""
+        return bool(
+            self._connection.execute(
+                "SELECT EXISTS (SELECT 1 FROM retried WHERE source = ?)", (source,)
+            ).fetchone()[0]
+        )
 
     def emptied_sources(self) -> list[ImageSource]:
         """The sources that have indexed items and of which the scan met none at all."""
@@ -244,6 +268,12 @@ def _found_values(source: int, item: FoundItem) -> tuple[object, ...]:
 
 
 def _as_found(row: CatalogRow) -> FoundItem:
-    return FoundItem(
+    found = FoundItem(
         row.path, row.size_bytes, row.mtime_ns, row.archive, row.starts_at, row.label, row.metadata or None
+    )
+    if row.status != "skipped" or row.reason == REMOVED:
+        return found
+    shown = printable_path(row.path)
+    return replace(
+        found, problem=ImageError(path=shown, reason=row.reason or "unreadable", detail=row.detail or "")
     )

@@ -24,13 +24,18 @@ _IDENTITY = (  # what makes two catalogues the same; not the scan's own notes
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one pending item: indexed where `reason` is None, else skipped."""
+    """What became of one pending item: indexed where `reason` is None, else skipped.
+
+    `size_bytes` and `mtime_ns` are what was learnt of it when it was fetched; None keeps what the scan said.
+    """
 
     id: int
     sha256: str | None = None
     phash: int | None = None
     reason: str | None = None
     detail: str | None = None
+    size_bytes: int | None = None
+    mtime_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,11 +178,9 @@ class CatalogWriter(CatalogScan):
         """Settle pending rows together with the checkpoint that holds their vectors (None: no vectors)."""
         with self.transaction() as execute:
             self._connection.executemany(
-                "UPDATE images SET status = ?, sha256 = ?, phash = ?, reason = ?, detail = ? WHERE id = ?",
-                (
-                    ("indexed" if o.reason is None else "skipped", o.sha256, o.phash, o.reason, o.detail, o.id)
-                    for o in outcomes
-                ),
+                "UPDATE images SET status = ?, sha256 = ?, phash = ?, reason = ?, detail = ?, "
+                "size_bytes = coalesce(?, size_bytes), mtime_ns = coalesce(?, mtime_ns) WHERE id = ?",
+                map(_outcome_values, outcomes),
             )
             if checkpoint is not None:
                 execute("INSERT INTO checkpoints VALUES (?, ?)", (checkpoint.name, checkpoint.sha256))
@@ -226,3 +229,9 @@ class CatalogWriter(CatalogScan):
             copy.execute("PRAGMA journal_mode = DELETE")
             copy.execute("DROP TABLE checkpoints")
             copy.execute("DROP TABLE retried")
+
+
+def _outcome_values(outcome: Outcome) -> tuple[object, ...]:
+    o = outcome
+    status = "indexed" if o.reason is None else "skipped"
+    return (status, o.sha256, o.phash, o.reason, o.detail, o.size_bytes, o.mtime_ns, o.id)

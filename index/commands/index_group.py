@@ -62,7 +62,8 @@ def _strict_option(command: Any) -> Any:
 
 
 def _column_options(command: Any) -> Any:
-    for role, what in (("label", "what an image shows"), ("path", "where an image is")):
+    columns = ("label", "what an image shows"), ("path", "where an image is"), ("url", "from where it is fetched")
+    for role, what in columns:
         command = click.option(
             f"--{role}-column", metavar="NAME",
             help=f"The column of the tables among SOURCE that says {what}.  [default: {role}]",
@@ -71,23 +72,31 @@ def _column_options(command: Any) -> Any:
 
 
 def _name_columns(
-    sources: tuple[str, ...], *, path_column: str | None, label_column: str | None
+    sources: tuple[str, ...], *, path_column: str | None, url_column: str | None, label_column: str | None
 ) -> tuple[str, ...]:
     """The sources, whose tables say what their columns are called, as it was given."""
     from index.sources.registry import find_source
     from index.sources.table import TableSource
-    from index.sources.table_columns import TableColumns
+    from index.sources.table_columns import TableColumns, say_columns
+    from index.sources.url_list import UrlListSource
 
-    if path_column is None and label_column is None:
+    if path_column is None and url_column is None and label_column is None:
         return sources
-    columns = TableColumns(path=path_column or "path", label=label_column or "label")
+    if path_column is not None and url_column is not None:
+        raise click.UsageError("--path-column is for tables of files, --url-column for those of addresses")
+    if url_column is not None:
+        sources = tuple(say_columns(text, url=url_column) for text in sources)
     found = [find_source(text) for text in sources]
-    if not any(isinstance(source, TableSource) for source in found):
-        raise click.UsageError("--path-column and --label-column go with a .csv or .parquet table as SOURCE")
+    if not any(isinstance(source, TableSource | UrlListSource) for source in found):
+        raise click.UsageError(
+            "--path-column, --url-column and --label-column go with a .csv or .parquet table as SOURCE"
+        )
+    columns = TableColumns(path=path_column or "path", label=label_column or "label")
     return tuple(
-        source.naming(columns).location if isinstance(source, TableSource) else text
+        source.naming(columns).location if isinstance(source, TableSource)
+        else say_columns(text, label=columns.label) if isinstance(source, UrlListSource) else text
         for text, source in zip(sources, found, strict=True)
-    )
+    )  # fmt: skip
 
 
 @index_group.command(name="build", cls=GroupedCommand)
@@ -129,6 +138,7 @@ def build(
     labels_file: Path | None,
     dedup: str,
     path_column: str | None,
+    url_column: str | None,
     label_column: str | None,
     strict: bool,
     wait_s: float,
@@ -139,9 +149,14 @@ def build(
     """Embed every image of the SOURCEs and make the gallery.
 
     MODEL is a file that `retrieval export` wrote, named .onnx; without one it is the model that comes with the package.
-    A SOURCE is a folder, a .tar or .zip archive (read in place, with the .json, .txt and .cls files of WebDataset and
-    img2dataset), a glob, a .txt list of paths, a .csv or .parquet table with a column `path` (`label` and any others
-    are kept as metadata; other names: --path-column and --label-column), or an image.
+    A SOURCE is a folder, a .tar, .tar.gz, .tar.zst or .zip archive (with the .json, .txt and .cls files of WebDataset
+    and img2dataset), a glob, a .txt list of paths, a .csv or .parquet table with a column `path` (`label` and any
+    others are kept as metadata; other names: --path-column and --label-column), or an image.
+
+    With the extra `remote` it is also an address: s3://bucket/photos, gs://, az:// (or a pattern such as
+    s3://bucket/shards/*.tar), https:// of an archive or image; or a list of addresses that are fetched, as img2dataset
+    has them: a .csv, .tsv, .jsonl or .parquet with a column `url` (--url-column), or a .txt. Lists are fetched from
+    public addresses only, and from those networks that RETRIEVAL_FETCH_FROM names.
 
     Every item ends as indexed, as a duplicate, or as skipped with a reason. A build that was stopped continues when it
     is run again; a finished gallery is brought up to date, and only new or changed images are embedded. Programs that
@@ -154,6 +169,9 @@ def build(
       retrieval index build model.onnx photos more-photos 'shards/*.tar' --out gallery --dedup near
       retrieval index build model.onnx products.csv --out gallery --strict
       retrieval index build products.csv --path-column image --label-column category
+      retrieval index build s3://bucket/photos --out gallery
+      retrieval index build 's3://bucket/shards/*.tar' --out gallery
+      retrieval index build urls.parquet --url-column link --out gallery
     """
     if dedup != "near":
         refuse_unused(context, *(field.name for field in fields(DuplicateConfig)), needs="--dedup near")
@@ -171,7 +189,7 @@ def build(
         refuse_training(source)
         refuse_gallery(source)
     gallery = out or gallery_beside(sources[0])
-    sources = _name_columns(sources, path_column=path_column, label_column=label_column)
+    sources = _name_columns(sources, path_column=path_column, url_column=url_column, label_column=label_column)
     with indexing_bars() as (progress, begin_step):
         report = build_gallery(
             model, sources, gallery, labels=labels_file, dedup=dedup, cache=cache, progress=progress,
@@ -197,6 +215,7 @@ def add(
     gallery: Path,
     sources: tuple[str, ...],
     path_column: str | None,
+    url_column: str | None,
     label_column: str | None,
     strict: bool,
     wait_s: float,
@@ -218,7 +237,7 @@ def add(
     from index.writing.build import add_to_gallery
 
     config = build_config(BuildConfig, {**options, "cache": as_cache(cache)})
-    sources = _name_columns(sources, path_column=path_column, label_column=label_column)
+    sources = _name_columns(sources, path_column=path_column, url_column=url_column, label_column=label_column)
     with indexing_bars() as (progress, begin_step):
         report = add_to_gallery(
             gallery, sources, config=config, progress=progress, begin_step=begin_step, wait_s=wait_s
@@ -260,7 +279,8 @@ def update(
     """Bring GALLERY in line with its sources as they are now, and finish what was stopped.
 
     Files are compared by size and time, and where these changed by their content: only new content is embedded. A file
-    that was renamed or moved keeps its id.
+    that was renamed or moved keeps its id. What lies on a network is compared by its ETag and the time that its server
+    tells, and fetched only where these changed.
 
     \b
     Examples:
@@ -285,15 +305,15 @@ def update(
     _finish(context, report, gallery, as_json=as_json, strict=strict)
 
 
-def _split_roots(texts: tuple[str, ...]) -> dict[str | None, Path]:
-    roots: dict[str | None, Path] = {}
+def _split_roots(texts: tuple[str, ...]) -> dict[str | None, str]:
+    roots: dict[str | None, str] = {}
     for text in texts:
         old, separator, new = text.partition("=")
         alone = not separator or Path(text).exists()  # a path may have a = in it
         key = None if alone else old
         if key in roots or (alone and texts[1:]):
             raise click.UsageError("--root NEW stands alone; with several sources give each as OLD=NEW, once")
-        roots[key] = Path(text if alone else new)
+        roots[key] = text if alone else new
     return roots
 
 

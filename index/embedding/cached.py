@@ -15,6 +15,7 @@ from index.embedding.vector_cache import KnownVector, VectorCache, describe_vect
 from index.errors import ImageError
 from index.limits import MAX_PIXELS
 from index.model.embedder import Embedder
+from index.sources.fetching_ahead import fetch_ahead, held
 from index.sources.items import Place
 from index.sources.reading import read_place
 from index.threads import map_ahead, usable_cores
@@ -23,6 +24,7 @@ _ASKED_AT_ONCE = 256
 _EMBEDDED_AT_ONCE = 1024  # of those that the cache does not have, whose files are read again: soon, from memory
 _KEPT_AT_ONCE, _KEPT_EVERY_S = 256, 5.0  # the most that a killed command does again
 _HASHED_AHEAD = 64
+_HELD_BYTES = 1 << 26  # of remote items, whose bytes are not fetched again
 
 _Hashed = tuple[int, Place, str | None]
 
@@ -47,14 +49,16 @@ class CachedEngine:
             yield from self._embed(items)
             return
         missing: list[tuple[int, Place]] = []
-        with closing(
-            map_ahead(_hash_item, items, workers=self._workers, ahead=max(_HASHED_AHEAD, 2 * self._workers))
-        ) as hashed:
-            while some := list(islice(hashed, _ASKED_AT_ONCE)):
+        ahead = max(_HASHED_AHEAD, 2 * self._workers)
+        with (
+            closing(fetch_ahead(items)) as source,
+            closing(map_ahead(_hash_item, source, workers=self._workers, ahead=ahead)) as hashed,
+        ):
+            while some := _take_some(hashed):
                 outcomes = self._look_up(some, self._cache, missing)
                 if outcomes:
                     yield outcomes
-                if len(missing) >= _EMBEDDED_AT_ONCE:
+                if len(missing) >= _EMBEDDED_AT_ONCE or sum(map(_held_bytes, missing)) >= _HELD_BYTES:
                     yield from self._embed(missing)
                     missing = []
         if missing:
@@ -76,7 +80,8 @@ class CachedEngine:
                 missing.append((key, place))
                 continue
             one = known[sha256]
-            outcomes.append(EmbeddedItem(key, vector=one.vector, sha256=sha256, phash=one.phash))
+            fetched = content.file if (content := held(place)) is not None else None
+            outcomes.append(EmbeddedItem(key, vector=one.vector, sha256=sha256, phash=one.phash, fetched=fetched))
         self.found += len(outcomes)
         return outcomes
 
@@ -134,6 +139,23 @@ def open_cached_engine(
     )  # fmt: skip
     with opened as vectors:
         yield CachedEngine(engine, vectors, workers=workers)
+
+
+def _held_bytes(item: tuple[int, Place]) -> int:
+    content = held(item[1])
+    return 0 if content is None else len(content.data)
+
+
+def _take_some(hashed: Iterator[_Hashed]) -> list[_Hashed]:
+    """Some items to be looked up together; fewer where their bytes are held."""
+    some: list[_Hashed] = []
+    size = 0
+    for item in islice(hashed, _ASKED_AT_ONCE):
+        some.append(item)
+        size += _held_bytes(item[:2])
+        if size >= _HELD_BYTES:
+            break
+    return some
 
 
 def _hash_item(item: tuple[int, Place]) -> _Hashed:

@@ -13,18 +13,23 @@ from typing import Protocol
 from index.arrays import Vectors
 from index.errors import ImageError
 from index.model.embedder import Embedder
+from index.network.remote_store import RemoteFile
 from index.sources.items import Place
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedItem:
-    """One item's outcome: a (D,) float32 unit `vector` or the `problem` it has, and hashes as far as it was read."""
+    """One item's outcome: a (D,) float32 unit `vector` or the `problem` it has, and hashes as far as it was read.
+
+    `fetched` is what the store of a remote file said of it when it was fetched.
+    """
 
     id: int
     vector: Vectors | None = None
     sha256: str | None = None
     phash: int | None = None
     problem: ImageError | None = None
+    fetched: RemoteFile | None = None
 
 
 class EmbeddingEngine(Protocol):

@@ -18,6 +18,7 @@ from index.errors import ImageError
 from index.images.perceptual_hash import perceptual_hash
 from index.images.preprocess import Pixels
 from index.model.embedder import Embedder
+from index.sources.fetching_ahead import fetch_ahead, held
 from index.sources.items import Place
 from index.sources.reading import read_place
 from index.threads import map_ahead
@@ -46,7 +47,11 @@ class ThreadedEngine:
 
     def embed(self, items: Iterable[tuple[int, Place]]) -> Generator[list[EmbeddedItem], None, None]:
         """Batches in the items' order."""
-        source, size = iter(items), self._size
+        with closing(fetch_ahead(items)) as source:
+            yield from self._embed(source)
+
+    def _embed(self, source: Iterator[tuple[int, Place]]) -> Generator[list[EmbeddedItem], None, None]:
+        size = self._size
         if self._embedder.on_gpu:
             ahead = max(BATCHES_AHEAD * size, ITEMS_AHEAD * self._workers)
             with closing(map_ahead(self._decode, source, workers=self._workers, ahead=ahead)) as decoded:
@@ -64,6 +69,7 @@ class ThreadedEngine:
 
     def _decode(self, item: tuple[int, Place]) -> _Decoded:
         key, place = item
+        fetched = content.file if (content := held(place)) is not None else None
         sha256 = None
         size_bytes = _announced_bytes(place)
         try:
@@ -73,8 +79,10 @@ class ThreadedEngine:
                 pixels = self._embedder.preprocess(data, name=place.name, max_pixels=self._max_pixels)
                 del data
         except ImageError as error:
-            return EmbeddedItem(key, sha256=sha256, problem=error.apart()), place.name, None
-        return EmbeddedItem(key, sha256=sha256, phash=perceptual_hash(pixels)), place.name, pixels
+            problem = error.apart()
+            return EmbeddedItem(key, sha256=sha256, problem=problem, fetched=fetched), place.name, None
+        phash = perceptual_hash(pixels)
+        return EmbeddedItem(key, sha256=sha256, phash=phash, fetched=fetched), place.name, pixels
 
     def _run(self, batch: list[_Decoded]) -> list[EmbeddedItem]:
         usable = [pixels for _, _, pixels in batch if pixels is not None]
@@ -86,9 +94,10 @@ class ThreadedEngine:
 
 
 def _announced_bytes(place: Place) -> int:
-    """How large the item is said to be; 0 for a file that is not there, which reading will tell of."""
+    """How large the item is said to be; 0 where nobody says, which reading will tell."""
     try:
-        return os.stat(place.file).st_size if place.size_bytes is None else place.size_bytes
+        is_told = place.size_bytes is not None or place.reader is not None
+        return place.size_bytes or 0 if is_told else os.stat(place.file).st_size
     except OSError:
         return 0
 
@@ -97,4 +106,4 @@ def _outcome(item: EmbeddedItem, name: str, vector: Vectors, is_unit: np.bool_) 
     if is_unit:
         return replace(item, vector=vector)
     problem = ImageError(path=name, reason="bad-embedding", detail="the model gave no finite unit vector")
-    return EmbeddedItem(item.id, sha256=item.sha256, problem=problem)
+    return EmbeddedItem(item.id, sha256=item.sha256, problem=problem, fetched=item.fetched)

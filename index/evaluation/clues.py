@@ -14,6 +14,7 @@ from index.embedding.engine import EmbeddedItem
 from index.errors import InputError
 from index.evaluation.scenes import COLUMN, Clues
 from index.gallery.gallery import Gallery
+from index.network.remote_store import has_time
 from index.sources.items import Place
 from index.sources.table_rows import as_text
 from index.text import printable_path
@@ -39,7 +40,8 @@ def read_gallery_clues(
     with gallery.catalog() as catalog:
         for row in catalog.rows(status="indexed"):
             names.append(f"{row.source}/{row.path}")
-            times.append(row.mtime_ns * _NANOSECONDS if row.archive is None else np.nan)
+            is_timed = row.archive is None and has_time(row.mtime_ns)
+            times.append(row.mtime_ns * _NANOSECONDS if is_timed else np.nan)
             value = row.metadata.get(column or COLUMN)
             given.append(None if isinstance(value, dict | list) else as_text(value) or None)
             prints.append(

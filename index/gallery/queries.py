@@ -170,6 +170,8 @@ def _list_images(argument: str) -> Iterator[_Asked]:
 
 def _named_root(argument: str, source: ImageSource) -> str:
     """A source's root in the words of the argument: without as many names as the location has below the root."""
+    if not source.root.startswith("/"):  # an address is as it is from everywhere
+        return source.root
     named = os.path.normpath(argument) if ".." in argument else argument.rstrip("/") or argument
     for _ in Path(source.location).relative_to(source.root).parts:
         named = os.path.dirname(named)

@@ -14,6 +14,7 @@ from index.catalog.reader import Catalog
 from index.catalog.rows import CatalogRow
 from index.errors import InputError
 from index.filters.condition import LABEL, Condition, equals, join
+from index.network.stores import is_address
 from index.text import printable_path, valid_text
 
 _WILDCARDS = re.compile(r"[*?[]")
@@ -99,7 +100,7 @@ class _Search:
     """
 
     def __init__(self, texts: Iterable[str]) -> None:
-        self.patterns = [_Pattern(text, text.rstrip("/"), os.path.abspath(text).rstrip("/")) for text in texts]
+        self.patterns = [_Pattern(text, text.rstrip("/"), _absolute(text).rstrip("/")) for text in texts]
         self.meanings: dict[str, set[str]] = {pattern.text: set() for pattern in self.patterns}
         self.unseen = {pattern.text: _compile([pattern]) for pattern in self.patterns if pattern.is_glob}
 
@@ -182,6 +183,11 @@ def _name_places(
         for name, meaning in own.items():
             names.setdefault(name, []).append((pattern.text, meaning))
     return names, whole
+
+
+def _absolute(text: str) -> str:
+    """A path from here; an address is one from anywhere."""
+    return text if is_address(text) else os.path.abspath(text)
 
 
 def _compile(patterns: Iterable[_Pattern]) -> re.Pattern[str]:

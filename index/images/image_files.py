@@ -31,7 +31,8 @@ from index.threads import raise_if_abandoned
 REASONS = {
     "empty-file": "the file has no bytes",
     "not-an-image": f"the content is none of {', '.join(READABLE)}",
-    "needs-package": "a HEIC photo, and the extra `heic`, which reads them, is not installed",
+    "needs-package": "a HEIC photo, or a shard packed by zstd, and the extra that reads them (`heic`, `remote`) is not "
+    "installed",
     "corrupt": "an image that is truncated or damaged",
     "too-many-pixels": "the header announces more pixels than the cap",
     "file-too-large": "more bytes than any sensible image",
@@ -43,7 +44,10 @@ REASONS = {
     "not-a-file": "a socket, pipe or device",
     "unreadable": "reading failed or the file vanished",
     "corrupt-archive": "a tar or zip file that is truncated, damaged or none; the members before the damage are used",
-    "compressed-archive": "members of a compressed tar cannot be read in place: decompress it once",
+    "compressed-archive": "a tar that is compressed, and whose name does not say so: call it .tar.gz or alike",
+    "not-found": "nothing is at its address any more",
+    "unreachable": "its address gives no answer, or an error, also when it is asked again",
+    "refused-address": "its address is no public one of http or https, or leads to one that is none",
     "oversized-row": "a row of a table with far more text than a description has",
     "encrypted": "a member of a zip file that needs a password",
     "bad-embedding": "the model gave no finite unit vector",

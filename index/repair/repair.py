@@ -350,7 +350,9 @@ class _Repair:
                 f"not there: {listed}; mount or put them back and run this again, or let these images go with "
                 "--drop-missing"
             )
-        gone = embed_lost(work, catalog, stored=stored, config=config, progress=progress)
+        gone = embed_lost(
+            work, catalog, stored=stored, drop_missing=self.drop_missing, config=config, progress=progress
+        )
         if origin != "current":
             self.notes += find_new(catalog, progress=begin_step("Scanning"))
         settle(work, catalog, config=config, keep_vanished=True, progress=progress, begin_step=begin_step)

@@ -15,7 +15,9 @@ from index.catalog.rows import COLUMNS, CatalogRow
 from index.catalog.writer import CatalogWriter
 from index.embedding.engine import EmbeddedItem
 from index.embedding.registry import open_engine
-from index.errors import InputError
+from index.errors import ImageError, InputError
+from index.network.remote_store import NO_RIGHTS, REFUSED, UNREACHABLE
+from index.network.stores import is_address
 from index.progress import Progress
 from index.repair.salvaged_rows import SalvagedRows
 from index.sources.items import Place
@@ -109,11 +111,20 @@ def _lost_rows(catalog: CatalogWriter, stored: Ids) -> Iterator[CatalogRow]:
 
 
 def embed_lost(
-    work: Workspace, catalog: CatalogWriter, *, stored: Ids, config: BuildConfig, progress: Progress
+    work: Workspace,
+    catalog: CatalogWriter,
+    *,
+    stored: Ids,
+    drop_missing: bool,
+    config: BuildConfig,
+    progress: Progress,
 ) -> list[str]:
     """Embed the images again whose vectors are lost; the paths of those that no file is left of.
 
     Of the same bytes they keep their ids, other bytes get new ones.
+
+    Raises:
+        InputError: an address does not answer, and images of those shall not be dropped; what is done is kept.
     """
     sources = catalog.sources()
     total, done, ahead = sum(1 for _ in _lost_rows(catalog, stored)), 0, dict[int, CatalogRow]()
@@ -133,6 +144,12 @@ def embed_lost(
         for item in batch:
             row = ahead.pop(item.id)
             if item.sha256 is None:
+                if not drop_missing and item.problem is not None and _is_unanswered(item.problem):
+                    work.save_checkpoint(catalog, gathered)
+                    raise InputError(
+                        f"{item.problem}; its vector is lost, and cannot be made again now: run this again when it can "
+                        "be had, or let such images go with --drop-missing"
+                    )
                 gone.append(row.path)
                 catalog.forget(row)
             elif item.sha256 == row.sha256:
@@ -144,6 +161,11 @@ def embed_lost(
             gathered = []
         progress(done, total)
     return gone
+
+
+def _is_unanswered(problem: ImageError) -> bool:
+    """Whether an image on a network could not be had, which says nothing of whether it is there."""
+    return is_address(problem.path) and problem.reason in (UNREACHABLE, NO_RIGHTS, REFUSED)
 
 
 def find_new(catalog: CatalogWriter, *, progress: Progress) -> list[str]:

@@ -1,4 +1,4 @@
-"""Finding the images inside tar and zip files; nothing is ever extracted.
+"""Finding the images inside tar and zip files; no member is ever extracted.
 
 A member's neighbours of the same name and another extension describe it, as WebDataset and img2dataset write them:
 `0001.jpg`, `0001.json`, `0001.txt`, `0001.cls`.
@@ -13,11 +13,11 @@ import os
 import stat
 import tarfile
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from index.errors import ImageError
 from index.images.image_files import check_size, open_file
@@ -26,14 +26,15 @@ from index.sources.archive_members import LOCAL_HEADER, Member, is_zip_name, rea
 from index.sources.folder_walk import find_file
 from index.sources.given_labels import folder_label
 from index.sources.items import FoundItem
+from index.sources.spool import Spooled, spool_local
 from index.sources.table_rows import as_json, as_text, valid_unicode
+from index.sources.unpacking import COMPRESSED_STARTS
 from index.text import printable_path
 
 ARCHIVE_SUFFIXES = (".tar", ".zip")
 COMPRESSED_SUFFIXES = (".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst", ".tzst")
 SIDECAR_EXTENSIONS = ("json", "txt", "cls", "cls2", "npy", "xml", "csv")
 
-_COMPRESSED_STARTS = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 _MAX_SIDECAR_BYTES = 1 << 20
 _MAX_UNPACKING = 1032  # times the packed bytes: the most that deflate can hold, and more than images need
 _MAX_SLOWLY_UNPACKED = 1 << 26  # bytes of bzip2 and LZMA, some seconds' work
@@ -48,35 +49,51 @@ logger = logging.getLogger(__name__)
 
 
 def is_archive(name: str) -> bool:
-    """Whether a file of this name is entered like a folder, or skipped as a compressed tar."""
+    """Whether a file of this name is entered like a folder."""
     return name.lower().endswith(ARCHIVE_SUFFIXES + COMPRESSED_SUFFIXES)
 
 
-class EnterArchive(Protocol):
-    """Gives the items of an archive file, which is called `archive` below the root."""
-
-    def __call__(self, file: Path, *, archive: str) -> Iterator[FoundItem]: ...
+def is_compressed(name: str) -> bool:
+    """Whether an archive of this name is unpacked before it is read."""
+    return name.lower().endswith(COMPRESSED_SUFFIXES)
 
 
 def scan_archive(file: Path, *, archive: str) -> Iterator[FoundItem]:
     """Every member that is no folder and no sidecar, in the archive's order; one item with a problem for damage.
 
     Args:
-        file: the archive; a zip where its name ends in `.zip`, else a tar.
+        file: the archive; a zip where its name ends in `.zip`, else a tar, perhaps compressed.
         archive: its path below the source's root, or its absolute path.
     """
     found = find_file(str(file), relative=archive)
+    return scan_shard(found, lambda: spool_local(file) if is_compressed(file.name) else Spooled(file))
+
+
+def scan_shard(found: FoundItem, spool: Callable[[], Spooled]) -> Iterator[FoundItem]:
+    """As `scan_archive`, of an archive that was found, once it is where it can be read."""
+    archive = found.path
     scan = _Scan(found, folder="" if archive.startswith("/") else archive[: archive.rfind("/") + 1], names={})
-    is_zip = is_zip_name(file)
-    find_members = _zip_members if is_zip else _tar_members
     try:
         if found.problem is not None:
             raise found.problem
-        with open_file(file) as raw, _HeaderReader(raw) as headers:
-            for group in _groups(find_members(headers)):
-                yield from scan.items(group, file=headers.fileno(), is_zip=is_zip)
+        spooled = spool()
+        is_told = False
+        for item in _scan_file(spooled.file, scan):
+            is_whole = item.path == archive
+            is_told |= is_whole
+            yield scan.unusable("corrupt-archive", spooled.problem) if is_whole and spooled.problem else item
+        if spooled.problem and not is_told:
+            yield scan.unusable("corrupt-archive", spooled.problem)
     except ImageError as error:
         yield scan.unusable(error.reason, error.detail)
+
+
+def _scan_file(file: Path, scan: _Scan) -> Iterator[FoundItem]:
+    is_zip = is_zip_name(file)
+    find_members = _zip_members if is_zip else _tar_members
+    with open_file(file) as raw, _HeaderReader(raw) as headers:
+        for group in _groups(find_members(headers)):
+            yield from scan.items(group, file=headers.fileno(), is_zip=is_zip)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,9 +247,17 @@ class _HeaderReader(io.BufferedReader):
 
 def _tar_members(headers: _HeaderReader) -> Iterator[_Member]:
     start = os.pread(headers.fileno(), 8, 0)
-    for magic, kind in _COMPRESSED_STARTS.items():
+    for magic, kind in COMPRESSED_STARTS.items():
         if start.startswith(magic):
-            yield _Member("", 0, 0, ("compressed-archive", f"compressed with {kind}; decompress it once"))
+            yield _Member(
+                "",
+                0,
+                0,
+                (
+                    "compressed-archive",
+                    f"its name does not say that it is packed by {kind}",
+                ),
+            )
             return
     size = os.fstat(headers.fileno()).st_size
     try:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from index.errors import InputError
 from index.marks import BESIDE
-from index.sources.given_labels import find_table
+from index.network.stores import is_address
+from index.sources.table_columns import split_address
 from index.text import printable_path
 
 
@@ -17,7 +18,9 @@ def gallery_beside(source: str | Path) -> Path:
     Raises:
         InputError: the source is not there, or has no name of its own: a pattern, or the root of a disk.
     """
-    path = Path(os.path.abspath(find_table(source)[0]))
+    if is_address(str(source)):
+        raise InputError(f"{printable_path(str(source))}: say where the gallery of it shall be: --out GALLERY")
+    path = Path(os.path.abspath(split_address(str(source))[0]))
     name = path.name if path.is_dir() else path.stem
     if not path.exists() and not any(sign in str(source) for sign in "*?["):
         raise InputError(f"{printable_path(str(source))}: no such file or folder")

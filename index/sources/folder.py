@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Self
 
-from index.sources.archive_scan import EnterArchive, scan_archive
 from index.sources.folder_walk import check_folder
 from index.sources.items import FoundItem
+from index.sources.known import NOTHING_KNOWN, Known
 from index.sources.local_files import scan_path, scan_tree
 from index.sources.local_source import LocalSource
 
@@ -38,10 +38,10 @@ class FolderSource(LocalSource):
         """Whether there is a folder."""
         return os.path.isdir(self.location)
 
-    def scan(self, *, enter_archive: EnterArchive = scan_archive) -> Iterator[FoundItem]:
+    def scan(self, *, known: Known = NOTHING_KNOWN) -> Iterator[FoundItem]:
         """Depth first in sorted order."""
-        return scan_tree(self.location, root=self.location, enter_archive=enter_archive)
+        return scan_tree(self.location, root=self.location, known=known)
 
     def scan_below(self, location: str) -> Iterator[FoundItem]:
         """The items that lie at, or below, an absolute normal path in the folder."""
-        return scan_path(location, root=self.location, enter_archive=scan_archive)
+        return scan_path(location, root=self.location, known=NOTHING_KNOWN)

@@ -31,6 +31,10 @@ def find_table(text: str | Path, columns: TableColumns = USUAL) -> tuple[Path, T
     if os.path.isfile(text):
         return Path(text), columns
     table, said = split_address(str(text))
+    if "url" in said:
+        raise InputError(
+            f"{printable_path(str(text))}: a list of addresses; files are wanted here, by a column path"
+        )
     return Path(table), replace(columns, **said)
 
 

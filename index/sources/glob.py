@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 from index.errors import InputError
-from index.sources.archive_scan import EnterArchive, scan_archive
 from index.sources.items import FoundItem
+from index.sources.known import NOTHING_KNOWN, Known
 from index.sources.local_files import scan_path
 from index.sources.local_source import LocalSource
 from index.sources.source import Reach
@@ -52,18 +52,18 @@ class GlobSource(LocalSource):
         """Whether the folder is there that the pattern looks into."""
         return os.path.isdir(self.root)
 
-    def scan(self, *, enter_archive: EnterArchive = scan_archive) -> Iterator[FoundItem]:
+    def scan(self, *, known: Known = NOTHING_KNOWN) -> Iterator[FoundItem]:
         """In sorted order; links are followed as `walk_folder` does, which never loops."""
         root, parts = self.root, Path(self.location).parts
         first = parts.index("**") if "**" in parts else len(parts)
         matches = sorted(glob.glob(os.path.join(*parts[:first])), key=lambda match: os.fsencode(match).split(b"/"))
-        tail = _Tail(parts[first:])
+        tail = Tail(parts[first:])
         empty = True
         for match in matches:
             if tail.parts and not os.path.isdir(match):
                 continue
             wanted = tail.holds if tail.parts else None
-            for item in scan_path(match, root=root, enter_archive=enter_archive, wanted=wanted):
+            for item in scan_path(match, root=root, known=known, wanted=wanted):
                 empty = False
                 yield item
         if empty:
@@ -73,13 +73,19 @@ class GlobSource(LocalSource):
             )
 
 
+def has_wildcard(text: str) -> bool:
+    """Whether a text has one of * ? [ in it."""
+    return _WILDCARD.search(text) is not None
+
+
 @dataclass(frozen=True, slots=True)
-class _Tail:
+class Tail:
     """The parts of a pattern from its first `**`, which stands for any number of folders."""
 
     parts: tuple[str, ...]
 
     def holds(self, path: str) -> bool:
+        """Whether a path below, or a folder that it lies in, matches."""
         reached = self._with_no_folders({0})
         for name in path.split("/"):
             reached = self._with_no_folders({place for at in reached for place in self._step(at, name)})

@@ -18,10 +18,11 @@ class Place:
         file: the file, or the archive.
         name: what messages call the item, printable.
         offset: where a member starts, as `FoundItem.starts_at`; None for a file.
-        size_bytes: of the member; None for a file.
+        size_bytes: of the member, or of what is no file of this machine where that is known; None for a file.
         mtime_ns: of the archive when it was scanned: its members may be elsewhere in a newer one.
         sha256: of the bytes that are expected; None for any.
-        reader: `ImageSource.read` of a source whose items are no files of this machine; None for those.
+        reader: reads what is no file of this machine, as `ImageSource.read` does; None for files.
+        key: what the reader calls it.
     """
 
     file: Path
@@ -31,6 +32,7 @@ class Place:
     mtime_ns: int | None = None
     sha256: str | None = None
     reader: Callable[..., bytes] | None = None
+    key: str = ""
 
     def is_there(self) -> bool:
         """Whether there is such a file; of what is no file of this machine only reading tells."""
@@ -59,7 +61,7 @@ class FoundItem:
     Attributes:
         path: '/'-separated, below the source's root, undecodable bytes as surrogates; absolute where a list or table
             names a file outside the root. Of a member: the archive's path, '/', and the member's name.
-        mtime_ns: of the file, or of the archive.
+        mtime_ns: of the file, or of the archive; of a remote one as `index.network.remote_store.make_stamp` has it.
         archive: path of the archive below the root; None for a file.
         starts_at: where the member starts in its archive: its content in a tar, its local header in a zip.
         label: from a table or sidecar, else the first folder; None where there is none.

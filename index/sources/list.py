@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from index.errors import InputError
-from index.sources.archive_scan import EnterArchive, scan_archive
 from index.sources.items import FoundItem
+from index.sources.known import NOTHING_KNOWN, Known
 from index.sources.local_files import absolute_below, scan_path
 from index.sources.local_source import LocalSource
 from index.sources.source import Reach
@@ -24,16 +24,16 @@ class ListSource(LocalSource):
     reach: ClassVar[Reach] = Reach.ANYWHERE
     suffixes: ClassVar[tuple[str, ...]] = (".txt", ".lst")
 
-    def scan(self, *, enter_archive: EnterArchive = scan_archive) -> Iterator[FoundItem]:
+    def scan(self, *, known: Known = NOTHING_KNOWN) -> Iterator[FoundItem]:
         """In the list's order; what is named twice is met once."""
         root = self.root
         named: set[str] = set()
         walked: set[str] = set()
-        for name in _read_lines(self.location):
+        for name in read_lines(self.location):
             path = absolute_below(root, name)
             if path in named or _lies_in(path, walked):
                 continue
-            for item in scan_path(path, root=root, enter_archive=enter_archive):
+            for item in scan_path(path, root=root, known=known):
                 file = os.path.join(root, item.archive or item.path)
                 if file == path or not (file in named or _lies_in(file, walked)):
                     yield item
@@ -45,7 +45,7 @@ def _lies_in(path: str, folders: set[str]) -> bool:
     return bool(folders) and any((path[:end] or "/") in folders for end in ends)
 
 
-def _read_lines(location: str) -> Iterator[str]:
+def read_lines(location: str) -> Iterator[str]:
     """The paths that a text names, one a line."""
     shown = printable_path(location)
     try:

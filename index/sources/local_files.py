@@ -8,10 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from index.errors import ImageError
-from index.sources.archive_scan import EnterArchive, is_archive
+from index.sources.archive_scan import is_archive, scan_archive
 from index.sources.folder_walk import find_file, walk_folder
 from index.sources.given_labels import folder_label
 from index.sources.items import FoundItem
+from index.sources.known import Known
 from index.text import printable_path
 
 
@@ -32,22 +33,22 @@ def label_below(key: str) -> str | None:
 
 
 def scan_path(
-    path: str, *, root: str, enter_archive: EnterArchive, wanted: Callable[[str], bool] | None = None
+    path: str, *, root: str, known: Known, wanted: Callable[[str], bool] | None = None
 ) -> Iterator[FoundItem]:
     """A file, the members of an archive, or all below a folder, whatever an absolute normal path names.
 
     Of a folder's files only those that are wanted, by their path below it.
     """
     if not os.path.isdir(path):
-        yield from _enter(find_file(path, relative=below(root, path)), path, enter_archive)
+        yield from _enter(find_file(path, relative=below(root, path)), path, known)
     elif os.access(path, os.R_OK | os.X_OK):
-        yield from scan_tree(path, root=root, enter_archive=enter_archive, wanted=wanted)
+        yield from scan_tree(path, root=root, known=known, wanted=wanted)
     else:
         yield _locked(below(root, path))
 
 
 def scan_tree(
-    folder: str, *, root: str, enter_archive: EnterArchive, wanted: Callable[[str], bool] | None = None
+    folder: str, *, root: str, known: Known, wanted: Callable[[str], bool] | None = None
 ) -> Iterator[FoundItem]:
     """The items of every file below a folder, as `walk_folder` finds them.
 
@@ -57,13 +58,13 @@ def scan_tree(
     for found in walk_folder(Path(folder)):
         if wanted is None or wanted(found.path):
             path = os.path.join(folder, found.path)
-            yield from _enter(_renamed(found, below(root, path)), path, enter_archive)
+            yield from _enter(_renamed(found, below(root, path)), path, known)
 
 
-def _enter(found: FoundItem, path: str, enter_archive: EnterArchive) -> Iterator[FoundItem]:
+def _enter(found: FoundItem, path: str, known: Known) -> Iterator[FoundItem]:
     """The items of one file: itself, or an archive's members."""
     if found.problem is None and is_archive(found.path):
-        yield from enter_archive(Path(path), archive=found.path)
+        yield from known.enter(found, lambda: scan_archive(Path(path), archive=found.path))
     else:
         yield replace(found, label=label_below(found.path))
 

@@ -7,19 +7,26 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from index.errors import InputError
-from index.sources.archive_scan import EnterArchive, scan_archive
 from index.sources.folder import FolderSource
 from index.sources.glob import GlobSource
 from index.sources.items import FoundItem
+from index.sources.known import NOTHING_KNOWN, Known
 from index.sources.list import ListSource
 from index.sources.local_source import LocalSource
 from index.sources.one_file import ArchiveSource, FileSource
+from index.sources.remote import RemoteArchiveSource, RemoteFileSource, RemoteGlobSource, RemoteSource
 from index.sources.source import ImageSource
 from index.sources.table import TableSource
+from index.sources.url_list import UrlListSource
 from index.text import printable_path
 
 SOURCES: tuple[type[ImageSource], ...] = (
     FolderSource,
+    UrlListSource,
+    RemoteGlobSource,
+    RemoteArchiveSource,
+    RemoteFileSource,
+    RemoteSource,
     GlobSource,
     ArchiveSource,
     TableSource,
@@ -38,7 +45,7 @@ class UnknownSource(LocalSource):
     def find(cls, text: str) -> None:
         """No text means it."""
 
-    def scan(self, *, enter_archive: EnterArchive = scan_archive) -> Iterator[FoundItem]:
+    def scan(self, *, known: Known = NOTHING_KNOWN) -> Iterator[FoundItem]:
         """Refused: nothing of it may be taken for gone."""
         shown = printable_path(self.location)
         raise InputError(f"{shown}: a source of a kind that this program does not know; use a newer one")
@@ -52,7 +59,7 @@ def find_source(text: str) -> ImageSource:
     """
     shown = printable_path(text)
     if not text:
-        raise InputError("the source is an empty text: give a folder, archive, list, table or pattern")
+        raise InputError("the source is an empty text: give a folder, archive, list, table, pattern or address")
     for kind in SOURCES:
         if (source := kind.find(text)) is not None:
             return source.at(source.location)

@@ -8,8 +8,8 @@ from enum import Enum
 from typing import ClassVar, Protocol, Self
 
 from index.images.image_files import CheckContent, check_content
-from index.sources.archive_scan import EnterArchive, scan_archive
 from index.sources.items import FoundItem, ItemFields, Place
+from index.sources.known import NOTHING_KNOWN, Known
 
 
 class Reach(Enum):
@@ -61,11 +61,11 @@ class ImageSource(Protocol):
     def is_there(self) -> bool:
         """Whether the source as a whole can be found now."""
 
-    def scan(self, *, enter_archive: EnterArchive = scan_archive) -> Iterator[FoundItem]:
+    def scan(self, *, known: Known = NOTHING_KNOWN) -> Iterator[FoundItem]:
         """Every item once, and in the same order every time; what cannot be used has a problem.
 
         Args:
-            enter_archive: how the items of an archive are found that is met on the way.
+            known: what was found before, so that it need not be looked at again.
 
         Raises:
             InputError: the source as a whole cannot be used.

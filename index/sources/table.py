@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import ClassVar, Self
 
 from index.errors import ImageError
-from index.sources.archive_scan import EnterArchive, scan_archive
 from index.sources.folder_walk import find_file
 from index.sources.given_labels import find_table
 from index.sources.items import FoundItem
+from index.sources.known import NOTHING_KNOWN, Known
 from index.sources.local_files import absolute_below, below, label_below
 from index.sources.local_source import LocalSource
 from index.sources.source import Reach
@@ -42,7 +42,7 @@ class TableSource(LocalSource):
         table, combined = find_table(self.location, columns)
         return replace(self, location=make_address(str(table), combined))
 
-    def scan(self, *, enter_archive: EnterArchive = scan_archive) -> Iterator[FoundItem]:
+    def scan(self, *, known: Known = NOTHING_KNOWN) -> Iterator[FoundItem]:
         """In the table's order. A row is one file, never an archive's members; the first row of a file counts."""
         (table, columns), root = find_table(self.location), self.root
         labels: dict[str, str | None] = {}

@@ -9,7 +9,8 @@ from urllib.parse import quote, unquote
 from index.errors import InputError
 from index.text import printable_path
 
-_ADDRESS = re.compile(r"(?P<table>.+\.(?:csv|parquet))#(?P<columns>[^#]*)", re.IGNORECASE | re.DOTALL)
+TABLE_SUFFIXES = (".csv", ".parquet", ".tsv", ".jsonl")
+_ADDRESS = re.compile(r"(?P<table>.+\.(?:csv|parquet|tsv|jsonl))#(?P<columns>[^#]*)", re.IGNORECASE | re.DOTALL)
 _EXAMPLE = "photos.csv#path=image,label=category"
 
 
@@ -20,14 +21,18 @@ class TableColumns:
     Attributes:
         path: of where an image is.
         label: of what it shows.
+        role: what the first one holds, `path` or `url`.
     """
 
     path: str = "path"
     label: str = "label"
+    role: str = "path"
 
     def __post_init__(self) -> None:
         if not self.path or not self.label or self.path == self.label:
-            raise InputError(f"path and label are two columns of a table, got {self.path!r} and {self.label!r}")
+            raise InputError(
+                f"{self.role} and label are two columns of a table, got {self.path!r} and {self.label!r}"
+            )
 
     def missing(self, found: list[str], *, required: tuple[str, ...]) -> list[str]:
         """Columns that are not there, of those that a reader wants or that are not called as usual."""
@@ -53,15 +58,24 @@ def split_address(text: str) -> tuple[str, dict[str, str]]:
         return text, {}
     pairs = [part.partition("=") for part in match["columns"].split(",")]
     names = {role: unquote(name) for role, _, name in pairs}
-    if len(names) < len(pairs) or not names.keys() <= {"path", "label"} or not all(names.values()):
+    known = {"label", "url" if "url" in names else "path"}
+    if len(names) < len(pairs) or not names.keys() <= known or not all(names.values()):
         raise InputError(
-            f"{printable_path(text)}: after # the columns of path and label are expected, as in {_EXAMPLE}"
+            f"{printable_path(text)}: after # the columns of path (or url) and label are expected, as in {_EXAMPLE}"
         )
     return match["table"], names
 
 
 def make_address(table: str, columns: TableColumns) -> str:
     """The text that `split_address` reads; the file's name alone where its columns are the usual ones."""
-    names = ((role, getattr(columns, role)) for role in ("path", "label"))
+    names = ((columns.role, columns.path), ("label", columns.label))
     said = ",".join(f"{role}={quote(name, safe=' ')}" for role, name in names if name != role)
     return f"{table}#{said}" if said else table
+
+
+def say_columns(text: str, **columns: str) -> str:
+    """A table, or its address, as one that names these columns by role, unless it does; anything else as it is."""
+    table, said = split_address(text)
+    if not table.lower().endswith(TABLE_SUFFIXES):
+        return text
+    return f"{table}#" + ",".join(f"{role}={quote(name, safe=' ')}" for role, name in {**columns, **said}.items())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import math
 import re
 import threading
@@ -48,26 +49,45 @@ class TableRow:
 
 
 def read_table_rows(
-    path: Path, *, columns: TableColumns = USUAL, required: tuple[str, ...] = ("path",), metadata: bool = True
+    path: Path,
+    *,
+    columns: TableColumns = USUAL,
+    required: tuple[str, ...] = ("path",),
+    metadata: bool = True,
+    checked: bool = True,
 ) -> Iterator[TableRow]:
-    """Every row in the table's order: Parquet where the file's name ends in `.parquet`, else CSV.
+    """Every row in the table's order: Parquet or JSON lines where its name ends in `.parquet` or `.jsonl`, else CSV.
 
     Args:
         path: the table.
         columns: what its columns of path and label are called.
         required: which of `path` and `label` must be there.
         metadata: whether the other columns are read.
+        checked: whether a row without a path, or whose path can be none, is an error.
 
     Raises:
         InputError: the file is missing or damaged, lacks a required column, or a row's path is empty or no path.
         MissingDependencyError: Parquet without pyarrow.
     """
-    read = _read_parquet if path.suffix.lower() == ".parquet" else _read_csv
+    read = {".parquet": _read_parquet, ".jsonl": _read_json_lines}.get(path.suffix.lower(), _read_csv)
     for row in read(path, columns=columns, required=required, metadata=metadata):
-        if not row.path or "\0" in row.path or len(row.path) > _MAX_PATH_CHARACTERS:
+        if checked and (not row.path or "\0" in row.path or len(row.path) > _MAX_PATH_CHARACTERS):
             problem = "is empty" if not row.path else "has a NUL in it" if "\0" in row.path else "is far too long"
             raise InputError(f"{printable_path(str(path))}, {row.where}: the path {problem}")
         yield row
+
+
+def read_column_names(path: Path) -> list[str]:
+    """What the columns of a CSV or Parquet file are called; none where it cannot be read, which reading it tells."""
+    try:
+        if path.suffix.lower() == ".parquet":
+            with import_pyarrow("reading Parquet").parquet.ParquetFile(path) as file:
+                return list(file.schema_arrow.names)
+        with path.open(newline="", encoding="utf-8-sig") as text:
+            first = text.readline(_MAX_PATH_CHARACTERS)
+            return next(csv.reader([first], delimiter=_find_delimiter(first)), [])
+    except (OSError, ValueError, csv.Error, MissingDependencyError):  # pyarrow's errors are among these
+        return []
 
 
 def label_conflict(path: Path, row: TableRow, *, above: str | None) -> InputError:
@@ -119,7 +139,8 @@ def _read_csv(
     shown = printable_path(str(path))
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            delimiter = _find_delimiter(file.readline(_MAX_PATH_CHARACTERS))
+            first = file.readline(_MAX_PATH_CHARACTERS)
+            delimiter = "\t" if path.suffix.lower() == ".tsv" else _find_delimiter(first)
             file.seek(0)
             rows = csv.DictReader(file, delimiter=delimiter)
             found = list(rows.fieldnames or [])
@@ -135,6 +156,36 @@ def _read_csv(
         raise InputError(f"{shown}: not a readable UTF-8 CSV file: {error}; save it as CSV in UTF-8") from error
     except OSError as error:
         raise InputError(f"{shown}: cannot be read: {error.strerror}") from error
+
+
+def _read_json_lines(
+    path: Path, *, columns: TableColumns, required: tuple[str, ...], metadata: bool
+) -> Iterator[TableRow]:
+    """One object a line, whose members are the columns; those of the first line are expected in all."""
+    shown = printable_path(str(path))
+    try:
+        with path.open(encoding="utf-8-sig") as file:
+            for number, line in enumerate(iter(lambda: file.readline(_MAX_CSV_CHARACTERS), ""), start=1):
+                if not line.strip():
+                    continue
+                row = json.loads(line)
+                if not isinstance(row, dict):
+                    raise ValueError(f"line {number} has {type(row).__name__}, expected an object")
+                if columns.path not in row:
+                    _require_columns(list(row), columns, required=required, shown=f"{shown}, line {number}")
+                yield _json_row(row, f"line {number}", columns=columns, metadata=metadata)
+    except (UnicodeDecodeError, ValueError, RecursionError) as error:
+        raise InputError(f"{shown}: no readable JSON lines: {error}") from error
+    except OSError as error:
+        raise InputError(f"{shown}: cannot be read: {error.strerror}") from error
+
+
+def _json_row(row: dict[str, Any], where: str, *, columns: TableColumns, metadata: bool) -> TableRow:
+    path = row.pop(columns.path, None)
+    label = as_text(row.pop(columns.label)).strip() if columns.label in row else None
+    others = {name: as_json(value) for name, value in row.items()} if metadata else {}
+    kept = {valid_unicode(name): value for name, value in others.items() if value is not None}
+    return _bounded_row(where, path if isinstance(path, str) else "", label=label, metadata=kept)
 
 
 def _next_row(rows: csv.DictReader[str]) -> dict[str, Any] | None:
@@ -173,10 +224,11 @@ def _require_columns(found: list[str], columns: TableColumns, *, required: tuple
     """Refuse a table in which the columns that are read are not there, or twice; others may be given twice."""
     seen = ", ".join(printable_path(name or "") for name in found) or "none"
     if missing := columns.missing(found, required=required):
+        addresses = "; a list of addresses has a column url, or says #url=NAME" if columns.role == "path" else ""
         raise InputError(
             f"{shown}: expected a column {' and a column '.join(missing)}; found {seen}{_suggest(missing, found)} Say "
-            "what they are called after the table's name, as #path=image,label=category, or, where a command has them, "
-            "with --path-column and --label-column"
+            f"what they are called after the table's name, as #{columns.role}=image,label=category, or, where a "
+            f"command has them, with --{columns.role}-column and --label-column{addresses}"
         )
     if twice := [name for name in (columns.path, columns.label) if found.count(name) > 1]:
         raise InputError(f"{shown}: the column {twice[0]} is there twice; found {seen}")

@@ -30,6 +30,7 @@ from index.versions.gallery_identity import Standing, find_damage, recognise
 from index.versions.gallery_parts import make_mark
 from index.writing.assigned_labels import AssignedLabels, find_assigned
 from index.writing.build_config import BuildConfig
+from index.writing.known_items import Trust
 from index.writing.publish_change import BuildReport, open_workspace, run_change
 from index.writing.scanning import find_parts, scan_parts, scan_sources
 from index.writing.source_moves import check_emptied, check_sources, forget_source, list_locations, move_sources
@@ -57,7 +58,8 @@ def build_gallery(
 
     Args:
         model_path: an exported model; None for the gallery's own, or of a new one for the model in the box.
-        sources: folders, archives, globs, lists, tables or single images; see `index.sources.registry.find_source`.
+        sources: folders, archives, globs, lists, tables, single images or addresses; see
+            `index.sources.registry.find_source`.
         out: the gallery folder; made if there is none.
         labels_file: CSV or Parquet of `path,label`, which goes before other labels; items without a row have none.
         dedup: `off`, or which duplicates are set aside: `exact` ones, or `near` ones too.
@@ -95,12 +97,13 @@ def build_gallery(
         repeats = {name: settings[name] for name in settings if name != "labels"}
         if {name: catalog.setting(name) for name in repeats} != repeats:
             catalog.release_all_duplicates()
+        trust = Trust.SHARDS if catalog.setting("labels") == settings["labels"] else Trust.NONE
         catalog.set(settings)
         remembered = AnnConfig.from_text(catalog.setting(INDEX_SETTING))
         catalog.set({INDEX_SETTING: replace(remembered, **(index or {})).to_text()})
         numbers = catalog.add_sources(given)
         catalog.record_scan(
-            scan_sources(catalog, numbers, labels=labels, progress=begin_step("Scanning")),
+            scan_sources(catalog, numbers, labels=labels, trust=trust, progress=begin_step("Scanning")),
             scanned=numbers,
             restore=False,
         )
@@ -148,7 +151,7 @@ def add_to_gallery(
         labels, scanning = find_assigned(catalog), begin_step("Scanning")
         found = chain(
             scan_parts(catalog, parts, labels=labels, progress=scanning),
-            scan_sources(catalog, numbers, labels=labels, restore=True, progress=scanning),
+            scan_sources(catalog, numbers, labels=labels, restore=True, trust=Trust.SHARDS, progress=scanning),
         )
         catalog.record_scan(found, scanned=numbers, restore=True)
 
@@ -159,7 +162,7 @@ def add_to_gallery(
 def update_gallery(
     gallery: Path,
     *,
-    roots: Mapping[str | None, Path] | None = None,
+    roots: Mapping[str | None, str | Path] | None = None,
     thorough: bool = False,
     config: BuildConfig | None = None,
     progress: Progress = no_progress,
@@ -187,7 +190,12 @@ def update_gallery(
         check_sources(catalog, gallery=gallery)
         scanning = begin_step("Scanning")
         found = scan_sources(
-            catalog, numbers, labels=find_assigned(catalog), trust_archives=not thorough, progress=scanning
+            catalog,
+            numbers,
+            labels=find_assigned(catalog),
+            trust=Trust.NONE if thorough else Trust.ALL,
+            ask=not thorough,
+            progress=scanning,
         )
         catalog.record_scan(found, scanned=numbers, restore=False, thorough=thorough)
         check_emptied(catalog, gallery=gallery)

@@ -6,17 +6,16 @@ import os
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 
 from index.catalog.writer import CatalogWriter
 from index.progress import Progress, no_progress
-from index.sources.archive_scan import scan_archive
 from index.sources.folder import FolderSource
 from index.sources.items import FoundItem
 from index.sources.local_files import below
 from index.sources.source import ImageSource, Reach
 from index.writing.assigned_labels import AssignedLabels
+from index.writing.known_items import CatalogKnown, Trust
 
 _REPORTED_ITEMS = 1000
 
@@ -27,7 +26,8 @@ def scan_sources(
     *,
     labels: AssignedLabels | None,
     restore: bool = False,
-    trust_archives: bool = False,
+    trust: Trust = Trust.NONE,
+    ask: bool = True,
     progress: Progress = no_progress,
 ) -> Iterator[tuple[int, FoundItem]]:
     """(source, item) of some of a catalogue's sources, in their order; an item in several belongs to the first.
@@ -39,8 +39,9 @@ def scan_sources(
         numbers: of the sources to scan.
         labels: labels that go before those of the sources.
         restore: let items of other sources that were taken out, and are met here, come back.
-        trust_archives: take it that an archive of unchanged time holds what its rows say, and do not read it; for a
+        trust: which archives of unchanged time are taken to hold what their rows say, and are not read; for a
             gallery whose labels come from where they came before.
+        ask: whether the items of lists of addresses are asked if they changed.
         progress: called with (items met, 0).
 
     Raises:
@@ -49,14 +50,8 @@ def scan_sources(
     sources = catalog.sources()
     owners = _Owners(catalog, sources, progress)
     for number in numbers:
-        enter = partial(_enter_archive, catalog, number) if trust_archives else scan_archive
-        found = sources[number].scan(enter_archive=enter)
+        found = sources[number].scan(known=CatalogKnown(catalog, number, trust=trust, ask=ask))
         yield from owners.sort_out(found, number, labels=labels, restore=restore)
-
-
-def _enter_archive(catalog: CatalogWriter, number: int, file: Path, *, archive: str) -> Iterator[FoundItem]:
-    known = catalog.archive_items(number, archive, mtime_ns=file.stat().st_mtime_ns)
-    return scan_archive(file, archive=archive) if known is None else known
 
 
 def find_parts(catalog: CatalogWriter, given: Iterable[ImageSource]) -> dict[str, int]:
@@ -125,8 +120,7 @@ class _Owners:
         if source.reach is Reach.ANYWHERE or any(other != number for other in self._anywhere):
             return len(self._sources) > 1
         start = source.root if source.reach is Reach.PART else source.location
-        above = (start, *map(str, Path(start).parents))
-        if any(other != number for location in above for other in self._at.get(location, ())):
+        if any(other != number for location in _above(start) for other in self._at.get(location, ())):
             return True
         after = bisect_left(self._locations, start + "/")
         return after < len(self._locations) and self._locations[after].startswith(start + "/")
@@ -136,9 +130,15 @@ class _Owners:
         for number in self._anywhere:
             if number != other_than:
                 yield from ((number, path) for path in {location, below(self._sources[number].root, location)})
-        above = location
-        while above not in ("", "/"):
+        for above in _above(location):
             for number in self._at.get(above, ()):
                 if number != other_than:
                     yield number, below(self._sources[number].root, location)
-            above = os.path.dirname(above)
+
+
+def _above(location: str) -> Iterator[str]:
+    """A path or address, and the folders that it lies in, without that of all disks."""
+    above = location
+    while above not in ("", "/"):
+        yield above
+        above = os.path.dirname(above)

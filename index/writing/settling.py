@@ -23,6 +23,8 @@ from index.embedding.cached import open_cached_engine
 from index.embedding.engine import EmbeddedItem
 from index.errors import ImageError
 from index.progress import BeginStep, Progress, no_progress, no_steps
+from index.sources.fetching_ahead import fetch_ahead
+from index.sources.items import Place
 from index.sources.reading import read_place
 from index.sources.source import ImageSource
 from index.threads import map_ahead, usable_cores
@@ -82,15 +84,25 @@ def _hash_rows(
 ) -> Iterator[list[tuple[CatalogRow, str | None]]]:
     """Some rows at a time, each with the SHA-256 of its bytes as they are now; None where they cannot be read."""
 
-    def read(row: CatalogRow) -> tuple[CatalogRow, str | None]:
+    placed: dict[int, CatalogRow] = {}
+
+    def places() -> Iterator[tuple[int, Place]]:
+        for row in rows:
+            placed[row.id] = row
+            yield row.id, sources[row.source].locate(row)
+
+    def read(item: tuple[int, Place]) -> tuple[CatalogRow, str | None]:
+        row = placed.pop(item[0])
         try:
-            data = read_place(sources[row.source].locate(row))
+            return row, hashlib.sha256(read_place(item[1])).hexdigest()
         except ImageError:
             return row, None
-        return row, hashlib.sha256(data).hexdigest()
 
     workers = config.workers or usable_cores()
-    with closing(map_ahead(read, rows, workers=workers, ahead=_HASHED_AHEAD)) as hashed:
+    with (
+        closing(fetch_ahead(places())) as fetched,
+        closing(map_ahead(read, fetched, workers=workers, ahead=_HASHED_AHEAD)) as hashed,
+    ):
         while some := list(islice(hashed, _HASHED_AT_ONCE)):
             yield some
 

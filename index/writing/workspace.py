@@ -288,6 +288,9 @@ def find_model(gallery: Path) -> Path:
 
 
 def _outcome(item: EmbeddedItem) -> Outcome:
-    if item.problem is None:
-        return Outcome(item.id, sha256=item.sha256, phash=item.phash)
-    return Outcome(item.id, sha256=item.sha256, reason=item.problem.reason, detail=item.problem.detail)
+    outcome = Outcome(item.id, sha256=item.sha256, phash=item.phash)
+    if item.problem is not None:
+        outcome = replace(outcome, phash=None, reason=item.problem.reason, detail=item.problem.detail)
+    if item.fetched is not None:
+        outcome = replace(outcome, size_bytes=item.fetched.size_bytes, mtime_ns=item.fetched.stamp)
+    return outcome

@@ -11,10 +11,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag
 
 from index.gallery.reranking import POOL
+from index.network.web_addresses import MAX_ADDRESS_CHARACTERS
 from retrieval_app.insights.answer import Answer
 from retrieval_app.insights.calibration import Band
 from retrieval_app.review.selection_files import MAX_PICTURES, MAX_ROWS
-from retrieval_app.serving.photo_fetching import MAX_ADDRESS_CHARACTERS
 from retrieval_app.serving.query import MAX_K, MAX_OFFSET
 
 MAX_ID = 2**53 - 1  # what a number of JSON holds in every program

@@ -30,6 +30,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "backbones": ("timm", "open_clip_torch"),
     "parquet": ("pyarrow",),
     "heic": ("pillow-heif",),
+    "remote": ("obstore", "fsspec"),
     "loggers": ("tensorboard", "mlflow-skinny", "wandb"),
     "traces": ("opentelemetry-sdk",),
 }

@@ -14,11 +14,14 @@ from index.gallery.gallery import Gallery
 from index.text import valid_text
 
 _FOLDERS = re.compile(r"(?<![\w.:/])/(?!v1/)[^:'\"\n]*/")
+_BUCKETS = re.compile(
+    r"\b(?!https?:)[a-z][a-z0-9+.-]*://[^:'\"\n]*/"
+)  # where images lie that a visitor sees by name
 
 
 def name_source(gallery: Gallery, number: int, *, folders: bool) -> str:
-    """The root of a source, or only its last part."""
-    root = gallery.roots[number]
+    """The root of a source, or its location where it has none; or only the last part of that."""
+    root = gallery.roots[number] or valid_text(gallery.sources[number].location)
     return root if folders else os.path.basename(root.rstrip("/"))
 
 
@@ -29,7 +32,7 @@ def locate_image(gallery: Gallery, row: CatalogRow, *, folders: bool) -> str:
 
 def shorten_path(gallery: Gallery, path: str) -> str:
     """An absolute path that was kept, as it is within a source of the gallery; its name alone where it is in none."""
-    for source in gallery.sources.values():
+    for source in (source for source in gallery.sources.values() if source.root):
         root = os.path.join(source.root, "")
         if path.startswith(root):
             return path.removeprefix(root)
@@ -52,8 +55,8 @@ def hide_folders(values: Any) -> Any:
 
 
 def strip_folders(message: str) -> str:
-    """A message without the folders of absolute paths; addresses of the API stay."""
-    return _FOLDERS.sub("", message)
+    """A message without the folders of absolute paths and without buckets; addresses of the API and of the web stay."""
+    return _FOLDERS.sub("", _BUCKETS.sub("", message))
 
 
 def show_path(gallery: Gallery, path: str, *, folders: bool) -> str:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import httpcore
 
 from index.errors import InputError
+from index.network.public_addresses import MayConnect, check_addresses
 from index.text import printable_path
-from retrieval_app.serving.addresses import Address, read_address
+
+_ADVICE = "save the picture and send it instead"
 
 
 class CheckedNetwork(httpcore.AsyncNetworkBackend):
@@ -21,7 +23,7 @@ class CheckedNetwork(httpcore.AsyncNetworkBackend):
         may_connect: which addresses may be asked, at which port.
     """
 
-    def __init__(self, may_connect: Callable[[Address, int], bool]) -> None:
+    def __init__(self, may_connect: MayConnect) -> None:
         self._may_connect, self._network = may_connect, httpcore.AnyIOBackend()
 
     async def connect_tcp(
@@ -38,7 +40,7 @@ class CheckedNetwork(httpcore.AsyncNetworkBackend):
             InputError: the host is not known, or one of its addresses may not be asked.
         """
         found = await find_addresses(host, port)
-        check_addresses(host, port, found=found, may_connect=self._may_connect)
+        check_addresses(host, port, found=found, may_connect=self._may_connect, advice=_ADVICE)
         return await self._network.connect_tcp(found[0], port, timeout, local_address, socket_options)
 
     async def connect_unix_socket(self, *_: Any, **__: Any) -> httpcore.AsyncNetworkStream:
@@ -65,20 +67,3 @@ async def find_addresses(host: str, port: int) -> list[str]:
     except (OSError, UnicodeError) as error:
         raise InputError(f"{printable_path(host)}: no such host is known here") from error
     return [str(address[0]) for *_, address in found]
-
-
-def check_addresses(
-    host: str, port: int, *, found: Iterable[str], may_connect: Callable[[Address, int], bool]
-) -> None:
-    """See that all the addresses of a host may be asked.
-
-    Raises:
-        InputError: one may not.
-    """
-    for text in found:
-        address = read_address(text)
-        if address is None or not may_connect(address, port):
-            raise InputError(
-                f"{printable_path(host)}: this host, or its port {port}, is not asked: pictures are fetched from "
-                "public addresses only, at the usual ports of http and https; save the picture and send it instead"
-            )

@@ -8,18 +8,16 @@ even once is refused.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import ssl
-from collections.abc import Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, unquote, urljoin, urlsplit, urlunsplit
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit, urlunsplit
 
-from index.errors import InputError
-from index.text import printable_path
-from retrieval_app.serving.addresses import Address
+from index.network.public_addresses import MayConnect, is_public_web
+from index.network.web_addresses import REDIRECTS, check_web_address, lead_on, refuse_address
 from retrieval_app.serving.errors import BusyError
 
 if TYPE_CHECKING:
@@ -27,27 +25,11 @@ if TYPE_CHECKING:
 
     import httpcore
 
-MAX_ADDRESS_CHARACTERS = 2048
-_PORTS = {"http": 80, "https": 443}
 _MOST_REDIRECTS = 3
 _TIMEOUTS_S = {"connect": 5.0, "read": 10.0, "write": 5.0, "pool": 5.0}
 _HEADERS: Mapping[str | bytes, str | bytes] = {
     "User-Agent": "retrieval-app", "Accept": "image/*", "Accept-Encoding": "identity", "Connection": "close",
 }  # fmt: skip
-_INTERNET = ipaddress.IPv6Network("2000::/3")  # all that is given out of the newer kind
-# Within it: what has an address of the older kind in it, and what is for documents.
-_NOT_INTERNET = tuple(map(ipaddress.IPv6Network, ("2002::/16", "2001::/32", "3fff::/20")))
-_CLOUD_HOSTS = (
-    ipaddress.IPv4Address("168.63.129.16"),
-)  # public by its number, and the host that a machine runs on
-
-
-def is_public(address: Address) -> bool:
-    """Whether an address is one of the internet, and leads to no other that it has within."""
-    if isinstance(address, ipaddress.IPv6Address):
-        is_given_out = address in _INTERNET and not any(address in network for network in _NOT_INTERNET)
-        return is_given_out and address.is_global and not address.is_multicast
-    return address.is_global and not address.is_multicast and address not in _CLOUD_HOSTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +56,7 @@ class PhotoFetcher:
         max_bytes: int,
         seconds: float = 20.0,
         at_once: int = 4,
-        may_connect: Callable[[Address, int], bool] = lambda address, port: (
-            is_public(address) and port in _PORTS.values()
-        ),
+        may_connect: MayConnect = is_public_web,
     ) -> None:
         self._max_bytes, self._may_connect, self._turns = max_bytes, may_connect, asyncio.Semaphore(at_once)
         self._seconds, self._at_once = seconds, at_once
@@ -95,29 +75,29 @@ class PhotoFetcher:
                 async with asyncio.timeout(self._seconds):
                     return await self._follow(address)
             except TimeoutError as error:
-                raise _refuse(address, f"it did not answer within {self._seconds:g} seconds") from error
+                raise refuse_address(address, f"it did not answer within {self._seconds:g} seconds") from error
 
     async def _follow(self, address: str) -> FetchedPhoto:
         import httpcore
 
         now = address
         for _ in range(_MOST_REDIRECTS + 1):
-            _check_address(now)
+            check_web_address(now)
             try:
                 async with self._ask(now) as answer:
                     headers = {name.lower(): value.decode("latin-1") for name, value in answer.headers}
-                    if answer.status not in (301, 302, 303, 307, 308):
+                    if answer.status not in REDIRECTS:
                         data = await self._read(answer, headers, address=now)
                         return FetchedPhoto(data, _name_of(now))
-                    now = _lead_on(now, headers.get(b"location", ""))
+                    now = lead_on(now, headers.get(b"location", ""))
             except (
                 httpcore.NetworkError,
                 httpcore.ProtocolError,
                 httpcore.TimeoutException,
                 ssl.SSLError,
             ) as error:
-                raise _refuse(now, f"it cannot be reached: {error or type(error).__name__}") from error
-        raise _refuse(address, f"it leads on more than {_MOST_REDIRECTS} times")
+                raise refuse_address(now, f"it cannot be reached: {error or type(error).__name__}") from error
+        raise refuse_address(address, f"it leads on more than {_MOST_REDIRECTS} times")
 
     @asynccontextmanager
     async def _ask(self, address: str) -> AsyncIterator[httpcore.Response]:
@@ -137,18 +117,20 @@ class PhotoFetcher:
 
     async def _read(self, answer: httpcore.Response, headers: dict[bytes, str], *, address: str) -> bytes:
         if answer.status != 200:
-            raise _refuse(address, f"it answers with status {answer.status}")
+            raise refuse_address(address, f"it answers with status {answer.status}")
         kind = headers.get(b"content-type", "").partition(";")[0].strip().lower()
         if kind.startswith("text/"):
-            raise _refuse(address, f"it is a page ({kind}) and no picture: copy the address of the picture itself")
+            raise refuse_address(
+                address, f"it is a page ({kind}) and no picture: copy the address of the picture itself"
+            )
         if headers.get(b"content-encoding", "identity") != "identity":
-            raise _refuse(address, "it sends its pictures packed, which was not asked for")
+            raise refuse_address(address, "it sends its pictures packed, which was not asked for")
         parts, size = [], 0
         async for part in answer.aiter_stream():
             parts.append(part)
             size += len(part)
             if size > self._max_bytes:
-                raise _refuse(address, f"more than the {self._max_bytes / 1024**2:.0f} MB that are taken")
+                raise refuse_address(address, f"more than the {self._max_bytes / 1024**2:.0f} MB that are taken")
         return b"".join(parts)
 
 
@@ -158,34 +140,5 @@ def _open_certificates() -> ssl.SSLContext:
     return ssl.create_default_context()
 
 
-def _lead_on(address: str, location: str) -> str:
-    """Where an answer leads; letters that addresses do not have, but some servers send, are written as they do."""
-    with suppress(UnicodeError):
-        location = location.encode("latin-1").decode("utf-8")
-    try:
-        return urljoin(address, quote(location, safe="%/:?#[]@!$&'()*+,;=~"))
-    except ValueError as error:
-        raise _refuse(address, "it leads on to what is no address") from error
-
-
-def _check_address(address: str) -> None:
-    if len(address) > MAX_ADDRESS_CHARACTERS:
-        raise InputError(f"an address of {len(address)} characters; at most {MAX_ADDRESS_CHARACTERS} are taken")
-    try:
-        parts = urlsplit(address)
-        is_usual = parts.scheme in _PORTS and bool(parts.hostname) and parts.port != 0
-        is_plain = address.isascii() and address.isprintable() and " " not in address
-    except ValueError:
-        is_usual = is_plain = False
-    if not is_usual or not is_plain:
-        raise _refuse(address, "expected the address of a picture, such as https://example.org/photo.jpg")
-    if parts.username is not None or parts.password is not None:
-        raise InputError("an address with a name or password in it is not asked")
-
-
 def _name_of(address: str) -> str:
     return unquote(urlsplit(address).path.rpartition("/")[2])[:200] or "photo"
-
-
-def _refuse(address: str, problem: Any) -> InputError:
-    return InputError(f"{printable_path(address[:200])}: {problem}")

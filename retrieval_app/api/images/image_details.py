@@ -8,6 +8,7 @@ from typing import Any
 from index.catalog.rows import CatalogRow
 from index.errors import UnknownImageError
 from index.gallery.gallery import Gallery
+from index.network.remote_store import has_time
 from index.text import printable_path, valid_text
 from retrieval_app.api.review.doubt_list import describe_decision, describe_doubt
 from retrieval_app.api.review.duplicate_list import describe_duplicates
@@ -62,6 +63,8 @@ def find_row(gallery: Gallery, image_id: int) -> CatalogRow:
 
 
 def _format_time(mtime_ns: int) -> str | None:
+    if not has_time(mtime_ns):
+        return None
     try:
         return (_EPOCH + timedelta(seconds=mtime_ns // 10**9)).isoformat()
     except OverflowError:  # file systems hold times that no calendar has

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from index.errors import InputError
+from index.network.public_addresses import Address, read_address
 from index.text import printable_path
-from retrieval_app.serving.addresses import Address, read_address
 
 if TYPE_CHECKING:  # the options of a server are read where nothing of the extra `ui` is installed
     from starlette.datastructures import Headers

@@ -113,6 +113,9 @@ def test_the_report_counts_them_all(hostile: HostileBuild) -> None:
         "compressed-archive",
         "removed",
         "needs-package",
+        "not-found",
+        "unreachable",
+        "refused-address",
     }
 
 

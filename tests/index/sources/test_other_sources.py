@@ -14,8 +14,8 @@ from index.gallery.gallery import Gallery
 from index.gallery.verify import verify_gallery
 from index.images.image_files import CheckContent, check_content
 from index.sources import registry
-from index.sources.archive_scan import EnterArchive, scan_archive
 from index.sources.items import FoundItem, ItemFields, Place
+from index.sources.known import NOTHING_KNOWN, Known
 from index.sources.reading import read_indexed
 from index.sources.source import Reach
 from index.writing.build import build_gallery, update_gallery
@@ -52,7 +52,7 @@ class DrawnSource:
     def is_there(self) -> bool:
         return True
 
-    def scan(self, *, enter_archive: EnterArchive = scan_archive) -> Iterator[FoundItem]:
+    def scan(self, *, known: Known = NOTHING_KNOWN) -> Iterator[FoundItem]:
         for path, data in sorted(PICTURES.items()):
             yield FoundItem(path, len(data), 1, label=path.split("/")[0])
 

@@ -15,12 +15,14 @@ import pytest
 
 from index.errors import ImageError
 from index.images.image_files import decode_image
+from index.network.stores import is_address
 from index.sources.items import FoundItem
 from index.sources.reading import read_place
 from index.sources.registry import SOURCES, find_source, make_source
 from index.sources.source import ImageSource, Reach, stays_inside
 from tests.conftest import draw_image
 from tests.index.hostile import encode
+from tests.remote_servers import FileServer
 
 IMAGES = {name: encode(draw_image((9, 90, 20 * number), seed=number), "PNG") for number, name in enumerate(
     ("cat/1.png", "cat/2.png", "dog/1.png"))}  # fmt: skip
@@ -68,6 +70,32 @@ def _make_file(home: Path) -> str:
     return str(_fill(home) / "cat/1.png")
 
 
+class _Remote:
+    """Servers that have the same images, under the address of each kind."""
+
+    def __init__(self, web: FileServer, buckets: FileServer) -> None:
+        self._web, self._buckets = web, buckets
+        for name, data in {**IMAGES, BROKEN: b"no image"}.items():
+            web.files[f"/{name}"] = data
+            buckets.files[f"/bucket/photos/{name}"] = data
+
+    def make_list(self, home: Path) -> str:
+        rows = "".join(f"{self._web.address}/{name},{name.split('/')[0]}\n" for name in (*IMAGES, BROKEN))
+        (home / "urls.csv").write_text(f"url,label\n{rows}")
+        return str(home / "urls.csv")
+
+    def make_archive(self, home: Path) -> str:
+        self._buckets.files["/bucket/photos.tar"] = Path(_make_archive(home)).read_bytes()
+        return "s3://bucket/photos.tar"
+
+
+REMOTE: dict[str, Callable[[_Remote, Path], str]] = {
+    "urls": lambda remote, home: remote.make_list(home),
+    "remote": lambda *_: "s3://bucket/photos",
+    "remote-glob": lambda *_: "s3://bucket/photos/*/*.png",
+    "remote-archive": lambda remote, home: remote.make_archive(home),
+    "remote-file": lambda *_: "s3://bucket/photos/cat/1.png",
+}
 CASES: dict[str, Callable[[Path], str]] = {
     "folder": _make_folder,
     "glob": _make_glob,
@@ -79,12 +107,26 @@ CASES: dict[str, Callable[[Path], str]] = {
 """By kind: what lets a source be made in a folder, and gives the text that names it."""
 
 
+def _make(kind: str, request: pytest.FixtureRequest, home: Path) -> ImageSource:
+    home.mkdir()
+    if kind in REMOTE:
+        servers = _Remote(request.getfixturevalue("web"), request.getfixturevalue("buckets"))
+        source = find_source(REMOTE[kind](servers, home))
+    else:
+        source = find_source(CASES[kind](home))
+    assert source.kind == kind
+    return source
+
+
 @pytest.fixture(params=[source.kind for source in SOURCES])
 def made(request: pytest.FixtureRequest, tmp_path: Path) -> ImageSource:
-    (tmp_path / "home").mkdir()
-    source = find_source(CASES[request.param](tmp_path / "home"))
-    assert source.kind == request.param
-    return source
+    return _make(request.param, request, tmp_path / "home")
+
+
+@pytest.fixture(params=[*CASES, "urls"])
+def made_here(request: pytest.FixtureRequest, tmp_path: Path) -> ImageSource:
+    """One that a file or folder of this machine is."""
+    return _make(request.param, request, tmp_path / "home")
 
 
 def _usable(source: ImageSource) -> list[FoundItem]:
@@ -95,7 +137,7 @@ def test_what_a_catalogue_records_is_the_same_source(made: ImageSource) -> None:
     assert make_source(made.kind, made.location) == made
     assert made.at(made.location) == made
     assert pickle.loads(pickle.dumps(made)) == made
-    assert os.path.isabs(made.root)
+    assert os.path.isabs(made.root) or is_address(made.root) or made.kind == "urls"
     assert made.is_there()
 
 
@@ -119,7 +161,9 @@ def test_every_item_is_read_by_its_place_or_ends_with_a_reason(made: ImageSource
             assert item.path.endswith(BROKEN)
             continue
         assert data == made.read(place) == read_place(pickle.loads(pickle.dumps(place)))
-        assert len(data) == item.size_bytes
+        assert item.size_bytes == (
+            0 if made.kind == "urls" else len(data)
+        )  # which are not asked before they are read
         read.append(data)
     assert read == list(IMAGES.values())[: len(read)]
     assert len(read) == (1 if made.is_one_item else len(IMAGES))
@@ -146,16 +190,20 @@ def test_paths_stay_inside_the_source(made: ImageSource) -> None:
     assert stays_inside(made, "/elsewhere.png") is (made.reach is Reach.ANYWHERE)
 
 
-def test_a_source_that_was_moved_has_the_same_items_in_its_new_place(made: ImageSource, tmp_path: Path) -> None:
-    before = [(item.path, read_place(made.locate(item))) for item in _usable(made) if BROKEN not in item.path]
+def test_a_source_that_was_moved_has_the_same_items_in_its_new_place(
+    made_here: ImageSource, tmp_path: Path
+) -> None:
+    before = [
+        (item.path, read_place(made_here.locate(item))) for item in _usable(made_here) if BROKEN not in item.path
+    ]
     shutil.move(tmp_path / "home", tmp_path / "moved")
-    assert not made.is_there()
-    now = made.at(made.location.replace(f"{tmp_path}/home", f"{tmp_path}/moved"))
+    assert not made_here.is_there()
+    now = made_here.at(made_here.location.replace(f"{tmp_path}/home", f"{tmp_path}/moved"))
     assert now.is_there()
     assert [(i.path, read_place(now.locate(i))) for i in _usable(now) if BROKEN not in i.path] == before
 
 
-def test_links_in_the_folders_of_a_location_are_resolved(made: ImageSource, tmp_path: Path) -> None:
+def test_links_in_the_folders_of_a_location_are_resolved(made_here: ImageSource, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("home")
-    linked = made.location.replace(f"{tmp_path}/home", f"{tmp_path}/link")
-    assert find_source(linked) == made
+    linked = made_here.location.replace(f"{tmp_path}/home", f"{tmp_path}/link")
+    assert find_source(linked) == made_here

@@ -36,10 +36,12 @@ def test_what_is_no_address_names_a_table_with_the_usual_columns(text: str) -> N
     assert split_address(text) == (text, {})
 
 
-@pytest.mark.parametrize("text", ["t.csv#", "t.csv#image", "t.csv#path=", "t.csv#file=a", "t.csv#path=a,path=b"])
+@pytest.mark.parametrize(
+    "text", ["t.csv#", "t.csv#image", "t.csv#path=", "t.csv#file=a", "t.csv#path=a,path=b", "t.csv#path=a,url=b"]
+)
 def test_an_address_that_is_not_understood_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(
-        InputError, match=r"after # the columns of path and label are expected, as in photos\.csv#"
+        InputError, match=r"after # the columns of path \(or url\) and label are expected, as in photos\.csv#"
     ):
         split_address(text)
 

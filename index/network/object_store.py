@@ -1,0 +1,186 @@
+"""Buckets: S3 and what speaks like it, Google Cloud Storage, Azure Blob Storage; the package obstore asks them all.
+
+Who asks, and where, its standard variables of the environment say (AWS_ACCESS_KEY_ID, AWS_REGION, AWS_ENDPOINT_URL,
+AWS_SKIP_SIGNATURE, GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_NAME ...), for S3 the usual file too.
+"""
+
+from __future__ import annotations
+
+import configparser
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from index.errors import InputError, MissingDependencyError
+from index.network.remote_store import (
+    NO_RIGHTS,
+    NOT_FOUND,
+    REFUSED,
+    UNREACHABLE,
+    Content,
+    FetchError,
+    RemoteFile,
+    make_stamp,
+)
+from index.network.retrying import TRIES
+from index.text import printable_path
+
+SCHEMES = ("s3", "s3a", "gs", "gcs", "az", "azure", "abfs", "abfss", "adl")
+_PART_BYTES = 1 << 20
+_CLIENT = {
+    "connect_timeout": timedelta(seconds=10),
+    "read_timeout": timedelta(seconds=20),
+    "timeout": timedelta(hours=2),  # of a whole shard
+}
+_RETRIES = {"max_retries": TRIES - 1, "retry_timeout": timedelta(minutes=3)}  # with back-off and jitter
+_FORBIDDEN = ("AccessDenied", "AllAccessDisabled", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken")
+_CODE = re.compile(r"<Code>(\w+)</Code>")
+
+
+class BucketStore:
+    """What lies in a bucket below a prefix; see `RemoteStore`.
+
+    Args:
+        address: of the bucket and the prefix, such as `s3://bucket/photos`.
+        is_hurried: whether nothing is tried twice.
+    """
+
+    def __init__(self, address: str, *, is_hurried: bool = False) -> None:
+        scheme, _, rest = address.partition("://")
+        bucket, _, prefix = rest.partition("/")
+        self._obstore, self._prefix = import_obstore(), f"{prefix}/" if prefix else ""
+        self._store = self._connect(scheme, bucket, retries={"max_retries": 0} if is_hurried else _RETRIES)
+
+    def walk(self) -> Iterator[RemoteFile]:
+        """As the bucket lists it, without the empty objects that stand for folders."""
+        last: RemoteFile | None = None
+        for file in self._list():
+            if last is not None and (last.size_bytes or not file.path.startswith(f"{last.path}/")):
+                yield last
+            last = file
+        if last is not None:
+            yield last
+
+    def _list(self) -> Iterator[RemoteFile]:
+        with self._naming_errors():
+            for found in chain.from_iterable(self._obstore.list(self._store, prefix=self._prefix or None)):
+                path = found["path"].removeprefix(self._prefix)
+                if path != found["path"] or not self._prefix:
+                    yield _as_file(path, found)
+
+    def look(self, path: str) -> RemoteFile:
+        """What is known of a file, without fetching it."""
+        with self._naming_errors():
+            return _as_file(path, self._obstore.head(self._store, self._prefix + path))
+
+    @contextmanager
+    def open(self, path: str, *, offset: int = 0, size_bytes: int | None = None) -> Iterator[Content]:
+        """The bytes of a file from an offset on, all or so many."""
+        part = {"offset": offset} if size_bytes is None else (offset, offset + size_bytes)
+        options = {"range": part} if offset or size_bytes else {}
+        with self._naming_errors():
+            got = self._obstore.get(self._store, self._prefix + path, options=options)
+        yield _as_file(path, got.meta), self._take(got)
+
+    def _take(self, got: Any) -> Iterator[bytes]:
+        with self._naming_errors(is_transient=True):  # what breaks off was there a moment ago
+            yield from map(bytes, got.stream(min_chunk_size=_PART_BYTES))
+
+    def _connect(self, scheme: str, bucket: str, *, retries: dict[str, Any]) -> Any:
+        config = _read_profile() if scheme.startswith("s3") else {}
+        client = {**_CLIENT, "allow_http": os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://")}
+        try:
+            return self._obstore.store.from_url(
+                f"{scheme}://{bucket}", config=config, client_options=client, retry_config=retries
+            )
+        except (self._obstore.exceptions.BaseError, ValueError) as error:
+            seen = printable_path(str(error).partition("\n")[0])
+            raise InputError(
+                f"{printable_path(f'{scheme}://{bucket}')}: no bucket can be named so: {seen}"
+            ) from error
+
+    @contextmanager
+    def _naming_errors(self, *, is_transient: bool = False) -> Iterator[None]:
+        errors = self._obstore.exceptions
+        try:
+            yield
+        except FileNotFoundError as error:  # as of which NotFoundError is one
+            raise FetchError(NOT_FOUND, _shorten(error)) from error
+        except (errors.PermissionDeniedError, errors.UnauthenticatedError, PermissionError) as error:
+            raise FetchError(NO_RIGHTS, _shorten(error)) from error
+        except errors.InvalidPathError as error:
+            seen = f"a key that is no path ({_shorten(error)}); name prefixes below which there is none"
+            raise FetchError(REFUSED, seen) from error
+        except (errors.BaseError, OSError) as error:
+            code = _find_code(error)
+            reason = NOT_FOUND if code == "NoSuchBucket" else NO_RIGHTS if code in _FORBIDDEN else UNREACHABLE
+            passes = is_transient and reason == UNREACHABLE
+            raise FetchError(reason, _shorten(error), is_transient=passes) from error
+
+
+def import_obstore() -> Any:
+    """The obstore module, with its parts for stores and errors.
+
+    Raises:
+        MissingDependencyError: it is not installed.
+    """
+    try:
+        import obstore
+        import obstore.exceptions
+        import obstore.store
+    except ImportError as error:
+        raise MissingDependencyError(package="obstore", extra="remote", purpose="reading from buckets") from error
+    return obstore
+
+
+def _as_file(path: str, found: Any) -> RemoteFile:
+    return RemoteFile(path, int(found["size"]), make_stamp(found["e_tag"], found["last_modified"]))
+
+
+def _read_profile() -> dict[str, str]:
+    """Keys and region of the file that Amazon's own programs read, where no variable gives any."""
+    if "AWS_ACCESS_KEY_ID" in os.environ or "AWS_SKIP_SIGNATURE" in os.environ:
+        return {}
+    home, name = Path.home() / ".aws", os.environ.get("AWS_PROFILE", "default")
+    read = configparser.ConfigParser(interpolation=None)
+    files = (os.environ.get("AWS_CONFIG_FILE"), home / "config"), (
+        os.environ.get("AWS_SHARED_CREDENTIALS_FILE"), home / "credentials")  # fmt: skip
+    try:
+        read.read([given or usual for given, usual in files], encoding="utf-8")
+    except (configparser.Error, UnicodeDecodeError) as error:
+        raise InputError(f"~/.aws: cannot be read: {printable_path(str(error))}") from error
+    found: dict[str, str] = {}
+    for section in (f"profile {name}", name):
+        if read.has_section(section):
+            found |= dict(read.items(section))
+    known = {
+        "aws_access_key_id": "access_key_id", "aws_secret_access_key": "secret_access_key",
+        "aws_session_token": "session_token", "region": "region",
+    }  # fmt: skip
+    return {ours: found[theirs] for theirs, ours in known.items() if theirs in found}
+
+
+def _find_code(error: Exception) -> str:
+    match = _CODE.search(str(error))
+    return match[1] if match else ""
+
+
+def _shorten(error: Exception) -> str:
+    """What a server said in few words: its code and status, or why there was none."""
+    text = str(error)
+    code, status = _find_code(error), re.search(r"status code: (\d+[^:\n]*)", text)
+    first = text.partition("\n")[0]
+    reason = first.rpartition(" - ")[2]  # behind the address of the server and the times
+    if "169.254.169.254" in first or "metadata" in first.lower():
+        return (
+            "no keys were found; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true for a "
+            "public bucket"
+        )
+    if code or status:
+        return " ".join(filter(None, (code, f"(status {status[1].strip()})" if status else "")))
+    return printable_path(re.sub(r"^Generic \w+ error: ", "", reason)[:300])

@@ -1,0 +1,234 @@
+"""Files of http and https, each named by its whole address; every connection goes to an address that was checked."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from functools import cache
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit, urlunsplit
+
+from index.errors import InputError, MissingDependencyError
+from index.network.allowed_networks import VARIABLE, may_fetch
+from index.network.public_addresses import check_addresses
+from index.network.remote_store import (
+    NO_RIGHTS,
+    NOT_FOUND,
+    REFUSED,
+    UNREACHABLE,
+    Content,
+    FetchError,
+    RemoteFile,
+    make_stamp,
+)
+from index.network.web_addresses import REDIRECTS, check_web_address, lead_on
+
+if TYPE_CHECKING:
+    import httpcore
+
+_MOST_REDIRECTS = 5
+_TIMEOUTS_S = {"connect": 10.0, "read": 20.0, "write": 10.0, "pool": 10.0}
+_HEADERS = {"User-Agent": "retrieval-app", "Accept": "*/*", "Accept-Encoding": "identity", "Connection": "close"}
+_SIZE_DIGITS = 19  # of what a catalogue can hold
+_PASSING = (408, 425, 429, 500, 502, 503, 504)
+_ADVICE = f"name private networks that may be asked in {VARIABLE}, such as 10.0.0.0/8"
+
+
+class WebStore:
+    """Addresses of http and https; see `RemoteStore`.
+
+    Args:
+        root: what the paths are below; "" where they are whole addresses.
+    """
+
+    def __init__(self, root: str = "") -> None:
+        self._root = root
+        import_httpcore()
+
+    def walk(self) -> Iterator[RemoteFile]:
+        """Refused: a web server does not list what it has.
+
+        Raises:
+            FetchError: always.
+        """
+        raise FetchError(REFUSED, "http and https have no folders; name a file, or a list of addresses")
+
+    def look(self, path: str) -> RemoteFile:
+        """By a HEAD; of a server that does not answer to it nothing is known."""
+        with _ask(self._address(path), method="HEAD") as (status, headers, _):
+            if status in (405, 501):
+                return RemoteFile(path, None, 0)
+            return _describe(path, status, headers)
+
+    @contextmanager
+    def open(self, path: str, *, offset: int = 0, size_bytes: int | None = None) -> Iterator[Content]:
+        """By a GET, of a part where one is asked for."""
+        is_part = bool(offset) or size_bytes is not None
+        end = "" if size_bytes is None else offset + size_bytes - 1
+        asked = {"Range": f"bytes={offset}-{end}"} if is_part else {}
+        with _ask(self._address(path), method="GET", asked=asked) as (status, headers, parts):
+            found = _describe(path, status, headers)
+            if headers.get("content-encoding", "identity") != "identity":
+                raise FetchError(UNREACHABLE, "it sends its files packed, which was not asked for")
+            yield found, _take_part(parts, offset, size_bytes) if is_part and status == 200 else parts
+
+    def _address(self, path: str) -> str:
+        return f"{self._root}/{path}" if self._root else path
+
+
+def import_httpcore() -> Any:
+    """The httpcore module.
+
+    Raises:
+        MissingDependencyError: it is not installed.
+    """
+    try:
+        import httpcore
+    except ImportError as error:
+        raise MissingDependencyError(package="httpcore", extra="remote", purpose="fetching from http") from error
+    return httpcore
+
+
+_Answer = tuple[int, Mapping[str, str], Iterator[bytes]]
+
+
+@contextmanager
+def _ask(address: str, *, method: str, asked: Mapping[str, str] | None = None) -> Iterator[_Answer]:
+    """Status, headers in lower case, and body, of where an address leads in the end."""
+    with ExitStack() as closing:
+        with _naming_errors():
+            answer = _follow(address, method=method, headers={**_HEADERS, **(asked or {})}, closing=closing)
+        yield answer.status, _read_headers(answer), _take(answer)
+
+
+def _follow(address: str, *, method: str, headers: Mapping[str, str], closing: ExitStack) -> httpcore.Response:
+    now = address
+    for _ in range(_MOST_REDIRECTS + 1):
+        check_web_address(now)
+        answer = closing.enter_context(_connect(now, method=method, headers=headers))
+        if answer.status not in REDIRECTS:
+            return answer
+        now = lead_on(now, _read_headers(answer).get("location", ""))
+        closing.close()
+    raise FetchError(REFUSED, f"it leads on more than {_MOST_REDIRECTS} times")
+
+
+def _take(answer: httpcore.Response) -> Iterator[bytes]:
+    with _naming_errors():
+        yield from answer.iter_stream()
+
+
+def _read_headers(answer: httpcore.Response) -> dict[str, str]:
+    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in answer.headers}
+
+
+@contextmanager
+def _naming_errors() -> Iterator[None]:
+    httpcore = import_httpcore()
+    try:
+        yield
+    except InputError as error:
+        raise FetchError(REFUSED, str(error)) from error
+    except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException, ssl.SSLError) as error:
+        seen = str(error) or type(error).__name__
+        raise FetchError(UNREACHABLE, f"it cannot be reached: {seen}", is_transient=True) from error
+
+
+@contextmanager
+def _connect(address: str, *, method: str, headers: Mapping[str, str]) -> Iterator[httpcore.Response]:
+    httpcore = import_httpcore()
+    parts = urlsplit(address)
+    target = urlunsplit(("", "", parts.path or "/", parts.query, ""))  # with what httpcore would leave out
+    url = httpcore.URL(scheme=parts.scheme, host=str(parts.hostname), port=parts.port, target=target)
+    context = open_certificates() if parts.scheme == "https" else None
+    with (
+        httpcore.ConnectionPool(ssl_context=context, network_backend=_checked_network()) as pool,
+        pool.stream(method, url, headers=headers, extensions={"timeout": _TIMEOUTS_S}) as answer,
+    ):
+        yield answer
+
+
+@cache
+def open_certificates() -> ssl.SSLContext:
+    """What hosts are known by; reading it takes long enough to be done once."""
+    return ssl.create_default_context()
+
+
+@cache
+def _checked_network() -> Any:
+    """Opens TCP connections, to none but addresses that may be asked."""
+    httpcore = import_httpcore()
+
+    class CheckedNetwork(httpcore.SyncBackend):  # type: ignore[misc,name-defined]
+        def connect_tcp(
+            self,
+            host: str,
+            port: int,
+            timeout: float | None = None,
+            local_address: str | None = None,
+            socket_options: Iterable[Any] | None = None,
+        ) -> Any:
+            found = _find_addresses(host, port)
+            check_addresses(host, port, found=found, may_connect=may_fetch, advice=_ADVICE)
+            return super().connect_tcp(found[0], port, timeout, local_address, socket_options)
+
+    return CheckedNetwork()
+
+
+def _find_addresses(host: str, port: int) -> list[str]:
+    """The addresses of a host by its name, in the order in which they are to be tried."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        passes = getattr(error, "errno", None) == socket.EAI_AGAIN
+        raise FetchError(UNREACHABLE, "no such host is known here", is_transient=passes) from error
+    return [str(address[0]) for *_, address in found]
+
+
+def _describe(path: str, status: int, headers: Mapping[str, str]) -> RemoteFile:
+    """What an answer says of a file.
+
+    Raises:
+        FetchError: the server has none to give.
+    """
+    if status not in (200, 206):
+        reason = {401: NO_RIGHTS, 403: NO_RIGHTS, 404: NOT_FOUND, 410: NOT_FOUND}.get(status, UNREACHABLE)
+        wait_s = _read_wait(headers.get("retry-after", ""))
+        raise FetchError(
+            reason, f"it answers with status {status}", is_transient=status in _PASSING, wait_s=wait_s
+        )
+    whole = headers.get("content-range", "").rpartition("/")[2] if status == 206 else headers.get("content-length")
+    size = int(whole) if whole and whole.isdecimal() and len(whole) < _SIZE_DIGITS else None
+    tag = headers.get("etag", "").removeprefix("W/") or None
+    return RemoteFile(path, size, make_stamp(tag, _read_time(headers.get("last-modified", ""))))
+
+
+def _read_time(text: str) -> datetime | None:
+    try:
+        found = parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def _read_wait(text: str) -> float:
+    """Seconds of a Retry-After, which may be a date; 0 where it says nothing."""
+    if text.strip().isdecimal() and len(text) < 10:
+        return float(text)
+    until = _read_time(text)
+    return 0.0 if until is None else max(0.0, (until - datetime.now(UTC)).total_seconds())
+
+
+def _take_part(parts: Iterator[bytes], offset: int, size_bytes: int | None) -> Iterator[bytes]:
+    """A part of a whole, of a server that gives no parts."""
+    end, at = None if size_bytes is None else offset + size_bytes, 0
+    for part in parts:
+        start, at = at, at + len(part)
+        if wanted := part[max(0, offset - start) : None if end is None else max(0, end - start)]:
+            yield wanted
+        if end is not None and at >= end:
+            return

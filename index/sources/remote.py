@@ -1,0 +1,210 @@
+"""What lies on a network as a source: all below an address, what matches a pattern there, or one file."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar, Self
+
+from index.errors import ImageError, InputError
+from index.images.image_files import CheckContent, check_content
+from index.network.remote_store import NO_RIGHTS, NOT_FOUND, REFUSED, FetchError, RemoteFile
+from index.network.retrying import retry
+from index.network.stores import is_address, is_web, open_store
+from index.sources.archive_scan import ARCHIVE_SUFFIXES, COMPRESSED_SUFFIXES, is_archive, scan_shard
+from index.sources.given_labels import folder_label
+from index.sources.glob import Tail, has_wildcard
+from index.sources.items import FoundItem, ItemFields, Place
+from index.sources.known import NOTHING_KNOWN, Known
+from index.sources.remote_reading import RemoteReader, plain_name, spool_shard
+from index.sources.source import Reach
+from index.text import printable_path
+
+_IMAGE_SUFFIXES = (
+    ".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".avif", ".heic", ".heif",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class RemoteSource:
+    """All that lies below an address such as `s3://bucket/photos`; see `ImageSource`."""
+
+    location: str
+
+    kind: ClassVar[str] = "remote"
+    reach: ClassVar[Reach] = Reach.WHOLE
+    is_one_item: ClassVar[bool] = False
+
+    @cached_property
+    def root(self) -> str:
+        """The address itself."""
+        return self.location
+
+    @classmethod
+    def find(cls, text: str) -> Self | None:
+        """Any address that no other kind of source claims."""
+        if not is_address(text):
+            return None
+        if is_web(text):
+            raise InputError(
+                f"{printable_path(text)}: http and https list nothing; give the address of an archive (.tar, .tar.gz, "
+                ".zip), of an image, or of a list of addresses (.parquet, .csv, .tsv, .jsonl, .txt)"
+            )
+        return cls(text.rstrip("/"))
+
+    def at(self, location: str, resolve: Callable[[str], str] = os.path.realpath) -> Self:
+        """The same kind of source at another address, which has no links."""
+        return replace(self, location=location)
+
+    def is_there(self) -> bool:
+        """Always: only asking tells, which is left to the scan."""
+        return True
+
+    def scan(self, *, known: Known = NOTHING_KNOWN) -> Iterator[FoundItem]:
+        """As the store lists them, archives entered."""
+        empty = True
+        for file in self._list():
+            empty = False
+            yield from _enter(self.root, file, known)
+        if empty:
+            raise self._unusable(f"no file {self._wanted}")
+
+    _wanted: ClassVar[str] = "lies below it"
+
+    def _list(self) -> Iterator[RemoteFile]:
+        try:
+            for file in open_store(self.root).walk():
+                if file.path and not file.path.endswith("/"):  # a folder's own mark
+                    yield file
+        except FetchError as error:
+            raise self._unusable(_explain(error)) from error
+
+    def _unusable(self, problem: str) -> InputError:
+        return InputError(f"{printable_path(self.location)}: {problem}")
+
+    def locate(self, item: ItemFields) -> Place:
+        """What to ask the store for."""
+        address = f"{self.root}/{item.path}"
+        place = Place(
+            Path(address), printable_path(address), size_bytes=item.size_bytes, key=item.path,
+            reader=RemoteReader(self.root),
+        )  # fmt: skip
+        if item.archive is None:
+            return place
+        return replace(place, key=item.archive, offset=item.starts_at, mtime_ns=item.mtime_ns)
+
+    def read(self, place: Place, *, check: CheckContent = check_content) -> bytes:
+        """The bytes of a file, or of a shard's member."""
+        return RemoteReader(self.root)(place, check=check)
+
+
+class RemoteGlobSource(RemoteSource):
+    """What a pattern such as `s3://bucket/shards/*.tar` matches; * stays within a folder, ** does not."""
+
+    kind: ClassVar[str] = "remote-glob"
+    reach: ClassVar[Reach] = Reach.PART
+    _wanted: ClassVar[str] = "matches the pattern"
+
+    @cached_property
+    def root(self) -> str:
+        """The leading part in which nothing is a wildcard."""
+        return self._split()[0]
+
+    @classmethod
+    def find(cls, text: str) -> Self | None:
+        """An address with a wildcard, where folders can be listed."""
+        return cls(text.rstrip("/")) if is_address(text) and not is_web(text) and has_wildcard(text) else None
+
+    def _list(self) -> Iterator[RemoteFile]:
+        tail = Tail(self._split()[1])
+        return (file for file in super()._list() if tail.holds(file.path))
+
+    def _split(self) -> tuple[str, tuple[str, ...]]:
+        scheme, _, rest = self.location.partition("://")
+        parts = rest.split("/")
+        first = next(number for number, part in enumerate(parts) if has_wildcard(part))
+        if first == 0:
+            raise self._unusable("a pattern begins behind the bucket or host")
+        return f"{scheme}://{'/'.join(parts[:first])}", tuple(parts[first:])
+
+
+class RemoteFileSource(RemoteSource):
+    """One file at an address: any for those who fetch it, an image for a gallery."""
+
+    kind: ClassVar[str] = "remote-file"
+    is_one_item: ClassVar[bool] = True
+    _suffixes: ClassVar[tuple[str, ...]] = _IMAGE_SUFFIXES
+
+    @cached_property
+    def root(self) -> str:
+        """What the file lies in."""
+        whole = plain_name(self.location) if is_web(self.location) else self.location
+        return whole.rpartition("/")[0]
+
+    @classmethod
+    def find(cls, text: str) -> Self | None:
+        """An address that ends as the names of such files do."""
+        name = plain_name(text) if is_web(text) else text
+        is_meant = is_address(text) and "/" in name.partition("://")[2] and name.lower().endswith(cls._suffixes)
+        return cls(text) if is_meant else None
+
+    def scan(self, *, known: Known = NOTHING_KNOWN) -> Iterator[FoundItem]:
+        """The file, or the archive's members; nothing where an image is gone."""
+        try:
+            file = self._look()
+        except FetchError as error:
+            if not (self.is_one_item and error.reason == NOT_FOUND):
+                raise self._unusable(_explain(error)) from error
+            return
+        yield from _enter(self.root, file, known)
+
+    def fetch(self) -> Path:
+        """The file on this machine, as it is now.
+
+        Raises:
+            ImageError: it cannot be had.
+        """
+        shown = printable_path(self.location)
+        try:
+            file = self._look()
+        except FetchError as error:
+            raise ImageError(path=shown, reason=error.reason, detail=_explain(error)) from error
+        return spool_shard(self.root, file, name=shown).file
+
+    def _look(self) -> RemoteFile:
+        store, name = open_store(self.root), self.location[len(self.root) + 1 :]
+        file = retry(lambda: store.look(name))
+        # A server that tells nothing by which a change could be seen is asked anew every time.
+        return file if file.stamp else replace(file, stamp=time.time_ns())
+
+
+class RemoteArchiveSource(RemoteFileSource):
+    """The members of one tar or zip file at an address."""
+
+    kind: ClassVar[str] = "remote-archive"
+    is_one_item: ClassVar[bool] = False
+    _suffixes: ClassVar[tuple[str, ...]] = ARCHIVE_SUFFIXES + COMPRESSED_SUFFIXES
+
+
+def _enter(root: str, file: RemoteFile, known: Known) -> Iterator[FoundItem]:
+    """The items of one file: itself, or an archive's members."""
+    found = FoundItem(file.path, file.size_bytes or 0, file.stamp, label=folder_label(file.path))
+    if not is_archive(plain_name(file.path)):
+        yield found
+        return
+    shown = printable_path(f"{root}/{file.path}")
+    yield from known.enter(found, lambda: scan_shard(found, lambda: spool_shard(root, file, name=shown)))
+
+
+def _explain(error: FetchError) -> str:
+    """Why a place cannot be asked, and what to look at."""
+    advice = {
+        NOT_FOUND: "nothing of this name is there; see how the bucket and the path are written",
+        NO_RIGHTS: "no rights to read it with the keys that were given, if any were",
+        REFUSED: "",
+    }.get(error.reason, "see the address, the network, and for buckets AWS_ENDPOINT_URL and AWS_REGION")
+    return f"{error.detail}; {advice}" if advice else error.detail

@@ -1,0 +1,148 @@
+"""Shards that are not read where they lie, remote and compressed ones, as plain archives in the user's cache folder.
+
+A shard is fetched and unpacked once, to be listed, and read from there; those that were not used for longest go where
+all together are too large, and are fetched again when they are read. They may be deleted at any time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from index.durable import is_temporary, replacing
+from index.errors import ImageError, InputError
+from index.images.image_files import modified_ns, open_file, reason_of
+from index.sources.unpacking import DamagedError, unpack
+from index.text import printable_path
+from index.user_cache import user_cache
+
+MAX_SPOOLED_BYTES = 20 << 30
+_FOLDER, _PROBLEM = "shards", ".problem"
+_PART_BYTES = 1 << 20
+_FORGOTTEN_NS = 86_400 * 10**9
+_LISTS = (".csv", ".parquet", ".tsv", ".jsonl", ".txt", ".lst")  # which are fetched as shards are
+_one_at_a_time = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class Spooled:
+    """A plain archive; where the shard is damaged it ends before that, and `problem` says so."""
+
+    file: Path
+    problem: str | None = None
+
+
+def spool_local(file: Path) -> Spooled:
+    """A compressed archive of this machine, unpacked.
+
+    Raises:
+        ImageError: it cannot be read.
+    """
+    with open_file(file) as raw:
+        status = os.fstat(raw.fileno())
+        key = f"{os.path.realpath(file)}\n{status.st_size}\n{modified_ns(status)}"
+        return spool(key, name=file.name, fetch=lambda: _read_parts(raw, file))
+
+
+def _read_parts(raw: io.FileIO, file: Path) -> Iterator[bytes]:
+    try:
+        yield from iter(lambda: raw.read(_PART_BYTES) or b"", b"")
+    except OSError as error:
+        shown = printable_path(str(file))
+        raise ImageError(path=shown, reason=reason_of(error), detail=str(error.strerror)) from error
+
+
+def find_spooled(key: str, *, name: str) -> Spooled | None:
+    """What the folder holds of a shard; it counts as used now."""
+    file = _name_file(key, name)
+    with suppress(OSError):
+        os.utime(file)
+        problem = file.with_suffix(_PROBLEM)
+        return Spooled(file, problem.read_text(encoding="utf-8") if problem.exists() else None)
+    return None
+
+
+def spool(key: str, *, name: str, fetch: Callable[[], Iterator[bytes]]) -> Spooled:
+    """A shard from the folder, where it is fetched and unpacked into if need be; one at a time.
+
+    Args:
+        key: another one for every shard, and for every state of it.
+        name: of the shard, whose ending says what is in it.
+        fetch: gives its bytes as they lie.
+
+    Raises:
+        ImageError: it would be too large, or a package is needed to unpack it; and whatever `fetch` raises.
+        InputError: the folder cannot be written.
+    """
+    if (found := find_spooled(key, name=name)) is not None:
+        return found
+    with _one_at_a_time:
+        if (found := find_spooled(key, name=name)) is not None:
+            return found
+        file = _name_file(key, name)
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            problem = file.with_suffix(_PROBLEM)
+            problem.unlink(missing_ok=True)
+            with replacing(file) as temporary:
+                damage = _write(temporary, unpack(fetch(), name=printable_path(name)), name=name)
+                if damage is not None:
+                    problem.write_text(damage, encoding="utf-8")
+        except OSError as error:
+            raise InputError(
+                f"{printable_path(str(file.parent))}: the shard {printable_path(name)} cannot be unpacked there: "
+                f"{error.strerror}; make room, or set XDG_CACHE_HOME to a folder with more"
+            ) from error
+        _prune(file)
+        return Spooled(file, damage)
+
+
+def _write(file: Path, parts: Iterator[bytes], *, name: str) -> str | None:
+    """Write what comes; what is said of the damage that ends it."""
+    written = 0
+    with file.open("wb") as out:
+        try:
+            for part in parts:
+                written += out.write(part)
+                if written > MAX_SPOOLED_BYTES:
+                    detail = f"it unpacks to more than {MAX_SPOOLED_BYTES} bytes"
+                    raise ImageError(path=printable_path(name), reason="too-costly", detail=detail)
+        except DamagedError as error:
+            return str(error)
+    return None
+
+
+def _name_file(key: str, name: str) -> Path:
+    own = os.path.splitext(name.lower())[1]
+    ending = own if own in (".zip", *_LISTS) else ".tar"
+    return (
+        user_cache() / _FOLDER / (hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:32] + ending)
+    )
+
+
+def _prune(kept: Path) -> None:
+    """Away with those that were not used for longest, while all are too large; what is being read can be read on."""
+    files = []
+    for file in kept.parent.iterdir():
+        with suppress(OSError):
+            status = file.stat()
+            files.append((status.st_mtime_ns, status.st_size, file))
+    total = sum(size for _, size, _ in files)
+    for changed_ns, _, file in files:
+        if is_temporary(file.name) and time.time_ns() - changed_ns > _FORGOTTEN_NS:  # of one that was killed
+            file.unlink(missing_ok=True)
+    for _, size, file in sorted(files):
+        if total <= MAX_SPOOLED_BYTES:
+            return
+        if file.stem != kept.stem and file.suffix in (".tar", ".zip", *_LISTS):
+            with suppress(OSError):
+                file.unlink()
+                file.with_suffix(_PROBLEM).unlink(missing_ok=True)
+            total -= size

@@ -1,0 +1,110 @@
+"""Compressed archives as streams: what gzip, bzip2, xz and zstd packed comes out in parts, in bounded memory."""
+
+from __future__ import annotations
+
+import bz2
+import lzma
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from typing import Any
+
+from index.errors import ImageError
+
+COMPRESSED_STARTS = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
+_MOST_START = max(map(len, COMPRESSED_STARTS))
+_PART_BYTES = 1 << 20
+_MAX_LZMA_MEMORY = 1 << 28
+
+
+class DamagedError(Exception):
+    """What is packed is damaged from here on; what came before was given."""
+
+
+def unpack(parts: Iterable[bytes], *, name: str) -> Iterator[bytes]:
+    """The unpacked bytes of a stream, which says itself how it is packed; what is not packed stays as it is.
+
+    Raises:
+        DamagedError: it is damaged, or ends too soon.
+        ImageError: a package is needed for it.
+    """
+    source, start = iter(parts), b""
+    while len(start) < _MOST_START and (part := next(source, b"")):
+        start += part
+    kind = next((kind for magic, kind in COMPRESSED_STARTS.items() if start.startswith(magic)), None)
+    whole = chain((start,), source)
+    yield from whole if kind is None else _unpack(whole, kind, name=name)
+
+
+def _unpack(parts: Iterator[bytes], kind: str, *, name: str) -> Iterator[bytes]:
+    begin, damage = _find_unpacker(kind, name)
+    unpacker, is_within = begin(), False
+    for part in parts:
+        packed = part
+        while packed or not getattr(unpacker, "needs_input", True):
+            if unpacker.eof:  # several may follow each other, as `cat` and parallel packers make them
+                if not (packed := packed.lstrip(b"\0")):
+                    break
+                unpacker = begin()
+            try:
+                out = unpacker.decompress(packed, _PART_BYTES)
+            except damage as error:
+                raise DamagedError(f"damaged {kind}: {error}") from error
+            packed = unpacker.unused_data if unpacker.eof else getattr(unpacker, "unconsumed_tail", b"")
+            is_within = not unpacker.eof
+            if out:
+                yield out
+            elif is_within and not packed:
+                break
+    if is_within:
+        raise DamagedError(f"the {kind} stream ends too soon")
+
+
+def _find_unpacker(kind: str, name: str) -> tuple[Callable[[], Any], tuple[type[Exception], ...]]:
+    """What makes an unpacker of a kind, and what it raises on damage."""
+    if kind == "gzip":
+        return _Gzip, (zlib.error,)
+    if kind == "bzip2":
+        return bz2.BZ2Decompressor, (OSError, ValueError)
+    if kind == "xz":
+        return lambda: lzma.LZMADecompressor(memlimit=_MAX_LZMA_MEMORY), (lzma.LZMAError,)
+    try:
+        try:
+            from compression import zstd  # type: ignore[import-not-found,unused-ignore]
+        except ImportError:
+            from backports import zstd
+    except ImportError as error:
+        detail = "zstd is read with the extra `remote`: pip install 'retrieval-app[remote]'"
+        raise ImageError(path=name, reason="needs-package", detail=detail) from error
+    return zstd.ZstdDecompressor, (zstd.ZstdError,)
+
+
+class _Gzip:
+    """As the other unpackers; what is before damage is given first, where zlib gives nothing of a call that fails."""
+
+    needs_input = True
+
+    def __init__(self) -> None:
+        self._unpacker = zlib.decompressobj(zlib.MAX_WBITS | 16)
+
+    @property
+    def eof(self) -> bool:
+        return self._unpacker.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._unpacker.unused_data
+
+    @property
+    def unconsumed_tail(self) -> bytes:
+        return self._unpacker.unconsumed_tail
+
+    def decompress(self, packed: bytes, most: int) -> bytes:
+        while True:
+            before = self._unpacker.copy()
+            try:
+                return self._unpacker.decompress(packed, most)
+            except zlib.error:
+                if most == 1:
+                    raise
+                self._unpacker, most = before, most // 2

@@ -1,0 +1,208 @@
+"""A list of addresses as a source: a table with a column `url`, as img2dataset reads it, or a text of one a line."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+from typing import ClassVar, Self
+from urllib.parse import urljoin, urlsplit
+
+from index.errors import ImageError, InputError
+from index.images.image_files import CheckContent, check_content
+from index.network.remote_store import NO_RIGHTS, NOT_FOUND, REFUSED, FetchError
+from index.network.stores import is_address, is_web, open_store
+from index.network.web_addresses import as_written, check_web_address
+from index.sources.items import FoundItem, ItemFields, Place
+from index.sources.known import NOTHING_KNOWN, Known, KnownItem
+from index.sources.list import read_lines
+from index.sources.remote import RemoteFileSource
+from index.sources.remote_reading import RemoteReader, as_image_error
+from index.sources.source import Reach
+from index.sources.table_columns import TABLE_SUFFIXES, TableColumns, make_address, split_address
+from index.sources.table_rows import TableRow, label_conflict, read_column_names, read_table_rows
+from index.text import printable_path
+from index.threads import map_ahead
+
+_TEXT_SUFFIXES = (".txt", ".lst")
+_ASKED_AT_ONCE, _ASKED_AHEAD = 32, 128
+_MAX_SHOWN = 200  # characters of what is no address
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class UrlListSource:
+    """The images at the addresses of http and https that a list names, wherever it lies; see `ImageSource`."""
+
+    location: str
+
+    kind: ClassVar[str] = "urls"
+    reach: ClassVar[Reach] = Reach.ANYWHERE
+    is_one_item: ClassVar[bool] = False
+
+    @property
+    def root(self) -> str:
+        """Nothing: addresses are whole."""
+        return ""
+
+    @classmethod
+    def find(cls, text: str) -> Self | None:
+        """A list that says by its columns, its first line or its name that it has addresses."""
+        file, said = (text, {}) if os.path.isfile(text) else split_address(text)
+        if "path" in said or not (is_address(file) or os.path.isfile(file)):
+            return None
+        if not ("url" in said or _has_addresses(file)):
+            return None
+        columns = TableColumns(path=said.get("url", "url"), label=said.get("label", "label"), role="url")
+        return cls(make_address(file if is_address(file) else os.path.abspath(file), columns))
+
+    def at(self, location: str, resolve: Callable[[str], str] = os.path.realpath) -> Self:
+        """A link to a list keeps its own name; one on a network has no links."""
+        if is_address(location):
+            return replace(self, location=location)
+        folder, name = os.path.split(location)
+        return replace(self, location=os.path.join(resolve(folder), name))
+
+    def is_there(self) -> bool:
+        """Whether there is a file of this name; of one on a network only the scan tells."""
+        file = self._open()[0]
+        return is_address(file) or os.path.exists(file)
+
+    def scan(self, *, known: Known = NOTHING_KNOWN) -> Iterator[FoundItem]:
+        """In the list's order; the first row of an address counts. New ones are not asked, known ones if they changed.
+
+        What cannot be asked at the moment is taken as unchanged.
+        """
+        unsure = count()
+        check = _Check(unsure)
+        asked = ((item, known.find(item.path)) for item in self._items())
+        with closing(map_ahead(check, asked, workers=_ASKED_AT_ONCE, ahead=_ASKED_AHEAD)) as found:
+            yield from found
+        if unanswered := next(unsure):
+            logger.warning(
+                "%s: %d addresses did not say whether they changed, and are taken as unchanged",
+                printable_path(self.location), unanswered,
+            )  # fmt: skip
+
+    def locate(self, item: ItemFields) -> Place:
+        """The address."""
+        return Place(Path(item.path), printable_path(item.path), key=item.path, reader=RemoteReader(""))
+
+    def read(self, place: Place, *, check: CheckContent = check_content) -> bytes:
+        """What the address gives."""
+        return RemoteReader("")(place, check=check)
+
+    def _open(self) -> tuple[str, TableColumns]:
+        file, said = (self.location, {}) if os.path.isfile(self.location) else split_address(self.location)
+        return file, TableColumns(path=said.get("url", "url"), label=said.get("label", "label"), role="url")
+
+    def _items(self) -> Iterator[FoundItem]:
+        labels: dict[str, str | None] = {}
+        file, _ = self._open()
+        for row in self._rows():
+            address = _normalise(row.path)
+            if address not in labels:
+                labels[address] = row.label
+                yield _row_item(address, row)
+            elif labels[address] != row.label:
+                raise label_conflict(Path(file), row, above=labels[address])
+
+    def _rows(self) -> Iterator[TableRow]:
+        named, columns = self._open()
+        shown = printable_path(named)
+        file = _fetch_list(named) if is_address(named) else Path(named)
+        try:
+            if file.suffix.lower() in _TEXT_SUFFIXES:
+                lines = enumerate(read_lines(str(file)), start=1)
+                yield from (TableRow(f"entry {number}", line, None, {}) for number, line in lines)
+            else:
+                yield from read_table_rows(file, columns=columns, checked=False)
+        except InputError as error:
+            raise InputError(str(error).replace(printable_path(str(file)), shown)) from error
+
+
+class _Check:
+    """Whether an item is as it was; counts, in `unsure`, those that did not say."""
+
+    def __init__(self, unsure: Iterator[int]) -> None:
+        self._unsure = unsure
+
+    def __call__(self, asked: tuple[FoundItem, KnownItem | None]) -> FoundItem:
+        item, was = asked
+        if item.problem is not None or was is None:
+            return item
+        same = replace(item, size_bytes=was.size_bytes, mtime_ns=was.mtime_ns)
+        if not was.is_doubted:
+            return same
+        try:
+            now = open_store("").look(item.path)
+        except FetchError as error:
+            if error.reason in (NOT_FOUND, NO_RIGHTS, REFUSED):
+                return replace(item, problem=as_image_error(error, name=printable_path(item.path)))
+            next(self._unsure)
+            return same
+        if now.stamp == was.mtime_ns != 0:
+            return same
+        # Its server tells nothing by which a change can be seen, or it changed: other than before, so that it is read.
+        return replace(item, size_bytes=now.size_bytes or 0, mtime_ns=now.stamp or was.mtime_ns + 1)
+
+
+def _has_addresses(file: str) -> bool:
+    """Whether a list is one of addresses: on a network any is; else its columns, or its first line, say so."""
+    suffix = os.path.splitext(file)[1].lower()
+    if is_address(file):
+        return suffix in (*_TEXT_SUFFIXES, *TABLE_SUFFIXES)
+    if suffix in _TEXT_SUFFIXES:
+        try:
+            return is_web(next(iter(read_lines(file)), ""))
+        except InputError:
+            return False  # who reads it as a list of paths says what is wrong
+    if suffix in (".tsv", ".jsonl"):
+        return True
+    names = read_column_names(Path(file)) if suffix in TABLE_SUFFIXES else []
+    return "url" in names and "path" not in names
+
+
+def _fetch_list(address: str) -> Path:
+    """A list on a network, fetched where it changed."""
+    try:
+        return RemoteFileSource(address).fetch()
+    except ImageError as error:
+        raise InputError(f"{printable_path(address)}: {error.detail}") from error
+
+
+def _normalise(text: str) -> str:
+    """An address as it is asked: without dots in its path, which others would read as leading out of a folder."""
+    address = as_written(text.replace("\0", "%00"))
+    try:
+        parts = urlsplit(address)
+        is_dotted = {".", ".."} & set(parts.path.split("/"))
+        return parts._replace(path=urlsplit(urljoin(address, parts.path)).path, fragment="").geturl() if (
+            is_dotted or parts.fragment) else address  # fmt: skip
+    except ValueError:
+        return address
+
+
+def _row_item(address: str, row: TableRow) -> FoundItem:
+    """A row's address as an item; its row stands for one that is no address."""
+    problem: tuple[str, str] | None = None
+    try:
+        check_web_address(address)
+    except InputError as error:
+        problem = REFUSED, f"{row.where}: {error}"
+        address = address[:_MAX_SHOWN] or row.where
+    if row.problem is not None:
+        problem = "oversized-row", row.problem
+    shown = printable_path(address)
+    return FoundItem(
+        address,
+        0,
+        0,
+        label=row.label or None,
+        metadata=row.metadata or None,
+        problem=None if problem is None else ImageError(path=shown, reason=problem[0], detail=problem[1]),
+    )

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from index.network.remote_store import has_time, make_stamp
+from index.network.stores import is_address, is_web
+
+WHEN = datetime(2024, 5, 6, 7, 8, 9, tzinfo=UTC)
+
+
+@given(st.text(min_size=1), st.none() | st.datetimes(timezones=st.just(UTC)))
+def test_a_stamp_is_a_positive_number_of_64_bits_with_the_second_of_the_change(
+    tag: str, modified: datetime | None
+) -> None:
+    stamp = make_stamp(tag, modified)
+    assert 0 < stamp < 2**63
+    seconds = 0 if modified is None else max(0, int(modified.timestamp()))
+    assert stamp // 10**9 == min(seconds, 9 * 10**9)
+    assert has_time(stamp) is (seconds > 0)
+
+
+def test_another_tag_or_time_makes_another_stamp_and_nothing_known_makes_none() -> None:
+    stamps = {
+        make_stamp(tag, when) for tag in ("a", "b", None) for when in (WHEN, WHEN + timedelta(seconds=1), None)
+    }
+    assert len(stamps) == 9
+    assert make_stamp(None, None) == 0
+    assert make_stamp("a", WHEN) == make_stamp("a", WHEN)
+
+
+@pytest.mark.parametrize("text", ["s3://b", "https://host/x", "gs2+x://y"])
+def test_addresses_are_told(text: str) -> None:
+    assert is_address(text)
+    assert is_web(text) is text.startswith("https")
+
+
+@pytest.mark.parametrize("text", ["", "photos", "/a://b", "C:/x", "://x", "s3://", "S3 b://x"])
+def test_paths_are_no_addresses(text: str) -> None:
+    assert not is_address(text)

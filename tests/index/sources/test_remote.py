@@ -1,0 +1,274 @@
+"""Buckets, and files of the web, as sources: what is listed and read, and what is said where it cannot be."""
+
+from __future__ import annotations
+
+import gzip
+import time
+from pathlib import Path
+
+import pytest
+
+from index.errors import ImageError, InputError, MissingDependencyError
+from index.images.image_files import take_any_content
+from index.network import object_store, web_store
+from index.sources import remote_reading
+from index.sources.reading import read_indexed, read_place
+from index.sources.registry import find_source
+from index.user_cache import user_cache
+from tests.index.sources.test_shards import PICTURES, pack_plain, write_shard
+from tests.remote_servers import Fault, FileServer
+
+
+def paths(text: str) -> list[str]:
+    return [item.path for item in find_source(text).scan()]
+
+
+def empty_shard_folder() -> None:
+    for file in (user_cache() / "shards").iterdir():
+        file.unlink()
+
+
+def test_all_below_a_prefix_is_found_whatever_it_is_called_and_nothing_beside_it(buckets: FileServer) -> None:
+    names = ["1.png", "a b/ü&?.png", "a/b/c.png", "a/x#y.png", "a/%41.png", "b"]
+    for name in (*(f"photos/{name}" for name in names), "photos2/x.png", "photos"):
+        buckets.files[f"/bucket/{name}"] = name.encode()
+    buckets.files |= {"/bucket/photos/": b"", "/bucket/photos/a/": b""}  # as consoles mark folders
+    source = find_source("s3://bucket/photos/")
+    items = [*source.scan()]
+    assert sorted(item.path for item in items) == sorted(names)
+    assert {item.path: item.label for item in items}["a/b/c.png"] == "a"
+    for item in items:
+        read = read_place(source.locate(item), check=take_any_content)
+        assert read == f"photos/{item.path}".encode()
+    assert buckets.asked["LIST", "/bucket"] == 3  # pages, of three keys each
+
+
+def test_a_whole_bucket_is_a_source(buckets: FileServer) -> None:
+    buckets.files |= {"/bucket/a/1.png": b"1", "/bucket/2.png": b"2", "/other/3.png": b"3"}
+    assert paths("s3://bucket") == paths("s3://bucket/") == ["2.png", "a/1.png"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        ("s3://bucket/*/1.png", ["a/1.png", "b/1.png"]),
+        ("s3://bucket/a/*", ["1.png", "c/2.png"]),
+        ("s3://bucket/**/2.png", ["a/c/2.png"]),
+        ("s3://bucket/[b-z]*", ["b/1.png"]),
+    ],
+)
+def test_a_pattern_finds_what_it_does_in_folders(buckets: FileServer, pattern: str, found: list[str]) -> None:
+    buckets.files |= {f"/bucket/{name}": b"x" for name in ("a/1.png", "a/c/2.png", "b/1.png")}
+    assert paths(pattern) == found
+
+
+def test_the_stamp_of_a_file_changes_with_its_content_and_tells_when_it_changed(buckets: FileServer) -> None:
+    buckets.files["/bucket/1.png"] = b"old"
+    [old] = find_source("s3://bucket").scan()
+    assert abs(old.mtime_ns / 1e9 - time.time()) < 60
+    assert [*find_source("s3://bucket").scan()] == [old]
+    buckets.files["/bucket/1.png"] = b"new"
+    [new] = find_source("s3://bucket").scan()
+    assert new.mtime_ns != old.mtime_ns
+
+
+def test_shards_among_the_files_are_entered(buckets: FileServer, tmp_path: Path) -> None:
+    buckets.files |= {
+        "/bucket/data/0.tar": pack_plain(3),
+        "/bucket/data/1.tar.gz": gzip.compress(pack_plain(2)),
+        "/bucket/data/2.tar.zst": write_shard(tmp_path, "zst").read_bytes(),
+        "/bucket/data/cat/1.png": PICTURES[0],
+    }
+    source = find_source("s3://bucket/data")
+    items = [*source.scan()]
+    assert len(items) == 3 + 2 + len(PICTURES) + 1
+    assert [read_place(source.locate(item)) for item in items[:3]] == PICTURES[:3]
+    assert {item.archive for item in items} == {"0.tar", "1.tar.gz", "2.tar.zst", None}
+
+
+def test_members_of_a_plain_shard_that_is_not_kept_are_fetched_alone(buckets: FileServer) -> None:
+    buckets.files["/bucket/0.tar"] = pack_plain()
+    source = find_source("s3://bucket/0.tar")
+    items = [*source.scan()]
+    empty_shard_folder()
+    assert [read_place(source.locate(item)) for item in items] == PICTURES
+    assert [*(user_cache() / "shards").iterdir()] == []
+    buckets.files["/bucket/0.tar"] = pack_plain(5)
+    with pytest.raises(ImageError, match="changed since it was scanned"):
+        read_place(source.locate(items[0]))
+
+
+def test_a_compressed_shard_that_is_not_kept_is_fetched_again_unless_it_changed(buckets: FileServer) -> None:
+    buckets.files["/bucket/0.tar.gz"] = gzip.compress(pack_plain())
+    source = find_source("s3://bucket/0.tar.gz")
+    items = [*source.scan()]
+    empty_shard_folder()
+    before = buckets.asked["GET", "/bucket/0.tar.gz"]
+    assert [read_place(source.locate(item)) for item in items] == PICTURES
+    assert buckets.asked["GET", "/bucket/0.tar.gz"] == before + 1
+    empty_shard_folder()
+    buckets.files["/bucket/0.tar.gz"] = gzip.compress(pack_plain(5))
+    with pytest.raises(ImageError, match="changed since it was scanned"):
+        read_place(source.locate(items[0]))
+
+
+def test_of_a_damaged_shard_what_is_before_the_damage_is_found(buckets: FileServer) -> None:
+    buckets.files["/bucket/0.tar.gz"] = gzip.compress(pack_plain(noises=4))[:-150_000]
+    *items, last = find_source("s3://bucket/0.tar.gz").scan()
+    assert len([item for item in items if item.path.endswith(".png")]) == len(PICTURES)
+    assert last.problem is not None
+    assert (last.problem.reason, last.path) == ("corrupt-archive", "0.tar.gz")
+    assert "ends too soon" in last.problem.detail
+
+
+def test_a_shard_that_breaks_off_on_its_way_is_gone_on_with(web: FileServer) -> None:
+    web.files["/0.tar"] = pack_plain(noises=20)
+    web.faults["/0.tar"] = [Fault(), Fault(is_cut=True), Fault(503), Fault(is_cut=True)]
+    source = find_source(f"{web.address}/0.tar")
+    items = [*source.scan()]
+    assert len(items) == len(PICTURES) + 20
+    assert [read_place(source.locate(item)) for item in items[: len(PICTURES)]] == PICTURES
+    assert web.asked["GET", "/0.tar"] == 4
+
+
+def test_a_shard_that_cannot_be_fetched_is_one_item_with_its_reason(
+    buckets: FileServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    buckets.files |= {"/bucket/0.tar": pack_plain(1), "/bucket/1.png": PICTURES[0]}
+    buckets.faults["/bucket/0.tar"] = [Fault(500)] * 20
+    monkeypatch.setattr(object_store, "_RETRIES", {"max_retries": 0})
+    first, second = find_source("s3://bucket").scan()
+    assert first.problem is not None
+    assert first.problem.reason == "unreachable"
+    assert "500" in first.problem.detail
+    assert second.problem is None
+
+
+def test_a_server_without_parts_is_asked_for_the_whole(web: FileServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    web.files["/0.tar"] = pack_plain(3)
+    source = find_source(f"{web.address}/0.tar?token=a/b")
+    items = [*source.scan()]
+    empty_shard_folder()
+    monkeypatch.setattr(web_store, "_HEADERS", {**web_store._HEADERS, "Range": "bytes=0-"})
+    assert [read_place(source.locate(item)) for item in items] == PICTURES[:3]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("s3://none/photos", r"^s3://none/photos: NoSuchBucket.*nothing of this name"),
+        ("s3://bucket/none", r"^s3://bucket/none: no file lies below it"),
+        ("s3://bucket/none/*.png", r"no file matches the pattern"),
+        ("s3://bucket/none.tar", r"^s3://bucket/none.tar: .*nothing of this name is there"),
+        ("s3://odd", r"a key that is no path .*odd//1.png.*name prefixes below which there is none$"),
+        ("s3://*/x", r"a pattern begins behind the bucket"),
+        ("https://example.org/photos", r"http and https list nothing; give the address of an archive"),
+        ("file:///etc", "only those of another machine"),
+        ("simplecache::sftp://host/photos", "no such file or folder"),
+        ("tar://x::sftp://host/photos", "only those of another machine"),
+        ("nosuch://host/photos", r"no such kind of address is known"),
+    ],
+)
+def test_what_cannot_be_found_is_said(buckets: FileServer, text: str, problem: str) -> None:
+    buckets.files |= {"/bucket/1.png": PICTURES[0], "/odd/odd//1.png": PICTURES[0]}
+    with pytest.raises(InputError, match=problem):
+        list(find_source(text).scan())
+
+
+def test_a_bucket_without_rights_is_said_to_be_one(buckets: FileServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    buckets.files["/bucket/1.png"] = PICTURES[0]
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "stranger")
+    with pytest.raises(InputError, match=r"s3://bucket: AccessDenied.*no rights to read it with the keys"):
+        list(find_source("s3://bucket").scan())
+
+
+def test_no_server_at_an_address_is_said(buckets: FileServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(object_store, "_RETRIES", {"max_retries": 0})
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    with pytest.raises(
+        InputError, match=r"^s3://bucket: .*error sending request.*see the address.*AWS_ENDPOINT_URL"
+    ):
+        list(find_source("s3://bucket").scan())
+
+
+def test_keys_are_found_where_amazons_programs_keep_them(
+    buckets: FileServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    buckets.files["/bucket/1.png"] = PICTURES[0]
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    (tmp_path / "keys").write_text("[mine]\naws_access_key_id = owner\naws_secret_access_key = a%b\n")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "keys"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_PROFILE", "mine")
+    assert paths("s3://bucket") == ["1.png"]
+
+
+@pytest.mark.parametrize(
+    ("package", "text"),
+    [("obstore", "s3://bucket"), ("fsspec", "sftp://host/photos"), ("httpcore", "https://example.org/x.tar")],
+)
+def test_a_missing_package_is_named_with_its_extra(
+    package: str, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_REGION", f"without-{package}")  # a store of its own
+    monkeypatch.setitem(__import__("sys").modules, package, None)
+    with pytest.raises(
+        MissingDependencyError, match=rf"'{package}', which is not installed.*retrieval-app\[remote\]"
+    ):
+        list(find_source(text).scan())
+
+
+def test_any_address_of_fsspec_is_a_source() -> None:
+    import fsspec
+
+    files = fsspec.filesystem("memory")
+    files.pipe({"/shop/cat/1.png": PICTURES[0], "/shop/0.tar": pack_plain(2)})
+    try:
+        source = find_source("memory://shop")
+        items = [*source.scan()]
+        assert [item.path for item in items] == ["0.tar/0000.png", "0.tar/0001.png", "cat/1.png"]
+        empty_shard_folder()
+        assert [read_place(source.locate(item)) for item in items] == [*PICTURES[:2], PICTURES[0]]
+        with pytest.raises(InputError, match="no file lies below it"):
+            list(find_source("memory://none").scan())
+    finally:
+        files.rm("/shop", recursive=True)
+
+
+def test_an_image_at_an_address_is_a_source(web: FileServer) -> None:
+    web.files["/a/1.jpg"] = PICTURES[0]
+    source = find_source(f"{web.address}/a/1.jpg?size=2")
+    [item] = source.scan()
+    assert read_place(source.locate(item)) == PICTURES[0]
+    del web.files["/a/1.jpg"]
+    assert [*source.scan()] == []
+
+
+def test_more_bytes_than_any_sensible_image_are_not_fetched(
+    buckets: FileServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    buckets.files["/bucket/1.png"] = PICTURES[0]
+    monkeypatch.setattr(remote_reading, "MAX_FILE_BYTES", 100)
+    source = find_source("s3://bucket/1.png")
+    [item] = source.scan()
+    with pytest.raises(ImageError, match="file-too-large"):
+        read_place(source.locate(item))
+
+
+def test_for_who_waits_nothing_is_tried_twice_and_no_packed_shard_fetched(
+    web: FileServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    web.files |= {"/0.tar": pack_plain(3), "/1.tar.gz": gzip.compress(pack_plain(3)), "/1.png": PICTURES[0]}
+    plain, packed, image = (find_source(f"{web.address}/{name}") for name in ("0.tar", "1.tar.gz", "1.png"))
+    places = [source.locate(next(iter(source.scan()))) for source in (plain, packed, image)]
+    assert [read_indexed(place) for place in places] == [PICTURES[0]] * 3
+    empty_shard_folder()
+    web.asked.clear()
+    assert read_indexed(places[0]) == PICTURES[0]
+    with pytest.raises(ImageError, match="in a packed shard that is not kept here"):
+        read_indexed(places[1])
+    web.faults["/1.png"] = [Fault(503)]
+    with pytest.raises(ImageError, match="status 503"):
+        read_indexed(places[2])
+    assert web.asked == {("GET", "/0.tar"): 1, ("GET", "/1.png"): 1}
+    assert read_place(places[1]) == PICTURES[0]

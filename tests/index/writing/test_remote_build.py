@@ -1,0 +1,324 @@
+"""Galleries of what lies on a network: built, stopped and gone on with, brought up to date, looked after."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from index.errors import InputError
+from index.gallery.gallery import Gallery
+from index.gallery.verify import verify_gallery
+from index.network import object_store
+from index.repair.repair import repair_gallery
+from index.sources.reading import read_indexed
+from index.user_cache import user_cache
+from index.writing import workspace
+from index.writing.build import add_to_gallery, build_gallery, remove_from_gallery, update_gallery
+from index.writing.build_config import BuildConfig
+from tests.conftest import draw_image
+from tests.index.galleries import ROOT, SMALL, build, rows, vectors
+from tests.index.hostile import encode
+from tests.index.sources.test_shards import pack_plain
+from tests.remote_servers import OWNER, Fault, FileServer
+
+
+def upload(folder: Path, server: FileServer, below: str = "/bucket/photos") -> None:
+    """A folder as it would be copied into a bucket."""
+    for file in sorted(folder.rglob("*")):
+        if file.is_file():
+            server.files[f"{below}/{file.relative_to(folder)}"] = file.read_bytes()
+
+
+def by_path(gallery: Path) -> dict[str, tuple[object, ...]]:
+    """What a gallery knows of every image, its vector included."""
+    held = vectors(gallery)
+    return {
+        row.path: (row.label, row.metadata, row.sha256, row.phash, row.status, row.reason, held.get(row.id))
+        for row in rows(gallery)
+    }
+
+
+def list_urls(server: FileServer, folder: Path, image_folder: Path) -> Path:
+    """A list of a folder's images on a server, with labels and captions."""
+    upload(image_folder, server, "")
+    lines = [
+        json.dumps({"url": f"{server.address}{path}", "label": path.split("/")[1], "caption": path})
+        for path in sorted(server.files)
+    ]
+    (folder / "urls.jsonl").write_text("\n".join(lines))
+    return folder / "urls.jsonl"
+
+
+@pytest.fixture
+def mixed(image_folder: Path) -> Path:
+    """A folder of images, of which one is broken, and of two shards."""
+    (image_folder / "red/broken.jpg").write_bytes(b"<html>")
+    (image_folder / "shards").mkdir()
+    (image_folder / "shards/0.tar").write_bytes(pack_plain(3))
+    return image_folder
+
+
+def test_a_gallery_of_a_bucket_is_that_of_the_same_folder(
+    tmp_path: Path, tiny_model: Path, mixed: Path, buckets: FileServer
+) -> None:
+    upload(mixed, buckets)
+    build(mixed, tmp_path / "here", tiny_model)
+    report = build("s3://bucket/photos", tmp_path / "there", tiny_model)
+    assert (report.indexed, report.skipped_by_reason) == (18, {"not-an-image": 1})
+    assert {number for (method, _), number in buckets.asked.items() if method != "LIST"} == {1}
+    assert by_path(tmp_path / "there") == by_path(tmp_path / "here")
+
+
+def test_an_update_fetches_what_changed_in_a_bucket_and_nothing_else(
+    tmp_path: Path, tiny_model: Path, mixed: Path, buckets: FileServer
+) -> None:
+    upload(mixed, buckets)
+    build("s3://bucket/photos", tmp_path / "g", tiny_model)
+    for file in (user_cache() / "shards").iterdir():
+        file.unlink()
+    ids = {row.path: row.id for row in rows(tmp_path / "g")}
+    buckets.asked.clear()
+    assert not update_gallery(tmp_path / "g", config=SMALL).changed
+    assert {path for method, path in buckets.asked if method != "LIST"} == {"/bucket/photos/red/broken.jpg"}
+    buckets.files["/bucket/photos/red/1.png"] = encode(draw_image((9, 9, 9), seed=99), "PNG")
+    buckets.files["/bucket/photos/red/new.png"] = encode(draw_image((9, 99, 9), seed=98), "PNG")
+    del buckets.files["/bucket/photos/red/2.jpg"]
+    buckets.asked.clear()
+    report = update_gallery(tmp_path / "g", config=SMALL)
+    assert (report.new_images, report.vanished, report.indexed) == (2, 1, 18)
+    fetched = {path.rpartition("/")[2] for method, path in buckets.asked if method != "LIST"}
+    assert fetched == {"1.png", "new.png", "broken.jpg"}
+    now = {row.path: row.id for row in rows(tmp_path / "g")}
+    assert {path for path in now if now[path] != ids.get(path)} == {"red/1.png", "red/new.png"}
+
+
+def test_what_was_written_again_with_the_same_bytes_keeps_its_id(
+    tmp_path: Path, tiny_model: Path, image_folder: Path, buckets: FileServer
+) -> None:
+    upload(image_folder, buckets)
+    build("s3://bucket/photos", tmp_path / "g", tiny_model)
+    before = vectors(tmp_path / "g")
+    buckets.modified += 1000
+    assert update_gallery(tmp_path / "g", config=SMALL).new_images == 0
+    assert vectors(tmp_path / "g") == before
+
+
+def test_a_gallery_of_a_list_keeps_labels_and_captions_and_gives_every_failure_its_reason(
+    tmp_path: Path, tiny_model: Path, image_folder: Path, web: FileServer
+) -> None:
+    urls = list_urls(web, tmp_path, image_folder)
+    del web.files["/red/0.jpg"]
+    web.files["/red/1.png"] = b"<html>no picture</html>"
+    web.faults["/blue/0.jpg"] = [Fault(500), Fault(429, {"Retry-After": "0"})]
+    web.faults["/blue/1.png"] = [Fault(503)] * 99
+    with urls.open("a") as file:
+        file.write('\n{"url": "http://10.1.2.3/x.png", "label": "x"}')
+    report = build(urls, tmp_path / "g", tiny_model)
+    assert (report.found, report.indexed) == (16, 12)
+    assert report.skipped_by_reason == {
+        "not-an-image": 1, "not-found": 1, "refused-address": 1, "unreachable": 1}  # fmt: skip
+    row = next(row for row in rows(tmp_path / "g") if row.path.endswith("/blue/0.jpg"))
+    assert (row.label, row.metadata, row.status) == ("blue", {"caption": "/blue/0.jpg"}, "indexed")
+    assert row.size_bytes == len(web.files["/blue/0.jpg"])
+    gallery = Gallery.open(tmp_path / "g")
+    assert gallery.search(gallery.vector(row.id), k=1)[0].location == row.path
+    assert read_indexed(gallery.place(row.id)) == web.files["/blue/0.jpg"]
+
+
+def test_an_update_of_a_list_asks_what_changed_and_fetches_only_that(
+    tmp_path: Path, tiny_model: Path, image_folder: Path, web: FileServer
+) -> None:
+    urls = list_urls(web, tmp_path, image_folder)
+    build(urls, tmp_path / "g", tiny_model)
+    assert (web.count("GET"), web.count("HEAD")) == (15, 0)
+    before = vectors(tmp_path / "g")
+    web.asked.clear()
+    assert not update_gallery(tmp_path / "g", config=SMALL).changed
+    assert (web.count("GET"), web.count("HEAD")) == (0, 15)
+    web.files["/red/1.png"] = encode(draw_image((9, 9, 9), seed=99), "PNG")
+    del web.files["/red/2.jpg"]
+    web.faults["/red/3.png"] = [Fault(503)]
+    web.asked.clear()
+    report = update_gallery(tmp_path / "g", config=SMALL)
+    assert (report.new_images, report.indexed, report.skipped_by_reason) == (1, 14, {"not-found": 1})
+    assert {path for method, path in web.asked if method == "GET"} == {"/red/1.png"}
+    after = vectors(tmp_path / "g")
+    assert len(after.items() & before.items()) == 13
+    web.asked.clear()
+    assert not update_gallery(tmp_path / "g", config=SMALL).changed
+    assert {path for method, path in web.asked if method == "GET"} == {"/red/2.jpg"}  # once more, as of files
+
+
+def test_a_thorough_update_fetches_everything_and_asks_nothing(
+    tmp_path: Path, tiny_model: Path, image_folder: Path, web: FileServer
+) -> None:
+    build(list_urls(web, tmp_path, image_folder), tmp_path / "g", tiny_model)
+    web.asked.clear()
+    assert not update_gallery(tmp_path / "g", thorough=True, config=SMALL).changed
+    assert (web.count("GET"), web.count("HEAD")) == (15, 0)
+
+
+def test_servers_that_tell_nothing_are_fetched_again(
+    tmp_path: Path, tiny_model: Path, image_folder: Path, web: FileServer
+) -> None:
+    urls = list_urls(web, tmp_path, image_folder)
+    web.plain.add("/red/1.png")
+    build(urls, tmp_path / "g", tiny_model)
+    for _ in range(2):
+        web.asked.clear()
+        assert update_gallery(tmp_path / "g", config=SMALL).new_images == 0
+        assert web.count("GET") == web.asked["GET", "/red/1.png"] == 1
+
+
+def test_a_build_that_was_stopped_goes_on_without_fetching_anything_twice(
+    tmp_path: Path, tiny_model: Path, image_folder: Path, web: FileServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    urls = list_urls(web, tmp_path, image_folder)
+    web.faults["/blue/0.jpg"] = [Fault(404)]
+    config = BuildConfig(batch_size=1, workers=1, checkpoint_images=2)
+    real, saved = workspace.write_checkpoint, []
+
+    def fail_late(*args: object) -> object:
+        saved.append(args)
+        if len(saved) == 4:
+            raise OSError(28, "No space left on device")
+        return real(*args)
+
+    monkeypatch.setattr(workspace, "write_checkpoint", fail_late)
+    with pytest.raises(Exception, match="what is done is kept"):
+        build_gallery(model_path=tiny_model, sources=[urls], out=tmp_path / "g", config=config)
+    monkeypatch.setattr(workspace, "write_checkpoint", real)
+    web.asked.clear()
+    report = build_gallery(model_path=tiny_model, sources=[urls], out=tmp_path / "g", config=config)
+    assert (report.indexed, report.skipped, report.new_images) == (14, 1, 9)
+    assert (web.count("GET"), web.count("HEAD")) == (9, 0)
+
+
+@pytest.mark.parametrize("stop_after", [4, 11])
+def test_a_build_of_a_bucket_that_was_killed_ends_as_the_same_gallery(
+    tmp_path: Path, tiny_model: Path, mixed: Path, buckets: FileServer, stop_after: int
+) -> None:
+    upload(mixed, buckets)
+    build("s3://bucket/photos", tmp_path / "whole", tiny_model)
+    script = (
+        "import os, sys; from pathlib import Path; from index.writing.build import build_gallery; "
+        "from index.writing.build_config import BuildConfig\n"
+        f"def progress(done, total): os._exit(9) if done >= {stop_after} else None\n"
+        "build_gallery(model_path=Path(sys.argv[1]), sources=['s3://bucket/photos'], out=Path(sys.argv[2]), "
+        "config=BuildConfig(batch_size=1, workers=1, checkpoint_images=2), progress=progress)"
+    )
+    command = [sys.executable, "-c", script, str(tiny_model), str(tmp_path / "g")]
+    assert subprocess.run(command, cwd=ROOT, check=False).returncode == 9
+    buckets.asked.clear()
+    assert build("s3://bucket/photos", tmp_path / "g", tiny_model).indexed == 18
+    assert buckets.count("GET") <= 18 - stop_after + 2  # the shard is kept, and two images at most are done again
+    assert by_path(tmp_path / "g") == by_path(tmp_path / "whole")
+
+
+def test_what_the_cache_has_of_a_bucket_is_fetched_once_and_not_embedded(
+    tmp_path: Path, tiny_model: Path, image_folder: Path, buckets: FileServer
+) -> None:
+    upload(image_folder, buckets)
+    config = BuildConfig(batch_size=4, workers=2, checkpoint_images=8, cache=tmp_path / "cache")
+    for name in ("first", "second"):
+        buckets.files[f"/bucket/photos/{name}.png"] = encode(draw_image((9, 9, 9), seed=len(name)), "PNG")
+        buckets.asked.clear()
+        report = build_gallery(
+            model_path=tiny_model, sources=["s3://bucket/photos"], out=tmp_path / name, config=config
+        )
+        assert set(buckets.asked.values()) <= {1, buckets.asked["LIST", "/bucket"]}
+    assert (report.indexed, report.from_cache) == (17, 16)
+    kept = {row.mtime_ns for row in rows(tmp_path / "second")}
+    assert kept == {item.mtime_ns for item in Gallery.open(tmp_path / "second").sources[1].scan()}
+
+
+def test_sources_of_all_kinds_lie_beside_each_other_and_overlap(
+    tmp_path: Path, tiny_model: Path, image_folder: Path, buckets: FileServer, web: FileServer
+) -> None:
+    upload(image_folder, buckets)
+    urls = list_urls(web, tmp_path, image_folder)
+    sources = ["s3://bucket/photos", "s3://bucket/photos/red", str(urls), image_folder]
+    build_gallery(model_path=tiny_model, sources=sources, out=tmp_path / "g", config=SMALL)
+    found = [row.source for row in rows(tmp_path / "g")]
+    assert [found.count(number) for number in (1, 2, 3, 4)] == [15, 0, 15, 15]
+    remove_from_gallery(tmp_path / "g", sources=["s3://bucket/photos"])
+    report = add_to_gallery(tmp_path / "g", ["s3://bucket/photos/red/*.png"], config=SMALL)
+    assert report.indexed == 15 + 15 + 2
+
+
+def test_a_gallery_of_a_bucket_is_verified_and_repaired_once_it_answers(
+    tmp_path: Path, tiny_model: Path, image_folder: Path, buckets: FileServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upload(image_folder, buckets)
+    build("s3://bucket/photos", tmp_path / "g", tiny_model)
+    assert verify_gallery(tmp_path / "g", read_images=True).problems == []
+    del buckets.files["/bucket/photos/red/1.png"]
+    report = verify_gallery(tmp_path / "g", read_images=True)
+    assert "s3://bucket/photos/red/1.png: cannot be read any more" in str(report)
+    buckets.files["/bucket/photos/red/1.png"] = (image_folder / "red/1.png").read_bytes()
+    before = vectors(tmp_path / "g")
+    part = max((tmp_path / "g/versions").rglob("*.npy"), key=lambda file: file.stat().st_size)
+    part.write_bytes(part.read_bytes()[:-100])
+    monkeypatch.setattr(object_store, "_RETRIES", {"max_retries": 0})
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "stranger")
+    with pytest.raises(InputError, match=r"permission-denied.*its vector is lost.*--drop-missing"):
+        repair_gallery(tmp_path / "g")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", OWNER)
+    repair_gallery(tmp_path / "g")
+    assert vectors(tmp_path / "g") == before
+
+
+def test_a_bucket_that_is_gone_or_empty_takes_nothing_from_its_gallery(
+    tmp_path: Path, tiny_model: Path, image_folder: Path, buckets: FileServer
+) -> None:
+    upload(image_folder, buckets)
+    build("s3://bucket/photos", tmp_path / "g", tiny_model)
+    before, kept = vectors(tmp_path / "g"), dict(buckets.files)
+    buckets.files.clear()
+    with pytest.raises(InputError, match="NoSuchBucket"):
+        update_gallery(tmp_path / "g", config=SMALL)
+    buckets.files["/bucket/other.png"] = b"x"
+    with pytest.raises(InputError, match="no file lies below it"):
+        update_gallery(tmp_path / "g", config=SMALL)
+    buckets.files |= kept
+    assert vectors(tmp_path / "g") == before
+    assert not update_gallery(tmp_path / "g", config=SMALL).changed
+
+
+def test_a_bucket_that_was_moved_is_said_where_it_is(
+    tmp_path: Path, tiny_model: Path, image_folder: Path, buckets: FileServer
+) -> None:
+    upload(image_folder, buckets)
+    build("s3://bucket/photos", tmp_path / "g", tiny_model)
+    before = vectors(tmp_path / "g")
+    upload(image_folder, buckets, "/new/place")
+    shutil.copytree(tmp_path / "g", tmp_path / "copy")
+    update_gallery(tmp_path / "copy", roots={None: "s3://new/place"}, config=SMALL)
+    assert vectors(tmp_path / "copy") == before
+    assert Gallery.open(tmp_path / "copy").sources[1].location == "s3://new/place"
+
+
+def test_nothing_is_asked_of_a_network_to_open_search_and_describe_a_gallery(
+    tmp_path: Path, tiny_model: Path, image_folder: Path, buckets: FileServer
+) -> None:
+    upload(image_folder, buckets)
+    build("s3://bucket/photos", tmp_path / "g", tiny_model)
+    buckets.asked.clear()
+    gallery = Gallery.open(tmp_path / "g")
+    [hit] = gallery.search(gallery.vector(int(gallery.ids[0])), k=1)
+    assert hit.location.startswith("s3://bucket/photos/")
+    assert verify_gallery(tmp_path / "g", sample=0).problems == []
+    assert not buckets.asked
+
+
+def test_large_files_are_left_to_who_has_room(
+    tmp_path: Path, tiny_model: Path, image_folder: Path, buckets: FileServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upload(image_folder, buckets)
+    monkeypatch.setattr("index.sources.fetching_ahead._LARGE_BYTES", 100)
+    assert build("s3://bucket/photos", tmp_path / "g", tiny_model).indexed == 15
