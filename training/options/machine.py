@@ -30,6 +30,11 @@ class Machine:
         if self.precision not in PRECISIONS:
             raise InputError(f"--precision must be one of {', '.join(PRECISIONS)}, got {self.precision!r}")
 
+    @property
+    def drawing_threads(self) -> int:
+        """Threads that draw views while the device trains: none on a CPU, which trains on the cores that they need."""
+        return self.workers if self.device.type == "cuda" else 0
+
 
 def resolve_device(name: str) -> torch.device:
     """`auto` is CUDA where there is one, else the CPU.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -180,13 +181,16 @@ class NetworkFit:
         seen = 0
         self._model.learn(True)
         batches = draw_batches(self._rows, self._batch_size(), generator, **self._together)
-        for number, rows in enumerate(batches):
-            step = (epoch - 1) * self._steps + number
-            loss = self.step(rows, step, generator=generator, penalty=penalty)
-            average_weights(fitted.average, self._model.moving(), keep=self._options.network_average, step=step)
-            total += loss * len(rows)
-            seen += len(rows)
-            self._on_images((epoch - 1) * len(self._rows) + seen, self._options.epochs * len(self._rows))
+        with closing(self._inputs.draw_each(batches, epoch=epoch, generator=generator)) as drawn:
+            for number, (rows, views) in enumerate(drawn):
+                step = (epoch - 1) * self._steps + number
+                loss = self.step(rows, views, step, penalty=penalty)
+                average_weights(
+                    fitted.average, self._model.moving(), keep=self._options.network_average, step=step
+                )
+                total += loss * len(rows)
+                seen += len(rows)
+                self._on_images((epoch - 1) * len(self._rows) + seen, self._options.epochs * len(self._rows))
         self._model.learn(False)
         trained = time.perf_counter() - started
         mean_loss = require_finite(total.item() / seen, phase=NETWORK, epoch=epoch)
@@ -203,16 +207,15 @@ class NetworkFit:
         )  # fmt: skip
         self._save(epoch, fitted)
 
-    def step(self, rows: Tensor, step: int, *, generator: torch.Generator, penalty: StartPenalty) -> Tensor:
-        """One step on the images `rows` (B,); its loss."""
-        views = self._inputs.draw(rows, epoch=1 + step // self._steps, generator=generator)
+    def step(self, rows: Tensor, views: Tensor, step: int, *, penalty: StartPenalty) -> Tensor:
+        """One step on the images `rows` (B,), seen as `views` (B, …); its loss."""
         labels = self._labels[rows].to(self._device)
         set_rates(self._optimizer, step=step, steps=self._steps * self._options.epochs)
         batch = self._beliefs.batch(rows, labels)
         self._optimizer.zero_grad()
         loss = backward_in_chunks(
             self._model,
-            views.to(self._device),
+            views.to(self._device, non_blocking=True),
             lambda embeddings: self._loss(embeddings, batch),
             chunk=self._options.network_chunk,
         )

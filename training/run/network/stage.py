@@ -160,7 +160,9 @@ def train_network(
     )  # fmt: skip
     if kept.bytes:
         on_note(kept.describe())
-    inputs = keep_inputs(kept, model, extractor, pixels, config=config, on_images=on_images)
+    inputs = keep_inputs(
+        kept, model, extractor, pixels, config=config, on_images=on_images, threads=machine.drawing_threads
+    )
     fit = NetworkFit(
         model, _make_loss(model, given, data, config=config, context=context), data, inputs=inputs,
         beliefs=prepared.beliefs, config=config, context=context,
