@@ -48,3 +48,10 @@ def resolve_device(name: str) -> torch.device:
     if name == "cuda" and not available:
         raise InputError("--device cuda: torch finds no CUDA device here; use --device cpu")
     return torch.device("cuda" if available and name != "cpu" else "cpu")
+
+
+def name_device(device: torch.device) -> str:
+    """`CPU`, or what the GPU is called."""
+    if device.type == "cuda" and torch.cuda.is_available():
+        return torch.cuda.get_device_name(device)
+    return device.type.upper()

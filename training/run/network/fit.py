@@ -192,8 +192,8 @@ class NetworkFit:
                 seen += len(rows)
                 self._on_images((epoch - 1) * len(self._rows) + seen, self._options.epochs * len(self._rows))
         self._model.learn(False)
+        mean_loss = require_finite(total.item() / seen, phase=NETWORK, epoch=epoch)  # waits for a GPU
         trained = time.perf_counter() - started
-        mean_loss = require_finite(total.item() / seen, phase=NETWORK, epoch=epoch)
         with using_weights(self._model, fitted.average):
             found = self._judge(epoch)
         fitted.last = copy_weights(self._model)

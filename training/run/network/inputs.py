@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -41,6 +42,9 @@ class NetworkInputs:
         side: pixels a side of random views.
         views, centre: kept inputs, filled; None: images pass the whole network.
         threads: that draw views while others are trained on; 0: they are drawn when they are asked for.
+
+    Attributes:
+        waited_s: seconds that whoever asked `draw_each` for batches has waited for them.
     """
 
     def __init__(
@@ -48,6 +52,7 @@ class NetworkInputs:
         centre: KeptInputs | None = None, threads: int = 0,
     ) -> None:  # fmt: skip
         self._extractor, self._pixels, self._side, self.threads = extractor, pixels, side, threads
+        self.waited_s = 0.0
         self._views, self._centre = _open(views), _open(centre)
 
     def draw(self, rows: Tensor, *, epoch: int, generator: torch.Generator) -> Tensor:
@@ -66,6 +71,18 @@ class NetworkInputs:
 
         The generator is asked here, in the batches' order, so that threads change nothing but the time.
         """
+        with closing(self._draw_each(batches, epoch=epoch, generator=generator)) as drawn:
+            while True:
+                asked = time.perf_counter()
+                batch = next(drawn, None)
+                self.waited_s += time.perf_counter() - asked
+                if batch is None:
+                    return
+                yield batch
+
+    def _draw_each(
+        self, batches: Iterable[Tensor], *, epoch: int, generator: torch.Generator
+    ) -> Generator[tuple[Tensor, Tensor], None, None]:
         if not self.threads:
             for rows in batches:
                 yield rows, self.draw(rows, epoch=epoch, generator=generator)

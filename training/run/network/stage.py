@@ -28,7 +28,7 @@ from training.network.precision import PRECISIONS
 from training.network.weights import load_weights
 from training.options.config import TrainConfig
 from training.options.losses import RIVALS
-from training.options.machine import Machine
+from training.options.machine import Machine, name_device
 from training.run.heads import choose_rows
 from training.run.network.beliefs import NetworkBeliefs, judge_again
 from training.run.network.blocks import build_model, measure_precision, plan_blocks, settle_views
@@ -179,6 +179,7 @@ def train_network(
     report = _describe(model, data, fitted, choice, config=config)
     report |= {"blocks": len(blocks[0]), "of_blocks": blocks[1], "decoded_bytes": decoding.bytes}
     report |= {"kept_bytes": kept.bytes, "kept_views": 0 if kept.views is None else kept.views.views}
+    report |= {"device": name_device(extractor.device), "waited_s": inputs.waited_s}
     seconds = time.perf_counter() - started
     report |= {"seconds": seconds}
     if plan is not None:
