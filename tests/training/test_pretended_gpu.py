@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from index.errors import RunError
 from tests.training.conftest import make_config, make_machine
 from tests.training.pretended_gpu import GPU, DeviceError, PretendedGpu
 from tests.training.run.network.test_stage import network_config
@@ -54,6 +55,19 @@ def test_every_kind_of_loss_keeps_to_the_device(pictures: Path, cache: Path, tmp
     config = network_config(network_method=method, network_epochs=1)
     with PretendedGpu():
         train(pictures, tmp_path / "run", config=config, machine=make_machine(cache, device=GPU))
+
+
+def test_a_gpu_without_memory_ends_the_run_in_words(
+    pictures: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 1.00 GiB free.")
+
+    monkeypatch.setattr("training.run.network.fit.backward_in_chunks", refuse)
+    with pytest.raises(
+        RunError, match=r"no memory for a batch of the network .CUDA out of memory.: add --network-chunk 16"
+    ):
+        train(pictures, tmp_path / "run", config=network_config(), machine=make_machine(cache))
 
 
 def _add(there: Any, here: Any) -> None:

@@ -36,6 +36,7 @@ from training.run.network.budget import NOTES, ClosedForms, read_notes, settle_n
 from training.run.network.choice import NetworkChoice, choose_weights, fit_closed_form
 from training.run.network.data import NetworkData
 from training.run.network.fit import FittedWeights, NetworkFit
+from training.run.network.gpu_memory import advising_on_gpu_memory
 from training.run.network.inputs import keep_inputs, plan_inputs
 from training.run.network.plan import NoTimeError
 from training.run.phases import NETWORK, PhaseContext, phase_generator
@@ -107,6 +108,7 @@ def plan_decoding(images: Sequence[LabelledImage], *, extractor: Extractor, mach
     return plan
 
 
+@advising_on_gpu_memory()
 @keep_freed_memory()
 def train_network(
     run: RunFolder,
@@ -125,7 +127,7 @@ def train_network(
 
     Raises:
         InputError: the decoded images have no room.
-        RunError: training diverged.
+        RunError: training diverged, or a GPU has no memory for it.
     """
     started, resumed = time.perf_counter(), context.checkpoint is not None and context.checkpoint.exists()
     images = [image.path for image in given.images]
