@@ -15,6 +15,7 @@ from benchmarks.gpu.gpu_limits import Limits, time_runs
 from benchmarks.gpu.gpu_losses import METHODS, STEP
 from benchmarks.gpu.gpu_rates import STAND_IN
 from benchmarks.gpu.gpu_training import summarise
+from index.errors import MissingDependencyError
 from tests.benchmarks.small_datasets import write_dataset
 from training.run.phases import EpochReport
 
@@ -77,6 +78,16 @@ def test_engines_find_the_same_and_what_is_missing_is_said(tmp_path: Path) -> No
     assert all(row["agrees"] == 1 for row in results["rows"])
     if not torch.cuda.is_available():
         assert "Not run: faiss on a GPU" in (tmp_path / "table-search.md").read_text()
+
+
+def test_without_faiss_the_limit_is_still_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def miss() -> None:
+        raise MissingDependencyError(package="faiss", extra="cpu", purpose="searching")
+
+    monkeypatch.setattr("benchmarks.gpu.gpu_rates.import_faiss", miss)
+    results = _run(tmp_path, "search", "--vectors", "500", "--width", "16", "--queries", "20")
+    assert [row["engine"] for row in results["rows"]] == [STAND_IN]
+    assert results["not_run"] == ["faiss on a GPU: it is not installed"]
 
 
 def test_a_whole_network_trains_and_its_run_says_what_waited(tmp_path: Path) -> None:

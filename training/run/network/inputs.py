@@ -53,6 +53,7 @@ class NetworkInputs:
     ) -> None:  # fmt: skip
         self._extractor, self._pixels, self._side, self.threads = extractor, pixels, side, threads
         self.waited_s = 0.0
+        self._pins = threads > 0 and torch.cuda.is_available()
         self._views, self._centre = _open(views), _open(centre)
 
     def draw(self, rows: Tensor, *, epoch: int, generator: torch.Generator) -> Tensor:
@@ -97,7 +98,7 @@ class NetworkInputs:
                 views = self._take(rows, epoch)
             else:
                 views = cut_windows(self._pixels, rows, windows, side=self._side)
-            return rows, views.pin_memory() if torch.cuda.is_available() else views
+            return rows, views.pin_memory() if self._pins else views
 
         with closing(
             map_ahead(draw, map(ask, batches), workers=self.threads, ahead=self.threads + _WAITING)
