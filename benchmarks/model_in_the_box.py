@@ -20,7 +20,6 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from benchmarks.common.record import ending_in_words, find_weights, print_machine, write_record
 from benchmarks.common.tables import format_table
@@ -37,6 +36,7 @@ from training.data.datasets import Record
 from training.distill.fit import DistillConfig, DistillEpoch
 from training.distill.run import TEACHES_BY, distill
 from training.head.untrained import fit_untrained
+from training.options.machine import resolve_device
 from training.run.validate import ValidationSet, embed_features
 
 TEACH = ("tiny-imagenet", "clothing-disjoint", "groceries-disjoint")
@@ -53,6 +53,7 @@ def main(arguments: list[str] | None = None) -> None:
     add("--model", type=Path, help=f"of two outputs (default OUT/{MODEL})")
     add("--weights", help="of the teacher (default: the MobileNetV2 of RETRIEVAL_SHARED)")
     add("--cache", type=Path, help="folder of features and unpacked images (default OUT/cache)")
+    add("--device", default="auto", help="of teacher and training: auto, cpu or cuda (default: auto)")
     add(
         "--side", type=int, default=128, help="with --teach: pixels a side of what the student sees (default: 128)"
     )
@@ -76,7 +77,7 @@ def run(options: argparse.Namespace) -> None:
     taught = sorted({record.path for name in TEACH for record in splits[name].train})
     backbone = load_backbone("mobilenet_v2", str(find_weights(options.weights)))
     whole = PreprocessConfig(resize=224, crop=224)
-    teacher = Extractor(backbone, whole, device=torch.device("cpu"), precision="float32")
+    teacher = Extractor(backbone, whole, device=resolve_device(options.device), precision="float32")
     if options.teach:
         sizes = PreprocessConfig(resize=options.side, crop=options.side)
         config = DistillConfig(preprocess=sizes, **{one.name: getattr(options, one.name) for one in _numbers()})

@@ -14,7 +14,6 @@ from benchmarks.common.kept import digest, hash_code, keep
 from benchmarks.common.record import describe_machine, find_weights, run_retrieval
 from benchmarks.common.tables import spread
 from index.images.preprocess import PreprocessConfig
-from index.model.backends.onnxruntime import import_onnxruntime
 from index.model.embedder import Embedder
 
 
@@ -25,7 +24,7 @@ class Bench:
     Attributes:
         folder: of measurements made with the same options, code and machine.
         weights: of torchvision's mobilenet_v2; `model` is the same as `retrieval export` writes it.
-        on_gpu: whether ONNX Runtime has one; the loop gets one only then.
+        on_gpu: whether the model runs on one; the loop gets one only then.
     """
 
     out: Path
@@ -47,8 +46,8 @@ class Bench:
         model = folder / "model.onnx"
         if not model.exists():
             run_retrieval("export", "--backbone", "mobilenet_v2", "--weights", weights, "--out", model)
-        on_gpu = "CUDAExecutionProvider" in import_onnxruntime().get_available_providers()
-        return cls(options.out.resolve(), folder, weights, model, Embedder(model).contract.preprocess, on_gpu)
+        opened = Embedder(model)
+        return cls(options.out.resolve(), folder, weights, model, opened.contract.preprocess, opened.on_gpu)
 
     def measure(self, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """What `make` gives, or gave before a stop."""

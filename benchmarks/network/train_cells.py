@@ -6,6 +6,7 @@ import csv
 import os
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from index.evaluation.metrics import RetrievalScores
 from index.threads import usable_cores
 from retrieval_app import train
 from training.backbone.extract import Extractor
+from training.data.datasets import Record
 from training.options.machine import Machine, resolve_device
 from training.run.display import watch_training
 from training.run.phases import Watcher
@@ -31,7 +33,7 @@ def run_cell(cell: NetworkCell, folder: Path, *, weights: Path | str, width: int
     def make() -> dict[str, Any]:
         print(cell.name, file=sys.stderr, flush=True)
         split, run = list_split(cell.dataset, work=cache), folder / "runs" / cell.name
-        data = _write_training_set(split, folder / "data" / f"{name_set(cell.dataset)}.csv")
+        data = write_records(split.train, folder / "data" / f"{name_set(cell.dataset)}.csv")
         resumed = (run / "config.json").exists()
         started, used = time.perf_counter(), time.process_time()
         with watch_training() as watcher:
@@ -53,13 +55,14 @@ def run_cell(cell: NetworkCell, folder: Path, *, weights: Path | str, width: int
     return keep(folder / "cells" / f"{cell.name}.json", make)
 
 
-def _write_training_set(split: SplitRecords, path: Path) -> Path:
+def write_records(records: Sequence[Record], path: Path) -> Path:
+    """A table of images and labels that `retrieval train` takes, once."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             writer.writerow(["path", "label"])
-            writer.writerows((record.path.resolve(), record.label) for record in split.train)
+            writer.writerows((record.path.resolve(), record.label) for record in records)
     return path
 
 

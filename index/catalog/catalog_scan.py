@@ -57,11 +57,12 @@ class CatalogScan(CatalogEditor):
     def has_item(self, source: int, path: str) -> bool:
         """Whether a source has an item of this path, by the scan that is being recorded, or else by its rows."""
         query = (
-            "SELECT EXISTS (SELECT 1 FROM temp.found WHERE source = ?1 AND path = ?2) "
-            "OR ?1 NOT IN (SELECT source FROM temp.rescanned) "
-            "AND EXISTS (SELECT 1 FROM images WHERE source = ?1 AND path = ?2)"
+            "SELECT EXISTS (SELECT 1 FROM temp.found WHERE source = :source AND path = :path) "
+            "OR :source NOT IN (SELECT source FROM temp.rescanned) "
+            "AND EXISTS (SELECT 1 FROM images WHERE source = :source AND path = :path)"
         )
-        return bool(self._connection.execute(query, (source, os.fsencode(path))).fetchone()[0])
+        asked = {"source": source, "path": os.fsencode(path)}
+        return bool(self._connection.execute(query, asked).fetchone()[0])
 
     def record_scan(
         self,

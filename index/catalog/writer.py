@@ -106,8 +106,9 @@ class CatalogWriter(CatalogScan):
         sources, labels_file = self.sources(), self.labels_file()
         with self.transaction() as execute:
             for number, source in sources.items():
-                values = (os.fsencode(self._record(source.location)), number)
-                execute("UPDATE OR IGNORE sources SET location = ? WHERE id = ? AND location != ?1", values)
+                location = os.fsencode(self._record(source.location))
+                values = (location, number, location)
+                execute("UPDATE OR IGNORE sources SET location = ? WHERE id = ? AND location != ?", values)
             if labels_file is not None:
                 self.set({"labels": json.dumps(str(labels_file))})
             places = describe_places(

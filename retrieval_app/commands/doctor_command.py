@@ -17,6 +17,7 @@ import click
 
 from index.commands.console import output_options
 from index.errors import RetrievalError
+from index.faiss_library import import_faiss
 from index.text import printable_path
 from index.threads import usable_cores
 
@@ -75,7 +76,7 @@ def examine() -> dict[str, Any]:
         except (RetrievalError, ImportError, OSError, RuntimeError) as error:
             report[name] = None
             problems.append(f"{name}: {error}")
-    return {**report, "problems": problems}
+    return {**report, "problems": [*problems, *_find_idle(installed, report["embedding"])]}
 
 
 def _find_version(package: str) -> str | None:
@@ -91,6 +92,17 @@ def _find_clashes(installed: Mapping[str, Mapping[str, str | None]]) -> Iterator
             yield f"{one} and {other} overwrite each other: uninstall both, and install one of the extras cpu and gpu"
     if not any(installed["cpu"].values()) and not any(installed["gpu"].values()):
         yield "nothing can be indexed or searched: install one of the extras cpu and gpu"
+
+
+def _find_idle(
+    installed: Mapping[str, Mapping[str, str | None]], embedding: Mapping[str, Any] | None
+) -> Iterator[str]:
+    """Packages for a GPU that do not use one."""
+    instead = "nvidia-smi tells whether its driver sees one; for machines without: the extra cpu"
+    if installed["gpu"]["onnxruntime-gpu"] and embedding is not None and not embedding["on_gpu"]:
+        yield f"onnxruntime-gpu is installed, but models run on the CPU; {instead}"
+    if installed["gpu"]["faiss-gpu"] and not import_faiss().get_num_gpus():
+        yield f"faiss-gpu is installed, but finds no GPU; {instead}"
 
 
 def _list_formats() -> list[str]:

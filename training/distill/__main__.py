@@ -10,8 +10,6 @@ import logging
 from dataclasses import fields
 from pathlib import Path
 
-import torch
-
 from index.errors import RetrievalError
 from index.images.preprocess import PreprocessConfig
 from index.sources.folder_walk import walk_folder
@@ -20,6 +18,7 @@ from training.backbone.backbones import load_backbone
 from training.backbone.extract import Extractor
 from training.distill.fit import DistillConfig
 from training.distill.run import distill
+from training.options.machine import resolve_device
 
 logger = logging.getLogger(__name__)
 TEACHER_SIDE = 224
@@ -37,6 +36,7 @@ def main(arguments: list[str] | None = None) -> None:
     )
     add("--weights", required=True, help="of the teacher: a file, or pretrained")
     add("--cache", type=Path, help="of features and decoded images (default: OUT/cache)")
+    add("--device", default="auto", help="auto, cpu or cuda (default: auto)")
     add("--side", type=int, default=128, help="pixels a side of what the student sees (default: 128)")
     numbers = [field for field in fields(DistillConfig) if isinstance(field.default, int | float | str)]
     for field in numbers:
@@ -48,7 +48,8 @@ def main(arguments: list[str] | None = None) -> None:
     config = DistillConfig(preprocess=sizes, **{field.name: getattr(options, field.name) for field in numbers})
     whole = PreprocessConfig(resize=TEACHER_SIDE, crop=TEACHER_SIDE)
     try:
-        teacher = Extractor(load_backbone(options.teacher, options.weights), whole, device=torch.device("cpu"))
+        device = resolve_device(options.device)
+        teacher = Extractor(load_backbone(options.teacher, options.weights), whole, device=device)
         paths = [
             folder / found.path for folder in options.folders for found in walk_folder(folder) if not found.problem
         ]

@@ -39,7 +39,7 @@ from training.run.checkpoint import (
     unpack_optimizer,
 )
 
-_AHEAD = 6  # batches
+_AHEAD = 6  # batches, or two more than there are threads
 _OWN_FROM = 0.4  # of the steps in which blocks learn: from here on they get what the student's own give
 _VIEW = 7 / 9  # of the side that the student is made for
 
@@ -134,37 +134,40 @@ class Distillation:
         pixels: (N, R, R, 3) uint8, whole images stretched to squares.
         teacher: of all images.
         rows: (n,) int64, of those that teach.
+        device: of the student; the teacher's network is there too.
         checkpoint: replaced after every epoch, and continued from where it exists.
         workers: threads that draw copies ahead.
         on_images: called with (batches done, batches) of an epoch.
     """
 
     def __init__(
-        self, pixels: Pixels, teacher: Teacher, rows: Ids, *, config: DistillConfig, checkpoint: Path, workers: int,
+        self, pixels: Pixels, teacher: Teacher, rows: Ids, *, config: DistillConfig, device: torch.device,
+        checkpoint: Path, workers: int,
         on_epoch: Callable[[DistillEpoch], None] = lambda _: None,
         on_images: Progress = no_progress,
     ) -> None:  # fmt: skip
-        self._pixels, self._targets, self._rows = pixels, torch.from_numpy(teacher.targets), rows
+        self._pixels, self._targets, self._rows = pixels, torch.from_numpy(teacher.targets).to(device), rows
+        self._device = device
         self._teacher = teacher
         self._config = config
         self._checkpoint, self._workers, self._on_epoch, self._on_images = checkpoint, workers, on_epoch, on_images
         trunk = load_backbone(config.backbone, "none", seed=config.seed)
         make = {"kind_dim": config.kind_dim, "picture_dim": config.picture_dim, "seed": config.seed}
-        self.student = TwoOutputs(trunk, **make).to(memory_format=torch.channels_last)
-        self.average = TwoOutputs(load_backbone(config.backbone, "none", seed=config.seed), **make)
+        self.student = TwoOutputs(trunk, **make).to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.average = TwoOutputs(load_backbone(config.backbone, "none", seed=config.seed), **make).to(device)
         self._optimizer = self._make_optimizer()
         if config.block_epochs:
             self._taught_blocks = list_blocks(teacher.network)
             self._own_blocks = list_blocks(trunk.network)
-        self._weights = torch.tensor([1, config.regress, 1, config.spread])
+        self._weights = torch.tensor([1, config.regress, 1, config.spread], device=device)
         self._alike = find_alike(teacher.targets[rows])
         self._steps = max(1, len(rows) // config.pictures)
-        self._mean = 255 * torch.tensor(config.preprocess.mean).view(1, 3, 1, 1)
-        self._std = 255 * torch.tensor(config.preprocess.std).view(1, 3, 1, 1)
+        self._mean = 255 * torch.tensor(config.preprocess.mean, device=device).view(1, 3, 1, 1)
+        self._std = 255 * torch.tensor(config.preprocess.std, device=device).view(1, 3, 1, 1)
 
     @keep_freed_memory()
     def run(self) -> TwoOutputs:
-        """Train to the last epoch; the averaged student, in eval mode.
+        """Train to the last epoch; the averaged student, in eval mode, on the CPU.
 
         Raises:
             RunError: training diverged, or the checkpoint cannot be read or written.
@@ -174,10 +177,10 @@ class Distillation:
                 self._begin_whole()
             self._run_epoch(epoch)
             self._save(epoch)
-        return self.average.eval().requires_grad_(False)
+        return self.average.cpu().eval().requires_grad_(False)
 
     def _run_epoch(self, epoch: int) -> None:
-        started, total = time.perf_counter(), torch.zeros(5)
+        started, total = time.perf_counter(), torch.zeros(5, device=self._device)
         self.student.train()
         for number, (rows, views) in enumerate(self._draw_batches(epoch)):
             total += self._step(rows, views, (epoch - 1) * self._steps + number)
@@ -204,7 +207,7 @@ class Distillation:
             views = [self._draw_view(row, epoch, strong) for strong in strengths for row in rows.tolist()]
             return torch.from_numpy(rows), torch.from_numpy(np.stack(views))
 
-        return map_ahead(draw, batches, workers=self._workers, ahead=_AHEAD)
+        return map_ahead(draw, batches, workers=self._workers, ahead=max(_AHEAD, self._workers + 2))
 
     def _draw_view(self, row: int, epoch: int, strong: bool) -> Pixels:
         generator = np.random.default_rng((self._config.seed, epoch, row, strong))
@@ -215,28 +218,28 @@ class Distillation:
 
     def _step(self, rows: Tensor, views: Tensor, step: int) -> Tensor:
         """(5,) losses of a step: of the blocks, or the four others."""
-        config, images = self._config, arrange_images(views, self._mean, self._std)
+        config, images = self._config, arrange_images(views.to(self._device), self._mean, self._std)
         in_blocks = config.block_epochs * self._steps
         if step < in_blocks:
             self._set_rate(config.block_lr * rate_share(step, in_blocks))
             own = step >= _OWN_FROM * in_blocks
             differences = measure_blocks(self._taught_blocks, self._own_blocks, images, own_inputs=own)
             self._descend(differences.sum())
-            return torch.stack([differences.detach().mean(), *torch.zeros(4)])
+            return torch.stack([differences.detach().mean(), *torch.zeros(4, device=self._device)])
         self._set_rate(config.lr * rate_share(step - in_blocks, self._steps * config.epochs - in_blocks))
         losses = self._compare(images, rows, step)
         self._descend((losses * self._weights).sum())
         average_weights(
             self.average.state_dict(), self.student.state_dict(), keep=config.average, step=step - in_blocks
         )
-        return torch.stack([torch.zeros(()), *losses.detach()])
+        return torch.stack([torch.zeros((), device=self._device), *losses.detach()])
 
     def _compare(self, images: Tensor, rows: Tensor, step: int) -> Tensor:
         """(4,) losses of the whole student."""
         config, generator = self._config, torch.Generator().manual_seed(step)
         others = torch.from_numpy(self._rows)[torch.randint(len(self._rows), (config.bank,), generator=generator)]
         kinds, pictures = self.student(images)
-        names = rows.repeat(2)
+        names = rows.to(self._device).repeat(2)
         targets, bank = self._targets[names], self._targets[others]
         return torch.stack([
             match_neighbours(kinds, targets, bank, temperature=config.neighbour_temperature),
@@ -267,7 +270,8 @@ class Distillation:
         self.student.eval()
         rows = self._rows[: self._config.pictures]
         views = torch.from_numpy(np.stack([self._draw_view(row, 0, False) for row in rows.tolist()]))
-        features = self.student.trunk(arrange_images(views, self._mean, self._std)).flatten(1)
+        images = arrange_images(views.to(self._device), self._mean, self._std)
+        features = self.student.trunk(images).flatten(1)
         return float(features.norm(dim=1).mean())
 
     def _make_optimizer(self) -> torch.optim.Optimizer:

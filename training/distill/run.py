@@ -41,7 +41,7 @@ def distill(
     paths: Sequence[Path], out: Path, *, teacher: Extractor, config: DistillConfig, cache: Path, workers: int,
     on_images: Tell = lambda *_: None, on_epoch: Callable[[DistillEpoch], None] = lambda _: None,
 ) -> TwoOutputs:  # fmt: skip
-    """Train, or go on with what `out` has; the student's weights are written there, and a line of losses an epoch.
+    """Train on the teacher's device, or go on with what `out` has: it gets the student's weights, and a line an epoch.
 
     Args:
         paths: images; those that cannot be read are left out.
@@ -84,7 +84,8 @@ def distill(
     held = np.arange(0, len(pixels), max(_HELD_OUT, len(pixels) // _MOST_HELD))  # hashes have no order
     teach = np.setdiff1d(np.arange(len(pixels)), held)
     student = Distillation(
-        pixels, taught, teach, config=config, checkpoint=out / CHECKPOINT, workers=workers, on_epoch=note,
+        pixels, taught, teach, config=config, device=teacher.device, checkpoint=out / CHECKPOINT, workers=workers,
+        on_epoch=note,
         on_images=lambda done, total: on_images("batches", done, total),
     ).run()  # fmt: skip
     threshold = measure_threshold(student, pixels, held.tolist(), sizes=config.preprocess, seed=config.seed)

@@ -10,12 +10,9 @@ from torch import Tensor
 from index.images.preprocess import Pixels, crop_pixels
 
 SMALLEST = 0.625  # a window's side, of the image's
-_WHOLE = slice(None)
 
 
-def draw_views(
-    pixels: Pixels, rows: Tensor, *, side: int, generator: torch.Generator, part: slice = _WHOLE
-) -> Tensor:
+def draw_views(pixels: Pixels, rows: Tensor, *, side: int, generator: torch.Generator) -> Tensor:
     """(B, side, side, 3) uint8: a random window of each image, scaled; half are mirrored.
 
     Windows have five eighths of the image's side to all of it. What a network learns at a smaller size holds at a
@@ -25,11 +22,19 @@ def draw_views(
         pixels: (N, R, R, 3) uint8.
         rows: (B,) int64 of the images.
         generator: what is drawn depends on it alone.
-        part: of the rows whose views are given; they are the same as in the whole.
     """
-    drawn, rows = torch.rand(len(rows), 4, generator=generator)[part].tolist(), rows[part]
+    return cut_windows(pixels, rows, draw_windows(len(rows), generator), side=side)
+
+
+def draw_windows(count: int, generator: torch.Generator) -> Tensor:
+    """(count, 4) in 0..1: a window's size, its place down and right, and whether it is mirrored (below a half)."""
+    return torch.rand(count, 4, generator=generator)
+
+
+def cut_windows(pixels: Pixels, rows: Tensor, windows: Tensor, *, side: int) -> Tensor:
+    """What `draw_views` gives, of (B, 4) windows that were drawn; any thread may do this part."""
     views = np.empty((len(rows), side, side, 3), dtype=np.uint8)
-    for view, row, (size, down, right, mirror) in zip(views, rows.tolist(), drawn, strict=True):
+    for view, row, (size, down, right, mirror) in zip(views, rows.tolist(), windows.tolist(), strict=True):
         window = _cut_window(pixels[row], size, down, right)
         view[:] = np.asarray(window.resize((side, side), Image.Resampling.BILINEAR))[
             :, :: -1 if mirror < 0.5 else 1

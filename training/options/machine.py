@@ -30,6 +30,11 @@ class Machine:
         if self.precision not in PRECISIONS:
             raise InputError(f"--precision must be one of {', '.join(PRECISIONS)}, got {self.precision!r}")
 
+    @property
+    def drawing_threads(self) -> int:
+        """Threads that draw views while the device trains: none on a CPU, which trains on the cores that they need."""
+        return self.workers if self.device.type == "cuda" else 0
+
 
 def resolve_device(name: str) -> torch.device:
     """`auto` is CUDA where there is one, else the CPU.
@@ -43,3 +48,10 @@ def resolve_device(name: str) -> torch.device:
     if name == "cuda" and not available:
         raise InputError("--device cuda: torch finds no CUDA device here; use --device cpu")
     return torch.device("cuda" if available and name != "cpu" else "cpu")
+
+
+def name_device(device: torch.device) -> str:
+    """`CPU`, or what the GPU is called."""
+    if device.type == "cuda" and torch.cuda.is_available():
+        return torch.cuda.get_device_name(device)
+    return device.type.upper()

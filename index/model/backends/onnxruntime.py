@@ -5,6 +5,8 @@ Everybody who needs ONNX Runtime gets it here, after its telemetry is off, so th
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Iterable, Sequence
 from types import ModuleType
 from typing import Any
@@ -15,11 +17,16 @@ from index.arrays import Vectors
 from index.errors import MissingDependencyError, ModelFileError
 from index.images.preprocess import Pixels
 from index.model.backends.backend import INPUT_NAME, OUTPUT_NAME, GraphDescription, GraphValue
+from index.model.backends.cuda_libraries import load_cuda_libraries
 from index.model.seal import SealedModel
 from index.telemetry import switch_off_telemetry
 
-_PROVIDERS = ("CUDAExecutionProvider", "CPUExecutionProvider")
-_ERRORS = ("Fail", "InvalidArgument", "InvalidGraph", "InvalidProtobuf", "NotImplemented", "RuntimeException")
+logger = logging.getLogger(__name__)
+
+_CUDA, _CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
+_ERRORS = (
+    "EPFail", "Fail", "InvalidArgument", "InvalidGraph", "InvalidProtobuf", "NotImplemented", "RuntimeException",
+)  # fmt: skip
 
 
 def import_onnxruntime() -> ModuleType:
@@ -55,13 +62,33 @@ class OnnxRuntimeBackend:
         options.intra_op_num_threads = threads or 0
         if threads is None:  # beside the threads that decode: waiting in a loop would take their time
             options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        available = runtime.get_available_providers()
-        providers = [name for name in _PROVIDERS if name in available]
         try:
-            self._session = runtime.InferenceSession(model.data, sess_options=options, providers=providers)
+            self._session = self._open(runtime, model.data, options)
         except self._errors as error:
             raise ModelFileError(self._path, f"not a usable ONNX model: {error}") from error
-        self.on_gpu = _PROVIDERS[0] in self._session.get_providers()
+        self.on_gpu = _CUDA in self._session.get_providers()
+
+    def _open(self, runtime: ModuleType, data: bytes, options: Any) -> Any:
+        """A session on the GPU, or on the CPU and a warning why, where the installed runtime is made for both.
+
+        The runtime's own way back to the CPU is off: it prints to stdout, and changes vectors in the middle of a run.
+        """
+        problem = None
+        if _CUDA in runtime.get_available_providers():
+            problem = load_cuda_libraries(runtime)
+            if problem is None:
+                try:
+                    session = runtime.InferenceSession(data, options, [_CUDA, _CPU], enable_fallback=0)
+                except (RuntimeError, *self._errors) as error:  # a model that is at fault fails below too
+                    problem = _shorten(str(error))
+                else:
+                    if _CUDA in session.get_providers():
+                        return session
+                    problem = "ONNX Runtime cannot load what it has for CUDA"
+        session = runtime.InferenceSession(data, options, [_CPU], enable_fallback=0)
+        if problem is not None:
+            logger.warning("ONNX Runtime is made for GPUs here, but %s: models run on the CPU", problem)
+        return session
 
     def describe(self) -> GraphDescription:
         """What the session says of the graph."""
@@ -79,6 +106,12 @@ class OnnxRuntimeBackend:
         except self._errors as error:
             raise ModelFileError(self._path, f"the model failed on {len(pixels)} images: {error}") from error
         return np.asarray(found[0] if len(found) == 1 else np.concatenate(found, axis=1), dtype=np.float32)
+
+
+def _shorten(message: str) -> str:
+    """What CUDA says, without the functions of the runtime that passed it on."""
+    found = re.search(r"CUDA failure[^;\n]*", message)
+    return found[0].strip() if found else message
 
 
 def _describe(values: Iterable[Any]) -> list[GraphValue]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from index.faiss_library import find_inner, import_faiss
 
 if TYPE_CHECKING:
     from index.arrays import Vectors
+
+logger = logging.getLogger(__name__)
 
 LIST_OVERHEAD = 8  # bytes of the id that a list keeps beside each code
 _MANY_LISTS = 8192  # from here on the nearest centres are found by a graph
@@ -34,9 +37,16 @@ class Lists:
         faiss, lists = import_faiss(), find_inner(index)
         for clustering in (lists, *([lists.pq] if isinstance(lists, faiss.IndexIVFPQ) else [])):
             clustering.cp.min_points_per_centroid = 1  # with few vectors it would warn on stderr of every codebook
-        if faiss.get_num_gpus():
+        if not faiss.get_num_gpus():
+            index.train(sample)
+            return
+        try:
             lists.clustering_index = faiss.index_cpu_to_all_gpus(faiss.IndexFlatIP(lists.d))
-        index.train(sample)
+            index.train(sample)
+        except RuntimeError as error:  # others may have taken its memory
+            logger.warning("faiss cannot find centres on the GPU (%s): the CPU does", error)
+            lists.clustering_index = None
+            index.train(sample)
         lists.clustering_index = None  # gives a GPU's memory back
 
     def parameters(self, effort: int, **others: Any) -> Any:

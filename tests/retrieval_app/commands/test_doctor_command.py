@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import pytest
@@ -52,6 +52,20 @@ def test_packages_that_overwrite_each_other_are_a_problem(
     monkeypatch.setattr(doctor_command, "version", lambda _: "1.0")
     problems = _examine(capsys, code=1)["problems"]
     assert "faiss-cpu and faiss-gpu overwrite each other" in problems[0]
+
+
+def test_packages_for_a_gpu_that_use_none_are_a_problem(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def find(name: str) -> str:
+        if name in ("faiss-cpu", "onnxruntime"):
+            raise PackageNotFoundError(name)
+        return "1.0"
+
+    monkeypatch.setattr(doctor_command, "version", find)
+    runtime, faiss = _examine(capsys, code=1)["problems"]
+    assert "onnxruntime-gpu is installed, but models run on the CPU" in runtime
+    assert "faiss-gpu is installed, but finds no GPU" in faiss
 
 
 def test_a_damaged_model_in_the_box_is_a_problem(

@@ -18,22 +18,22 @@ from safetensors.torch import load_file
 from index.errors import InputError, RunError
 from index.images.preprocess import PreprocessConfig
 from tests.photos import KINDS, write_photos
+from tests.training.pretended_gpu import GPU, PretendedGpu
 from training.backbone.backbones import load_backbone
 from training.backbone.extract import Extractor
 from training.distill.fit import DistillConfig
 from training.distill.run import Tell, distill, load_student
 
+CPU = torch.device("cpu")
 SMALL = DistillConfig(
     backbone="shufflenet_v2_x0_5", preprocess=PreprocessConfig(resize=32, crop=32), kind_dim=8, picture_dim=8, epochs=2,
     pictures=8, bank=16, block_epochs=0,
 )  # fmt: skip
 
 
-def _teacher(name: str) -> Extractor:
+def _teacher(name: str, device: torch.device) -> Extractor:
     backbone = load_backbone(name, "none", seed=1)
-    return Extractor(
-        backbone, PreprocessConfig(resize=40, crop=40), device=torch.device("cpu"), precision="float32"
-    )
+    return Extractor(backbone, PreprocessConfig(resize=40, crop=40), device=device, precision="float32")
 
 
 @pytest.fixture(scope="module")
@@ -49,11 +49,13 @@ def run(
     *,
     on_images: Tell = lambda *_: None,
     teacher: str = "shufflenet_v2_x0_5",
+    device: torch.device = CPU,
     **changes: Any,
 ) -> dict[str, torch.Tensor]:
     paths, config = sorted(pictures.rglob("*.jpg")), replace(SMALL, **changes)
     distill(
-        paths, out, teacher=_teacher(teacher), config=config, cache=out.parent / "cache", workers=2, on_images=on_images
+        paths, out, teacher=_teacher(teacher, device), config=config, cache=out.parent / "cache", workers=2,
+        on_images=on_images,
     )  # fmt: skip
     return load_file(out / "student.safetensors")
 
@@ -91,6 +93,14 @@ def kill(what, done, _):
 
 run(pictures, out, on_images=kill, **json.loads(sys.argv[3]))
 """
+
+
+def test_on_a_gpu_everything_that_meets_is_there(pictures: Path, tmp_path: Path) -> None:
+    in_blocks = {"teacher": "squeezenet1_1", "backbone": "squeezenet1_1", "block_epochs": 1}
+    whole = run(pictures, tmp_path / "whole/out", **in_blocks)
+    with PretendedGpu():
+        found = run(pictures, tmp_path / "gpu/out", device=GPU, **in_blocks)
+    assert all(torch.equal(tensor, found[name]) for name, tensor in whole.items())
 
 
 @pytest.mark.parametrize(

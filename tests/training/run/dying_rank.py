@@ -23,10 +23,10 @@ def _fail(how: str) -> None:
 def main() -> None:
     how, step = sys.argv.pop(1), NetworkFit.step
 
-    def step_or_fail(fit: NetworkFit, rows: Any, number: int, **others: Any) -> Any:
+    def step_or_fail(fit: NetworkFit, rows: Any, views: Any, number: int, **others: Any) -> Any:
         if number == STEP:
             _fail(how)
-        return step(fit, rows, number, **others)
+        return step(fit, rows, views, number, **others)
 
     if os.environ["RANK"] == "1":
         NetworkFit.step = step_or_fail  # type: ignore[method-assign]

@@ -20,7 +20,6 @@ from training.backbone.extract import Extractor, open_store
 from training.data.datasets import Record
 from training.head.embedding_heads import ProjectionHead
 from training.losses.make_loss import build_loss
-from training.network.random_views import draw_views
 from training.options.backbone_libraries import preprocess_for
 from training.options.machine import Machine
 from training.options.resolve import resolve
@@ -104,7 +103,7 @@ def _take_steps(case: str, team: Team) -> dict[str, Tensor]:
     extractor = Extractor(backbone, preprocess, device=CPU, precision="float32")
     head = ProjectionHead(torch.from_numpy(rng.normal(size=(4, 8))), torch.zeros(4))
     model = build_model(extractor, head, plan_blocks(extractor, config)[0], config=config)
-    inputs = NetworkInputs(extractor, pixels, draw=lambda *given, **how: draw_views(*given, side=SIDE, **how))
+    inputs = NetworkInputs(extractor, pixels, side=SIDE)
     loss = build_loss(
         config.network_loss, class_count=CLASSES, embedding_dim=4, generator=phase_generator(0, NETWORK, 0)
     )
@@ -117,8 +116,10 @@ def _take_steps(case: str, team: Team) -> dict[str, Tensor]:
     fit.share()
     start = {name: tensor.clone() for name, tensor in model.moving().items()}
     penalty, generator = fit.hold_back(start), phase_generator(0, NETWORK, 1)
-    for step, (first, end) in enumerate(BATCHES):
-        fit.step(torch.from_numpy(rows[first:end]), step, generator=generator, penalty=penalty)
+    batches = [torch.from_numpy(rows[first:end]) for first, end in BATCHES]
+    drawn = inputs.draw_each(batches, epoch=1, generator=generator, part_of=fit.own_part)
+    for step, (batch, views) in enumerate(drawn):
+        fit.step(batch, views, step, penalty=penalty)
     stayed = [name for name, tensor in model.moving().items() if torch.equal(tensor, start[name])]
     assert stayed == ["backbone.mask"], stayed
     weights = {**model.state_dict(), **{f"loss.{name}": tensor for name, tensor in loss.state_dict().items()}}

@@ -76,6 +76,7 @@ def settle_network(
             extractor, sample.pixels, share=len(data.split.train) / len(paths), class_count=data.class_count,
             config=config, guidance=guidance,
             precision=None if machine.precision == "auto" else PRECISIONS[machine.precision],
+            threads=machine.drawing_threads,
         )  # fmt: skip
         decoded = 0.0 if decoding.file.exists() else len(paths) * sample.seconds
         costs = _measure(

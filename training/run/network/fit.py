@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -174,6 +175,11 @@ class NetworkFit:
         """Let the processes sum their gradients from now on; all begin with the weights of rank 0."""
         self._shared = self._team.share(self._model, has_unused=self._has_unused())
 
+    def own_part(self, count: int) -> slice:
+        """Of a batch of so many images those that this process sees: without one of its own one that nobody reads."""
+        part = self._team.part_of(count)
+        return part if part.stop > part.start else slice(0, 1)
+
     def hold_back(self, start: Weights) -> StartPenalty:
         """What holds the network near these weights."""
         network = [p for level in self._model.levels for p in level]
@@ -189,16 +195,21 @@ class NetworkFit:
         seen = 0
         self._model.learn(True)
         batches = draw_batches(self._rows, self._batch_size(), generator, **self._together)
-        for number, rows in enumerate(batches):
-            step = (epoch - 1) * self._steps + number
-            loss = self.step(rows, step, generator=generator, penalty=penalty)
-            average_weights(fitted.average, self._model.moving(), keep=self._options.network_average, step=step)
-            total += loss * len(rows)
-            seen += len(rows)
-            self._on_images((epoch - 1) * len(self._rows) + seen, self._options.epochs * len(self._rows))
+        with closing(
+            self._inputs.draw_each(batches, epoch=epoch, generator=generator, part_of=self.own_part)
+        ) as drawn:
+            for number, (rows, views) in enumerate(drawn):
+                step = (epoch - 1) * self._steps + number
+                loss = self.step(rows, views, step, penalty=penalty)
+                average_weights(
+                    fitted.average, self._model.moving(), keep=self._options.network_average, step=step
+                )
+                total += loss * len(rows)
+                seen += len(rows)
+                self._on_images((epoch - 1) * len(self._rows) + seen, self._options.epochs * len(self._rows))
         self._model.learn(False)
+        mean_loss = require_finite(total.item() / seen, phase=NETWORK, epoch=epoch)  # waits for a GPU
         trained = time.perf_counter() - started
-        mean_loss = require_finite(total.item() / seen, phase=NETWORK, epoch=epoch)
         with using_weights(self._model, fitted.average):
             found = self._judge(epoch)
         fitted.last = copy_weights(self._model)
@@ -212,20 +223,16 @@ class NetworkFit:
         )  # fmt: skip
         self._save(epoch, fitted)
 
-    def step(self, rows: Tensor, step: int, *, generator: torch.Generator, penalty: StartPenalty) -> Tensor:
-        """One step on the images `rows` (B,); its loss."""
+    def step(self, rows: Tensor, views: Tensor, step: int, *, penalty: StartPenalty) -> Tensor:
+        """One step on the images `rows` (B,), of which `views` (n, …) shows this process's own; its loss."""
         part = self._team.part_of(len(rows))
-        some = (
-            part if part.stop > part.start else slice(0, 1)
-        )  # without an image of its own: one that nobody reads
-        views = self._inputs.draw(rows, epoch=1 + step // self._steps, generator=generator, part=some)
         labels = self._labels[rows].to(self._device)
         set_rates(self._optimizer, step=step, steps=self._steps * self._options.epochs)
         batch = self._beliefs.batch(rows, labels)
         self._optimizer.zero_grad()
         loss = backward_in_chunks(
             self._shared,
-            views.to(self._device),
+            views.to(self._device, non_blocking=True),
             lambda own: self._loss(self._team.with_others(own[: part.stop - part.start], len(rows)), batch),
             chunk=self._options.network_chunk,
         )

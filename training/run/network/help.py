@@ -91,7 +91,10 @@ def help_training(work: NetworkWork) -> None:
         model, extractor, blocks, pixels, data.split.train, hashes=work.hashes, config=config,
         cache=team.machine.cache,
     )  # fmt: skip
-    inputs = keep_inputs(kept, model, extractor, pixels, config=config, on_images=lambda *_: None)
+    inputs = keep_inputs(
+        kept, model, extractor, pixels, config=config, on_images=lambda *_: None,
+        threads=team.machine.drawing_threads,
+    )  # fmt: skip
     loss = build_loss(
         config.network_loss, class_count=data.class_count, embedding_dim=config.embedding.embedding_dim,
         generator=phase_generator(config.seed, NETWORK, 0), guidance=work.guidance,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,13 +17,14 @@ from torch import Tensor
 
 from index.arrays import Ids
 from index.images.preprocess import Pixels
+from index.threads import map_ahead
 from training.backbone.backbones import arrange_images
 from training.backbone.extract import BATCH_IMAGES, Extractor
 from training.network.blocks import Block, find_units
 from training.network.kept_inputs import KeptInputs, Prepare
 from training.network.mapped_files import require_space
 from training.network.model import NetworkModel
-from training.network.random_views import centre_views, draw_views
+from training.network.random_views import centre_views, cut_windows, draw_views, draw_windows
 from training.network.tail import Tail, find_tail
 from training.options.config import TrainConfig
 from training.run.network.blocks import view_side
@@ -29,6 +32,7 @@ from training.run.phases import NETWORK, phase_generator
 
 _WHOLE = slice(None)
 _TRIED = 4  # images on which a tail is compared with the whole network
+_WAITING = 2  # batches that are drawn, beside those that threads are drawing
 
 
 class NetworkInputs:
@@ -36,15 +40,21 @@ class NetworkInputs:
 
     Args:
         pixels: (N, R, R, 3) uint8.
-        draw: called with pixels, rows, `generator` and `part` as `draw_views` is.
+        side: pixels a side of random views.
         views, centre: kept inputs, filled; None: images pass the whole network.
+        threads: that draw views while others are trained on; 0: they are drawn when they are asked for.
+
+    Attributes:
+        waited_s: seconds that whoever asked `draw_each` for batches has waited for them.
     """
 
     def __init__(
-        self, extractor: Extractor, pixels: Pixels, *, draw: Callable[..., Tensor], views: KeptInputs | None = None,
-        centre: KeptInputs | None = None,
+        self, extractor: Extractor, pixels: Pixels, *, side: int, views: KeptInputs | None = None,
+        centre: KeptInputs | None = None, threads: int = 0,
     ) -> None:  # fmt: skip
-        self._extractor, self._pixels, self._draw = extractor, pixels, draw
+        self._extractor, self._pixels, self._side, self.threads = extractor, pixels, side, threads
+        self.waited_s = 0.0
+        self._pins = threads > 0 and torch.cuda.is_available()
         self._views, self._centre = _open(views), _open(centre)
 
     def draw(self, rows: Tensor, *, epoch: int, generator: torch.Generator, part: slice = _WHOLE) -> Tensor:
@@ -53,9 +63,59 @@ class NetworkInputs:
         Views that are kept are the next ones in every epoch, and the first again after the last; others are new.
         """
         if self._views is None:
-            return self._draw(self._pixels, rows, generator=generator, part=part)
+            windows = draw_windows(len(rows), generator)
+            return cut_windows(self._pixels, rows[part], windows[part], side=self._side)
+        return self._take(rows[part], epoch)
+
+    def draw_each(
+        self, batches: Iterable[Tensor], *, epoch: int, generator: torch.Generator,
+        part_of: Callable[[int], slice] = lambda _: _WHOLE,
+    ) -> Generator[tuple[Tensor, Tensor], None, None]:  # fmt: skip
+        """Batches of rows, each with what `draw` gives of a part of it; threads, where there are any, are ahead.
+
+        The generator is asked here, in the batches' order, so that threads change nothing but the time.
+
+        Args:
+            part_of: tells the part of a batch of so many.
+        """
+        with closing(self._draw_each(batches, epoch=epoch, generator=generator, part_of=part_of)) as drawn:
+            while True:
+                asked = time.perf_counter()
+                batch = next(drawn, None)
+                self.waited_s += time.perf_counter() - asked
+                if batch is None:
+                    return
+                yield batch
+
+    def _draw_each(
+        self, batches: Iterable[Tensor], *, epoch: int, generator: torch.Generator, part_of: Callable[[int], slice]
+    ) -> Generator[tuple[Tensor, Tensor], None, None]:
+        if not self.threads:
+            for rows in batches:
+                yield rows, self.draw(rows, epoch=epoch, generator=generator, part=part_of(len(rows)))
+            return
+
+        def ask(rows: Tensor) -> tuple[Tensor, Tensor | None]:
+            return rows, draw_windows(len(rows), generator) if self._views is None else None
+
+        def draw(asked: tuple[Tensor, Tensor | None]) -> tuple[Tensor, Tensor]:
+            rows, windows = asked
+            part = part_of(len(rows))
+            if windows is None:
+                views = self._take(rows[part], epoch)
+            else:
+                views = cut_windows(self._pixels, rows[part], windows[part], side=self._side)
+            return rows, views.pin_memory() if self._pins else views
+
+        with closing(
+            map_ahead(draw, map(ask, batches), workers=self.threads, ahead=self.threads + _WAITING)
+        ) as drawn:
+            yield from drawn
+
+    def _take(self, rows: Tensor, epoch: int) -> Tensor:
+        assert self._views is not None
         kept, opened = self._views
-        return kept.take(opened, rows[part].numpy(), view=(epoch - 1) % kept.views)
+        return kept.take(opened, rows.numpy(), view=(epoch - 1) % kept.views)
 
     def read_features(self, rows: npt.NDArray[np.int64]) -> Tensor:
         """(n, F) float32 features of the usual views by the weights that the backbone has now, on the CPU."""
@@ -152,24 +212,25 @@ def plan_inputs(
 
 def keep_inputs(
     plan: InputPlan, model: NetworkModel, extractor: Extractor, pixels: Pixels, *, config: TrainConfig,
-    on_images: Callable[[str, int, int], None],
+    on_images: Callable[[str, int, int], None], threads: int = 0,
 ) -> NetworkInputs:  # fmt: skip
     """Compute what is planned, and give the inputs of the stage; the model runs its tail on what is kept.
 
     Args:
         extractor: its backbone has the weights that it begins with.
+        threads: as of `NetworkInputs`.
 
     Raises:
         InputError: there is no room for it.
     """
-    draw = partial(draw_views, side=view_side(config))
+    side = view_side(config)
 
     def arrange(views: Pixels | Tensor) -> Tensor:
         return arrange_images(torch.as_tensor(views).to(extractor.device), extractor.mean, extractor.std)
 
     def drawn(rows: Ids, chunk: int) -> Tensor:
         generator = phase_generator(config.seed, NETWORK, _KEPT_DRAWS + chunk)
-        return arrange(draw(pixels, torch.from_numpy(rows), generator=generator))
+        return arrange(draw_views(pixels, torch.from_numpy(rows), side=side, generator=generator))
 
     def usual(rows: Ids, _: int) -> Tensor:
         return arrange(centre_views(pixels, torch.from_numpy(rows), crop=extractor.preprocess.crop))
@@ -183,7 +244,7 @@ def keep_inputs(
         if kept is not None:
             kept.fill(prepare, dtype=dtype, progress=partial(on_images, name))
     model.tail = None if plan.views is None else plan.views.tail
-    return NetworkInputs(extractor, pixels, draw=draw, views=plan.views, centre=plan.centre)
+    return NetworkInputs(extractor, pixels, side=side, views=plan.views, centre=plan.centre, threads=threads)
 
 
 _KEPT_DRAWS = 1 << 20  # epochs are fewer

@@ -19,9 +19,10 @@ def describe_network(network: Mapping[str, Any] | None) -> list[str]:
     if "skipped" in network:
         return [f"network: stays as it is: {network['skipped']}"]
     held = network["held_out"]
+    where = f" on {network['device']}" if "device" in network else ""  # reports of before do not tell
     lines = [
         f"network: {network['unfreeze']} ({network['blocks']} of {network['of_blocks']} blocks, "
-        f"{network['parameters'] / 1e6:.1f} M weights) with {network['method']} in {network['precision']}, "
+        f"{network['parameters'] / 1e6:.1f} M weights) with {network['method']} in {network['precision']}{where}, "
         f"{len(network['epochs']) - 1} epochs on {network['trained_on']:,} images, {network['seconds']:.0f} s"
     ]
     lines += _describe_plan(network.get("plan"))

@@ -88,13 +88,14 @@ class SpeedTrial:
         share: of all images that train.
         class_count: C, for losses with proxies.
         precision: of the steps; None has it chosen by `settle_precision`.
+        threads: that draw views while others are trained on.
     """
 
     def __init__(
         self, extractor: Extractor, pixels: Pixels, *, share: float, class_count: int, config: TrainConfig,
-        guidance: Guidance | None, precision: torch.dtype | None,
+        guidance: Guidance | None, precision: torch.dtype | None, threads: int = 0,
     ) -> None:  # fmt: skip
-        self._extractor, self._config, self._guidance = extractor, config, guidance
+        self._extractor, self._config, self._guidance, self._threads = extractor, config, guidance, threads
         labels = (np.arange(len(pixels)) // 2 % class_count).astype(np.int64)  # losses over pairs find some
         nothing = np.zeros(0, dtype=np.int64)
         self._data = NetworkData(
@@ -140,11 +141,23 @@ class SpeedTrial:
                 model.learn(True)
                 if self._images == 0:
                     self._images = self._choose_images(step)
-                return Speed(_time(lambda: step(self._images)) / self._images, a_pass, front, centre)
+                seconds = self._beside_drawing(_time(lambda: step(self._images)), inputs)
+                return Speed(seconds / self._images, a_pass, front, centre)
         finally:
             load_weights(model, before)
             model.zero_grad(set_to_none=True)
             model.release()
+
+    def _beside_drawing(self, step: float, inputs: NetworkInputs) -> float:
+        """Seconds of a step whose views threads have drawn during others, of one that draws them first."""
+        if not self._threads:
+            return step
+        rows, generator = self._choose_rows(self._images), phase_generator(self._config.seed, NETWORK, 0)
+        drawing = _time(lambda: inputs.draw(rows, epoch=1, generator=generator))
+        return max(step - drawing, drawing / self._threads)
+
+    def _choose_rows(self, images: int) -> torch.Tensor:
+        return torch.arange(images) % len(self._data.split.train)
 
     def _time_fronts(
         self, model: NetworkModel, blocks: Sequence[Block], *, config: TrainConfig, cache: Path
@@ -194,8 +207,9 @@ class SpeedTrial:
         generator = phase_generator(config.seed, NETWORK, 0)
 
         def step(images: int) -> None:
-            rows = torch.arange(images) % len(self._data.split.train)
-            loss = fit.step(rows, 0, generator=generator, penalty=penalty)
+            rows = self._choose_rows(images)
+            views = inputs.draw(rows, epoch=1, generator=generator)
+            loss = fit.step(rows, views, 0, penalty=penalty)
             average_weights(average, model.moving(), keep=config.network.network_average, step=0)
             loss.item()  # waits for the device
 

@@ -28,7 +28,7 @@ from training.network.precision import PRECISIONS
 from training.network.weights import load_weights
 from training.options.config import TrainConfig
 from training.options.losses import RIVALS
-from training.options.machine import Machine
+from training.options.machine import Machine, name_device
 from training.run.distributed import current_team
 from training.run.heads import choose_rows
 from training.run.network.beliefs import NetworkBeliefs, judge_again
@@ -37,6 +37,7 @@ from training.run.network.budget import NOTES, ClosedForms, read_notes, settle_n
 from training.run.network.choice import NetworkChoice, choose_weights, fit_closed_form
 from training.run.network.data import NO_PIXELS, NetworkData
 from training.run.network.fit import FittedWeights, NetworkFit
+from training.run.network.gpu_memory import advising_on_gpu_memory
 from training.run.network.help import NetworkWork, help_decoding, help_training
 from training.run.network.inputs import keep_inputs, plan_inputs
 from training.run.network.plan import NoTimeError
@@ -108,6 +109,7 @@ def plan_decoding(images: Sequence[LabelledImage], *, extractor: Extractor, mach
     return plan
 
 
+@advising_on_gpu_memory()
 @keep_freed_memory()
 def train_network(
     run: RunFolder,
@@ -126,7 +128,7 @@ def train_network(
 
     Raises:
         InputError: the decoded images have no room.
-        RunError: training diverged.
+        RunError: training diverged, or a GPU has no memory for it.
     """
     started, resumed = time.perf_counter(), context.checkpoint is not None and context.checkpoint.exists()
     images = [image.path for image in given.images]
@@ -168,7 +170,9 @@ def train_network(
     )  # fmt: skip
     if kept.bytes:
         on_note(kept.describe())
-    inputs = keep_inputs(kept, model, extractor, pixels, config=config, on_images=on_images)
+    inputs = keep_inputs(
+        kept, model, extractor, pixels, config=config, on_images=on_images, threads=machine.drawing_threads
+    )
     fit = NetworkFit(
         model, loss, data, inputs=inputs, beliefs=prepared.beliefs, config=config, context=context, team=team,
         on_images=lambda done, total: on_images("network images", done, total),
@@ -184,6 +188,7 @@ def train_network(
     report = _describe(model, data, fitted, choice, config=config)
     report |= {"blocks": len(blocks[0]), "of_blocks": blocks[1], "decoded_bytes": decoding.bytes}
     report |= {"kept_bytes": kept.bytes, "kept_views": 0 if kept.views is None else kept.views.views}
+    report |= {"device": name_device(extractor.device), "waited_s": inputs.waited_s}
     seconds = time.perf_counter() - started
     report |= {"seconds": seconds}
     if plan is not None:

@@ -42,6 +42,11 @@ def test_a_start_that_no_epoch_bettered_is_not_called_the_trained_network() -> N
     assert told == "ships: the backbone as it was, for no epoch of its training found more"
 
 
+def test_the_device_is_named_where_the_report_knows_it() -> None:
+    line = describe_network(_stage(unseen=50, seen=50, device="NVIDIA H100"))[0]
+    assert "with proxy-anchor in float32 on NVIDIA H100, 2 epochs" in line
+
+
 def test_where_nothing_was_held_out_no_number_of_photos_decides() -> None:
     lines = describe_network(_stage(unseen=0, seen=0, tried={}))
     assert lines[-1] == "nothing could be held out to judge it by: it ships, its weights averaged"

@@ -260,20 +260,35 @@ def test_a_killed_stage_leaves_a_run_that_goes_on_to_the_same_bits(
     assert weights(out, "backbone") == weights(network_run, "backbone")
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_on_a_gpu_a_network_trains_in_the_faster_precision_and_goes_on_after_a_stop(
+    pictures: Path, tmp_path: Path, always_ships: None
+) -> None:
+    machine = make_machine(tmp_path / "cache", device=torch.device("cuda"), precision="auto", workers=4)
+    config = network_config(unfreeze="all")
+    with pytest.raises(InterruptionError):
+        train(pictures, tmp_path / "run", config=config, machine=machine, watcher=interrupt_at("network", 1))
+    report = train(pictures, tmp_path / "run", config=config, machine=machine, resume=True)
+    assert report["network"]["precision"] in ("float32", "bfloat16")
+    assert [epoch["epoch"] for epoch in report["network"]["epochs"]] == [0, 1, 2]
+    assert all(np.isfinite(epoch["loss"]) for epoch in report["network"]["epochs"][1:])
+
+
 def test_images_held_out_never_train(pictures: Path, cache: Path, tmp_path: Path, monkeypatch) -> None:
     drawn: set[int] = set()
     splits = []
 
-    def draw(pixels, rows, **others):
+    def draw(pixels, rows, windows, **others):
         drawn.update(rows.tolist())
-        return real(pixels, rows, **others)
+        return real(pixels, rows, windows, **others)
 
     def split(*arguments, **others):
         splits.append(real_split(*arguments, **others))
         return splits[-1]
 
-    real, real_split = network_inputs.draw_views, network_stage.split_for_network
-    monkeypatch.setattr(network_inputs, "draw_views", draw)
+    real, real_split = network_inputs.cut_windows, network_stage.split_for_network
+    monkeypatch.setattr(network_inputs, "cut_windows", draw)
     monkeypatch.setattr(network_stage, "split_for_network", split)
     train(pictures, tmp_path / "run", config=network_config(), machine=make_machine(cache))
     assert drawn == set(splits[0].train.tolist())
