@@ -24,7 +24,7 @@ Reason: TypeAlias = Literal[
     "displaced", "head_timeout", "silent", "answer_timeout",  # hung up on
 ]  # fmt: skip
 _UNTOLD: frozenset[Reason] = frozenset(("silent",))  # browsers connect in advance: these are counted alone
-_OTHER_WORDS = ("page", "gradio", "docs", "mcp", "")
+_OTHER_WORDS = ("g", "page", "gradio", "docs", "mcp", "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,6 +62,14 @@ def _is_expected(complaint: str) -> bool:
     return any(f"status of {status}" in complaint for status in (401, 404, 409))
 
 
+def _wait_for(server: Server, token: str) -> None:
+    """Until the server has looked at the file again."""
+    end = time.monotonic() + 20
+    while server.ask("GET", "/v1/galleries", headers={"Authorization": f"Bearer {token}"}).status != 200:
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
 def _sign_in(page: Page, address: str, token: str) -> None:
     page.goto(address)
     page.get_by_label("Token").fill(token)
@@ -71,7 +80,7 @@ def _sign_in(page: Page, address: str, token: str) -> None:
 def test_from_the_list_to_a_gallery_back_and_out(page: Page, server: Server, folder: Path) -> None:
     name = f"anna-{page.viewport_size['width']}"  # type: ignore[index]
     _, token = add_token(folder / "team.tokens", name, may=["read", "review:shop"])
-    page.wait_for_timeout(1000)  # until the server has looked at the file again
+    _wait_for(server, token)
     _sign_in(page, server.url, token)
     links = page.get_by_role("main").get_by_role("link")
     assert links.all_inner_texts() == ["shop", "fashion"]
@@ -96,7 +105,7 @@ def test_who_follows_a_link_to_a_gallery_that_is_not_theirs_is_led_to_those_that
 ) -> None:
     name = f"ben-{page.viewport_size['width']}"  # type: ignore[index]
     _, token = add_token(folder / "team.tokens", name, may=["read:shop"])
-    page.wait_for_timeout(1000)
+    _wait_for(server, token)
     _sign_in(page, f"{server.url}/g/shop/", token)
     page.goto(f"{server.url}/g/fashion/")
     assert "There is no such gallery here" in page.get_by_role("alert").inner_text()

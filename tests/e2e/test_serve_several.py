@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytest.importorskip("gradio", reason="needs the extra `ui`")
+from index.writing.build import update_gallery
 from retrieval_app.api.security.token_file import add_token
 from retrieval_app.review.log_files import read_log
+from tests.conftest import draw_image
 from tests.forked import run
 from tests.retrieval_app.conftest import build_small_gallery
 from tests.serving_server import Answer, Server, serve
@@ -22,17 +28,22 @@ PEOPLE = {
     "admin": ["write"], "anna": ["read", "review:shop"], "ben": ["read:shop"], "carl": ["write:fashion"],
     "watcher": ["metrics:shop"], "lost": ["read:elsewhere"],
 }  # fmt: skip
+COUNTS = {"shop": 19, "fashion": 20}  # the update leaves out what vanished
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+ROOT = "/photos"
 DECISION = {"decisions": [{"image_id": 1, "decision": "keep"}]}
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
-    """Two galleries of the same images, a file of tokens, and what the server wrote."""
+    """Two galleries, of which one has other images too, a file of tokens, and what the server wrote."""
     folder = tmp_path_factory.mktemp("several")
-    for name in ("shop", "fashion"):
+    for name in COUNTS:
         (folder / name).mkdir()
         build_small_gallery(folder / name, model=tiny_model)
+    for seed in (7001, 7002):
+        draw_image((10, 250, 250), seed=seed).save(folder / f"fashion/images/red/{seed}.png")
+    update_gallery(folder / "fashion/small")
     return folder
 
 
@@ -45,10 +56,21 @@ def team(folder: Path) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def server(folder: Path, team: dict[str, str]) -> Iterator[Server]:
     """A server of both galleries."""
-    with serve(
-        f"shop={folder}/shop/small", f"fashion={folder}/fashion/small", "--writable",
-        "--tokens", f"{folder}/team.tokens", "--access-log", f"{folder}/access.log", log=folder / "log",
-    ) as server:  # fmt: skip
+    with _serve_both(folder, team, "--writable", "--access-log", f"{folder}/access.log", log="log") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def below(folder: Path, team: dict[str, str]) -> Iterator[Server]:
+    """One that lives below a path, which a proxy may take away or leave."""
+    with _serve_both(folder, team, "--root-path", ROOT, log="log-below") as server:
+        yield server
+
+
+@contextmanager
+def _serve_both(folder: Path, team: dict[str, str], *options: str, log: str) -> Iterator[Server]:
+    galleries = [f"{name}={folder}/{name}/small" for name in COUNTS]
+    with serve(*galleries, "--tokens", f"{folder}/team.tokens", *options, log=folder / log) as server:
         yield server
         assert "Traceback" not in server.log.read_text()
         assert not any(token in server.log.read_text() for token in team.values())
@@ -83,7 +105,12 @@ def test_each_is_listed_to_those_who_may_look_into_it_with_what_they_may(
     for who in ("watcher", "lost"):
         assert _ask(server, team[who], "GET", "/v1/galleries").status == 403
     entry = _list(server, team["ben"])[0]
-    assert (entry["path"], entry["state"], entry["images"], len(entry["shown"])) == ("g/shop/", "ready", 19, 4)
+    assert (entry["path"], entry["state"], entry["images"], len(entry["shown"])) == (
+        "g/shop/",
+        "ready",
+        COUNTS["shop"],
+        4,
+    )
     for image_id in entry["shown"]:
         answer = _ask(server, team["ben"], "GET", f"/g/shop/v1/images/{image_id}/thumbnail")
         assert answer.status in (200, 409)  # the one whose file vanished
@@ -121,18 +148,20 @@ def _is_hidden(answer: Answer) -> bool:
 
 PATHS = (
     "/", "/?view=map", "/v1/gallery", "/v1/health", "/v1/ready", "/v1/nothing", "/page/nav.js", "/page/none.js",
-    "/gradio/", "/gradio/config", "/docs/", "/favicon.ico", "/v1/openapi.json", "",
+    "/gradio/", "/gradio/config", "/docs/", "/favicon.ico", "/v1/openapi.json", "", "/photos", "/photos/",
+    "/photos/v1/gallery", "/g/fashion/v1/gallery",
 )  # fmt: skip
 
 
+@pytest.mark.parametrize("root", [None, "", ROOT], ids=["at the top", "path stripped", "path kept"])
 @pytest.mark.parametrize("who", [None, "ben", "lost"])
 def test_a_gallery_that_one_may_not_look_into_answers_as_one_that_is_not_there(
-    server: Server, team: dict[str, str], who: str | None
+    server: Server, below: Server, team: dict[str, str], who: str | None, root: str | None
 ) -> None:
-    token = None if who is None else team[who]
+    token, asked = None if who is None else team[who], server if root is None else below
     for method in ("GET", "POST"):
         for path in PATHS:
-            seen = [_ask(server, token, method, f"/g/{name}{path}") for name in ("fashion", "nowhere")]
+            seen = [_ask(asked, token, method, f"{root or ''}/g/{name}{path}") for name in ("fashion", "nowhere")]
             hidden, missing = (
                 (answer.status, _blank(answer.body), _blank_headers(answer.headers)) for answer in seen
             )
@@ -146,8 +175,10 @@ def _blank(body: bytes) -> str:
 
 
 def _blank_headers(headers: dict[str, str]) -> dict[str, str]:
-    changing = {"date", "x-request-id", "content-length", "location"}
-    return {name: value for name, value in headers.items() if name not in changing}
+    """Those that tell something; both names have the same length."""
+    return {
+        name: _blank(value.encode()) for name, value in headers.items() if name not in ("date", "x-request-id")
+    }
 
 
 def test_who_signs_in_anywhere_is_in_everywhere_that_the_token_opens_and_leaves_at_once(
@@ -181,39 +212,49 @@ def test_decisions_and_logs_are_of_the_gallery_that_they_are_about(
 
 
 def _wait_for_line(log: Path, request_id: str) -> dict[str, Any]:
+    found: list[dict[str, Any]] = []
+
+    def look() -> bool:
+        lines = map(json.loads, log.read_text().splitlines())
+        found[:] = [line for line in lines if line.get("request_id") == request_id]
+        return bool(found)
+
+    _wait_until(look)
+    return found[0]
+
+
+def _wait_until(is_so: Callable[[], bool]) -> None:
     end = time.monotonic() + 20
-    while time.monotonic() < end:
-        for line in map(json.loads, log.read_text().splitlines()):
-            if line.get("request_id") == request_id:
-                return dict(line)
+    while not is_so():
+        assert time.monotonic() < end, "it did not come to be so in 20 seconds"
         time.sleep(0.05)
-    raise AssertionError(f"{request_id} was not logged")
+
+
+_IMAGES = r'retrieval_gallery_images\{gallery="([^"]*)"\} (\d+)\.0'
 
 
 def test_metrics_of_all_are_told_at_once_and_of_each_only_to_whom_they_concern(
     server: Server, team: dict[str, str]
 ) -> None:
-    def read(who: str) -> set[str]:
+    def read(who: str) -> dict[str, int]:
         text = _ask(server, team[who], "GET", "/v1/metrics").body.decode()
         assert text.count("# TYPE retrieval_gallery_images ") == 1
-        return set(re.findall(r'retrieval_gallery_images\{gallery="([^"]*)"\} 19\.0', text))
+        return {name: int(count) for name, count in re.findall(_IMAGES, text)}
 
-    assert (read("admin"), read("watcher")) == ({"shop", "fashion"}, {"shop"})
+    assert (read("admin"), read("watcher")) == (COUNTS, {"shop": COUNTS["shop"]})
     text = _ask(server, team["admin"], "GET", "/v1/metrics").body.decode()
     assert 'retrieval_requests_total{gallery="",method="GET",route="/v1/galleries",status="200"}' in text
 
 
 def test_health_of_the_whole_is_open_and_names_no_gallery(server: Server, team: dict[str, str]) -> None:
     assert server.get("/v1/health").json() == {"status": "alive"}
-    assert server.get("/v1/ready").json() == {"status": "ready", "galleries": 2}
+    assert server.get("/v1/ready").json() == {"status": "ready"}
     assert server.get("/v1/galleries").status == 401
     assert _ask(server, team["ben"], "GET", "/g/shop/v1/ready").json()["status"] == "ready"
 
 
 def test_rights_in_a_gallery_that_the_server_does_not_have_are_told_at_its_start(server: Server) -> None:
-    assert (
-        "the tokens have rights in a gallery elsewhere, which this server does not have" in server.log.read_text()
-    )
+    assert "tokens have rights in a gallery elsewhere, which this server does not have" in server.log.read_text()
 
 
 def test_the_list_describes_itself_and_each_gallery_its_own_api(server: Server, team: dict[str, str]) -> None:
@@ -223,17 +264,21 @@ def test_the_list_describes_itself_and_each_gallery_its_own_api(server: Server, 
     assert ("/v1/search" in own["paths"], own["servers"]) == (True, [{"url": "/g/shop"}])
 
 
-def test_both_have_a_gradio_app_that_takes_photos(server: Server, team: dict[str, str], folder: Path) -> None:
+def test_both_have_a_gradio_app_of_their_own_whoever_comes_first(
+    server: Server, team: dict[str, str], folder: Path
+) -> None:
     client = pytest.importorskip("gradio_client")
+    with ThreadPoolExecutor() as pool:
+        paths = [f"/g/{name}/gradio/config" for name in COUNTS]
+        configs = [one.json() for one in pool.map(lambda path: _ask(server, team["admin"], "GET", path), paths)]
+    names = [[one["api_name"] for one in config["dependencies"] if one["api_name"]] for config in configs]
+    assert names[0] == names[1]
+    assert len(set(names[0])) == len(names[0])
     headers = {"Authorization": f"Bearer {team['admin']}"}
-    photo = client.handle_file(str(next((folder / "shop/images/red").glob("*.png"))))
-    apps = [
-        client.Client(f"{server.url}/g/{name}/gradio/", headers=headers, verbose=False)
-        for name in ("shop", "fashion")
-    ]
-    for app in (*apps, apps[0]):
-        found = app.predict(image=photo, image_id=None, k=3, api_name="/search")
-        assert len(found) == 3
+    photo = client.handle_file(str(folder / "fashion/images/red/7001.png"))
+    apps = [client.Client(f"{server.url}/g/{name}/gradio/", headers=headers, verbose=False) for name in COUNTS]
+    firsts = [app.predict(image=photo, image_id=None, k=1, api_name="/search")[0] for app in (*apps, apps[0])]
+    assert [first["name"].endswith("7001.png") for first in firsts] == [False, True, False]
 
 
 def test_without_tokens_all_are_open_and_a_wrong_name_is_told(folder: Path) -> None:
@@ -263,6 +308,42 @@ def test_what_cannot_be_served_together_is_refused_with_what_to_do(
 ) -> None:
     done = run(["serve", *(word.format(folder) for word in words), "--port", "0"])
     assert (done.returncode, message in done.stderr) == (1, True), done.stderr
+
+
+def test_a_gallery_that_breaks_leaves_the_others_and_the_list_as_they_are(
+    folder: Path, tmp_path: Path, team: dict[str, str]
+) -> None:
+    for name in COUNTS:
+        shutil.copytree(folder / name / "small", tmp_path / name)
+    with serve(tmp_path, "--tokens", f"{folder}/team.tokens", log=tmp_path / ".log") as server:
+        for catalogue in tmp_path.glob("fashion/versions/*/catalog.sqlite"):
+            os.truncate(catalogue, 100)
+        listed = {one["name"]: (one["state"], one["images"]) for one in _list(server, team["admin"])}
+        assert listed == {"fashion": ("failed", None), "shop": ("ready", COUNTS["shop"])}
+        for path in ("/", "/g/shop/", "/g/shop/v1/gallery"):
+            assert _ask(server, team["admin"], "GET", path).status == 200, path
+
+
+def test_who_signed_in_is_told_in_the_logs_of_the_galleries_that_it_opened(
+    server: Server, team: dict[str, str], folder: Path
+) -> None:
+    assert server.ask("POST", "/", body=f"token={team['carl']}".encode(), headers=FORM).status == 303
+    _wait_until(lambda: "carl" in _signed_in(folder / "fashion/small"))
+    assert "carl" not in _signed_in(folder / "shop/small")
+
+
+def _signed_in(gallery: Path) -> set[str]:
+    return {line["who"] for line in read_log(gallery) if line["what"] == "sign-in"}
+
+
+def test_galleries_beside_images_are_neither_one_nor_the_other(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "shop").symlink_to(folder / "shop/small")
+    (tmp_path / "team.tokens").write_text("any file may lie there")
+    with serve(tmp_path, log=folder / "log-one") as server:
+        assert list(json.loads(server.output)["galleries"]) == ["shop"]
+    draw_image((1, 2, 3), seed=1).save(tmp_path / "photo.png")
+    done = run(["serve", tmp_path, "--port", "0"])
+    assert (done.returncode, "galleries lie beside photo.png" in done.stderr) == (1, True), done.stderr
 
 
 def test_a_folder_of_nothing_but_galleries_is_served_as_them(folder: Path, tmp_path: Path) -> None:

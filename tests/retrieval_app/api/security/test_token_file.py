@@ -42,14 +42,25 @@ def test_writing_includes_all_and_metrics_nothing_else() -> None:
     assert spread_rights(["all"]) == spread_rights([]) == frozenset()
 
 
-def test_a_right_of_one_gallery_is_none_elsewhere(file: Path) -> None:
+def test_a_right_of_one_gallery_is_none_elsewhere(file: Path, caplog: pytest.LogCaptureFixture) -> None:
     entry, token = add_token(file, "anna", may=["review:shop", "read", "metrics:shop"])
     assert entry.may == ("read", "review:shop", "metrics:shop")
     assert entry.rights_in(()) == entry.rights_in(["fashion"]) == {"read"}
     assert entry.rights_in(["shop"]) == {"read", "review", "metrics"}
     book = TokenBook(file)
     assert book.find(token) == entry
-    assert book.name_galleries() == {"shop"}
+    book.warn_of_others(["shop"])
+    assert not caplog.records
+    book.warn_of_others(["shoes"])
+    assert [record.args for record in caplog.records] == [("shop",)]
+
+
+def test_a_file_never_becomes_larger_than_what_is_read(file: Path) -> None:
+    rights = [f"read:gallery-{number:03d}-{'x' * 40}" for number in range(200)]
+    with pytest.raises(InputError, match="revoke tokens that nobody"):
+        for number in range(1000):
+            add_token(file, f"guest-{number}", may=rights)
+    assert len(read_token_entries(file).entries) > 50
 
 
 @pytest.mark.parametrize(
