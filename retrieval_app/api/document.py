@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
 from starlette.types import Lifespan
 
@@ -20,6 +21,10 @@ _TOKEN = {
         "description": "the server's token, or one of those with names; the roles are the rights that it must have",
     }
 }
+
+
+_SUMMARY = "Search a gallery of images, see how far results can be trusted, and mend its labels."
+_ROUTERS = tuple(routes.router for routes in ROUTES)
 
 
 class Api(FastAPI):
@@ -53,17 +58,25 @@ def _name_right(route: APIRoute) -> str:
     return next((NEEDED[asked.dependency] for asked in route.dependencies if asked.dependency in NEEDED), READ)
 
 
-def make_api(*, asks_token: bool, lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:
+def make_api(
+    *,
+    asks_token: bool,
+    lifespan: Lifespan[FastAPI] | None = None,
+    routers: Sequence[APIRouter] = _ROUTERS,
+    summary: str = _SUMMARY,
+) -> FastAPI:
     """The routes under /v1; they can answer once the application's state has what they ask.
 
     Args:
         asks_token: whether its document says that the server's token is asked for.
         lifespan: of the application.
+        routers: those of a gallery, or others.
+        summary: what they are for.
     """
     app = Api(
         lifespan=lifespan,
         title="Image retrieval",
-        summary="Search a gallery of images, see how far results can be trusted, and mend its labels.",
+        summary=summary,
         version="1",
         openapi_url="/v1/openapi.json",
         docs_url=None,  # its scripts would come from another host
@@ -71,8 +84,8 @@ def make_api(*, asks_token: bool, lifespan: Lifespan[FastAPI] | None = None) -> 
         redirect_slashes=False,
     )
     app.asks_token = asks_token
-    for routes in ROUTES:
-        app.router.routes += routes.router.routes  # to include routers makes every route anew, which takes long
+    for router in routers:
+        app.router.routes += router.routes  # to include routers makes every route anew, which takes long
     return app
 
 

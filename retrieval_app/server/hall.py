@@ -10,7 +10,7 @@ from fastapi.responses import HTMLResponse
 from starlette.routing import Route
 
 from retrieval_app.api.counters import Metrics
-from retrieval_app.api.document import Api
+from retrieval_app.api.document import make_api
 from retrieval_app.api.errors import add_error_handlers, add_last_routes
 from retrieval_app.api.security.access import Access
 from retrieval_app.api.security.sign_in import SignIn
@@ -33,21 +33,13 @@ def create_hall(galleries: Mapping[str, FastAPI], *, access: Access, sign_in: Si
                 await running.enter_async_context(app.router.lifespan_context(app))
             yield
 
-    hall = Api(
-        lifespan=run_galleries,
-        title="Image retrieval",
+    hall = make_api(
+        asks_token=access.asks_token, lifespan=run_galleries,
+        routers=(several_routes.router, sign_in_router, static_files.router),
         summary="The galleries of a server; each has an API of its own.",
-        version="1",
-        openapi_url="/v1/openapi.json",
-        docs_url=None,
-        redoc_url=None,
-        redirect_slashes=False,
-    )
-    hall.asks_token = access.asks_token
+    )  # fmt: skip
     hall.state.galleries = galleries
     add_error_handlers(hall)
-    for router in (several_routes.router, sign_in_router, static_files.router):
-        hall.router.routes += router.routes
     hall.router.routes.append(Route("/", _send_list))
     add_last_routes(hall)
     doors.put_before(hall, access=access, sign_in=sign_in, metrics=Metrics())
