@@ -11,7 +11,7 @@ EXTRAS = {
     "torch": "train", "torchvision": "train", "safetensors": "train", "onnx": "train", "onnxscript": "train",
     "scipy": "train", "faiss": "cpu", "onnxruntime": "cpu", "mcp": "agents", "anyio": "ui", "gradio": "ui",
     "fastapi": "ui", "httptools": "ui", "orjson": "ui", "prometheus_client": "ui", "pydantic": "ui", "starlette": "ui",
-    "uvicorn": "ui", "opentelemetry": "traces",
+    "uvicorn": "ui", "opentelemetry": "traces", "ray": "cluster",
 }  # fmt: skip
 """By the name that is imported."""
 

@@ -15,7 +15,8 @@ DEDUP = ("off", "exact", "near")
 class BuildConfig:
     """How images are embedded; nothing here changes a vector.
 
-    `cache` is the folder of vectors that were embedded before, None for none.
+    `cache` is the folder of vectors that were embedded before, None for none; `shards` that of shards which have every
+    outcome, so that nothing is embedded.
     """
 
     batch_size: int = field(
@@ -34,6 +35,7 @@ class BuildConfig:
         default=MAX_PIXELS, metadata={"help": "Images of more pixels than this (width x height) are skipped."}
     )
     cache: Path | None = None
+    shards: Path | None = None
 
     def __post_init__(self) -> None:
         ranges = {
