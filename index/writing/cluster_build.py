@@ -55,9 +55,13 @@ def build_on_cluster(
         crew = Crew(ray, told, threads=config.workers)
         plan = replace(work.plan, vectors=dict(crew.describe()))
         share_plan(work.folder, plan)
-        missing = missing_items(replace(work, plan=plan), listing)
+        planned = replace(work, plan=plan)
         crew.embed(
-            missing, made_by=plan.made_by, unit=config.checkpoint_images, total=listing.total, progress=progress
+            missing_items(planned, listing),
+            made_by=plan.made_by,
+            unit=config.checkpoint_images,
+            total=sum(1 for _ in missing_items(planned, listing)),
+            progress=progress,
         )
     report = merge_shards(work.gallery, shards=shards, begin_step=begin_step, wait_s=wait_s)
     seconds = time.perf_counter() - start

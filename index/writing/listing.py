@@ -62,4 +62,6 @@ def open_listing(
             catalog.record_scan(found, scanned=numbers, restore=False)
             if labels is not None:
                 labels.check_used()
-            yield Listing(catalog, catalog.count("pending"))
+            total = catalog.count("pending")
+            progress(max(total, 1), max(total, 1))  # the step is done
+            yield Listing(catalog, total)

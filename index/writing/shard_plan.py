@@ -23,8 +23,8 @@ from index.model.embedder import Embedder
 from index.text import printable_path
 from index.versions.gallery_parts import identify, make_part
 from index.versions.manifest import MODEL_NAME
+from index.versions.work_plan import SHARDS, SHARDS_PLAN
 
-SHARDS, PLAN_NAME = "shards", "shards.json"
 _FORMAT_VERSION = 1
 _FOLDER = re.compile(r"(\d{5,})-of-(\d{5,})")
 
@@ -99,7 +99,7 @@ def make_shards_folder(gallery: Path, named: Path | None) -> Path:
                 return gallery / SHARDS
             raise
     named.mkdir(parents=True, exist_ok=True)
-    if read_object(named / PLAN_NAME) is None and not _is_ours(named):
+    if read_object(named / SHARDS_PLAN) is None and not _is_ours(named):
         shown = printable_path(str(named))
         raise GalleryError(shown, "the folder has other files in it and no shards; give a new or empty one")
     return named
@@ -109,7 +109,7 @@ def _is_ours(folder: Path) -> bool:
     """Whether nothing is in a folder but what the first process of many puts there."""
     if is_vacant(folder):
         return True
-    return (folder / PLAN_NAME).exists() or (folder / MODEL_NAME).exists()
+    return (folder / SHARDS_PLAN).exists() or (folder / MODEL_NAME).exists()
 
 
 def share_model(folder: Path, embedder: Embedder) -> Path:
@@ -135,7 +135,7 @@ def share_plan(folder: Path, plan: ShardPlan) -> None:
         OSError: it cannot be written.
     """
     document = {"format_version": _FORMAT_VERSION, **asdict(plan)}
-    create_durably(folder / PLAN_NAME, json.dumps(document, indent=2).encode("ascii"))
+    create_durably(folder / SHARDS_PLAN, json.dumps(document, indent=2).encode("ascii"))
     recorded = read_shard_plan(folder)
     seen, given = _flatten(asdict(recorded)), _flatten(asdict(plan))
     for name in given | seen:
@@ -150,16 +150,16 @@ def read_shard_plan(folder: Path) -> ShardPlan:
         GalleryError: there is none.
     """
     shown = printable_path(str(folder))
-    if not os.path.lexists(folder / PLAN_NAME):
+    if not os.path.lexists(folder / SHARDS_PLAN):
         advice = "make them with `retrieval index build MODEL SOURCE --out GALLERY --shard 1/8` and so on"
         raise GalleryError(shown, f"there are no shards; {advice}, or name their folder with --shards")
-    document = read_object(folder / PLAN_NAME) or {}
+    document = read_object(folder / SHARDS_PLAN) or {}
     if document.get("format_version") != _FORMAT_VERSION:
-        raise GalleryError(shown, f"{PLAN_NAME} is damaged, or of a newer program; begin anew in another folder")
+        raise GalleryError(shown, f"{SHARDS_PLAN} is damaged, or of a newer program; begin anew in another folder")
     try:
         return ShardPlan(**{field.name: document[field.name] for field in fields(ShardPlan)})
     except KeyError as error:
-        raise GalleryError(shown, f"{PLAN_NAME} is damaged: {error}; begin anew in another folder") from error
+        raise GalleryError(shown, f"{SHARDS_PLAN} is damaged: {error}; begin anew in another folder") from error
 
 
 def find_count(folder: Path) -> int | None:

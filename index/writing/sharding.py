@@ -30,6 +30,7 @@ from index.text import printable_path
 from index.versions.gallery_parts import identify, remove_part
 from index.versions.manifest import MODEL_NAME, Manifest
 from index.versions.versions import read_current
+from index.versions.work_plan import SHARDS
 from index.writing.assigned_labels import AssignedLabels
 from index.writing.build import build_gallery, check_out, check_same_sources, choose_model, make_gallery_folder
 from index.writing.build_config import BuildConfig
@@ -37,7 +38,6 @@ from index.writing.listing import Listing, open_listing
 from index.writing.publish_change import BuildReport
 from index.writing.shard_outcomes import are_known, read_known_keys
 from index.writing.shard_plan import (
-    SHARDS,
     Shard,
     ShardPlan,
     make_shards_folder,
@@ -146,15 +146,14 @@ def embed_shard(
         share_plan(work.folder, work.plan)
         own = work.folder / shard.folder
         heads = [read_head(path, made_by=work.plan.made_by) for path in find_outcome_files(own)]
+        known = {key.decode() for head in heads for key in head.keys.tolist()}
         skipped = sum(head.problems for head in heads)
-        known = read_known_keys(own, made_by=work.plan.made_by)
         scanning = begin_step("Scanning")
         with open_listing(work.gallery, work.sources, labels=work.labels, progress=scanning) as listing:
             positions = shard.positions(listing.total)
             own.mkdir(exist_ok=True)
             made = 0
-            for items in _embed(work, listing, positions, own, known={key.decode() for key in known.tolist()},
-                                progress=progress):  # fmt: skip
+            for items in _embed(work, listing, positions, own, known=known, progress=progress):
                 made += len(items)
                 skipped += sum(item.problem is not None for item in items)
     seconds = time.perf_counter() - start
@@ -165,20 +164,21 @@ def _embed(
     work: SharedWork, listing: Listing, positions: range, folder: Path, *, known: set[str], progress: Progress
 ) -> Iterator[list[EmbeddedItem]]:
     """Embed the items at positions that are not known, a file at a time."""
-    keys = dict[int, str]()
+    keys, config, done = dict[int, str](), work.config, 0
+    gathered, saved = list[EmbeddedItem](), time.monotonic()
 
     def missing() -> Iterator[tuple[int, Place]]:
+        nonlocal done
         for number, (key, place) in enumerate(listing.items(positions)):
-            if key not in known:
+            if key in known:
+                done += 1
+            else:
                 keys[number] = key
                 yield number, place
 
-    config = work.config
     engine = open_engine(
         work.embedder, workers=config.workers, batch_size=config.batch_size, max_pixels=config.max_pixels
     )
-    gathered, saved = list[EmbeddedItem](), time.monotonic()
-    done = len(positions) - sum(key not in known for key, _ in listing.items(positions)) if known else 0
 
     def save() -> list[EmbeddedItem]:
         nonlocal gathered, saved
