@@ -30,6 +30,7 @@ _NO_WORKER_S = 60.0  # without any living worker, after which the work ends
 _VISIBLE_S = (
     60.0  # that a file written elsewhere may take to be seen here: network file systems remember what was not
 )
+_SILENT_S = 30.0  # that the wait for a first worker is told to nobody
 _QUEUED = 2  # units that a worker has, so that it does not wait for the next one
 _MOST_DEATHS = 3  # of workers in a row, or at one unit
 
@@ -50,10 +51,10 @@ def connected(address: str | None) -> Iterator[Any]:
         import ray
     try:
         ray.init(
-            address=address, log_to_driver=False, logging_level=logging.ERROR, configure_logging=False,
+            address=address or "local", log_to_driver=False, logging_level=logging.ERROR, configure_logging=False,
             include_dashboard=None if address else False,
         )  # fmt: skip
-    except (OSError, RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         problem = " ".join(str(error).split())
         raise InputError(f"{address or 'a Ray cluster of this machine'}: cannot be used: {problem}") from error
     try:
@@ -119,9 +120,13 @@ class Crew:
         Raises:
             RetrievalError: no worker can be had, or one cannot work.
         """
+        begun, is_told = time.monotonic(), False
         while self._described is None:
             self._hire()
             self._wait()
+            if time.monotonic() - begun > _SILENT_S and not is_told:
+                logger.warning("still waiting for a worker: the cluster's processors may be taken by others")
+                is_told = True
         return self._described
 
     def embed(
@@ -209,12 +214,13 @@ class Crew:
 
     def _take(self, ref: Any) -> int:
         worker, unit = self._outstanding.pop(ref)
+        causes = self._ray.exceptions
         try:
             result = self._ray.get(ref)
-        except self._ray.exceptions.RayActorError as error:
+        except (causes.RayActorError, causes.OutOfMemoryError, causes.ObjectLostError) as error:
             self._bury(worker, error)
             return 0
-        except self._ray.exceptions.RayTaskError as error:
+        except causes.RayTaskError as error:
             raise GalleryError(worker.node_name, f"a worker failed: {error.cause!r}") from error
         if isinstance(result, RetrievalError):
             raise GalleryError(f"node {worker.node_name}", str(result)) from result

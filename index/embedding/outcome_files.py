@@ -65,7 +65,7 @@ def write_outcomes(folder: Path, keys: Sequence[str], items: Sequence[EmbeddedIt
     Raises:
         OSError: the disk is full or fails.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(exist_ok=True)  # what it lies in is there, or was merged and removed meanwhile
     problems = {
         row: (item.problem.path, item.problem.reason, item.problem.detail)
         for row, item in enumerate(items)

@@ -92,7 +92,7 @@ def _describe_missing(folder: Path, is_missing: npt.NDArray[np.bool_], *, strang
     count, total = find_count(folder), len(is_missing)
     seen = f"{int(is_missing.sum()):,} of {total:,} images are in no shard"
     if count is None:
-        return f"{seen}; run all shards again, into as many parts: what is done is kept"
+        return f"{seen}; run again what made the shards: what is done is kept"
     parts = list[str]()
     for shard in (Shard(number, count) for number in range(1, count + 1)):
         own = shard.positions(total)

@@ -108,7 +108,7 @@ def open_shards(
     given, config = [find_source(os.fspath(source)) for source in sources], config or BuildConfig()
     gallery = check_out(out, sources=given)
     if shards is not None:
-        _check_apart(shards, given)
+        _check_apart(shards, gallery, given)
     labels = None if labels_file is None else AssignedLabels(labels_file)
     embedder = Embedder(model_path or choose_model(gallery), threads=1)
     embedder = embedder.giving(*embedder.contract.widths)
@@ -253,9 +253,15 @@ def _remove_shards(gallery: Path) -> None:
         logger.warning("%s: its shards are merged, but stay: %s", printable_path(str(gallery)), error)
 
 
-def _check_apart(shards: Path, given: Sequence[ImageSource]) -> None:
+def _check_apart(shards: Path, gallery: Path, given: Sequence[ImageSource]) -> None:
+    home = shards.resolve()
+    if home.is_relative_to(gallery) or gallery.is_relative_to(home):
+        raise InputError(
+            f"{printable_path(str(shards))}: the shards that are named must lie beside the gallery "
+            f"{printable_path(str(gallery))}; leave --shards out to have them in it"
+        )
     for source in given:
-        if isinstance(source, FolderSource) and shards.resolve().is_relative_to(source.root):
+        if isinstance(source, FolderSource) and home.is_relative_to(source.root):
             raise InputError(
                 f"{printable_path(str(shards))}: the shards must not lie in the image folder "
                 f"{printable_path(source.location)}; give another folder with --shards"

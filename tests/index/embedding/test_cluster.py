@@ -21,6 +21,7 @@ from index.sources.registry import find_source
 @pytest.fixture
 def work(tmp_path: Path, tiny_model: Path, image_folder: Path) -> ClusterWork:
     sources = (find_source(str(image_folder)),)
+    (tmp_path / "shards").mkdir()
     return ClusterWork(tmp_path / "shards" / "cluster", tiny_model, hash_file(tiny_model), sources, 4, 1 << 20)
 
 

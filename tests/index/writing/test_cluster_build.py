@@ -28,7 +28,7 @@ pytestmark = [
     ),
 ]
 CONFIG = BuildConfig(batch_size=4, checkpoint_images=4)
-HEAVY = 80  # of images that take long to decode, so that there is a middle
+HEAVY = 60  # of images that take long to decode, so that there is a middle
 
 
 class RunningCluster:
@@ -71,7 +71,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = draw_folder(tmp_path_factory.mktemp("photos") / "images", per_class=8)
     (folder / "grey").mkdir()
-    Image.new("RGB", (3000, 3000), (90, 90, 90)).save(folder / "grey" / "0.png")
+    Image.new("RGB", (4000, 4000), (90, 90, 90)).save(folder / "grey" / "0.png")
     for number in range(1, HEAVY):
         os.link(folder / "grey" / "0.png", folder / "grey" / f"{number}.png")
     (folder / "red" / "junk.jpg").write_bytes(b"junk")
@@ -89,8 +89,8 @@ def start(
     cluster: RunningCluster, model: Path, folder: Path, out: Path, *, code: str = ""
 ) -> subprocess.Popen[str]:
     """The command in a process of its own, after some code."""
-    words = ["index", "build", model, folder, "--out", out, "--engine", "ray", "--address", cluster.address]
-    words += ["--batch-size", "4", "--checkpoint-images", "4"]
+    words = ["index", "build", model, folder, "--out", out, "--engine", "ray", "--batch-size", "4"]
+    words += ["--checkpoint-images", "4", *(() if cluster is None else ("--address", cluster.address))]
     program = (
         f"{code}\nimport sys; from retrieval_app.commands.cli import main; sys.exit(main({[*map(str, words)]}))"
     )
@@ -117,12 +117,12 @@ def test_workers_and_nodes_die_and_the_gallery_is_that_of_one_build(
         wait_for(lambda: len(find_outcome_files(out / "shards")) >= 5, process)
         cluster.tell("kill node")
         said, warned = process.communicate(timeout=120)
-    assert process.returncode == 0, warned
-    assert "104 images, 104 new" in said
-    assert "a worker died on node" in warned
-    assert "lost the node" in warned
-    assert same(whole, out)
     cluster.tell("add node")
+    assert process.returncode == 0, warned
+    assert f"{24 + HEAVY} images, {24 + HEAVY} new" in said
+    assert "a worker died on node" in warned
+    assert warned.count("others do its work") >= 2  # of a node's death its worker's may be seen first
+    assert same(whole, out)
 
 
 def test_a_killed_driver_goes_on_where_it_was(
@@ -143,6 +143,16 @@ def test_a_killed_driver_goes_on_where_it_was(
     after = {path.name: path.stat().st_mtime_ns for path in find_outcome_files(out / "shards")}
     assert before.items() <= after.items()
     assert same(whole, out)
+
+
+def test_without_an_address_it_is_a_cluster_of_its_own_though_another_runs(
+    tmp_path: Path, cluster: RunningCluster, tiny_model: Path, folder: Path, whole: Path
+) -> None:
+    with start(None, tiny_model, folder, tmp_path / "g") as process:
+        _, warned = process.communicate(timeout=120)
+    assert process.returncode == 0, warned
+    assert "died" not in warned
+    assert same(whole, tmp_path / "g")
 
 
 def test_a_cluster_without_nodes_ends_the_work_and_keeps_what_is_done(

@@ -311,6 +311,9 @@ def test_shards_lie_beside_the_images_and_in_a_folder_of_their_own(
 ) -> None:
     with pytest.raises(InputError, match="must not lie in the image folder"):
         make(1, [image_folder], tmp_path / "g", tiny_model, shards=image_folder / "shards")
+    for place in ("g", "g/parts", "."):
+        with pytest.raises(InputError, match="must lie beside the gallery"):
+            make(1, [image_folder], tmp_path / "g", tiny_model, shards=tmp_path / place)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "letter.txt").write_text("dear")
     with pytest.raises(GalleryError, match="has other files in it and no shards"):
