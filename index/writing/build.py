@@ -48,6 +48,7 @@ def build_gallery(
     dedup: str = "off",
     duplicates: DuplicateConfig | None = None,
     index: Mapping[str, Any] | None = None,
+    shards: Path | None = None,
     config: BuildConfig | None = None,
     progress: Progress = no_progress,
     begin_step: BeginStep = no_steps,
@@ -66,6 +67,7 @@ def build_gallery(
         dedup: `off`, or which duplicates are set aside: `exact` ones, or `near` ones too.
         duplicates: what counts as near.
         index: fields of `AnnConfig` that are other from now on; the gallery remembers the rest.
+        shards: a folder of shards that have every image's outcome, so that none is embedded.
 
     Raises:
         InputError: the sources or labels cannot be used, or no image is usable.
@@ -104,10 +106,11 @@ def build_gallery(
         )
         if labels is not None:
             labels.check_used()
-        if config is not None and config.shards is not None:
-            check_complete(catalog, config.shards)
+        if shards is not None:
+            check_complete(catalog, shards)
 
     with open_workspace(gallery, embedder=embedder, wait_s=wait_s, begin_step=begin_step) as work:
+        work.shards = shards
         try:
             _check_sources(work, given)
         except GalleryMismatchError:

@@ -15,8 +15,7 @@ DEDUP = ("off", "exact", "near")
 class BuildConfig:
     """How images are embedded; nothing here changes a vector.
 
-    `cache` is the folder of vectors that were embedded before, None for none; `shards` that of shards which have every
-    outcome, so that nothing is embedded.
+    `cache` is the folder of vectors that were embedded before, None for none.
     """
 
     batch_size: int = field(
@@ -35,7 +34,6 @@ class BuildConfig:
         default=MAX_PIXELS, metadata={"help": "Images of more pixels than this (width x height) are skipped."}
     )
     cache: Path | None = None
-    shards: Path | None = None
 
     def __post_init__(self) -> None:
         ranges = {

@@ -110,8 +110,8 @@ def _embed_pending(
     saved = time.monotonic()
     with ExitStack() as stack:
         engine = None
-        if config.shards is not None:
-            batches = find_outcomes(catalog, config.shards, width=work.embedder.width)
+        if work.shards is not None:
+            batches = find_outcomes(catalog, work.shards, width=work.embedder.width)
         else:
             engine = stack.enter_context(
                 open_cached_engine(

@@ -234,7 +234,7 @@ def merge_shards(
         dedup=plan.dedup,
         duplicates=DuplicateConfig(**plan.duplicates),
         index=plan.index,
-        config=BuildConfig(shards=folder),
+        shards=folder,
         progress=progress,
         begin_step=begin_step,
         wait_s=wait_s,
