@@ -3,45 +3,36 @@
 from __future__ import annotations
 
 import os
-from dataclasses import fields
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from index.commands.build_command import build, column_options, finish, merge, name_columns, strict_option
 from index.commands.build_text import describe_build, indexing_bars
 from index.commands.console import (
     NAMED,
     PATH,
-    GroupedCommand,
     NumberList,
     build_config,
     cache_option,
     config_options,
     emit,
-    is_given,
     output_options,
-    refuse_unused,
     wait_option,
     where_option,
 )
-from index.commands.images_or_gallery import is_model, refuse_gallery, refuse_training
 from index.commands.inspect_commands import info, list_items, verify
 from index.commands.reindex_commands import compact, tune
 from index.commands.repair_commands import repair, rollback
-from index.duplicates.duplicate_config import DuplicateConfig
 from index.public import as_cache
-from index.public import build as build_gallery
-from index.sources.beside import gallery_beside
 from index.text import printable_path
 from index.text_table import align
-from index.vectors.ann_config import AnnConfig
-from index.writing.build_config import DEDUP, BuildConfig
+from index.writing.build_config import BuildConfig
 
 if TYPE_CHECKING:
     from index.filters.condition import Condition
-    from index.writing.publish_change import BuildReport
 
 
 @click.group(name="index")
@@ -52,157 +43,15 @@ def index_group() -> None:
     """
 
 
-for _command in (compact, tune, info, list_items, verify, repair, rollback):
+for _command in (build, merge, compact, tune, info, list_items, verify, repair, rollback):
     index_group.add_command(_command)
-
-
-def _strict_option(command: Any) -> Any:
-    text = "Exit with 1 where any item was skipped (the gallery is made all the same)."
-    return click.option("--strict", is_flag=True, help=text)(command)
-
-
-def _column_options(command: Any) -> Any:
-    columns = ("label", "what an image shows"), ("path", "where an image is"), ("url", "from where it is fetched")
-    for role, what in columns:
-        command = click.option(
-            f"--{role}-column", metavar="NAME",
-            help=f"The column of the tables among SOURCE that says {what}.  [default: {role}]",
-        )(command)  # fmt: skip
-    return command
-
-
-def _name_columns(
-    sources: tuple[str, ...], *, path_column: str | None, url_column: str | None, label_column: str | None
-) -> tuple[str, ...]:
-    """The sources, whose tables say what their columns are called, as it was given."""
-    from index.sources.registry import find_source
-    from index.sources.table import TableSource
-    from index.sources.table_columns import TableColumns, say_columns
-    from index.sources.url_list import UrlListSource
-
-    if path_column is None and url_column is None and label_column is None:
-        return sources
-    if path_column is not None and url_column is not None:
-        raise click.UsageError("--path-column is for tables of files, --url-column for those of addresses")
-    if url_column is not None:
-        sources = tuple(say_columns(text, url=url_column) for text in sources)
-    found = [find_source(text) for text in sources]
-    if not any(isinstance(source, TableSource | UrlListSource) for source in found):
-        raise click.UsageError(
-            "--path-column, --url-column and --label-column go with a .csv or .parquet table as SOURCE"
-        )
-    columns = TableColumns(path=path_column or "path", label=label_column or "label")
-    return tuple(
-        source.naming(columns).location if isinstance(source, TableSource)
-        else say_columns(text, label=columns.label) if isinstance(source, UrlListSource) else text
-        for text, source in zip(sources, found, strict=True)
-    )  # fmt: skip
-
-
-@index_group.command(name="build", cls=GroupedCommand)
-@click.argument("given", nargs=-1, required=True, type=NAMED, metavar="[MODEL] SOURCE...")
-@click.option(
-    "--out",
-    type=PATH,
-    metavar="GALLERY",
-    help="The gallery folder to make or update.  [default: beside the first SOURCE: photos-gallery of photos]",
-)
-@click.option(
-    "--labels",
-    "labels_file",
-    type=PATH,
-    metavar="FILE",
-    help="CSV or Parquet file with the columns path,label, which goes before all other labels. Without it, the first "
-    "folder below a source is the label, or what a table or sidecar file says.",
-)
-@click.option(
-    "--dedup",
-    type=click.Choice(DEDUP),
-    default="off",
-    show_default=True,
-    help="Set images aside that repeat another one: the same bytes, or nearly the same picture too.",
-)
-@_column_options
-@_strict_option
-@wait_option
-@cache_option
-@config_options(BuildConfig, AnnConfig, DuplicateConfig)
-@output_options
-@click.pass_context
-def build(
-    context: click.Context,
-    /,
-    *,
-    given: tuple[str, ...],
-    out: Path | None,
-    labels_file: Path | None,
-    dedup: str,
-    path_column: str | None,
-    url_column: str | None,
-    label_column: str | None,
-    strict: bool,
-    wait_s: float,
-    cache: bool,
-    as_json: bool,
-    **options: Any,
-) -> None:
-    """Embed every image of the SOURCEs and make the gallery.
-
-    MODEL is a file that `retrieval export` wrote, named .onnx; without one it is the model that comes with the package.
-    A SOURCE is a folder, a .tar, .tar.gz, .tar.zst or .zip archive (with the .json, .txt and .cls files of WebDataset
-    and img2dataset), a glob, a .txt list of paths, a .csv or .parquet table with a column `path` (`label` and any
-    others are kept as metadata; other names: --path-column and --label-column), or an image.
-
-    With the extra `remote` it is also an address: s3://bucket/photos, gs://, az:// (or a pattern such as
-    s3://bucket/shards/*.tar), https:// of an archive or image; or a list of addresses that are fetched, as img2dataset
-    has them: a .csv, .tsv, .jsonl or .parquet with a column `url` (--url-column), or a .txt. Lists are fetched from
-    public addresses only, and from those networks that RETRIEVAL_FETCH_FROM names.
-
-    Every item ends as indexed, as a duplicate, or as skipped with a reason. A build that was stopped continues when it
-    is run again; a finished gallery is brought up to date, and only new or changed images are embedded. Programs that
-    have a version open keep it.
-
-    \b
-    Examples:
-      retrieval index build photos
-      retrieval index build model.onnx photos --out gallery
-      retrieval index build model.onnx photos more-photos 'shards/*.tar' --out gallery --dedup near
-      retrieval index build model.onnx products.csv --out gallery --strict
-      retrieval index build products.csv --path-column image --label-column category
-      retrieval index build s3://bucket/photos --out gallery
-      retrieval index build 's3://bucket/shards/*.tar' --out gallery
-      retrieval index build urls.parquet --url-column link --out gallery
-    """
-    if dedup != "near":
-        refuse_unused(context, *(field.name for field in fields(DuplicateConfig)), needs="--dedup near")
-    chosen = {name: value for name, value in options.items() if is_given(context, name)}
-    for config in (BuildConfig, AnnConfig, DuplicateConfig):
-        build_config(config, chosen)  # a value out of range is a mistake in how the command was called
-    model, sources = (given[0], given[1:]) if is_model(given[0]) else (None, given)
-    if not sources:
-        raise click.UsageError("Missing argument 'SOURCE...': what MODEL is to embed.", ctx=context)
-    for source in sources:
-        if is_model(source):
-            raise click.UsageError(
-                f"{printable_path(source)} is a model: MODEL comes first, and once", ctx=context
-            )
-        refuse_training(source)
-        refuse_gallery(source)
-    gallery = out or gallery_beside(sources[0])
-    sources = _name_columns(sources, path_column=path_column, url_column=url_column, label_column=label_column)
-    with indexing_bars() as (progress, begin_step):
-        report = build_gallery(
-            model, sources, gallery, labels=labels_file, dedup=dedup, cache=cache, progress=progress,
-            begin_step=begin_step, wait_s=wait_s, **chosen,
-        )  # fmt: skip
-    _finish(context, report, gallery, as_json=as_json, strict=strict)
 
 
 @index_group.command(name="add")
 @click.argument("gallery", type=PATH)
 @click.argument("sources", nargs=-1, required=True, type=NAMED, metavar="SOURCE...")
-@_column_options
-@_strict_option
+@column_options
+@strict_option
 @wait_option
 @cache_option
 @config_options(BuildConfig)
@@ -237,12 +86,12 @@ def add(
     from index.writing.build import add_to_gallery
 
     config = build_config(BuildConfig, {**options, "cache": as_cache(cache)})
-    sources = _name_columns(sources, path_column=path_column, url_column=url_column, label_column=label_column)
+    sources = name_columns(sources, path_column=path_column, url_column=url_column, label_column=label_column)
     with indexing_bars() as (progress, begin_step):
         report = add_to_gallery(
             gallery, sources, config=config, progress=progress, begin_step=begin_step, wait_s=wait_s
         )
-    _finish(context, report, gallery, as_json=as_json, strict=strict)
+    finish(context, report, gallery, as_json=as_json, strict=strict)
 
 
 @index_group.command(name="update")
@@ -257,7 +106,7 @@ def add(
 @click.option(
     "--thorough", is_flag=True, help="Read every file again, also where size and time are those of before."
 )
-@_strict_option
+@strict_option
 @wait_option
 @cache_option
 @config_options(BuildConfig)
@@ -302,7 +151,7 @@ def update(
             begin_step=begin_step,
             wait_s=wait_s,
         )
-    _finish(context, report, gallery, as_json=as_json, strict=strict)
+    finish(context, report, gallery, as_json=as_json, strict=strict)
 
 
 def _split_roots(texts: tuple[str, ...]) -> dict[str | None, str]:
@@ -390,7 +239,7 @@ def _split_metadata(text: str) -> tuple[str, str]:
 
 def _list_selected(gallery: Path, selection: Any, forgotten: tuple[str, ...], *, as_json: bool) -> None:
     from index.catalog.reader import read_catalog
-    from index.text import printable_path, valid_text
+    from index.text import valid_text
     from index.versions.manifest import CATALOG_NAME
     from index.versions.versions import find_version
 
@@ -410,9 +259,3 @@ def _list_selected(gallery: Path, selection: Any, forgotten: tuple[str, ...], *,
     table = [("id", "label", "path"), *lines]
     text = "\n".join([*align(table, right={0}), f"{len(rows):,} would be removed"])
     emit({"selected": document}, as_json=as_json, text=text)
-
-
-def _finish(context: click.Context, report: BuildReport, gallery: Path, *, as_json: bool, strict: bool) -> None:
-    emit(report.to_json(), as_json=as_json, text=describe_build(report, out=gallery))
-    if strict and report.skipped:
-        context.exit(1)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from index.marks import BESIDE, is_vacant
 from index.text import printable_path
-from index.versions.work_plan import read_plan
+from index.versions.work_plan import SHARDS, SHARDS_PLAN, read_plan
 
 
 def describe_no_gallery(path: Path) -> str:
@@ -17,6 +17,8 @@ def describe_no_gallery(path: Path) -> str:
         return "no such gallery; make one with `retrieval index build SOURCE`"
     if not path.is_dir():
         return "a file, and no gallery; GALLERY, which comes first, is a folder that `retrieval index build` made"
+    if (path / SHARDS / SHARDS_PLAN).is_file():
+        return "no gallery yet, but shards of one: when all are made, run `retrieval index merge`"
     whole = Path(os.path.abspath(path))
     beside = whole.with_name(whole.name + BESIDE) if whole.name else None
     if (

@@ -1,7 +1,8 @@
-"""The two small files that let a stopped command be continued: the plan of the work in progress, and what it publishes.
+"""Where work in progress lies, and its two small files that let a stopped command be continued: plan and publication.
 
 GALLERY/building/plan.json     what it starts from, and the model
 GALLERY/building/publishing    the name of the complete version that takes the place of the current one
+GALLERY/shards/                what many machines have embedded for it; see `index.writing.shard_plan`
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from index.versions.manifest import FORMAT_VERSION
 
 BUILDING = "building"
 PLAN_NAME = "plan.json"
+SHARDS, SHARDS_PLAN = "shards", "shards.json"
 _ANNOUNCED_NAME = "publishing"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 

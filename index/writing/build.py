@@ -12,6 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from index.catalog.reader import Catalog, read_catalog
 from index.catalog.writer import CatalogWriter, write_catalog
 from index.duplicates.duplicate_config import DuplicateConfig
 from index.errors import GalleryError, GalleryMismatchError, InputError, RetrievalError
@@ -28,11 +29,13 @@ from index.text import printable_path
 from index.vectors.ann_config import INDEX_SETTING, AnnConfig
 from index.versions.gallery_identity import Standing, find_damage, recognise
 from index.versions.gallery_parts import make_mark
+from index.versions.manifest import CATALOG_NAME, Version
 from index.writing.assigned_labels import AssignedLabels, find_assigned
 from index.writing.build_config import BuildConfig
 from index.writing.known_items import Trust
 from index.writing.publish_change import BuildReport, open_workspace, run_change
 from index.writing.scanning import find_parts, scan_parts, scan_sources
+from index.writing.shard_outcomes import check_complete
 from index.writing.source_moves import check_emptied, check_sources, forget_source, list_locations, move_sources
 from index.writing.workspace import Workspace, find_model
 
@@ -46,6 +49,7 @@ def build_gallery(
     dedup: str = "off",
     duplicates: DuplicateConfig | None = None,
     index: Mapping[str, Any] | None = None,
+    shards: Path | None = None,
     config: BuildConfig | None = None,
     progress: Progress = no_progress,
     begin_step: BeginStep = no_steps,
@@ -65,6 +69,7 @@ def build_gallery(
         dedup: `off`, or which duplicates are set aside: `exact` ones, or `near` ones too.
         duplicates: what counts as near.
         index: fields of `AnnConfig` that are other from now on; the gallery remembers the rest.
+        shards: a folder of shards that have every image's outcome, so that none is embedded.
 
     Raises:
         InputError: the sources or labels cannot be used, or no image is usable.
@@ -74,9 +79,9 @@ def build_gallery(
     """
     start = time.perf_counter()
     given = [find_source(os.fspath(source)) for source in sources]
-    gallery = _check_out(out, sources=given)
+    gallery = check_out(out, sources=given)
     labels = None if labels_file is None else AssignedLabels(labels_file)
-    embedder = Embedder(model_path or _choose_model(gallery), threads=1)
+    embedder = Embedder(model_path or choose_model(gallery), threads=1)
     settings = {
         "labels": None if labels_file is None else json.dumps(str(labels_file.absolute())),
         "dedup": None if dedup == "off" else dedup,
@@ -86,12 +91,7 @@ def build_gallery(
         },
     }
     is_new = not gallery.exists()
-    try:
-        gallery.mkdir(parents=True, exist_ok=True)
-        if recognise(gallery) is Standing.VACANT:
-            make_mark(gallery)
-    except OSError as error:
-        raise InputError(f"{printable_path(str(out))}: the gallery cannot be made: {error.strerror}") from error
+    make_gallery_folder(gallery, shown=out)
 
     def change(catalog: CatalogWriter) -> None:
         repeats = {name: settings[name] for name in settings if name != "labels"}
@@ -109,8 +109,11 @@ def build_gallery(
         )
         if labels is not None:
             labels.check_used()
+        if shards is not None:
+            check_complete(catalog, shards)
 
     with open_workspace(gallery, embedder=embedder, wait_s=wait_s, begin_step=begin_step) as work:
+        work.shards = shards
         try:
             _check_sources(work, given)
         except GalleryMismatchError:
@@ -244,6 +247,20 @@ def remove_from_gallery(
         )
 
 
+def make_gallery_folder(gallery: Path, *, shown: Path) -> None:
+    """Make the folder of a gallery, with its mark, where there is none.
+
+    Raises:
+        InputError: it cannot be made.
+    """
+    try:
+        gallery.mkdir(parents=True, exist_ok=True)
+        if recognise(gallery) is Standing.VACANT:
+            make_mark(gallery)
+    except OSError as error:
+        raise InputError(f"{printable_path(str(shown))}: the gallery cannot be made: {error.strerror}") from error
+
+
 def _remove_unbegun(gallery: Path) -> None:
     """Away with the folder of a build that was refused before anything was begun; its lock is held."""
     with suppress(OSError):
@@ -253,7 +270,8 @@ def _remove_unbegun(gallery: Path) -> None:
             gallery.rmdir()
 
 
-def _choose_model(gallery: Path) -> Path:
+def choose_model(gallery: Path) -> Path:
+    """The model of a gallery, or of a new one that in the box."""
     try:
         return find_model(gallery)
     except GalleryError:
@@ -265,7 +283,13 @@ def _tell_pictures(embedder: Embedder) -> float | None:
     return contract.picture_threshold if contract.picture_dim else None
 
 
-def _check_out(out: Path, *, sources: Sequence[ImageSource]) -> Path:
+def check_out(out: Path, *, sources: Sequence[ImageSource]) -> Path:
+    """Where a gallery of the sources is to be made, seen to be fit for it.
+
+    Raises:
+        InputError: it lies in a source, or cannot be written.
+        GalleryError: something else is there.
+    """
     shown, gallery = printable_path(str(out)), out.resolve()
     for source in sources:
         if isinstance(source, FolderSource) and (
@@ -291,16 +315,37 @@ def _check_out(out: Path, *, sources: Sequence[ImageSource]) -> Path:
 
 def _check_sources(work: Workspace, given: Sequence[ImageSource]) -> None:
     with write_catalog(work.catalog_path) as catalog:
-        sources, added = catalog.sources(), catalog.added_source()
-    known = {source.location for number, source in sources.items() if number != added}
-    locations = {source.location for source in given}
-    if not known or known == locations:
+        mismatch = _find_mismatch(catalog, given, gallery=work.gallery)
+    if mismatch is None:
         return
     if work.base is None and not work.has_vectors():  # nothing was done for them yet
         work.restart()
         return
-    raise GalleryMismatchError(
-        printable_path(str(work.gallery)),
+    raise mismatch
+
+
+def check_same_sources(version: Version, given: Sequence[ImageSource], *, gallery: Path) -> None:
+    """See that a version is of these sources.
+
+    Raises:
+        GalleryMismatchError: it is of others.
+    """
+    with read_catalog(version.folder / CATALOG_NAME) as catalog:
+        mismatch = _find_mismatch(catalog, given, gallery=gallery)
+    if mismatch is not None:
+        raise mismatch
+
+
+def _find_mismatch(
+    catalog: Catalog, given: Sequence[ImageSource], *, gallery: Path
+) -> GalleryMismatchError | None:
+    sources, added = catalog.sources(), catalog.added_source()
+    known = {source.location for number, source in sources.items() if number != added}
+    locations = {source.location for source in given}
+    if not known or known == locations:
+        return None
+    return GalleryMismatchError(
+        printable_path(str(gallery)),
         what="sources",
         expected=list_locations(known),
         seen=list_locations(locations),

@@ -6,7 +6,7 @@ import hashlib
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, fields
 from itertools import groupby, islice
 from operator import itemgetter
@@ -31,6 +31,7 @@ from index.threads import map_ahead, usable_cores
 from index.vectors.shards import find_shards, gather_rows
 from index.versions.manifest import CATALOG_NAME, part_folder
 from index.writing.build_config import BuildConfig
+from index.writing.shard_outcomes import find_outcomes
 from index.writing.workspace import Workspace
 
 _HASHED_AHEAD = 64
@@ -119,18 +120,23 @@ def _embed_pending(
     total, done, made = catalog.count("pending"), 0, 0
     gathered: list[EmbeddedItem] = []
     saved = time.monotonic()
-    pending = catalog.rows(status="pending")
-    items = ((row.id, sources[row.source].locate(row)) for row in pending)
-    with (
-        open_cached_engine(
-            work.embedder,
-            cache=config.cache if total else None,
-            workers=config.workers,
-            batch_size=config.batch_size,
-            max_pixels=config.max_pixels,
-        ) as engine,
-        closing(engine.embed(items)) as batches,
-    ):
+    with ExitStack() as stack:
+        engine = None
+        if work.shards is not None:
+            batches = find_outcomes(catalog, work.shards, width=work.embedder.width)
+        else:
+            engine = stack.enter_context(
+                open_cached_engine(
+                    work.embedder,
+                    cache=config.cache if total else None,
+                    workers=config.workers,
+                    batch_size=config.batch_size,
+                    max_pixels=config.max_pixels,
+                )
+            )
+            pending = catalog.rows(status="pending")
+            batches = engine.embed((row.id, sources[row.source].locate(row)) for row in pending)
+        stack.enter_context(closing(batches))
         for batch in batches:
             gathered += batch
             done += len(batch)
@@ -139,7 +145,7 @@ def _embed_pending(
                 made += work.save_checkpoint(catalog, gathered)
                 gathered, saved = [], time.monotonic()
             progress(done, total)
-        return made, engine.found
+        return made, 0 if engine is None else engine.found
 
 
 def set_duplicates_aside(work: Workspace, catalog: CatalogWriter, *, progress: Progress = no_progress) -> None:

@@ -54,6 +54,7 @@ class Workspace:
         embedder: giving all its outputs.
         kept_files: by output, vectors to publish beside those made since, where versions are damaged and none is the
             base.
+        shards: the folder of shards that have the outcome of every item, so that nothing is embedded; None for none.
         kept_ids: (n,) int64 ids that no duplicate sets aside then; None: what the base says.
     """
 
@@ -64,6 +65,7 @@ class Workspace:
         self.base: Version | None = None
         self.is_new = False
         self.kept_files: Mapping[str, Sequence[VectorFile]] = {}
+        self.shards: Path | None = None
         self.kept_ids: Ids | None = None
         self._remembered: dict[str, Any] = {}
 

@@ -1,0 +1,248 @@
+"""The commands `retrieval index build` and `merge`, and what other commands that write a gallery share with it."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from index.commands.build_text import describe_build, indexing_bars
+from index.commands.console import (
+    NAMED,
+    PATH,
+    GroupedCommand,
+    build_config,
+    cache_option,
+    config_options,
+    emit,
+    is_given,
+    output_options,
+    refuse_unused,
+    wait_option,
+)
+from index.commands.images_or_gallery import is_model, refuse_gallery, refuse_training
+from index.commands.shard_commands import (
+    check_machines,
+    embed_with_ray,
+    machines_options,
+    make_shard,
+    open_work,
+    shards_option,
+)
+from index.duplicates.duplicate_config import DuplicateConfig
+from index.public import build as build_gallery
+from index.sources.beside import gallery_beside
+from index.text import printable_path
+from index.vectors.ann_config import AnnConfig
+from index.writing.build_config import DEDUP, BuildConfig
+
+if TYPE_CHECKING:
+    from index.writing.publish_change import BuildReport
+    from index.writing.shard_plan import Shard
+
+
+def finish(context: click.Context, report: BuildReport, gallery: Path, *, as_json: bool, strict: bool) -> None:
+    emit(report.to_json(), as_json=as_json, text=describe_build(report, out=gallery))
+    if strict and report.skipped:
+        context.exit(1)
+
+
+def strict_option(command: Any) -> Any:
+    text = "Exit with 1 where any item was skipped (the gallery is made all the same)."
+    return click.option("--strict", is_flag=True, help=text)(command)
+
+
+def column_options(command: Any) -> Any:
+    columns = ("label", "what an image shows"), ("path", "where an image is"), ("url", "from where it is fetched")
+    for role, what in columns:
+        command = click.option(
+            f"--{role}-column", metavar="NAME",
+            help=f"The column of the tables among SOURCE that says {what}.  [default: {role}]",
+        )(command)  # fmt: skip
+    return command
+
+
+def name_columns(
+    sources: tuple[str, ...], *, path_column: str | None, url_column: str | None, label_column: str | None
+) -> tuple[str, ...]:
+    """The sources, whose tables say what their columns are called, as it was given."""
+    from index.sources.registry import find_source
+    from index.sources.table import TableSource
+    from index.sources.table_columns import TableColumns, say_columns
+    from index.sources.url_list import UrlListSource
+
+    if path_column is None and url_column is None and label_column is None:
+        return sources
+    if path_column is not None and url_column is not None:
+        raise click.UsageError("--path-column is for tables of files, --url-column for those of addresses")
+    if url_column is not None:
+        sources = tuple(say_columns(text, url=url_column) for text in sources)
+    found = [find_source(text) for text in sources]
+    if not any(isinstance(source, TableSource | UrlListSource) for source in found):
+        raise click.UsageError(
+            "--path-column, --url-column and --label-column go with a .csv or .parquet table as SOURCE"
+        )
+    columns = TableColumns(path=path_column or "path", label=label_column or "label")
+    return tuple(
+        source.naming(columns).location if isinstance(source, TableSource)
+        else say_columns(text, label=columns.label) if isinstance(source, UrlListSource) else text
+        for text, source in zip(sources, found, strict=True)
+    )  # fmt: skip
+
+
+@click.command(name="build", cls=GroupedCommand)
+@click.argument("given", nargs=-1, required=True, type=NAMED, metavar="[MODEL] SOURCE...")
+@click.option(
+    "--out",
+    type=PATH,
+    metavar="GALLERY",
+    help="The gallery folder to make or update.  [default: beside the first SOURCE: photos-gallery of photos]",
+)
+@click.option(
+    "--labels",
+    "labels_file",
+    type=PATH,
+    metavar="FILE",
+    help="CSV or Parquet file with the columns path,label, which goes before all other labels. Without it, the first "
+    "folder below a source is the label, or what a table or sidecar file says.",
+)
+@click.option(
+    "--dedup",
+    type=click.Choice(DEDUP),
+    default="off",
+    show_default=True,
+    help="Set images aside that repeat another one: the same bytes, or nearly the same picture too.",
+)
+@column_options
+@machines_options
+@strict_option
+@wait_option
+@cache_option
+@config_options(BuildConfig, AnnConfig, DuplicateConfig)
+@output_options
+@click.pass_context
+def build(
+    context: click.Context,
+    /,
+    *,
+    given: tuple[str, ...],
+    out: Path | None,
+    labels_file: Path | None,
+    dedup: str,
+    path_column: str | None,
+    url_column: str | None,
+    label_column: str | None,
+    shard: Shard | None,
+    shards: Path | None,
+    engine: str,
+    address: str | None,
+    strict: bool,
+    wait_s: float,
+    cache: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Embed every image of the SOURCEs and make the gallery.
+
+    MODEL is a file that `retrieval export` wrote, named .onnx; without one it is the model that comes with the package.
+    A SOURCE is a folder, a .tar, .tar.gz, .tar.zst or .zip archive (with the .json, .txt and .cls files of WebDataset
+    and img2dataset), a glob, a .txt list of paths, a .csv or .parquet table with a column `path` (`label` and any
+    others are kept as metadata; other names: --path-column and --label-column), or an image.
+
+    With the extra `remote` it is also an address: s3://bucket/photos, gs://, az:// (or a pattern such as
+    s3://bucket/shards/*.tar), https:// of an archive or image; or a list of addresses that are fetched, as img2dataset
+    has them: a .csv, .tsv, .jsonl or .parquet with a column `url` (--url-column), or a .txt. Lists are fetched from
+    public addresses only, and from those networks that RETRIEVAL_FETCH_FROM names.
+
+    Every item ends as indexed, as a duplicate, or as skipped with a reason. A build that was stopped continues when it
+    is run again; a finished gallery is brought up to date, and only new or changed images are embedded. Programs that
+    have a version open keep it.
+
+    Many machines that see the same files share the work: each embeds a part with --shard, and `retrieval index merge`
+    makes the gallery of all; or --engine ray does both on a Ray cluster.
+
+    \b
+    Examples:
+      retrieval index build photos
+      retrieval index build model.onnx photos --out gallery
+      retrieval index build model.onnx photos more-photos 'shards/*.tar' --out gallery --dedup near
+      retrieval index build model.onnx products.csv --out gallery --strict
+      retrieval index build products.csv --path-column image --label-column category
+      retrieval index build s3://bucket/photos --out gallery
+      retrieval index build 's3://bucket/shards/*.tar' --out gallery
+      retrieval index build urls.parquet --url-column link --out gallery
+      retrieval index build model.onnx /shared/photos --out /shared/gallery --shard 3/8
+      retrieval index build model.onnx /shared/photos --out /shared/gallery --engine ray --address head:6379
+    """
+    is_shared = check_machines(context, shard=shard, engine=engine)
+    if dedup != "near":
+        refuse_unused(context, *(field.name for field in fields(DuplicateConfig)), needs="--dedup near")
+    chosen = {name: value for name, value in options.items() if is_given(context, name)}
+    for config in (BuildConfig, AnnConfig, DuplicateConfig):
+        build_config(config, chosen)  # a value out of range is a mistake in how the command was called
+    model, sources = (given[0], given[1:]) if is_model(given[0]) else (None, given)
+    if not sources:
+        raise click.UsageError("Missing argument 'SOURCE...': what MODEL is to embed.", ctx=context)
+    for source in sources:
+        if is_model(source):
+            raise click.UsageError(
+                f"{printable_path(source)} is a model: MODEL comes first, and once", ctx=context
+            )
+        refuse_training(source)
+        refuse_gallery(source)
+    gallery = out or gallery_beside(sources[0])
+    sources = name_columns(sources, path_column=path_column, url_column=url_column, label_column=label_column)
+    with indexing_bars() as (progress, begin_step):
+        if is_shared:
+            work = open_work(
+                model, sources, out=gallery, shards=shards, labels_file=labels_file, dedup=dedup, chosen=chosen
+            )
+            if shard is not None:
+                make_shard(work, shard, progress=progress, begin_step=begin_step, as_json=as_json)
+                return
+            report = embed_with_ray(
+                work, address=address, shards=shards, progress=progress, begin_step=begin_step, wait_s=wait_s
+            )
+        else:
+            report = build_gallery(
+                model, sources, gallery, labels=labels_file, dedup=dedup, cache=cache, progress=progress,
+                begin_step=begin_step, wait_s=wait_s, **chosen,
+            )  # fmt: skip
+    finish(context, report, gallery, as_json=as_json, strict=strict)
+
+
+@click.command(name="merge")
+@click.argument("gallery", type=PATH)
+@shards_option
+@strict_option
+@wait_option
+@output_options
+@click.pass_context
+def merge(
+    context: click.Context,
+    /,
+    *,
+    gallery: Path,
+    shards: Path | None,
+    strict: bool,
+    wait_s: float,
+    as_json: bool,
+) -> None:
+    """Make GALLERY of the shards that `index build --shard` made on one machine or many.
+
+    It is the gallery that one `index build` makes with the same model, sources and options, to the byte. Where a shard
+    is missing or half done, or the sources changed since, nothing is made, and it is said which shards to run again:
+    what they have is kept. Shards in the gallery's own folder are removed in the end, those in `--shards DIR` stay.
+
+    \b
+    Examples:
+      retrieval index merge gallery
+      retrieval index merge gallery --shards /shared/shards
+    """
+    from index.writing.sharding import merge_shards
+
+    with indexing_bars() as (progress, begin_step):
+        report = merge_shards(gallery, shards=shards, progress=progress, begin_step=begin_step, wait_s=wait_s)
+    finish(context, report, gallery, as_json=as_json, strict=strict)

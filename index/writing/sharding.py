@@ -1,0 +1,292 @@
+"""Building a gallery on many machines: each embeds a shard of the listing, and a merge makes the gallery of all."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from index.duplicates.duplicate_config import DuplicateConfig
+from index.embedding.engine import EmbeddedItem
+from index.embedding.outcome_files import as_keys, find_outcome_files, read_head, write_outcomes
+from index.embedding.registry import open_engine
+from index.embedding.vector_cache import describe_vectors
+from index.errors import GalleryError, GalleryMismatchError, InputError
+from index.limits import LOCK_WAIT_S
+from index.marks import is_part
+from index.model.embedder import Embedder
+from index.progress import BeginStep, Progress, no_progress, no_steps
+from index.sources.folder import FolderSource
+from index.sources.items import Place
+from index.sources.registry import find_source
+from index.sources.source import ImageSource
+from index.text import printable_path
+from index.versions.gallery_parts import identify, remove_part
+from index.versions.manifest import MODEL_NAME, Manifest
+from index.versions.versions import read_current
+from index.versions.work_plan import SHARDS
+from index.writing.assigned_labels import AssignedLabels
+from index.writing.build import build_gallery, check_out, check_same_sources, choose_model, make_gallery_folder
+from index.writing.build_config import BuildConfig
+from index.writing.listing import Listing, open_listing
+from index.writing.publish_change import BuildReport
+from index.writing.shard_outcomes import are_known, read_known_keys
+from index.writing.shard_plan import (
+    Shard,
+    ShardPlan,
+    make_shards_folder,
+    read_shard_plan,
+    share_model,
+    share_plan,
+)
+
+logger = logging.getLogger(__name__)
+
+_LOOKED_UP = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class ShardReport:
+    """What a shard holds: `images` of the listing, `skipped` of which cannot be used; `new_images` are of this run."""
+
+    folder: str
+    shard: int
+    count: int
+    images: int
+    skipped: int
+    new_images: int
+    seconds: float
+    images_per_second: float
+
+    def to_json(self) -> dict[str, Any]:
+        """The document that the command prints with `--json`."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedWork:
+    """What every process that makes shards of a gallery has before it: the model, what is to be made, and where."""
+
+    gallery: Path
+    folder: Path
+    embedder: Embedder
+    sources: Sequence[ImageSource]
+    labels: AssignedLabels | None
+    plan: ShardPlan
+    config: BuildConfig
+
+
+def open_shards(
+    *,
+    model_path: Path | None,
+    sources: Sequence[str | Path],
+    out: Path,
+    shards: Path | None = None,
+    labels_file: Path | None = None,
+    dedup: str = "off",
+    duplicates: DuplicateConfig | None = None,
+    index: Mapping[str, Any] | None = None,
+    config: BuildConfig | None = None,
+) -> SharedWork:
+    """Open the model, and make the folder of shards and the model's copy there; the rest is as `build_gallery` has it.
+
+    Args:
+        shards: their folder, which all machines see; None for one in the gallery.
+
+    Raises:
+        InputError: the sources or labels cannot be used.
+        ModelFileError: the model cannot be used.
+        GalleryMismatchError: the gallery is of another model or of other sources.
+        GalleryError: the folder has other things in it, or the disk is full.
+    """
+    given, config = [find_source(os.fspath(source)) for source in sources], config or BuildConfig()
+    gallery = check_out(out, sources=given)
+    if shards is not None:
+        _check_apart(shards, gallery, given)
+    labels = None if labels_file is None else AssignedLabels(labels_file)
+    embedder = Embedder(model_path or choose_model(gallery), threads=1)
+    embedder = embedder.giving(*embedder.contract.widths)
+    _check_current(gallery, embedder, given)
+    with naming_trouble(gallery):
+        if shards is None:
+            make_gallery_folder(gallery, shown=out)
+        folder = make_shards_folder(gallery, shards)
+        share_model(folder, embedder)
+    plan = ShardPlan(
+        sources=[source.location for source in given],
+        labels=None if labels_file is None else str(labels_file.absolute()),
+        dedup=dedup,
+        duplicates=asdict(duplicates or DuplicateConfig()),
+        index=dict(index or {}),
+        vectors=describe_vectors(
+            embedder, batch_size=config.batch_size or embedder.usual_batch, max_pixels=config.max_pixels
+        ),
+    )
+    return SharedWork(gallery, folder, embedder, given, labels, plan, config)
+
+
+def embed_shard(
+    work: SharedWork, shard: Shard, *, progress: Progress = no_progress, begin_step: BeginStep = no_steps
+) -> ShardReport:
+    """Embed one shard of the listing, or what it lacks; any number of machines may do so at once, each with its own.
+
+    Raises:
+        InputError: a source cannot be scanned.
+        ModelFileError: the model fails on a batch; what is done is kept.
+        GalleryError: shards of other things are there, a file is damaged, or the disk is full.
+    """
+    start = time.perf_counter()
+    with naming_trouble(work.gallery):
+        share_plan(work.folder, work.plan)
+        own = work.folder / shard.folder
+        heads = [read_head(path, made_by=work.plan.made_by) for path in find_outcome_files(own)]
+        known = {key.decode() for head in heads for key in head.keys.tolist()}
+        skipped = sum(head.problems for head in heads)
+        scanning = begin_step("Scanning")
+        with open_listing(work.gallery, work.sources, labels=work.labels, progress=scanning) as listing:
+            positions = shard.positions(listing.total)
+            own.mkdir(exist_ok=True)
+            made = 0
+            for items in _embed(work, listing, positions, own, known=known, progress=progress):
+                made += len(items)
+                skipped += sum(item.problem is not None for item in items)
+    seconds = time.perf_counter() - start
+    return ShardReport(str(own), shard.number, shard.count, len(positions), skipped, made, seconds, made / seconds)
+
+
+def _embed(
+    work: SharedWork, listing: Listing, positions: range, folder: Path, *, known: set[str], progress: Progress
+) -> Iterator[list[EmbeddedItem]]:
+    """Embed the items at positions that are not known, a file at a time."""
+    keys, config, done = dict[int, str](), work.config, 0
+    gathered, saved = list[EmbeddedItem](), time.monotonic()
+
+    def missing() -> Iterator[tuple[int, Place]]:
+        nonlocal done
+        for number, (key, place) in enumerate(listing.items(positions)):
+            if key in known:
+                done += 1
+            else:
+                keys[number] = key
+                yield number, place
+
+    engine = open_engine(
+        work.embedder, workers=config.workers, batch_size=config.batch_size, max_pixels=config.max_pixels
+    )
+
+    def save() -> list[EmbeddedItem]:
+        nonlocal gathered, saved
+        write_outcomes(folder, [keys.pop(item.id) for item in gathered], gathered, made_by=work.plan.made_by)
+        written, gathered, saved = gathered, [], time.monotonic()
+        return written
+
+    with closing(engine.embed(missing())) as batches:
+        for batch in batches:
+            gathered += batch
+            done += len(batch)
+            late = time.monotonic() - saved >= config.checkpoint_seconds
+            if late or len(gathered) >= config.checkpoint_images:
+                yield save()
+            progress(done, len(positions))
+    if gathered:
+        yield save()
+
+
+def missing_items(work: SharedWork, listing: Listing) -> Iterator[tuple[str, Place]]:
+    """The key and place of every item of the listing that no shard has."""
+    known = read_known_keys(work.folder, made_by=work.plan.made_by)
+    items = listing.items(range(listing.total))
+    while some := list(islice(items, _LOOKED_UP)):
+        is_known = are_known(as_keys(key for key, _ in some), known)
+        yield from (item for item, has in zip(some, is_known, strict=True) if not has)
+
+
+def merge_shards(
+    gallery: Path,
+    *,
+    shards: Path | None = None,
+    progress: Progress = no_progress,
+    begin_step: BeginStep = no_steps,
+    wait_s: float = LOCK_WAIT_S,
+) -> BuildReport:
+    """Make the gallery of its shards: the one that a build on a single machine makes, bit for bit.
+
+    Shards in the gallery's own folder are removed when it is done; those in a folder that was named stay.
+
+    Raises:
+        InputError: a source cannot be scanned, or no image is usable.
+        GalleryError: a shard is missing, half done, of other things or of sources that changed since, or as
+            `build_gallery`; what is done is kept.
+    """
+    folder = shards or gallery / SHARDS
+    plan = read_shard_plan(folder)
+    report = build_gallery(
+        model_path=folder / MODEL_NAME,
+        sources=plan.sources,
+        out=gallery,
+        labels_file=None if plan.labels is None else Path(plan.labels),
+        dedup=plan.dedup,
+        duplicates=DuplicateConfig(**plan.duplicates),
+        index=plan.index,
+        shards=folder,
+        progress=progress,
+        begin_step=begin_step,
+        wait_s=wait_s,
+    )
+    if shards is None:
+        _remove_shards(gallery.resolve())
+    return report
+
+
+def _remove_shards(gallery: Path) -> None:
+    try:
+        identity = identify(gallery)
+        if is_part(gallery / SHARDS, of=identity):
+            remove_part(gallery / SHARDS, of=identity)
+    except OSError as error:
+        logger.warning("%s: its shards are merged, but stay: %s", printable_path(str(gallery)), error)
+
+
+def _check_apart(shards: Path, gallery: Path, given: Sequence[ImageSource]) -> None:
+    home = shards.resolve()
+    if home.is_relative_to(gallery) or gallery.is_relative_to(home):
+        raise InputError(
+            f"{printable_path(str(shards))}: the shards that are named must lie beside the gallery "
+            f"{printable_path(str(gallery))}; leave --shards out to have them in it"
+        )
+    for source in given:
+        if isinstance(source, FolderSource) and home.is_relative_to(source.root):
+            raise InputError(
+                f"{printable_path(str(shards))}: the shards must not lie in the image folder "
+                f"{printable_path(source.location)}; give another folder with --shards"
+            )
+
+
+def _check_current(gallery: Path, embedder: Embedder, given: Sequence[ImageSource]) -> None:
+    """What the merge would refuse is refused before anything is embedded."""
+    current = read_current(gallery) if gallery.is_dir() else None
+    if current is None:
+        return
+    manifest = Manifest.read(current)
+    if manifest.model_sha256 != embedder.sha256:
+        raise GalleryMismatchError(
+            printable_path(str(gallery)), what="model (SHA-256)", expected=manifest.model_sha256,
+            seen=embedder.sha256, advice="build into another folder with --out",
+        )  # fmt: skip
+    check_same_sources(current, given, gallery=gallery)
+
+
+@contextmanager
+def naming_trouble(gallery: Path) -> Iterator[None]:
+    """Trouble with the disk becomes a GalleryError."""
+    try:
+        yield
+    except OSError as error:
+        advice = "what is done is kept; mend the cause and run the same command again"
+        raise GalleryError(printable_path(str(gallery)), f"{error}; {advice}") from error

@@ -1,0 +1,395 @@
+"""Shards of a listing, made by any number of processes, and merged to the gallery that one build makes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from index.commands.index_group import index_group
+from index.embedding.engine import EmbeddedItem
+from index.embedding.outcome_files import find_outcome_files, read_outcomes, write_outcomes
+from index.errors import GalleryError, GalleryMismatchError, ImageError, InputError
+from index.gallery.verify import verify_gallery
+from index.versions.versions import find_version
+from index.writing.build import build_gallery, update_gallery
+from index.writing.build_config import BuildConfig
+from index.writing.shard_plan import Shard
+from index.writing.sharding import ShardReport, embed_shard, merge_shards, open_shards
+from tests.conftest import draw_folder, draw_image
+from tests.index.batches_seen import count_seen
+from tests.index.galleries import ROOT, SMALL, mixed_folder
+from tests.index.invoking import invoke, run
+from tests.index.writing.test_remote_build import list_urls
+from tests.models import write_tiny_model, write_two_output_model
+from tests.remote_servers import FileServer
+
+COUNT = 3
+
+
+def make(
+    number: int, sources: list[Path], out: Path, model: Path, *, count: int = COUNT, **given: Any
+) -> ShardReport:
+    work = open_shards(model_path=model, sources=sources, out=out, **{"config": SMALL, **given})  # type: ignore[arg-type]
+    return embed_shard(work, Shard(number, count))
+
+
+def make_all(sources: list[Path], out: Path, model: Path, **given: Any) -> list[ShardReport]:
+    return [make(number, sources, out, model, **given) for number in range(1, COUNT + 1)]
+
+
+def content(gallery: Path) -> dict[str, bytes]:
+    """The files of the current version, but for those that have times and identities."""
+    folder = find_version(gallery).folder
+    files = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
+    others = ("manifest.json", "catalog.sqlite", "part.json")
+    return {name: path.read_bytes() for name, path in files.items() if name not in others}
+
+
+def tables(gallery: Path) -> dict[str, list[tuple[object, ...]]]:
+    """Every row of every table of the catalogue, but for where the sources lie as seen from the gallery."""
+    with sqlite3.connect(find_version(gallery).folder / "catalog.sqlite") as catalog:
+        names = [name for (name,) in catalog.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        found = {name: catalog.execute(f"SELECT * FROM {name} ORDER BY 1").fetchall() for name in names}
+    catalog.close()
+    found["settings"] = [row for row in found["settings"] if row[0] != "places"]
+    return found
+
+
+def largest(folder: Path) -> Path:
+    return max(find_outcome_files(folder), key=lambda path: path.stat().st_size)
+
+
+def same(one: Path, other: Path) -> bool:
+    assert verify_gallery(other).problems == []
+    return content(one) == content(other) and tables(one) == tables(other)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Thirty drawn images, and files that are none."""
+    return mixed_folder(tmp_path / "images")
+
+
+@given(total=st.integers(0, 5000), count=st.integers(1, 200))
+def test_every_item_is_in_exactly_one_shard(total: int, count: int) -> None:
+    parts = [Shard(number, count).positions(total) for number in range(1, count + 1)]
+    assert [position for part in parts for position in part] == list(range(total))
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+@pytest.mark.parametrize("text", ["0/8", "9/8", "1/0", "3", "3/", "a/b", "-1/8", "3/8/9"])
+def test_a_shard_that_is_none_is_refused(text: str, image_folder: Path) -> None:
+    result = invoke(index_group, "build", image_folder, "--shard", text)
+    assert result.exit_code == 2
+    assert "I in 1..N" in result.stderr or "is not I/N" in result.stderr
+
+
+@pytest.mark.parametrize(("outputs", "dedup"), [(1, "off"), (2, "near")])
+def test_the_gallery_of_shards_is_that_of_one_build_to_the_byte(
+    tmp_path: Path, tiny_model: Path, folder: Path, outputs: int, dedup: str
+) -> None:
+    model = tiny_model if outputs == 1 else write_two_output_model(tmp_path / "two.onnx")
+    shutil.copy(folder / "red" / "0.jpg", folder / "red" / "again.jpg")
+    more = draw_folder(tmp_path / "more", per_class=2)
+    sources = [folder, more]
+    whole = build_gallery(model_path=model, sources=sources, out=tmp_path / "whole", config=SMALL, dedup=dedup)
+    reports = [make(n, sources, tmp_path / "g", model, dedup=dedup) for n in (2, 3, 1)]
+    assert sum(report.new_images for report in reports) == sum(report.images for report in reports) == whole.found
+    assert sum(report.skipped for report in reports) == whole.skipped > 0
+    merged = merge_shards(tmp_path / "g")
+    counts = ("found", "indexed", "duplicate", "skipped_by_reason", "new_images", "labels", "version")
+    assert [getattr(merged, name) for name in counts] == [getattr(whole, name) for name in counts]
+    assert same(tmp_path / "whole", tmp_path / "g")
+    assert not (tmp_path / "g" / "shards").exists()
+
+
+def test_labels_and_metadata_of_a_table_are_those_of_one_build(
+    tmp_path: Path, tiny_model: Path, folder: Path
+) -> None:
+    table, labels = tmp_path / "table.csv", tmp_path / "labels.csv"
+    table.write_text(
+        "path,price\n" + "".join(f"images/red/{n}.{'png' if n % 2 else 'jpg'},{n}\n" for n in range(8))
+    )
+    labels.write_text("path,label\nimages/red/1.png,shoe\nimages/red/2.jpg,hat\n")
+    build_gallery(model_path=tiny_model, sources=[table], out=tmp_path / "whole", config=SMALL, labels_file=labels)
+    make_all([table], tmp_path / "g", tiny_model, labels_file=labels)
+    merge_shards(tmp_path / "g")
+    assert same(tmp_path / "whole", tmp_path / "g")
+
+
+def test_more_shards_than_images_leave_some_empty(tmp_path: Path, tiny_model: Path) -> None:
+    folder = draw_folder(tmp_path / "images", per_class=1)
+    reports = [make(n, [folder], tmp_path / "g", tiny_model, count=5) for n in range(1, 6)]
+    assert sorted(report.images for report in reports) == [0, 0, 1, 1, 1]
+    build_gallery(model_path=tiny_model, sources=[folder], out=tmp_path / "whole", config=SMALL)
+    merge_shards(tmp_path / "g")
+    assert same(tmp_path / "whole", tmp_path / "g")
+
+
+def test_a_finished_shard_is_recognised(
+    tmp_path: Path, tiny_model: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = make(2, [folder], tmp_path / "g", tiny_model)
+    files = find_outcome_files(tmp_path / "g" / "shards")
+    before = [path.stat().st_mtime_ns for path in files]
+    with count_seen(monkeypatch) as seen:
+        again = make(2, [folder], tmp_path / "g", tiny_model)
+    assert (seen, again.new_images, again.images, again.skipped) == ([], 0, first.images, first.skipped)
+    assert [path.stat().st_mtime_ns for path in find_outcome_files(tmp_path / "g" / "shards")] == before
+
+
+def test_a_shard_that_two_made_counts_once(tmp_path: Path, tiny_model: Path, folder: Path) -> None:
+    shards = tmp_path / "shards"
+    make_all([folder], tmp_path / "g", tiny_model, shards=shards)
+    make(1, [folder], tmp_path / "g", tiny_model, shards=shards, count=2)  # and one of another split
+    other = BuildConfig(batch_size=4, workers=1, checkpoint_images=3)  # files of other items beside the first's
+    shutil.move(shards / Shard(3, COUNT).folder, tmp_path / "aside")
+    make(3, [folder], tmp_path / "g", tiny_model, shards=shards, config=other)
+    shutil.copytree(tmp_path / "aside", shards / Shard(3, COUNT).folder, dirs_exist_ok=True)
+    build_gallery(model_path=tiny_model, sources=[folder], out=tmp_path / "whole", config=SMALL)
+    merge_shards(tmp_path / "g", shards=shards)
+    assert same(tmp_path / "whole", tmp_path / "g")
+    assert find_outcome_files(shards)  # they were named, and stay
+    assert not merge_shards(tmp_path / "g", shards=shards).changed
+
+
+def test_shards_that_begin_at_the_same_moment_do_not_hinder_each_other(
+    tmp_path: Path, tiny_model: Path, folder: Path
+) -> None:
+    out, model = tmp_path / "g", tiny_model
+    words = [sys.executable, "-m", "retrieval_app", "index", "build", str(model), str(folder), "--out", str(out)]
+    running = [
+        subprocess.Popen(
+            [*words, "--batch-size", "4", "--shard", f"{number}/3"], cwd=ROOT, stdout=subprocess.DEVNULL
+        )
+        for number in (1, 2, 3)
+    ]
+    assert [process.wait(60) for process in running] == [0, 0, 0]
+    build_gallery(model_path=tiny_model, sources=[folder], out=tmp_path / "whole", config=SMALL)
+    merge_shards(out)
+    assert same(tmp_path / "whole", out)
+
+
+def test_a_killed_shard_goes_on_where_it_was(
+    tmp_path: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, out = draw_folder(tmp_path / "images", per_class=40), tmp_path / "g"
+    words = ["-m", "retrieval_app", "index", "build", tiny_model, folder, "--out", out, "--shard", "2/3"]
+    slow = ["--batch-size", "4", "--workers", "1", "--checkpoint-images", "4"]
+    shards = out / "shards" / Shard(2, COUNT).folder
+    with subprocess.Popen([sys.executable, *map(str, words), *slow], cwd=ROOT) as process:
+        until = time.monotonic() + 60
+        while not find_outcome_files(shards) and process.poll() is None and time.monotonic() < until:
+            time.sleep(0.001)
+        process.send_signal(signal.SIGKILL)
+    assert process.returncode == -signal.SIGKILL
+    done = 4 * len(find_outcome_files(shards))
+    assert 0 < done < 40
+    with pytest.raises(
+        GalleryError, match=rf"of 3 shards 1 is missing, 2 has {done} of 40, 3 is missing; run these"
+    ):
+        merge_shards(out)
+    config = BuildConfig(batch_size=4, checkpoint_images=4)
+    with count_seen(monkeypatch) as seen:
+        assert make(2, [folder], out, tiny_model, config=config).new_images == 40 - done == sum(seen)
+    for number in (1, 3):
+        make(number, [folder], out, tiny_model, config=config)
+    build_gallery(model_path=tiny_model, sources=[folder], out=tmp_path / "whole", config=config)
+    merge_shards(out)
+    assert same(tmp_path / "whole", out)
+
+
+def test_a_merge_that_lacks_a_shard_names_it_and_leaves_no_gallery(
+    tmp_path: Path, tiny_model: Path, folder: Path
+) -> None:
+    with pytest.raises(GalleryError, match="there are no shards"):
+        merge_shards(tmp_path / "g")
+    shards = tmp_path / "shards"
+    make(1, [folder], tmp_path / "g", tiny_model, shards=shards)
+    make(3, [folder], tmp_path / "g", tiny_model, shards=shards)
+    with pytest.raises(
+        GalleryError, match=r"11 of 33 images are in no shard: of 3 shards 2 is missing; run these"
+    ):
+        merge_shards(tmp_path / "g", shards=shards)
+    assert not (tmp_path / "g").exists()
+    largest(shards / Shard(3, COUNT).folder).unlink()
+    with pytest.raises(GalleryError, match=r"of 3 shards 2 is missing, 3 has 3 of 11; run these"):
+        merge_shards(tmp_path / "g", shards=shards)
+
+
+def test_shards_of_another_model_or_other_options_are_refused(
+    tmp_path: Path, tiny_model: Path, folder: Path
+) -> None:
+    make(1, [folder], tmp_path / "g", tiny_model)
+    other = write_tiny_model(tmp_path / "other.onnx", seed=7)
+    with pytest.raises(GalleryError, match=r"whose model \(SHA-256\) is \w+, where \w+ was given"):
+        make(2, [folder], tmp_path / "g", other)
+    with pytest.raises(GalleryError, match="whose batch_size is 4, where 8 was given"):
+        make(2, [folder], tmp_path / "g", tiny_model, config=BuildConfig())
+    with pytest.raises(GalleryError, match="whose dedup is off, where exact was given"):
+        make(2, [folder], tmp_path / "g", tiny_model, dedup="exact")
+    with pytest.raises(GalleryError, match="whose sources is"):
+        make(2, [folder / "red"], tmp_path / "g", tiny_model)
+    make_all([folder], tmp_path / "h", other)
+    shutil.rmtree(tmp_path / "h" / "shards" / Shard(2, COUNT).folder)
+    shutil.copytree(
+        tmp_path / "g" / "shards" / Shard(1, COUNT).folder, tmp_path / "h" / "shards" / Shard(2, COUNT).folder
+    )
+    with pytest.raises(GalleryError, match="made by another model or with other options"):
+        merge_shards(tmp_path / "h")
+
+
+def test_sources_that_changed_are_named_and_what_stayed_is_kept(
+    tmp_path: Path, tiny_model: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_all([folder], tmp_path / "g", tiny_model)
+    draw_image((1, 2, 3), seed=5).save(folder / "green" / "new.png")
+    with pytest.raises(
+        GalleryError, match=r"1 of 34 images are in no shard: of 3 shards \d has 1\d of 1\d; run these"
+    ):
+        merge_shards(tmp_path / "g")
+    os.utime(folder / "green" / "0.jpg", ns=(1, 1))
+    with pytest.raises(
+        GalleryError, match=r"2 of 34 images .*, for the sources changed since some were made: of 3 "
+    ):
+        merge_shards(tmp_path / "g")
+    with count_seen(monkeypatch) as seen:
+        make_all([folder], tmp_path / "g", tiny_model)
+    assert 2 <= sum(seen) <= 4  # and one or two that are another shard's now
+    build_gallery(model_path=tiny_model, sources=[folder], out=tmp_path / "whole", config=SMALL)
+    merge_shards(tmp_path / "g")
+    assert same(tmp_path / "whole", tmp_path / "g")
+
+
+def test_a_damaged_file_is_named_and_its_shard_alone_is_run_again(
+    tmp_path: Path, tiny_model: Path, folder: Path
+) -> None:
+    make_all([folder], tmp_path / "g", tiny_model)
+    file = largest(tmp_path / "g" / "shards")
+    data = file.read_bytes()
+    file.write_bytes(data[: len(data) // 2])
+    with pytest.raises(GalleryError, match=rf"{file.name}: damaged .*; delete it and run its shard again"):
+        merge_shards(tmp_path / "g")
+    middle = data.index(b"PK", len(data) // 2) - 20
+    file.write_bytes(data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :])
+    with pytest.raises(GalleryError, match="damaged"):
+        merge_shards(tmp_path / "g")
+    file.unlink()
+    assert sum(report.new_images for report in make_all([folder], tmp_path / "g", tiny_model)) == 8
+    merge_shards(tmp_path / "g")
+
+
+def test_a_finished_gallery_is_brought_up_to_date_by_shards_of_what_is_new(
+    tmp_path: Path, tiny_model: Path, folder: Path
+) -> None:
+    for out in ("whole", "g"):
+        build_gallery(model_path=tiny_model, sources=[folder], out=tmp_path / out, config=SMALL)
+    draw_folder(folder / "more", per_class=3)
+    reports = make_all([folder], tmp_path / "g", tiny_model)
+    assert sum(report.new_images for report in reports) == 9 + 3  # what was skipped is tried once more
+    merge_shards(tmp_path / "g")
+    update_gallery(tmp_path / "whole", config=SMALL)
+    assert same(tmp_path / "whole", tmp_path / "g")
+    with pytest.raises(GalleryMismatchError, match="model"):
+        make(1, [folder], tmp_path / "g", write_tiny_model(tmp_path / "other.onnx", seed=7))
+    with pytest.raises(GalleryMismatchError, match="sources"):
+        make(1, [folder / "red"], tmp_path / "g", tiny_model)
+
+
+def test_shards_lie_beside_the_images_and_in_a_folder_of_their_own(
+    tmp_path: Path, tiny_model: Path, image_folder: Path
+) -> None:
+    with pytest.raises(InputError, match="must not lie in the image folder"):
+        make(1, [image_folder], tmp_path / "g", tiny_model, shards=image_folder / "shards")
+    for place in ("g", "g/parts", "."):
+        with pytest.raises(InputError, match="must lie beside the gallery"):
+            make(1, [image_folder], tmp_path / "g", tiny_model, shards=tmp_path / place)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "letter.txt").write_text("dear")
+    with pytest.raises(GalleryError, match="has other files in it and no shards"):
+        make(1, [image_folder], tmp_path / "g", tiny_model, shards=tmp_path / "mine")
+    make(1, [image_folder], tmp_path / "g", tiny_model)
+    with pytest.raises(GalleryError, match=r"no gallery yet, but shards of one: .* `retrieval index merge`"):
+        find_version(tmp_path / "g")
+    (tmp_path / "g" / "shards" / "letter.txt").write_text("dear")
+    make(2, [image_folder], tmp_path / "g", tiny_model)
+    make(3, [image_folder], tmp_path / "g", tiny_model)
+    merge_shards(tmp_path / "g")
+    assert os.listdir(tmp_path / "g" / "shards") == ["letter.txt"]
+
+
+def test_outcomes_come_back_as_they_were_written(tmp_path: Path) -> None:
+    vector = np.linspace(-1, 1, 5, dtype=np.float32)
+    problem = ImageError(path="caf\udce9.png", reason="not-an-image", detail="é \ud800\0")
+    items = [
+        EmbeddedItem(7, problem=problem),
+        EmbeddedItem(3, vector=vector, sha256="ab" * 32, phash=-(1 << 63)),
+        EmbeddedItem(9, sha256="cd" * 32, problem=problem),
+    ]
+    path = write_outcomes(tmp_path, ["0" * 32, "1" * 32, "2" * 32], items, made_by="x")
+    assert write_outcomes(tmp_path, ["0" * 32, "1" * 32, "2" * 32], items, made_by="x") == path
+    keys, back = read_outcomes(path, made_by="x", width=5)
+    assert keys.tolist() == [b"0" * 32, b"1" * 32, b"2" * 32]
+    for number, (one, other) in enumerate(zip(items, back, strict=True)):
+        assert (other.id, other.sha256, other.phash) == (number, one.sha256, one.phash)
+        assert (other.problem is None) == (one.problem is None)
+        if other.problem is not None:
+            assert (other.problem.reason, other.problem.detail) == (problem.reason, problem.detail)
+    assert back[1].vector is not None
+    assert back[1].vector.tobytes() == vector.tobytes()
+    with pytest.raises(GalleryError, match="width of 6"):
+        read_outcomes(path, made_by="x", width=6)
+
+
+def test_the_commands_say_what_became_of_the_images(tmp_path: Path, tiny_model: Path, folder: Path) -> None:
+    out = tmp_path / "g"
+    words = ["build", tiny_model, folder, "--out", out, "--batch-size", "4"]
+    assert "shard 1 of 2: 16 images" in run(index_group, *words, "--shard", "1/2")[0]
+    assert "all of them were done already" in run(index_group, *words, "--shard", "1/2")[0]
+    assert '"new_images": 17' in "\n".join(run(index_group, *words, "--shard", "2/2", "--json"))
+    result = invoke(index_group, "merge", out, "--strict")
+    assert result.exit_code == 1
+    assert result.stdout.startswith(f"{out}: built version 000001, 30 images, 30 new")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--shards", "s"], "--shards goes with --shard or --engine ray"),
+        (["--address", "head:1"], "--address goes with --engine ray"),
+        (["--shard", "1/2", "--engine", "ray"], "give one"),
+        (["--shard", "1/2", "--strict"], "--strict goes with `retrieval index merge`"),
+        (["--shard", "1/2", "--cache"], "--cache is of this machine alone"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(image_folder: Path, words: list[str], said: str) -> None:
+    result = invoke(index_group, "build", image_folder, *words)
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
+def test_shards_of_a_list_of_addresses_become_the_gallery_of_one_build(
+    tmp_path: Path, tiny_model: Path, image_folder: Path, web: FileServer
+) -> None:
+    urls = list_urls(web, tmp_path, image_folder)
+    web.files.pop(next(iter(web.files)))  # one address leads nowhere
+    build_gallery(model_path=tiny_model, sources=[urls], out=tmp_path / "one", config=SMALL)
+    make_all([urls], tmp_path / "many", tiny_model)
+    asked = sum(web.asked.values())
+    merge_shards(tmp_path / "many")
+    assert sum(web.asked.values()) == asked
+    assert content(tmp_path / "many") == content(tmp_path / "one")
+    assert tables(tmp_path / "many") == tables(tmp_path / "one")
+    assert update_gallery(tmp_path / "many", config=SMALL).new_images == 0
