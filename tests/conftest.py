@@ -26,7 +26,7 @@ __all__ = ["shared"]
 CLASSES = {"blue": (40, 60, 220), "green": (30, 190, 60), "red": (220, 40, 40)}
 IMAGES_PER_CLASS = 5
 _CACHE = pytest.StashKey["tempfile.TemporaryDirectory[str]"]()
-OUTLIVE_MODULES = {"page_server"}  # fixtures of a package that start processes
+OUTLIVE_MODULES = {"milvus_server", "page_server"}  # fixtures of a package that start processes
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
