@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Iterator
 from itertools import groupby
 from operator import itemgetter
+from pathlib import Path
 from typing import Any
 
 from index.arrays import Ids
@@ -32,9 +33,9 @@ def read_fields(connection: sqlite3.Connection, ids: Ids) -> dict[int, str | Non
     return {key: _make(list(nodes)) for key, nodes in groupby(found, key=itemgetter(0))}
 
 
-def find_changed_rows(connection: sqlite3.Connection, catalog: str) -> list[int]:
+def find_changed_rows(connection: sqlite3.Connection, catalog: Path) -> list[int]:
     """Ids of the indexed rows of which another catalogue says something else that conditions may ask."""
-    connection.execute("ATTACH ? AS before", (catalog,))
+    connection.execute("ATTACH ? AS before", (f"{catalog.absolute().as_uri()}?mode=ro&immutable=1",))
     try:
         return [row[0] for row in connection.execute(_CHANGED)]
     finally:

@@ -37,6 +37,7 @@ from index.sources.beside import gallery_beside
 from index.text import printable_path
 from index.text_table import align
 from index.vectors.ann_config import AnnConfig
+from index.vectors.store_config import StoreConfig
 from index.writing.build_config import DEDUP, BuildConfig
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ def _name_columns(
 @_strict_option
 @wait_option
 @cache_option
-@config_options(BuildConfig, AnnConfig, DuplicateConfig)
+@config_options(BuildConfig, AnnConfig, DuplicateConfig, StoreConfig)
 @output_options
 @click.pass_context
 def build(
@@ -154,11 +155,12 @@ def build(
       retrieval index build model.onnx photos more-photos 'shards/*.tar' --out gallery --dedup near
       retrieval index build model.onnx products.csv --out gallery --strict
       retrieval index build products.csv --path-column image --label-column category
+      retrieval index build photos --store milvus --uri http://localhost:19530
     """
     if dedup != "near":
         refuse_unused(context, *(field.name for field in fields(DuplicateConfig)), needs="--dedup near")
     chosen = {name: value for name, value in options.items() if is_given(context, name)}
-    for config in (BuildConfig, AnnConfig, DuplicateConfig):
+    for config in (BuildConfig, AnnConfig, DuplicateConfig, StoreConfig):
         build_config(config, chosen)  # a value out of range is a mistake in how the command was called
     model, sources = (given[0], given[1:]) if is_model(given[0]) else (None, given)
     if not sources:

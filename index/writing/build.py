@@ -26,6 +26,7 @@ from index.sources.registry import find_source
 from index.sources.source import ImageSource
 from index.text import printable_path
 from index.vectors.ann_config import INDEX_SETTING, AnnConfig
+from index.vectors.store_config import STORE_SETTING, StoreConfig
 from index.versions.gallery_identity import Standing, find_damage, recognise
 from index.versions.gallery_parts import make_mark
 from index.writing.assigned_labels import AssignedLabels, find_assigned
@@ -45,6 +46,7 @@ def build_gallery(
     dedup: str = "off",
     duplicates: DuplicateConfig | None = None,
     index: Mapping[str, Any] | None = None,
+    store: StoreConfig | None = None,
     config: BuildConfig | None = None,
     progress: Progress = no_progress,
     begin_step: BeginStep = no_steps,
@@ -63,6 +65,7 @@ def build_gallery(
         dedup: `off`, or which duplicates are set aside: `exact` ones, or `near` ones too.
         duplicates: what counts as near.
         index: fields of `AnnConfig` that are other from now on; the gallery remembers the rest.
+        store: where the vectors of a new gallery lie, as it does of a known one; None: there, or in its folder.
 
     Raises:
         InputError: the sources or labels cannot be used, or no image is usable.
@@ -96,6 +99,7 @@ def build_gallery(
         if {name: catalog.setting(name) for name in repeats} != repeats:
             catalog.release_all_duplicates()
         catalog.set(settings)
+        catalog.set({STORE_SETTING: _choose_store(catalog, store, work=work)})
         remembered = AnnConfig.from_text(catalog.setting(INDEX_SETTING))
         catalog.set({INDEX_SETTING: replace(remembered, **(index or {})).to_text()})
         numbers = catalog.add_sources(given)
@@ -250,6 +254,23 @@ def _choose_model(gallery: Path) -> Path:
         return find_model(gallery)
     except GalleryError:
         return find_box()
+
+
+def _choose_store(catalog: CatalogWriter, given: StoreConfig | None, *, work: Workspace) -> str | None:
+    """The setting of a gallery's store, which is chosen when there is no version yet."""
+    text = catalog.setting(STORE_SETTING)
+    remembered = StoreConfig.from_text(text)
+    if given is None or given == remembered:
+        return text
+    if work.base is None:
+        return given.to_text()
+    raise GalleryMismatchError(
+        printable_path(str(work.gallery)),
+        what="store",
+        expected=remembered.show(),
+        seen=given.show(),
+        advice="copy it there with `retrieval index copy`",
+    )
 
 
 def _tell_pictures(embedder: Embedder) -> float | None:
