@@ -26,6 +26,7 @@ from index.commands.console import (
     wait_option,
     where_option,
 )
+from index.commands.copy_command import copy
 from index.commands.images_or_gallery import is_model, refuse_gallery, refuse_training
 from index.commands.inspect_commands import info, list_items, verify
 from index.commands.reindex_commands import compact, tune
@@ -53,7 +54,7 @@ def index_group() -> None:
     """
 
 
-for _command in (compact, tune, info, list_items, verify, repair, rollback):
+for _command in (copy, compact, tune, info, list_items, verify, repair, rollback):
     index_group.add_command(_command)
 
 

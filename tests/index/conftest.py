@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.milvus_server import milvus_server
+from tests.milvus_server import milvus_rights, milvus_server
 
-__all__ = ["milvus_server"]
+__all__ = ["milvus_rights", "milvus_server"]

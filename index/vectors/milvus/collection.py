@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from index.arrays import Floats, Ids, Vectors
-from index.errors import GalleryDamagedError
+from index.errors import GalleryError
 from index.filters.to_milvus import FIELDS
 from index.progress import Progress
 from index.vectors.milvus.server import CollectionMissingError, Server
@@ -52,7 +52,7 @@ class Collection:
         """What was noted when it was made; None where there is none.
 
         Raises:
-            GalleryDamagedError: it is no collection of this program, or has vectors of another width.
+            GalleryError: it is no collection of this program, or has vectors of another width.
         """
         try:
             described = self.server.ask(
@@ -66,25 +66,23 @@ class Collection:
         except ValueError:
             noted = None
         if not isinstance(noted, dict) or fields.get("vector", {}).get("dim") != self.width:
-            raise self._damaged(f"it is no collection of vectors of {self.width} numbers that this program made")
+            raise self._wrong(f"it is no collection of vectors of {self.width} numbers that this program made")
         return noted
 
     def check(self, *, model_sha256: str, last: int, count: int) -> None:
         """See that it is there, loaded, of a model, and has so many rows up to the last id.
 
         Raises:
-            GalleryDamagedError: it is not.
+            GalleryError: it is not.
         """
         noted = self.find()
         if noted is None:
-            raise self._damaged("the collection is missing")
+            raise self._wrong("the collection is missing")
         if noted.get("model_sha256") != model_sha256:
-            raise self._damaged(f"the collection is of another model, {noted.get('model_sha256')}")
+            raise self._wrong(f"the collection is of another model, {noted.get('model_sha256')}")
         self.load()
         if (seen := self.count(last)) != count:
-            raise self._damaged(
-                f"the collection has {seen:,} of {count:,} vectors; it was half written, or changed"
-            )
+            raise self._wrong(f"the collection has {seen:,} of {count:,} vectors; it was half written, or changed")
 
     def make(self, noted: Mapping[str, Any], *, kind: str, parameters: Mapping[str, int]) -> None:
         """Make it, or what it lacks of it: empty, loaded, with an index of a kind that grows with it."""
@@ -222,8 +220,9 @@ class Collection:
             )
         )
 
-    def _damaged(self, problem: str) -> GalleryDamagedError:
-        return GalleryDamagedError(f"{self.server.uri} {self.name}", f"damaged: {problem}")
+    def _wrong(self, problem: str) -> GalleryError:
+        advice = "go back a version with `retrieval index rollback`, or build the gallery anew into another folder"
+        return GalleryError(f"{self.server.uri} {self.name}", f"{problem}; {advice}")
 
 
 def _delete(name: str, ids: list[int], client: Any) -> None:

@@ -24,6 +24,7 @@ _NO_RIGHTS = re.compile(
 )
 _FOR_GOOD = re.compile(r"not found|can't find|cannot parse|invalid|out of range|assert|should be", re.IGNORECASE)
 _LONGEST = 200
+_CAUSES = 4
 Answer = TypeVar("Answer")
 
 
@@ -92,7 +93,7 @@ class Server:
 
     def _explain(self, error: Any, *, doing: str) -> GalleryError:
         code, text = getattr(error, "code", None), getattr(error, "message", None) or str(error)
-        if _NO_RIGHTS.search(text):
+        if _NO_RIGHTS.search(text) or _NO_RIGHTS.search(_tell_causes(error)):
             return GalleryError(self.uri, f"no rights for {doing}; give a token that has them as {TOKEN}")
         if code == _NO_COLLECTION or "can't find collection" in text:
             return CollectionMissingError(self.uri, f"there is no such collection; {doing} failed")
@@ -103,3 +104,13 @@ class Server:
                 f"no Milvus server answers there ({line}); start it, or mend the address, and run this again",
             )
         return GalleryError(self.uri, f"{doing} failed: {line}; what is done is kept: run the same command again")
+
+
+def _tell_causes(error: BaseException) -> str:
+    """What led to an error: pymilvus says of every connection that fails that nobody answers."""
+    texts: list[str] = []
+    cause = error.__cause__ or error.__context__
+    while cause is not None and len(texts) < _CAUSES:
+        texts.append(str(cause))
+        cause = cause.__cause__ or cause.__context__
+    return " ".join(texts)

@@ -20,7 +20,7 @@ from tests.deep import tries
 from tests.index.filters.catalogs import fill_catalog
 from tests.index.filters.compilers import CASES, any_conditions, some_rows, written_conditions
 from tests.index.filters.on_row import Row, fulfils
-from tests.milvus_server import RunningMilvus
+from tests.milvus_server import ROOT_TOKEN, RunningMilvus
 
 Ask = Callable[[str], list[int]]
 _LARGE = [2**53, 2**53 + 1, str(2**53 + 1)]
@@ -38,7 +38,7 @@ class Rows:
     def __init__(self, uri: str) -> None:
         from pymilvus import DataType, MilvusClient
 
-        self.client, self._name, self._batches = MilvusClient(uri), "conditions", 0
+        self.client, self._name, self._batches = MilvusClient(uri, token=ROOT_TOKEN), "conditions", 0
         schema = self.client.create_schema(auto_id=False, enable_dynamic_field=False)
         schema.add_field("row", DataType.INT64, is_primary=True)
         schema.add_field("batch", DataType.INT64)

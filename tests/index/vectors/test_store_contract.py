@@ -16,6 +16,7 @@ from index.errors import GalleryDamagedError
 from index.images.preprocess import PreprocessConfig
 from index.outputs import KIND
 from index.vectors.ann_config import AnnConfig
+from index.vectors.milvus.server import TOKEN
 from index.vectors.shards import VectorRows, find_checkpoint, write_checkpoint
 from index.vectors.store import Publication, VectorStore, WriterTask
 from index.vectors.store_config import StoreConfig
@@ -24,6 +25,7 @@ from index.versions.gallery_parts import make_mark
 from index.versions.manifest import Manifest, Version, describe_file
 from tests.index.galleries import few_for_an_index
 from tests.index.vector_sources import VectorSource, exact_scores, spread_ids
+from tests.milvus_server import ROOT_TOKEN
 
 ROWS, WIDTH = 300, 16
 Publish = Callable[..., tuple[Version, VectorStore]]
@@ -109,7 +111,8 @@ def publish(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     gallery = tmp_path_factory.mktemp("gallery")
     make_mark(gallery)
     (gallery / "versions").mkdir()
-    with few_for_an_index():
+    with few_for_an_index(), pytest.MonkeyPatch.context() as patched:
+        patched.setenv(TOKEN, ROOT_TOKEN)
         yield Versions(gallery / "versions", store=StoreConfig(store, uri), index_type=index_type).publish
 
 
