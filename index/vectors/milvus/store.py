@@ -30,6 +30,7 @@ from index.versions.manifest import Manifest
 
 IDS_NAME, STALE_NAME = "ids/00000.npy", "stale.npy"
 _SPARE_CANDIDATES = 16
+_FEW = 256  # ids
 _SCORE_NOISE = 1e-5  # as `search.VectorSearch` allows for
 _MOST_SCORE = 1.1  # above every cosine
 
@@ -224,16 +225,19 @@ class MilvusStore:
         return ChosenIds(chosen, self._write_chosen(chosen, where))
 
     def _write_chosen(self, chosen: Ids, where: Condition | None) -> Sequence[str]:
-        """The ids where they are few, or those left out where these are; else the condition, where Milvus has words."""
-        if len(chosen) <= MOST_LISTED:
-            return [f"id in {chosen.tolist()}"] if len(chosen) else []
+        """The ids where they are few, or those left out where these are; else the condition, where Milvus has words.
+
+        Reading a list of 10,000 ids takes the server longer than asking 20,000 rows for a condition.
+        """
+        few = min(_FEW, MOST_LISTED)
         others = np.setdiff1d(self._rows.stored, chosen, assume_unique=True)
-        if len(others) <= MOST_LISTED:
+        if not len(chosen):
+            return []
+        if len(chosen) > few and len(others) <= few:
             return [Rows(self._rows.stored, others, others[:0]).expression]
-        said = None if where is None else write_milvus(where)
-        if said is None or len(self._rows.stale) > MOST_LISTED:
+        stale, said = self._rows.stale, None if where is None else write_milvus(where)
+        if len(chosen) <= few or said is None or len(stale) > MOST_LISTED:
             return [f"id in {part.tolist()}" for part in batches(chosen, MOST_LISTED)]
-        stale = self._rows.stale
         if len(stale):
             kept = np.intersect1d(stale, chosen)
             said = f"({said} and id not in {stale.tolist()})" + (f" or id in {kept.tolist()}" if len(kept) else "")
