@@ -2,6 +2,7 @@
 # make test   set up, then ruff, mypy, import-linter, eslint and the tests
 # make docs   set up, then the pages of docs/ as a site in site/, with search and no network
 # make test-slow, make test-kills   what takes longer: whole demos, many more draws and damages, and 200 kills of a writer at random moments
+# make test-cluster   what talks to a real Milvus server, which it starts on loopback
 # make test-shuffled SEED=7 WORKERS=4   the tests in another order
 # make fuzz SECONDS=300   damaged images, archives and requests, and random folders, for so long; two minutes by default
 PYTHON ?= python3
@@ -16,26 +17,29 @@ SEED ?= $(shell date +%s)
 WORKERS ?= 2
 SECONDS ?= 120
 
-.PHONY: demo test docs test-slow test-kills test-shuffled fuzz lint setup clean
+.PHONY: demo test docs test-slow test-cluster test-kills test-shuffled fuzz lint setup clean
 
 demo: $(STAMP)
 	$(BIN)/retrieval demo --out demo-out --no-serve
 
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow and not gpu"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow and not gpu and not cluster"
 
 docs: $(STAMP)
 	$(BIN)/python -m sphinx -q -W --keep-going -d .sphinx docs site
 	@echo "open site/index.html"
 
 test-slow: $(STAMP)
-	DEEP=1 $(BIN)/python -m pytest -m "slow or deep"
+	DEEP=1 $(BIN)/python -m pytest -m "(slow or deep) and not cluster"
+
+test-cluster: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m cluster
 
 test-kills: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.kills --kills 200 --seed 0
 
 test-shuffled: $(STAMP)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --shuffle $(SEED) -m "not slow and not gpu"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --shuffle $(SEED) -m "not slow and not gpu and not cluster"
 
 fuzz: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz --seconds $(SECONDS)

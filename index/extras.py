@@ -12,7 +12,7 @@ EXTRAS = {
     "scipy": "train", "faiss": "cpu", "onnxruntime": "cpu", "mcp": "agents", "anyio": "ui", "gradio": "ui",
     "fastapi": "ui", "httptools": "ui", "orjson": "ui", "prometheus_client": "ui", "pydantic": "ui", "starlette": "ui",
     "uvicorn": "ui", "opentelemetry": "traces",
-    "obstore": "remote", "fsspec": "remote", "ray": "cluster",
+    "obstore": "remote", "fsspec": "remote", "ray": "cluster", "pymilvus": "cluster",
 }  # fmt: skip
 """By the name that is imported."""
 

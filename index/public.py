@@ -16,6 +16,7 @@ from index.limits import LOCK_WAIT_S
 from index.progress import BeginStep, Progress, no_progress, no_steps
 from index.user_cache import user_cache
 from index.vectors.ann_config import AnnConfig
+from index.vectors.store_config import StoreConfig
 from index.writing.build_config import DEDUP, BuildConfig
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ class BuildOptions(TypedDict, total=False):
     memory_limit: str
     min_similarity: float
     max_hash_distance: int
+    store: str
+    uri: str
 
 
 def build(
@@ -80,7 +83,7 @@ def build(
         ModelFileError: the model cannot be used.
         GalleryError: `out` is of another model or other sources, something else, damaged, or written by others.
     """
-    refuse_unknown(options, BuildConfig, AnnConfig, DuplicateConfig)
+    refuse_unknown(options, BuildConfig, AnnConfig, DuplicateConfig, StoreConfig)
     if dedup not in DEDUP:
         raise InputError(f"dedup: expected one of {', '.join(DEDUP)}, got {dedup!r}")
     if unused := [name for name in option_names(DuplicateConfig) if name in options and dedup != "near"]:
@@ -96,6 +99,7 @@ def build(
         dedup=dedup,
         duplicates=make_config(DuplicateConfig, options),
         index={name: index[name] for name in options if name in index},
+        store=make_config(StoreConfig, options) if {"store", "uri"} & set(options) else None,
         config=replace(make_config(BuildConfig, options), cache=as_cache(cache)),
         progress=progress,
         begin_step=begin_step,

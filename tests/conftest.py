@@ -26,7 +26,7 @@ __all__ = ["shared"]
 CLASSES = {"blue": (40, 60, 220), "green": (30, 190, 60), "red": (220, 40, 40)}
 IMAGES_PER_CLASS = 5
 _CACHE = pytest.StashKey["tempfile.TemporaryDirectory[str]"]()
-OUTLIVE_MODULES = {"page_server"}  # fixtures of a package that start processes
+OUTLIVE_MODULES = {"milvus_server", "page_server"}  # fixtures of a package that start processes
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -94,7 +94,10 @@ def cache_of_its_own(
 @pytest.fixture(scope="module", autouse=True)
 def module_leaves_no_trace(request: pytest.FixtureRequest) -> Iterator[None]:
     """The same of a module's fixtures, whose threads and processes have to end with them."""
-    asked = {name for item in request.session.items if item.path == request.path for name in item.fixturenames}
+    items = [item for item in request.session.items if item.path == request.path]
+    asked = {name for item in items for name in item.fixturenames}
+    if any(item.get_closest_marker("cluster") for item in items):  # some of which ask for it by name
+        asked.add("milvus_server")
     # Or the test that asks for them first would seem to leave them behind.
     for name in sorted(asked & OUTLIVE_MODULES):
         with suppress(pytest.skip.Exception):

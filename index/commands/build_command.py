@@ -36,6 +36,7 @@ from index.public import build as build_gallery
 from index.sources.beside import gallery_beside
 from index.text import printable_path
 from index.vectors.ann_config import AnnConfig
+from index.vectors.store_config import StoreConfig
 from index.writing.build_config import DEDUP, BuildConfig
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def name_columns(
 @strict_option
 @wait_option
 @cache_option
-@config_options(BuildConfig, AnnConfig, DuplicateConfig)
+@config_options(BuildConfig, AnnConfig, DuplicateConfig, StoreConfig)
 @output_options
 @click.pass_context
 def build(
@@ -173,6 +174,7 @@ def build(
       retrieval index build s3://bucket/photos --out gallery
       retrieval index build 's3://bucket/shards/*.tar' --out gallery
       retrieval index build urls.parquet --url-column link --out gallery
+      retrieval index build photos --store milvus --uri http://localhost:19530
       retrieval index build model.onnx /shared/photos --out /shared/gallery --shard 3/8
       retrieval index build model.onnx /shared/photos --out /shared/gallery --engine ray --address head:6379
     """
@@ -180,7 +182,12 @@ def build(
     if dedup != "near":
         refuse_unused(context, *(field.name for field in fields(DuplicateConfig)), needs="--dedup near")
     chosen = {name: value for name, value in options.items() if is_given(context, name)}
-    for config in (BuildConfig, AnnConfig, DuplicateConfig):
+    if is_shared and any(field.name in chosen for field in fields(StoreConfig)):
+        raise click.UsageError(
+            "--shard and --engine ray make galleries of files: `retrieval index copy` brings one into a store",
+            ctx=context,
+        )
+    for config in (BuildConfig, AnnConfig, DuplicateConfig, StoreConfig):
         build_config(config, chosen)  # a value out of range is a mistake in how the command was called
     model, sources = (given[0], given[1:]) if is_model(given[0]) else (None, given)
     if not sources:

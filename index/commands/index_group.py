@@ -23,6 +23,7 @@ from index.commands.console import (
     wait_option,
     where_option,
 )
+from index.commands.copy_command import copy
 from index.commands.inspect_commands import info, list_items, verify
 from index.commands.reindex_commands import compact, tune
 from index.commands.repair_commands import repair, rollback
@@ -43,7 +44,7 @@ def index_group() -> None:
     """
 
 
-for _command in (build, merge, compact, tune, info, list_items, verify, repair, rollback):
+for _command in (build, merge, copy, compact, tune, info, list_items, verify, repair, rollback):
     index_group.add_command(_command)
 
 

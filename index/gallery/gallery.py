@@ -33,8 +33,8 @@ from index.recent import RecentlyUsed
 from index.sources.items import Place
 from index.sources.source import ImageSource, stays_inside
 from index.text import printable_path, valid_text
-from index.vectors.files import FileStore
 from index.vectors.store import Among, VectorStore
+from index.vectors.stores import open_store
 from index.versions.manifest import (
     CATALOG_NAME,
     INDEX_NAME,
@@ -42,7 +42,6 @@ from index.versions.manifest import (
     Manifest,
     Version,
     check_file,
-    part_folder,
 )
 from index.versions.versions import hold_current
 
@@ -86,7 +85,7 @@ class Gallery:
     def _ask_by(self, output: str) -> None:
         part = self.manifest.part(output)
         self.output, self.width, self.index = output, part.embedding_dim, part.index
-        self.store: VectorStore = FileStore(part_folder(self._root, output), part)
+        self.store: VectorStore = open_store(self._root, self.manifest, output)
         self._kept: RecentlyUsed[Condition, Among] = RecentlyUsed(_REMEMBERED_FILTERS)
 
     def by(self, output: str) -> Gallery:
@@ -411,7 +410,7 @@ class Gallery:
         kept = self._kept.get(where)
         if kept is None:
             with self.catalog(limited=True) as catalog:
-                kept = self.store.choose(catalog.matching_ids(where))
+                kept = self.store.choose(catalog.matching_ids(where), where)
             self._kept.put(where, kept)
         return kept
 

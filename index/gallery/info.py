@@ -15,7 +15,7 @@ from index.errors import GalleryError
 from index.model.contract import find_contract
 from index.outputs import PICTURE
 from index.text import valid_text
-from index.vectors.files import FileStore
+from index.vectors.stores import store_of
 from index.versions.manifest import (
     CATALOG_NAME,
     DELETED_NAME,
@@ -112,7 +112,7 @@ def read_info(path: Path) -> GalleryInfo:
         settings=settings,
         index=manifest.index,
         disk_bytes=_measure(path, manifest),
-        beside_index=FileStore(version.folder, manifest).describe().beside,
+        beside_index=store_of(manifest).count_beside(version.folder, manifest),
         unfinished=find_unfinished(path),
         picture=manifest.picture,
     )

@@ -171,6 +171,7 @@ class _Repair:
                 kept=count,
             )
         else:
+            self._refuse_other_store()
             report = self._rebuild(target, config=config, progress=progress, begin_step=begin_step)
         return replace(report, notes=self.notes, seconds=time.perf_counter() - start)
 
@@ -278,6 +279,15 @@ class _Repair:
                 "it was built from; run this again with --source for each folder, archive, list or table"
             )
         return rows
+
+    def _refuse_other_store(self) -> None:
+        """Only files have checksums by which their vectors are salvaged."""
+        if any(version.manifest is not None and version.manifest.store is not None for version in self.versions):
+            raise GalleryError(
+                printable_path(str(self.gallery)),
+                "its vectors are not in its folder, so that repair cannot make it anew; go back a version with "
+                "`retrieval index rollback`, or build it anew into another folder",
+            )
 
     def _rebuild(
         self, target: SalvagedVersion, *, config: BuildConfig, progress: Progress, begin_step: BeginStep

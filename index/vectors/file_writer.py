@@ -18,7 +18,7 @@ from index.vectors.ann_config import AnnConfig
 from index.vectors.files import is_shared, read_deleted
 from index.vectors.kinds.registry import KINDS
 from index.vectors.search import VectorSearch
-from index.vectors.shards import VectorFile, find_shards, read_shards, write_array, write_shards
+from index.vectors.shards import HeldVectors, VectorFile, find_shards, read_shards, write_array, write_shards
 from index.vectors.store import Publication, Published
 from index.versions.manifest import (
     DELETED_NAME,
@@ -49,7 +49,7 @@ class FileWriter:
     folder: Path
     config: AnnConfig
     width: int
-    made: Sequence[VectorFile]
+    made: Sequence[HeldVectors]
     how: Publication
     begin_step: BeginStep = no_steps
     output: str = KIND
@@ -96,7 +96,7 @@ class FileWriter:
     def _is_other(self, index: dict[str, Any]) -> bool:
         return (index["index_type"], index["memory_limit"]) != (self.config.index_type, self.config.memory_limit)
 
-    def _write_anew(self, members: Ids, files: Sequence[VectorFile]) -> Published:
+    def _write_anew(self, members: Ids, files: Sequence[HeldVectors]) -> Published:
         write_shards(self.folder, members, files, embedding_dim=self.width)
         index = build_ann_index(
             read_shards(self.folder),

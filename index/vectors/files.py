@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from index.arrays import Floats, Ids, Vectors, unit_rows
 from index.errors import GalleryDamagedError
+from index.filters.condition import Condition
 from index.outputs import KIND, PICTURE
 from index.text import printable_path
 from index.vectors.search import VectorSearch
@@ -117,7 +118,7 @@ class FileStore:
             queries, min_score=min_score, allowed=_find_rows(among), exclude_ids=exclude_ids
         )
 
-    def choose(self, ids: Ids) -> ChosenRows:
+    def choose(self, ids: Ids, where: Condition | None = None) -> ChosenRows:
         """As `VectorStore.choose`. Raises GalleryError where the ANN index is damaged."""
         return ChosenRows(self._search.keep(ids), self._search.stored.ids)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,17 @@ from index.text import printable_path
 SHARD_ROWS = 1 << 22  # few files: a search reads rows of all of them
 _ROWS_AT_ONCE = 65_536
 _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
+
+
+class HeldVectors(Protocol):
+    """Vectors by id, wherever they are, of which only those are read that are asked for."""
+
+    @property
+    def ids(self) -> Ids:
+        """(n,) int64 in rising order."""
+
+    def read(self) -> Any:
+        """What gives (m, D) float32 vectors by (m,) int64 positions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +139,7 @@ def read_ids(path: Path) -> Ids:
 
 
 def write_shards(
-    version: Path, ids: Ids, files: Sequence[VectorFile], *, embedding_dim: int, first: int = 0
+    version: Path, ids: Ids, files: Sequence[HeldVectors], *, embedding_dim: int, first: int = 0
 ) -> None:
     """Write the vectors of (n,) rising ids, gathered from the files, as `vectors/*.npy` and `ids/*.npy`.
 
@@ -147,7 +158,7 @@ def write_shards(
         _write_blocks(version / "vectors" / f"{number:05d}.npy", blocks, shape=(len(part), embedding_dim))
 
 
-def gather_rows(ids: Ids, files: Sequence[VectorFile] | Sequence[VectorRows], *, embedding_dim: int) -> Vectors:
+def gather_rows(ids: Ids, files: Sequence[HeldVectors], *, embedding_dim: int) -> Vectors:
     """The (n, D) float32 vectors of (n,) int64 ids, in their order; of each file only the rows wanted are read.
 
     Where several files have an id, the last one's vector is taken.

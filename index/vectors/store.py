@@ -1,19 +1,26 @@
 """The seam between a gallery and where its vectors lie: what every store of vectors must do, and every writer of one.
 
 A gallery, and all that is told of it, asks its store; only the store knows in how many pieces the vectors lie, which
-ANN index finds them, and what of it is no member any more. `files` is the store there is.
+ANN index finds them, and what of it is no member any more. `index.vectors.stores` has those there are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from index.arrays import Floats, Ids, Vectors
+from index.filters.condition import Condition
+from index.outputs import KIND
+from index.progress import BeginStep, no_steps
+from index.vectors.ann_config import AnnConfig
+from index.vectors.shards import HeldVectors
+from index.vectors.store_config import StoreConfig
 from index.versions.manifest import Version
 
 
@@ -74,8 +81,12 @@ class VectorStore(Protocol):
     ) -> list[tuple[Floats, Ids]]:
         """For each query all members at least so similar, found exactly; in the order of `search`."""
 
-    def choose(self, ids: Ids) -> Among:
-        """Those members that are among (n,) int64 ids, to search them more than once."""
+    def choose(self, ids: Ids, where: Condition | None = None) -> Among:
+        """Those members that are among (n,) int64 ids, to search them more than once.
+
+        Args:
+            where: what just these fulfil, for a store that can look that up by itself.
+        """
 
     def gather(self, ids: Ids) -> Vectors:
         """The (n, D) float32 vectors of (n,) int64 ids of members.
@@ -119,6 +130,43 @@ class Published:
     index: dict[str, Any]
     deleted: int
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+class RowFields(Protocol):
+    """What the catalogue of a version that is being written says of its rows, for a store that filters by itself."""
+
+    def read(self, ids: Ids) -> Mapping[int, str | None]:
+        """The JSON field of each of (n,) ids, see `index.filters.to_milvus.make_fields`."""
+
+    def find_changed(self) -> Ids:
+        """(n,) int64 rising ids of rows of which the base's catalogue says something else."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriterTask:
+    """What is to be written, and where to.
+
+    Attributes:
+        gallery: whose version it is.
+        folder: of the vectors in the version, see `part_folder`.
+        width: numbers of a vector.
+        made: where the vectors of new members are; of an id the last one counts.
+        model_sha256: of the model that made them.
+        rows: what the catalogue says.
+        output: whose vectors they are.
+    """
+
+    gallery: Path
+    folder: Path
+    store: StoreConfig
+    config: AnnConfig
+    width: int
+    made: Sequence[HeldVectors]
+    how: Publication
+    model_sha256: str
+    rows: RowFields
+    begin_step: BeginStep = no_steps
+    output: str = KIND
 
 
 class StoreWriter(Protocol):

@@ -14,7 +14,7 @@ from index.images.preprocess import PreprocessConfig
 from index.outputs import KIND, PICTURE
 from index.text import printable_path
 
-FORMAT_VERSION, TWO_OUTPUTS_VERSION = 3, 4
+FORMAT_VERSION, TWO_OUTPUTS_VERSION, OTHER_STORE_VERSION = 3, 4, 5
 METRIC = "inner-product"
 MANIFEST_NAME = "manifest.json"
 MODEL_NAME = "model.onnx"
@@ -24,6 +24,7 @@ DELETED_NAME = "deleted.npy"
 HELD_OUT_NAME = "held_out.npy"
 PICTURE_FOLDER = "picture"
 _OF_PICTURES = {"embedding_dim": int, "threshold": float, "index": dict, "deleted": int}
+_SINCE = {"picture": TWO_OUTPUTS_VERSION, "store": OTHER_STORE_VERSION}
 _KINDS = {
     "model_sha256": str,
     "preprocessing": dict,
@@ -56,7 +57,8 @@ class Manifest:
     are no members any more; `index` what `vectors.ann_building.build_ann_index` says of the index; `files` the size and
     SHA-256 of every other file of the version, by relative path. `picture` says of the vectors that tell pictures
     apart, in a folder of that name, what the rest says of those of kinds: `embedding_dim`, `index` and `deleted`, and
-    the cosine (`threshold`) from which on two are copies; None where the model has one output.
+    the cosine (`threshold`) from which on two are copies; None where the model has one output. `store` is the `type` of
+    another store than the folder's files, and the `uri` of its server; None where the vectors are in the folder.
     """
 
     model_sha256: str
@@ -68,10 +70,13 @@ class Manifest:
     files: dict[str, dict[str, Any]]
     metric: str = METRIC
     picture: dict[str, Any] | None = None
+    store: dict[str, Any] | None = None
 
     @property
     def format_version(self) -> int:
         """The lowest that has words for it, so that programs that know one output read what has one."""
+        if self.store is not None:
+            return OTHER_STORE_VERSION
         return FORMAT_VERSION if self.picture is None else TWO_OUTPUTS_VERSION
 
     @property
@@ -96,8 +101,9 @@ class Manifest:
             "preprocessing": self.preprocessing.to_json(),
             "format_version": self.format_version,
         }
-        if self.picture is None:
-            del values["picture"]
+        for name, since in _SINCE.items():
+            if self.format_version < since:
+                del values[name]
         return json.dumps(values, indent=2) + "\n"
 
     @classmethod
@@ -132,14 +138,13 @@ class Manifest:
         if not isinstance(values, dict):
             raise ValueError(f"expected a JSON object, got {type(values).__name__}")
         found = values.pop("format_version", None)
-        if found not in (FORMAT_VERSION, TWO_OUTPUTS_VERSION):
+        if found not in (FORMAT_VERSION, TWO_OUTPUTS_VERSION, OTHER_STORE_VERSION):
             raise OtherFormatError(
-                f"format version {found!r}, this program reads {FORMAT_VERSION} and {TWO_OUTPUTS_VERSION}; build the "
+                f"format version {found!r}, this program reads {FORMAT_VERSION} to {OTHER_STORE_VERSION}; build the "
                 "gallery again into another folder, or use the program that made it"
             )
         known = {field.name for field in fields(cls)}
-        if found == FORMAT_VERSION:
-            values = {"picture": None, **values}
+        values = {**{name: None for name, since in _SINCE.items() if found < since}, **values}
         if set(values) != known:
             raise ValueError(f"expected exactly the keys {sorted(known)}, got {sorted(values)}")
         _check_kinds(values, _KINDS)
@@ -147,6 +152,8 @@ class Manifest:
             if not isinstance(values["picture"], dict) or set(values["picture"]) != set(_OF_PICTURES):
                 raise ValueError(f"picture must have exactly the keys {sorted(_OF_PICTURES)}")
             _check_kinds(values["picture"], _OF_PICTURES)
+        if values["store"] is not None and set(values["store"]) != {"type", "uri"}:
+            raise ValueError(f"store must have a type and a uri, got {values['store']!r}")
         if values["metric"] != METRIC:
             raise ValueError(f"metric must be {METRIC!r}, got {values['metric']!r}")
         return cls(**{**values, "preprocessing": PreprocessConfig.from_json(values["preprocessing"])})

@@ -27,6 +27,7 @@ from index.sources.registry import find_source
 from index.sources.source import ImageSource
 from index.text import printable_path
 from index.vectors.ann_config import INDEX_SETTING, AnnConfig
+from index.vectors.store_config import STORE_SETTING, StoreConfig
 from index.versions.gallery_identity import Standing, find_damage, recognise
 from index.versions.gallery_parts import make_mark
 from index.versions.manifest import CATALOG_NAME, Version
@@ -50,6 +51,7 @@ def build_gallery(
     duplicates: DuplicateConfig | None = None,
     index: Mapping[str, Any] | None = None,
     shards: Path | None = None,
+    store: StoreConfig | None = None,
     config: BuildConfig | None = None,
     progress: Progress = no_progress,
     begin_step: BeginStep = no_steps,
@@ -70,6 +72,7 @@ def build_gallery(
         duplicates: what counts as near.
         index: fields of `AnnConfig` that are other from now on; the gallery remembers the rest.
         shards: a folder of shards that have every image's outcome, so that none is embedded.
+        store: where the vectors of a new gallery lie, as it does of a known one; None: there, or in its folder.
 
     Raises:
         InputError: the sources or labels cannot be used, or no image is usable.
@@ -99,6 +102,7 @@ def build_gallery(
             catalog.release_all_duplicates()
         trust = Trust.SHARDS if catalog.setting("labels") == settings["labels"] else Trust.NONE
         catalog.set(settings)
+        catalog.set({STORE_SETTING: _choose_store(catalog, store, work=work)})
         remembered = AnnConfig.from_text(catalog.setting(INDEX_SETTING))
         catalog.set({INDEX_SETTING: replace(remembered, **(index or {})).to_text()})
         numbers = catalog.add_sources(given)
@@ -276,6 +280,23 @@ def choose_model(gallery: Path) -> Path:
         return find_model(gallery)
     except GalleryError:
         return find_box()
+
+
+def _choose_store(catalog: CatalogWriter, given: StoreConfig | None, *, work: Workspace) -> str | None:
+    """The setting of a gallery's store, which is chosen when there is no version yet."""
+    text = catalog.setting(STORE_SETTING)
+    remembered = StoreConfig.from_text(text)
+    if given is None or given == remembered:
+        return text
+    if work.base is None:
+        return given.to_text()
+    raise GalleryMismatchError(
+        printable_path(str(work.gallery)),
+        what="store",
+        expected=remembered.show(),
+        seen=given.show(),
+        advice="copy it there with `retrieval index copy`",
+    )
 
 
 def _tell_pictures(embedder: Embedder) -> float | None:

@@ -20,12 +20,14 @@ from index.model.embedder import Embedder
 from index.progress import BeginStep, Progress, no_progress, no_steps
 from index.sources.table import TableSource
 from index.text import printable_path
-from index.vectors.ann_choice import choose_ann
 from index.vectors.ann_config import INDEX_SETTING, AnnConfig
 from index.vectors.store import Publication
+from index.vectors.store_config import STORE_SETTING, StoreConfig
+from index.vectors.stores import STORES, store_of
 from index.versions.gallery_identity import claim_gallery, require_gallery
 from index.versions.gallery_lock import lock_gallery
-from index.versions.versions import remove_old_versions
+from index.versions.manifest import Manifest
+from index.versions.versions import find_version, remove_old_versions
 from index.writing.build_config import BuildConfig
 from index.writing.people_moves import move_people
 from index.writing.settling import settle
@@ -171,7 +173,9 @@ def _clean_up(work: Workspace, *, version: str, previous: str | None) -> None:
     try:
         work.remove()
         remove_old_versions(work.gallery, current=version, previous=previous)
-    except OSError as error:
+        manifest = Manifest.read(find_version(work.gallery))
+        store_of(manifest).tidy(work.gallery, manifest)
+    except (OSError, GalleryError) as error:
         shown = printable_path(str(work.gallery))
         logger.warning("%s: version %s is in use, but what is left over stays: %s", shown, version, error)
 
@@ -179,9 +183,8 @@ def _clean_up(work: Workspace, *, version: str, previous: str | None) -> None:
 def _check_index(catalog: CatalogWriter, *, width: int) -> None:
     count = catalog.count("indexed") + catalog.count("pending")
     config = AnnConfig.from_text(catalog.setting(INDEX_SETTING))
-    choose_ann(
-        count=count, width=width, config=config, reduced_width=1
-    )  # how far it can be reduced is not known yet
+    store = StoreConfig.from_text(catalog.setting(STORE_SETTING))
+    STORES[store.store].check(count=count, width=width, config=config)
 
 
 def _refuse_empty(work: Workspace, catalog: CatalogWriter, reasons: Mapping[str, int]) -> None:

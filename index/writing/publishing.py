@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from index.arrays import Ids
+from index.catalog.filter_fields import find_changed_rows, read_fields
 from index.catalog.writer import CatalogWriter
 from index.durable import link_file
 from index.errors import GalleryDamagedError
+from index.file_hash import hash_file
 from index.model.contract import ModelContract
 from index.outputs import KIND, PICTURE
 from index.progress import BeginStep, no_steps
 from index.text import printable_path
 from index.vectors.ann_config import INDEX_SETTING, AnnConfig
-from index.vectors.file_writer import FileWriter
-from index.vectors.files import FileStore
-from index.vectors.shards import VectorFile
-from index.vectors.store import Publication, Published, StoreWriter
+from index.vectors.shards import HeldVectors
+from index.vectors.store import Publication, Published, WriterTask
+from index.vectors.store_config import STORE_SETTING, StoreConfig
+from index.vectors.stores import STORES, open_store
 from index.versions.manifest import (
     CATALOG_NAME,
     MANIFEST_NAME,
@@ -38,8 +41,9 @@ def write_version(
     version: Path,
     catalog: CatalogWriter,
     *,
+    gallery: Path,
     base: Version | None,
-    made: Mapping[str, Sequence[VectorFile]],
+    made: Mapping[str, Sequence[HeldVectors]],
     model: Path,
     contract: ModelContract,
     how: Publication,
@@ -49,6 +53,7 @@ def write_version(
 
     Args:
         catalog: rows that are all settled.
+        gallery: whose version it is.
         base: the version that it starts from.
         made: the vectors made since, by output.
         model: the model file, which every version shares.
@@ -58,17 +63,21 @@ def write_version(
     """
     link_file(model, version / MODEL_NAME)
     config = AnnConfig.from_text(catalog.setting(INDEX_SETTING))
+    store = StoreConfig.from_text(catalog.setting(STORE_SETTING))
+    model_sha256, rows = hash_file(model), _Rows(catalog, base)
     members = np.array(catalog.indexed_ids(), dtype=np.int64)
     manifest = None if base is None else Manifest.read(base)
-    before = members[:0] if base is None or manifest is None else FileStore(base.folder, manifest).ids
+    before = members[:0] if base is None or manifest is None else open_store(base.folder, manifest, KIND).ids
     new, deleted = (np.setdiff1d(*pair, assume_unique=True) for pair in ((members, before), (before, members)))
     published: dict[str, Published] = {}
     files: dict[str, dict[str, Any]] = {}
     for output, width in contract.widths.items():
         folder = part_folder(version, output)
         own = how if output == KIND else replace(how, queries=None)  # those that were given ask for kinds
-        writer: StoreWriter = FileWriter(folder, config, width, made[output], own, begin_step, output)
-        published[output] = writer.publish(new, deleted, base)
+        task = WriterTask(
+            gallery, folder, store, config, width, made[output], own, model_sha256, rows, begin_step, output
+        )
+        published[output] = STORES[store.store].write(task).publish(new, deleted, base)
         files |= {f"{part_start(output)}{name}": file for name, file in published[output].files.items()}
     if files and base is not None and manifest is not None:
         check_file(base.folder, MODEL_NAME, manifest, contents=False)
@@ -77,13 +86,13 @@ def write_version(
     for path in sorted(path for path in version.rglob("*") if path.is_file()):
         name = path.relative_to(version).as_posix()
         files[name] = files.get(name) or describe_file(path)
-    finished = _describe(catalog, contract, published=published, files=files)
+    finished = _describe(catalog, contract, store=store, published=published, files=files)
     (version / MANIFEST_NAME).write_text(finished.to_json(), encoding="utf-8")
     return finished
 
 
 def _describe(
-    catalog: CatalogWriter, contract: ModelContract, *, published: Mapping[str, Published],
+    catalog: CatalogWriter, contract: ModelContract, *, store: StoreConfig, published: Mapping[str, Published],
     files: dict[str, dict[str, Any]],
 ) -> Manifest:  # fmt: skip
     reasons = catalog.skipped_by_reason()
@@ -109,4 +118,22 @@ def _describe(
             "index": pictures.index,
             "deleted": pictures.deleted,
         },
+        store=store.describe(),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The `RowFields` of a catalogue that is being written."""
+
+    catalog: CatalogWriter
+    base: Version | None
+
+    def read(self, ids: Ids) -> Mapping[int, str | None]:
+        return read_fields(self.catalog.connection, ids)
+
+    def find_changed(self) -> Ids:
+        if self.base is None:
+            return np.empty(0, dtype=np.int64)
+        changed = find_changed_rows(self.catalog.connection, self.base.folder / CATALOG_NAME)
+        return np.array(changed, dtype=np.int64)

@@ -28,8 +28,9 @@ from index.sources.items import Place
 from index.sources.reading import read_place
 from index.sources.source import ImageSource
 from index.threads import map_ahead, usable_cores
-from index.vectors.shards import find_shards, gather_rows
-from index.versions.manifest import CATALOG_NAME, part_folder
+from index.vectors.shards import gather_rows
+from index.vectors.stores import hold_vectors
+from index.versions.manifest import CATALOG_NAME
 from index.writing.build_config import BuildConfig
 from index.writing.shard_outcomes import find_outcomes
 from index.writing.workspace import Workspace
@@ -203,8 +204,7 @@ def _near_duplicates(
         **{field.name: json.loads(catalog.setting(field.name) or "null") for field in fields(DuplicateConfig)}
     )
     output, width = list(work.embedder.contract.widths.items())[-1]  # what tells pictures best
-    base = () if work.base is None else find_shards(part_folder(work.base.folder, output))
-    files = [*base, *work.vector_files(catalog)[output]]
+    files = [*hold_vectors(work.base, output), *work.vector_files(catalog)[output]]
     kept_images = KeptImages(lambda ids: gather_rows(ids, files, embedding_dim=width), config)
     kept, stream = order[0], np.concatenate(order[1:])
     kept_images.hold(kept, found.hashes[np.searchsorted(found.ids, kept)])

@@ -231,6 +231,7 @@ class Workspace:
         manifest = write_version(
             version,
             catalog,
+            gallery=self.gallery,
             base=self.base,
             made=self.vector_files(catalog),
             model=self.folder / MODEL_NAME,

@@ -11,6 +11,7 @@ from index.errors import GalleryError, InputError
 from index.evaluation.metrics import DEFAULT_KS
 from index.public import BuildOptions, build, evaluate, open_gallery
 from index.vectors.ann_config import AnnConfig
+from index.vectors.store_config import StoreConfig
 from index.writing.build_config import BuildConfig
 from tests.conftest import draw_folder
 
@@ -40,7 +41,10 @@ def test_options_are_those_of_the_command_and_remembered_by_the_gallery(built: P
     sources = [built.parent / "images"]
     build(tiny_model, sources, built.parent / "other", recall_target=0.9, dedup="near", max_hash_distance=2)
     own = {"cache"}  # a parameter, which takes more than the config does
-    assert set(BuildOptions.__annotations__) == {*option_names(BuildConfig, AnnConfig, DuplicateConfig)} - own
+    assert (
+        set(BuildOptions.__annotations__)
+        == {*option_names(BuildConfig, AnnConfig, DuplicateConfig, StoreConfig)} - own
+    )
     assert inspect.signature(evaluate).parameters["k"].default == DEFAULT_KS
 
 

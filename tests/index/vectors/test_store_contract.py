@@ -1,4 +1,4 @@
-"""What every store of vectors must do, with its writer; a further one is tested here by an entry of `STORES`."""
+"""What every store of vectors must do, with its writer; a further one is tested here by an entry of `TRIED`."""
 
 from __future__ import annotations
 
@@ -14,40 +14,56 @@ import pytest
 from index.arrays import NO_ID, Ids, Vectors
 from index.errors import GalleryDamagedError
 from index.images.preprocess import PreprocessConfig
+from index.outputs import KIND
 from index.vectors.ann_config import AnnConfig
-from index.vectors.file_writer import FileWriter
-from index.vectors.files import FileStore
+from index.vectors.milvus.server import TOKEN
 from index.vectors.shards import VectorRows, find_checkpoint, write_checkpoint
-from index.vectors.store import Publication, VectorStore
+from index.vectors.store import Publication, VectorStore, WriterTask
+from index.vectors.store_config import StoreConfig
+from index.vectors.stores import STORES, open_store
+from index.versions.gallery_parts import make_mark
 from index.versions.manifest import Manifest, Version, describe_file
 from tests.index.galleries import few_for_an_index
 from tests.index.vector_sources import VectorSource, exact_scores, spread_ids
+from tests.milvus_server import ROOT_TOKEN
 
 ROWS, WIDTH = 300, 16
 Publish = Callable[..., tuple[Version, VectorStore]]
 
 
-class Files:
-    """Versions beside each other in a folder."""
+class Versions:
+    """Versions beside each other in a folder, with their vectors there or elsewhere."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, *, store: StoreConfig, index_type: str) -> None:
+        self._folder, self.store, self.index_type = folder, store, index_type
 
     def publish(
         self, new: Mapping[int, Vectors], deleted: Ids, base: Version | None, *, compact: bool = False
     ) -> tuple[Version, VectorStore]:
         """A version with some new vectors by id, and how it opens."""
-        folder, ids = self._folder / str(len(list(self._folder.iterdir()))), np.array(sorted(new), dtype=np.int64)
+        folder, ids = (
+            self._folder / f"{len(list(self._folder.iterdir())) + 1:06d}",
+            np.array(sorted(new), dtype=np.int64),
+        )
         folder.mkdir()
         made = []
         if len(ids):
             path = folder / "made.npy"
             sha256 = write_checkpoint(path, VectorRows(ids, np.stack([new[key] for key in ids.tolist()])))
             made = [find_checkpoint(path, sha256=sha256)]
-        config = AnnConfig(index_type=self.index_type, recall_target=0.999)
-        writer = FileWriter(folder, config, WIDTH, made, Publication(compact=compact))
-        published = writer.publish(ids, deleted, base)
-        before = 0 if base is None else len(FileStore(base.folder, Manifest.read(base)).ids)
+        task = WriterTask(
+            gallery=self._folder.parent,
+            folder=folder,
+            store=self.store,
+            config=AnnConfig(index_type=self.index_type, recall_target=0.999),
+            width=WIDTH,
+            made=made,
+            how=Publication(compact=compact),
+            model_sha256="",
+            rows=NoFields(),
+        )
+        published = STORES[self.store.store].write(task).publish(ids, deleted, base)
+        before = 0 if base is None else len(open_store(base.folder, Manifest.read(base), KIND).ids)
         files = {path.relative_to(folder).as_posix(): describe_file(path) for path in folder.rglob("*.*")}
         manifest = Manifest(
             model_sha256="",
@@ -57,28 +73,47 @@ class Files:
             next_id=10**6,
             index=published.index,
             files=files,
+            store=self.store.describe(),
         )
         content = manifest.to_json().encode()
         (folder / "manifest.json").write_bytes(content)
         version = Version(folder, hashlib.sha256(content).hexdigest())
-        return version, FileStore(folder, manifest)
+        return version, open_store(folder, manifest, KIND)
 
 
-class FlatFiles(Files):
-    index_type = "flat"
+class NoFields:
+    """Rows of which nobody says anything."""
+
+    def read(self, ids: Ids) -> dict[int, str | None]:
+        return dict.fromkeys(ids.tolist(), "{}")
+
+    def find_changed(self) -> Ids:
+        return np.empty(0, np.int64)
 
 
-class IndexedFiles(Files):
-    index_type = "ivf"
+TRIED: dict[str, tuple[str, str]] = {
+    "files": ("files", "flat"),
+    "files with an ANN index": ("files", "ivf"),
+    "milvus": ("milvus", "flat"),
+    "milvus with an ANN index": ("milvus", "hnsw"),
+}
 
 
-STORES = {"files": FlatFiles, "files with an ANN index": IndexedFiles}
-
-
-@pytest.fixture(scope="module", params=STORES)
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(name, marks=[pytest.mark.cluster] * (kind[0] == "milvus")) for name, kind in TRIED.items()
+    ],
+)
 def publish(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Publish]:
-    with few_for_an_index():
-        yield STORES[request.param](tmp_path_factory.mktemp("store")).publish
+    store, index_type = TRIED[request.param]
+    uri = request.getfixturevalue("milvus_server").uri if store == "milvus" else ""
+    gallery = tmp_path_factory.mktemp("gallery")
+    make_mark(gallery)
+    (gallery / "versions").mkdir()
+    with few_for_an_index(), pytest.MonkeyPatch.context() as patched:
+        patched.setenv(TOKEN, ROOT_TOKEN)
+        yield Versions(gallery / "versions", store=StoreConfig(store, uri), index_type=index_type).publish
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,250 @@
+"""A collection of a Milvus server: the vectors of one output of a gallery by id, with what conditions ask of them.
+
+Whoever writes asks with the consistency Strong, and so sees all that was written before. Whoever searches has asked so
+once, when the collection was opened, and then asks with Bounded: a Strong search waits a fifth of a second for the
+server's clock, and rows of a version are written before it is published.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from index.arrays import Floats, Ids, Vectors
+from index.errors import GalleryError
+from index.filters.to_milvus import FIELDS
+from index.progress import Progress
+from index.vectors.milvus.server import CollectionMissingError, Server
+
+STRONG, BOUNDED = "Strong", "Bounded"
+MOST_LISTED = 10_000  # ids in an expression
+MOST_FOUND = 16_384  # of one search or query, by Milvus's own limit
+_BYTES_AT_ONCE = 8 << 20
+_INDEX_LOOK_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """A collection by its name, which need not exist yet.
+
+    Attributes:
+        width: numbers of a vector.
+        parameters: of a search, such as `{"ef": 64}`.
+    """
+
+    server: Server
+    name: str
+    width: int
+    parameters: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def rows_at_once(self) -> int:
+        """How many vectors to send or fetch in a message."""
+        return max(1, min(MOST_LISTED, _BYTES_AT_ONCE // (4 * self.width)))
+
+    def find(self) -> dict[str, Any] | None:
+        """What was noted when it was made; None where there is none.
+
+        Raises:
+            GalleryError: it is no collection of this program, or has vectors of another width.
+        """
+        try:
+            described = self.server.ask(
+                lambda client: client.describe_collection(self.name), doing=f"looking for collection {self.name}"
+            )
+        except CollectionMissingError:
+            return None
+        fields = {each["name"]: each.get("params", {}) for each in described["fields"]}
+        try:
+            noted = json.loads(described.get("description", ""))
+        except ValueError:
+            noted = None
+        if not isinstance(noted, dict) or fields.get("vector", {}).get("dim") != self.width:
+            raise self._wrong(f"it is no collection of vectors of {self.width} numbers that this program made")
+        return noted
+
+    def check(self, *, model_sha256: str, last: int, count: int) -> None:
+        """See that it is there, loaded, of a model, and has so many rows up to the last id.
+
+        Raises:
+            GalleryError: it is not.
+        """
+        noted = self.find()
+        if noted is None:
+            raise self._wrong("the collection is missing")
+        if noted.get("model_sha256") != model_sha256:
+            raise self._wrong(f"the collection is of another model, {noted.get('model_sha256')}")
+        self.load()
+        if (seen := self.count(last)) != count:
+            raise self._wrong(f"the collection has {seen:,} of {count:,} vectors; it was half written, or changed")
+
+    def make(self, noted: Mapping[str, Any], *, kind: str, parameters: Mapping[str, int]) -> None:
+        """Make it, or what it lacks of it: empty, loaded, with an index of a kind that grows with it."""
+
+        def make(client: Any) -> None:
+            if not client.has_collection(self.name):
+                from pymilvus import DataType
+
+                schema = client.create_schema(
+                    auto_id=False, enable_dynamic_field=False, description=json.dumps(dict(noted))
+                )
+                schema.add_field("id", DataType.INT64, is_primary=True)
+                schema.add_field("vector", DataType.FLOAT_VECTOR, dim=self.width)
+                schema.add_field(FIELDS, DataType.JSON)
+                client.create_collection(self.name, schema=schema, consistency_level=BOUNDED)
+            if not client.list_indexes(self.name):
+                params = client.prepare_index_params()
+                params.add_index(
+                    "vector", index_type=kind, metric_type="IP", index_name="vector", params=dict(parameters)
+                )
+                client.create_index(self.name, params)
+
+        self.server.ask(make, doing=f"making collection {self.name}")
+        self.load()
+
+    def drop(self) -> None:
+        """Away with it."""
+        self.server.ask(lambda client: client.drop_collection(self.name), doing=f"dropping collection {self.name}")
+
+    def put(self, ids: Ids, vectors: Vectors, fields: Mapping[int, str | None], *, is_again: bool) -> None:
+        """Write some rows; `is_again` where the server may have some of them already."""
+        rows = [
+            {"id": key, "vector": vector, FIELDS: json.loads(fields.get(key) or "{}")}
+            for key, vector in zip(ids.tolist(), vectors, strict=True)
+        ]
+        tries = iter([is_again])
+
+        def put(client: Any) -> None:
+            if next(tries, True):  # an insert that was asked for twice would be two rows
+                client.upsert(self.name, rows)
+            else:
+                client.insert(self.name, rows)
+
+        self.server.ask(put, doing="writing vectors", collection=self.name)
+
+    def delete(self, ids: Ids) -> None:
+        """Take rows out for good."""
+        for part in batches(ids, MOST_LISTED):
+            ask = partial(_delete, self.name, part.tolist())
+            self.server.ask(ask, doing="deleting vectors", collection=self.name)
+
+    def flush(self) -> None:
+        """Let the server put what it was given on its storage."""
+        self.server.ask(lambda client: client.flush(self.name), doing="storing vectors")
+
+    def await_index(self, progress: Progress) -> None:
+        """Wait until the server has its rows in the index, and searches that."""
+        while True:
+            said = self.server.ask(
+                lambda client: client.describe_index(self.name, "vector"), doing="building the index"
+            )
+            total, left = int(said["total_rows"]), int(said["pending_index_rows"])
+            progress(total - left, total)
+            if not left:
+                break
+            time.sleep(_INDEX_LOOK_S)
+        # What it held while it had no index it would go on comparing one by one.
+        self.server.ask(
+            lambda client: client.release_collection(self.name), doing=f"loading collection {self.name}"
+        )
+        self.load()
+
+    def load(self) -> None:
+        """Let the server have it in memory."""
+        self.server.ask(lambda client: client.load_collection(self.name), doing=f"loading collection {self.name}")
+
+    def count(self, last: int) -> int:
+        """Rows up to the last id, all that were written before counted."""
+        found = self._query(f"id <= {last}", ["count(*)"], level=STRONG)
+        return int(found[0]["count(*)"])
+
+    def list_ids(self, *, above: int) -> Ids:
+        """(n,) int64 rising ids of its rows above one, all that were written before."""
+        parts: list[Ids] = [np.empty(0, np.int64)]
+        while True:
+            found = self._query(f"id > {above}", ["id"], level=STRONG, limit=MOST_FOUND)
+            parts.append(np.sort(np.array([row["id"] for row in found], dtype=np.int64)))
+            if len(found) < MOST_FOUND:
+                return np.concatenate(parts)
+            above = int(parts[-1][-1])
+
+    def fetch(self, ids: Ids, *, level: str = BOUNDED) -> dict[int, Vectors]:
+        """The vectors of those of some different ids that it has, by id."""
+        found: dict[int, Vectors] = {}
+        for start in range(0, len(ids), self.rows_at_once):
+            some = ids[start : start + self.rows_at_once].tolist()
+            rows = self._query(f"id in {some}", ["id", "vector"], level=level, limit=MOST_FOUND)
+            found |= {int(row["id"]): np.array(row["vector"], dtype=np.float32) for row in rows}
+        return found
+
+    def fetch_fields(self, ids: Ids) -> dict[int, Any]:
+        """What it has for conditions to ask, by id, all that was written before."""
+        rows = self._query(f"id in {ids.tolist()}", ["id", FIELDS], level=STRONG, limit=MOST_FOUND)
+        return {int(row["id"]): row[FIELDS] for row in rows}
+
+    def search(
+        self,
+        queries: Vectors,
+        *,
+        limit: int,
+        expression: str,
+        parameters: Mapping[str, float],
+    ) -> list[tuple[Ids, Vectors]]:
+        """For each of (Q, D) queries ids and vectors of the nearest rows that an expression keeps, in any order."""
+        found: list[tuple[Ids, Vectors]] = []
+        size = max(1, _BYTES_AT_ONCE // (4 * self.width * limit))
+        for start in range(0, len(queries), size):
+            part = list(queries[start : start + size])
+            search = partial(
+                _search, self.name, part, limit=limit, filter=expression, output_fields=["vector"],
+                search_params={"metric_type": "IP", "params": dict(parameters)}, consistency_level=BOUNDED,
+            )  # fmt: skip
+            answer = self.server.ask(search, doing="searching", collection=self.name)
+            found += [_read_hits(hits, self.width) for hits in answer]
+        return found
+
+    def _query(self, expression: str, names: Sequence[str], *, level: str, **others: Any) -> list[dict[str, Any]]:
+        return list(
+            self.server.ask(
+                lambda client: client.query(
+                    self.name, filter=expression, output_fields=list(names), consistency_level=level, **others
+                ),
+                doing="reading vectors",
+                collection=self.name,
+            )
+        )
+
+    def _wrong(self, problem: str) -> GalleryError:
+        advice = "go back a version with `retrieval index rollback`, or build the gallery anew into another folder"
+        return GalleryError(f"{self.server.uri} {self.name}", f"{problem}; {advice}")
+
+
+def _delete(name: str, ids: list[int], client: Any) -> None:
+    client.delete(name, ids=ids)
+
+
+def _search(name: str, queries: list[Vectors], client: Any, **options: Any) -> Any:
+    return client.search(name, queries, **options)
+
+
+def _read_hits(hits: Iterable[Any], width: int) -> tuple[Ids, Vectors]:
+    rows = [(hit["id"], hit["entity"]["vector"]) for hit in hits]
+    vectors = np.array([vector for _, vector in rows], dtype=np.float32).reshape(-1, width)
+    return np.array([key for key, _ in rows], dtype=np.int64), vectors
+
+
+def batches(ids: Ids, size: int) -> Iterator[Ids]:
+    """The ids, so many at a time."""
+    return (ids[start : start + size] for start in range(0, len(ids), size))
+
+
+def best(scores: Floats, ids: Ids, *, k: int) -> tuple[Floats, Ids]:
+    """The k best of (n,) candidates, of equals the smaller id first."""
+    order = np.lexsort((ids, -scores))[:k]
+    return scores[order], ids[order]

@@ -1,0 +1,112 @@
+"""The stores of vectors there are: how each opens a version, writes one, and cleans up; a further one is an entry here.
+
+What loads a client of a server is loaded when it is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from index.vectors.ann_choice import choose_ann
+from index.vectors.ann_config import AnnConfig
+from index.vectors.file_writer import FileWriter
+from index.vectors.files import FileStore
+from index.vectors.milvus.plans import choose_kind
+from index.vectors.shards import HeldVectors, find_shards
+from index.vectors.store import StoreWriter, VectorStore, WriterTask
+from index.vectors.store_config import FILES, MILVUS
+from index.versions.manifest import Manifest, Version, part_folder
+
+
+class StoreKind(Protocol):
+    """One way to keep vectors; folder and manifest are those of a version's part, see `Manifest.part`."""
+
+    def open(self, folder: Path, manifest: Manifest) -> VectorStore:
+        """The vectors of a version, open for searching. Raises GalleryError where they are damaged or out of reach."""
+
+    def hold(self, folder: Path, manifest: Manifest) -> Sequence[HeldVectors]:
+        """All vectors of a version, members or not, read when they are needed."""
+
+    def count_beside(self, folder: Path, manifest: Manifest) -> int:
+        """How many vectors lie beside the ANN index, without a look at them."""
+
+    def write(self, task: WriterTask) -> StoreWriter:
+        """What writes a version."""
+
+    def check(self, *, count: int, width: int, config: AnnConfig) -> None:
+        """See that so many vectors can have an index. Raises InputError where they cannot."""
+
+    def tidy(self, gallery: Path, manifest: Manifest) -> None:
+        """Away with what no version has any more, after one was published. Raises GalleryError where it cannot be."""
+
+
+class _Files:
+    def open(self, folder: Path, manifest: Manifest) -> VectorStore:
+        return FileStore(folder, manifest)
+
+    def hold(self, folder: Path, manifest: Manifest) -> Sequence[HeldVectors]:
+        return list(find_shards(folder))
+
+    def count_beside(self, folder: Path, manifest: Manifest) -> int:
+        return FileStore(folder, manifest).describe().beside
+
+    def write(self, task: WriterTask) -> StoreWriter:
+        return FileWriter(task.folder, task.config, task.width, task.made, task.how, task.begin_step, task.output)
+
+    def check(self, *, count: int, width: int, config: AnnConfig) -> None:
+        choose_ann(count=count, width=width, config=config, reduced_width=1)  # how far it can be is not known yet
+
+    def tidy(self, gallery: Path, manifest: Manifest) -> None:
+        """Versions are removed with all that is theirs."""
+
+
+class _Milvus:
+    def open(self, folder: Path, manifest: Manifest) -> VectorStore:
+        from index.vectors.milvus.store import MilvusStore
+
+        return MilvusStore(folder, manifest)
+
+    def hold(self, folder: Path, manifest: Manifest) -> Sequence[HeldVectors]:
+        from index.vectors.milvus.store import hold_rows
+
+        return [hold_rows(folder, manifest)]
+
+    def count_beside(self, folder: Path, manifest: Manifest) -> int:
+        return 0
+
+    def write(self, task: WriterTask) -> StoreWriter:
+        from index.vectors.milvus.writer import MilvusWriter
+
+        return MilvusWriter(task)
+
+    def check(self, *, count: int, width: int, config: AnnConfig) -> None:
+        choose_kind(count, config)
+
+    def tidy(self, gallery: Path, manifest: Manifest) -> None:
+        from index.vectors.milvus.writer import tidy
+
+        assert manifest.store is not None
+        tidy(gallery, manifest.store["uri"])
+
+
+STORES: Mapping[str, StoreKind] = {FILES: _Files(), MILVUS: _Milvus()}
+
+
+def store_of(manifest: Manifest) -> StoreKind:
+    """Where the vectors of a version are."""
+    return STORES[FILES if manifest.store is None else manifest.store["type"]]
+
+
+def open_store(version: Path, manifest: Manifest, output: str) -> VectorStore:
+    """The vectors of an output of a version."""
+    return store_of(manifest).open(part_folder(version, output), manifest.part(output))
+
+
+def hold_vectors(version: Version | None, output: str) -> Sequence[HeldVectors]:
+    """All vectors of an output that a version has, members or not; none without a version."""
+    if version is None:
+        return ()
+    manifest = Manifest.read(version)
+    return store_of(manifest).hold(part_folder(version.folder, output), manifest.part(output))

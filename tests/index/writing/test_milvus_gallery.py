@@ -1,0 +1,249 @@
+"""A gallery whose vectors are in a real Milvus server, beside its twin whose vectors are in its folder."""
+
+from __future__ import annotations
+
+import csv
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from index.errors import GalleryError, GalleryMismatchError, InputError
+from index.evaluation.evaluate import evaluate_gallery
+from index.filters.parser import parse_filter
+from index.gallery.gallery import Gallery
+from index.gallery.info import read_info
+from index.gallery.selection import Selection
+from index.gallery.verify import verify_gallery
+from index.repair.rollback import rollback_gallery
+from index.vectors.milvus.server import TOKEN, Server
+from index.vectors.milvus.store import ChosenIds
+from index.vectors.milvus.writer import name_start
+from index.vectors.store_config import StoreConfig
+from index.writing.build import add_to_gallery, remove_from_gallery, update_gallery
+from index.writing.copying import copy_gallery
+from index.writing.reindex import compact_gallery
+from tests.conftest import draw_folder, draw_image
+from tests.index.galleries import ROOT, SMALL, build, few_for_an_index
+from tests.milvus_server import ROOT_TOKEN, RunningMilvus
+
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("milvus_rights")]
+FILTERS = (
+    "label = 'red'",
+    "label != 'red'",
+    "NOT (price < 20)",
+    "price IS NULL",
+    "price = 7 OR shop = 'x'",
+    "shop != 'x' AND label IN ('red', 'blue')",
+    "path LIKE '%1%'",
+    "id > 5",
+)
+
+
+def write_table(folder: Path) -> Path:
+    """The images of a folder with metadata, of which some lacks; every call says something else."""
+    table = folder / "table.csv"
+    turn = 1 + (len(table.read_text()) if table.exists() else 0)
+    with table.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["path", "label", "price", "shop"])
+        for number, path in enumerate(sorted(folder.glob("*/*.*"))):
+            values = ["7", "n/a", "", str(turn % 40)], ["x", "", "y"]
+            row = [values[0][(number + turn) % 4], values[1][number % 3]]
+            writer.writerow([path.relative_to(folder), path.parent.name, *row])
+    return table
+
+
+def answers(gallery: Path) -> list[object]:
+    """What a gallery answers to all kinds of questions."""
+    opened = Gallery.open(gallery)
+    everyone = opened.vectors(opened.ids)
+    conditions = [parse_filter(text) for text in FILTERS]
+    ranked = [opened.rank_many(everyone, k=4, exclude_ids=opened.ids)]
+    ranked += [opened.rank_many(everyone[:3], k=4, where=where) for where in conditions]
+    ranked += [
+        opened.rank_many(everyone[:3], k=None, min_score=0.5, where=where) for where in (None, conditions[0])
+    ]
+    return [
+        opened.ids.tolist(),
+        everyone.tobytes(),
+        [[(scores.tolist(), ids.tolist()) for scores, ids in some] for some in ranked],
+        evaluate_gallery(opened, ks=(1, 4)).to_json()["recall"],
+    ]
+
+
+@pytest.fixture
+def server(milvus_server: RunningMilvus) -> StoreConfig:
+    return StoreConfig("milvus", milvus_server.uri)
+
+
+@pytest.fixture(scope="module")
+def made(
+    tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, milvus_server: RunningMilvus
+) -> Iterator[tuple[Path, Path, Path]]:
+    """A table of images, and the twins that were made of them."""
+    folder = tmp_path_factory.mktemp("twins")
+    table = write_table(draw_folder(folder / "images"))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv(TOKEN, ROOT_TOKEN)
+        build(table, folder / "files", tiny_model)
+        build(table, folder / "milvus", tiny_model, store=StoreConfig("milvus", milvus_server.uri))
+        yield table, folder / "files", folder / "milvus"
+
+
+@pytest.fixture
+def short_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A filter that keeps, and leaves out, more than a few is told as a condition, or in several parts."""
+    monkeypatch.setattr("index.vectors.milvus.store.MOST_LISTED", 3)
+
+
+def test_it_answers_as_its_twin(made: tuple[Path, Path, Path]) -> None:
+    _, files, milvus = made
+    assert answers(milvus) == answers(files)
+    report = verify_gallery(milvus, seed=0)
+    assert (report.problems, report.compared) == ([], 15)
+    assert read_info(milvus).index["collection"].startswith("retrieval_")
+    assert not (Gallery.open(milvus)._root / "vectors").exists()
+
+
+@pytest.mark.usefixtures("short_lists")
+def test_filters_told_as_conditions_keep_the_same(made: tuple[Path, Path, Path]) -> None:
+    _, files, milvus = made
+    assert answers(milvus) == answers(files)
+    opened = Gallery.open(milvus)
+    where = parse_filter(FILTERS[1])
+    chosen = opened.keep(where)
+    assert isinstance(chosen, ChosenIds)
+    assert "fields[" in chosen.expressions[0]
+
+
+def test_it_changes_as_its_twin(
+    tmp_path: Path, tiny_model: Path, server: StoreConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = write_table(draw_folder(tmp_path / "images"))
+    twins = {name: tmp_path / name for name in ("files", "milvus")}
+    for name, gallery in twins.items():
+        build(table, gallery, tiny_model, store=server if name == "milvus" else None)
+    draw_image((9, 9, 99), seed=5).save(tmp_path / "images" / "red" / "new.png")
+    (tmp_path / "images" / "blue" / "1.png").unlink()
+    write_table(tmp_path / "images")  # other values for those that stay
+    more = tmp_path / "more.png"
+    draw_image((200, 9, 99), seed=6).save(more)
+    for gallery in twins.values():
+        update_gallery(gallery, config=SMALL)
+        add_to_gallery(gallery, [more], config=SMALL)
+        remove_from_gallery(gallery, selection=Selection(ids=(3, 8)))
+    assert answers(twins["milvus"]) == answers(twins["files"])
+    monkeypatch.setattr("index.vectors.milvus.store.MOST_LISTED", 3)
+    assert answers(twins["milvus"]) == answers(twins["files"])
+    monkeypatch.undo()
+    os.environ[TOKEN] = ROOT_TOKEN
+    for gallery in twins.values():
+        rollback_gallery(gallery)
+        remove_from_gallery(gallery, selection=Selection(ids=(4,)))
+        compact_gallery(gallery)
+    assert answers(twins["milvus"]) == answers(twins["files"])
+    assert verify_gallery(twins["milvus"], seed=0).problems == []
+    client = Server(server.uri)
+    names = client.ask(lambda each: each.list_collections(), doing="")
+    own = sorted(name for name in names if name.startswith(name_start(twins["milvus"])))
+    assert len(own) == 2  # of the version in use, and of the one before
+    alias = client.ask(lambda each: each.describe_alias(f"{name_start(twins['milvus'])}_kind"), doing="")
+    assert alias["collection_name"] == Gallery.open(twins["milvus"]).index["collection"]
+
+
+def test_it_is_copied_there_and_back(made: tuple[Path, Path, Path], tmp_path: Path, server: StoreConfig) -> None:
+    _, files, milvus = made
+    copy_gallery(files, tmp_path / "there", store=server)
+    copy_gallery(tmp_path / "there", tmp_path / "back")
+    assert answers(tmp_path / "there") == answers(tmp_path / "back") == answers(files)
+    with pytest.raises(InputError, match="has something in it"):
+        copy_gallery(milvus, tmp_path / "back")
+
+
+def test_an_index_is_measured_with_vectors_that_it_had_not_seen(
+    tmp_path: Path, tiny_model: Path, server: StoreConfig
+) -> None:
+    folder = draw_folder(tmp_path / "images", per_class=10)
+    with few_for_an_index():
+        build(folder, tmp_path / "gallery", tiny_model, store=server, index={"index_type": "hnsw"})
+    index = Gallery.open(tmp_path / "gallery").index
+    assert (index["type"], index["factory"], index["own_queries"]) == ("hnsw", "HNSW of Milvus", True)
+    assert index["recall_at_10"] > 0.9
+    assert verify_gallery(tmp_path / "gallery", seed=0).problems == []
+
+
+def test_what_is_wrong_is_told_in_a_line(
+    made: tuple[Path, Path, Path], tmp_path: Path, tiny_model: Path, server: StoreConfig,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    table, _, milvus = made
+    with pytest.raises(GalleryError, match="no Milvus server answers there"):
+        build(table, tmp_path / "nowhere", tiny_model, store=StoreConfig("milvus", "http://127.0.0.1:9"))
+    with pytest.raises(GalleryMismatchError, match=r"store is milvus .* but files was given"):
+        build(table, milvus, tiny_model, store=StoreConfig())
+    with monkeypatch.context() as patched:
+        patched.setattr("index.vectors.milvus.server.OLDEST", (2, 9))
+        with pytest.raises(GalleryError, match=r"Milvus v2\.3\.5-lite, expected"):
+            Gallery.open(milvus)
+        patched.delenv(TOKEN)
+        with pytest.raises(GalleryError, match=f"no rights .* as {TOKEN}"):
+            Gallery.open(milvus)
+
+
+def test_a_collection_that_is_not_the_versions_is_refused(
+    tmp_path: Path, tiny_model: Path, server: StoreConfig
+) -> None:
+    gallery = tmp_path / "gallery"
+    build(draw_folder(tmp_path / "images"), gallery, tiny_model, store=server)
+    opened, client = Gallery.open(gallery), Server(server.uri)
+    collection = opened.store._collection  # type: ignore[attr-defined]
+    with pytest.raises(GalleryError, match="the collection is of another model"):
+        collection.check(model_sha256="f00", last=15, count=15)
+    collection.delete(opened.ids[:1])
+    with pytest.raises(GalleryError, match="has 14 of 15 vectors"):
+        Gallery.open(gallery)
+    alias = f"{name_start(gallery)}_kind"
+    client.ask(lambda each: each.drop_alias(alias), doing="")
+    collection.drop()
+    with pytest.raises(GalleryError, match="the collection is missing"):
+        Gallery.open(gallery)
+
+
+def test_a_build_whose_server_or_self_was_killed_ends_as_if_nothing_had_happened(
+    tmp_path: Path, tiny_model: Path, milvus_server: RunningMilvus
+) -> None:
+    folder = draw_folder(tmp_path / "images", per_class=30)
+    for number in range(60):
+        Image.fromarray(
+            np.random.default_rng(number).integers(0, 255, (40, 40, 3), dtype=np.uint8)
+        ).save(folder / "red" / f"n{number}.png")  # fmt: skip
+    table = write_table(folder)
+    build(table, tmp_path / "files", tiny_model)
+    gallery = tmp_path / "milvus"
+    words = [
+        sys.executable, "-m", "tests.index.writing.slow_milvus_build", str(tiny_model), str(table), str(gallery),
+        milvus_server.uri,
+    ]  # fmt: skip
+    environment = {**os.environ, TOKEN: ROOT_TOKEN}
+    with subprocess.Popen(words, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as killed:
+        assert killed.stdout is not None
+        assert [killed.stdout.readline() for _ in range(3)] == ["put\n"] * 3
+        killed.send_signal(signal.SIGKILL)
+    with subprocess.Popen(words, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == "put\n"
+        milvus_server.kill()
+        running.stdout.read()
+    if running.returncode:  # it gave up before the server was there again
+        assert subprocess.run(words, cwd=ROOT, env=environment, check=False).returncode == 0
+    assert answers(gallery) == answers(tmp_path / "files")
+    assert verify_gallery(gallery, seed=0).problems == []
+    shutil.rmtree(gallery)
