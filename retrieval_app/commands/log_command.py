@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from index.commands.console import emit, output_options
-from index.errors import InputError
+from index.errors import GalleryError
 from index.text import printable_path
 from index.text_table import align
 from index.versions.people import PEOPLE
@@ -46,10 +46,11 @@ def log(gallery: Path, since: datetime | None, who: str | None, as_json: bool) -
       retrieval log gallery --since 2026-11-01
       retrieval log gallery --who anna --json
     """
+    from index.versions.no_gallery import describe_no_gallery
     from retrieval_app.review.log_files import read_log
 
     if not (gallery / PEOPLE).is_dir() and not (gallery / "CURRENT").exists():
-        raise InputError(f"{printable_path(str(gallery))}: there is no gallery; name the folder of one")
+        raise GalleryError(printable_path(str(gallery)), describe_no_gallery(gallery))
     lines = read_log(gallery, since=since, who=who)
     emit({"lines": lines}, as_json=as_json, text=_describe(lines))
 

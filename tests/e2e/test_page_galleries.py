@@ -109,5 +109,5 @@ def test_who_follows_a_link_to_a_gallery_that_is_not_theirs_is_led_to_those_that
     _sign_in(page, f"{server.url}/g/shop/", token)
     page.goto(f"{server.url}/g/fashion/")
     assert "There is no such gallery here" in page.get_by_role("alert").inner_text()
-    page.get_by_role("link", name="Those that it opens").click()
+    page.get_by_role("link", name="The galleries that your token opens").click()
     assert page.get_by_role("main").get_by_role("link").all_inner_texts() == ["shop"]

@@ -4,7 +4,7 @@
 // called once, when it is first shown. Changes of state while it is shown: `onState`.
 
 import {button, count, icon, make, refill} from './core/dom.js';
-import {gallery} from './core/api.js';
+import {gallery, get} from './core/api.js';
 import {showKeys} from './core/keys.js';
 import {notice} from './core/loading.js';
 import {applySavedTheme, themeButton} from './core/theme.js';
@@ -93,9 +93,19 @@ async function startView(view, panel) {
   } catch (error) {
     started.delete(view);
     console.error(error);
-    const text = error instanceof TypeError ? 'The server gave no answer. Is it still running?' : error.message;
+    const text = error instanceof TypeError ? await askWhy() : error.message;
     const again = button('Retry', {class: 'primary'}, () => location.reload());
     refill(panel, notice({icon: 'warning', size: 40, title: 'This view could not be opened', text, bad: true}, again));
+  }
+}
+
+/** Why a module did not come, as the server tells it of what it is asked. */
+async function askWhy() {
+  try {
+    await get('gallery');
+    return 'The server sent no part of it. Try again.';
+  } catch (error) {
+    return error.message;
   }
 }
 

@@ -168,14 +168,11 @@ function drawList(body, described, first) {
 
   function drawOptions(pairs) {
     const {filter} = list;
-    const sums = new Map();
-    for (const entry of pairs) sums.set(entry.label, (sums.get(entry.label) ?? 0) + entry.count);
+    const labels = [...new Set(pairs.map(entry => entry.label))]; // the most doubted first, as the pairs are
     const option = (value, text, selected) => make('option', {value, selected}, text);
     refill(given, [
       option('', 'Any given label', !filter.label),
-      [...sums]
-        .sort((a, b) => b[1] - a[1])
-        .map(([label, amount]) => option(label, `${shownText(label)} (${amount})`, label === filter.label)),
+      labels.map(label => option(label, shownText(label), label === filter.label)),
     ]);
     const offered = pairs.filter(entry => !filter.label || entry.label === filter.label).slice(0, 300);
     refill(pair, [

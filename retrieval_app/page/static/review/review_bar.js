@@ -108,7 +108,9 @@ export function drawReadOnly(canReview) {
     ? null
     : make('p', {class: 'read-only', role: 'note'}, [
         make('b', 'Looking only. '),
-        'Decisions are taken on the machine that serves this page, or with its token: open the page there, or with ?token=… at the end of its address.',
+        document.querySelector('.sign-out')
+          ? 'Your token may search here; one that may review decides.'
+          : 'Decisions are taken on the machine that serves this page, or where a token is asked for.',
       ]);
 }
 
