@@ -63,8 +63,10 @@ def run_server(
     server = _Server(config, limits=limits, on_ready=on_ready, on_end=on_end)
     runner = asyncio.Runner(loop_factory=config.get_loop_factory())
     with _leaving_as_found(), _terminating_as_interrupted(), runner:
-        runner.run(server.serve(sockets=[listener]))
-        refusals.close()
+        try:
+            runner.run(server.serve(sockets=[listener]))
+        finally:
+            refusals.close()
 
 
 class _Server(uvicorn.Server):
