@@ -18,5 +18,4 @@ def draw_galleries(galleries: Iterable[Mapping[str, Any]], *, who: str | None = 
 
 def _say_rights(can: Mapping[str, bool]) -> str:
     """What of a gallery its visitor may."""
-    words = ["search", *(["review"] if can["review"] else []), *(["change it"] if can["write"] else [])]
-    return f"you may {' and '.join([', '.join(words[:-1]), words[-1]]) if len(words) > 1 else words[0]}"
+    return ", ".join(["search", *(["review"] if can["review"] else []), *(["change"] if can["write"] else [])])

@@ -84,7 +84,7 @@ def test_from_the_list_to_a_gallery_back_and_out(page: Page, server: Server, fol
     _sign_in(page, server.url, token)
     links = page.get_by_role("main").get_by_role("link")
     assert links.all_inner_texts() == ["shop", "fashion"]
-    assert page.get_by_text("19 images · you may search and review").count() == 1
+    assert page.get_by_text("19 images · you may search, review").count() == 1
     assert page.get_by_text("19 images · you may search").count() == 2
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     found = Axe().run(page).response["violations"]
