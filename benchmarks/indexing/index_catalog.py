@@ -141,7 +141,9 @@ def publish(
     checkpoints, version = [find_checkpoint(work / "vectors.npy", sha256=sha256)], work / "version"
     version.mkdir()
     made = {KIND: checkpoints}
-    write_version(version, catalog, base=None, made=made, model=model, contract=contract, how=Publication())
+    write_version(
+        version, catalog, gallery=gallery, base=None, made=made, model=model, contract=contract, how=Publication()
+    )
     make_mark(gallery)
     publish_version(gallery, version, name="000001")
 
