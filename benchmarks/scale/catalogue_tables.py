@@ -10,7 +10,7 @@ from benchmarks.common.tables import format_table
 from benchmarks.scale.show import show, show_images
 
 FAR = 10**9
-_FLAT = 0.2  # the exponent below which nothing grows
+_FLAT = 0.2  # the exponent up to which seconds are taken not to grow
 
 
 def format_catalogue(catalogues: Mapping[int, Mapping[str, Any]]) -> str:
@@ -22,7 +22,7 @@ def format_catalogue(catalogues: Mapping[int, Mapping[str, Any]]) -> str:
         exponent = find_exponent(values)
         rows.append((
             name, *(show(values[size], unit) for size in sizes), "-" if exponent is None else f"{exponent:.2f}",
-            show(extrapolate(values, FAR), unit),
+            show(extrapolate(values, FAR, unit=unit), unit),
         ))  # fmt: skip
     return format_table(head, rows)
 
@@ -64,8 +64,14 @@ def find_exponent(values: Mapping[int, float]) -> float | None:
     return math.log(values[most] / values[below]) / math.log(most / below)
 
 
-def extrapolate(values: Mapping[int, float], rows: int) -> float:
-    """What so many rows cost: in proportion from the largest size on, or as there where nothing grows."""
+def extrapolate(values: Mapping[int, float], rows: int, *, unit: str = "s") -> float:
+    """What so many rows cost: on the line through the two largest sizes, or as there where seconds hardly grow.
+
+    Memory has a large fixed part, which hides in its exponent that it grows.
+    """
     most, exponent = max(values), find_exponent(values)
-    grows = exponent is None or exponent > _FLAT
-    return values[most] * (rows / most if grows else 1)
+    if exponent is None or (unit == "s" and exponent <= _FLAT):
+        return values[most]
+    below = sorted(values)[-2]
+    slope = max(0.0, (values[most] - values[below]) / (most - below))
+    return values[most] + slope * (rows - most)

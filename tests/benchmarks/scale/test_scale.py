@@ -112,6 +112,8 @@ def test_what_grows_is_told_from_what_does_not() -> None:
     assert find_exponent({10: 1.0}) is None
     assert extrapolate({10: 1.0, 1000: 100.0}, 10**6) == pytest.approx(1e5)
     assert extrapolate({10: 1.0, 1000: 1.01}, 10**6) == 1.01
+    assert extrapolate({10: 100.0, 1000: 110.0}, 10**6, unit="B") == pytest.approx(10_200, rel=0.01)
+    assert extrapolate({10: 2.0}, 10**6) == 2.0
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,7 @@ def test_a_collection_is_divided_until_each_part_keeps_the_limits() -> None:
 def test_what_was_not_measured_or_is_no_wish_is_refused_in_words() -> None:
     with pytest.raises(ValueError, match="model must be one of fast, slow, got 'other'"):
         find_needs(replace(WISH, model="other"), UNITS, MACHINE)
-    with pytest.raises(ValueError, match="hnsw: build s was not measured"):
+    with pytest.raises(ValueError, match="hnsw: index bytes was not measured"):
         find_needs(replace(WISH, kind="hnsw"), UNITS, MACHINE)
     for change in ({"images": 0}, {"replicas": 0}, {"file_bytes": -1}, {"widths": ()}, {"widths": (128, 0)}):
         with pytest.raises(ValueError, match="must be at least"):
