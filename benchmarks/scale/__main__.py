@@ -41,7 +41,8 @@ RECORD = "record.json"
 
 def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add, sizes = parser.add_argument, {"type": int, "nargs": "+", "metavar": "ROWS"}
+    add = parser.add_argument
+    sizes: dict[str, Any] = {"type": int, "nargs": "+", "metavar": "ROWS"}
     add("--out", type=Path, required=True, help="folder for everything made")
     add("--part", action="append", choices=PARTS, help="may be repeated; default: all")
     add("--sizes", **sizes, default=list(SIZES), help="galleries to measure (default: %(default)s)")
