@@ -7,8 +7,8 @@ galleries   a gallery of each size through the code of `index build`, its vector
 catalogue   the catalogue's operations alone at each size, so that it is seen which grow with it
 
 What is measured is kept below OUT/measured for the same code, machine and options: a stopped command goes on, and a
-size that stands is not measured again. On two idle cores it takes some twelve minutes and 4 GB of disk, with a
-catalogue of ten million rows some more:
+size that stands is not measured again. It takes 4 GB of disk; a catalogue of ten million rows, and `--ivf-rows 1000000`,
+take many minutes more each:
 
     python -m benchmarks.scale --out bench/scale
     python -m benchmarks.scale --out bench/scale --part catalogue --catalogue-sizes 10000 100000 1000000 10000000
@@ -59,7 +59,7 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     slow = "the largest gallery that gets hnsw and pq, which take long (default: %(default)s)"
     add("--slow-rows", type=int, default=100_000, help=slow)
     lists = "the largest gallery that gets ivf (default: %(default)s)"
-    add("--ivf-rows", type=int, default=1_000_000, help=lists)
+    add("--ivf-rows", type=int, default=100_000, help=lists)
     add("--rounds", type=int, default=3, help="times that a size of --fit is made anew (default: %(default)s)")
     clock = "what seconds are of: `wall`, or on a busy machine `processor` (default: %(default)s)"
     add("--clock", choices=list(CLOCKS), default="wall", help=clock)
