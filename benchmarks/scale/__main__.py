@@ -7,8 +7,8 @@ galleries   a gallery of each size through the code of `index build`, its vector
 catalogue   the catalogue's operations alone at each size, so that it is seen which grow with it
 
 What is measured is kept below OUT/measured for the same code, machine and options: a stopped command goes on, and a
-size that stands is not measured again. It takes 4 GB of disk; a catalogue of ten million rows, and `--ivf-rows 1000000`,
-take many minutes more each:
+size that stands is not measured again. It takes 4 GB of disk; a catalogue of ten million rows, and
+`--ivf-rows 1000000`, take many minutes more each:
 
     python -m benchmarks.scale --out bench/scale
     python -m benchmarks.scale --out bench/scale --part catalogue --catalogue-sizes 10000 100000 1000000 10000000
