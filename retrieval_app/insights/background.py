@@ -21,7 +21,7 @@ from index.text import printable_path
 from index.threads import multiplying_workers
 from retrieval_app.insights import calibration, duplicate_groups, gallery_doubts, map_layout, quality
 from retrieval_app.insights.calibration import Calibration
-from retrieval_app.insights.computed_files import read_result, write_result
+from retrieval_app.insights.computed_files import computing_alone, read_result, write_result
 from retrieval_app.insights.duplicate_groups import DuplicateGroups
 from retrieval_app.insights.map_layout import MapLayout
 from retrieval_app.insights.quality import Quality
@@ -209,7 +209,7 @@ class Insights:
         path = None if self._folder is None or kind is None else self._folder / f"{name}.json"
         if path is None:
             return compute(lambda done, total: self._report(name, done, total))
-        with computing_alone(path, raise_if_closed=self._raise_if_closed):
+        with computing_alone(path.parent.parent, name, look=self._raise_if_closed):
             if (kept := read_result(path, cast(type, kind), of=self._of)) is not None:
                 return kept
             value = compute(lambda done, total: self._report(name, done, total))
@@ -258,7 +258,6 @@ class Insights:
         self._set(name, Computed("computing", done=done, total=total))
         while (sooner := self._next(before=name)) is not None:  # who wants something short waits for no map
             self._settle(sooner)
-
 
     def _raise_if_closed(self) -> None:
         if self._closed:
