@@ -32,8 +32,9 @@ class ServeCommand(SettingsCommand):
     }
     common = frozenset({
         "host", "port", "allowed_hosts", "open_browser", "root_path",
-        "trusted_proxies", "cors_origins", "token_file", "tokens", "token", "no_token", "writable", "fetches",
-        "audit", "workers", "threads", "access_log", "slow_query_ms", "config_file", "show_config", "as_json", "help_all",
+        "trusted_proxies", "cors_origins", "token_file", "tokens", "token", "no_token", "writable",
+        "fetches", "audit", "workers", "threads", "access_log", "slow_query_ms", "config_file", "show_config",
+        "as_json", "help_all",
     })  # fmt: skip
 
 
@@ -91,7 +92,7 @@ class ServeCommand(SettingsCommand):
 )
 @click.option(
     "--workers", type=click.IntRange(1), default=1, show_default=True, metavar="N",
-    help="Processes that answer, each with its own model and index and its share of the threads; 1 answers in this one.",
+    help="Processes that answer, each with a model and an index and its share of the threads; 1 answers in this one.",
 )  # fmt: skip
 @click.option("--writable", is_flag=True, help="Let the API add and remove images; a token is asked for.")
 @click.option(

@@ -20,7 +20,7 @@ from retrieval_app.serving.shared_table import SharedTable
 WAITING, RUNNING, DONE, FAILED, CANCELLED = ("waiting", "running", "done", "failed", "cancelled")
 _OVER = (DONE, FAILED, CANCELLED)
 _RETRY_AFTER_S = 10
-_MOST_TRIES = 2
+_MOST_TRIES = 3
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS jobs (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -238,9 +238,7 @@ class JobList(Generic[Work]):
             if called_off:
                 self.update([job], state=CANCELLED, message="cancelled, and the process that ran it ended")
             elif tries >= _MOST_TRIES:
-                self.update(
-                    [job], state=FAILED, message="the process that ran it ended, and so did the one after it"
-                )
+                self.update([job], state=FAILED, message=f"{tries} processes ended while they ran it")
             else:
                 self.update([job], state=WAITING, message="waiting: the process that ran it ended")
 

@@ -1,13 +1,14 @@
 """The front of a server with workers: what has passed the doors is answered by one of them.
 
-A request that its worker did not live to answer is asked another where it only reads; of others nobody knows what was
-done, and their senders are told so, with 503. As long as one worker lives the server answers.
+A request that its worker did not live to answer is asked another where it changes nothing; of others nobody knows what
+was done, and their senders are told so, with 503. As long as one worker lives the server answers.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from urllib.parse import quote, quote_from_bytes
@@ -36,6 +37,7 @@ _PASSED = frozenset((
 ))  # fmt: skip
 _NOT_PASSED = frozenset((b"connection", b"keep-alive", b"transfer-encoding", b"date"))  # of one connection
 _READS = ("GET", "HEAD")
+_CHANGES_NOTHING = re.compile(r"/v1/(search(/\w+)?|embed|photos(/address)?)")  # though it is posted
 _IN_PATHS = "/!$&'()*+,;=:@~"
 _IN_QUERIES = '%?[]{}|^`<>\\"' + _IN_PATHS
 _NONE_LIVES = "no process of this server answers at the moment; another is being started, try again in a moment"
@@ -105,6 +107,7 @@ class PassOn:
 
     async def _answer(self, scope: Scope, body: bytes, send: Send) -> None:
         lost = set[Worker]()
+        changes_nothing = scope["method"] in _READS or _CHANGES_NOTHING.fullmatch(scope["path"]) is not None
         may_ask_again = True
         while may_ask_again:
             worker = self._supervisor.choose(always=is_below(scope["path"]), without=lost)
@@ -121,7 +124,7 @@ class PassOn:
             except _LostError as error:
                 lost.add(worker)
                 logger.warning("request %s: its worker %d was lost", scope["state"]["request_id"], worker.number)
-                may_ask_again = not error.is_sent or (scope["method"] in _READS and len(lost) == 1)
+                may_ask_again = not error.is_sent or (changes_nothing and len(lost) == 1)
         await refuse_with(scope, 503, _LOST, code="busy", retry_after_s=1)(scope, _hear_nothing, send)
 
     async def _ask(self, worker: Worker, scope: Scope, body: bytes, send: Send) -> None:

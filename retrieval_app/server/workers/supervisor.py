@@ -10,7 +10,7 @@ from collections.abc import Iterator, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnProcess
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from signal import Signals
 from typing import TYPE_CHECKING
@@ -29,6 +29,7 @@ _LOOK_S, _GATHER_S = 0.5, 0.02
 _PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0  # before one that ended is started anew; twice as long each time
 _SOUND_S = 30.0  # one that lived so long ends by chance, and the next pause is short again
 _LAST_S = 10.0  # that workers have to end in
+_LOADED_BEFORE = ["retrieval_app.server.workers.worker_process", "faiss", "onnxruntime"]
 
 
 @dataclass(eq=False, slots=True)
@@ -45,7 +46,7 @@ class Worker:
     """
 
     number: int
-    process: SpawnProcess
+    process: ForkServerProcess
     connection: Connection
     socket: Path
     digest: str | None = None
@@ -66,7 +67,8 @@ class Supervisor:
         self._options, self._shared = options, shared
         [served] = options.galleries
         self._gallery = served.path
-        self._spawning = multiprocessing.get_context("spawn")
+        self._starting = multiprocessing.get_context("forkserver")
+        self._starting.set_forkserver_preload(_LOADED_BEFORE)  # so that one that is started anew answers soon
         self._lock = threading.Lock()
         self._workers: dict[int, Worker] = {}
         self._due: dict[int, float] = {}
@@ -134,11 +136,11 @@ class Supervisor:
             worker.connection.close()
 
     def _spawn(self, number: int) -> Worker:
-        ours, theirs = self._spawning.Pipe()
+        ours, theirs = self._starting.Pipe()
         threads = max(1, (self._options.limits.threads or usable_cores()) // self._options.workers)
         place = self._shared / f"{number}-{self._begun}.sock"
         task = WorkerTask(self._options, self._shared, place, is_first=self._begun == 0, threads=threads)
-        process = self._spawning.Process(
+        process = self._starting.Process(
             target=run_worker, args=(task, theirs), name=f"worker-{number}", daemon=True
         )
         process.start()
@@ -224,7 +226,7 @@ def supervise(options: ServeOptions, *, shared: Path) -> Iterator[Supervisor]:
         supervisor.close()
 
 
-def _describe_end(process: SpawnProcess) -> str:
+def _describe_end(process: ForkServerProcess) -> str:
     process.join()
     code = process.exitcode or 0
     return f"it was ended by {Signals(-code).name}" if code < 0 else f"its exit code is {code}"
