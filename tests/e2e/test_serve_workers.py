@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
@@ -20,6 +21,7 @@ if "CI" not in os.environ:
 from gradio_client import Client
 
 from index.gallery.verify import verify_gallery
+from retrieval_app.api.security.token_file import add_token
 from tests.serving_load import (
     CHANGING,
     CONSTANT,
@@ -68,10 +70,11 @@ def list_children(pid: int) -> list[int]:
     return sorted(found)
 
 
-def read_metric(server: Server, name: str) -> float:
-    """The sum of a metric's values, whatever their labels."""
+def read_metric(server: Server, name: str, *, having: str = "") -> float:
+    """The sum of a metric's values, of those whose labels have some words."""
     lines = server.get("/v1/metrics").body.decode().splitlines()
-    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if re.match(rf"{name}[ {{]", line))
+    found = [line for line in lines if re.match(rf"{name}[ {{]", line) and having in line]
+    return sum(float(line.rsplit(" ", 1)[1]) for line in found)
 
 
 def wait_for_workers(server: Server, *, without: Collection[int] = ()) -> None:
@@ -205,7 +208,83 @@ def test_a_gallery_that_cannot_be_opened_is_told_in_one_line(images: Path) -> No
 def test_the_gradio_app_is_that_of_one_worker_and_another_has_it_where_that_ends(images: Path) -> None:
     with serve_by_two(images) as server:
         for _ in range(2):
-            client = Client(f"{server.url}/gradio/", headers=server.headers(), verbose=False)
+            waiting = {"timeout": WAIT_S}  # for what imports Gradio first
+            client = Client(f"{server.url}/gradio/", headers=server.headers(), verbose=False, httpx_kwargs=waiting)
             hits = client.predict(image=None, image_id=1, k=3, where="", by="kind", api_name="/search")
             assert len(hits) == 3
             kill_workers(server, list_workers(server)[:1])
+
+
+def test_what_workers_count_adds_up_and_is_not_lost_with_them(images: Path) -> None:
+    def count() -> float:
+        return read_metric(server, "retrieval_answered_total", having="searches")
+
+    with serve_by_two(images) as server:
+        for expected in (4, 8):
+            for _ in range(4):
+                assert server.post("/v1/search", {"queries": [{"image_id": 1}]}).status == 200
+            assert count() == expected
+            kill_workers(server, list_workers(server))
+            assert count() == expected
+
+
+def test_requests_reach_a_worker_as_they_came(images: Path) -> None:
+    log = images.parent / "access"
+    with serve_by_two(images, "--access-log", str(log), "--slow-query-ms", "0") as server:
+        for words, status in (
+            ("text=%C3%A9%25%26", 200),
+            ("where=label+%3D+%27constant%27", 200),
+            ("where=((", 422),
+        ):
+            answer = server.get(f"/v1/images?{words}", **{"X-Request-Id": "mine"})
+            assert (answer.status, answer.headers["x-request-id"]) == (status, "mine")
+        assert server.get("/v1/images?where=label+%3D+%27constant%27").json()["total"] == CONSTANT
+        assert server.get("/v1/no%2Fsuch/%25").status == 404
+        assert server.ask("POST", "/v1/images", body=b"").status == 403
+        assert server.get("/v1/images", **{"X-Retrieval-Asked": "{}"}).status == 200  # nobody else is believed
+        assert server.post("/v1/search", {"queries": [{"image_id": 1}], "k": 2}).status == 200
+        assert server.get("/page/base.css").status == 404
+        thumbnail = server.get("/v1/images/1/thumbnail")
+        assert server.get("/v1/images/1/thumbnail", **{"If-None-Match": thumbnail.headers["etag"]}).status == 304
+        zipped = server.get("/v1/images?limit=500&include=path", **{"Accept-Encoding": "gzip"})
+        assert zipped.headers.get("content-encoding", "gzip") == "gzip"
+        assert server.stop() == 0
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert {line["route"] for line in lines if line["event"] == "request"} >= {
+        "/v1/images", "/v1/search", "/v1/images/{image_id}/thumbnail", "/v1/metrics", "none",
+    }  # fmt: skip
+    [slow] = [line for line in lines if line["event"] == "slow_search"]
+    assert slow["searches_count"] == 1
+    assert slow["searches"][0]["k"] == 2
+    assert "search" in slow["searches"][0]["ms"]
+
+
+def test_who_is_signed_in_is_so_at_all_workers_and_may_no_more_than_elsewhere(images: Path) -> None:
+    tokens = images.parent / "team"
+    given = {
+        name: add_token(tokens, name, may=[right])[1]
+        for name, right in (("reader", "read"), ("reviewer", "review"))
+    }
+    with serve(
+        images.parent / "gallery", "--workers", "2", "--tokens", str(tokens), log=images.parent / "log"
+    ) as server:
+        form = {"Content-Type": "application/x-www-form-urlencoded", "Origin": server.url}
+        answer = server.ask("POST", "/", body=f"token={given['reader']}".encode(), headers=form)
+        assert answer.status == 303
+        cookie = {"Cookie": answer.headers["set-cookie"].partition(";")[0]}
+        for _ in range(4):
+            assert server.get("/v1/images", **cookie).status == 200
+        assert server.get("/v1/images").status == 401
+        change = {"decisions": [{"image_id": 1, "decision": "keep"}]}
+        for name, status in (("reader", 403), ("reviewer", 200)):
+            brought = {"Authorization": f"Bearer {given[name]}"}
+            assert server.ask("POST", "/v1/labels/decisions", json=change, headers=brought).status == status
+        assert b"reader" in server.get("/", **cookie).body
+        assert server.get("/v1/metrics", **cookie).status == 403
+
+
+def test_several_galleries_are_not_served_by_workers(images: Path) -> None:
+    gallery, log = images.parent / "gallery", images.parent / "log"
+    with pytest.raises(AssertionError), serve(f"a={gallery}", f"b={images}", "--workers", "2", log=log):
+        pass
+    assert "--workers 2: the processes serve one gallery" in log.read_text()
