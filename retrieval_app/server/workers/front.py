@@ -11,6 +11,7 @@ import logging
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from urllib.parse import quote, quote_from_bytes
 
 import httpcore
@@ -68,6 +69,7 @@ def create_front(supervisor: Supervisor, *, counts: WorkerCounts) -> FastAPI:
 
     async def show_metrics(request: Request) -> Response:
         require_metrics(request)
+        request.scope["route"] = SimpleNamespace(path=METRICS_PATH)
         await counts.gather(clients)
         return Response(request.app.state.metrics.render(), media_type=CONTENT_TYPE_LATEST)
 
