@@ -236,7 +236,7 @@ def wait_for_job(server: Server, job: str) -> dict[str, Any]:
     deadline = time.monotonic() + WAIT_S
     while True:
         answer = server.get(f"/v1/jobs/{job}").json()
-        if answer["state"] in ("done", "failed"):
+        if answer.get("state") in ("done", "failed"):
             return answer
         assert time.monotonic() < deadline, answer
         time.sleep(0.02)

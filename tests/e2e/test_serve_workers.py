@@ -112,13 +112,24 @@ def killing(server: Server, *, seed: int) -> Iterator[list[int]]:
         thread.join(2 * WAIT_S)
 
 
+def swap_whoever_lives(server: Server, number: int) -> None:
+    """A new version that the server makes itself, asked for again where it answers 503."""
+    while (answer := server.ask("POST", "/v1/update", body=b"")).status == 503:
+        time.sleep(int(answer.headers["retry-after"]))
+    assert wait_for_job(server, answer.json()["job"])["state"] == "done"
+    deadline = time.monotonic() + WAIT_S
+    while server.get("/v1/ready").json().get("version") != f"{number:06d}":  # who made it may be gone, too
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 def test_no_request_fails_but_with_503_while_workers_are_killed_and_versions_come_and_go(images: Path) -> None:
     with serve_by_two(images, "--writable") as server:
         load = Load(server, may_be_busy=True)
         with load.running(), killing(server, seed=1) as killed:
             for number in range(2, 8):
                 write_state(images, number)
-                (swap_from_outside if number % 2 else swap_by_api)(server, number)
+                (swap_from_outside if number % 2 else swap_whoever_lives)(server, number)
                 load.learn()
             deadline = time.monotonic() + WAIT_S
             while len(killed) < 4 and not load.failures:
@@ -151,6 +162,15 @@ def test_what_one_worker_was_told_the_others_know(images: Path) -> None:
             assert decision["new_label"] == "other"
             assert server.get(f"/v1/jobs/{job}").json()["state"] == "done"
             assert server.get("/v1/gallery").json()["images"] == CONSTANT + CHANGING + 1
+
+
+def test_a_version_is_served_to_all_once_the_job_that_made_it_is_done(images: Path) -> None:
+    with serve_by_two(images, "--writable") as server:
+        for number in range(2, 6):
+            write_state(images, number)
+            swap_by_api(server, number)
+            for _ in range(6):
+                assert server.get("/v1/images?limit=1").json()["version"] == f"{number:06d}"
 
 
 def test_a_job_whose_worker_is_killed_is_done_by_another(images: Path) -> None:

@@ -96,40 +96,28 @@ class PassOn:
         body = b""
         if scope["method"] not in _READS:  # the guard has read it whole
             body = (await receive()).get("body", b"")
-        answering = asyncio.create_task(self._answer(scope, body, send))
-        leaving = asyncio.create_task(_wait_for_leaving(receive))
-        try:
-            await asyncio.wait((answering, leaving), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            leaving.cancel()
-            answering.cancel()  # where it goes on, for nobody
-        await asyncio.wait((answering,))
-        if not answering.cancelled():
-            answering.result()
-
-    async def _answer(self, scope: Scope, body: bytes, send: Send) -> None:
-        lost = set[Worker]()
         changes_nothing = scope["method"] in _READS or _CHANGES_NOTHING.fullmatch(scope["path"]) is not None
+        lost = set[Worker]()
         may_ask_again = True
         while may_ask_again:
             worker = self._supervisor.choose(always=is_below(scope["path"]), without=lost)
             if worker is None:
                 refusal = refuse_with(scope, 503, _NONE_LIVES, code="busy", retry_after_s=1)
-                await refusal(scope, _hear_nothing, send)
+                await refusal(scope, receive, send)
                 return
             try:
-                await self._ask(worker, scope, body, send)
+                await self._ask(worker, body, scope, receive, send)
                 return
             except httpcore.LocalProtocolError:  # some header is one that only lenient parsers take
-                await refuse_with(scope, 400, _UNREADABLE)(scope, _hear_nothing, send)
+                await refuse_with(scope, 400, _UNREADABLE)(scope, receive, send)
                 return
             except _LostError as error:
                 lost.add(worker)
                 logger.warning("request %s: its worker %d was lost", scope["state"]["request_id"], worker.number)
                 may_ask_again = not error.is_sent or (changes_nothing and len(lost) == 1)
-        await refuse_with(scope, 503, _LOST, code="busy", retry_after_s=1)(scope, _hear_nothing, send)
+        await refuse_with(scope, 503, _LOST, code="busy", retry_after_s=1)(scope, receive, send)
 
-    async def _ask(self, worker: Worker, scope: Scope, body: bytes, send: Send) -> None:
+    async def _ask(self, worker: Worker, body: bytes, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, and its answer back.
 
         Raises:
@@ -148,12 +136,10 @@ class PassOn:
                     is_begun = True
                     await send(start)
                     await send({"type": "http.response.body", "body": whole})
-                    return
-                is_begun = True
-                await send(start)
-                async for chunk in answer.aiter_stream():
-                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
-                await send({"type": "http.response.body", "body": b""})
+                else:
+                    is_begun = True
+                    await send(start)
+                    await _send_while_there(answer, receive, send)
         except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
             raise _LostError(is_sent=False) from error
         except (httpcore.NetworkError, httpcore.RemoteProtocolError) as error:
@@ -180,10 +166,26 @@ def _read_length(headers: list[tuple[bytes, bytes]]) -> float:
     return next((int(value) for name, value in headers if name.lower() == b"content-length"), float("inf"))
 
 
+async def _send_while_there(answer: httpcore.Response, receive: Receive, send: Send) -> None:
+    """Send the body of an answer as it comes, which may go on as long as a page is open, until its client leaves."""
+    sending = asyncio.create_task(_send_all(answer, send))
+    leaving = asyncio.create_task(_wait_for_leaving(receive))
+    try:
+        await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        leaving.cancel()
+        sending.cancel()  # where it goes on, for nobody
+    await asyncio.wait((sending,))
+    if not sending.cancelled():
+        sending.result()
+
+
+async def _send_all(answer: httpcore.Response, send: Send) -> None:
+    async for chunk in answer.aiter_stream():
+        await send({"type": "http.response.body", "body": chunk, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+
+
 async def _wait_for_leaving(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-async def _hear_nothing() -> dict[str, object]:
-    return {"type": "http.disconnect"}
