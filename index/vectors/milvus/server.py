@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from index.errors import GalleryError
+from index.errors import GalleryDamagedError, GalleryError
 from index.extras import naming_extras
 
 TOKEN = "RETRIEVAL_MILVUS_TOKEN"  # of the environment
@@ -28,7 +28,19 @@ _CAUSES = 4
 Answer = TypeVar("Answer")
 
 
-class CollectionMissingError(GalleryError):
+def import_pymilvus() -> Any:
+    """The client's library, which is not to log every error that it raises, with frames.
+
+    Raises:
+        MissingDependencyError: it is not installed.
+    """
+    with naming_extras("a gallery whose vectors are in Milvus"):
+        import pymilvus
+    logging.getLogger("pymilvus").setLevel(logging.CRITICAL)
+    return pymilvus
+
+
+class CollectionMissingError(GalleryDamagedError):
     """There is no collection of this name."""
 
 
@@ -42,9 +54,7 @@ class Server:
             GalleryError: nobody answers, there are no rights, or it is of another version.
             MissingDependencyError: pymilvus is not installed.
         """
-        with naming_extras("a gallery whose vectors are in Milvus"):
-            import pymilvus
-        logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # it logs every error that it raises, with frames
+        pymilvus = import_pymilvus()
         self.uri, self._exception = uri, pymilvus.MilvusException
         try:
             self._client: Any = pymilvus.MilvusClient(
