@@ -66,13 +66,13 @@ def test_a_collection_that_is_lost_is_made_again_though_the_server_is_killed_mea
         Gallery.open(gallery)
     with pytest.raises(GalleryDamagedError, match="the collection is missing"):
         add_to_gallery(gallery, [gallery.with_name("images")], config=SMALL)
-
-    def kill(self: Collection) -> None:
-        monkeypatch.undo()
-        milvus_server.kill()
-        self.flush()
-
     with monkeypatch.context() as patched:
+
+        def kill(self: Collection) -> None:
+            patched.undo()
+            milvus_server.kill()
+            self.flush()
+
         patched.setattr(Collection, "flush", kill)
         try:
             report = repair_gallery(gallery, config=SMALL)
@@ -135,7 +135,7 @@ def test_a_server_that_does_not_answer_is_named_and_one_that_moved_is_found(
     change_manifest(gallery, store={"type": "milvus", "uri": NOBODY})
     before = hash_file(gallery / "CURRENT")
     for options in ({}, {"uri": "http://127.0.0.1:7"}):
-        with pytest.raises(GalleryError, match="no Milvus server answers there .* start it, or mend the address"):
+        with pytest.raises(GalleryError, match=r"no Milvus server answers there .* start it, or mend the address"):
             repair_gallery(gallery, config=SMALL, **options)
     assert hash_file(gallery / "CURRENT") == before
     with pytest.raises(InputError, match="nothing tells that this gallery's vectors are in Milvus"):
