@@ -45,7 +45,12 @@ class CollectionMissingError(GalleryDamagedError):
 
 
 class Server:
-    """A server that answers and is of a version that is known; safe among threads."""
+    """A server that answers and is of a version that is known; safe among threads.
+
+    Attributes:
+        version: of the server.
+        exception: the class of what the client raises.
+    """
 
     def __init__(self, uri: str) -> None:
         """Connect.
@@ -55,7 +60,7 @@ class Server:
             MissingDependencyError: pymilvus is not installed.
         """
         pymilvus = import_pymilvus()
-        self.uri, self._exception = uri, pymilvus.MilvusException
+        self.uri, self.exception = uri, pymilvus.MilvusException
         try:
             self._client: Any = pymilvus.MilvusClient(
                 uri, token=os.environ.get(TOKEN, ""), timeout=_CONNECT_S, dedicated=True
@@ -82,7 +87,7 @@ class Server:
         for wait_s in (*_WAITS_S, None):
             try:
                 return ask(self._client)
-            except self._exception as error:
+            except self.exception as error:
                 if wait_s is None or self._is_for_good(error):
                     raise self._explain(error, doing=doing) from error
                 if error.code == _NOT_LOADED and collection is not None:
@@ -93,7 +98,7 @@ class Server:
     def _load(self, collection: str) -> None:
         try:
             self._client.load_collection(collection, timeout=_CALL_S)
-        except self._exception:
+        except self.exception:
             logging.getLogger(__name__).debug("%s: %s is not loaded yet", self.uri, collection)
 
     def _is_for_good(self, error: Any) -> bool:
@@ -107,6 +112,8 @@ class Server:
             return GalleryError(self.uri, f"no rights for {doing}; give a token that has them as {TOKEN}")
         if code == _NO_COLLECTION or "can't find collection" in text:
             return CollectionMissingError(self.uri, f"there is no such collection; {doing} failed")
+        if "index not found" in text:
+            return GalleryDamagedError(self.uri, f"{doing} failed: a collection has lost its index")
         line = " ".join(text.split())[:_LONGEST]
         if doing == "connecting" or code == 2:
             return GalleryError(

@@ -243,10 +243,14 @@ def tidy(gallery: Path, current: Manifest) -> None:
 
 
 def _point(server: Server, alias: str, collection: str) -> None:
-    """Let an alias stand for a collection, in one step."""
+    """Let an alias stand for a collection, in one step, also where the one that it stood for is gone."""
 
     def point(client: Any) -> None:
-        known = {name for each in client.list_collections() for name in client.list_aliases(each)["aliases"]}
-        (client.alter_alias if alias in known else client.create_alias)(collection, alias)
+        try:
+            client.alter_alias(collection, alias)
+        except server.exception as error:
+            if "not found" not in str(error):
+                raise
+            client.create_alias(collection, alias)
 
     server.ask(point, doing=f"pointing alias {alias}")

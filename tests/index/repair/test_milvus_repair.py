@@ -45,7 +45,6 @@ def collection_of(gallery: Path) -> Collection:
 
 def drop(gallery: Path) -> Collection:
     collection = collection_of(gallery)
-    collection.server.ask(lambda client: client.drop_alias(f"{name_start(gallery)}_kind"), doing="")
     collection.drop()
     return collection
 

@@ -15,7 +15,6 @@ from index.gallery.verify import verify_gallery
 from index.progress import no_progress
 from index.repair.repair import repair_gallery
 from index.vectors.milvus.server import Server
-from index.vectors.milvus.writer import name_start
 from index.vectors.store_config import StoreConfig
 from index.writing.build import update_gallery
 from retrieval_app.reports.duplicates_report import read_report
@@ -71,10 +70,8 @@ def test_near_duplicates_and_both_outputs_are_as_those_of_its_twin(
     assert look_at(twins["milvus"])["duplicates"]
     assert look_at(twins["milvus"]) == look_at(twins["files"])
     assert (tmp_path / "milvus.npy").read_bytes() == (tmp_path / "files.npy").read_bytes()
-    opened, server = Gallery.open(twins["milvus"]), Server(milvus_server.uri)
-    alias, lost = f"{name_start(twins['milvus'])}_picture", opened.by("picture").index["collection"]
-    server.ask(lambda client: client.drop_alias(alias), doing="")
-    server.ask(lambda client: client.drop_collection(lost), doing="")
+    lost = Gallery.open(twins["milvus"]).by("picture").index["collection"]
+    Server(milvus_server.uri).ask(lambda client: client.drop_collection(lost), doing="")
     repaired = repair_gallery(twins["milvus"], config=SMALL)
     assert (repaired.kept, repaired.embedded) == (0, 15)  # of an image all its vectors, or none
     assert look_at(twins["milvus"]) == look_at(twins["files"])

@@ -24,7 +24,6 @@ pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("milvus_rights")]
 
 def lose(gallery: Path, server: Server) -> None:
     """Let the server have nothing of a gallery."""
-    server.ask(lambda client: client.drop_alias(f"{name_start(gallery)}_kind"), doing="")
     for name in server.ask(lambda client: client.list_collections(), doing=""):
         if name.startswith(name_start(gallery)):
             server.ask(lambda client, name=name: client.drop_collection(name), doing="")
