@@ -8,6 +8,7 @@ vectors   the same with 200,000 vectors, by vector too. Their pictures do not ex
           another kind than the vectors, so the index finds fewer of their nearest: how many is told below the table
 memory    resident and anonymous memory of the server through 100,000 requests of all kinds
 start     from the start of the process to /v1/ready, its files in memory and not
+workers   searches by id, by upload and thumbnails with --workers 1 and 2, or as --workers says, and their memory
 
 The peers search exactly. The clients share the cores with the server and are a process of their own; what they take
 is in the table. A 503 with Retry-After is counted and asked again. The model and the galleries are made once and kept
@@ -29,7 +30,8 @@ from benchmarks.serving.serve_galleries import open_photos, open_vectors
 from benchmarks.serving.serve_memory import measure_memory
 from benchmarks.serving.serve_speed import VARIANTS, measure_speed
 from benchmarks.serving.serve_start import measure_start
-from benchmarks.serving.serve_tables import format_memory, format_speed, format_start
+from benchmarks.serving.serve_tables import format_memory, format_speed, format_start, format_workers
+from benchmarks.serving.serve_workers import measure_workers
 
 CLIENTS = (1, 8, 32, 128)
 _PACKAGES = ("fastapi", "gradio", "starlette", "uvicorn", "uvloop", "httptools")
@@ -42,6 +44,7 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     add("--warm-up", type=float, default=2.0, help="seconds before each that are not counted")
     add("--clients", action="append", type=int, help="may be repeated; default 1, 8, 32, 128")
     add("--without", action="append", choices=list(VARIANTS), default=[], help="leave a peer out; may be repeated")
+    add("--workers", action="append", type=int, help="of the part workers; may be repeated; default 1, 2")
     add("--requests", type=int, default=100_000, help="of the part memory")
     add("--starts", type=int, default=7, help="of each kind in the part start")
     add("--alone-images", type=int, default=1024, help="to measure decoding alone and the model alone with")
@@ -52,6 +55,9 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     add("--vectors", type=Path, help="folder that keeps the vectors of photos (default: --out)")
     options = parse_counts(parser, arguments, "requests", "starts", "alone_images", "count")
     options.clients = sorted(set(options.clients or CLIENTS))
+    options.workers = sorted(set(options.workers or (1, 2)))
+    if options.workers[0] < 1:
+        parser.error("--workers must be at least 1")
     if options.clients[0] < 1:
         parser.error("--clients must be at least 1")
     if options.seconds <= 0 or options.warm_up < 0:
@@ -79,6 +85,7 @@ PARTS = {
     ),
     "memory": Part(lambda options: measure_memory(open_photos(options), options), format_memory),
     "start": Part(lambda options: measure_start(open_photos(options), options), format_start),
+    "workers": Part(lambda options: measure_workers(open_photos(options), options), format_workers),
 }
 
 

@@ -42,9 +42,9 @@ class Server:
         return ":".join(map(str, find_address(self.url)))
 
 
-def run_ours(gallery: Path, *, log: Path) -> AbstractContextManager[Server]:
-    """`retrieval serve` on a gallery."""
-    command = [sys.executable, "-m", "retrieval_app", "serve", str(gallery), "--port", "0", "--json"]
+def run_ours(gallery: Path, *options: str, log: Path) -> AbstractContextManager[Server]:
+    """`retrieval serve` on a gallery, with some options."""
+    command = [sys.executable, "-m", "retrieval_app", "serve", str(gallery), "--port", "0", "--json", *options]
     return run_server(command, log=log)
 
 

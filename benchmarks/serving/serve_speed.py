@@ -150,7 +150,8 @@ def ask(
     contestant: Contestant, served: ServedGallery, options: argparse.Namespace, *, clients: int, seed: int
 ) -> dict[str, Any]:
     """One measurement; the seed and the number of clients decide what is asked in which order."""
-    needed: dict[str, Any] = {"by id": {"ids": served.ids}, "by vector": {"vectors": served.queries}}
+    ids = {"ids": served.ids}
+    needed: dict[str, Any] = {"by id": ids, "thumbnail": ids, "by vector": {"vectors": served.queries}}
     return run_load({
         "url": contestant.server.url, "pid": contestant.server.pid, "asking": {contestant.asking: 1},
         "clients": clients, "k": K, "seed": 1000 * seed + clients, "warm_up": options.warm_up,

@@ -85,6 +85,24 @@ def format_start(results: Mapping[str, Any]) -> str:
     return "\n\n".join([title, format_table(head, rows), format_goals(results["goals"])])
 
 
+def format_workers(results: Mapping[str, Any]) -> str:
+    """Markdown of `measure_workers`: answers a second and latencies by what is asked, clients and workers."""
+    rows = []
+    for name, by_clients in results["cells"].items():
+        asking, workers = name.rsplit(", ", 1)
+        for clients, cell in by_clients.items():
+            memory = results["memory"][workers]["resident"] / 2**20
+            rate = format_spread(cell["per_second"], digits=0)
+            times = (f"{cell[kind]:.1f}" for kind in ("p50_ms", "p99_ms"))
+            rows.append((asking, clients, workers, rate, *times, f"{memory:,.0f}"))
+    gallery, rounds = results["gallery"], len(results["rounds"])
+    title = f"## Workers, {gallery['images']:,} {gallery['what']}, {results['cores']} cores, {rounds} rounds"
+    head = ["asked", "clients", "workers", "answers/s", "p50, ms", "p99, ms", "memory, MiB"]
+    return "\n\n".join(
+        [title, format_table(head, sorted(rows, key=lambda row: (row[0], int(row[1]), int(row[2]))))]
+    )
+
+
 def format_goals(goals: Iterable[Mapping[str, Any]]) -> str:
     """Each goal, its figure, and whether it is met."""
     rows = []

@@ -18,6 +18,12 @@ INTERRUPTED = 130
 RESUME = "what was done is kept: run the same command again with --resume to go on"
 
 
+def log_warnings() -> None:
+    """Tell people of warnings and errors, on standard error; for the first process of a command and those it starts."""
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
+    warnings.filterwarnings("ignore", module=r"PIL\.")  # remarks on odd files, whose outcomes are reported anyway
+
+
 def run_command(
     command: click.Command,
     arguments: Sequence[str] | None = None,
@@ -32,8 +38,7 @@ def run_command(
         how_to_go_on: what to do after an interrupt of these arguments.
     """
     switch_off_telemetry()
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
-    warnings.filterwarnings("ignore", module=r"PIL\.")  # remarks on odd files, whose outcomes are reported anyway
+    log_warnings()
     state = {"debug": False}
     try:
         with naming_extras("this command"):

@@ -32,8 +32,9 @@ class ServeCommand(SettingsCommand):
     }
     common = frozenset({
         "host", "port", "allowed_hosts", "open_browser", "root_path",
-        "trusted_proxies", "cors_origins", "token_file", "tokens", "token", "no_token", "writable", "fetches",
-        "audit", "threads", "access_log", "slow_query_ms", "config_file", "show_config", "as_json", "help_all",
+        "trusted_proxies", "cors_origins", "token_file", "tokens", "token", "no_token", "writable",
+        "fetches", "audit", "workers", "threads", "access_log", "slow_query_ms", "config_file", "show_config",
+        "as_json", "help_all",
     })  # fmt: skip
 
 
@@ -89,6 +90,10 @@ class ServeCommand(SettingsCommand):
     is_flag=True,
     help="Ask for none where --host lets others in: whoever reaches the address may search, and nobody decide.",
 )
+@click.option(
+    "--workers", type=click.IntRange(1), default=1, show_default=True, metavar="N",
+    help="Processes that answer, each with a model and an index and its share of the threads; 1 answers in this one.",
+)  # fmt: skip
 @click.option("--writable", is_flag=True, help="Let the API add and remove images; a token is asked for.")
 @click.option(
     "--fetch-addresses", "fetches", is_flag=True,
@@ -124,6 +129,7 @@ def serve(
     tokens: Path | None,
     token: str | None,
     no_token: bool,
+    workers: int,
     writable: bool,
     fetches: bool,
     audit: Path | None,
@@ -161,6 +167,7 @@ def serve(
       retrieval serve gallery --host 0.0.0.0 --tokens team.tokens
       retrieval serve gallery --no-token --allowed-host photos.example.org
       retrieval serve gallery --token-file token --allowed-host photos.example.org --trusted-proxy 127.0.0.1
+      retrieval serve gallery --workers 4 --token-file token --host 0.0.0.0
       retrieval serve gallery --config serve.toml --photos-waiting 64 --show-config
       curl -s localhost:7860/v1/search/image?k=5 --data-binary @query.jpg
     """
@@ -189,7 +196,7 @@ def serve(
     options = ServeOptions(
         galleries=choose_galleries(galleries), host=host, port=port, token=token, tokens=tokens,
         allowed_hosts=allowed_hosts, root_path=root_path, trusted_proxies=trusted_proxies, cors_origins=cors_origins,
-        writable=writable, fetches=fetches, audit=audit, **configs,
+        writable=writable, fetches=fetches, audit=audit, workers=workers, **configs,
     )  # fmt: skip
 
     def announce(served: Served) -> None:

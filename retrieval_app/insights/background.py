@@ -21,7 +21,7 @@ from index.text import printable_path
 from index.threads import multiplying_workers
 from retrieval_app.insights import calibration, duplicate_groups, gallery_doubts, map_layout, quality
 from retrieval_app.insights.calibration import Calibration
-from retrieval_app.insights.computed_files import read_result, write_result
+from retrieval_app.insights.computed_files import computing_alone, read_result, write_result
 from retrieval_app.insights.duplicate_groups import DuplicateGroups
 from retrieval_app.insights.map_layout import MapLayout
 from retrieval_app.insights.quality import Quality
@@ -207,12 +207,14 @@ class Insights:
     def _load_or_compute(self, name: Name) -> Any:
         compute, kind = self._task(name)
         path = None if self._folder is None or kind is None else self._folder / f"{name}.json"
-        if path is not None and (kept := read_result(path, cast(type, kind), of=self._of)) is not None:
-            return kept
-        value = compute(lambda done, total: self._report(name, done, total))
-        if path is not None:
+        if path is None:
+            return compute(lambda done, total: self._report(name, done, total))
+        with computing_alone(path.parent.parent, name, look=self._raise_if_closed):
+            if (kept := read_result(path, cast(type, kind), of=self._of)) is not None:
+                return kept
+            value = compute(lambda done, total: self._report(name, done, total))
             self._keep(path, value)
-        return value
+            return value
 
     def _task(self, name: Name) -> tuple[Callable[[Progress], Any], type | None]:
         """How a result is computed, and its type where it is kept on disk."""
@@ -252,11 +254,14 @@ class Insights:
                 self._changed.notify_all()
 
     def _report(self, name: Name, done: int, total: int) -> None:
-        if self._closed:
-            raise _ClosedError
+        self._raise_if_closed()
         self._set(name, Computed("computing", done=done, total=total))
         while (sooner := self._next(before=name)) is not None:  # who wants something short waits for no map
             self._settle(sooner)
+
+    def _raise_if_closed(self) -> None:
+        if self._closed:
+            raise _ClosedError
 
 
 def _remove_results(folder: Path) -> None:

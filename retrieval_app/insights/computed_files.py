@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +20,10 @@ from pydantic_core import CoreSchema, core_schema
 from index.durable import replacing
 
 _FORMAT = 6  # of the file, and of what is computed: a change of either makes all files of before unreadable
+_LOOK_S = 0.3
 Result = TypeVar("Result")
+
+logger = logging.getLogger(__name__)
 
 
 class Listed:
@@ -30,6 +38,32 @@ class Listed:
             handler.generate_schema(list[self._number]),  # type: ignore[name-defined]
             serialization=core_schema.plain_serializer_function_ser_schema(np.ndarray.tolist),
         )
+
+
+@contextmanager
+def computing_alone(folder: Path, name: str, *, look: Callable[[], object]) -> Iterator[None]:
+    """Let one process at a time compute what is of a name, the others then read it; alone where nothing can be written.
+
+    `look` is called again and again while another process computes, and may raise.
+    """
+    with ExitStack() as held:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            file = held.enter_context((folder / f".{name}.lock").open("ab"))
+            while not _take(file):
+                look()
+                time.sleep(_LOOK_S)
+        except OSError as error:
+            logger.debug("%s: computed without a lock: %s", folder, error)
+        yield
+
+
+def _take(file: IO[bytes]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def write_result(path: Path, result: Any, *, of: str) -> None:

@@ -1,21 +1,42 @@
-"""Jobs that wait, run, or are done, and what is told of them."""
+"""Jobs that wait, run, or are done, and what is told of them: in a database, which processes of a server may share."""
 
 from __future__ import annotations
 
+import fcntl
+import json
 import secrets
-import threading
-from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Generic, TypeVar
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, astuple, dataclass, replace
+from pathlib import Path
+from typing import Any, Generic, TypeVar, cast
 
 from index.errors import InputError
 from retrieval_app.review.activity_log import THE_SERVER
 from retrieval_app.serving.errors import BusyError
+from retrieval_app.serving.shared_table import SharedTable
 
 WAITING, RUNNING, DONE, FAILED, CANCELLED = ("waiting", "running", "done", "failed", "cancelled")
 _OVER = (DONE, FAILED, CANCELLED)
 _RETRY_AFTER_S = 10
+_MOST_TRIES = 3
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS jobs (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE,
+    kind TEXT NOT NULL,
+    state TEXT NOT NULL,
+    message TEXT NOT NULL,                     -- JSON: it may name what is no text
+    result TEXT,                               -- JSON, of one that is done
+    asker TEXT NOT NULL,                       -- JSON: name, address, request
+    work TEXT NOT NULL,
+    is_called_off INTEGER NOT NULL DEFAULT 0,
+    tries INTEGER NOT NULL DEFAULT 0           -- how often it was begun
+);
+CREATE INDEX IF NOT EXISTS jobs_by_state ON jobs (state, number);
+"""
+_COLUMNS = "id, kind, state, message, result, asker"
 
 Work = TypeVar("Work")
 
@@ -62,59 +83,50 @@ class Job:
 
 
 class JobList(Generic[Work]):
-    """Jobs with the work that each stands for, safe among threads.
+    """Jobs with the work that each stands for, safe among threads, and among processes where it has a file.
 
     Args:
         max_waiting: one more is refused.
         max_kept: of those that are over; the oldest go first.
         max_of_kind: of some kinds, how many may wait, and how many that are over are kept.
-        on_over: told of each that is done, has failed or was cancelled.
+        on_over: told of each that is done, has failed or was cancelled, by the process that ends it.
+        path: the file; None keeps them in this process's memory.
+        pack: writes the work of a job.
+        unpack: reads what `pack` wrote.
     """
 
     def __init__(
         self, *, max_waiting: int, max_kept: int, max_of_kind: Mapping[str, tuple[int, int]] | None = None,
-        on_over: Callable[[Job], object] = lambda _: None,
+        on_over: Callable[[Job], object] = lambda _: None, path: Path | None = None,
+        pack: Callable[[Work], str] = json.dumps, unpack: Callable[[str], Work] = json.loads,
     ) -> None:  # fmt: skip
-        self._on_over = on_over
+        self._on_over, self._path, self._pack, self._unpack = on_over, path, pack, unpack
         self._max_waiting, self._max_kept, self._max_of_kind = max_waiting, max_kept, max_of_kind or {}
-        self._jobs: OrderedDict[str, Job] = OrderedDict()
-        self._waiting: deque[tuple[str, Work]] = deque()
-        self._running: list[tuple[str, Work]] = []
-        self._called_off: set[str] = set()
-        self._lock = threading.Lock()
+        self._table = SharedTable(path, _SCHEMA)
 
     def check_room(self, kind: str) -> None:
         """Raise BusyError where no job more of this kind may wait."""
-        waiting = [self._jobs[job_id].kind for job_id, _ in tuple(self._waiting)]
-        most, _ = self._max_of_kind.get(kind, (self._max_waiting, 0))
-        if len(waiting) >= self._max_waiting:
-            problem = f"{self._max_waiting:,} changes of the gallery"
-        elif waiting.count(kind) >= most:
-            problem = f"{most:,} jobs of the kind {kind}"
-        else:
-            return
-        message = f"{problem} are waiting already; send it again later"
-        raise BusyError(message, retry_after_s=_RETRY_AFTER_S)
+        with self._table.reading() as table:
+            self._check_room(table, kind)
 
-    def append(self, kind: str, work: Work, *, asker: Asker | None = None) -> Job:
-        """Let a job wait.
+    def append(self, kind: str, work: Work, *, asker: Asker | None = None, once: bool = False) -> Job:
+        """Let a job wait; or, `once`, the one of its kind that waits already is it.
 
         Raises:
             BusyError: too many do.
         """
-        with self._lock:
-            self.check_room(kind)
+        with self._table.writing() as table:
+            sql = f"SELECT {_COLUMNS} FROM jobs WHERE state = ? AND kind = ? ORDER BY number DESC"
+            waiting = table.execute(sql, (WAITING, kind)).fetchone() if once else None
+            if waiting is not None:
+                return _read(waiting)
+            self._check_room(table, kind)
             job = Job(secrets.token_hex(8), kind, asker=asker or Asker())
-            self._jobs[job.id] = job
-            self._waiting.append((job.id, work))
-            self._drop_old()
+            sql = "INSERT INTO jobs (id, kind, state, message, asker, work) VALUES (?, ?, ?, ?, ?, ?)"
+            told = (json.dumps(job.message), json.dumps(astuple(job.asker)))
+            table.execute(sql, (job.id, kind, job.state, *told, self._pack(work)))
+            self._drop_old(table)
         return job
-
-    def find_waiting(self, kind: str) -> Job | None:
-        """The last job of a kind that waits."""
-        with self._lock:
-            waiting = (self._jobs[job_id] for job_id, _ in reversed(self._waiting))
-            return next((job for job in waiting if job.kind == kind), None)
 
     def cancel(self, job_id: str) -> tuple[Job, Work | None]:
         """Take a job that waits out, with its work; one that runs is called off, and ends when it asks for that.
@@ -123,32 +135,33 @@ class JobList(Generic[Work]):
             UnknownJobError: there is none.
             JobOverError: it is done or has failed.
         """
-        with self._lock:
-            job = self._find(job_id)
+        work = None
+        with self._table.writing() as table:
+            job = _find(table, job_id)
             if job.state in (DONE, FAILED):
                 raise JobOverError(job)
-            work = next((work for waiting, work in self._waiting if waiting == job_id), None)
-            if work is not None:
-                self._waiting.remove((job_id, work))
+            if job.state == WAITING:
+                work = self._unpack(table.execute("SELECT work FROM jobs WHERE id = ?", (job_id,)).fetchone()[0])
                 job = replace(job, state=CANCELLED, message="cancelled before its turn")
             elif job.state == RUNNING:
-                self._called_off.add(job_id)
                 job = replace(job, message="is cancelled at its next step, unless it is done by then")
-            self._jobs[job_id] = job
+            sql = "UPDATE jobs SET state = ?, message = ?, is_called_off = ? WHERE id = ?"
+            table.execute(sql, (job.state, json.dumps(job.message), job.state == RUNNING, job_id))
         if work is not None:
             self._on_over(job)
         return job, work
 
     def called_off(self, jobs: Sequence[Job]) -> list[Job]:
         """Those of running jobs that somebody has cancelled."""
-        with self._lock:
-            return [job for job in jobs if job.id in self._called_off]
+        with self._table.reading() as table:
+            gone = {row[0] for row in table.execute("SELECT id FROM jobs WHERE is_called_off")}
+        return [job for job in jobs if job.id in gone]
 
     def works(self) -> list[Work]:
         """What jobs that wait or run are to do."""
-        with self._lock:
-            left = {job.id for job in self._jobs.values() if job.state not in _OVER}
-            return [work for job_id, work in (*self._running, *self._waiting) if job_id in left]
+        with self._table.reading() as table:
+            sql = "SELECT work FROM jobs WHERE state IN (?, ?) ORDER BY number"
+            return [self._unpack(row[0]) for row in table.execute(sql, (RUNNING, WAITING))]
 
     def get(self, job_id: str) -> Job:
         """What is known of a job.
@@ -156,66 +169,116 @@ class JobList(Generic[Work]):
         Raises:
             UnknownJobError: nothing.
         """
-        with self._lock:
-            return self._find(job_id)
+        with self._table.reading() as table:
+            return _find(table, job_id)
 
-    def _find(self, job_id: str) -> Job:
-        if job_id not in self._jobs:
-            raise UnknownJobError
-        return self._jobs[job_id]
+    @property
+    def is_idle(self) -> bool:
+        """Whether no job waits or runs."""
+        with self._table.reading() as table:
+            sql = "SELECT 1 FROM jobs WHERE state IN (?, ?) LIMIT 1"
+            return table.execute(sql, (RUNNING, WAITING)).fetchone() is None
+
+    @contextmanager
+    def alone(self) -> Iterator[bool]:
+        """Whether this process alone runs jobs, until the block ends; the system sees to it where it is killed."""
+        if self._path is None:
+            yield True
+            return
+        with self._path.with_suffix(".lock").open("ab") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+            else:
+                self._put_back()
+                yield True
 
     def take(self, *, together: Sequence[str], most: int) -> list[tuple[Job, Work]]:
         """The next job, now running, with those of the same kind right behind it where its kind is done `together`."""
-        with self._lock:
+        with self._table.writing() as table:
             taken: list[tuple[Job, Work]] = []
-            while self._waiting and len(taken) < most:
-                job_id, work = self._waiting[0]
-                kind = self._jobs[job_id].kind
-                if taken and (kind != taken[0][0].kind or kind not in together):
+            sql = f"SELECT {_COLUMNS}, work FROM jobs WHERE state = ? ORDER BY number LIMIT ?"
+            for *row, work in table.execute(sql, (WAITING, most)):
+                job = replace(_read(row), state=RUNNING, message="running")
+                if taken and (job.kind != taken[0][0].kind or job.kind not in together):
                     break
-                self._waiting.popleft()
-                job = replace(self._jobs[job_id], state=RUNNING, message="running")
-                self._jobs[job_id] = job
-                taken.append((job, work))
-            self._running = [(job.id, work) for job, work in taken]
+                taken.append((job, self._unpack(work)))
+            sql = "UPDATE jobs SET state = ?, message = ?, tries = tries + 1 WHERE id = ?"
+            table.executemany(sql, [(job.state, json.dumps(job.message), job.id) for job, _ in taken])
             return taken
 
     def update(
         self, jobs: Sequence[Job], *, state: str, message: str, result: Mapping[str, Any] | None = None
     ) -> None:
         """Say how far running jobs are, or how they ended; what was told of the end of one that is called off stays."""
-        over = list[Job]()
-        with self._lock:
-            for job in jobs:
-                if state == RUNNING and job.id in self._called_off:
-                    continue
-                self._jobs[job.id] = told = replace(job, state=state, message=message, result=result)
-                if state in _OVER:
-                    self._called_off.discard(job.id)
-                    over.append(told)
-        for job in over:
-            self._on_over(job)
+        is_over, packed = state in _OVER, None if result is None else json.dumps(result)
+        with self._table.writing() as table:
+            which = "id = ?" if is_over else "id = ? AND NOT is_called_off"
+            sql = f"UPDATE jobs SET state = ?, message = ?, result = ?, is_called_off = 0 WHERE {which}"
+            table.executemany(sql, [(state, json.dumps(message), packed, job.id) for job in jobs])
+        for job in jobs if is_over else ():
+            self._on_over(replace(job, state=state, message=message, result=result))
 
     def fail_running(self, message: str) -> None:
         """Say of jobs that still count as running, though nothing runs, why they failed."""
-        with self._lock:
-            running = [job for job in self._jobs.values() if job.state == RUNNING]
-            self._running = []
-        self.update(running, state=FAILED, message=message)
+        self.update(self._list(RUNNING), state=FAILED, message=message)
 
     def drop_waiting(self, explain: Callable[[str], str]) -> None:
         """Let no job wait any more; what is said depends on its kind."""
-        with self._lock:
-            dropped = [self._jobs[job_id] for job_id, _ in self._waiting]
-            self._waiting.clear()
-        for job in dropped:
+        for job in self._list(WAITING):
             self.update([job], state=FAILED, message=explain(job.kind))
 
-    def _drop_old(self) -> None:
-        over = [job for job in self._jobs.values() if job.state in _OVER]
-        dropped = over[: max(0, len(over) - self._max_kept)]
-        for kind, (_, kept) in self._max_of_kind.items():
-            of_kind = [job for job in over if job.kind == kind]
-            dropped += of_kind[: max(0, len(of_kind) - kept)]
-        for job in dropped:
-            self._jobs.pop(job.id, None)
+    def _put_back(self) -> None:
+        """Let the jobs that a process ran which has ended wait again; those that were called off or tried often end."""
+        with self._table.reading() as table:
+            sql = f"SELECT {_COLUMNS}, is_called_off, tries FROM jobs WHERE state = ? ORDER BY number"
+            left = [(_read(row), called_off, tries) for *row, called_off, tries in table.execute(sql, (RUNNING,))]
+        for job, called_off, tries in left:
+            if called_off:
+                self.update([job], state=CANCELLED, message="cancelled, and the process that ran it ended")
+            elif tries >= _MOST_TRIES:
+                self.update([job], state=FAILED, message=f"{tries} processes ended while they ran it")
+            else:
+                self.update([job], state=WAITING, message="waiting: the process that ran it ended")
+
+    def _list(self, state: str) -> list[Job]:
+        with self._table.reading() as table:
+            rows = table.execute(f"SELECT {_COLUMNS} FROM jobs WHERE state = ? ORDER BY number", (state,))
+            return [_read(row) for row in rows]
+
+    def _check_room(self, table: sqlite3.Connection, kind: str) -> None:
+        sql = "SELECT count(*), coalesce(sum(kind = ?), 0) FROM jobs WHERE state = ?"
+        waiting, of_kind = table.execute(sql, (kind, WAITING)).fetchone()
+        most, _ = self._max_of_kind.get(kind, (self._max_waiting, 0))
+        if waiting >= self._max_waiting:
+            problem = f"{self._max_waiting:,} changes of the gallery"
+        elif of_kind >= most:
+            problem = f"{most:,} jobs of the kind {kind}"
+        else:
+            return
+        message = f"{problem} are waiting already; send it again later"
+        raise BusyError(message, retry_after_s=_RETRY_AFTER_S)
+
+    def _drop_old(self, table: sqlite3.Connection) -> None:
+        kinds = [(kind, kept) for kind, (_, kept) in self._max_of_kind.items()]
+        over = "state NOT IN ('waiting', 'running')"
+        for which, values, kept in [
+            ("", (), self._max_kept),
+            *((" AND kind = ?", (kind,), n) for kind, n in kinds),
+        ]:
+            sql = f"SELECT number FROM jobs WHERE {over}{which} ORDER BY number DESC LIMIT -1 OFFSET ?"
+            table.execute(f"DELETE FROM jobs WHERE number IN ({sql})", (*values, kept))
+
+
+def _read(row: Sequence[Any]) -> Job:
+    job_id, kind, state, message, result, asker = row
+    told = None if result is None else cast("dict[str, Any]", json.loads(result))
+    return Job(job_id, kind, state, json.loads(message), told, Asker(*json.loads(asker)))
+
+
+def _find(table: sqlite3.Connection, job_id: str) -> Job:
+    row = table.execute(f"SELECT {_COLUMNS} FROM jobs WHERE id = ?", (job_id,)).fetchone()
+    if row is None:
+        raise UnknownJobError
+    return _read(row)

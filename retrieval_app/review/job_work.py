@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from index.catalog.rows import CatalogRow
 from index.errors import RetrievalError
 from index.evaluation.evaluate import evaluate_gallery
 from index.filters.condition import Condition
+from index.filters.parser import parse_filter
+from index.filters.to_text import write_condition
 from index.gallery.gallery import Gallery
 from index.gallery.selection import Selection
 from index.images.image_files import REASONS
@@ -37,6 +40,20 @@ class Work:
     ids: tuple[int, ...] = ()
     ks: tuple[int, ...] = ()
     where: Condition | None = None
+
+    def pack(self) -> str:
+        """All of it as text, which any process of the server reads again."""
+        image = None if self.image is None else [self.image.name, self.image.label]
+        where = None if self.where is None else write_condition(self.where)
+        return json.dumps({"image": image, "ids": self.ids, "ks": self.ks, "where": where})
+
+    @classmethod
+    def unpack(cls, text: str) -> Work:
+        """What `pack` wrote."""
+        values = json.loads(text)
+        image = None if values["image"] is None else AddedImage(*values["image"])
+        where = None if values["where"] is None else parse_filter(values["where"])
+        return cls(image, tuple(values["ids"]), tuple(values["ks"]), where)
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,8 @@ class Jobs:
     A job that fails or is cancelled leaves the gallery as it was, but for the image that an add which failed keeps, and
     what an update has embedded. A change waits for another process that writes the gallery.
 
+    Where several processes of a server share them, one at a time runs them, and another goes on where it is killed.
+
     Args:
         gallery_path: the gallery's folder.
         on_change: called when there is a new version, before its jobs count as done.
@@ -59,6 +61,7 @@ class Jobs:
         limits: of the images sent.
         config: how they are embedded.
         log: of who did what, where the end of each is told.
+        shared: folder of what several processes of a server have together; None where there is one.
     """
 
     def __init__(
@@ -70,18 +73,21 @@ class Jobs:
         limits: ServingConfig | None = None,
         config: BuildConfig | None = None,
         log: ActivityLog | None = None,
+        shared: Path | None = None,
     ) -> None:
         self._path = gallery_path.resolve()
         self._open_gallery, self._limits = open_gallery, limits or ServingConfig()
         self._changes = Changes(self._path, on_change=on_change, open_gallery=open_gallery, config=config)
         self._list: JobList[Work] = JobList(
-            max_waiting=_MAX_WAITING, max_kept=_MAX_KEPT, max_of_kind=_MAX_OF_KIND, on_over=self._log_end
-        )
+            max_waiting=_MAX_WAITING, max_kept=_MAX_KEPT, max_of_kind=_MAX_OF_KIND, on_over=self._log_end,
+            path=None if shared is None else shared / "jobs.sqlite", pack=Work.pack, unpack=Work.unpack,
+        )  # fmt: skip
         self._log = log
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="gallery-writer")
         self._closed = False
         self._end_at = math.inf
-        self._updating = threading.Lock()
+        self._ends = threading.Event()
+        self._watcher: threading.Thread | None = None
 
     def add(self, data: bytes, *, name: str, label: str | None = None, asker: Asker | None = None) -> Job:
         """Keep an image's bytes, then add it; when this is answered, a kill loses nothing (see `resume`).
@@ -126,8 +132,7 @@ class Jobs:
         Raises:
             BusyError: as `add`.
         """
-        with self._updating:
-            return self._list.find_waiting(UPDATE) or self._append(UPDATE, Work(), asker=asker)
+        return self._append(UPDATE, Work(), asker=asker, once=True)
 
     def evaluate(self, *, ks: Sequence[int], where: Condition | None = None, asker: Asker | None = None) -> Job:
         """Score the gallery on its own labels; with a filter, only the members that it keeps ask.
@@ -148,6 +153,11 @@ class Jobs:
         """
         clear_incoming(self._path)
         return [self._append(ADD, Work(image=image)) for image in find_forgotten(self._path)[:_MAX_WAITING]]
+
+    def watch(self, *, poll_s: float) -> None:
+        """Look from now on, in a thread, for jobs that nobody runs, as those of a process that was killed."""
+        self._watcher = threading.Thread(target=self._watch, args=(poll_s,), name="jobs", daemon=True)
+        self._watcher.start()
 
     def get(self, job_id: str) -> Job:
         """What is known of a job.
@@ -180,6 +190,9 @@ class Jobs:
     def close(self) -> None:
         """Stop, and wait for the end; may be called twice."""
         self.stop()
+        self._ends.set()
+        if self._watcher is not None:
+            self._watcher.join()
         self._writer.shutdown(wait=True)
 
     def _check_open(self, kind: str) -> None:
@@ -187,14 +200,19 @@ class Jobs:
             raise BusyError("the server is stopping; send it again when it is back", retry_after_s=10)
         self._list.check_room(kind)
 
-    def _append(self, kind: str, work: Work, *, asker: Asker | None = None) -> Job:
+    def _append(self, kind: str, work: Work, *, asker: Asker | None = None, once: bool = False) -> Job:
         self._check_open(kind)
-        job = self._list.append(kind, work, asker=asker)
+        job = self._list.append(kind, work, asker=asker, once=once)
         try:
-            self._writer.submit(self._run_next).add_done_callback(self._note_failure)
+            self._writer.submit(self._run_all).add_done_callback(self._note_failure)
         except RuntimeError:  # closed meanwhile
             self._drop_waiting()
         return job
+
+    def _watch(self, poll_s: float) -> None:
+        while not self._ends.wait(poll_s):
+            if not self._list.is_idle:
+                self._writer.submit(self._run_all).add_done_callback(self._note_failure)
 
     def _log_end(self, job: Job) -> None:
         if self._log is not None:
@@ -212,14 +230,17 @@ class Jobs:
         if (error := done.exception()) is not None:
             logger.error("a change of %s failed", printable_path(str(self._path)), exc_info=error)
 
-    def _run_next(self) -> None:
-        """Do the next jobs; nothing where those before have taken them along."""
-        batch = self._list.take(together=TOGETHER, most=_MAX_TOGETHER)
-        try:
-            for one in self._run(batch, is_last_try=len(batch) == 1):  # what cannot be done stops no others
-                self._run([one], is_last_try=True)
-        finally:
-            self._list.fail_running("an unforeseen failure; the server's log tells more")
+    def _run_all(self) -> None:
+        """Do the jobs that wait, unless another process of the server does."""
+        with self._list.alone() as is_alone:
+            while is_alone and (batch := self._list.take(together=TOGETHER, most=_MAX_TOGETHER)):
+                try:
+                    for one in self._run(
+                        batch, is_last_try=len(batch) == 1
+                    ):  # what cannot be done stops no others
+                        self._run([one], is_last_try=True)
+                finally:
+                    self._list.fail_running("an unforeseen failure; the server's log tells more")
 
     def _run(self, batch: list[tuple[Job, Work]], *, is_last_try: bool) -> list[tuple[Job, Work]]:
         """Do jobs of one kind at once; those of which nothing was done because of what one of them asks for."""

@@ -19,9 +19,8 @@ from retrieval_app.api.answered import Answered, Observer, hide_typed
 from retrieval_app.server.log_config import STDOUT, LogConfig
 from retrieval_app.server.log_writer import LogWriter
 from retrieval_app.server.refusals import MoreRefusals, Refusal
-from retrieval_app.serving.searching import count_candidates
 
-_MOST_SEARCHES = 8  # of one request that are told one by one
+MOST_SEARCHES = 8  # of one request that are told one by one
 _STDOUT, _STDERR = 1, 2
 
 
@@ -72,12 +71,12 @@ class _SlowSearches:
         watch = answered.watch
         ms = (answered.seconds - watch.body_s) * 1000
         if watch.searches and ms > self._least_ms:
-            told = [one.to_json(candidates=count_candidates(one.query)) for one in watch.searches[:_MOST_SEARCHES]]
+            told = [one.to_json() for one in watch.searches[:MOST_SEARCHES]]
             self._writer.write({
                 "time": _show_time(answered.at_s), "event": "slow_search", "request_id": answered.request_id,
                 **_name_gallery(answered), "route": answered.route, "status": answered.status, "ms": round(ms, 3),
                 "body_ms": round(watch.body_s * 1000, 3), "embed_ms": round(watch.embed_s * 1000, 3),
-                "searches_count": len(watch.searches), "searches": told,
+                "searches_count": watch.count, "searches": told,
             })  # fmt: skip
 
 

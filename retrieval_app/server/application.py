@@ -8,19 +8,15 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 from starlette.routing import Route
 
-from retrieval_app.api.counters import EngineCollector, Metrics
 from retrieval_app.api.document import make_api
 from retrieval_app.api.errors import add_error_handlers, add_last_routes
-from retrieval_app.api.security.access import Access
 from retrieval_app.api.security.gradio_doors import GRADIO
-from retrieval_app.api.security.sign_in import SignIn
 from retrieval_app.api.security.sign_in import router as sign_in_router
 from retrieval_app.gradio_app.mounted import GradioProcess, MountedApp
 from retrieval_app.page import api_docs, shell, static_files
 from retrieval_app.review.activity_log import ActivityLog
 from retrieval_app.review.jobs import Jobs
 from retrieval_app.review.review_store import ReviewStore
-from retrieval_app.server.doors import Doors, place_gallery
 from retrieval_app.serving.photo_fetching import PhotoFetcher
 from retrieval_app.serving.search_engine import Engine
 
@@ -28,17 +24,19 @@ from retrieval_app.serving.search_engine import Engine
 def create_app(
     engine: Engine,
     *,
-    access: Access,
     review: ReviewStore,
     jobs: Jobs,
     log: ActivityLog,
-    sign_in: SignIn,
-    doors: Doors,
     gradio: GradioProcess,
+    asks_token: bool,
+    root_path: str = "",
     name: str | None = None,
 ) -> FastAPI:
-    """The application over one engine, of a gallery that is the only one of a server or has a name among several."""
-    mounted = MountedApp(engine, process=gradio, root_path=place_gallery(doors.root_path, name))
+    """The application over one engine, of a gallery that is the only one of a server or has a name among several.
+
+    It finds in its state who asks and who may do what, which are put there with what stands before it.
+    """
+    mounted = MountedApp(engine, process=gradio, root_path=root_path)
 
     @asynccontextmanager
     async def end_gradio(_: FastAPI) -> AsyncIterator[None]:
@@ -46,7 +44,7 @@ def create_app(
         app.state.sign_in.visits.close()
         await mounted.close()
 
-    app = make_api(asks_token=access.asks_token, lifespan=end_gradio)
+    app = make_api(asks_token=asks_token, lifespan=end_gradio)
     app.state.engine, app.state.review, app.state.jobs, app.state.log = engine, review, jobs, log
     app.state.gradio, app.state.is_one_of_several = mounted, name is not None
     limits = engine.config
@@ -58,5 +56,4 @@ def create_app(
         app.router.routes += router.routes
     add_last_routes(app)
     app.router.routes += [Route(GRADIO, mounted), Route(GRADIO + "/{path:path}", mounted)]
-    doors.put_before(app, access=access, sign_in=sign_in, metrics=Metrics(EngineCollector(engine)), gallery=name)
     return app

@@ -55,9 +55,6 @@ class Doors:
             gallery: the name by which it is one of several.
         """
         app.state.access, app.state.sign_in, app.state.metrics = access, sign_in, metrics
-        # Text and JSON go out compressed, pictures and archives as they are. The length of an answer tells nothing that
-        # is kept from its reader: tokens and cookies stand in no body, and no other site may ask.
-        app.add_middleware(GZipMiddleware, minimum_size=SMALLEST_COMPRESSED_BYTES, compresslevel=5)
         app.add_middleware(
             Security,
             limits=self.limits,
@@ -70,6 +67,15 @@ class Doors:
         )
         app.add_middleware(CrossOrigin, origins=self.origins)
         app.add_middleware(FrontDoor, root_path=place_gallery(self.root_path, gallery), proxies=self.proxies)
+
+
+def compress(app: FastAPI) -> None:
+    """Let text and JSON go out compressed, pictures and archives as they are.
+
+    The length of an answer tells nothing that is kept from its reader: tokens and cookies stand in no body, and no
+    other site may ask.
+    """
+    app.add_middleware(GZipMiddleware, minimum_size=SMALLEST_COMPRESSED_BYTES, compresslevel=5)
 
 
 def place_gallery(root_path: str, gallery: str | None) -> str:

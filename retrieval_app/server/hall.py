@@ -20,7 +20,7 @@ from retrieval_app.api.several.gallery_list import list_galleries
 from retrieval_app.page import static_files
 from retrieval_app.page.galleries_page import draw_galleries
 from retrieval_app.page.shell import name_signed_in
-from retrieval_app.server.doors import Doors
+from retrieval_app.server.doors import Doors, compress
 
 
 def create_hall(galleries: Mapping[str, FastAPI], *, access: Access, sign_in: SignIn, doors: Doors) -> FastAPI:
@@ -42,6 +42,7 @@ def create_hall(galleries: Mapping[str, FastAPI], *, access: Access, sign_in: Si
     add_error_handlers(hall)
     hall.router.routes.append(Route("/", _send_list))
     add_last_routes(hall)
+    compress(hall)
     doors.put_before(hall, access=access, sign_in=sign_in, metrics=Metrics())
     return hall
 
@@ -60,5 +61,6 @@ def create_nothing(*, access: Access, sign_in: SignIn, doors: Doors, metrics: Me
 
     nothing = FastAPI(openapi_url=None)
     nothing.router.routes[:] = [*sign_in_router.routes, Route("/{path:path}", refuse)]
+    compress(nothing)
     doors.put_before(nothing, access=access, sign_in=sign_in, metrics=metrics)
     return nothing

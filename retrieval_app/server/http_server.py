@@ -32,6 +32,7 @@ _OTHER_FILES = 256  # of the gallery, of libraries, of processes
 def run_server(
     app: ASGIApp, *, listener: socket.socket, on_ready: Callable[[], None], on_end: Callable[[], None],
     limits: ConnectionConfig | None = None, health_paths: Container[str] = OPEN_PATHS, refusals: Refusals | None = None,
+    more_files: int = 0,
 ) -> None:  # fmt: skip
     """Serve on an already listening socket until interrupted or terminated; what is under way is finished.
 
@@ -44,9 +45,10 @@ def run_server(
         health_paths: addresses that are answered where there is no place for others, as they come, below a root path
             with it and without.
         refusals: is told of what the application is not asked.
+        more_files: that the application holds open.
     """
     limits, refusals = limits or ConnectionConfig(), refusals or Refusals()
-    room = Room(places=_allow_connections(limits), beside=limits.health_connections)
+    room = Room(places=_allow_connections(limits, more_files=more_files), beside=limits.health_connections)
     protocol = partial(BoundedProtocol, room=room, limits=limits, health_paths=health_paths, refusals=refusals)
     config = uvicorn.Config(
         app,
@@ -122,10 +124,10 @@ class _Server(uvicorn.Server):
                 connection.drop()
 
 
-def _allow_connections(limits: ConnectionConfig) -> int:
+def _allow_connections(limits: ConnectionConfig, *, more_files: int) -> int:
     """How many connections there may be; more open files are asked for where the usual number is too small."""
     places = limits.connections
-    wanted = places + limits.health_connections + _OTHER_FILES
+    wanted = places + limits.health_connections + more_files + _OTHER_FILES
     files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files != resource.RLIM_INFINITY and files < wanted:
         files = wanted if most == resource.RLIM_INFINITY else min(wanted, most)

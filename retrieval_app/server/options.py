@@ -20,6 +20,8 @@ from retrieval_app.server.connection_config import ConnectionConfig
 from retrieval_app.server.log_config import LogConfig
 from retrieval_app.serving.serving_config import ServingConfig
 
+MOST_WORKERS = 64
+
 
 @dataclass(frozen=True, slots=True)
 class ServedGallery:
@@ -60,6 +62,7 @@ class ServeOptions:
         sign_in: limits on wrong tokens and on sessions.
         rates: how often one visitor may ask.
         logs: what is written down of requests.
+        workers: processes that answer, each with its own model and index; with 1, that is this one.
     """
 
     galleries: tuple[ServedGallery, ...]
@@ -79,11 +82,19 @@ class ServeOptions:
     sign_in: SignInConfig = field(default_factory=SignInConfig)
     rates: RateConfig = field(default_factory=RateConfig)
     logs: LogConfig = field(default_factory=LogConfig)
+    workers: int = 1
 
     def __post_init__(self) -> None:
         check_names(self.galleries)
         if self.audit is not None and len(self.galleries) > 1:
             raise InputError("--audit is about the labels of one gallery: serve that one alone")
+        if not 1 <= self.workers <= MOST_WORKERS:
+            raise InputError(f"--workers {self.workers}: expected a number in 1..{MOST_WORKERS}")
+        if self.workers > 1 and len(self.galleries) > 1:
+            raise InputError(
+                f"--workers {self.workers}: the processes serve one gallery, and {len(self.galleries)} are named; "
+                "start a server for each, behind one proxy"
+            )
         if not 0 <= self.port <= 65535:
             raise InputError(f"--port {self.port}: a port is a number in 0..65535 (0: any free one)")
         if self.token is not None and self.tokens is not None:

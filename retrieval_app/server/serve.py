@@ -75,6 +75,7 @@ def serve_gallery(options: ServeOptions, *, on_ready: Callable[[Served], None] |
         with assemble(options) as assembled, suppress(KeyboardInterrupt):  # the usual way to end it
             run_server(
                 assembled.app, listener=listener, on_ready=tell, on_end=assembled.end, limits=options.connections,
+                more_files=0 if options.workers == 1 else options.connections.connections,
                 health_paths=place_below(OPEN_PATHS, below), refusals=assembled.refusals,
             )  # fmt: skip
 

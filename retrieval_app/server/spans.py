@@ -74,7 +74,7 @@ class _Spans:
                 "http.request.method": answered.method, "http.route": answered.route,
                 "url.query": hide_typed(answered.query_string), "http.response.status_code": answered.status,
                 "http.response.body.size": answered.sent_bytes, "client.address": answered.visitor.address,
-                "retrieval.request_id": answered.request_id, "retrieval.searches": len(answered.watch.searches),
+                "retrieval.request_id": answered.request_id, "retrieval.searches": answered.watch.count,
             },
         )  # fmt: skip
         if answered.status >= 500:

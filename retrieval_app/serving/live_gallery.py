@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -83,6 +84,12 @@ class LiveGallery:
         self._refreshing = threading.Lock()
         self._stop = threading.Event()
         self._watcher: threading.Thread | None = None
+        self._tell_swap: Callable[[str], object] = lambda _: None
+
+    @property
+    def digest(self) -> str:
+        """What tells the version that is served from all others, also where it holds no image."""
+        return self._current.gallery.digest
 
     @property
     def current(self) -> Snapshot:
@@ -96,8 +103,9 @@ class LiveGallery:
             raise NotReadyError(f"the gallery {snapshot.gallery.name} holds no image")
         return snapshot
 
-    def watch(self, *, poll_s: float) -> None:
-        """Look for new versions from now on, in a thread."""
+    def watch(self, *, poll_s: float, tell_swap: Callable[[str], object] = lambda _: None) -> None:
+        """Look for new versions from now on, in a thread; `tell_swap` is told the digest of each that is served."""
+        self._tell_swap = tell_swap
         self._watcher = threading.Thread(target=self._watch, args=(poll_s,), name="versions", daemon=True)
         self._watcher.start()
 
@@ -126,6 +134,7 @@ class LiveGallery:
             before, self._current = self._current, snapshot
             self._seen, self.problem = snapshot.gallery.digest, None
             self.swaps += 1
+            self._tell_swap(snapshot.gallery.digest)
         before.insights.close()
         logger.info("serving version %s", snapshot.version)
         return True

@@ -10,6 +10,7 @@ from index.arrays import Vectors
 from index.catalog.rows import CatalogRow
 from index.errors import InputError
 from index.filters.condition import Condition
+from index.gallery.reranking import POOL
 from index.outputs import KIND
 from retrieval_app.serving.photos import Crop
 
@@ -70,6 +71,13 @@ class SearchQuery:
     def is_single(self) -> bool:
         """Whether it asks for what is like one picture or vector."""
         return len(self.parts) == 1 and self.parts[0].weight > 0
+
+    @property
+    def candidates(self) -> int:
+        """How many the index is asked for, before near-duplicates are put together."""
+        shown = self.offset + self.k + 1
+        ranked = max(shown, POOL) if self.rerank else shown
+        return ranked + len(self.exclude_ids) + len(self.parts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from retrieval_app.insights.duplicate_groups import DuplicateGroups
 from retrieval_app.serving.batching import Lane, Workers
 from retrieval_app.serving.bounded_pool import BoundedPool
 from retrieval_app.serving.errors import BusyError, OutOfTurnError, TimedOutError, UnknownPhotoError
+from retrieval_app.serving.kept_photos import KeptPhotos
 from retrieval_app.serving.live_gallery import LiveGallery, Snapshot
 from retrieval_app.serving.photos import Crop, Photo, check_upload, crop_pixels, encode_kept, read_pixels
 from retrieval_app.serving.pictures import PICTURE_SIDE, Pictures, read_original
@@ -71,8 +72,11 @@ class Engine:
         config: ServingConfig | None = None,
         audit: Path | None = None,
         name: str | None = None,
+        shared: Path | None = None,
     ) -> None:
         """Open the gallery; the doubts of an `audit` folder take the place of its own, a name that of its folder's.
+
+        A `shared` folder has what several processes of a server have together.
 
         Raises:
             GalleryError: it cannot be opened.
@@ -93,7 +97,7 @@ class Engine:
         self._readers = BoundedPool(config.reader_threads, name="reader", capacity=config.reads_waiting)
         self._costly = BoundedPool(1, name="costly-pictures", capacity=config.reads_waiting)
         self._lookups = BoundedPool(config.filter_threads, name="conditions", capacity=config.filters_waiting)
-        self._photos: RecentlyUsed[str, Photo] = RecentlyUsed(config.photos_bytes, size=_size_photo)
+        self._photos = KeptPhotos(config.photos_bytes, path=None if shared is None else shared / "photos.sqlite")
         self._crops: RecentlyUsed[tuple[object, ...], Vectors] = RecentlyUsed(config.crops_kept)
         self._pictures = Pictures(capacity_bytes=config.picture_cache_bytes)
         self._pools = (self._readers, self._costly, self._lookups)
@@ -203,7 +207,7 @@ class Engine:
             vector = await self._embed_read(snapshot, lambda: pixels, name=name)
         picture, size = kept
         photo = Photo(secrets.token_hex(16), name, *size, picture, vector, embedder.sha256)
-        self._photos.put(photo.token, photo)
+        self._photos.put(photo)
         return photo
 
     def photo(self, token: str) -> Photo:
@@ -346,7 +350,3 @@ class Engine:
     async def _embed_read(self, snapshot: Snapshot, read: Callable[[], Pixels], *, name: str) -> Vectors:
         task = _Embedding(snapshot, read, name)
         return await self._wait(self._workers.submit(self.photos_lane, task, timeout_s=self.config.request_s))
-
-
-def _size_photo(photo: Photo) -> int:
-    return len(photo.picture) + photo.vector.nbytes

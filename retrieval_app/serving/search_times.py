@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from retrieval_app.serving.filter_shape import describe_shape
 
@@ -44,12 +44,12 @@ class SearchTimes:
         else:
             self._steps["unfinished"] = now - self._last
 
-    def to_json(self, *, candidates: int) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """The search without a value that anybody typed, and the milliseconds of its steps."""
         query, where = self.query, self.query.where
         told: dict[str, Any] = {
             "k": query.k, "offset": query.offset, "by": query.by, "queries": list(map(_name_part, query.parts)),
-            "candidates": candidates, "rerank": query.rerank, "group_copies": query.group_copies,
+            "candidates": query.candidates, "rerank": query.rerank, "group_copies": query.group_copies,
         }  # fmt: skip
         if where is not None:  # the names of columns that there are are no secrets; others may be anything
             told["filter"] = describe_shape(where) if self._is_filter_known else "unknown"
@@ -60,19 +60,34 @@ class SearchTimes:
         return told
 
 
+class Timed(Protocol):
+    """A search that was timed, here or in another process."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The search without a value that anybody typed, and the milliseconds of its steps."""
+        ...
+
+
 @dataclass(slots=True)
 class SearchWatch:
     """What the searches of one request took.
 
     Attributes:
         searches: each of them.
+        untold: how many there were besides, of which another process told nothing.
         embed_s: seconds in which the photo that is the body was decoded and embedded.
         body_s: seconds in which the body arrived.
     """
 
-    searches: list[SearchTimes] = field(default_factory=list)
+    searches: list[Timed] = field(default_factory=list)
+    untold: int = 0
     embed_s: float = 0.0
     body_s: float = 0.0
+
+    @property
+    def count(self) -> int:
+        """How many searches there were."""
+        return len(self.searches) + self.untold
 
 
 watching: ContextVar[SearchWatch | None] = ContextVar("watching", default=None)

@@ -11,7 +11,6 @@ import numpy as np
 
 from index.arrays import Floats, Ids, Vectors
 from index.errors import InputError, RetrievalError
-from index.gallery.reranking import POOL
 from index.vectors.products import measure_cosines
 from retrieval_app.insights.duplicate_groups import DuplicateGroups
 from retrieval_app.serving.live_gallery import Snapshot
@@ -55,14 +54,7 @@ class SearchTask:
     @property
     def wanted(self) -> int:
         """Candidates that are enough where none of them is a near-duplicate: one more shows that there are more."""
-        return count_candidates(self.query)
-
-
-def count_candidates(query: SearchQuery) -> int:
-    """Candidates that a query asks the index for, before near-duplicates are put together."""
-    shown = query.offset + query.k + 1
-    ranked = max(shown, POOL) if query.rerank else shown
-    return ranked + len(query.exclude_ids) + len(query.parts)
+        return self.query.candidates
 
 
 def answer_searches(tasks: Sequence[SearchTask]) -> list[Ranking | Exception]:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from export.exports import export_run
 from index.arrays import Vectors
@@ -85,6 +86,7 @@ def test_an_interrupted_run_goes_on_to_the_finished_ones_weights(
     train(
         Path("pictures"), Path("interrupted"), config=config, machine=make_machine(earlier / "cache"), resume=True
     )
-    assert (earlier / "interrupted/head.safetensors").read_bytes() == (
-        earlier / "run/head.safetensors"
-    ).read_bytes()
+    resumed, finished = (load_file(earlier / name / "head.safetensors") for name in ("interrupted", "run"))
+    assert resumed.keys() == finished.keys()
+    for name, weights in finished.items():  # other processors add up in another order
+        np.testing.assert_allclose(resumed[name], weights, rtol=0, atol=1e-4 * np.abs(weights).max(), err_msg=name)

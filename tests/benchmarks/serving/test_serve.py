@@ -12,7 +12,8 @@ from benchmarks.common.tables import spread_all
 from benchmarks.serving.__main__ import CLIENTS, main, parse_options
 from benchmarks.serving.serve_servers import Server
 from benchmarks.serving.serve_start import MOMENTS, drop_pages
-from benchmarks.serving.serve_tables import format_start
+from benchmarks.serving.serve_tables import format_start, format_workers
+from benchmarks.serving.serve_workers import summarize_workers
 
 
 @pytest.mark.parametrize(
@@ -21,6 +22,7 @@ from benchmarks.serving.serve_tables import format_start
      (("--alone-images", "0"), "--alone-images must be at least 1"),
      (("--clients", "8", "--clients", "0"), "--clients must be at least 1"),
      (("--seconds", "0"), "--seconds must be above 0"),
+     (("--workers", "2", "--workers", "0"), "--workers must be at least 1"),
      (("--part", "all"), "invalid choice: 'all'")],
 )  # fmt: skip
 def test_wrong_usage_is_said_and_exits_with_two(options, message: str, tmp_path: Path, capsys) -> None:
@@ -87,3 +89,20 @@ def test_a_small_gallery_is_served_and_measured(
     ready = records["start"]["medians"]["cold"]["ready"]["median"]
     assert 0 < records["start"]["medians"]["cold"]["address"]["median"] <= ready
     assert np.load(tmp_path / "photos" / "ids.npy").shape == (15,)
+
+
+def test_the_table_of_workers_has_medians_of_the_rounds_by_clients_and_workers() -> None:
+    def measure(rate: float) -> dict[str, object]:
+        counts = dict.fromkeys(("answered", "refused", "failed", "broken", "own_cores", "server_cores"), 1)
+        return {"per_second": rate, "p50_ms": 2.0, "p99_ms": 3.0, "most_ms": 4.0, "statuses": {"200": 1}, **counts}
+
+    rounds = [
+        {"contestants": {f"by id, {workers}": {"8": measure(rate * workers)} for workers in (1, 2)}}
+        for rate in (100, 300, 200)
+    ]
+    table = format_workers({
+        "gallery": {"images": 5398, "what": "photos"}, "cores": 2, "rounds": rounds, "cells": summarize_workers(rounds),
+        "memory": {"1": {"resident": 200 << 20}, "2": {"resident": 500 << 20}},
+    })  # fmt: skip
+    assert "| by id | 8 | 1 | 200 (100 - 300) | 2.0 | 3.0 | 200 |" in table
+    assert "| by id | 8 | 2 | 400 (200 - 600) | 2.0 | 3.0 | 500 |" in table

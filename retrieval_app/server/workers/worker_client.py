@@ -1,0 +1,58 @@
+"""The front's connections to its workers."""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING
+
+import httpcore
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from retrieval_app.server.workers.supervisor import Worker
+
+_CONNECT_S = 5.0
+_IDLE_S = 60.0
+
+
+class WorkerClient:
+    """Asks one worker; used by the event loop alone."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+        self._pool = httpcore.AsyncConnectionPool(
+            uds=str(worker.socket), max_connections=None, keepalive_expiry=_IDLE_S
+        )
+
+    def stream(
+        self, method: str, target: bytes, *, headers: Sequence[tuple[bytes, bytes]] = (), content: bytes = b""
+    ) -> AbstractAsyncContextManager[httpcore.Response]:
+        """The answer to a request; waits for it as long as it takes, which the worker itself bounds."""
+        url = httpcore.URL(scheme=b"http", host=b"worker", port=None, target=target)
+        return self._pool.stream(
+            method, url, headers=list(headers), content=content, extensions={"timeout": {"connect": _CONNECT_S}}
+        )
+
+    async def close(self) -> None:
+        """Close its connections."""
+        await self._pool.aclose()
+
+
+class WorkerClients:
+    """The clients of all workers, made when first asked for; used by the event loop alone."""
+
+    def __init__(self) -> None:
+        self._clients: dict[int, WorkerClient] = {}
+
+    def of(self, worker: Worker) -> WorkerClient:
+        """That of a worker, which takes the place of the one of the worker before it."""
+        client = self._clients.get(worker.number)
+        if client is None or client.worker is not worker:
+            client = self._clients[worker.number] = WorkerClient(worker)
+        return client
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for client in self._clients.values():
+            await client.close()

@@ -1,0 +1,52 @@
+"""What the processes of a server share while it runs, in a file of SQLite; one process has it in its memory."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_WAIT_S = 10.0
+
+
+class SharedTable:
+    """A database that ends with its server; any number of threads and processes may use it.
+
+    A process that is killed leaves whole what it has written. Nothing is to outlive the machine, so nobody waits for a
+    disk. It is let go of when nothing refers to it any more.
+
+    Args:
+        path: of the file, in a folder that nobody else can read; None for memory.
+        schema: what is made where it is not there yet.
+    """
+
+    def __init__(self, path: Path | None, schema: str) -> None:
+        self._lock = threading.Lock()
+        self._connection = sqlite3.connect(
+            ":memory:" if path is None else path, isolation_level=None, check_same_thread=False, timeout=_WAIT_S
+        )
+        weakref.finalize(self, self._connection.close)
+        self._connection.execute("PRAGMA journal_mode = WAL")  # so that readers never wait
+        self._connection.execute("PRAGMA synchronous = OFF")
+        self._connection.executescript(schema)
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """The connection; what is read is to be read within the block."""
+        with self._lock:
+            yield self._connection
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """The connection in a transaction, which is kept when the block ends and undone when it fails."""
+        with self._lock:
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+                self._connection.execute("COMMIT")
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                raise

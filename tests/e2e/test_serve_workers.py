@@ -1,0 +1,290 @@
+"""A server of several processes: one that is killed fails no request but with 503, and what one knows all know."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import signal
+import threading
+import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+if "CI" not in os.environ:
+    pytest.importorskip("gradio", reason="needs the extra `ui`")
+
+from gradio_client import Client
+
+from index.gallery.verify import verify_gallery
+from retrieval_app.api.security.token_file import add_token
+from tests.serving_load import (
+    CHANGING,
+    CONSTANT,
+    WAIT_S,
+    Load,
+    draw_png,
+    make_images,
+    swap_by_api,
+    swap_from_outside,
+    wait_for_job,
+    write_state,
+)
+from tests.serving_server import TOKEN, Server, serve
+
+
+@pytest.fixture
+def images(tmp_path: Path, tiny_model: Path) -> Path:
+    """The images of a gallery, `../gallery`, that is built in its first version."""
+    return make_images(tmp_path / "images", model=tiny_model)
+
+
+@contextmanager
+def serve_by_two(images: Path, *options: str) -> Iterator[Server]:
+    """A server of two workers, both of which answer."""
+    gallery = images.parent / "gallery"
+    with serve(gallery, "--workers", "2", *options, log=images.parent / "log", token=TOKEN) as server:
+        wait_for_workers(server)
+        yield server
+
+
+def list_workers(server: Server) -> list[int]:
+    """The processes that answer, by their numbers."""
+    return [worker for starter in list_children(server.process.pid) for worker in list_children(starter)]
+
+
+def list_children(pid: int) -> list[int]:
+    """The processes that a process has started, and that live."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            status = (folder / "status").read_text()
+        except (FileNotFoundError, ProcessLookupError):  # ended meanwhile
+            continue
+        if f"\nPPid:\t{pid}\n" in status and "\nState:\tZ" not in status:
+            found.append(int(folder.name))
+    return sorted(found)
+
+
+def read_metric(server: Server, name: str, *, having: str = "") -> float:
+    """The sum of a metric's values, of those whose labels have some words."""
+    lines = server.get("/v1/metrics").body.decode().splitlines()
+    found = [line for line in lines if re.match(rf"{name}[ {{]", line) and having in line]
+    return sum(float(line.rsplit(" ", 1)[1]) for line in found)
+
+
+def wait_for_workers(server: Server, *, without: Collection[int] = ()) -> None:
+    """Wait until two answer, none of them among those `without`."""
+    deadline = time.monotonic() + WAIT_S
+    while len(set(list_workers(server)) - set(without)) < 2 or read_metric(server, "retrieval_workers") < 2:
+        assert time.monotonic() < deadline, server.log.read_text()
+        time.sleep(0.05)
+
+
+def kill_workers(server: Server, workers: Collection[int]) -> None:
+    """Kill some, and wait until others answer in their place."""
+    for worker in workers:
+        os.kill(worker, signal.SIGKILL)
+    wait_for_workers(server, without=workers)
+
+
+@contextmanager
+def killing(server: Server, *, seed: int) -> Iterator[list[int]]:
+    """Kill a worker again and again, any of those that answer; the list has those that were."""
+    chance, stopped, killed = random.Random(seed), threading.Event(), list[int]()
+
+    def kill() -> None:
+        while not stopped.wait(chance.uniform(0.1, 0.6)):
+            wait_for_workers(server)
+            killed.append(chance.choice(list_workers(server)))
+            os.kill(killed[-1], signal.SIGKILL)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    try:
+        yield killed
+    finally:
+        stopped.set()
+        thread.join(2 * WAIT_S)
+
+
+def test_no_request_fails_but_with_503_while_workers_are_killed_and_versions_come_and_go(images: Path) -> None:
+    with serve_by_two(images, "--writable") as server:
+        load = Load(server, may_be_busy=True)
+        with load.running(), killing(server, seed=1) as killed:
+            for number in range(2, 8):
+                write_state(images, number)
+                (swap_from_outside if number % 2 else swap_by_api)(server, number)
+                load.learn()
+            deadline = time.monotonic() + WAIT_S
+            while len(killed) < 4 and not load.failures:
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+        assert load.failures == []
+        assert set(load.statuses) <= {200, 404, 422, 503}
+        assert load.statuses[200] > 20 * load.statuses[503]
+        wait_for_workers(server)
+        assert read_metric(server, "retrieval_worker_ends_total") == len(killed)
+        answered = read_metric(server, "retrieval_requests_total")
+        assert answered >= load.statuses.total()  # each once, whoever answered and whether it lives
+        assert server.stop() == 0
+    assert verify_gallery(images.parent / "gallery").problems == []
+
+
+def test_what_one_worker_was_told_the_others_know(images: Path) -> None:
+    with serve_by_two(images, "--writable") as server:
+        photo = server.ask("POST", "/v1/photos", body=draw_png(3)).json()["photo"]
+        change = {"image_id": 1, "decision": "change", "label": "other"}
+        assert server.post("/v1/labels/decisions", {"decisions": [change]}).status == 200
+        job = server.ask("POST", "/v1/images?label=constant", body=draw_png(77)).json()["job"]
+        assert wait_for_job(server, job)["state"] == "done"
+        for _ in range(2):
+            kill_workers(
+                server, list_workers(server)
+            )  # those that answer now have not heard of any of it themselves
+            assert server.post("/v1/search", {"queries": [{"photo": photo}], "k": 1}).status == 200
+            [decision] = server.get("/v1/labels/decisions").json()["decisions"]
+            assert decision["new_label"] == "other"
+            assert server.get(f"/v1/jobs/{job}").json()["state"] == "done"
+            assert server.get("/v1/gallery").json()["images"] == CONSTANT + CHANGING + 1
+
+
+def test_a_job_whose_worker_is_killed_is_done_by_another(images: Path) -> None:
+    with serve_by_two(images, "--writable") as server:
+        jobs = list[str]()
+        for round_number in range(2):
+            for number in range(4):
+                data = draw_png(500 + 10 * round_number + number)
+                jobs.append(server.ask("POST", "/v1/images?label=constant", body=data).json()["job"])
+            kill_workers(server, list_workers(server))  # all of them: nobody is left to go on
+        states = [wait_for_job(server, job) for job in jobs]
+        assert [state["state"] for state in states] == ["done"] * len(jobs), states
+        assert server.get("/v1/gallery").json()["images"] == CONSTANT + CHANGING + len(jobs)
+
+
+def test_where_no_worker_lives_the_answer_is_503_and_health_comes_back(images: Path) -> None:
+    with serve_by_two(images) as server:
+        for worker in list_workers(server):
+            os.kill(worker, signal.SIGKILL)
+        answer = server.get("/v1/images")
+        deadline = time.monotonic() + WAIT_S
+        while answer.status == 200:  # one had answered already
+            assert time.monotonic() < deadline
+            answer = server.get("/v1/images")
+        assert answer.status == 503
+        assert answer.json()["error"]["code"] == "busy"
+        assert "process" in answer.json()["error"]["message"]
+        while server.get("/v1/ready").status != 200:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+def test_workers_end_with_their_front_even_where_it_is_killed(images: Path) -> None:
+    with serve_by_two(images) as server:
+        workers = list_workers(server)
+        server.kill()
+        deadline = time.monotonic() + WAIT_S
+        while any(Path(f"/proc/{worker}").exists() for worker in workers):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+def test_a_gallery_that_cannot_be_opened_is_told_in_one_line(images: Path) -> None:
+    model = next((images.parent / "gallery").rglob("*.onnx"))
+    model.write_bytes(b"no model")
+    log = images.parent / "log"
+    with pytest.raises(AssertionError, match="did not start"), serve(
+        images.parent / "gallery", "--workers", "2", log=log
+    ):  # fmt: skip
+        pass
+    assert "Traceback" not in log.read_text()
+    assert str(model.name) in log.read_text()
+
+
+def test_the_gradio_app_is_that_of_one_worker_and_another_has_it_where_that_ends(images: Path) -> None:
+    with serve_by_two(images) as server:
+        for _ in range(2):
+            waiting = {"timeout": WAIT_S}  # for what imports Gradio first
+            client = Client(f"{server.url}/gradio/", headers=server.headers(), verbose=False, httpx_kwargs=waiting)
+            hits = client.predict(image=None, image_id=1, k=3, where="", by="kind", api_name="/search")
+            assert len(hits) == 3
+            kill_workers(server, list_workers(server)[:1])
+
+
+def test_what_workers_count_adds_up_and_is_not_lost_with_them(images: Path) -> None:
+    def count() -> float:
+        return read_metric(server, "retrieval_answered_total", having="searches")
+
+    with serve_by_two(images) as server:
+        for expected in (4, 8):
+            for _ in range(4):
+                assert server.post("/v1/search", {"queries": [{"image_id": 1}]}).status == 200
+            assert count() == expected
+            kill_workers(server, list_workers(server))
+            assert count() == expected
+
+
+def test_requests_reach_a_worker_as_they_came(images: Path) -> None:
+    log = images.parent / "access"
+    with serve_by_two(images, "--access-log", str(log), "--slow-query-ms", "0") as server:
+        for words, status in (
+            ("text=%C3%A9%25%26", 200),
+            ("where=label+%3D+%27constant%27", 200),
+            ("where=((", 422),
+        ):
+            answer = server.get(f"/v1/images?{words}", **{"X-Request-Id": "mine"})
+            assert (answer.status, answer.headers["x-request-id"]) == (status, "mine")
+        assert server.get("/v1/images?where=label+%3D+%27constant%27").json()["total"] == CONSTANT
+        assert server.get("/v1/no%2Fsuch/%25").status == 404
+        assert server.ask("POST", "/v1/images", body=b"").status == 403
+        assert server.get("/v1/images", **{"X-Retrieval-Asked": "{}"}).status == 200  # nobody else is believed
+        assert server.post("/v1/search", {"queries": [{"image_id": 1}], "k": 2}).status == 200
+        assert server.get("/page/base.css").status == 404
+        thumbnail = server.get("/v1/images/1/thumbnail")
+        assert server.get("/v1/images/1/thumbnail", **{"If-None-Match": thumbnail.headers["etag"]}).status == 304
+        zipped = server.get("/v1/images?limit=500&include=path", **{"Accept-Encoding": "gzip"})
+        assert zipped.headers.get("content-encoding", "gzip") == "gzip"
+        assert server.stop() == 0
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert {line["route"] for line in lines if line["event"] == "request"} >= {
+        "/v1/images", "/v1/search", "/v1/images/{image_id}/thumbnail", "/v1/metrics", "none",
+    }  # fmt: skip
+    [slow] = [line for line in lines if line["event"] == "slow_search"]
+    assert slow["searches_count"] == 1
+    assert slow["searches"][0]["k"] == 2
+    assert "search" in slow["searches"][0]["ms"]
+
+
+def test_who_is_signed_in_is_so_at_all_workers_and_may_no_more_than_elsewhere(images: Path) -> None:
+    tokens = images.parent / "team"
+    given = {
+        name: add_token(tokens, name, may=[right])[1]
+        for name, right in (("reader", "read"), ("reviewer", "review"))
+    }
+    with serve(
+        images.parent / "gallery", "--workers", "2", "--tokens", str(tokens), log=images.parent / "log"
+    ) as server:
+        form = {"Content-Type": "application/x-www-form-urlencoded", "Origin": server.url}
+        answer = server.ask("POST", "/", body=f"token={given['reader']}".encode(), headers=form)
+        assert answer.status == 303
+        cookie = {"Cookie": answer.headers["set-cookie"].partition(";")[0]}
+        for _ in range(4):
+            assert server.get("/v1/images", **cookie).status == 200
+        assert server.get("/v1/images").status == 401
+        change = {"decisions": [{"image_id": 1, "decision": "keep"}]}
+        for name, status in (("reader", 403), ("reviewer", 200)):
+            brought = {"Authorization": f"Bearer {given[name]}"}
+            assert server.ask("POST", "/v1/labels/decisions", json=change, headers=brought).status == status
+        assert b"reader" in server.get("/", **cookie).body
+        assert server.get("/v1/metrics", **cookie).status == 403
+
+
+def test_several_galleries_are_not_served_by_workers(images: Path) -> None:
+    gallery, log = images.parent / "gallery", images.parent / "log"
+    with pytest.raises(AssertionError), serve(f"a={gallery}", f"b={images}", "--workers", "2", log=log):
+        pass
+    assert "--workers 2: the processes serve one gallery" in log.read_text()
