@@ -84,12 +84,17 @@ class GalleryError(RetrievalError):
         self.problem = problem
 
 
+DAMAGE_ADVICE = (
+    "; mend it with `retrieval index repair`, or go back a version with `retrieval index rollback`: images, uploads "
+    "and decisions are kept"
+)
+
+
 class GalleryDamagedError(GalleryError):
     """A gallery whose files are not what they were when it was built."""
 
     def __init__(self, path: str, problem: str) -> None:
-        advice = "mend it with `retrieval index repair`, or go back a version with `retrieval index rollback`"
-        super().__init__(path, f"{problem}; {advice}: images, uploads and decisions are kept")
+        super().__init__(path, f"{problem}{DAMAGE_ADVICE}")
 
 
 class GalleryMismatchError(GalleryError):

@@ -18,10 +18,11 @@ from PIL import Image
 from index.faiss_library import let_threads_sleep
 from index.telemetry import switch_off_telemetry
 from tests.leftovers import find_changes, find_living, find_stragglers, take_stock
+from tests.milvus_server import milvus_rights, milvus_server
 from tests.models import write_tiny_model
 from tests.shared import shared
 
-__all__ = ["shared"]
+__all__ = ["milvus_rights", "milvus_server", "shared"]
 
 CLASSES = {"blue": (40, 60, 220), "green": (30, 190, 60), "red": (220, 40, 40)}
 IMAGES_PER_CLASS = 5

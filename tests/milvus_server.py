@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from index.vectors.milvus.server import TOKEN
+from index.vectors.milvus.server import TOKEN, import_pymilvus
 
 _START_S = 120
 _KEEP = 'while :; do "$0" run standalone & echo $! > pid; wait $!; done'
@@ -51,6 +51,10 @@ class RunningMilvus:
                 ["sh", "-c", _KEEP, str(self._folder / "bin" / "milvus")],
                 cwd=self._folder, env=self._environment, stdout=log, stderr=log,
             )  # fmt: skip
+        self.wait()
+
+    def wait(self) -> None:
+        """Until it answers."""
         end = time.monotonic() + _START_S
         while not self._answers():
             assert time.monotonic() < end, "the server does not start"
@@ -86,8 +90,9 @@ def find_free_ports(count: int) -> list[int]:
 def milvus_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningMilvus]:
     """One for all tests; what it wrote goes with it. Two on a machine would ask for the same port."""
     server = RunningMilvus(tmp_path_factory.mktemp("milvus"))
-    server.start()
+    import_pymilvus()  # or the first test that asks a server would seem to have changed what this does to its logger
     try:
+        server.start()
         yield server
     finally:
         server.stop()

@@ -30,27 +30,38 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Let go of images whose vectors are lost and whose source is not there now.",
 )
+@click.option(
+    "--uri", metavar="http://HOST:PORT", help="Where the Milvus server of the gallery answers now, where it moved."
+)
 @output_options
 def repair(
-    *, gallery: Path, model: Path | None, sources: tuple[str, ...], drop_missing: bool, as_json: bool
+    *,
+    gallery: Path,
+    model: Path | None,
+    sources: tuple[str, ...],
+    drop_missing: bool,
+    uri: str | None,
+    as_json: bool,
 ) -> None:
     """Mend GALLERY where files of it are damaged or lost: ids, decisions and uploads are kept.
 
     What is sound of any version is taken over, and checked; only images whose vectors are lost are embedded again, from
     their sources. An image that is gone from its source stays as long as its vector is sound. A sound gallery is left
-    as it is. Where the newest changes may go, `index rollback` is quicker.
+    as it is. Where the newest changes may go, `index rollback` is quicker. Of vectors in Milvus those are kept that its
+    server still has, in collections of the gallery's model.
 
     \b
     Examples:
       retrieval index repair gallery
       retrieval index repair gallery --model model.onnx
       retrieval index repair gallery --drop-missing --json
+      retrieval index repair in-milvus --uri http://elsewhere:19530
     """
     from index.repair.repair import repair_gallery
 
     with indexing_bars() as (progress, begin_step):
         report = repair_gallery(
-            gallery, model_path=model, sources=sources, drop_missing=drop_missing, progress=progress,
+            gallery, model_path=model, sources=sources, drop_missing=drop_missing, uri=uri, progress=progress,
             begin_step=begin_step,
         )  # fmt: skip
     emit(report.to_json(), as_json=as_json, text=_describe_repair(report, gallery=gallery))

@@ -6,18 +6,23 @@ import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from index.arrays import Ids
 from index.catalog.reader import read_catalog
 from index.errors import GalleryError
 from index.file_hash import hash_file
 from index.marks import PART_MARK, read_part
-from index.progress import Progress, no_progress
+from index.progress import BeginStep, Progress, no_progress, no_steps
 from index.text import printable_path
-from index.vectors.files import find_stored_members, find_unit_shards, list_shard_files, read_stored_ids
-from index.vectors.shards import VectorFile
+from index.vectors.files import find_stored_members, list_shard_files, read_stored_ids
+from index.vectors.shards import HeldVectors
+from index.vectors.store import Salvage, SalvagedPart
+from index.vectors.stores import STORES
 from index.versions.manifest import CATALOG_NAME, MANIFEST_NAME, MODEL_NAME, Manifest, Version, find_manifest
 from index.versions.versions import list_versions, read_current
 
@@ -77,13 +82,36 @@ def first_free_id(gallery: Path, versions: Sequence[SalvagedVersion]) -> int:
     return max([highest_next_id(gallery), *(number for version in versions for number in _next_ids(version))])
 
 
-def sound_vectors(versions: Sequence[SalvagedVersion], *, output: str, width: int) -> list[VectorFile]:
+def sound_vectors(
+    versions: Sequence[SalvagedVersion],
+    *,
+    output: str,
+    width: int,
+    model_sha256: str,
+    uri: str = "",
+    begin_step: BeginStep = no_steps,
+) -> list[HeldVectors]:
     """An output's vectors that are sound, of this width and of norm 1, those of the newest version last.
 
     What versions share is given once.
+
+    Args:
+        model_sha256: of the model that made them.
+        uri: where the server answers now that has them; empty: where a version says.
+
+    Raises:
+        GalleryError: a server that has some does not answer.
     """
-    found = find_unit_shards(((version.folder, version.sound) for version in versions), output)
-    return [file for file in found if file.read().shape[1] == width][::-1]
+    parts = [SalvagedPart(v.folder, v.manifest, v.sound, partial(_read_indexed, v)) for v in versions]
+    task = Salvage(parts, output, width, model_sha256, uri, begin_step)
+    return [held for store in STORES.values() for held in store.salvage(task)]
+
+
+def _read_indexed(version: SalvagedVersion) -> Ids:
+    if CATALOG_NAME not in version.sound or version.manifest is None:
+        return np.empty(0, np.int64)
+    with read_catalog(version.folder / CATALOG_NAME) as catalog:
+        return np.array(catalog.indexed_ids(), dtype=np.int64)
 
 
 def find_members(version: SalvagedVersion) -> Ids | None:

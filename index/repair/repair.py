@@ -16,9 +16,8 @@ from index.arrays import Ids
 from index.catalog.reader import read_catalog
 from index.catalog.writer import CatalogWriter, write_catalog
 from index.durable import write_durably
-from index.errors import GalleryError, GalleryMismatchError, InputError, ModelFileError
+from index.errors import DAMAGE_ADVICE, GalleryError, InputError
 from index.faiss_library import import_faiss
-from index.file_hash import hash_file
 from index.gallery.salvage import (
     SalvagedVersion,
     find_members,
@@ -29,19 +28,21 @@ from index.gallery.salvage import (
 )
 from index.gallery.verify import verify_gallery
 from index.marks import GALLERY_MARK
-from index.model.embedder import Embedder
 from index.progress import BeginStep, Progress, no_progress, no_steps
+from index.repair.kept_model import find_model
+from index.repair.kept_store import describe_move, find_store, keep_store
 from index.repair.repair_rows import embed_lost, fill_catalog, find_new, list_unreachable
 from index.repair.salvaged_rows import SalvagedRows, read_salvaged, remembered_rows
 from index.sources.registry import find_source
 from index.text import printable_path, valid_text
-from index.vectors.shards import VectorFile, find_checkpoint
+from index.vectors.shards import HeldVectors, find_checkpoint
 from index.vectors.store import Publication
+from index.vectors.stores import store_of
 from index.versions.gallery_identity import Standing, require_own_folder, restore_identity
 from index.versions.gallery_lock import lock_gallery
 from index.versions.gallery_parts import remove_part
-from index.versions.manifest import CATALOG_NAME, FORMAT_VERSION, MANIFEST_NAME, MODEL_NAME
-from index.versions.versions import mark_version, read_current, set_current
+from index.versions.manifest import CATALOG_NAME, FORMAT_VERSION, MANIFEST_NAME, Manifest
+from index.versions.versions import find_version, mark_version, read_current, set_current
 from index.versions.work_plan import BUILDING, read_plan
 from index.writing.build_config import BuildConfig
 from index.writing.settling import settle
@@ -99,6 +100,7 @@ def repair_gallery(
     model_path: Path | None = None,
     sources: Sequence[str] = (),
     drop_missing: bool = False,
+    uri: str | None = None,
     config: BuildConfig | None = None,
     progress: Progress = no_progress,
     begin_step: BeginStep = no_steps,
@@ -108,15 +110,19 @@ def repair_gallery(
     Rows, vectors and the model are taken from every version in which their checksums hold. Vectors that are lost are
     made again from the sources; images stay members without their files as long as their vectors are sound. Where no
     catalogue is sound, the rows that can be read are compared with the files. Uploads and decisions are not touched.
+    Of vectors in Milvus those are kept whose collection was made with the gallery's model; all go into a new one.
 
     Args:
         model_path: the model that it was built with, where no version has it any more.
         sources: where the images come from, if nothing else tells.
         drop_missing: let go of images whose vectors are lost and whose source is not there now.
+        uri: where the Milvus server of the gallery answers now; None: where it did.
 
     Raises:
-        InputError: a source that is needed is not there, or nothing tells what the sources were.
-        GalleryError: no gallery, another process writes it, no sound model is left, or the disk is full.
+        InputError: a source that is needed is not there, nothing tells what the sources were, or the gallery has no
+            server.
+        GalleryError: no gallery, another process writes it, no sound model is left, its server does not answer, or the
+            disk is full.
         GalleryMismatchError: `model_path` is another model.
     """
     start, shown = time.perf_counter(), printable_path(str(gallery))
@@ -124,7 +130,9 @@ def repair_gallery(
     import_faiss()
     with lock_gallery(gallery, begin_step=begin_step):
         try:
-            repair = _Repair(gallery.resolve(), model_path=model_path, given=sources, drop_missing=drop_missing)
+            repair = _Repair(
+                gallery.resolve(), model_path=model_path, given=sources, drop_missing=drop_missing, uri=uri
+            )
             return repair.run(
                 config=config or BuildConfig(), progress=progress, begin_step=begin_step, start=start
             )
@@ -137,9 +145,15 @@ class _Repair:
     """One repair of a gallery, under its lock."""
 
     def __init__(
-        self, gallery: Path, *, model_path: Path | None, given: Sequence[str], drop_missing: bool
+        self,
+        gallery: Path,
+        *,
+        model_path: Path | None,
+        given: Sequence[str],
+        drop_missing: bool,
+        uri: str | None,
     ) -> None:
-        self.gallery, self.drop_missing = gallery, drop_missing
+        self.gallery, self.drop_missing, self.uri = gallery, drop_missing, uri
         self.model_path, self.given = model_path, given
         self.damaged: list[str] = []
         self.notes: list[str] = []
@@ -156,7 +170,10 @@ class _Repair:
         if not self.versions:
             return replace(self._finish_unbuilt(), seconds=time.perf_counter() - start)
         target = self._find_target()
-        if self._restore(target):
+        versions = (target, *self.versions)
+        self.store = find_store(versions, uri=self.uri)
+        move = describe_move(versions, self.store)
+        if self._restore(target) and move is None:
             self._clear_damaged_work()
             opened = read_current(self.gallery)
             assert opened is not None
@@ -171,7 +188,7 @@ class _Repair:
                 kept=count,
             )
         else:
-            self._refuse_other_store()
+            self.notes += [] if move is None else [move]
             report = self._rebuild(target, config=config, progress=progress, begin_step=begin_step)
         return replace(report, notes=self.notes, seconds=time.perf_counter() - start)
 
@@ -202,7 +219,7 @@ class _Repair:
             with read_catalog(target.folder / CATALOG_NAME) as catalog:
                 mark_version(target.folder, of=self.identity, remembered=catalog.remembered())
         problems = verify_gallery(self.gallery, sample=0).problems
-        self.damaged += problems
+        self.damaged += [problem.removesuffix(DAMAGE_ADVICE) for problem in problems]
         return not problems
 
     def _finish_unbuilt(self) -> RepairReport:
@@ -222,30 +239,6 @@ class _Repair:
             self.damaged.append(f"{printable_path(str(folder))}: unfinished work that cannot be gone on with")
             if "repair" not in plan:
                 self.notes.append("unfinished work was thrown away; run the command that was stopped again")
-
-    def _find_model(self, target: SalvagedVersion) -> Embedder:
-        manifests = [version.manifest for version in (target, *self.versions) if version.manifest is not None]
-        expected = manifests[0].model_sha256 if manifests else (read_plan(self.gallery) or {}).get("model_sha256")
-        if self.model_path is not None:
-            embedder = Embedder(self.model_path, threads=1)
-            if expected not in (None, embedder.sha256):
-                raise GalleryMismatchError(
-                    printable_path(str(self.gallery)), what="model (SHA-256)", expected=str(expected),
-                    seen=embedder.sha256, advice="give the --model that it was built with",
-                )  # fmt: skip
-            return embedder
-        places = [version.folder / MODEL_NAME for version in (target, *self.versions)]
-        for path in (*places, self.gallery / BUILDING / MODEL_NAME):
-            if path.is_file() and expected in (None, hash_file(path)):
-                try:
-                    return Embedder(path, threads=1)
-                except ModelFileError:
-                    continue
-        raise GalleryError(
-            printable_path(str(self.gallery)),
-            "its model is damaged or missing in every version; run this again with --model and the file that it was "
-            f"built with{'' if expected is None else f' (SHA-256 {expected})'}",
-        )
 
     def _choose_rows(self, target: SalvagedVersion) -> tuple[str, Path | SalvagedRows]:
         """Where the rows come from: a sound catalogue as a path, or what else is left."""
@@ -280,33 +273,33 @@ class _Repair:
             )
         return rows
 
-    def _refuse_other_store(self) -> None:
-        """Only files have checksums by which their vectors are salvaged."""
-        if any(version.manifest is not None and version.manifest.store is not None for version in self.versions):
-            raise GalleryError(
-                printable_path(str(self.gallery)),
-                "its vectors are not in its folder, so that repair cannot make it anew; go back a version with "
-                "`retrieval index rollback`, or build it anew into another folder",
-            )
-
     def _rebuild(
         self, target: SalvagedVersion, *, config: BuildConfig, progress: Progress, begin_step: BeginStep
     ) -> RepairReport:
-        embedder = self._find_model(target)
+        versions = (target, *self.versions)
+        embedder = find_model(self.gallery, versions, given=self.model_path)
         origin, rows = self._choose_rows(target)
         widths = embedder.contract.widths.items()
-        files = {name: sound_vectors(self.versions, output=name, width=width) for name, width in widths}
+        files = {
+            name: sound_vectors(
+                self.versions, output=name, width=width, model_sha256=embedder.sha256, uri=self.uri or "",
+                begin_step=begin_step,
+            )
+            for name, width in widths
+        }  # fmt: skip
         stored = reduce(np.intersect1d, map(_list_ids, files.values()))  # of an image all its vectors, or none
         least = first_free_id(self.gallery, self.versions)
         work = Workspace(self.gallery, embedder=embedder)
-        work.kept_files, work.kept_ids = files, stored
+        work.kept_vectors, work.kept_ids = files, stored
         if origin == "sources":  # nothing tells whose the stored vectors are
-            work.kept_files, work.kept_ids, stored = {}, np.empty(0, np.int64), np.empty(0, np.int64)
+            work.kept_vectors, work.kept_ids, stored = {}, np.empty(0, np.int64), np.empty(0, np.int64)
         plan = {
             "format_version": FORMAT_VERSION,
             "base": target.folder.name,
             "model_sha256": embedder.sha256,
             "repair": origin,
+            "store": None if self.store is None else self.store.describe(),
+            "kept": len(stored),  # a server may have fewer when this is gone on with
         }
         work.open_repair(
             plan,
@@ -316,6 +309,7 @@ class _Repair:
             ),
         )
         with write_catalog(work.catalog_path) as catalog:
+            keep_store(catalog, self.store)
             gone = self._mend_rows(
                 work, catalog, stored, origin=origin, config=config, progress=progress, begin_step=begin_step
             )
@@ -332,6 +326,7 @@ class _Repair:
             writing(1, 1)
             version = work.publish()
         work.remove()
+        self._tidy()
         kept, new = len(np.intersect1d(ids, stored)), int((ids >= least).sum())
         if origin != "current":
             self.notes.append(_NOTES.get(origin, _OLDER_NOTE.format(origin)))
@@ -340,6 +335,13 @@ class _Repair:
             catalog=origin, indexed=len(ids), kept=kept, embedded=len(ids) - kept - new, new_images=new,
             gone=len(gone), gone_images=[valid_text(path) for path in gone[:_LISTED]],
         )  # fmt: skip
+
+    def _tidy(self) -> None:
+        manifest = Manifest.read(find_version(self.gallery))
+        try:
+            store_of(manifest).tidy(self.gallery, manifest)
+        except GalleryError as error:
+            self.notes.append(f"the gallery is mended, but what is left over stays: {error}")
 
     def _mend_rows(
         self,
@@ -387,6 +389,6 @@ def _is_sound_work(folder: Path) -> bool:
     return True
 
 
-def _list_ids(files: Sequence[VectorFile]) -> Ids:
+def _list_ids(files: Sequence[HeldVectors]) -> Ids:
     """(n,) int64, rising."""
     return np.unique(np.concatenate([np.empty(0, np.int64), *(file.ids for file in files)]))

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from index.catalog.reader import read_catalog
-from index.errors import GalleryError, InputError
+from index.errors import DAMAGE_ADVICE, GalleryError, InputError
 from index.gallery.salvage import SalvagedVersion, first_free_id, survey_versions
 from index.progress import Progress, no_progress
 from index.text import printable_path, valid_text
+from index.vectors.stores import open_store, store_of
 from index.versions.gallery_identity import claim_gallery, require_own_folder
 from index.versions.gallery_lock import lock_gallery
 from index.versions.gallery_parts import remove_part
 from index.versions.manifest import CATALOG_NAME
 from index.versions.versions import mark_left, read_current, set_current
 from index.versions.work_plan import BUILDING
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +69,13 @@ def rollback_gallery(gallery: Path, *, to: str | None = None, progress: Progress
         left = _find_current(gallery)
         passed: list[str] = []
         for version in _candidates(versions, left=left, to=to, shown=shown):
-            problems = version.problems or tuple(_check_catalog(version))
+            problems = version.problems or tuple(chain(_check_catalog(version), _check_vectors(version)))
             if problems:
                 passed += problems
                 continue
-            return _go_back(gallery, version, versions, left=left, passed=passed, identity=identity, start=start)
+            report = _go_back(gallery, version, versions, left=left, passed=passed, identity=identity, start=start)
+            _tell_store(gallery, version)
+            return report
     wanted = "no version before the current one is sound" if to is None else f"version {to} is not sound"
     listed = f" ({'; '.join(passed)})" if passed else ""
     raise GalleryError(shown, f"{wanted}{listed}; mend the gallery with `retrieval index repair`")
@@ -102,6 +109,24 @@ def _check_catalog(version: SalvagedVersion) -> Iterator[str]:
             catalog.check()
     except GalleryError as error:
         yield f"{error.path}: {error.problem.partition(';')[0]}"
+
+
+def _check_vectors(version: SalvagedVersion) -> Iterator[str]:
+    """What is wrong with the vectors where no file's checksum tells, as in a server."""
+    assert version.manifest is not None
+    try:
+        for output in version.manifest.outputs:
+            open_store(version.folder, version.manifest, output)
+    except GalleryError as error:
+        yield str(error).removesuffix(DAMAGE_ADVICE)
+
+
+def _tell_store(gallery: Path, version: SalvagedVersion) -> None:
+    assert version.manifest is not None
+    try:
+        store_of(version.manifest).tidy(gallery, version.manifest)
+    except GalleryError as error:
+        logger.warning("%s: the version is in use, but its store was not told: %s", gallery, error)
 
 
 def _go_back(

@@ -12,11 +12,11 @@ from typing import Protocol
 from index.vectors.ann_choice import choose_ann
 from index.vectors.ann_config import AnnConfig
 from index.vectors.file_writer import FileWriter
-from index.vectors.files import FileStore
+from index.vectors.files import FileStore, find_unit_shards
 from index.vectors.milvus.plans import choose_kind
 from index.vectors.shards import HeldVectors, find_shards
-from index.vectors.store import StoreWriter, VectorStore, WriterTask
-from index.vectors.store_config import FILES, MILVUS
+from index.vectors.store import Salvage, StoreWriter, VectorStore, WriterTask
+from index.vectors.store_config import FILES, MILVUS, StoreConfig
 from index.versions.manifest import Manifest, Version, part_folder
 
 
@@ -29,17 +29,31 @@ class StoreKind(Protocol):
     def hold(self, folder: Path, manifest: Manifest) -> Sequence[HeldVectors]:
         """All vectors of a version, members or not, read when they are needed."""
 
+    def salvage(self, task: Salvage) -> Sequence[HeldVectors]:
+        """What is left of the vectors of a damaged gallery, of norm 1, those of the newest version last.
+
+        Raises GalleryError where that cannot be known now.
+        """
+
     def count_beside(self, folder: Path, manifest: Manifest) -> int:
         """How many vectors lie beside the ANN index, without a look at them."""
 
     def write(self, task: WriterTask) -> StoreWriter:
         """What writes a version."""
 
-    def check(self, *, count: int, width: int, config: AnnConfig) -> None:
-        """See that so many vectors can have an index. Raises InputError where they cannot."""
+    def check(
+        self, store: StoreConfig, *, base: Version | None, count: int, width: int, config: AnnConfig
+    ) -> None:
+        """See that so many vectors can be written beside those of a base, and have an index.
+
+        Raises InputError where they can have none, GalleryError where they cannot be written.
+        """
 
     def tidy(self, gallery: Path, manifest: Manifest) -> None:
-        """Away with what no version has any more, after one was published. Raises GalleryError where it cannot be."""
+        """Away with what no version has any more, and let others find the one of a manifest, which is current now.
+
+        Raises GalleryError where it cannot be.
+        """
 
 
 class _Files:
@@ -49,13 +63,19 @@ class _Files:
     def hold(self, folder: Path, manifest: Manifest) -> Sequence[HeldVectors]:
         return list(find_shards(folder))
 
+    def salvage(self, task: Salvage) -> Sequence[HeldVectors]:
+        found = find_unit_shards(((part.folder, part.sound) for part in task.parts), task.output)
+        return [file for file in found if file.read().shape[1] == task.width][::-1]
+
     def count_beside(self, folder: Path, manifest: Manifest) -> int:
         return FileStore(folder, manifest).describe().beside
 
     def write(self, task: WriterTask) -> StoreWriter:
         return FileWriter(task.folder, task.config, task.width, task.made, task.how, task.begin_step, task.output)
 
-    def check(self, *, count: int, width: int, config: AnnConfig) -> None:
+    def check(
+        self, store: StoreConfig, *, base: Version | None, count: int, width: int, config: AnnConfig
+    ) -> None:
         choose_ann(count=count, width=width, config=config, reduced_width=1)  # how far it can be is not known yet
 
     def tidy(self, gallery: Path, manifest: Manifest) -> None:
@@ -73,6 +93,11 @@ class _Milvus:
 
         return [hold_rows(folder, manifest)]
 
+    def salvage(self, task: Salvage) -> Sequence[HeldVectors]:
+        from index.vectors.milvus.salvage import MilvusSalvage
+
+        return list(MilvusSalvage(task).find())
+
     def count_beside(self, folder: Path, manifest: Manifest) -> int:
         return 0
 
@@ -81,14 +106,22 @@ class _Milvus:
 
         return MilvusWriter(task)
 
-    def check(self, *, count: int, width: int, config: AnnConfig) -> None:
+    def check(
+        self, store: StoreConfig, *, base: Version | None, count: int, width: int, config: AnnConfig
+    ) -> None:
+        from index.vectors.milvus.server import Server
+
         choose_kind(count, config)
+        Server(store.uri)
+        if base is not None:
+            manifest = Manifest.read(base)
+            for output in manifest.outputs:
+                open_store(base.folder, manifest, output)
 
     def tidy(self, gallery: Path, manifest: Manifest) -> None:
         from index.vectors.milvus.writer import tidy
 
-        assert manifest.store is not None
-        tidy(gallery, manifest.store["uri"])
+        tidy(gallery, manifest)
 
 
 STORES: Mapping[str, StoreKind] = {FILES: _Files(), MILVUS: _Milvus()}

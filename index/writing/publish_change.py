@@ -26,7 +26,7 @@ from index.vectors.store_config import STORE_SETTING, StoreConfig
 from index.vectors.stores import STORES, store_of
 from index.versions.gallery_identity import claim_gallery, require_gallery
 from index.versions.gallery_lock import lock_gallery
-from index.versions.manifest import Manifest
+from index.versions.manifest import Manifest, Version
 from index.versions.versions import find_version, remove_old_versions
 from index.writing.build_config import BuildConfig
 from index.writing.people_moves import move_people
@@ -124,7 +124,7 @@ def run_change(
             try:
                 with catalog.transaction():
                     removed = change(catalog)
-                    _check_index(catalog, width=work.embedder.contract.embedding_dim)
+                    _check_store(catalog, base=work.base, width=work.embedder.contract.embedding_dim)
             except RetrievalError:
                 if work.is_new:  # nothing was begun, so nothing is left to be finished
                     work.remove()
@@ -180,11 +180,12 @@ def _clean_up(work: Workspace, *, version: str, previous: str | None) -> None:
         logger.warning("%s: version %s is in use, but what is left over stays: %s", shown, version, error)
 
 
-def _check_index(catalog: CatalogWriter, *, width: int) -> None:
+def _check_store(catalog: CatalogWriter, *, base: Version | None, width: int) -> None:
+    """See, before anything is embedded, that its vectors can be written."""
     count = catalog.count("indexed") + catalog.count("pending")
     config = AnnConfig.from_text(catalog.setting(INDEX_SETTING))
     store = StoreConfig.from_text(catalog.setting(STORE_SETTING))
-    STORES[store.store].check(count=count, width=width, config=config)
+    STORES[store.store].check(store, base=base, count=count, width=width, config=config)
 
 
 def _refuse_empty(work: Workspace, catalog: CatalogWriter, reasons: Mapping[str, int]) -> None:

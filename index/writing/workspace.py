@@ -23,7 +23,7 @@ from index.marks import PART_MARK, is_part
 from index.model.embedder import Embedder
 from index.progress import BeginStep, no_steps
 from index.text import printable_path
-from index.vectors.shards import VectorFile, VectorRows, find_checkpoint, write_checkpoint
+from index.vectors.shards import HeldVectors, VectorFile, VectorRows, find_checkpoint, write_checkpoint
 from index.vectors.store import Publication
 from index.versions.gallery_parts import identify, make_part, remove_own, remove_part
 from index.versions.manifest import CATALOG_NAME, FORMAT_VERSION, MODEL_NAME, Manifest, Version, check_file
@@ -52,7 +52,7 @@ class Workspace:
         catalog_path: the rows of the work in progress.
         is_new: whether nothing had been begun before it was opened.
         embedder: giving all its outputs.
-        kept_files: by output, vectors to publish beside those made since, where versions are damaged and none is the
+        kept_vectors: by output, vectors to publish beside those made since, where versions are damaged and none is the
             base.
         shards: the folder of shards that have the outcome of every item, so that nothing is embedded; None for none.
         kept_ids: (n,) int64 ids that no duplicate sets aside then; None: what the base says.
@@ -64,7 +64,7 @@ class Workspace:
         self.catalog_path = self.folder / CATALOG_NAME
         self.base: Version | None = None
         self.is_new = False
-        self.kept_files: Mapping[str, Sequence[VectorFile]] = {}
+        self.kept_vectors: Mapping[str, Sequence[HeldVectors]] = {}
         self.shards: Path | None = None
         self.kept_ids: Ids | None = None
         self._remembered: dict[str, Any] = {}
@@ -197,18 +197,18 @@ class Workspace:
         except GalleryDamagedError as error:
             raise self._damaged(error) from error
 
-    def vector_files(self, catalog: CatalogWriter) -> dict[str, list[VectorFile]]:
+    def vector_files(self, catalog: CatalogWriter) -> dict[str, list[HeldVectors]]:
         """By output, the vectors that are published beside the base's; of an id the last one counts.
 
         Raises:
             GalleryError: as `checkpoint_files`.
         """
         made, start = self.checkpoint_files(catalog), 0
-        files = {}
+        files: dict[str, list[HeldVectors]] = {}
         for output, width in self.embedder.contract.widths.items():
             columns = slice(start, start + width)
             own = [replace(file, columns=columns) for file in made]
-            files[output] = [*self.kept_files.get(output, ()), *own]
+            files[output] = [*self.kept_vectors.get(output, ()), *own]
             start += width
         return files
 

@@ -29,8 +29,9 @@ def backup(context: click.Context, /, *, gallery: Path, out: Path, overwrite: bo
     """Write what people made of GALLERY to one file: decisions on labels and duplicates, the images
     they sent, the log of who did what, and which images they took out of it.
 
-    All else can be built again from the images and the model. A server may run, and people may decide, meanwhile; a
-    damaged gallery can be backed up too. Exits with 1 where something could not be read and is left out.
+    All else can be built again from the images and the model, vectors in Milvus included. A server may run, and people
+    may decide, meanwhile; a damaged gallery can be backed up too. Exits with 1 where something could not be read and is
+    left out.
 
     \b
     Examples:
@@ -82,6 +83,15 @@ def _describe_backup(report: BackupReport) -> str:
         f"{printable_path(report.file)}: {report.label_decisions:,} decisions on labels, "
         f"{report.duplicate_decisions:,} on duplicates, {report.images:,} images sent{removed}, "
         f"{report.taken_out:,} other images taken out, {report.log_lines:,} log lines, {show_bytes(report.bytes)}"
+    ) + _describe_store(report.store)
+
+
+def _describe_store(store: str | None) -> str:
+    if store is None:
+        return ""
+    return (
+        f"\nnot in it: the vectors, which are in Milvus at {printable_path(store)}; without that server build the "
+        "gallery anew from its images and model, and restore this file into it"
     )
 
 

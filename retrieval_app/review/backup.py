@@ -58,6 +58,7 @@ class BackupReport:
         bytes: of the file.
         log_lines: of the log of who did what.
         notes: what could not be told, or was left out because it cannot be read.
+        store: the server that has the gallery's vectors, of which the file has none; None where its folder has them.
     """
 
     gallery: str
@@ -71,6 +72,7 @@ class BackupReport:
     bytes: int
     notes: list[str]
     log_lines: int = 0
+    store: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,7 @@ class _Known:
     sent: dict[str, CatalogRow]
     decided: list[dict[str, Any]]
     removals: list[Removal]
+    store: str | None = None
 
 
 def back_up(
@@ -136,6 +139,7 @@ def back_up(
         bytes=out.stat().st_size,
         notes=notes,
         log_lines=len(log),
+        store=known.store,
     )
 
 
@@ -205,7 +209,8 @@ def _read_known(gallery: Path, ids: set[int]) -> _Known:
             removals = list_removals(catalog)
     finally:
         os.close(hold)
-    return _Known(facts, sent, decided, removals)
+    store = None if manifest.store is None else str(manifest.store["uri"])
+    return _Known(facts, sent, decided, removals, store)
 
 
 def _write_sent(

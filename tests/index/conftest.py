@@ -1,4 +1,4 @@
-"""Fixtures of what lies on a network, and the Milvus server that tests marked `cluster` talk to."""
+"""Fixtures of what lies on a network."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.milvus_server import milvus_rights, milvus_server
 from tests.remote_servers import OWNER, FileServer, serve_files
 
 
@@ -30,6 +29,3 @@ def buckets(monkeypatch: pytest.MonkeyPatch) -> Iterator[FileServer]:
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
         monkeypatch.setenv("AWS_REGION", "us-east-1")
         yield server
-
-
-__all__ = ["milvus_rights", "milvus_server"]

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from index.arrays import Floats, Ids, Vectors
-from index.errors import GalleryError
+from index.errors import GalleryDamagedError
 from index.filters.to_milvus import FIELDS
 from index.progress import Progress
 from index.vectors.milvus.server import CollectionMissingError, Server
@@ -52,7 +52,7 @@ class Collection:
         """What was noted when it was made; None where there is none.
 
         Raises:
-            GalleryError: it is no collection of this program, or has vectors of another width.
+            GalleryDamagedError: it is no collection of this program, or has vectors of another width.
         """
         try:
             described = self.server.ask(
@@ -73,7 +73,7 @@ class Collection:
         """See that it is there, loaded, of a model, and has so many rows up to the last id.
 
         Raises:
-            GalleryError: it is not.
+            GalleryDamagedError: it is not.
         """
         noted = self.find()
         if noted is None:
@@ -82,7 +82,7 @@ class Collection:
             raise self._wrong(f"the collection is of another model, {noted.get('model_sha256')}")
         self.load()
         if (seen := self.count(last)) != count:
-            raise self._wrong(f"the collection has {seen:,} of {count:,} vectors; it was half written, or changed")
+            raise self._wrong(f"the collection has {seen:,} vectors, expected {count:,}")
 
     def make(self, noted: Mapping[str, Any], *, kind: str, parameters: Mapping[str, int]) -> None:
         """Make it, or what it lacks of it: empty, loaded, with an index of a kind that grows with it."""
@@ -220,9 +220,8 @@ class Collection:
             )
         )
 
-    def _wrong(self, problem: str) -> GalleryError:
-        advice = "go back a version with `retrieval index rollback`, or build the gallery anew into another folder"
-        return GalleryError(f"{self.server.uri} {self.name}", f"{problem}; {advice}")
+    def _wrong(self, problem: str) -> GalleryDamagedError:
+        return GalleryDamagedError(f"{self.server.uri} {self.name}", problem)
 
 
 def _delete(name: str, ids: list[int], client: Any) -> None:

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from index.errors import GalleryError
+from index.errors import GalleryDamagedError, GalleryError
 from index.extras import naming_extras
 
 TOKEN = "RETRIEVAL_MILVUS_TOKEN"  # of the environment
@@ -28,12 +28,29 @@ _CAUSES = 4
 Answer = TypeVar("Answer")
 
 
-class CollectionMissingError(GalleryError):
+def import_pymilvus() -> Any:
+    """The client's library, which is not to log every error that it raises, with frames.
+
+    Raises:
+        MissingDependencyError: it is not installed.
+    """
+    with naming_extras("a gallery whose vectors are in Milvus"):
+        import pymilvus
+    logging.getLogger("pymilvus").setLevel(logging.CRITICAL)
+    return pymilvus
+
+
+class CollectionMissingError(GalleryDamagedError):
     """There is no collection of this name."""
 
 
 class Server:
-    """A server that answers and is of a version that is known; safe among threads."""
+    """A server that answers and is of a version that is known; safe among threads.
+
+    Attributes:
+        version: of the server.
+        exception: the class of what the client raises.
+    """
 
     def __init__(self, uri: str) -> None:
         """Connect.
@@ -42,10 +59,8 @@ class Server:
             GalleryError: nobody answers, there are no rights, or it is of another version.
             MissingDependencyError: pymilvus is not installed.
         """
-        with naming_extras("a gallery whose vectors are in Milvus"):
-            import pymilvus
-        logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # it logs every error that it raises, with frames
-        self.uri, self._exception = uri, pymilvus.MilvusException
+        pymilvus = import_pymilvus()
+        self.uri, self.exception = uri, pymilvus.MilvusException
         try:
             self._client: Any = pymilvus.MilvusClient(
                 uri, token=os.environ.get(TOKEN, ""), timeout=_CONNECT_S, dedicated=True
@@ -72,7 +87,7 @@ class Server:
         for wait_s in (*_WAITS_S, None):
             try:
                 return ask(self._client)
-            except self._exception as error:
+            except self.exception as error:
                 if wait_s is None or self._is_for_good(error):
                     raise self._explain(error, doing=doing) from error
                 if error.code == _NOT_LOADED and collection is not None:
@@ -83,7 +98,7 @@ class Server:
     def _load(self, collection: str) -> None:
         try:
             self._client.load_collection(collection, timeout=_CALL_S)
-        except self._exception:
+        except self.exception:
             logging.getLogger(__name__).debug("%s: %s is not loaded yet", self.uri, collection)
 
     def _is_for_good(self, error: Any) -> bool:
@@ -97,6 +112,8 @@ class Server:
             return GalleryError(self.uri, f"no rights for {doing}; give a token that has them as {TOKEN}")
         if code == _NO_COLLECTION or "can't find collection" in text:
             return CollectionMissingError(self.uri, f"there is no such collection; {doing} failed")
+        if "index not found" in text:
+            return GalleryDamagedError(self.uri, f"{doing} failed: a collection has lost its index")
         line = " ".join(text.split())[:_LONGEST]
         if doing == "connecting" or code == 2:
             return GalleryError(

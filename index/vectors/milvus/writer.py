@@ -218,8 +218,8 @@ def _are_same(collection: Collection, ids: Ids, vectors: Vectors, fields: Mappin
     ]
 
 
-def tidy(gallery: Path, uri: str) -> None:
-    """Drop the gallery's collections that no version has any more, and let an alias of each output be the current one.
+def tidy(gallery: Path, current: Manifest) -> None:
+    """Let an alias of each output be the current version's, and drop the gallery's collections that no version has.
 
     Raises:
         GalleryError: the server does not answer.
@@ -230,22 +230,27 @@ def tidy(gallery: Path, uri: str) -> None:
     manifests = [find_manifest(text) for text in texts]
     if not manifests or None in manifests:  # nobody knows what it has
         return
-    server, start = Server(uri), name_start(gallery)
+    assert current.store is not None
+    server, start = Server(current.store["uri"]), name_start(gallery)
+    for output in current.outputs:  # first: what has an alias is not dropped
+        _point(server, f"{start}_{output}", str(current.part(output).index["collection"]))
     known = [manifest for manifest in manifests if manifest is not None]
     used = {manifest.part(output).index.get("collection") for manifest in known for output in manifest.outputs}
     for name in server.ask(lambda client: client.list_collections(), doing="listing collections"):
         if name.startswith(f"{start}_") and name not in used:
             Collection(server, name, 0).drop()
-            logger.info("%s: dropped collection %s", uri, name)
-    for output in known[0].outputs:
-        _point(server, f"{start}_{output}", str(known[0].part(output).index["collection"]))
+            logger.info("%s: dropped collection %s", server.uri, name)
 
 
 def _point(server: Server, alias: str, collection: str) -> None:
-    """Let an alias stand for a collection, in one step."""
+    """Let an alias stand for a collection, in one step, also where the one that it stood for is gone."""
 
     def point(client: Any) -> None:
-        known = {name for each in client.list_collections() for name in client.list_aliases(each)["aliases"]}
-        (client.alter_alias if alias in known else client.create_alias)(collection, alias)
+        try:
+            client.alter_alias(collection, alias)
+        except server.exception as error:
+            if "not found" not in str(error):
+                raise
+            client.create_alias(collection, alias)
 
     server.ask(point, doing=f"pointing alias {alias}")

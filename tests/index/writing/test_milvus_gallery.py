@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from index.errors import GalleryError, GalleryMismatchError, InputError
+from index.errors import GalleryDamagedError, GalleryError, GalleryMismatchError, InputError
 from index.evaluation.evaluate import evaluate_gallery
 from index.filters.parser import parse_filter
 from index.gallery.gallery import Gallery
@@ -208,10 +208,13 @@ def test_a_collection_that_is_not_the_versions_is_refused(
     with pytest.raises(GalleryError, match="the collection is of another model"):
         collection.check(model_sha256="f00", last=15, count=15)
     collection.delete(opened.ids[:1])
-    with pytest.raises(GalleryError, match="has 14 of 15 vectors"):
+    with pytest.raises(GalleryError, match="has 14 vectors, expected 15"):
         Gallery.open(gallery)
-    alias = f"{name_start(gallery)}_kind"
-    client.ask(lambda each: each.drop_alias(alias), doing="")
+    for step in ("release_collection", "drop_index"):
+        words = {"index_name": "vector"} if step == "drop_index" else {}
+        client.ask(lambda each, step=step, words=words: getattr(each, step)(collection.name, **words), doing="")
+    with pytest.raises(GalleryDamagedError, match="a collection has lost its index; mend it with"):
+        Gallery.open(gallery)
     collection.drop()
     with pytest.raises(GalleryError, match="the collection is missing"):
         Gallery.open(gallery)
