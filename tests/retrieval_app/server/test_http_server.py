@@ -112,15 +112,18 @@ def test_an_answer_that_nobody_takes_is_given_up_and_one_that_is_taken_slowly_is
 
 
 def tell_allowed_connections() -> None:
-    """As many as files may be open: `sys.argv` tells the limits."""
+    """As many as files may be open: `sys.argv` tells the limits, and the files of the application."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]), int(sys.argv[2])))
-    sys.stdout.write(f"{_allow_connections(LIMITS)}\n")
+    sys.stdout.write(f"{_allow_connections(LIMITS, more_files=int(sys.argv[3]))}\n")
 
 
 @pytest.mark.parametrize(
-    ("soft", "hard", "places"),
-    [(256, 2000, LIMITS.connections), (300, 500, 212), (64, 64, 1), (5000, 5000, LIMITS.connections)],
-)
-def test_as_many_connections_are_served_as_files_may_be_open(soft: int, hard: int, places: int) -> None:
-    told = run([soft, hard], function=tell_allowed_connections)
+    ("soft", "hard", "beside", "places"),
+    [(256, 2000, 0, LIMITS.connections), (300, 500, 0, 212), (300, 500, 112, 100), (64, 64, 0, 1),
+     (5000, 5000, 0, LIMITS.connections)],
+)  # fmt: skip
+def test_as_many_connections_are_served_as_files_may_be_open(
+    soft: int, hard: int, beside: int, places: int
+) -> None:
+    told = run([soft, hard, beside], function=tell_allowed_connections)
     assert int(told.stdout) == places, told.stderr
