@@ -44,7 +44,7 @@ def connected(address: str | None) -> Iterator[Any]:
         InputError: no cluster answers there.
     """
     switch_off_telemetry()
-    address = address or os.environ.get("RAY_ADDRESS")
+    address = address or os.environ.get("RAY_ADDRESS") or None  # which Ray takes for none where it is empty, too
     if address is not None:
         _check_answers(address)
     with naming_extras("--engine ray"):
@@ -217,7 +217,9 @@ class Crew:
         causes = self._ray.exceptions
         try:
             result = self._ray.get(ref)
-        except (causes.RayActorError, causes.OutOfMemoryError, causes.ObjectLostError) as error:
+        except (
+            causes.RayActorError, causes.OutOfMemoryError, causes.ObjectLostError, causes.ActorUnschedulableError
+        ) as error:  # fmt: skip
             self._bury(worker, error)
             return 0
         except causes.RayTaskError as error:

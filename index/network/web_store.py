@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 _MOST_REDIRECTS = 5
 _TIMEOUTS_S = {"connect": 10.0, "read": 20.0, "write": 10.0, "pool": 10.0}
+_STEP_S = 60.0  # in which the head of an answer has to be there, redirects and all, and then each part of its body
 _HEADERS = {"User-Agent": "retrieval-app", "Accept": "*/*", "Accept-Encoding": "identity", "Connection": "close"}
 _SIZE_DIGITS = 19  # of what a catalogue can hold
 _PASSING = (408, 425, 429, 500, 502, 503, 504)
@@ -99,27 +101,53 @@ _Answer = tuple[int, Mapping[str, str], Iterator[bytes]]
 @contextmanager
 def _ask(address: str, *, method: str, asked: Mapping[str, str] | None = None) -> Iterator[_Answer]:
     """Status, headers in lower case, and body, of where an address leads in the end."""
+    patience = _Patience()
     with ExitStack() as closing:
         with _naming_errors():
-            answer = _follow(address, method=method, headers={**_HEADERS, **(asked or {})}, closing=closing)
-        yield answer.status, _read_headers(answer), _take(answer)
+            headers = {**_HEADERS, **(asked or {})}
+            answer = _follow(address, method=method, headers=headers, closing=closing, patience=patience)
+        yield answer.status, _read_headers(answer), _take(answer, patience)
 
 
-def _follow(address: str, *, method: str, headers: Mapping[str, str], closing: ExitStack) -> httpcore.Response:
+class _Patience:
+    """Until when a server has to have sent what is waited for: it may send a byte now and then, for ever."""
+
+    def __init__(self) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        """Wait anew, for the next part."""
+        self._until = time.monotonic() + _STEP_S
+
+    def bound(self, timeout: float | None) -> float:
+        """Seconds that may be waited for some bytes; 0 or less where none are left."""
+        left = self._until - time.monotonic()
+        return left if timeout is None else min(left, timeout)
+
+
+def _follow(
+    address: str, *, method: str, headers: Mapping[str, str], closing: ExitStack, patience: _Patience
+) -> httpcore.Response:
     now = address
     for _ in range(_MOST_REDIRECTS + 1):
         check_web_address(now)
-        answer = closing.enter_context(_connect(now, method=method, headers=headers))
+        answer = closing.enter_context(_connect(now, method=method, headers=headers, patience=patience))
         if answer.status not in REDIRECTS:
             return answer
-        now = lead_on(now, _read_headers(answer).get("location", ""))
+        location = _read_headers(answer).get("location")
+        if not location:
+            raise FetchError(UNREACHABLE, f"it answers with status {answer.status}, and says not where it leads")
+        now = lead_on(now, location)
         closing.close()
     raise FetchError(REFUSED, f"it leads on more than {_MOST_REDIRECTS} times")
 
 
-def _take(answer: httpcore.Response) -> Iterator[bytes]:
+def _take(answer: httpcore.Response, patience: _Patience) -> Iterator[bytes]:
+    patience.renew()
     with _naming_errors():
-        yield from answer.iter_stream()
+        for part in answer.iter_stream():
+            yield part
+            patience.renew()
 
 
 def _read_headers(answer: httpcore.Response) -> dict[str, str]:
@@ -139,14 +167,16 @@ def _naming_errors() -> Iterator[None]:
 
 
 @contextmanager
-def _connect(address: str, *, method: str, headers: Mapping[str, str]) -> Iterator[httpcore.Response]:
+def _connect(
+    address: str, *, method: str, headers: Mapping[str, str], patience: _Patience
+) -> Iterator[httpcore.Response]:
     httpcore = import_httpcore()
     parts = urlsplit(address)
     target = urlunsplit(("", "", parts.path or "/", parts.query, ""))  # with what httpcore would leave out
     url = httpcore.URL(scheme=parts.scheme, host=str(parts.hostname), port=parts.port, target=target)
     context = open_certificates() if parts.scheme == "https" else None
     with (
-        httpcore.ConnectionPool(ssl_context=context, network_backend=_checked_network()) as pool,
+        httpcore.ConnectionPool(ssl_context=context, network_backend=_checked_network()(patience)) as pool,
         pool.stream(method, url, headers=headers, extensions={"timeout": _TIMEOUTS_S}) as answer,
     ):
         yield answer
@@ -160,10 +190,40 @@ def open_certificates() -> ssl.SSLContext:
 
 @cache
 def _checked_network() -> Any:
-    """Opens TCP connections, to none but addresses that may be asked."""
+    """What opens TCP connections, to none but addresses that may be asked, and waits no longer than a patience."""
     httpcore = import_httpcore()
 
+    class PatientStream(httpcore.NetworkStream):  # type: ignore[misc,name-defined]
+        def __init__(self, stream: Any, patience: _Patience) -> None:
+            self._stream, self._patience = stream, patience
+
+        def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+            left_s = self._patience.bound(timeout)
+            if left_s > 0:
+                try:
+                    found: bytes = self._stream.read(max_bytes, left_s)
+                    return found
+                except httpcore.ReadTimeout:
+                    if self._patience.bound(None) > 0:  # it was silent for as long as it may be, and no longer
+                        raise
+            raise httpcore.ReadTimeout(f"it sends its answer in bits, and none was whole after {_STEP_S:g} s")
+
+        def write(self, buffer: bytes, timeout: float | None = None) -> None:
+            self._stream.write(buffer, timeout)
+
+        def close(self) -> None:
+            self._stream.close()
+
+        def start_tls(self, *args: Any, **kwargs: Any) -> PatientStream:
+            return PatientStream(self._stream.start_tls(*args, **kwargs), self._patience)
+
+        def get_extra_info(self, info: str) -> Any:
+            return self._stream.get_extra_info(info)
+
     class CheckedNetwork(httpcore.SyncBackend):  # type: ignore[misc,name-defined]
+        def __init__(self, patience: _Patience) -> None:
+            self._patience = patience
+
         def connect_tcp(
             self,
             host: str,
@@ -174,9 +234,10 @@ def _checked_network() -> Any:
         ) -> Any:
             found = _find_addresses(host, port)
             check_addresses(host, port, found=found, may_connect=may_fetch, advice=_ADVICE)
-            return super().connect_tcp(found[0], port, timeout, local_address, socket_options)
+            stream = super().connect_tcp(found[0], port, timeout, local_address, socket_options)
+            return PatientStream(stream, self._patience)
 
-    return CheckedNetwork()
+    return CheckedNetwork
 
 
 def _find_addresses(host: str, port: int) -> list[str]:

@@ -13,7 +13,7 @@ from tests.page_parts import CHOOSE, SLOW_ROUTE, give_files, keep_bodies, last_b
 
 pytestmark = [pytest.mark.browser, pytest.mark.shared_data]
 skip_without_browser()
-from playwright.sync_api import expect  # noqa: E402
+from playwright.sync_api import APIResponse, Route, expect  # noqa: E402
 
 
 def test_the_start_shows_what_there_is_and_asks_nobody_but_its_own_server(visit: Visit) -> None:
@@ -260,6 +260,27 @@ def test_values_that_are_pressed_faster_than_the_counts_come_all_hold(visit: Vis
         facets.get_by_role("checkbox", name=re.compile(f"^{name} ")).check()
     expect(page.get_by_role("heading", name="61 images found")).to_be_visible()
     assert visit.address["f"] == ["label = 'hat' OR label = 'shoes'"]
+
+
+def test_counts_that_arrive_while_somebody_types_take_no_letter(visit: Visit) -> None:
+    page, held = visit.page, list[tuple[Route, APIResponse]]()
+
+    def hold_first(route: Route) -> None:
+        route.continue_() if held else held.append((route, route.fetch()))
+
+    page.route("**/v1/facets*", hold_first)
+    visit.open()
+    visit.ids()
+    visit.wait_until(lambda: len(held) > 0)
+    box = page.get_by_role("searchbox", name="Filter")
+    box.press_sequentially("sho")
+    route, answer = held[0]
+    route.fulfill(response=answer)  # before what was typed stands in the address
+    page.get_by_role("region", name="Narrow down").get_by_role("checkbox", name=re.compile("^hat ")).wait_for()
+    box.press_sequentially("es")
+    expect(box).to_have_value("shoes")
+    page.wait_for_url(re.compile("text=shoes"))
+    expect(box).to_have_value("shoes")
 
 
 def test_back_to_a_search_that_was_left_before_it_was_answered_asks_again(visit: Visit) -> None:

@@ -137,8 +137,11 @@ export function makeFilterBox({nameOf, leave}) {
   return {
     element,
     update(state) {
+      const changed = state.text !== (latest?.text ?? '');
       latest = state;
-      if (state.text !== shown) {
+      if (changed && state.text !== shown) {
+        // else somebody types what the address does not have yet
+        type.cancel();
         shown = state.text;
         input.value = state.text;
       }
