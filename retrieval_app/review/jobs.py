@@ -210,9 +210,11 @@ class Jobs:
         return job
 
     def _watch(self, poll_s: float) -> None:
+        running: Future[None] | None = None
         while not self._ends.wait(poll_s):
-            if not self._list.is_idle:
-                self._writer.submit(self._run_all).add_done_callback(self._note_failure)
+            if (running is None or running.done()) and not self._list.is_idle:
+                running = self._writer.submit(self._run_all)
+                running.add_done_callback(self._note_failure)
 
     def _log_end(self, job: Job) -> None:
         if self._log is not None:

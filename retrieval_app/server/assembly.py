@@ -83,7 +83,7 @@ def _join_workers(opened: ExitStack, options: ServeOptions, entrance: Entrance) 
     shared = Path(opened.enter_context(TemporaryDirectory(prefix="retrieval-serve-")))
     supervisor = opened.enter_context(supervise(options, shared=shared))
     counts = WorkerCounts(supervisor)
-    app, metrics = create_front(supervisor, counts=counts), Metrics(counts)
+    app, metrics = create_front(supervisor, counts=counts, request_s=options.limits.request_s), Metrics(counts)
     entrance.doors.put_before(app, access=entrance.access, sign_in=entrance.sign_in, metrics=metrics)
     return app, metrics, supervisor.begin_end
 

@@ -264,6 +264,8 @@ def test_requests_reach_a_worker_as_they_came(images: Path) -> None:
         assert server.get("/v1/images", **{"X-Retrieval-Asked": "{}"}).status == 200  # nobody else is believed
         assert server.post("/v1/search", {"queries": [{"image_id": 1}], "k": 2}).status == 200
         assert server.get("/page/base.css").status == 404
+        head = server.ask("HEAD", "/")
+        assert (head.status, head.body) == (200, b"")
         thumbnail = server.get("/v1/images/1/thumbnail")
         assert server.get("/v1/images/1/thumbnail", **{"If-None-Match": thumbnail.headers["etag"]}).status == 304
         zipped = server.get("/v1/images?limit=500&include=path", **{"Accept-Encoding": "gzip"})

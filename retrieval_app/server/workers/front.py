@@ -37,6 +37,7 @@ _PASSED = frozenset((
     b"if-none-match", b"if-range", b"range", b"user-agent",
 ))  # fmt: skip
 _NOT_PASSED = frozenset((b"connection", b"keep-alive", b"transfer-encoding", b"date"))  # of one connection
+_BESIDE_S = 30.0  # that an answer may take besides
 _READS = ("GET", "HEAD")
 _CHANGES_NOTHING = re.compile(r"/v1/(search(/\w+)?|embed|photos(/address)?)")  # though it is posted
 _IN_PATHS = "/!$&'()*+,;=:@~"
@@ -57,9 +58,15 @@ class _LostError(Exception):
         self.is_sent = is_sent
 
 
-def create_front(supervisor: Supervisor, *, counts: WorkerCounts) -> FastAPI:
-    """The application that passes requests on; `counts` are asked for what workers count."""
-    clients = WorkerClients()
+def create_front(supervisor: Supervisor, *, counts: WorkerCounts, request_s: float) -> FastAPI:
+    """The application that passes requests on.
+
+    Args:
+        supervisor: of the workers.
+        counts: are asked for what workers count.
+        request_s: seconds after which a worker gives a request up.
+    """
+    clients = WorkerClients(patience_s=2 * request_s + _BESIDE_S)
 
     @asynccontextmanager
     async def close_clients(_: FastAPI) -> AsyncIterator[None]:
@@ -142,7 +149,7 @@ class PassOn:
                     await _send_while_there(answer, receive, send)
         except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
             raise _LostError(is_sent=False) from error
-        except (httpcore.NetworkError, httpcore.RemoteProtocolError) as error:
+        except (httpcore.NetworkError, httpcore.RemoteProtocolError, httpcore.ReadTimeout) as error:
             if is_begun:
                 raise  # the connection ends within the answer, which shows
             raise _LostError(is_sent=True) from error

@@ -75,6 +75,7 @@ class Supervisor:
         self._pauses: dict[int, float] = {}
         self._begun, self._newest = 0, ""
         self._is_ending = False
+        self._lasting: Worker | None = None
         self._watcher = threading.Thread(target=self._watch, name="workers", daemon=True)
         self.swaps, self.ends = 0, 0
 
@@ -112,7 +113,9 @@ class Supervisor:
         ready = [worker for worker in self.ready if worker not in without]
         newest = [worker for worker in ready if worker.digest == self._newest] or ready
         if always:
-            return min(ready, key=lambda worker: worker.number, default=None)
+            if self._lasting not in ready:
+                self._lasting = next(iter(ready), None)
+            return self._lasting
         return min(newest, key=lambda worker: (worker.busy, worker.number), default=None)
 
     def begin_end(self) -> None:
@@ -164,8 +167,12 @@ class Supervisor:
                 if not worker.process.is_alive() and not self._is_ending:
                     self._bury(worker)
             for number in [number for number, due in self._due.items() if time.monotonic() >= due]:
-                del self._due[number]
-                self._spawn(number)
+                try:
+                    self._spawn(number)
+                    del self._due[number]
+                except OSError as error:  # no memory, no process more: perhaps later
+                    self._due[number] = time.monotonic() + _LONGEST_PAUSE_S
+                    logger.error("worker %d cannot be started: %s", number, error)
 
     def _hear(self, worker: Worker) -> None:
         """Take in what a worker has told so far."""

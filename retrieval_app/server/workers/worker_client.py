@@ -17,10 +17,16 @@ _IDLE_S = 60.0
 
 
 class WorkerClient:
-    """Asks one worker; used by the event loop alone."""
+    """Asks one worker; used by the event loop alone.
 
-    def __init__(self, worker: Worker) -> None:
+    Args:
+        worker: that is asked.
+        patience_s: that it may be silent for; it bounds its work itself, but one that was stopped does nothing at all.
+    """
+
+    def __init__(self, worker: Worker, *, patience_s: float) -> None:
         self.worker = worker
+        self._timeouts_s = {"connect": _CONNECT_S, "read": patience_s}
         self._pool = httpcore.AsyncConnectionPool(
             uds=str(worker.socket), max_connections=None, keepalive_expiry=_IDLE_S
         )
@@ -28,10 +34,10 @@ class WorkerClient:
     def stream(
         self, method: str, target: bytes, *, headers: Sequence[tuple[bytes, bytes]] = (), content: bytes = b""
     ) -> AbstractAsyncContextManager[httpcore.Response]:
-        """The answer to a request; waits for it as long as it takes, which the worker itself bounds."""
+        """The answer to a request."""
         url = httpcore.URL(scheme=b"http", host=b"worker", port=None, target=target)
         return self._pool.stream(
-            method, url, headers=list(headers), content=content, extensions={"timeout": {"connect": _CONNECT_S}}
+            method, url, headers=list(headers), content=content, extensions={"timeout": self._timeouts_s}
         )
 
     async def close(self) -> None:
@@ -40,16 +46,21 @@ class WorkerClient:
 
 
 class WorkerClients:
-    """The clients of all workers, made when first asked for; used by the event loop alone."""
+    """The clients of all workers, made when first asked for; used by the event loop alone.
 
-    def __init__(self) -> None:
+    Args:
+        patience_s: that a worker may be silent for.
+    """
+
+    def __init__(self, *, patience_s: float) -> None:
+        self._patience_s = patience_s
         self._clients: dict[int, WorkerClient] = {}
 
     def of(self, worker: Worker) -> WorkerClient:
         """That of a worker, which takes the place of the one of the worker before it."""
         client = self._clients.get(worker.number)
         if client is None or client.worker is not worker:
-            client = self._clients[worker.number] = WorkerClient(worker)
+            client = self._clients[worker.number] = WorkerClient(worker, patience_s=self._patience_s)
         return client
 
     async def close(self) -> None:
