@@ -15,7 +15,7 @@ from index.embedding.engine import EmbeddedItem
 from index.embedding.outcome_files import Keys, as_keys, find_outcome_files, key_item, read_head, read_outcomes
 from index.errors import GalleryError
 from index.text import printable_path
-from index.writing.shard_plan import Shard, find_count, read_shard_plan
+from index.writing.shard_plan import Shard, list_counts, read_shard_plan
 
 _NAMED_SHARDS = 12
 
@@ -89,10 +89,14 @@ def _pending_keys(catalog: Catalog) -> tuple[Ids, Keys]:
 
 def _describe_missing(folder: Path, is_missing: npt.NDArray[np.bool_], *, strange: bool) -> str:
     """Which shards to run again, from (n,) bool in the order of the listing."""
-    count, total = find_count(folder), len(is_missing)
+    counts, total = list_counts(folder), len(is_missing)
     seen = f"{int(is_missing.sum()):,} of {total:,} images are in no shard"
-    if count is None:
+    if len(counts) > 1:
+        mixed = " and ".join(map(str, counts))
+        return f"{seen}: there are shards of {mixed}; run all those of one number, what is done is kept"
+    if not counts:
         return f"{seen}; run again what made the shards: what is done is kept"
+    [count] = counts
     parts = list[str]()
     for shard in (Shard(number, count) for number in range(1, count + 1)):
         own = shard.positions(total)
@@ -102,5 +106,5 @@ def _describe_missing(folder: Path, is_missing: npt.NDArray[np.bool_], *, strang
             parts.append(f"{shard.number} has {len(own) - lacks:,} of {len(own):,}" if is_there else
                          f"{shard.number} is missing")  # fmt: skip
     named = ", ".join(parts[:_NAMED_SHARDS]) + (", …" if parts[_NAMED_SHARDS:] else "")
-    why = ", for the sources changed since some were made" if strange else ""
+    why = ", for the sources or the gallery changed since some were made" if strange else ""
     return f"{seen}{why}: of {count} shards {named}; run these again, what is done is kept"

@@ -162,11 +162,10 @@ def read_shard_plan(folder: Path) -> ShardPlan:
         raise GalleryError(shown, f"{SHARDS_PLAN} is damaged: {error}; begin anew in another folder") from error
 
 
-def find_count(folder: Path) -> int | None:
-    """Into how many shards a listing was split; None where the folders of shards do not agree."""
+def list_counts(folder: Path) -> list[int]:
+    """Into how many shards a listing was split: one number, but where people mix them; none where a cluster did it."""
     found = (_FOLDER.fullmatch(entry.name) for entry in os.scandir(folder))
-    counts = {int(match[2]) for match in found if match is not None}
-    return counts.pop() if len(counts) == 1 else None
+    return sorted({int(match[2]) for match in found if match is not None})
 
 
 def _flatten(values: dict[str, Any]) -> dict[str, Any]:

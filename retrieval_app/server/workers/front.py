@@ -149,7 +149,7 @@ class PassOn:
                     await _send_while_there(answer, receive, send)
         except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
             raise _LostError(is_sent=False) from error
-        except (httpcore.NetworkError, httpcore.RemoteProtocolError, httpcore.ReadTimeout) as error:
+        except (httpcore.NetworkError, httpcore.RemoteProtocolError, httpcore.TimeoutException) as error:
             if is_begun:
                 raise  # the connection ends within the answer, which shows
             raise _LostError(is_sent=True) from error

@@ -227,6 +227,9 @@ def test_a_merge_that_lacks_a_shard_names_it_and_leaves_no_gallery(
     largest(shards / Shard(3, COUNT).folder).unlink()
     with pytest.raises(GalleryError, match=r"of 3 shards 2 is missing, 3 has 3 of 11; run these"):
         merge_shards(tmp_path / "g", shards=shards)
+    (shards / Shard(3, COUNT).folder).rename(shards / Shard(1, 2).folder)
+    with pytest.raises(GalleryError, match=r"there are shards of 2 and 3; run all those of one number"):
+        merge_shards(tmp_path / "g", shards=shards)
 
 
 def test_shards_of_another_model_or_other_options_are_refused(
@@ -262,7 +265,8 @@ def test_sources_that_changed_are_named_and_what_stayed_is_kept(
         merge_shards(tmp_path / "g")
     os.utime(folder / "green" / "0.jpg", ns=(1, 1))
     with pytest.raises(
-        GalleryError, match=r"2 of 34 images .*, for the sources changed since some were made: of 3 "
+        GalleryError,
+        match=r"2 of 34 images .*, for the sources or the gallery changed since some were made: of 3 ",
     ):
         merge_shards(tmp_path / "g")
     with count_seen(monkeypatch) as seen:
