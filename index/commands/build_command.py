@@ -24,6 +24,7 @@ from index.commands.console import (
 )
 from index.commands.images_or_gallery import is_model, refuse_gallery, refuse_training
 from index.commands.shard_commands import (
+    check_cluster,
     check_machines,
     embed_with_ray,
     machines_options,
@@ -203,6 +204,8 @@ def build(
     sources = name_columns(sources, path_column=path_column, url_column=url_column, label_column=label_column)
     with indexing_bars() as (progress, begin_step):
         if is_shared:
+            if shard is None:
+                check_cluster(address)  # before anything is written
             work = open_work(
                 model, sources, out=gallery, shards=shards, labels_file=labels_file, dedup=dedup, chosen=chosen
             )

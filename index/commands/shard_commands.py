@@ -124,6 +124,17 @@ def make_shard(
     emit(report.to_json(), as_json=as_json, text=_describe_shard(report))
 
 
+def check_cluster(address: str | None) -> None:
+    """See that there is a Ray cluster to build with, or that one can be begun.
+
+    Raises:
+        MissingDependencyError, InputError: there is none.
+    """
+    from index.embedding.cluster import find_cluster
+
+    find_cluster(address)
+
+
 def embed_with_ray(
     work: SharedWork,
     *,

@@ -43,12 +43,7 @@ def connected(address: str | None) -> Iterator[Any]:
         MissingDependencyError: it is not installed.
         InputError: no cluster answers there.
     """
-    switch_off_telemetry()
-    address = address or os.environ.get("RAY_ADDRESS") or None  # which Ray takes for none where it is empty, too
-    if address is not None:
-        _check_answers(address)
-    with naming_extras("--engine ray"):
-        import ray
+    address, ray = find_cluster(address)
     try:
         ray.init(
             address=address or "local", log_to_driver=False, logging_level=logging.ERROR, configure_logging=False,
@@ -61,6 +56,21 @@ def connected(address: str | None) -> Iterator[Any]:
         yield ray
     finally:
         ray.shutdown()
+
+
+def find_cluster(address: str | None) -> tuple[str | None, Any]:
+    """The address of the cluster that is to be used, where something answers, and the library Ray; as `connected`.
+
+    Raises:
+        MissingDependencyError, InputError: as `connected`.
+    """
+    switch_off_telemetry()
+    address = address or os.environ.get("RAY_ADDRESS") or None  # which Ray takes for none where it is empty, too
+    if address is not None:
+        _check_answers(address)
+    with naming_extras("--engine ray"):
+        import ray
+    return address, ray
 
 
 def _check_answers(address: str) -> None:
