@@ -180,28 +180,33 @@ class JobList(Generic[Work]):
             return table.execute(sql, (RUNNING, WAITING)).fetchone() is None
 
     @contextmanager
-    def alone(self) -> Iterator[bool]:
-        """Whether this process alone runs jobs, until the block ends; the system sees to it where it is killed."""
+    def alone(self) -> Iterator[list[Work] | None]:
+        """Let this process alone run jobs until the block ends; the system sees to it where it is killed.
+
+        Gives the work of those that were called off, and whose process ended before it heard of that; None where
+        another process runs jobs.
+        """
         if self._path is None:
-            yield True
+            yield []
             return
         with self._path.with_suffix(".lock").open("ab") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                yield False
+                yield None
             else:
-                self._put_back()
-                yield True
+                yield self._put_back()
 
     def take(self, *, together: Sequence[str], most: int) -> list[tuple[Job, Work]]:
         """The next job, now running, with those of the same kind right behind it where its kind is done `together`."""
         with self._table.writing() as table:
             taken: list[tuple[Job, Work]] = []
-            sql = f"SELECT {_COLUMNS}, work FROM jobs WHERE state = ? ORDER BY number LIMIT ?"
-            for *row, work in table.execute(sql, (WAITING, most)):
+            sql = f"SELECT {_COLUMNS}, work, tries FROM jobs WHERE state = ? ORDER BY number LIMIT ?"
+            is_tried = False
+            for *row, work, tries in table.execute(sql, (WAITING, most)):
                 job = replace(_read(row), state=RUNNING, message="running")
-                if taken and (job.kind != taken[0][0].kind or job.kind not in together):
+                is_tried |= tries > 0  # what a process may have ended at is tried alone
+                if taken and (is_tried or job.kind != taken[0][0].kind or job.kind not in together):
                     break
                 taken.append((job, self._unpack(work)))
             sql = "UPDATE jobs SET state = ?, message = ?, tries = tries + 1 WHERE id = ?"
@@ -229,18 +234,22 @@ class JobList(Generic[Work]):
         for job in self._list(WAITING):
             self.update([job], state=FAILED, message=explain(job.kind))
 
-    def _put_back(self) -> None:
-        """Let the jobs that a process ran which has ended wait again; those that were called off or tried often end."""
+    def _put_back(self) -> list[Work]:
+        """Let jobs whose process has ended wait again, but for those tried often; the work of those called off."""
         with self._table.reading() as table:
-            sql = f"SELECT {_COLUMNS}, is_called_off, tries FROM jobs WHERE state = ? ORDER BY number"
-            left = [(_read(row), called_off, tries) for *row, called_off, tries in table.execute(sql, (RUNNING,))]
-        for job, called_off, tries in left:
-            if called_off:
+            sql = f"SELECT {_COLUMNS}, work, is_called_off, tries FROM jobs WHERE state = ? ORDER BY number"
+            rows = table.execute(sql, (RUNNING,)).fetchall()
+        gone = list[Work]()
+        for *row, work, is_called_off, tries in rows:
+            job = _read(row)
+            if is_called_off:
+                gone.append(self._unpack(work))
                 self.update([job], state=CANCELLED, message="cancelled, and the process that ran it ended")
             elif tries >= _MOST_TRIES:
                 self.update([job], state=FAILED, message=f"{tries} processes ended while they ran it")
             else:
                 self.update([job], state=WAITING, message="waiting: the process that ran it ended")
+        return gone
 
     def _list(self, state: str) -> list[Job]:
         with self._table.reading() as table:

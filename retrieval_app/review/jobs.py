@@ -234,8 +234,11 @@ class Jobs:
 
     def _run_all(self) -> None:
         """Do the jobs that wait, unless another process of the server does."""
-        with self._list.alone() as is_alone:
-            while is_alone and (batch := self._list.take(together=TOGETHER, most=_MAX_TOGETHER)):
+        with self._list.alone() as called_off:
+            if called_off is None:
+                return
+            self._forget(called_off)
+            while batch := self._list.take(together=TOGETHER, most=_MAX_TOGETHER):
                 try:
                     for one in self._run(
                         batch, is_last_try=len(batch) == 1

@@ -26,7 +26,7 @@ from retrieval_app.server.refusals import Refusals
 
 _TICKS_A_SECOND = 10
 _CLIENT_S, _LAST_S = 8.0, 2.0  # before the shutdown's end those who do not take or send are hung up on, and all
-_OTHER_FILES = 256  # of the gallery, of libraries, of processes
+OTHER_FILES = 256  # of the gallery, of libraries, of processes
 
 
 def run_server(
@@ -127,13 +127,18 @@ class _Server(uvicorn.Server):
 def _allow_connections(limits: ConnectionConfig, *, more_files: int) -> int:
     """How many connections there may be; more open files are asked for where the usual number is too small."""
     places = limits.connections
-    wanted = places + limits.health_connections + more_files + _OTHER_FILES
+    wanted = places + limits.health_connections + more_files + OTHER_FILES
+    return max(min(places, allow_files(wanted) - wanted + places), 1)
+
+
+def allow_files(wanted: int) -> int:
+    """How many files this process may have open: as many as wanted, or as may be."""
     files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if files != resource.RLIM_INFINITY and files < wanted:
-        files = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (files, most))
-        return max(min(places, files - wanted + places), 1)
-    return places
+    if files == resource.RLIM_INFINITY or files >= wanted:
+        return wanted
+    files = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, most))
+    return files
 
 
 @contextmanager

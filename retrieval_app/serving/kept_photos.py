@@ -37,10 +37,12 @@ class KeptPhotos:
     Args:
         capacity_bytes: of all pictures and vectors together.
         path: the file; None keeps them in this process's memory.
+        noted_s: a use is noted where the last one is so many seconds ago; writing may have to wait for others.
     """
 
-    def __init__(self, capacity_bytes: int, *, path: Path | None = None) -> None:
-        self._capacity_bytes, self._table = capacity_bytes, SharedTable(path, _SCHEMA)
+    def __init__(self, capacity_bytes: int, *, path: Path | None = None, noted_s: float = 10.0) -> None:
+        self._capacity_bytes, self._noted_s = capacity_bytes, noted_s
+        self._table = SharedTable(path, _SCHEMA)
 
     def __len__(self) -> int:
         with self._table.reading() as table:
@@ -58,10 +60,12 @@ class KeptPhotos:
 
     def get(self, token: str) -> Photo | None:
         """The photo of a token, which is the most recently used one now; None where it is not kept."""
-        with self._table.writing() as table:
+        with self._table.reading() as table:
             found = table.execute("SELECT * FROM photos WHERE token = ?", (token,)).fetchone()
-            if found is None:
-                return None
-            table.execute("UPDATE photos SET used_at = ? WHERE token = ?", (time.monotonic_ns(), token))
-        _, name, width, height, picture, vector, model_sha256, _ = found
+        if found is None:
+            return None
+        _, name, width, height, picture, vector, model_sha256, used_at = found
+        if time.monotonic_ns() - used_at > self._noted_s * 1e9:
+            with self._table.writing() as table:
+                table.execute("UPDATE photos SET used_at = ? WHERE token = ?", (time.monotonic_ns(), token))
         return Photo(token, name, width, height, picture, np.frombuffer(vector, dtype=np.float32), model_sha256)

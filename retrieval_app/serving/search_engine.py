@@ -207,7 +207,7 @@ class Engine:
             vector = await self._embed_read(snapshot, lambda: pixels, name=name)
         picture, size = kept
         photo = Photo(secrets.token_hex(16), name, *size, picture, vector, embedder.sha256)
-        self._photos.put(photo)
+        await self.run(self._photos.put, photo)
         return photo
 
     def photo(self, token: str) -> Photo:

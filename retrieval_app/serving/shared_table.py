@@ -48,5 +48,6 @@ class SharedTable:
                 yield self._connection
                 self._connection.execute("COMMIT")
             except BaseException:
-                self._connection.execute("ROLLBACK")
+                if self._connection.in_transaction:  # on a full disk it was undone already
+                    self._connection.execute("ROLLBACK")
                 raise

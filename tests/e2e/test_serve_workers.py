@@ -213,6 +213,20 @@ def test_workers_end_with_their_front_even_where_it_is_killed(images: Path) -> N
             time.sleep(0.05)
 
 
+def test_where_what_starts_workers_is_killed_others_answer(images: Path) -> None:
+    with serve_by_two(images) as server:
+        workers = list_workers(server)
+        photo = server.ask("POST", "/v1/photos", body=draw_png(3)).json()["photo"]
+        [starter] = [pid for pid in list_children(server.process.pid) if list_children(pid)]
+        os.kill(starter, signal.SIGKILL)
+        wait_for_workers(server, without=workers)
+        assert server.post("/v1/search", {"queries": [{"photo": photo}], "k": 1}).status == 200
+        deadline = time.monotonic() + WAIT_S
+        while any(Path(f"/proc/{worker}").exists() for worker in workers):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
 def test_a_gallery_that_cannot_be_opened_is_told_in_one_line(images: Path) -> None:
     model = next((images.parent / "gallery").rglob("*.onnx"))
     model.write_bytes(b"no model")

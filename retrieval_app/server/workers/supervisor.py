@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from signal import Signals
+from signal import strsignal
 from typing import TYPE_CHECKING
 
 from index.errors import RetrievalError
@@ -51,7 +51,7 @@ class Worker:
     socket: Path
     digest: str | None = None
     busy: int = 0
-    started_at: float = field(default_factory=time.monotonic)
+    answers_since: float = field(default_factory=time.monotonic)
     problem: str | None = None
 
 
@@ -159,18 +159,19 @@ class Supervisor:
         while not self._is_ending:
             workers = {worker.connection: worker for worker in self._workers.values()}
             heard = wait([*workers, *(worker.process.sentinel for worker in workers.values())], _LOOK_S)
-            if heard:
-                time.sleep(_GATHER_S)  # what is heard of one that ends goes on until it has
             for worker in workers.values():
                 if worker.connection in heard:
                     self._hear(worker)
                 if not worker.process.is_alive() and not self._is_ending:
+                    self._hear(worker)  # what it told before it ended
                     self._bury(worker)
+            if heard:
+                time.sleep(_GATHER_S)  # what is heard of one that ends goes on until it has
             for number in [number for number, due in self._due.items() if time.monotonic() >= due]:
                 try:
                     self._spawn(number)
                     del self._due[number]
-                except OSError as error:  # no memory, no process more: perhaps later
+                except (OSError, EOFError) as error:  # no memory, no process more: perhaps later
                     self._due[number] = time.monotonic() + _LONGEST_PAUSE_S
                     logger.error("worker %d cannot be started: %s", number, error)
 
@@ -186,6 +187,8 @@ class Supervisor:
 
     def _note_version(self, worker: Worker, digest: str) -> None:
         """A worker serves a version; it is the newest one where that is the gallery's own."""
+        if worker.digest is None:
+            worker.answers_since = time.monotonic()
         worker.digest = digest
         if digest == self._newest:
             return
@@ -197,8 +200,9 @@ class Supervisor:
 
     def _bury(self, worker: Worker) -> None:
         """Take leave of a worker that has ended; another is started in its place, the later the more often that is."""
-        number, lived_s = worker.number, time.monotonic() - worker.started_at
-        pause_s = _PAUSE_S if lived_s > _SOUND_S else self._pauses.get(number, _PAUSE_S)
+        number, lived_s = worker.number, time.monotonic() - worker.answers_since
+        is_sound = worker.digest is not None and lived_s > _SOUND_S
+        pause_s = _PAUSE_S if is_sound else self._pauses.get(number, _PAUSE_S)
         self._pauses[number] = min(2 * pause_s, _LONGEST_PAUSE_S)
         self._due[number] = time.monotonic() + pause_s
         with self._lock:
@@ -207,6 +211,8 @@ class Supervisor:
         how = worker.problem or _describe_end(worker.process)
         logger.error("worker %d ended, another is started in %g s: %s", number, pause_s, how)
         worker.process.close()
+        with suppress(OSError):  # it may live, where what had started it was killed, and nobody else ends it
+            worker.connection.send(QUIT)
         worker.connection.close()
         worker.socket.unlink(missing_ok=True)
 
@@ -236,4 +242,4 @@ def supervise(options: ServeOptions, *, shared: Path) -> Iterator[Supervisor]:
 def _describe_end(process: ForkServerProcess) -> str:
     process.join()
     code = process.exitcode or 0
-    return f"it was ended by {Signals(-code).name}" if code < 0 else f"its exit code is {code}"
+    return f"it was ended by signal {-code}, {strsignal(-code)}" if code < 0 else f"its exit code is {code}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from retrieval_app.server.workers.supervisor import Worker
 
 _CONNECT_S = 5.0
-_IDLE_S = 60.0
+_IDLE_S, _MOST_IDLE = 60.0, 16  # each request looks through those that are idle
 
 
 class WorkerClient:
@@ -26,9 +27,12 @@ class WorkerClient:
 
     def __init__(self, worker: Worker, *, patience_s: float) -> None:
         self.worker = worker
-        self._timeouts_s = {"connect": _CONNECT_S, "read": patience_s}
+        self._timeouts_s = {"connect": _CONNECT_S, "read": patience_s, "write": patience_s}
         self._pool = httpcore.AsyncConnectionPool(
-            uds=str(worker.socket), max_connections=None, keepalive_expiry=_IDLE_S
+            uds=str(worker.socket),
+            max_connections=None,
+            max_keepalive_connections=_MOST_IDLE,
+            keepalive_expiry=_IDLE_S,
         )
 
     def stream(
@@ -55,11 +59,16 @@ class WorkerClients:
     def __init__(self, *, patience_s: float) -> None:
         self._patience_s = patience_s
         self._clients: dict[int, WorkerClient] = {}
+        self._closing = set[asyncio.Task[None]]()
 
     def of(self, worker: Worker) -> WorkerClient:
         """That of a worker, which takes the place of the one of the worker before it."""
         client = self._clients.get(worker.number)
         if client is None or client.worker is not worker:
+            if client is not None:
+                closing = asyncio.get_running_loop().create_task(client.close())
+                self._closing.add(closing)
+                closing.add_done_callback(self._closing.discard)
             client = self._clients[worker.number] = WorkerClient(worker, patience_s=self._patience_s)
         return client
 

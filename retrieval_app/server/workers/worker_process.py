@@ -30,6 +30,7 @@ from retrieval_app.page.sign_in_page import draw_sign_in
 from retrieval_app.review.activity_log import ActivityLog
 from retrieval_app.server.entrance import choose_access
 from retrieval_app.server.gallery_app import Sharing, end_soon, open_gallery
+from retrieval_app.server.http_server import OTHER_FILES, allow_files
 from retrieval_app.server.workers.asked_told import FromFront
 from retrieval_app.server.workers.worker_counts import CountsApp
 
@@ -74,6 +75,7 @@ def run_worker(task: WorkerTask, connection: Connection) -> None:
     log_warnings()
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     switch_off_telemetry()
+    allow_files(task.options.connections.connections + OTHER_FILES)  # all may be this one's, where it alone lives
     try:
         _serve(task, connection)
     except (RetrievalError, OSError) as error:

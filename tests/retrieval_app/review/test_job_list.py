@@ -25,8 +25,8 @@ def share(path: Path) -> JobList[int]:
 def begin_and_die() -> None:
     """Begin whatever waits, and end before it is done."""
     jobs = share(Path(sys.argv[1]))
-    with jobs.alone() as is_alone:
-        assert is_alone
+    with jobs.alone() as called_off:
+        assert called_off == []
         assert jobs.take(together=("add",), most=9)
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -50,12 +50,10 @@ def test_what_one_process_appends_another_takes_and_both_tell_of(tmp_path: Path)
 
 def test_one_process_at_a_time_runs_jobs(tmp_path: Path) -> None:
     one, other = share(tmp_path), share(tmp_path)
-    with one.alone() as first:
-        assert first
-        with other.alone() as second:
-            assert not second
+    with one.alone() as first, other.alone() as second:
+        assert (first, second) == ([], None)
     with other.alone() as second:
-        assert second
+        assert second == []
 
 
 def test_the_job_of_a_process_that_was_killed_waits_again_in_its_place(tmp_path: Path) -> None:
@@ -67,6 +65,18 @@ def test_the_job_of_a_process_that_was_killed_waits_again_in_its_place(tmp_path:
         assert jobs.get(first.id).state == "waiting"
         assert [work for _, work in jobs.take(together=(), most=1)] == [1]
     assert jobs.get(second.id).state == "waiting"
+
+
+def test_what_a_process_may_have_ended_at_is_tried_alone(tmp_path: Path) -> None:
+    jobs = share(tmp_path)
+    for number in range(3):
+        jobs.append("add", number)
+    begin_in_a_process_that_is_killed(tmp_path)
+    jobs.append("add", 3)
+    jobs.append("add", 4)
+    with jobs.alone():
+        taken = [[work for _, work in jobs.take(together=("add",), most=9)] for _ in range(4)]
+    assert taken == [[0], [1], [2], [3, 4]]
 
 
 def test_a_job_that_ends_its_processes_is_not_tried_for_ever(tmp_path: Path) -> None:
@@ -87,7 +97,8 @@ def test_a_job_that_was_called_off_is_cancelled_where_its_process_is_killed(tmp_
     job = jobs.append("add", 1)
     begin_in_a_process_that_is_killed(tmp_path)
     assert jobs.cancel(job.id)[1] is None
-    with jobs.alone():
+    with jobs.alone() as called_off:
+        assert called_off == [1]  # what it was to add is not kept
         assert jobs.take(together=(), most=1) == []
     assert jobs.get(job.id).state == "cancelled"
 

@@ -35,7 +35,7 @@ def test_a_photo_comes_back_as_it_was(path: Path | None) -> None:
 
 
 def test_those_that_were_not_used_for_longest_are_forgotten(path: Path | None) -> None:
-    kept = KeptPhotos(300, path=path)  # three of 92 and 8 bytes
+    kept = KeptPhotos(300, path=path, noted_s=0)  # three of 92 and 8 bytes
     for token in "abc":
         kept.put(make_photo(token))
     assert kept.get("a") is not None
