@@ -159,14 +159,15 @@ class Supervisor:
         while not self._is_ending:
             workers = {worker.connection: worker for worker in self._workers.values()}
             heard = wait([*workers, *(worker.process.sentinel for worker in workers.values())], _LOOK_S)
+            is_ending = False
             for worker in workers.values():
                 if worker.connection in heard:
-                    self._hear(worker)
+                    is_ending |= not self._hear(worker)
                 if not worker.process.is_alive() and not self._is_ending:
                     self._hear(worker)  # what it told before it ended
                     self._bury(worker)
-            if heard:
-                time.sleep(_GATHER_S)  # what is heard of one that ends goes on until it has
+            if is_ending:
+                time.sleep(_GATHER_S)  # of one that ends is heard again and again until it has
             for number in [number for number, due in self._due.items() if time.monotonic() >= due]:
                 try:
                     self._spawn(number)
@@ -175,15 +176,18 @@ class Supervisor:
                     self._due[number] = time.monotonic() + _LONGEST_PAUSE_S
                     logger.error("worker %d cannot be started: %s", number, error)
 
-    def _hear(self, worker: Worker) -> None:
-        """Take in what a worker has told so far."""
-        with suppress(EOFError, OSError):
+    def _hear(self, worker: Worker) -> bool:
+        """Take in what a worker has told so far; whether it may tell more."""
+        try:
             while worker.connection.poll():
                 word, told = worker.connection.recv()
                 if word == "failed":
                     worker.problem = told
                 else:
                     self._note_version(worker, told)
+        except (EOFError, OSError):
+            return False
+        return True
 
     def _note_version(self, worker: Worker, digest: str) -> None:
         """A worker serves a version; it is the newest one where that is the gallery's own."""
