@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 
 from export.embedding_model import EmbeddingModel, PixelModel
-from export.to_onnx import HALF, ExportReport, export_model
+from export.measured_images import LabelledPaths
+from export.options import FULL, MAX_RECALL_DROP
+from export.precision import lower_precision
+from export.to_onnx import HALF, ExportReport, export_model, require_onnx_name
 from export.untrained_models import check_images, make_raw, make_whitened
-from index.images.preprocess import PreprocessConfig
+from index.errors import InputError
+from index.images.preprocess import Pixels, PreprocessConfig
 from index.model.contract import ModelContract
 from index.progress import Progress, no_progress
 from training.backbone.backbones import load_backbone, require_input_size, with_features
@@ -20,12 +28,29 @@ from training.options.resolve import resolve_input
 from training.run.run_folder import RunFolder
 
 
-def export_run(run_path: Path, out: Path) -> ExportReport:
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A precision that is not float32, and what it is measured on and may cost.
+
+    Attributes:
+        precision: of the contract.
+        images: folder or table of labelled images; None takes those of the run, or of the whitening.
+        max_recall_drop: 0..1, of Recall@1.
+    """
+
+    precision: str
+    images: Path | None = None
+    max_recall_drop: float = MAX_RECALL_DROP
+    workers: int = 1
+    progress: Progress = no_progress
+
+
+def export_run(run_path: Path, out: Path, *, lowered: Lowered | None = None) -> ExportReport:
     """Export the last weights of a finished training run, checked on the run's own images.
 
     Raises:
         RunError: no run, or one that is not finished.
-        InputError: the file cannot be written.
+        InputError: the file cannot be written, or the precision costs too much.
         ParityError: ONNX Runtime disagrees with torch.
     """
     run = RunFolder.open(run_path)
@@ -46,11 +71,9 @@ def export_run(run_path: Path, out: Path) -> ExportReport:
         picture_threshold=threshold,
     )
     images = check_images(run.parity_paths(), preprocess)
-    return export_model(
-        EmbeddingModel(backbone, head, preprocess, picture=picture),
-        contract=contract,
-        out=out,
-        check_images=images,
+    model = EmbeddingModel(backbone, head, preprocess, picture=picture)
+    return _write(
+        model, out, contract=contract, images=images, lowered=lowered, own=partial(LabelledPaths.of_run, run)
     )
 
 
@@ -67,6 +90,7 @@ def export_untrained(
     pooling: str = "own",
     cache: Path,
     workers: int,
+    lowered: Lowered | None = None,
     progress: Progress = no_progress,
 ) -> ExportReport:
     """Export a backbone's raw features, or their PCA whitening on a folder (`embedding_dim` wide).
@@ -74,7 +98,7 @@ def export_untrained(
     Images have the backbone's own size unless `resize` and `crop` are given; `view` and `pooling` are as in training.
 
     Raises:
-        InputError: weights, folder, width or output that cannot be used.
+        InputError: weights, folder, width or output that cannot be used, or a precision that costs too much.
         ParityError: ONNX Runtime disagrees with torch.
     """
     sizes = {name: size for name, size in (("resize", resize), ("crop", crop)) if size is not None}
@@ -98,9 +122,9 @@ def export_untrained(
         view=view,
         pooling=pooling,
     )
-    return export_model(
-        EmbeddingModel(loaded, made.head, preprocess), contract=contract, out=out, check_images=made.check_images
-    )
+    model = EmbeddingModel(loaded, made.head, preprocess)
+    own = None if whiten is None else partial(LabelledPaths.of_folder, whiten)
+    return _write(model, out, contract=contract, images=made.check_images, lowered=lowered, own=own)
 
 
 def is_student(folder: Path) -> bool:
@@ -108,8 +132,8 @@ def is_student(folder: Path) -> bool:
     return (folder / STUDENT).exists() or (folder / CHECKPOINT).exists()
 
 
-def export_student(folder: Path, out: Path) -> ExportReport:
-    """Export what `training.distill` has made: one file of two outputs, its weights in float16.
+def export_student(folder: Path, out: Path, *, lowered: Lowered | None = None) -> ExportReport:
+    """Export what `training.distill` has made: one file of two outputs, its weights in float16 or as `lowered` says.
 
     Raises:
         RunError: it is not finished.
@@ -129,4 +153,37 @@ def export_student(folder: Path, out: Path) -> ExportReport:
         picture_threshold=made["picture_threshold"],
     )
     images = check_images(sorted((folder / CHECKED).glob("*.png")), preprocess)
-    return export_model(PixelModel(student, preprocess), contract=contract, out=out, check_images=images)
+    return _write(
+        PixelModel(student, preprocess), out, contract=contract, images=images, lowered=lowered, own=None
+    )
+
+
+def _write(
+    model: PixelModel,
+    out: Path,
+    *,
+    contract: ModelContract,
+    images: Pixels,
+    lowered: Lowered | None,
+    own: Callable[[], LabelledPaths] | None,
+) -> ExportReport:
+    """Write the model as it is, or in a lower precision by way of float32, measured on `own` images or those given."""
+    if lowered is None:
+        return export_model(model, contract=contract, out=out, check_images=images)
+    require_onnx_name(out)
+    if lowered.images is not None:
+        paths = LabelledPaths.of_folder(lowered.images)
+    elif own is not None:
+        paths = own()
+    else:
+        raise InputError(
+            f"what {lowered.precision} costs is measured on images with labels: give a folder of them by --images"
+        )
+    measured = paths.draw(contract.preprocess, workers=lowered.workers)
+    with TemporaryDirectory() as folder:
+        in_float = replace(contract, precision=FULL)
+        report = export_model(model, contract=in_float, out=Path(folder) / "float32.onnx", check_images=images)
+        return lower_precision(
+            report, out, lowered.precision, images=measured, max_recall_drop=lowered.max_recall_drop,
+            progress=lowered.progress,
+        )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from export.options import MAX_RECALL_DROP, PRECISIONS
 from index.config_values import as_path
 from index.errors import InputError
 from index.extras import naming_extras
@@ -14,6 +15,7 @@ from training.options.backbone_libraries import IN_THE_BOX
 from training.public import default_cache
 
 if TYPE_CHECKING:
+    from export.exports import Lowered
     from export.to_onnx import ExportReport
 
 
@@ -30,6 +32,9 @@ def export(
     view: str | None = None,
     pooling: str | None = None,
     cache: str | Path | None = None,
+    precision: str = "fp32",
+    images: str | Path | None = None,
+    max_recall_drop: float = MAX_RECALL_DROP,
     progress: Progress = no_progress,
 ) -> ExportReport:
     """Write a trained run, or a backbone without any training, to one ONNX file.
@@ -49,7 +54,11 @@ def export(
         view: of a backbone without a run: `crop`, `whole` or `both`, as in training; None is `crop`.
         pooling: of a backbone without a run: `own`, `gem` or `layers`, as in training; None is `own`.
         cache: folder of backbone features for `whiten`; None is your cache folder.
-        progress: called with (done, total) images to whiten on.
+        precision: `fp32`, `fp16`, `bf16` or `int8`; what another than `fp32` costs is measured, and stands in the
+            file's contract. (A student is in `fp16` already, which `fp32` leaves as it is.)
+        images: labelled images that it is measured on; None takes those of the run, or of `whiten`.
+        max_recall_drop: nothing is written where it costs more Recall@1, 0..1, than this.
+        progress: called with (done, total) images to whiten on, or to measure the precision on.
 
     Returns:
         What was written, and how closely both runtimes agree.
@@ -60,6 +69,12 @@ def export(
             cannot be used or written.
         ParityError: ONNX Runtime disagrees with torch.
     """
+    if precision not in PRECISIONS:
+        raise InputError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
+    if not isinstance(max_recall_drop, int | float) or not 0 <= max_recall_drop <= 1:
+        raise InputError(f"max_recall_drop must be between 0 and 1, got {max_recall_drop!r}")
+    if images is not None and precision == "fp32":
+        raise InputError("images: only a precision other than fp32 is measured on them")
     if (run is None) == (backbone is None):
         raise InputError("give either a run, or backbone with weights")
     if run is not None:
@@ -72,7 +87,8 @@ def export(
             from export.exports import export_run, export_student, is_student
 
         folder = as_path(run, "run")
-        return (export_student if is_student(folder) else export_run)(folder, as_path(out, "out"))
+        write = export_student if is_student(folder) else export_run
+        return write(folder, as_path(out, "out"), lowered=_lowered(precision, images, max_recall_drop, progress))
     if backbone == IN_THE_BOX and weights is None:
         weights = "pretrained"
     if backbone is None or weights is None:
@@ -94,5 +110,23 @@ def export(
         pooling="own" if pooling is None else pooling,
         cache=default_cache() if cache is None else as_path(cache, "cache"),
         workers=usable_cores(),
+        lowered=_lowered(precision, images, max_recall_drop, progress),
         progress=progress,
+    )
+
+
+def _lowered(
+    precision: str, images: str | Path | None, max_recall_drop: float, progress: Progress
+) -> Lowered | None:
+    """What is asked of a precision; None of the usual one."""
+    if precision == "fp32":
+        return None
+    from export.exports import Lowered
+
+    return Lowered(
+        PRECISIONS[precision],
+        None if images is None else as_path(images, "images"),
+        float(max_recall_drop),
+        usable_cores(),
+        progress,
     )

@@ -6,7 +6,7 @@ import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from index.errors import InputError
 from index.file_hash import hash_file
 from index.images.preprocess import Pixels
 from index.model.backends.backend import INPUT_NAME
-from index.model.contract import GRAPH_NAMES, METADATA_KEY, ModelContract
+from index.model.contract import GRAPH_NAMES, METADATA_KEY, MeasuredPrecision, ModelContract
 from index.model.seal import seal_model
 
 OPSET = 20
@@ -31,17 +31,24 @@ MAX_WEIGHT_BYTES = 2_000_000_000  # protobuf refuses messages of 2 GiB
 
 @dataclass(frozen=True, slots=True)
 class ExportReport:
-    """What was written, and how far ONNX Runtime and torch agree on the check images."""
+    """What was written, and how far ONNX Runtime and torch agree on the check images.
+
+    Attributes:
+        min_cosine: of the file in float32 that it is, or was made of.
+        measured: of a lower precision, what it costs.
+    """
 
     model: str
     sha256: str
     embedding_dim: int
     min_cosine: float
     bytes: int
+    precision: str = "float32"
+    measured: MeasuredPrecision | None = None
 
     def to_json(self) -> dict[str, object]:
         """The document that `export --json` prints."""
-        return {name: getattr(self, name) for name in self.__slots__}
+        return asdict(self)
 
 
 def export_model(model: PixelModel, *, contract: ModelContract, out: Path, check_images: Pixels) -> ExportReport:
@@ -58,8 +65,7 @@ def export_model(model: PixelModel, *, contract: ModelContract, out: Path, check
         InputError: the file cannot be written, the weights are too large for one, or ONNX has no words for the model.
         ParityError: the two disagree.
     """
-    if out.is_dir() or not out.suffix == ".onnx":
-        raise InputError(f"{out}: expected the name of a file that ends in .onnx")
+    require_onnx_name(out)
     weight_bytes = sum(tensor.numel() * 4 for tensor in model.state_dict().values())
     if weight_bytes > MAX_WEIGHT_BYTES:
         raise InputError(
@@ -78,7 +84,9 @@ def export_model(model: PixelModel, *, contract: ModelContract, out: Path, check
         raise InputError(
             f"torch cannot write --backbone {contract.backbone} as ONNX: {told}; choose another --backbone"
         ) from error
-    return ExportReport(str(out), hash_file(out), contract.embedding_dim, min_cosine, out.stat().st_size)
+    return ExportReport(
+        str(out), hash_file(out), contract.embedding_dim, min_cosine, out.stat().st_size, contract.precision
+    )
 
 
 def _write(model: PixelModel, path: Path, *, contract: ModelContract) -> None:
@@ -92,13 +100,42 @@ def _write(model: PixelModel, path: Path, *, contract: ModelContract) -> None:
                 raise
             proto = _convert(model, example, contract)
     if contract.precision == HALF:
-        keep_in_half(proto)
+        keep_in_half(proto, HALF)
+    path.write_bytes(_seal(proto, contract))
+
+
+def write_sealed(proto: onnx.ModelProto, out: Path, *, contract: ModelContract) -> None:
+    """Write a graph with its contract, atomically.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    require_onnx_name(out)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(out) as temporary:
+            temporary.write_bytes(_seal(proto, contract))
+    except OSError as error:
+        raise InputError(f"{out}: cannot be written: {error}") from error
+
+
+def require_onnx_name(out: Path) -> None:
+    """See that a file can be written under a name.
+
+    Raises:
+        InputError: it cannot.
+    """
+    if out.is_dir() or not out.suffix == ".onnx":
+        raise InputError(f"{out}: expected the name of a file that ends in .onnx")
+
+
+def _seal(proto: onnx.ModelProto, contract: ModelContract) -> bytes:
     proto.producer_name, proto.producer_version = "retrieval-app", ""
     del proto.metadata_props[:]
     onnx.helper.set_model_props(proto, {METADATA_KEY: contract.to_json()})
     _forget_source_lines(proto)
     onnx.checker.check_model(proto)
-    path.write_bytes(seal_model(proto.SerializeToString()))
+    return seal_model(proto.SerializeToString())
 
 
 def _convert(model: PixelModel, example: torch.Tensor, contract: ModelContract) -> onnx.ModelProto:

@@ -13,6 +13,7 @@ EXTRAS = {
     "fastapi": "ui", "httptools": "ui", "orjson": "ui", "prometheus_client": "ui", "pydantic": "ui", "starlette": "ui",
     "uvicorn": "ui", "opentelemetry": "traces",
     "obstore": "remote", "fsspec": "remote", "ray": "cluster", "pymilvus": "cluster",
+    "openvino": "fast",
 }  # fmt: skip
 """By the name that is imported."""
 

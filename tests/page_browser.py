@@ -116,13 +116,13 @@ class Visit:
         assert answer.status == 200, answer.body
         return answer.json()["hits"]
 
-    def wait_until(self, condition: Callable[[], bool]) -> None:
+    def wait_until(self, condition: Callable[[], bool], *, seconds: int = 15) -> None:
         """Wait for what the server shall come to say."""
-        for _ in range(300):
+        for _ in range(20 * seconds):
             if condition():
                 return
             self.page.wait_for_timeout(50)
-        raise AssertionError("the server does not say so after a quarter of a minute")
+        raise AssertionError(f"the server does not say so after {seconds} s")
 
     def forgive(self, pattern: str) -> None:
         """Expect complaints in which this regular expression is found."""

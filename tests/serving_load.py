@@ -15,6 +15,8 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from index.writing.build import update_gallery
 from tests.conftest import draw_image
 from tests.index.galleries import SMALL, build
@@ -44,13 +46,15 @@ def write_state(images: Path, number: int) -> None:
         (images / f"{number:06d}" / f"{i}.png").write_bytes(draw_png(1000 + CHANGING * number + i))
 
 
-def make_images(folder: Path, *, model: Path) -> Path:
+@pytest.fixture
+def images(tmp_path: Path, tiny_model: Path) -> Path:
     """The images of a gallery, `../gallery`, that is built in its first version."""
+    folder = tmp_path / "images"
     (folder / "constant").mkdir(parents=True)
     for i in range(CONSTANT):
         (folder / "constant" / f"{i}.png").write_bytes(draw_png(i))
     write_state(folder, 1)
-    build(folder, folder.parent / "gallery", model)
+    build(folder, folder.parent / "gallery", tiny_model)
     return folder
 
 

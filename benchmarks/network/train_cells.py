@@ -6,7 +6,7 @@ import csv
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,30 +29,31 @@ from training.run.validate import embed_features
 
 def run_cell(cell: NetworkCell, folder: Path, *, weights: Path | str, width: int, cache: Path) -> dict[str, Any]:
     """The record of a training: as it was written, or made now; a run that was interrupted goes on."""
+    split = list_split(cell.dataset, work=cache)
+    data = write_records(split.train, folder / "data" / f"{name_set(cell.dataset)}.csv")
+    options = {"weights": weights, **cell.options(width=width)}
+    return train_on(data, folder, cell.name, split=split, options=options, cache=cache)
+
+
+def train_on(
+    data: Path, folder: Path, name: str, *, split: SplitRecords, options: Mapping[str, Any], cache: Path
+) -> dict[str, Any]:
+    """The record of a training on a table of labels; the run is `folder`/runs/`name`."""
 
     def make() -> dict[str, Any]:
-        print(cell.name, file=sys.stderr, flush=True)
-        split, run = list_split(cell.dataset, work=cache), folder / "runs" / cell.name
-        data = write_records(split.train, folder / "data" / f"{name_set(cell.dataset)}.csv")
+        print(name, file=sys.stderr, flush=True)
+        run = folder / "runs" / name
         resumed = (run / "config.json").exists()
         started, used = time.perf_counter(), time.process_time()
         with watch_training() as watcher:
-            report = train(
-                data,
-                run,
-                weights=weights,
-                cache=cache,
-                resume=resumed,
-                watcher=watcher,
-                **cell.options(width=width),
-            )
+            report = train(data, run, cache=cache, resume=resumed, watcher=watcher, **options)
         seconds = {"wall": time.perf_counter() - started, "processor": time.process_time() - used}
         return {
-            "name": cell.name, **record_scores(_search(run, split, cache=cache)),
+            "name": name, **record_scores(_search(run, split, cache=cache)),
             "seconds": None if resumed else seconds, "load": os.getloadavg()[1], "report": report,
         }  # fmt: skip
 
-    return keep(folder / "cells" / f"{cell.name}.json", make)
+    return keep(folder / "cells" / f"{name}.json", make)
 
 
 def write_records(records: Sequence[Record], path: Path) -> Path:

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from index.arrays import Ids, Labels, Vectors
-from index.labels.judge import judge_labels
+from index.labels.judge import Settled, judge_labels
+from index.labels.kinds import KINDS, Kind, find_mixed_labels, has_copy_with_another_label, is_unlike, tell_kind
 from index.progress import Progress, no_progress
 from index.vectors.exact import search_labels
 
@@ -27,7 +28,9 @@ class Doubt:
 
     Attributes:
         wrong: chance (0..1) that it is wrong.
-        suggestions: (label, confidence) of the likeliest other labels, best first.
+        suggestions: (label, chance that the image shows it) of the likeliest other labels, best first; together they
+            are as likely as the label is wrong, at most.
+        kind: of trouble, of `index.labels.kinds`.
         agreeing: (id, score) of the nearest others with the same label, nearest first, no duplicates.
         disagreeing: (id, score, label) of the nearest with another one, likewise.
     """
@@ -36,6 +39,7 @@ class Doubt:
     label: str
     wrong: float
     suggestions: tuple[tuple[str, float], ...]
+    kind: Kind
     agreeing: tuple[tuple[int, float], ...]
     disagreeing: tuple[tuple[int, float, str], ...]
 
@@ -51,6 +55,7 @@ class Doubt:
             "label": self.label,
             "suggested": self.suggested,
             "wrong": self.wrong,
+            "kind": self.kind,
             "suggestions": [{"label": label, "confidence": share} for label, share in self.suggestions],
             "agreeing": [{"id": number, "score": score} for number, score in self.agreeing],
             "disagreeing": [
@@ -64,15 +69,18 @@ class Doubts:
     """The doubted labels.
 
     Attributes:
-        items: those that are wrong with a chance of `LEAST_DOUBT` or more, the likeliest first.
+        items: those that are wrong with a chance of `LEAST_DOUBT` or more, and those of which a copy has another label;
+            the likeliest first.
         wrong_share: estimated share (0..1) of these that is wrong.
         pairs: (label, suggested, count) of the items that are likely wrong, the most frequent first.
+        mixed: (label, label, images) that are given in each other's place, the most images first.
     """
 
     items: tuple[Doubt, ...]
     judged: int
     wrong_share: float
     pairs: tuple[tuple[str, str, int], ...]
+    mixed: tuple[tuple[str, str, float], ...] = ()
     _by_id: dict[int, Doubt] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -82,6 +90,11 @@ class Doubts:
         """The doubt about the label of an image."""
         return self._by_id.get(image_id)
 
+    def count_kinds(self) -> dict[str, int]:
+        """How many items are of each kind of trouble."""
+        counts = Counter(doubt.kind for doubt in self.items)
+        return {kind: counts[kind] for kind in KINDS}
+
     def to_json(self) -> dict[str, Any]:
         """All of it, as in the API without paths and decisions."""
         return {
@@ -90,6 +103,8 @@ class Doubts:
             "wrong_share": self.wrong_share,
             "items": [doubt.to_json() for doubt in self.items],
             "pairs": [{"label": label, "suggested": other, "count": count} for label, other, count in self.pairs],
+            "kinds": self.count_kinds(),
+            "mixed": [{"labels": [one, two], "images": images} for one, two, images in self.mixed],
         }
 
 
@@ -100,6 +115,7 @@ def list_doubts(
     ids: Ids,
     names: Sequence[str],
     groups: Ids,
+    settled: Settled | None = None,
     progress: Progress = no_progress,
 ) -> Doubts:
     """Judge every label that another row, which is no duplicate, has too; where all are the same nothing is doubted.
@@ -109,6 +125,7 @@ def list_doubts(
         labels: (N,) int64, places in `names`, each of which some row has.
         ids: (N,) int64 of the images.
         groups: (N,) int64; rows of one group are duplicates.
+        settled: which labels somebody has decided, which are not doubted any more; None has none.
         progress: told (done, total) of the labels: a tenth when all are judged, the rest as those to compare the
             doubted ones with are found.
     """
@@ -116,20 +133,29 @@ def list_doubts(
     if not can_be_judged.any():
         return collect_doubts([], judged=0, wrong=0.0)
     parts = [_tell_share(progress, share, labels=len(labels)) for share in _SHARES]
-    judgement = judge_labels(vectors, labels, count=len(names), groups=groups, progress=parts[0])
-    wrong = np.where(can_be_judged, judgement.wrong, 0.0)
-    order = np.argsort(-wrong, kind="stable")
-    asked = order[wrong[order] >= LEAST_DOUBT]
+    judgement = judge_labels(vectors, labels, count=len(names), groups=groups, settled=settled, progress=parts[0])
+    is_open = np.ones(len(labels), dtype=bool) if settled is None else ~settled.rows
+    wrong = np.where(can_be_judged & is_open, judgement.wrong, 0.0)
+    order = np.lexsort((judgement.own, -wrong))  # of those as likely wrong the one of least confidence first
+    copies, unlike = has_copy_with_another_label(labels, groups), is_unlike(judgement)
+    asked = order[((wrong >= LEAST_DOUBT) | (copies & is_open))[order]]
     agreeing, disagreeing = search_labels(
         vectors, labels, k=WITNESSES, asked=asked, groups=groups, progress=parts[1]
     )
     progress(len(labels), len(labels))
+    others = {row: judgement.others(row, label=int(labels[row])) for row in asked.tolist()}
     items = [
         Doubt(
             id=int(ids[row]),
             label=names[labels[row]],
             wrong=float(wrong[row]),
-            suggestions=tuple((names[n], share) for n, share in judgement.others(row, label=int(labels[row]))),
+            suggestions=tuple((names[n], chance) for n, chance in others[row]),
+            kind=tell_kind(
+                wrong=float(wrong[row]),
+                best_other=others[row][0][1] if others[row] else 0.0,
+                is_unlike=bool(unlike[row]),
+                has_copy=bool(copies[row]),
+            ),
             agreeing=tuple((int(ids[other]), score) for other, score in agreeing.of(place)),
             disagreeing=tuple(
                 (int(ids[other]), score, names[labels[other]]) for other, score in disagreeing.of(place)
@@ -137,7 +163,13 @@ def list_doubts(
         )
         for place, row in enumerate(asked.tolist())
     ]
-    return collect_doubts(items, judged=int(can_be_judged.sum()), wrong=float(wrong.sum()))
+    mixed = find_mixed_labels(judgement.suspicion.pairs, labels, count=len(names))
+    return collect_doubts(
+        items,
+        judged=int(can_be_judged.sum()),
+        wrong=float(wrong.sum()),
+        mixed=[(names[one], names[two], images) for one, two, images in mixed],
+    )
 
 
 def _can_be_judged(labels: Labels, groups: Ids, *, count: int) -> npt.NDArray[np.bool_]:
@@ -153,9 +185,12 @@ def _tell_share(progress: Progress, share: tuple[int, int], *, labels: int) -> P
     return lambda done, total: progress(labels * (start * total + (end - start) * done) // (100 * total), labels)
 
 
-def collect_doubts(items: Sequence[Doubt], *, judged: int, wrong: float) -> Doubts:
+def collect_doubts(
+    items: Sequence[Doubt], *, judged: int, wrong: float, mixed: Sequence[tuple[str, str, float]] = ()
+) -> Doubts:
     """The items, of so many labels that were judged and so many that are estimated to be wrong."""
     counts = Counter((d.label, d.suggested) for d in items if d.wrong >= _LIKELY and d.suggested is not None)
     ordered = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
     pairs = tuple((label, suggested, count) for (label, suggested), count in ordered)
-    return Doubts(tuple(items), judged=judged, wrong_share=wrong / judged if judged else 0.0, pairs=pairs)
+    share = wrong / judged if judged else 0.0
+    return Doubts(tuple(items), judged=judged, wrong_share=share, pairs=pairs, mixed=tuple(mixed))

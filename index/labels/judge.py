@@ -1,7 +1,7 @@
 """The judge of labels: leave-one-out twice, then how likely each label is wrong, and what the images seem to show.
 
-The second time rows count by how far the first believed their labels. The constants were chosen on the three datasets
-of `benchmarks.labels.audit`, under one seed.
+The second time rows count by how far the first believed their labels. The constants were chosen on parts of five
+datasets that `benchmarks.labels.chances` does not report on.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from index.arrays import NO_ID, Floats, Ids, Labels
-from index.labels.leave_one_out import Doubles, LeaveOneOut, own_against_others
-from index.labels.suspicion import Suspicion, suspect_evenly, suspect_labels
+from index.labels.leave_one_out import Doubles, LeaveOneOut
+from index.labels.planted import judge_by_planted, planted_each, score_labels
+from index.labels.suspicion import SHOWN, Chances, Suspicion, doubt_labels, suspect_evenly, suspect_labels
 from index.progress import Progress, no_progress
 
-RIDGE = 1.0
+RIDGES = (0.1, 0.3, 1.0, 3.0)
 # Labels of n rows count n^0.5 in both looks: at 1 right labels of rare ones look like mistakes, at 0 frequent ones that
 # overlap with rare ones do.
 BALANCE = 0.5
-CALIBRATION = 0.5  # how far labels are brought to their share of the rows: 0 not at all, 1 fully
-SHOWN = 4  # likeliest labels of a row that are kept: its own and three others
 MOST_VALUES = 1 << 26  # confidences in memory: 256 MB
 MOST_LABELS = 2048  # of which every pair is looked at
 _LEAST = 0.05  # weight of a row that is not believed at all
@@ -32,26 +32,48 @@ class Judgement:
     """What is thought of N labels.
 
     Attributes:
-        suspicion: how likely each is wrong, and which stand in place of which.
+        suspicion: how likely each is wrong, what the images show, and which stand in place of which.
         own: (N,) float32 confidence in the label, from all rows but this one and those left out with it.
-        best: (N, 4) int64 likeliest labels, its own among them or not, best first; `NO_ID` where there are fewer.
-        confidences: (N, 4) float32 in these.
+        highest: (N,) float32 highest confidence in any label.
     """
 
     suspicion: Suspicion
     own: Floats
-    best: Ids
-    confidences: Floats
+    highest: Floats
 
     @property
     def wrong(self) -> Doubles:
         """(N,) float64 chance that each label is wrong."""
         return self.suspicion.wrong
 
+    @property
+    def chances(self) -> Chances:
+        """What the scores of the labels mean."""
+        return Chances(self.suspicion.scores, self.suspicion.wrong)
+
     def others(self, row: int, *, label: int) -> list[tuple[int, float]]:
-        """(label, confidence) of the likeliest labels of a row but its own, best first, three at most."""
-        pairs = zip(self.best[row].tolist(), self.confidences[row].tolist(), strict=True)
-        return [(other, share) for other, share in pairs if other not in (NO_ID, label)][: SHOWN - 1]
+        """(label, chance that it is what is shown) of the likeliest labels but a row's own, best first, three at most.
+
+        Those without any chance are left out.
+        """
+        found = self.suspicion
+        pairs = zip(found.best[row].tolist(), found.chances[row].tolist(), strict=True)
+        return [(other, chance) for other, chance in pairs if other not in (NO_ID, label) and chance > 0][
+            : SHOWN - 1
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What people have decided, from which the judge learns.
+
+    Attributes:
+        rows: (N,) whether the label is what somebody decided: it is believed.
+        before: what scores meant before anybody had decided.
+    """
+
+    rows: npt.NDArray[np.bool_]
+    before: Chances
 
 
 def judge_labels(
@@ -60,6 +82,7 @@ def judge_labels(
     *,
     count: int,
     groups: Ids | None = None,
+    settled: Settled | None = None,
     most_values: int = MOST_VALUES,
     most_labels: int = MOST_LABELS,
     progress: Progress = no_progress,
@@ -67,50 +90,39 @@ def judge_labels(
     """Judge the labels of all rows.
 
     Where N x C confidences are more than `most_values`, or labels more than `most_labels`, none are held together, and
-    mistakes are taken to be spread evenly over labels instead of looked at pair by pair.
+    mistakes are taken to give any label as often as it is there, instead of looked at pair by pair.
 
     Args:
         features: (N, D) float32.
         labels: (N,) int64 in 0..count-1.
         count: C, at least 2.
         groups: (N,) int64; rows of one group are duplicates and never speak for each other.
+        settled: which labels somebody has decided; None has none.
         most_values: confidences in memory.
         most_labels: of which every pair is looked at, which takes C x C numbers.
     """
     fits = len(labels) * count <= most_values and count <= most_labels
-    looks = _TwoLooks(
-        features, labels, count=count, groups=groups, progress=_Steps(progress, (2 if fits else 4) * len(labels))
-    )
-    own = np.zeros(len(labels), dtype=np.float32)
-    best = np.full((len(labels), SHOWN), NO_ID, dtype=np.int64)
-    confidences = np.zeros((len(labels), SHOWN), dtype=np.float32)
-    kept = looks.collect() if fits else None
-    for rows, shares in looks.blocks() if kept is None else _slices(kept):
-        own[rows] = shares[np.arange(len(rows)), labels[rows]]
-        order = np.argsort(-shares, axis=1, kind="stable")[:, :SHOWN]
-        best[rows, : order.shape[1]] = order
-        confidences[rows, : order.shape[1]] = np.take_along_axis(shares, order, axis=1)
-    if kept is None:
-        return Judgement(suspect_evenly(own, labels, best=best, count=count), own, best, confidences)
-    return Judgement(suspect_labels(kept, labels), own, best, confidences)
+    steps = _Steps(progress, (2 if fits else 4) * len(labels))
+    if fits:
+        looks = _Looks(features, labels, count=count, groups=groups, settled=settled, steps=steps)
+        kept = _both_looks(looks, labels, count=count)
+        own = kept[np.arange(len(labels)), labels]
+        return Judgement(suspect_labels(kept, labels, before=looks.before), own, kept.max(axis=1))
+    return _judge_by_blocks(features, labels, count=count, groups=groups, settled=settled, steps=steps)
 
 
 def judge_twice(features: Floats, labels: Labels, *, count: int, groups: Ids | None = None) -> Floats:
-    """(N, C) float32 confidences, rows sum to 1: the mean of two leave-one-out regressions, calibrated by label.
+    """(N, C) float32 confidences, rows sum to 1: the mean of two leave-one-out regressions.
 
-    With p_i the first one's confidences and y_i the given label, row i counts in the second with
-
-        w_i = p_i(y_i) / (p_i(y_i) + max of p_i(c) over c other than y_i)
-
-    and in the first as any other of its label; in both, rows of label y count n_y^`BALANCE` together.
-
-    In the mean of both, p(c) is multiplied by (share of label c / mean of p(c))^`CALIBRATION`: least squares gives
-    labels that are hard to see too little. A row still does not judge itself, but the weights of others were found
-    with it, so the second look is leave-one-out up to that.
+    In the first, rows of label y count n_y^`BALANCE` together, each as any other; in the second each row in proportion
+    to the chance that its label is right, as the first sees it. A row does not judge itself, but the weights of others
+    were found with it, so the second look is leave-one-out up to that.
 
     Arguments as those of `judge_labels`.
     """
-    return _TwoLooks(features, labels, count=count, groups=groups, progress=_Steps(no_progress, 1)).collect()
+    steps = _Steps(no_progress, 1)
+    looks = _Looks(features, labels, count=count, groups=groups, settled=None, steps=steps)
+    return _both_looks(looks, labels, count=count)
 
 
 class _Steps:
@@ -124,63 +136,89 @@ class _Steps:
         self._progress(self._done, self._total)
 
 
-class _TwoLooks:
+class _Looks:
+    """The two regressions."""
+
     def __init__(
-        self, features: Floats, labels: Labels, *, count: int, groups: Ids | None, progress: _Steps
+        self,
+        features: Floats,
+        labels: Labels,
+        *,
+        count: int,
+        groups: Ids | None,
+        settled: Settled | None,
+        steps: _Steps,
     ) -> None:
-        def look(weights: Doubles) -> LeaveOneOut:
+        def look(weights: Doubles, ridges: tuple[float, ...]) -> LeaveOneOut:
             return LeaveOneOut(
-                features, labels, count=count, groups=groups, weights=weights, ridges=(RIDGE,), tell=progress.tell
+                features, labels, count=count, groups=groups, weights=weights, ridges=ridges, tell=steps.tell
             )
 
-        self._labels, self._count = labels, count
+        self._labels, self._count, self._look, self._settled = labels, count, look, settled
         self._images = np.bincount(labels, minlength=count).astype(np.float64)
-        self._look, self._first = look, look(self._images[labels] ** (BALANCE - 1))
+        self.first = look(self._images[labels] ** (BALANCE - 1), RIDGES)
 
-    def collect(self) -> Floats:
-        """(N, C) of all rows."""
-        both = np.empty((len(self._labels), self._count), dtype=np.float32)
-        believed = np.empty(len(self._labels))
-        for rows, shares in self._first.blocks():
-            both[rows], believed[rows] = shares, self._believe(rows, shares)
-        for rows, shares in self._look(self._weigh(believed)).blocks():
-            both[rows] = (both[rows] + shares) / 2
-        factors = self._calibration(both.mean(axis=0, dtype=np.float64))
-        for _, part in _slices(both):
-            part *= factors
-            part /= part.sum(axis=1, keepdims=True)
-        return both
+    @property
+    def before(self) -> Chances | None:
+        return None if self._settled is None else self._settled.before
 
-    def blocks(self) -> Iterator[tuple[Ids, Floats]]:
-        """(rows, (B, C)) of all rows, a block at a time; they are computed again instead of held."""
-        believed = np.empty(len(self._labels))
-        for rows, shares in self._first.blocks():
-            believed[rows] = self._believe(rows, shares)
-        second = self._look(self._weigh(believed))
-        sums = np.zeros(self._count)
-        for rows, shares in self._first.blocks():
-            sums += (shares + second.confidences(rows)).sum(axis=0, dtype=np.float64)
-        factors = self._calibration(sums / 2 / len(self._labels))
-        for rows, shares in self._first.blocks():
-            both = (shares + second.confidences(rows)) * factors
-            yield rows, both / both.sum(axis=1, keepdims=True)
-
-    def _believe(self, rows: Ids, shares: Floats) -> Floats:
-        return own_against_others(shares, self._labels[rows]).clip(min=_LEAST)
-
-    def _weigh(self, believed: Doubles) -> Doubles:
+    def second(self, wrong: Doubles) -> LeaveOneOut:
+        """Where rows count by (N,) chances that their labels are wrong, unless they are settled."""
+        if self._settled is not None:
+            wrong = np.where(self._settled.rows, 0.0, wrong)
+        believed = (1 - wrong).clip(min=_LEAST)
         sums = np.bincount(self._labels, weights=believed, minlength=self._count)
-        weights: Doubles = believed * (self._images**BALANCE / np.maximum(sums, _LEAST))[self._labels]
-        return weights
-
-    def _calibration(self, mean: Doubles) -> Floats:
-        """(C,) what the confidences in each label are multiplied by."""
-        share = self._images / len(self._labels)
-        factors: Floats = ((share / np.maximum(mean, np.finfo(np.float32).tiny)) ** CALIBRATION).astype(np.float32)
-        return factors
+        weights = believed * (self._images**BALANCE / np.maximum(sums, _LEAST))[self._labels]
+        return self._look(weights, (self.first.ridge,))
 
 
-def _slices(values: Floats, *, size: int = 4096) -> Iterator[tuple[Ids, Floats]]:
-    for start in range(0, len(values), size):
-        part = values[start : start + size]
-        yield np.arange(start, start + len(part)), part
+def _both_looks(looks: _Looks, labels: Labels, *, count: int) -> Floats:
+    """(N, C) of all rows."""
+    both = np.empty((len(labels), count), dtype=np.float32)
+    for rows, shares in looks.first.blocks():
+        both[rows] = shares
+    for rows, shares in looks.second(doubt_labels(both, labels, before=looks.before)[0].wrong).blocks():
+        both[rows] = (both[rows] + shares) / 2
+    return both
+
+
+def _judge_by_blocks(
+    features: Floats, labels: Labels, *, count: int, groups: Ids | None, settled: Settled | None, steps: _Steps
+) -> Judgement:
+    """As `judge_labels`, with confidences that are computed again instead of held."""
+    looks = _Looks(features, labels, count=count, groups=groups, settled=settled, steps=steps)
+    drawn = np.random.default_rng(0).integers(len(labels), size=(len(labels), planted_each(len(labels))))
+    planted = labels[drawn]
+    planted[planted == labels[:, None]] += 1  # the next label, where its own was drawn
+    planted %= count
+    given, wrongly = np.empty(len(labels)), np.empty(planted.shape)
+
+    own, highest = np.zeros((2, len(labels)), dtype=np.float32)
+
+    def score(rows: Ids, shares: Floats) -> None:
+        given[rows] = score_labels(shares, labels[rows, None])[:, 0]
+        wrongly[rows] = score_labels(shares, planted[rows])
+        own[rows], highest[rows] = shares[np.arange(len(rows)), labels[rows]], shares.max(axis=1)
+
+    def find_chances() -> Chances:
+        if looks.before is not None:
+            return Chances(given, looks.before.of(given))
+        return Chances(given, judge_by_planted(given, wrongly, missed=float((own < highest).mean())))
+
+    for rows, shares in looks.first.blocks():
+        score(rows, shares)
+    second = looks.second(find_chances().wrong)
+    best = np.full((len(labels), SHOWN), NO_ID, dtype=np.int64)
+    confidences = np.zeros((len(labels), SHOWN), dtype=np.float32)
+    for rows, shares in _means(looks.first, second):
+        score(rows, shares)
+        order = np.argsort(-shares, axis=1, kind="stable")[:, :SHOWN]
+        best[rows, : order.shape[1]] = order
+        confidences[rows, : order.shape[1]] = np.take_along_axis(shares, order, axis=1)
+    found = suspect_evenly(find_chances(), labels, own=own, best=best, confidences=confidences, count=count)
+    return Judgement(found, own, highest)
+
+
+def _means(first: LeaveOneOut, second: LeaveOneOut) -> Iterator[tuple[Ids, Floats]]:
+    for rows, shares in first.blocks():
+        yield rows, (shares + second.confidences(rows)) / np.float32(2)

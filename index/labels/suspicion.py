@@ -1,115 +1,151 @@
-"""How likely each label is wrong, and which labels stand in place of which, from leave-one-out confidences."""
+"""How likely each label is wrong, what the image shows then, and which labels stand in place of which."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from index.arrays import NO_ID, Floats, Ids, Labels
+from index.labels.mistakes import Mistakes, fit_mistakes
+from index.labels.planted import judge_by_planted, plant_labels, planted_each, score_labels
 
 Doubles = npt.NDArray[np.float64]
-_FIRST_RATE = 0.3  # of wrong labels, where the estimate begins
-# More rounds give overlapping classes to each other: on 5,398 photos of clothes with 10 % of the labels made wrong, the
-# estimate is .14 after 3 rounds and .46 after 30.
-_ROUNDS = 3
-# Images that every class is taken to have with their right label beside those seen: what leaks from thousands of
-# images into a class of seven would otherwise be most of it, and every odd image would seem to show that class.
-_RIGHT_IMAGES = 5
-_LEAST = 1e-4  # probability of a class, so that none is ruled out
+SHOWN = 4  # likeliest labels of an image that are kept: its own and three others
 _ROWS_AT_ONCE = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Suspicion:
-    """What confidences say of labels.
+    """What confidences say of N labels.
 
     Attributes:
-        wrong: (N,) float64 chance that each label is wrong. It never rises with the confidence in the label.
+        wrong: (N,) float64 chance that each label is wrong.
+        best: (N, 4) int64 what the image shows, the likeliest first; `NO_ID` where there are fewer labels.
+        chances: (N, 4) float64 of these; of its own label 1 - wrong, of all labels together 1.
         rates: (C,) float64 estimated share of each label's images whose label is wrong.
         pairs: (label, label shown, images) of labels that stand in place of others, with how many images that is.
+        scores: (N,) float64 of `score_labels`, which `wrong` was found by.
     """
 
     wrong: Doubles
+    best: Ids
+    chances: Doubles
     rates: Doubles
     pairs: tuple[tuple[int, int, float], ...]
+    scores: Doubles
 
 
-def suspect_labels(confidences: Floats, labels: Labels) -> Suspicion:
-    """Estimate which labels are wrong, and how often, by expectation maximisation.
+@dataclass(frozen=True, slots=True)
+class Chances:
+    """Which chance of being wrong goes with which score, as found of labels that nobody had looked at yet.
 
-    A confidence p_i(j) is the chance that image i is labelled j by whoever gave the labels, mistakes included. With
-    T_cj the chance that an image of class c gets the label j, p_i = pi_i T, where pi_i are the chances of what the
-    image shows; so of an image labelled y,
+    Once the most suspicious labels are settled, what is left can no longer be compared with planted mistakes: those
+    that look worst are gone. (Found anew then, half of the wrong labels or none were said to be left, on groceries and
+    cars; what the scores meant before still held.)
 
-        q_i(c) = pi_i(c) T_cy / sum_k pi_i(k) T_ky,     T_cj = sum of q_i(c) over y_i = j, rows scaled to 1
+    Attributes:
+        scores: (N,) of `score_labels`.
+        wrong: (N,) chances, which never rise with the score.
+    """
 
-    (after a few right images are added to every class).
+    scores: Doubles
+    wrong: Doubles
 
-    The chance that the label is wrong, 1 - q_i(y), is then made a function of p_i(y) alone by isotonic regression:
-    confidences rank wrong labels better than their posteriors do, which only set the scale.
+    def of(self, scores: Doubles) -> Doubles:
+        """(N,) chances of labels of such scores."""
+        order = np.argsort(self.scores)
+        return np.interp(scores, self.scores[order], self.wrong[order])
+
+
+def doubt_labels(
+    confidences: Floats, labels: Labels, *, before: Chances | None = None
+) -> tuple[Chances, Mistakes]:
+    """Score and chance that it is wrong of each label, and the mistakes that were planted to tell.
 
     Args:
         confidences: (N, C) float32 in 0..1, rows sum to 1; of each image from other images.
         labels: (N,) int64 in 0..C-1.
+        before: what scores meant before some of the labels were settled; None plants mistakes to find out.
     """
-    from scipy.optimize import isotonic_regression  # takes long to load, and is not of the base
+    mistakes = fit_mistakes(confidences, labels)
+    if before is not None:
+        scores = np.concatenate(
+            [score_labels(confidences[rows], labels[rows, None])[:, 0] for rows in _slices(len(labels))]
+        )
+        return Chances(scores, before.of(scores)), mistakes
+    wrong_labels = plant_labels(labels, mistakes.instead, each=planted_each(len(labels)))
+    given, planted, missed = np.empty(len(labels)), np.empty(wrong_labels.shape), 0
+    for rows in _slices(len(labels)):
+        given[rows] = score_labels(confidences[rows], labels[rows, None])[:, 0]
+        planted[rows] = score_labels(confidences[rows], wrong_labels[rows])
+        missed += int((confidences[rows].argmax(axis=1) != labels[rows]).sum())
+    wrong = judge_by_planted(given, planted, missed=missed / len(labels), likeliest=mistakes.share)
+    return Chances(given, wrong), mistakes
 
-    rows, count = np.arange(len(labels)), confidences.shape[1]
-    mistakes = np.full((count, count), _FIRST_RATE / count) + (1 - _FIRST_RATE) * np.eye(count)
-    right = np.empty(len(labels))
-    for _ in range(_ROUNDS):
-        unmixing = np.linalg.pinv(mistakes)
-        by_label = np.zeros((count, count))
-        for start in range(0, len(labels), _ROWS_AT_ONCE):
-            part = slice(start, start + _ROWS_AT_ONCE)
-            shown = np.clip(confidences[part] @ unmixing, _LEAST, None)
-            shown *= mistakes.T[labels[part]]
-            shown /= shown.sum(axis=1, keepdims=True)  # (B, C): q
-            right[part] = shown[np.arange(len(shown)), labels[part]]
-            np.add.at(by_label, labels[part], shown)
-        mistakes = by_label.T + 0.5 / count + _RIGHT_IMAGES * np.eye(count)
-        mistakes /= mistakes.sum(axis=1, keepdims=True)
-    _, place, alike = np.unique(confidences[rows, labels], return_inverse=True, return_counts=True)
-    doubts = np.bincount(place, weights=1 - right) / alike
-    wrong = isotonic_regression(doubts, weights=alike, increasing=False).x[place].clip(0, 1)
-    images = np.bincount(labels, minlength=count)
-    rates = np.divide(images - by_label.diagonal(), images, out=np.zeros(count), where=images > 0)
-    np.fill_diagonal(by_label, 0)
+
+def suspect_labels(confidences: Floats, labels: Labels, *, before: Chances | None = None) -> Suspicion:
+    """What (N, C) confidences say of (N,) labels; arguments as those of `doubt_labels`."""
+    found, mistakes = doubt_labels(confidences, labels, before=before)
+    wrong = found.wrong
+    count = confidences.shape[1]
+    best, chances = _nothing_shown(len(labels))
+    by_label = np.zeros((count, count))
+    for rows in _slices(len(labels)):
+        given, own = labels[rows], np.arange(len(labels[rows]))
+        shown = wrong[rows, None] * mistakes.shown_if_wrong(confidences[rows], given)
+        np.add.at(by_label, given, shown)
+        shown[own, given] = 1 - wrong[rows]
+        order = np.argsort(-shown, axis=1, kind="stable")[:, :SHOWN]
+        best[rows, : order.shape[1]] = order
+        chances[rows, : order.shape[1]] = np.take_along_axis(shown, order, axis=1)
     pairs = ((int(i), int(j), float(by_label[i, j])) for i, j in np.argwhere(by_label > 0))
-    return Suspicion(wrong, rates.clip(0, 1), tuple(pairs))
+    return Suspicion(wrong, best, chances, _rates(wrong, labels, count=count), tuple(pairs), found.scores)
 
 
-def suspect_evenly(own: Floats, labels: Labels, *, best: Ids, count: int) -> Suspicion:
-    """As `suspect_labels`, but with one rate of mistakes, spread evenly: it takes no memory for pairs of labels.
-
-    A confidence p is the chance that an image is labelled so, mistakes included. With a share e of mistakes, spread
-    evenly over the C - 1 other labels, and s the chance that the image shows its label,
-
-        p = s (1 - e) + (1 - s) e / (C - 1),     right = s (1 - e) / p,     e = 1 - mean of right
+def suspect_evenly(
+    found: Chances, labels: Labels, *, own: Floats, best: Ids, confidences: Floats, count: int
+) -> Suspicion:
+    """As `suspect_labels` where N x C confidences are too many to hold: an image whose label is wrong shows the first.
 
     Args:
-        own: (N,) float32 in 0..1, the confidence in each label; N at least 1.
-        labels: (N,) int64.
-        best: (N, s) int64 likeliest labels, of which the first other one is taken to be shown; `NO_ID` for none.
-        count: C, at least 2.
+        found: score of each label, and chance that it is wrong.
+        own: (N,) confidence in each label.
+        best, confidences: (N, s) the labels of the highest confidence, best first, `NO_ID` for none.
+        count: C.
     """
-    share, right = _FIRST_RATE, own.astype(np.float64)
-    for _ in range(_ROUNDS):
-        each = share / (count - 1)
-        shows = ((own - each) / max(1 - share - each, _LEAST)).clip(_LEAST, 1)
-        right = shows * (1 - share) / (shows * (1 - share) + (1 - shows) * each)
-        share = min(1 - float(right.mean()), 0.9 * (count - 1) / count)
-    wrong = 1 - right
+    wrong = found.wrong
+    is_other = (best != NO_ID) & (best != labels[:, None])
+    left = np.maximum(1 - own, np.finfo(np.float32).tiny)[:, None]
+    others = np.where(is_other, wrong[:, None] * np.minimum(confidences / left, 1), -1.0)
+    all_labels = np.concatenate([np.where(is_other, best, NO_ID), labels[:, None]], axis=1)
+    all_chances = np.concatenate([others, 1 - wrong[:, None]], axis=1)
+    order = np.argsort(-all_chances, axis=1, kind="stable")[:, :SHOWN]
+    shown, chances = _nothing_shown(len(labels))
+    shown[:, : order.shape[1]] = np.take_along_axis(all_labels, order, axis=1)
+    chances[:, : order.shape[1]] = np.take_along_axis(all_chances, order, axis=1).clip(min=0)
+    first = np.where(is_other.any(axis=1), best[np.arange(len(best)), is_other.argmax(axis=1)], NO_ID)
+    pairs, place = np.unique(np.stack([labels, first]), axis=1, return_inverse=True)
+    amounts = np.bincount(place.ravel(), weights=wrong)
+    named = zip(*pairs.tolist(), amounts.tolist(), strict=True)
+    return Suspicion(
+        wrong, shown, chances, _rates(wrong, labels, count=count),
+        tuple((i, j, n) for i, j, n in named if j != NO_ID and n > 0), found.scores,
+    )  # fmt: skip
+
+
+def _rates(wrong: Doubles, labels: Labels, *, count: int) -> Doubles:
     images = np.bincount(labels, minlength=count)
     sums = np.bincount(labels, weights=wrong, minlength=count)
-    usable = (best != NO_ID) & (best != labels[:, None])
-    shown = best[np.arange(len(best)), usable.argmax(axis=1)]
-    pairs, place = np.unique(np.stack([labels, shown]), axis=1, return_inverse=True)
-    amounts = np.bincount(place.ravel(), weights=wrong)
-    return Suspicion(
-        wrong,
-        np.divide(sums, images, out=np.zeros(count), where=images > 0),
-        tuple((i, j, n) for i, j, n in zip(*pairs.tolist(), amounts.tolist(), strict=True) if j != NO_ID),
-    )
+    rates: Doubles = np.divide(sums, images, out=np.zeros(count), where=images > 0)
+    return rates
+
+
+def _nothing_shown(count: int) -> tuple[Ids, Doubles]:
+    return np.full((count, SHOWN), NO_ID, dtype=np.int64), np.zeros((count, SHOWN))
+
+
+def _slices(count: int) -> Iterator[slice]:
+    return (slice(start, start + _ROWS_AT_ONCE) for start in range(0, count, _ROWS_AT_ONCE))

@@ -7,14 +7,12 @@ import numpy as np
 from index.arrays import NO_ID, Ids, Labels
 from index.labels.decisions import CHANGE, DECISIONS, DROP, KEEP
 from index.labels.judge import Judgement
+from index.labels.kinds import is_unlike
 
 DUPLICATE = "duplicate"  # no decision, but a reason to make one
 VERDICTS = (*DECISIONS, DUPLICATE)
 
 SUSPECT = 0.5  # a label is doubted where it is at least as likely wrong as right
-# An image that shows none of the classes has no clear favourite. Among photos of clothes, four fifths of pictures of
-# animals and things had a highest confidence below half of the median, one in ten of the photos themselves.
-CLEAR = 0.5
 
 
 def give_verdicts(judgement: Judgement, labels: Labels, *, duplicate_of: Ids) -> tuple[list[str], Ids]:
@@ -22,8 +20,8 @@ def give_verdicts(judgement: Judgement, labels: Labels, *, duplicate_of: Ids) ->
 
     - `duplicate`: a duplicate of the image has another label; at least one of the two is wrong.
     - `keep`: the label is more likely right than wrong.
-    - `drop`: it is not, and the highest confidence is below `CLEAR` times the median of all images' highest.
-    - `change`: it is not, and some class is clear; to the best one but the label.
+    - `drop`: it is not, and the image is unlike the others.
+    - `change`: it is not, and some class is clear; to the likeliest one but the label.
 
     Args:
         judgement: of the N labels.
@@ -33,10 +31,10 @@ def give_verdicts(judgement: Judgement, labels: Labels, *, duplicate_of: Ids) ->
     Returns:
         N verdicts, and (N,) int64 new labels, `NO_ID` but for `change`.
     """
-    highest = judgement.confidences[:, 0]
-    first, second = judgement.best[:, 0], judgement.best[:, 1]
+    best = judgement.suspicion.best
+    first, second = best[:, 0], best[:, 1]
     verdicts = np.select(
-        [duplicate_of != NO_ID, judgement.wrong < SUSPECT, highest < CLEAR * np.median(highest)],
+        [duplicate_of != NO_ID, judgement.wrong < SUSPECT, is_unlike(judgement)],
         [DUPLICATE, KEEP, DROP],
         default=CHANGE,
     )

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
+from typing import Any
 
 from index.errors import InputError, ModelFileError
 from index.images.preprocess import PreprocessConfig
@@ -23,10 +24,45 @@ from index.outputs import KIND, PICTURE
 METADATA_KEY = "retrieval"
 GRAPH_NAMES = {KIND: OUTPUT_NAME, PICTURE: PICTURE_NAME}
 """What can be asked of an image, and the graph's output that answers."""
-SCHEMA_VERSION, TWO_OUTPUTS_VERSION = 2, 3
-_OF_TWO_OUTPUTS = {"picture_dim": 0, "picture_threshold": 0.0}  # said where there are two
+SCHEMA_VERSION, TWO_OUTPUTS_VERSION, MEASURED_VERSION = VERSIONS = 2, 3, 4
+_OF_TWO_OUTPUTS: dict[str, Any] = {"picture_dim": 0, "picture_threshold": 0.0}
+_MEASURED: dict[str, Any] = {"measured": None}
+_UNSAID = {SCHEMA_VERSION: _OF_TWO_OUTPUTS | _MEASURED, TWO_OUTPUTS_VERSION: _MEASURED, MEASURED_VERSION: {}}
 _ONCE_UNSAID = {"view": "crop", "pooling": "own"}  # models written before could be nothing else
 _CONTRACT_START, _MAX_CONTRACT_BYTES = b'{"backbone": ', 1 << 20  # its keys are sorted
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredPrecision:
+    """What a precision other than float32 costs, on images that it was not made with.
+
+    Attributes:
+        images: that it was measured on, each asking all others.
+        recall_at_1: by their given labels, 0..1.
+        recall_at_1_float32: of the same model in float32.
+        centred_cosine: mean cosine of embeddings less their mean with those of float32.
+        float_layers: that were left in float32, for they do not bear the precision.
+    """
+
+    images: int
+    recall_at_1: float
+    recall_at_1_float32: float
+    centred_cosine: float
+    float_layers: int = 0
+
+    @classmethod
+    def from_json(cls, values: object) -> MeasuredPrecision:
+        """Of a JSON object.
+
+        Raises:
+            InputError: it is none of these.
+        """
+        names = [field.name for field in fields(cls)]
+        if not isinstance(values, dict) or set(values) != set(names):
+            raise InputError(f"the contract's measured must be an object of {', '.join(names)}, got {values!r}")
+        if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values.values()):
+            raise InputError(f"the contract's measured must have numbers, got {values!r}")
+        return cls(**values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +73,9 @@ class ModelContract:
     (empty without one), `class_count` the training classes (0 without training). `view` is what of an image the network
     sees (`crop`, `whole`, or `both`, which the graph makes of its input), `pooling` how maps become features.
     `picture_dim` is the width of the second output, 0 where there is none; images whose second outputs have a cosine of
-    at least `picture_threshold` are copies of one picture.
+    at least `picture_threshold` are copies of one picture. `precision` is that of weights and layers: `float32`,
+    `float16` and `bfloat16` (weights, computed with as float32 unless the runtime has it), or `int8`; `measured` says
+    what one that is not float32 costs, where that is known.
     """
 
     backbone: str
@@ -51,10 +89,13 @@ class ModelContract:
     pooling: str = "own"
     picture_dim: int = 0
     picture_threshold: float = 0.0
+    measured: MeasuredPrecision | None = None
 
     @property
     def schema_version(self) -> int:
         """The lowest that has words for it, so that programs that know one output read what has one."""
+        if self.measured is not None:
+            return MEASURED_VERSION
         return TWO_OUTPUTS_VERSION if self.picture_dim else SCHEMA_VERSION
 
     @property
@@ -66,8 +107,7 @@ class ModelContract:
         """The metadata text, with the place of the seal; `seal_model` fills it in the whole file."""
         values = {**asdict(self), "schema_version": self.schema_version, SEAL_KEY: UNSEALED}
         values["preprocess"] = self.preprocess.to_json()
-        if not self.picture_dim:
-            values = {name: value for name, value in values.items() if name not in _OF_TWO_OUTPUTS}
+        values = {name: value for name, value in values.items() if name not in _UNSAID[self.schema_version]}
         return json.dumps(values, sort_keys=True)
 
     @classmethod
@@ -84,12 +124,11 @@ class ModelContract:
         if not isinstance(values, dict):
             raise InputError(f"the contract must be a JSON object, got {type(values).__name__}")
         version = values.pop("schema_version", None)
-        if version not in (SCHEMA_VERSION, TWO_OUTPUTS_VERSION):
+        if version not in VERSIONS:
             raise InputError(
-                f"the contract's schema version is {version!r}, this program reads {SCHEMA_VERSION} and "
-                f"{TWO_OUTPUTS_VERSION}"
+                f"the contract's schema version is {version!r}, this program reads {', '.join(map(str, VERSIONS))}"
             )
-        values = {**_ONCE_UNSAID, **(_OF_TWO_OUTPUTS if version == SCHEMA_VERSION else {}), **values}
+        values = {**_ONCE_UNSAID, **_UNSAID[version], **values}
         known = {field.name for field in fields(cls)} | {SEAL_KEY}
         if set(values) != known:
             raise InputError(f"the contract must have exactly the keys {sorted(known)}, got {sorted(values)}")
@@ -105,6 +144,8 @@ class ModelContract:
                 f"the contract's picture_dim must not be negative and its picture_threshold a cosine, got "
                 f"{values['picture_dim']} and {values['picture_threshold']}"
             )
+        if values["measured"] is not None:
+            values["measured"] = MeasuredPrecision.from_json(values["measured"])
         del values[SEAL_KEY]
         return cls(**{**values, "preprocess": PreprocessConfig.from_json(values["preprocess"])})
 
@@ -113,11 +154,21 @@ def find_contract(path: Path) -> ModelContract | None:
     """The contract in a model file, found by its text alone, without a runtime; None where there is none whole."""
     try:
         with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
-            start = max(0, data.rfind(_CONTRACT_START))
-            text = data[start : start + _MAX_CONTRACT_BYTES].decode("utf-8", "ignore")
-        return ModelContract.from_json(text[: json.JSONDecoder().raw_decode(text)[1]])
+            return ModelContract.from_json(find_contract_text(data))
     except (OSError, ValueError, InputError, RecursionError):
         return None
+
+
+def find_contract_text(data: bytes | mmap) -> str:
+    """The metadata text in the bytes of a model; empty where there is none whole."""
+    start = data.rfind(_CONTRACT_START)
+    if start < 0:
+        return ""
+    text = data[start : start + _MAX_CONTRACT_BYTES].decode("utf-8", "ignore")
+    try:
+        return text[: json.JSONDecoder().raw_decode(text)[1]]
+    except (ValueError, RecursionError):
+        return ""
 
 
 def read_contract(graph: GraphDescription, *, path: Path) -> ModelContract:

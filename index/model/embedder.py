@@ -14,7 +14,8 @@ from index.errors import ImageError, InputError, ModelFileError
 from index.images.image_files import decode_image
 from index.images.preprocess import Pixels, preprocess_image
 from index.limits import MAX_PIXELS
-from index.model.backends.registry import USUAL_BACKEND, open_backend
+from index.model.backends.choice import choose_backend
+from index.model.backends.registry import open_backend
 from index.model.contract import GRAPH_NAMES, ModelContract, read_contract
 from index.model.seal import read_sealed
 from index.outputs import KIND
@@ -36,6 +37,8 @@ class Embedder:
         model_path: an exported model.
         threads: of the runtime; None for all cores.
         sha256: what the file must be, where the caller knows.
+        backend: of `index.model.backends.registry`; None is what RETRIEVAL_BACKEND says, ONNX Runtime where it says
+            nothing.
 
     Raises:
         ModelFileError: the file is missing, damaged, another than the one expected, or breaks its contract.
@@ -47,7 +50,7 @@ class Embedder:
         *,
         threads: int | None = None,
         sha256: str | None = None,
-        backend: str = USUAL_BACKEND,
+        backend: str | None = None,
     ) -> None:
         self.path = model_path
         model = read_sealed(model_path)
@@ -55,7 +58,7 @@ class Embedder:
             problem = f"another file than expected: its SHA-256 is {model.sha256}, not {sha256}"
             raise ModelFileError(str(model_path), problem)
         self.sha256 = model.sha256
-        self._backend = open_backend(model, threads=threads, name=backend)
+        self._backend = open_backend(model, threads=threads, name=backend or choose_backend(model))
         self.contract: ModelContract = read_contract(self._backend.describe(), path=model_path)
         self.outputs: tuple[str, ...] = (KIND,)
         self.on_gpu = self._backend.on_gpu

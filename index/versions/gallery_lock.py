@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import time
@@ -11,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from index.errors import GalleryError, InputError
+from index.file_lock import try_lock
 from index.limits import LOCK_WAIT_S
 from index.marks import LOCK_NAME
 from index.progress import BeginStep, no_steps
@@ -58,13 +58,10 @@ def _open(gallery: Path, shown: str) -> int:
 
 def _take(descriptor: int, shown: str) -> bool:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
+        return try_lock(descriptor)
     except OSError as error:
         problem = f"it cannot be locked: {error.strerror}; keep galleries on a file system that has locks"
         raise GalleryError(shown, problem) from error
-    return True
 
 
 def _wait(descriptor: int, shown: str, *, wait_s: float, begin_step: BeginStep) -> None:

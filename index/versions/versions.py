@@ -27,6 +27,7 @@ from typing import Any
 from index.durable import sync_path, write_durably
 from index.errors import GalleryDamagedError, GalleryError
 from index.file_hash import hash_file
+from index.file_lock import try_lock
 from index.marks import is_part, read_part
 from index.text import printable_path
 from index.versions.gallery_parts import identify, mark_part, remove_part
@@ -215,9 +216,7 @@ def _remove_unless_held(version: Path, *, of: str) -> None:
     manifest = version / MANIFEST_NAME
     if manifest.exists():  # a removal that was stopped may have left the folder without it
         with manifest.open("rb") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not try_lock(file):
                 return
             manifest.unlink()  # first, and under the lock: nobody opens the rest of it
     remove_part(version, of=of)

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from index.labels.kinds import Kind
 from retrieval_app.api.schemas import Answer, Versioned
 from retrieval_app.insights.label_shares import SharesAround
 
@@ -75,6 +76,10 @@ class DoubtEntry(Answer):
     suggested: str | None
     wrong: float = Field(description="how likely the label is wrong, 0 to 1")
     suggestions: list[Suggestion]
+    kind: Kind = Field(
+        description="of trouble: `wrong`, another label fits better; `several` labels are likely; `unlike`, the image "
+        "is unlike the others; `copies`, a duplicate has another label"
+    )
     agreeing: list[Neighbour]
     disagreeing: list[OtherNeighbour]
     decision: LabelDecisionEntry | None

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag
 
 from index.gallery.reranking import POOL
+from index.labels.kinds import Kind
 from index.network.web_addresses import MAX_ADDRESS_CHARACTERS
 from retrieval_app.insights.answer import Answer
 from retrieval_app.insights.calibration import Band
@@ -300,6 +301,7 @@ class DoubtPage(GroupPage):
 
     label: FilterText | None = Field(default=None, description="only those given this label")
     suggested: FilterText | None = Field(default=None, description="only those suggested this label")
+    kind: Kind | None = Field(default=None, description="only those of this kind of trouble")
 
 
 class ListFile(Parameters):

@@ -18,6 +18,7 @@ _HERE = "retrieval_app.commands"
 COMMANDS = {
     "train": ("training.commands", "Train an embedding on a folder of labelled images, wrong labels and all."),
     "audit": (f"{_HERE}.audit_command", "Find the labels of a run that look wrong, and clean them."),
+    "doubts": (f"{_HERE}.doubts_command", "Take judged labels to other programs, and bring decisions back."),
     "export": ("export.commands", "Write a trained run, or a backbone as it is, to one ONNX file."),
     "index": (
         f"{_HERE}.index_command",

@@ -23,6 +23,7 @@ from retrieval_app.insights import calibration, duplicate_groups, gallery_doubts
 from retrieval_app.insights.calibration import Calibration
 from retrieval_app.insights.computed_files import computing_alone, read_result, write_result
 from retrieval_app.insights.duplicate_groups import DuplicateGroups
+from retrieval_app.insights.learning import Decisions, FindIds, Learning, Learnt
 from retrieval_app.insights.map_layout import MapLayout
 from retrieval_app.insights.quality import Quality
 
@@ -83,6 +84,7 @@ class Insights:
         self._waiting: set[Name] = set()
         self._worker: threading.Thread | None = None
         self._closed = False
+        self._learning = Learning(gallery)
 
     def get(self, name: Name) -> Computed[Any]:
         """The state of a result; the first call puts it in line to be computed, and none waits for it.
@@ -119,8 +121,24 @@ class Insights:
 
     @property
     def doubts(self) -> Computed[Doubts]:
-        """Which labels may be wrong."""
-        return self.get("doubts")
+        """Which labels may be wrong, as far as people's decisions have taught it."""
+        base: Computed[Doubts] = self.get("doubts")
+        return base if base.value is None else Computed("ready", self._learning.latest(base.value).doubts)
+
+    def learn(self, decisions: Decisions, *, find_ids: FindIds) -> Learnt | None:
+        """The doubts as they are now; None as long as there are none.
+
+        Where the decisions are others than those that it has learnt from, it begins to learn from them. What an audit
+        judged by features that the gallery does not have stays as it is.
+        """
+        base: Computed[Doubts] = self.get("doubts")
+        if base.value is None:
+            return None
+        if self._audit is not None:
+            return Learnt(base.value)
+        return self._learning.after(
+            base.value, decisions, find_ids=find_ids, duplicates=lambda: self.wait("duplicates").value
+        )
 
     @property
     def quality(self) -> Computed[Quality]:
@@ -134,6 +152,7 @@ class Insights:
 
     def close(self) -> None:
         """Stop what is being computed at its next report of progress, and begin nothing more; does not wait."""
+        self._learning.close()
         with self._changed:
             self._closed = True
             self._waiting.clear()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import logging
@@ -10,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,8 +17,9 @@ from pydantic import GetCoreSchemaHandler, TypeAdapter
 from pydantic_core import CoreSchema, core_schema
 
 from index.durable import replacing
+from index.file_lock import try_lock
 
-_FORMAT = 6  # of the file, and of what is computed: a change of either makes all files of before unreadable
+_FORMAT = 7  # of the file, and of what is computed: a change of either makes all files of before unreadable
 _LOOK_S = 0.3
 Result = TypeVar("Result")
 
@@ -50,20 +50,12 @@ def computing_alone(folder: Path, name: str, *, look: Callable[[], object]) -> I
         try:
             folder.mkdir(parents=True, exist_ok=True)
             file = held.enter_context((folder / f".{name}.lock").open("ab"))
-            while not _take(file):
+            while not try_lock(file):
                 look()
                 time.sleep(_LOOK_S)
         except OSError as error:
             logger.debug("%s: computed without a lock: %s", folder, error)
         yield
-
-
-def _take(file: IO[bytes]) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def write_result(path: Path, result: Any, *, of: str) -> None:

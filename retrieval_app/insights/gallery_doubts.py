@@ -19,6 +19,9 @@ from index.catalog.rows import CatalogRow
 from index.errors import InputError
 from index.gallery.gallery import Gallery
 from index.labels.doubts import LEAST_DOUBT, Doubt, Doubts, collect_doubts, list_doubts
+from index.labels.judge import Settled, judge_labels
+from index.labels.kinds import KINDS
+from index.labels.suspicion import Chances
 from index.progress import Progress, no_progress
 from index.text import printable_path
 from retrieval_app.insights.duplicate_groups import DuplicateGroups, find_duplicate_groups
@@ -44,6 +47,53 @@ def find_doubts(
     rows = np.flatnonzero(labels != UNLABELLED)
     groups = (duplicates or find_duplicate_groups(gallery)).groups_of(ids[rows])
     return list_doubts(vectors[rows], labels[rows], ids=ids[rows], names=names, groups=groups, progress=progress)
+
+
+def rank_anew(
+    gallery: Gallery,
+    decided: Mapping[int, str | None],
+    *,
+    before: Chances | None,
+    duplicates: DuplicateGroups,
+    progress: Progress = no_progress,
+) -> tuple[Doubts, Chances]:
+    """The labels that nobody has decided, judged by all, with what was decided believed.
+
+    Args:
+        gallery: as for `find_doubts`.
+        decided: the label of an image by its id, as somebody decided it; None where the image was dropped.
+        before: what the second result was for the same gallery; None finds it first, which takes as long again.
+        duplicates: of the gallery.
+        progress: told (done, total) of the labels.
+
+    Returns:
+        The doubts, without those decided, and what scores mean.
+    """
+    vectors, given, ids, names = gallery.labelled_vectors()
+    dropped = np.isin(ids, [number for number, label in decided.items() if label is None])
+    labelled = given != UNLABELLED
+    if before is None:
+        rows = np.flatnonzero(labelled)
+        groups = duplicates.groups_of(ids[rows])
+        before = judge_labels(
+            vectors[rows], given[rows], count=len(names), groups=groups, progress=progress
+        ).chances
+    number_of = {name: number for number, name in enumerate(names)}
+    now, is_settled = given.copy(), np.zeros(len(given), dtype=bool)
+    place_of = {int(number): place for place, number in enumerate(ids.tolist())}
+    for image_id, label in decided.items():
+        place = place_of.get(image_id)
+        if place is not None and label is not None:
+            now[place] = number_of.setdefault(label, len(number_of))
+            is_settled[place] = True
+    rows = np.flatnonzero((now != UNLABELLED) & ~dropped)
+    used, labels = np.unique(now[rows], return_inverse=True)
+    all_names = list(number_of)
+    found = list_doubts(
+        vectors[rows], labels.astype(np.int64), ids=ids[rows], names=[all_names[number] for number in used],
+        groups=duplicates.groups_of(ids[rows]), settled=Settled(is_settled[rows], before), progress=progress,
+    )  # fmt: skip
+    return found, before
 
 
 def read_audit(path: Path, gallery: Gallery) -> Doubts:
@@ -120,6 +170,7 @@ def _doubt(
         label=row["label"],
         wrong=_number(row, "wrong", table),
         suggestions=tuple((label, share) for label, share in suggestions if label != row["label"]),
+        kind=next((kind for kind in KINDS if kind == row.get("kind")), "wrong"),
         agreeing=tuple(sides["agreeing"]),
         disagreeing=tuple((number, score, labels[number]) for number, score in sides["disagreeing"]),
     )

@@ -14,6 +14,7 @@ from typing import Any
 from index.errors import ImageError
 from index.images.image_files import REASONS, read_image
 from index.labels.decisions import CHANGE, DROP, KEEP, LabelDecision
+from index.labels.kinds import KINDS
 from index.labels.verdicts import DUPLICATE, VERDICTS
 from index.progress import Progress, no_progress
 from index.text import printable_path, valid_text
@@ -67,6 +68,7 @@ def write_audit_page(
     content = _describe(report) | {
         "images": table.images,
         "items": items,
+        "kinds": {kind: sum(item["kind"] == kind for item in items) for kind in KINDS},
         "pictures": pictures,
         "gone": gone,
         "decisions": [(valid_text(d.path), d.sha256, d.label, d.decision, d.new_label or "") for d in decisions],
@@ -103,6 +105,7 @@ class _Table:
                 {"label": label, "confidence": round(share, 4)} for label, share in audited.suggestions
             ],
             "verdict": audited.verdict,
+            "kind": audited.kind,
             "proposal": {"decision": decision, "label": new_label},
             "twin": None if twin is None else self._add_image(twin, side=NEIGHBOUR_SIDE),
             "agreeing": self._add_neighbours(audited.agreeing),
@@ -195,6 +198,7 @@ def _describe(report: AuditReport) -> dict[str, Any]:
         "labels": sorted(labels),
         "classes": [astuple(noise) for noise in report.classes],
         "pairs": [astuple(pair) for pair in report.pairs],
+        "mixed": [{"labels": [one, two], "images": images} for one, two, images in report.mixed],
     }
 
 

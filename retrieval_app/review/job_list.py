@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import secrets
 import sqlite3
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
 from index.errors import InputError
+from index.file_lock import try_lock
 from retrieval_app.review.activity_log import THE_SERVER
 from retrieval_app.serving.errors import BusyError
 from retrieval_app.serving.shared_table import SharedTable
@@ -190,12 +190,7 @@ class JobList(Generic[Work]):
             yield []
             return
         with self._path.with_suffix(".lock").open("ab") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                yield None
-            else:
-                yield self._put_back()
+            yield self._put_back() if try_lock(file) else None
 
     def take(self, *, together: Sequence[str], most: int) -> list[tuple[Job, Work]]:
         """The next job, now running, with those of the same kind right behind it where its kind is done `together`."""
@@ -270,14 +265,13 @@ class JobList(Generic[Work]):
         raise BusyError(message, retry_after_s=_RETRY_AFTER_S)
 
     def _drop_old(self, table: sqlite3.Connection) -> None:
-        kinds = [(kind, kept) for kind, (_, kept) in self._max_of_kind.items()]
-        over = "state NOT IN ('waiting', 'running')"
-        for which, values, kept in [
-            ("", (), self._max_kept),
-            *((" AND kind = ?", (kind,), n) for kind, n in kinds),
-        ]:
-            sql = f"SELECT number FROM jobs WHERE {over}{which} ORDER BY number DESC LIMIT -1 OFFSET ?"
-            table.execute(f"DELETE FROM jobs WHERE number IN ({sql})", (*values, kept))
+        over = (
+            "SELECT number FROM jobs WHERE state NOT IN (?, ?) AND kind = coalesce(?, kind) ORDER BY number DESC"
+        )
+        of_kind = [(kind, kept) for kind, (_, kept) in self._max_of_kind.items()]
+        for kind, kept in [(None, self._max_kept), *of_kind]:
+            sql = f"DELETE FROM jobs WHERE number IN ({over} LIMIT -1 OFFSET ?)"
+            table.execute(sql, (WAITING, RUNNING, kind, kept))
 
 
 def _read(row: Sequence[Any]) -> Job:

@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias
 from index.errors import InputError
 from index.labels.decisions import OPEN, LabelDecision, LabelKey, check_label_decision
 from index.versions.people import decisions_file, former_decisions_file
+from retrieval_app.review.agreement import Agreement, read_agreement
 from retrieval_app.review.database import Database, DecidedSinceError
 from retrieval_app.review.duplicate_decisions import DuplicateDecision, check_duplicate_decision
 from retrieval_app.review.history import DecidedStep, insert_step, parse_images, read_duplicates, read_labels
@@ -39,6 +40,7 @@ class _Current:
     state: tuple[int, int]
     labels: Mapping[LabelKey, LabelDecision]
     duplicates: Mapping[str, DuplicateDecision]
+    agreement: tuple[Agreement, ...]
 
 
 class ReviewStore:
@@ -140,6 +142,14 @@ class ReviewStore:
         """
         return self._read_current().duplicates
 
+    def agreement(self) -> tuple[Agreement, ...]:
+        """How far people who are known by name agree about labels.
+
+        Raises:
+            ReviewError: the decisions cannot be read.
+        """
+        return self._read_current().agreement
+
     def close(self) -> None:
         """Let go of the file; nothing is lost by not calling it."""
         self._database.close()
@@ -162,10 +172,12 @@ class ReviewStore:
                     groups = (
                         [] if connection is None else [d for _, d in read_duplicates(connection, holding=True)]
                     )
+                    agreement = () if connection is None else read_agreement(connection)
                 self._current = _Current(
                     state,
                     {d.key: d for d in labels if d.decision != OPEN},
                     {d.group: d for d in groups if d.decision != OPEN},
+                    agreement,
                 )
             return self._current
 

@@ -9,12 +9,23 @@ from index.writing.build import build_gallery
 from tests.conftest import draw_folder
 from tests.models import write_two_output_model
 
-pytest.register_assert_rewrite("tests.page_browser", "tests.serving_server")
+pytest.register_assert_rewrite("tests.page_browser", "tests.serving_load", "tests.serving_server")
 
 from tests.page_browser import browser, decisions, open_visit, page_gallery, page_server, visit  # noqa: E402
+from tests.serving_load import images  # noqa: E402
 from tests.serving_server import gallery, server  # noqa: E402
 
-__all__ = ["browser", "decisions", "gallery", "open_visit", "page_gallery", "page_server", "server", "visit"]
+__all__ = [
+    "browser",
+    "decisions",
+    "gallery",
+    "images",
+    "open_visit",
+    "page_gallery",
+    "page_server",
+    "server",
+    "visit",
+]
 
 
 @pytest.fixture(scope="package")

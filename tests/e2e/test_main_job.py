@@ -56,7 +56,9 @@ def test_the_five_commands_take_photos_to_answers(
     assert trained["baselines"]["raw"]["recall"]["1"] > 0.6  # four kinds of clothes, ImageNet features
 
     exported = call(capsys, "export", work / "run", "--out", work / "model.onnx")
-    assert set(exported) == {"model", "sha256", "embedding_dim", "min_cosine", "bytes"}
+    assert set(exported) == {
+        "model", "sha256", "embedding_dim", "min_cosine", "bytes", "precision", "measured"
+    }  # fmt: skip
     assert exported["embedding_dim"] == 16
     assert exported["min_cosine"] >= 0.99999
 

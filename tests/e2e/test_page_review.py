@@ -81,6 +81,25 @@ def test_labels_are_decided_by_key_and_undone(visit: Visit) -> None:
 
 
 @pytest.mark.usefixtures("decisions")
+def test_decisions_teach_and_the_new_order_is_offered(visit: Visit) -> None:
+    panel = visit.open_view("labels")
+    first, second = visit.ask("labels/doubts?limit=2")["items"]
+    offered = panel.get_by_text("Your decisions have changed the order of the list.")
+    expect(row_of(panel, first)).to_be_visible()
+    expect(offered).to_be_hidden()
+    visit.page.keyboard.press("a")
+    wait_until_decided(visit, panel, 1)
+    visit.wait_until(lambda: visit.ask("labels/doubts?limit=1")["learnt"] == 1, seconds=90)
+    visit.page.keyboard.press("l")
+    expect(offered).to_be_visible()
+    panel.get_by_role("button", name="Show it").click()
+    expect(offered).to_be_hidden()
+    expect(row_of(panel, second)).to_have_count(0)
+    press_show(panel, "Decided")
+    expect(panel.get_by_role("article")).to_have_count(2)
+
+
+@pytest.mark.usefixtures("decisions")
 def test_decided_labels_are_found_again_and_others_can_be_written(visit: Visit) -> None:
     page = visit.page
     panel = visit.open_view("labels")

@@ -28,19 +28,12 @@ from tests.serving_load import (
     WAIT_S,
     Load,
     draw_png,
-    make_images,
     swap_by_api,
     swap_from_outside,
     wait_for_job,
     write_state,
 )
 from tests.serving_server import TOKEN, Server, serve
-
-
-@pytest.fixture
-def images(tmp_path: Path, tiny_model: Path) -> Path:
-    """The images of a gallery, `../gallery`, that is built in its first version."""
-    return make_images(tmp_path / "images", model=tiny_model)
 
 
 @contextmanager

@@ -27,7 +27,10 @@ def test_json_prints_one_document_and_nothing_else(
     captured = capsys.readouterr()
     report = json.loads(captured.out)
     assert report == {**exported.to_json(), "model": str(tmp_path / "model.onnx")}
-    assert set(report) == {"model", "sha256", "embedding_dim", "min_cosine", "bytes"}
+    assert set(report) == {
+        "model", "sha256", "embedding_dim", "min_cosine", "bytes", "precision", "measured"
+    }  # fmt: skip
+    assert (report["precision"], report["measured"]) == ("float32", None)
     assert captured.err == ""
 
 
@@ -37,6 +40,14 @@ def test_the_text_tells_the_width_and_the_agreement(tmp_path: Path, capsys) -> N
     assert "512-d" in out
     assert "lowest cosine 0.99999" in out or "lowest cosine 1.0" in out
     assert (tmp_path / "model.onnx").is_file()
+
+
+def test_the_text_tells_what_a_precision_costs(pictures: Path, tmp_path: Path, capsys) -> None:
+    asked = (*RAW, "--precision", "bf16", "--images", pictures, "--max-recall-drop", "1")
+    assert _export(*asked, "--out", tmp_path / "model.onnx") == 0
+    out = capsys.readouterr().out
+    assert "bfloat16: Recall@1 " in out
+    assert "where float32 has" in out
 
 
 def test_whitening_from_the_command_line(pictures: Path, tmp_path: Path, capsys) -> None:

@@ -69,6 +69,6 @@ def test_what_float16_cannot_hold_stays_as_it_is() -> None:
     whole = onnx.numpy_helper.from_array(np.arange(300), "whole")
     proto = onnx.ModelProto()
     proto.graph.initializer.extend([large, small, whole])
-    keep_in_half(proto)
+    keep_in_half(proto, "float16")
     assert list(proto.graph.initializer) == [large, small, whole]
     assert not proto.graph.node

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from index.durable import replacing
+from index.labels.kinds import KINDS
 from index.labels.verdicts import VERDICTS
 from index.output_files import check_own_files, write_csv
 from index.text import valid_text
@@ -23,7 +24,7 @@ _COLUMNS = (
     | {"wrong": "float64", "confidence": "float64"}
     | {f"{name}_{n}": kind for n in _RANKS for name, kind in
        (("suggestion", "string"), ("suggestion_confidence", "float64"))}
-    | {"verdict": "string", "new_label": "string"}
+    | {"kind": "string", "verdict": "string", "new_label": "string"}
     | {f"{side}_{name}{n}": kind for side in ("agreeing", "disagreeing") for n in _RANKS for name, kind in
        (("", "string"), ("cosine_", "float64"))}
     | {"duplicate_of": "string"}
@@ -75,13 +76,16 @@ def rank_images(report: AuditReport) -> list[int]:
 def summarise_audit(report: AuditReport) -> dict[str, Any]:
     """The report without its images, as plain values."""
     verdicts = Counter(image.verdict for image in report.images)
+    kinds = Counter(image.kind for image in report.images)
     return {
         "run": str(report.run),
         "images": len(report.images),
         "noise_rate": report.noise_rate,
         "verdicts": {verdict: verdicts[verdict] for verdict in VERDICTS},
+        "kinds": {kind: kinds[kind] for kind in KINDS},
         "classes": [asdict(found) for found in report.classes],
         "pairs": [asdict(found) for found in report.pairs],
+        "mixed": [{"labels": [one, two], "images": images} for one, two, images in report.mixed],
     }
 
 
@@ -92,7 +96,7 @@ def _image_rows(report: AuditReport) -> Iterator[Row]:
         yield [
             rank, _path_text(image.path), image.sha256, image.label, round(image.wrong, 6), round(image.confidence, 6),
             *_fill([value for name, share in image.suggestions for value in (name, round(share, 6))]),
-            image.verdict, image.new_label,
+            image.kind, image.verdict, image.new_label,
             *_neighbour_cells(image.agreeing, report.images), *_neighbour_cells(image.disagreeing, report.images),
             twin,
         ]  # fmt: skip

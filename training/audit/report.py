@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from index.labels.decisions import LabelDecision, LabelKey
+from index.labels.kinds import Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +25,13 @@ class AuditedImage:
     Attributes:
         wrong: chance that the label is wrong, 0..1; rows are ranked by it.
         confidence: leave-one-out confidence in the label, 0..1: from all images but this one and its duplicates.
-        suggestions: the (label, leave-one-out confidence) of the most likely classes, best first, three at most.
+        suggestions: the (label, chance that the image shows it) of the likeliest classes, its own among them or not,
+            best first, three at most.
         verdict: of `index.labels.verdicts.VERDICTS`.
         new_label: what `change` would make of it; None for the other verdicts.
         agreeing, disagreeing: nearest other images with the same and with another label, nearest first.
         duplicate_of: row of the image with another label that shows the same picture; None without.
+        kind: of trouble, of `index.labels.kinds`; None where the label is likely right and no copy has another one.
     """
 
     path: Path
@@ -42,6 +45,7 @@ class AuditedImage:
     agreeing: tuple[Neighbour, ...]
     disagreeing: tuple[Neighbour, ...]
     duplicate_of: int | None
+    kind: Kind | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,7 @@ class AuditReport:
         classes: the noisiest first.
         pairs: the most images first; pairs with an estimate below half an image are left out.
         noise_rate: estimated share of all labels that are wrong, 0..1.
+        mixed: (label, label, images) that are given in each other's place, the most images first.
     """
 
     run: Path
@@ -79,6 +84,7 @@ class AuditReport:
     classes: tuple[ClassNoise, ...]
     pairs: tuple[PairNoise, ...]
     noise_rate: float
+    mixed: tuple[tuple[str, str, float], ...] = ()
 
 
 def suspicion_order(image: AuditedImage) -> tuple[float, float]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
+import sys
 from collections.abc import Iterable, Sequence
 from types import ModuleType
 from typing import Any
@@ -41,6 +42,23 @@ def import_onnxruntime() -> ModuleType:
     except ImportError as error:
         raise MissingDependencyError(package="onnxruntime", extra="cpu", purpose="running a model") from error
     module: ModuleType = onnxruntime
+    return module
+
+
+def import_quantization() -> ModuleType:
+    """The module that writes models in int8; importing it adds a folder of its own to `sys.path`, which is undone.
+
+    Raises:
+        MissingDependencyError: ONNX Runtime is not installed.
+    """
+    import_onnxruntime()
+    folders = list(sys.path)
+    try:
+        from onnxruntime import quantization
+        from onnxruntime.quantization import shape_inference  # noqa: F401  # which it does not load itself
+    finally:
+        sys.path[:] = folders
+    module: ModuleType = quantization
     return module
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from index.errors import ModelFileError
 from index.model.backends.backend import InferenceBackend
 from index.model.backends.onnxruntime import OnnxRuntimeBackend
+from index.model.backends.openvino import OpenVinoBackend
 from index.model.graph import UnsafeModelError, check_graph
 from index.model.seal import SealedModel
 
-BACKENDS: dict[str, type[InferenceBackend]] = {"onnxruntime": OnnxRuntimeBackend}
+BACKENDS: dict[str, type[InferenceBackend]] = {"onnxruntime": OnnxRuntimeBackend, "openvino": OpenVinoBackend}
 USUAL_BACKEND = "onnxruntime"
 
 

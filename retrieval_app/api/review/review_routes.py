@@ -63,7 +63,7 @@ async def show_doubts(asked: Asked, page: Annotated[DoubtPage, Query()]) -> Resp
     doubts = asked.snapshot.insights.doubts
     if doubts.value is None:
         return send_unready(asked, doubts)
-    return await asked.tell(list_doubts, asked.snapshot, doubts.value, asked.review, page=page)
+    return await asked.tell(list_doubts, asked.snapshot, asked.review, page=page, names=asked.folders)
 
 
 @router.get(

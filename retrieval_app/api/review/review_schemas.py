@@ -18,6 +18,38 @@ class LabelPair(Answer):
     count: int
 
 
+class KindCounts(Answer):
+    """How many doubted labels are of each kind of trouble, whichever are asked for."""
+
+    wrong: int
+    several: int
+    unlike: int
+    copies: int
+
+
+class Left(Answer):
+    """How many wrong labels are probably left among the open ones that were asked for, and in the next of them."""
+
+    wrong: float
+    in_next: float
+    next: int = Field(description="how many these next ones are")
+
+
+class MixedLabels(Answer):
+    """Two labels that are given in each other's place, and of how many images: people mix them up, or they are one."""
+
+    labels: tuple[str, str]
+    images: float
+
+
+class AgreementEntry(Answer):
+    """Two people who decided about the same labels, each by the last decision, and how many of these alike."""
+
+    reviewers: tuple[str, str]
+    both: int
+    alike: int
+
+
 class _ReviewList(Ready):
     total: int
     open: int
@@ -27,13 +59,21 @@ class _ReviewList(Ready):
 class DoubtList(_ReviewList):
     """Labels that may be wrong, the most doubtful first.
 
-    `open` and `decided` count those given `label` and suggested `suggested`; `total` those of them in the asked state.
+    `open` and `decided` count those given `label`, suggested `suggested` and of `kind`; `total` those of them in the
+    asked state.
     """
 
     wrong_share: float | None = Field(description="estimated share of wrong labels among all")
     judged: int = Field(description="labels that were looked at")
     items: list[DoubtEntry]
     pairs: list[LabelPair]
+    left: Left
+    kinds: KindCounts
+    mixed: list[MixedLabels]
+    agreement: list[AgreementEntry] = Field(description="of those with names; empty for whoever may not decide")
+    learnt: int = Field(
+        description="decisions that the list was ranked anew with; it goes on learning beside the server"
+    )
     can_undo: bool
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import secrets
 import stat
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from index.durable import replacing
 from index.errors import InputError
+from index.file_lock import try_lock
 from index.text import printable_path
 from retrieval_app.api.security.rights import check_rights
 from retrieval_app.api.security.token_entries import (
@@ -147,15 +147,11 @@ def _alone(folder: Path) -> Iterator[None]:
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         end = time.monotonic() + _WAIT_S
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > end:
-                    problem = f"another process holds its folder since {_WAIT_S:g} seconds; stop it, and try again"
-                    raise InputError(problem) from None
-                time.sleep(_LOOK_S)
+        while not try_lock(descriptor):
+            if time.monotonic() > end:
+                problem = f"another process holds its folder since {_WAIT_S:g} seconds; stop it, and try again"
+                raise InputError(problem)
+            time.sleep(_LOOK_S)
         yield
     finally:
         os.close(descriptor)

@@ -696,6 +696,21 @@ export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
         /**
+         * AgreementEntry
+         * @description Two people who decided about the same labels, each by the last decision, and how many of these alike.
+         */
+        AgreementEntry: {
+            /** Reviewers */
+            reviewers: [
+                string,
+                string
+            ];
+            /** Both */
+            both: number;
+            /** Alike */
+            alike: number;
+        };
+        /**
          * ApartEntry
          * @description Recall@1 where no image finds one of its own scene: shots of a burst, and copies.
          */
@@ -957,6 +972,12 @@ export interface components {
             wrong: number;
             /** Suggestions */
             suggestions: components["schemas"]["Suggestion"][];
+            /**
+             * Kind
+             * @description of trouble: `wrong`, another label fits better; `several` labels are likely; `unlike`, the image is unlike the others; `copies`, a duplicate has another label
+             * @enum {string}
+             */
+            kind: "wrong" | "several" | "unlike" | "copies";
             /** Agreeing */
             agreeing: components["schemas"]["Neighbour"][];
             /** Disagreeing */
@@ -967,7 +988,8 @@ export interface components {
          * DoubtList
          * @description Labels that may be wrong, the most doubtful first.
          *
-         *     `open` and `decided` count those given `label` and suggested `suggested`; `total` those of them in the asked state.
+         *     `open` and `decided` count those given `label`, suggested `suggested` and of `kind`; `total` those of them in the
+         *     asked state.
          */
         DoubtList: {
             /**
@@ -997,6 +1019,20 @@ export interface components {
             items: components["schemas"]["DoubtEntry"][];
             /** Pairs */
             pairs: components["schemas"]["LabelPair"][];
+            left: components["schemas"]["Left"];
+            kinds: components["schemas"]["KindCounts"];
+            /** Mixed */
+            mixed: components["schemas"]["MixedLabels"][];
+            /**
+             * Agreement
+             * @description of those with names; empty for whoever may not decide
+             */
+            agreement: components["schemas"]["AgreementEntry"][];
+            /**
+             * Learnt
+             * @description decisions that the list was ranked anew with; it goes on learning beside the server
+             */
+            learnt: number;
             /** Can Undo */
             can_undo: boolean;
         };
@@ -1407,6 +1443,20 @@ export interface components {
             } | null;
         };
         /**
+         * KindCounts
+         * @description How many doubted labels are of each kind of trouble, whichever are asked for.
+         */
+        KindCounts: {
+            /** Wrong */
+            wrong: number;
+            /** Several */
+            several: number;
+            /** Unlike */
+            unlike: number;
+            /** Copies */
+            copies: number;
+        };
+        /**
          * LabelChange
          * @description The image's label becomes another one.
          */
@@ -1535,6 +1585,21 @@ export interface components {
             unlabelled: number;
         };
         /**
+         * Left
+         * @description How many wrong labels are probably left among the open ones that were asked for, and in the next of them.
+         */
+        Left: {
+            /** Wrong */
+            wrong: number;
+            /** In Next */
+            in_next: number;
+            /**
+             * Next
+             * @description how many these next ones are
+             */
+            next: number;
+        };
+        /**
          * Limits
          * @description How much is taken at once.
          */
@@ -1586,6 +1651,19 @@ export interface components {
              */
             weight?: number;
             crop?: components["schemas"]["Crop"] | null;
+        };
+        /**
+         * MixedLabels
+         * @description Two labels that are given in each other's place, and of how many images: people mix them up, or they are one.
+         */
+        MixedLabels: {
+            /** Labels */
+            labels: [
+                string,
+                string
+            ];
+            /** Images */
+            images: number;
         };
         /**
          * ModelFacts
@@ -1973,6 +2051,7 @@ export interface components {
     headers: never;
     pathItems: never;
 }
+export type AgreementEntry = components['schemas']['AgreementEntry'];
 export type ApartEntry = components['schemas']['ApartEntry'];
 export type Band = components['schemas']['Band'];
 export type BatchRequest = components['schemas']['BatchRequest'];
@@ -2013,6 +2092,7 @@ export type ImageEntry = components['schemas']['ImageEntry'];
 export type ImageList = components['schemas']['ImageList'];
 export type ImageVector = components['schemas']['ImageVector'];
 export type JobAnswer = components['schemas']['JobAnswer'];
+export type KindCounts = components['schemas']['KindCounts'];
 export type LabelChange = components['schemas']['LabelChange'];
 export type LabelChoice = components['schemas']['LabelChoice'];
 export type LabelDecisionEntry = components['schemas']['LabelDecisionEntry'];
@@ -2021,9 +2101,11 @@ export type LabelFacts = components['schemas']['LabelFacts'];
 export type LabelPair = components['schemas']['LabelPair'];
 export type LabelShare = components['schemas']['LabelShare'];
 export type LabelShares = components['schemas']['LabelShares'];
+export type Left = components['schemas']['Left'];
 export type Limits = components['schemas']['Limits'];
 export type MeanPrecision = components['schemas']['MeanPrecision'];
 export type MemberQuery = components['schemas']['MemberQuery'];
+export type MixedLabels = components['schemas']['MixedLabels'];
 export type ModelFacts = components['schemas']['ModelFacts'];
 export type Neighbour = components['schemas']['Neighbour'];
 export type OtherNeighbour = components['schemas']['OtherNeighbour'];
@@ -2609,6 +2691,8 @@ export interface operations {
                 label?: string | null;
                 /** @description only those suggested this label */
                 suggested?: string | null;
+                /** @description only those of this kind of trouble */
+                kind?: ("wrong" | "several" | "unlike" | "copies") | null;
             };
             header?: never;
             path?: never;

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterator, Set
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -16,7 +16,6 @@ from signal import strsignal
 from typing import TYPE_CHECKING
 
 from index.errors import RetrievalError
-from index.threads import usable_cores
 from index.versions.versions import find_version
 from retrieval_app.server.workers.worker_process import END, QUIT, WorkerTask, run_worker
 
@@ -64,7 +63,8 @@ class Supervisor:
     """
 
     def __init__(self, options: ServeOptions, *, shared: Path) -> None:
-        self._options, self._shared = options, shared
+        limits = replace(options.limits, threads=max(1, options.limits.workers // options.workers))
+        self._options, self._shared = replace(options, limits=limits), shared
         [served] = options.galleries
         self._gallery = served.path
         self._starting = multiprocessing.get_context("forkserver")
@@ -111,11 +111,11 @@ class Supervisor:
             without: those that are not to be asked.
         """
         ready = [worker for worker in self.ready if worker not in without]
-        newest = [worker for worker in ready if worker.digest == self._newest] or ready
         if always:
             if self._lasting not in ready:
                 self._lasting = next(iter(ready), None)
             return self._lasting
+        newest = [worker for worker in ready if worker.digest == self._newest] or ready
         return min(newest, key=lambda worker: (worker.busy, worker.number), default=None)
 
     def begin_end(self) -> None:
@@ -140,9 +140,8 @@ class Supervisor:
 
     def _spawn(self, number: int) -> Worker:
         ours, theirs = self._starting.Pipe()
-        threads = max(1, (self._options.limits.threads or usable_cores()) // self._options.workers)
         place = self._shared / f"{number}-{self._begun}.sock"
-        task = WorkerTask(self._options, self._shared, place, is_first=self._begun == 0, threads=threads)
+        task = WorkerTask(self._options, self._shared, place, is_first=self._begun == 0)
         process = self._starting.Process(
             target=run_worker, args=(task, theirs), name=f"worker-{number}", daemon=True
         )

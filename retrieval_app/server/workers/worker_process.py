@@ -14,7 +14,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -54,18 +54,16 @@ class WorkerTask:
     """What a worker is started with.
 
     Attributes:
-        options: of the server.
+        options: of the server, with the threads that are this one's share.
         shared: folder of what all workers have together.
         socket: where it is to listen.
         is_first: whether no worker was before it.
-        threads: that decode, embed and search.
     """
 
     options: ServeOptions
     shared: Path
     socket: Path
     is_first: bool
-    threads: int
 
 
 def run_worker(task: WorkerTask, connection: Connection) -> None:
@@ -86,7 +84,7 @@ def run_worker(task: WorkerTask, connection: Connection) -> None:
 
 
 def _serve(task: WorkerTask, connection: Connection) -> None:
-    options = replace(task.options, limits=replace(task.options.limits, threads=task.threads))
+    options = task.options
     telling = threading.Lock()
 
     def tell(word: Word, digest: str) -> None:

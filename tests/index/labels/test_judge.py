@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from index.arrays import NO_ID
 from index.evaluation.metrics import ranking_auc
-from index.labels.judge import BALANCE, CALIBRATION, RIDGE, judge_labels, judge_twice
+from index.labels.judge import BALANCE, RIDGES, Settled, judge_labels, judge_twice
 from index.labels.leave_one_out import LeaveOneOut
+from index.labels.suspicion import doubt_labels
 from tests.index.vector_sources import VectorSource
 
 
@@ -36,30 +36,30 @@ def test_both_looks_balance_labels_and_the_second_weighs_by_belief_and_is_averag
     labels[:4] = 1
     rows = np.arange(50)
     shares = np.bincount(labels)[labels] ** (BALANCE - 1)
-    first = LeaveOneOut(features, labels, count=2, ridges=(RIDGE,), weights=shares).confidences(rows)
-    own, other = first[rows, labels].astype(np.float64), first[rows, 1 - labels]
-    weights = np.maximum(0.05, own / (own + other))
+    look = LeaveOneOut(features, labels, count=2, ridges=RIDGES, weights=shares)
+    first = look.confidences(rows)
+    weights = np.maximum(0.05, 1 - doubt_labels(first, labels)[0].wrong)
     for label in range(2):
         of_label = labels == label
         weights[of_label] *= of_label.sum() ** BALANCE / weights[of_label].sum()
-    second = LeaveOneOut(features, labels, count=2, ridges=(RIDGE,), weights=weights).confidences(rows)
-    expected = (first + second) / 2
-    expected *= (np.bincount(labels) / 50 / expected.mean(axis=0)) ** CALIBRATION
-    expected /= expected.sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(judge_twice(features, labels, count=2), expected, atol=1e-5)
+    second = LeaveOneOut(features, labels, count=2, ridges=(look.ridge,), weights=weights).confidences(rows)
+    np.testing.assert_allclose(judge_twice(features, labels, count=2), (first + second) / 2, atol=1e-5)
 
 
 def test_every_pair_of_labels_is_looked_at_up_to_the_number_that_is_given() -> None:
-    features, labels = blobs(sizes=(40, 10, 10))
-    found = {most: judge_labels(features, labels, count=3, most_labels=most).wrong for most in (2, 3, 1 << 14)}
-    np.testing.assert_array_equal(found[3], found[1 << 14])
-    assert (found[2] != found[3]).any()
+    vectors, labels, _, classes = plant(count=600)
+    found = {
+        most: judge_labels(vectors, labels, count=classes, most_labels=most).wrong
+        for most in (classes - 1, classes, 1 << 14)
+    }
+    np.testing.assert_array_equal(found[classes], found[1 << 14])
+    assert (found[classes - 1] != found[classes]).any()
 
 
 def test_rows_of_a_rare_label_are_not_taken_for_the_frequent_one_they_resemble() -> None:
     features, labels = blobs(sizes=(400, 25), spread=1.6)
     rare = labels == 1
-    by_frequency = LeaveOneOut(features, labels, count=2, ridges=(RIDGE,), weights=np.ones(425))
+    by_frequency = LeaveOneOut(features, labels, count=2, ridges=(1.0,), weights=np.ones(425))
     alone = by_frequency.confidences(np.flatnonzero(rare))[:, 1].mean()
     assert judge_twice(features, labels, count=2)[rare, 1].mean() > alone + 0.02
 
@@ -78,8 +78,8 @@ def test_confidences_that_are_not_held_are_the_same() -> None:
     streamed = judge_labels(
         vectors, labels, count=classes, groups=groups, most_values=10, progress=lambda *done: told.append(done)
     )
-    np.testing.assert_allclose(streamed.own, held.own, atol=1e-6)
-    np.testing.assert_allclose(streamed.confidences, held.confidences, atol=1e-6)
+    assert np.corrcoef(streamed.own, held.own)[0, 1] > 0.98  # they weigh by chances that differ a little
+    assert np.corrcoef(streamed.highest, held.highest)[0, 1] > 0.95
     assert (streamed.wrong > 0.5)[held.wrong > 0.9].mean() > 0.8
     assert told == sorted(told)
     assert told[-1][0] <= told[-1][1]
@@ -93,7 +93,6 @@ def test_wrong_labels_rank_above_right_ones_and_what_is_shown_is_named() -> None
     first = [judged.others(row, label=int(labels[row]))[0][0] for row in np.flatnonzero(is_wrong)]
     assert (np.array(first) == right[is_wrong]).mean() > 0.7
     assert all(label not in dict(judged.others(row, label=label)) for row, label in enumerate(labels.tolist()))
-    assert (judged.best[:, :4] != NO_ID).all()
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.3])
@@ -101,4 +100,35 @@ def test_wrong_labels_rank_above_right_ones_and_what_is_shown_is_named() -> None
 def test_the_share_of_wrong_labels_is_estimated(share: float, held: bool) -> None:
     vectors, labels, _, classes = plant(share=share)
     judged = judge_labels(vectors, labels, count=classes, most_values=1 << 26 if held else 0)
-    assert 0.6 * share < judged.wrong.mean() + 1e-9 < share + 0.07  # overlapping kinds look like mistakes
+    assert 0.6 * share < judged.wrong.mean() + 1e-9 < 1.2 * share + 0.02
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_once_the_most_suspicious_are_settled_what_is_left_is_still_reckoned(held: bool) -> None:
+    features, labels, right, count = plant()
+    values = {} if held else {"most_values": 0}
+    first = judge_labels(features, labels, count=count, **values)
+    seen = np.zeros(len(labels), dtype=bool)
+    seen[np.argsort(-first.wrong, kind="stable")[:200]] = True
+    now = np.where(seen, right, labels)
+    again = judge_labels(features, now, count=count, settled=Settled(seen, first.chances), **values)
+    left = int((now != right)[~seen].sum())
+    assert left > 100
+    assert again.wrong[~seen].sum() == pytest.approx(left, rel=0.25)
+    afresh = judge_labels(features, now, count=count, **values)
+    assert abs(afresh.wrong[~seen].sum() - left) > abs(again.wrong[~seen].sum() - left)
+    assert ranking_auc(again.wrong[~seen], (now != right)[~seen]) > 0.9
+
+
+def test_what_is_settled_is_believed_and_speaks_for_others() -> None:
+    """Images of a class all of whose labels but a few look wrong: those few were kept by somebody."""
+    features, right = blobs(sizes=(60, 60))
+    labels = right.copy()
+    labels[80:] = 0  # two thirds of the second class
+    first = judge_labels(features, labels, count=2)
+    settled = np.zeros(len(labels), dtype=bool)
+    settled[80:100] = True
+    now = np.where(settled, right, labels)
+    again = judge_labels(features, now, count=2, settled=Settled(settled, first.chances))
+    assert again.own[100:].mean() < first.own[100:].mean()  # others like those changed are doubted more
+    assert again.wrong[100:].mean() >= first.wrong[100:].mean()

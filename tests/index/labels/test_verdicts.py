@@ -8,8 +8,9 @@ import pytest
 from index.arrays import NO_ID
 from index.labels.decisions import CHANGE, DROP, KEEP
 from index.labels.judge import Judgement
+from index.labels.kinds import CLEAR
 from index.labels.suspicion import Suspicion
-from index.labels.verdicts import CLEAR, DUPLICATE, SUSPECT, give_verdicts
+from index.labels.verdicts import DUPLICATE, SUSPECT, give_verdicts
 
 TYPICAL = 0.8  # the highest confidence of most images
 CLEAR_HERE = CLEAR * TYPICAL
@@ -19,7 +20,8 @@ def _judgement(confidences: np.ndarray, *, wrong: list[float]) -> Judgement:
     """Of rows that are all labelled 0."""
     best = np.argsort(-confidences, axis=1, kind="stable")
     ranked = np.take_along_axis(confidences, best, axis=1)
-    return Judgement(Suspicion(np.array(wrong), np.zeros(3), ()), confidences[:, 0], best, ranked)
+    found = Suspicion(np.array(wrong), best, ranked.astype(np.float64), np.zeros(3), (), -np.array(wrong))
+    return Judgement(found, confidences[:, 0], ranked[:, 0])
 
 
 @pytest.mark.parametrize(

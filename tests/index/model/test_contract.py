@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import onnx
@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 from index.errors import InputError, ModelFileError
 from index.file_hash import hash_file
 from index.model.backends.registry import open_backend
-from index.model.contract import METADATA_KEY, ModelContract, find_contract, read_contract
+from index.model.contract import METADATA_KEY, MeasuredPrecision, ModelContract, find_contract, read_contract
 from index.model.seal import SEAL_KEY, UNSEALED, SealedModel, read_sealed, seal_model
 from tests.index.images.test_preprocess import configs
 from tests.models import (
@@ -42,9 +42,15 @@ contracts = st.builds(
 two_outputs = st.builds(
     replace, contracts, picture_dim=st.integers(1, 10_000), picture_threshold=st.floats(-1, 1, allow_nan=False)
 )
+shares = st.floats(0, 1)
+measured = st.builds(
+    replace,
+    contracts | two_outputs,
+    measured=st.builds(MeasuredPrecision, st.integers(1, 10**6), shares, shares, shares, st.integers(0, 100)),
+)
 
 
-@given(contracts | two_outputs)
+@given(contracts | two_outputs | measured)
 def test_a_contract_survives_its_json(contract: ModelContract) -> None:
     assert ModelContract.from_json(contract.to_json()) == contract
 
@@ -61,7 +67,7 @@ def test_a_contract_of_one_output_says_nothing_of_a_second_which_older_programs_
 ) -> None:
     values = json.loads(contract.to_json())
     assert values["schema_version"] == 2
-    assert not {"picture_dim", "picture_threshold"} & values.keys()
+    assert not {"picture_dim", "picture_threshold", "measured"} & values.keys()
     assert contract.widths == {"kind": contract.embedding_dim}
 
 
@@ -88,6 +94,15 @@ BROKEN = {
     "picture_dim must be int": changed(schema_version=3, picture_dim="12", picture_threshold=0.5),
     "picture_threshold must be float": changed(schema_version=3, picture_dim=12, picture_threshold="high"),
     "picture_threshold a cosine, got 12 and 1.5": changed(schema_version=3, picture_dim=12, picture_threshold=1.5),
+    "measured must be an object of images": changed(
+        schema_version=4, picture_dim=0, picture_threshold=0.0, measured={"images": 3}
+    ),
+    "measured must have numbers": changed(
+        schema_version=4,
+        picture_dim=0,
+        picture_threshold=0.0,
+        measured={**asdict(MeasuredPrecision(3, 1.0, 1.0, 1.0)), "recall_at_1": "high"},
+    ),
     "preprocess must have exactly the keys": changed(preprocess={}),
     "preprocess.resize": changed(preprocess={**json.loads(tiny_contract().to_json())["preprocess"], "resize": 0}),
 }

@@ -59,19 +59,22 @@ def draw_report(folder: Path) -> AuditReport:
     (folder / "polo" / "polo-002.jpg").rename(hostile)
     images = (
         audit_image(
-            hostile, LINES, wrong=0.99, verdict=CHANGE, new_label=TAG, suggestions=((TAG, 0.7), (CLOSER, 0.2)),
+            hostile, LINES, wrong=0.99, verdict=CHANGE, kind="wrong", new_label=TAG,
+            suggestions=((TAG, 0.7), (CLOSER, 0.2)),
             agreeing=(Neighbour(6, 0.9),), disagreeing=(Neighbour(1, 0.8), Neighbour(5, 0.7)),
         ),
         audit_image(
-            polos[0], "lime", wrong=0.9, verdict=CHANGE, new_label="polo",
+            polos[0], "lime", wrong=0.9, verdict=CHANGE, kind="wrong", new_label="polo",
             suggestions=(("polo", 0.8), ("skirt", 0.15), ("lime", 0.05)), confidence=0.05,
         ),
         audit_image(
-            polos[1], "lime", wrong=0.8, verdict=CHANGE, new_label="polo", suggestions=(("polo", 0.6),),
+            polos[1], "lime", wrong=0.8, verdict=CHANGE, kind="wrong", new_label="polo", suggestions=(("polo", 0.6),),
             confidence=0.1,
         ),
-        audit_image(limes[0], TEMPLATE, wrong=0.95, verdict=DROP, suggestions=(("lime", 0.3),)),
-        audit_image(limes[1], "skirt", wrong=0.7, verdict=DUPLICATE, confidence=0.02, duplicate_of=5),
+        audit_image(limes[0], TEMPLATE, wrong=0.95, verdict=DROP, kind="unlike", suggestions=(("lime", 0.3),)),
+        audit_image(
+            limes[1], "skirt", wrong=0.7, verdict=DUPLICATE, kind="copies", confidence=0.02, duplicate_of=5
+        ),
         audit_image(limes[1], "lime", wrong=0.2, verdict=KEEP, confidence=0.8),
         audit_image(skirts[0], "skirt", wrong=0.1),
         audit_image(skirts[1], "skirt", wrong=0.3),
@@ -82,6 +85,7 @@ def draw_report(folder: Path) -> AuditReport:
         classes=(ClassNoise("lime", 3, 0.66), ClassNoise(TAG, 1, 0.2)),
         pairs=(PairNoise("lime", "polo", 0.66, 2.0),),
         noise_rate=0.4,
+        mixed=(("lime", "polo", 4.2),),
     )
 
 
@@ -364,6 +368,22 @@ def test_images_are_filtered_by_pair_class_verdict_and_text(visit: Visit) -> Non
     expect(found).to_have_text("1 image")
     expect(page.get_by_label("Search path or label")).to_have_value("")
     assert visit.labels() == ["skirt"]
+
+
+@pytest.mark.browser
+def test_kinds_of_trouble_are_told_and_filtered_and_mixed_labels_are_named(visit: Visit) -> None:
+    page, kind = visit.page, visit.page.get_by_label("Kind of trouble")
+    expect(page.get_by_text("lime and polo are mixed up in some 4 images")).to_be_visible()
+    expect(page.get_by_text("Of the open ones some 4 are probably wrong, of the next 5 some 4.")).to_be_visible()
+    titles = ["Any kind of trouble", "Wrong label (3)", "Several labels fit (0)", "Unlike the others (1)"]
+    expect(kind.locator("option")).to_have_text([*titles, "Copies that differ (1)"])
+    kind.select_option("unlike")
+    expect(page.locator(".review-line [role=status]")).to_have_text("1 image, unlike the others")
+    expect(visit.card(0)).to_contain_text("Unlike the others: no label is clear")
+    kind.select_option("several")
+    expect(page.get_by_text("Nothing left here")).to_be_visible()
+    page.get_by_role("button", name="Show all labels").click()
+    expect(page.locator(".review-line [role=status]")).to_have_text("5 images")
 
 
 @pytest.mark.browser

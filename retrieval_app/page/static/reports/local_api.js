@@ -5,6 +5,7 @@ import {data, images, isSuspect, items} from './data.js';
 import {canUndo, decide, decisionOf, undo, writeFile} from './decisions.js';
 
 const byId = new Map(items.map(item => [item.id, item]));
+const NEXT = 50; // as a server has it
 const {compare} = new Intl.Collator('en', {numeric: true});
 
 /** Never thrown here: nothing is asked of anybody. */
@@ -17,13 +18,14 @@ export const isAborted = () => false;
 export const gallery = async () => ({labels: {labelled: data.total || 1, names: data.labels}, can: {review: true}});
 
 /** The doubted labels that pass what is asked for, a page of them. */
-export async function get(_, {state, label, suggested, verdict, text, sort, offset, limit}) {
+export async function get(_, {state, label, suggested, kind, verdict, text, sort, offset, limit}) {
   const chosen = items.filter(
     item =>
       ofVerdict(item, verdict)
       && (!text || item.wanted.includes(text))
       && (!label || item.label === label)
-      && (!suggested || item.suggested === suggested),
+      && (!suggested || item.suggested === suggested)
+      && (!kind || item.kind === kind),
   );
   const decided = chosen.filter(item => decisionOf(item.key));
   const listed = {all: chosen, decided, open: chosen.filter(item => !decisionOf(item.key))}[state];
@@ -37,7 +39,12 @@ export async function get(_, {state, label, suggested, verdict, text, sort, offs
     items: sortItems(listed, sort)
       .slice(offset ?? 0, (offset ?? 0) + limit)
       .map(item => ({...item, decision: decisionOf(item.key)})),
+    left: countLeft(chosen.filter(item => !decisionOf(item.key))),
+    agreement: [],
+    learnt: 0,
     pairs: countPairs(),
+    kinds: data.kinds,
+    mixed: data.mixed,
     can_undo: canUndo(),
   };
 }
@@ -89,6 +96,13 @@ function sortItems(listed, sort) {
   const sign = sort.startsWith('-') ? -1 : 1;
   const differ = (a, b) => (typeof a === 'number' ? a - b : compare(a ?? '', b ?? ''));
   return [...listed].sort((a, b) => sign * differ(a[name], b[name]) || b.wrong - a.wrong || a.order - b.order);
+}
+
+// How many wrong labels those that are open hold, and the next ones, by their chances.
+function countLeft(open) {
+  const chances = open.map(({wrong}) => wrong).sort((a, b) => b - a);
+  const sum = values => values.reduce((total, value) => total + value, 0);
+  return {wrong: sum(chances), in_next: sum(chances.slice(0, NEXT)), next: Math.min(NEXT, chances.length)};
 }
 
 function countPairs() {

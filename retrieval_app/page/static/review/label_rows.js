@@ -30,6 +30,14 @@ export const KEEP = {decision: 'keep', label: null};
 /** @type {LabelDecision} */
 export const DROP = {decision: 'drop', label: null};
 
+/** What kind of trouble a label is in, and what it means. */
+export const KINDS = {
+  wrong: {title: 'Wrong label', means: 'another label fits better'},
+  several: {title: 'Several labels fit', means: 'this label and another one are both likely'},
+  unlike: {title: 'Unlike the others', means: 'no label is clear: it may show none of them'},
+  copies: {title: 'Copies that differ', means: 'a duplicate of it has another label'},
+};
+
 const NO_LABEL = 'It shows none of the labels clearly: leave it out of the label file';
 const say = ({decision, label}, item) =>
   ({change: `Change to ${shownText(label)}`, keep: `Keep ${shownText(item.label)}`, drop: 'Drop image'})[decision];
@@ -74,6 +82,7 @@ export function drawRow(item, {on, canReview}) {
       ' chance that the label is wrong',
       item.verdict && drawVerdict(item, on),
     ]),
+    item.kind && item.kind !== 'wrong' && make('p.small.soft', `${KINDS[item.kind].title}: ${KINDS[item.kind].means}`),
     drawPair(item),
     make('div', {class: 'suggestions', role: 'group', 'aria-label': 'What it may be'}, [
       item.suggestions.slice(0, 3).map((suggestion, n) => drawSuggestion(item, suggestion, n, {on, canReview})),

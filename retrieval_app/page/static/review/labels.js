@@ -4,7 +4,7 @@ import {gallery} from '../core/api.js';
 import {button, count, make, refill, shownText} from '../core/dom.js';
 import {registerKeys} from '../core/keys.js';
 import {askLabel, confirmMany, enlarge, enlargeNeighbour} from './label_dialogs.js';
-import {DROP, drawRow, KEEP, proposalOf, wordsFor} from './label_rows.js';
+import {DROP, drawRow, KEEP, KINDS, proposalOf, wordsFor} from './label_rows.js';
 import {makeSelection} from './label_selection.js';
 import {awaitReady, notice, openView} from '../core/loading.js';
 import {drawNothingIn, drawReadOnly, drawReviewBar, readListState} from './review_bar.js';
@@ -71,10 +71,22 @@ function describe(wrong, labelled) {
   return `${estimate}Here are the most doubtful, worst first. ${KEPT}`;
 }
 
+/** How many wrong labels are left to be found, and whether it still pays to go on. */
+function describeLeft({wrong, in_next: inNext, next}) {
+  if (!next) return '';
+  const some = value => (value < 0.5 ? 'hardly any' : `some ${Math.round(value).toLocaleString('en')}`);
+  const pays = inNext < next / 10 ? ' It hardly pays to go on.' : '';
+  return `Of the open ones ${some(wrong)} are probably wrong, of the next ${next} ${some(inNext)}.${pays}`;
+}
+
+const describeAgreement = ({reviewers, both, alike}) =>
+  `${reviewers.join(' and ')} decided ${alike.toLocaleString('en')} of ${count(both, 'label')} alike.`;
+
 const readFilter = (state = readState()) => ({
   state: readListState(state),
   label: state.extra.label ?? '',
   suggested: state.extra.suggested ?? '',
+  kind: state.extra.kind ?? '',
   ...moreFilters(state),
 });
 const choose = change => writeState({extra: {...readState().extra, ...change}});
@@ -86,6 +98,11 @@ function drawList(body, described, first) {
     class: 'select',
     'aria-label': 'Given label',
     onchange: () => choose({label: given.value, suggested: ''}),
+  });
+  const kind = make('select', {
+    class: 'select',
+    'aria-label': 'Kind of trouble',
+    onchange: () => choose({kind: kind.value}),
   });
   const pair = make('select', {
     class: 'select',
@@ -109,6 +126,14 @@ function drawList(body, described, first) {
       {class: 'quiet small', title: 'Take what is suggested for each of the images shown'},
       () => acceptMany(list.items.filter(item => item.decision === null)),
     );
+  const option = (value, text, selected) => make('option', {value, selected}, text);
+  let ranked = 0; // decisions that what is shown was ranked with
+  const left = make('span', {role: 'status'});
+  const anew = button('Show it', {class: 'quiet small'}, () => list.refresh());
+  const rankedAnew = make('span', {hidden: true}, ['Your decisions have changed the order of the list. ', anew]);
+  const agreement = make('span');
+  const progress = make('p.small.soft', [left, ' ', rankedAnew, agreement]);
+  const mixed = make('p.small.soft', {hidden: true});
   const hint = make('span.small.soft.push.review-hint', drawHint());
   const place = make('div.doubt-rows');
   const more = make('div.more-line');
@@ -143,12 +168,15 @@ function drawList(body, described, first) {
         ...(decision ?? {decision: 'open', label: null}),
       })),
     }),
-    onChange(now, answer) {
-      if (answer) drawOptions(answer.pairs);
+    onChange(now, answer, fresh) {
+      if (answer) drawOptions(answer);
+      if (fresh) ranked = answer.learnt;
+      if (answer) drawProgress(answer);
       bar.update({...now.tally, state: now.filter.state});
       found.textContent = `${count(now.total, 'image')}${whichOf(now.filter)}`;
       if (acceptAll) acceptAll.hidden = !now.items.some(item => item.decision === null && proposalOf(item));
     },
+    onRecount: drawProgress,
     onMove: item => view?.zoomed?.show(item),
   });
   const selection = makeSelection(list, {
@@ -160,16 +188,33 @@ function drawList(body, described, first) {
   refill(body, [
     drawReadOnly(canReview),
     bar.element,
-    make('div.row.review-line', found, acceptAll, hint),
+    progress,
+    mixed,
+    make('div.row.review-line', found, kind, acceptAll, hint),
     place,
     more,
     selection.element,
   ]);
 
-  function drawOptions(pairs) {
+  function drawProgress(answer) {
+    left.textContent = describeLeft(answer.left);
+    rankedAnew.hidden = answer.learnt === ranked;
+    agreement.textContent = answer.agreement.map(describeAgreement).join(' ');
+  }
+
+  function drawOptions({pairs, kinds, mixed: [both]}) {
     const {filter} = list;
+    mixed.hidden = !both;
+    if (both) {
+      mixed.textContent =
+        `${both.labels.map(shownText).join(' and ')} are mixed up in some ${Math.round(both.images)} images: `
+        + 'make one label of them, or tell those who label what tells them apart.';
+    }
+    refill(kind, [
+      option('', 'Any kind of trouble', !filter.kind),
+      Object.entries(KINDS).map(([name, {title}]) => option(name, `${title} (${kinds[name]})`, name === filter.kind)),
+    ]);
     const labels = [...new Set(pairs.map(entry => entry.label))]; // the most doubted first, as the pairs are
-    const option = (value, text, selected) => make('option', {value, selected}, text);
     refill(given, [
       option('', 'Any given label', !filter.label),
       labels.map(label => option(label, shownText(label), label === filter.label)),
@@ -247,15 +292,17 @@ function drawList(body, described, first) {
   view = {list, act, selection, zoomed: null};
 }
 
-function whichOf({label, suggested}) {
-  if (suggested) return `, ${shownText(label)} → ${shownText(suggested)}`;
-  return label ? ` labelled ${shownText(label)}` : '';
+function whichOf({label, suggested, kind}) {
+  const which = kind ? `, ${KINDS[kind].title.toLowerCase()}` : '';
+  if (suggested) return `${which}, ${shownText(label)} → ${shownText(suggested)}`;
+  return label ? `${which} labelled ${shownText(label)}` : which;
 }
 
 function drawNothing(list) {
   const {filter} = list;
-  const chosen = filter.label || filter.suggested;
-  const clear = chosen && button('Show all labels', {class: 'primary'}, () => choose({label: '', suggested: ''}));
+  const chosen = filter.label || filter.suggested || filter.kind;
+  const clear =
+    chosen && button('Show all labels', {class: 'primary'}, () => choose({label: '', suggested: '', kind: ''}));
   if (chosen && filter.state !== 'decided') {
     const text = 'No doubtful image of this choice is open.';
     return notice({icon: 'check', title: 'Nothing left here', text}, clear);
@@ -264,7 +311,7 @@ function drawNothing(list) {
     icon: 'label',
     all: 'Every doubtful label has a decision. Download the file to use them.',
     title: 'No doubtful labels',
-    text: 'The neighbours of every image agree with its label.',
+    text: 'None looks as a wrong one would: mistakes were planted, in thought, to see how these look here.',
     more: clear,
   });
 }

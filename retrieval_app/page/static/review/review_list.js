@@ -5,15 +5,15 @@ import {button, debounce, refill} from '../core/dom.js';
 import {showFailure} from '../core/loading.js';
 import {announce, toast, toastError} from '../core/toast.js';
 
-/** @typedef {{state: 'open' | 'decided' | 'all', label?: string, suggested?: string}} ListFilter */
+/** @typedef {{state: 'open' | 'decided' | 'all', label?: string, suggested?: string, kind?: string}} ListFilter */
 
 /**
  * The list in `place`, with what leads on in `more`.
  *
  * path: the list's route; area: of those that decide and undo; size: of a page; readFilter() -> {state, ...}: what the
  * address asks for; keyOf(item): its name; idsOf(item): the images an undo speaks of; drawItem(item) -> {node, redraw};
- * drawNothing(list); pack(changes) -> body of a decision; words(decision | null); onChange(list, answer?): counts are
- * others; onMove(item).
+ * drawNothing(list); pack(changes) -> body of a decision; words(decision | null); onChange(list, answer?, fresh?):
+ * counts are others; onRecount(answer): the server counted after decisions; onMove(item).
  *
  * @template {{decision: Decision | null}} Item
  * @template Decision
@@ -39,7 +39,8 @@ export class ReviewList {
    *   keyOf: (item: Item) => any, idsOf: (item: Item) => number[], drawItem: (item: Item) => any,
    *   drawNothing: (list: any) => Child, pack: (changes: [Item, Decision | null][]) => any,
    *   words: (decision: Decision | null) => string, place: HTMLElement, more: HTMLElement,
-   *   onChange: (list: any, answer?: any) => void, onMove?: (item: Item) => void,
+   *   onChange: (list: any, answer?: any, fresh?: boolean) => void, onRecount?: (answer: any) => void,
+   *   onMove?: (item: Item) => void,
    * }} given
    */
   constructor(given) {
@@ -72,7 +73,7 @@ export class ReviewList {
     if (!this.current && this.items.length) this.setCurrent(this.items[0]);
     if (!this.items.length) refill(place, drawNothing(this));
     this.#drawMore(answer.items.length > 0);
-    onChange(this, answer);
+    onChange(this, answer, fresh);
   }
 
   #drawMore(goesOn) {
@@ -141,6 +142,7 @@ export class ReviewList {
     if (!answer) return;
     Object.assign(this.tally, {open: answer.open, decided: answer.decided});
     this.#given.onChange(this);
+    this.#given.onRecount?.(answer);
   }, 400);
 
   /** @param {Item} item */

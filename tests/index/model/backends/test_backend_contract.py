@@ -82,8 +82,7 @@ def test_what_it_cannot_open_is_named(name: str, tmp_path: Path) -> None:
 
 
 def test_a_batch_that_it_refuses_names_the_model(name: str, tmp_path: Path) -> None:
-    fussy = read_sealed(write_tiny_model(tmp_path / "fussy.onnx", only_batches_of=4))
+    fussy = read_sealed(write_tiny_model(tmp_path / "fussy.onnx"))
     backend = open_backend(fussy, threads=1, name=name)
-    assert len(backend.run(draw_pixels(4))) == 4
     with pytest.raises(ModelFileError, match=r"fussy\.onnx: the model failed on 3 images"):
-        backend.run(draw_pixels(3))
+        backend.run(draw_pixels(3)[:, :-1])  # a row too few

@@ -1,0 +1,175 @@
+"""Images whose right labels are known, with their labels as people gave them or with mistakes of a known kind.
+
+What chose the constants of the judge and what is reported are other images: `choose` and `report` below. The pictures
+of CIFAR-N are halved by their place, the groceries by their official parts, the cars by their classes, and the classes
+of Tiny-ImageNet are those of its two archives (of the larger one a hundred images each).
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.common.record import (
+    find_photos,
+    find_weights,
+    unpack_shared,
+    unpack_tiny_imagenet,
+    write_with_record,
+)
+from training.backbone.backbones import load_backbone, with_features
+from training.backbone.extract import Extractor, extract_features, open_store
+from training.data.datasets import list_dataset
+from training.options.backbone_libraries import preprocess_for
+from training.options.machine import resolve_device
+from training.options.resolve import resolve_input
+
+DATASETS = ("groceries", "cars", "cifar-n", "tiny-imagenet")
+PARTS = ("choose", "report")
+PEOPLE = (
+    "aggre",
+    "random1",
+    "worse",
+)  # columns of CIFAR-N: the most frequent of three labels, the first, the worst
+NEAREST = 5  # classes that `alike` mistakes a class for
+LONG_TAIL, LEAST_OF_TAIL = 50, 4
+_PER_CLASS = 100  # of Tiny-ImageNet's larger archive
+_NO_CLOTHES = ("not-sure", "other", "skip")
+
+
+@dataclass(frozen=True, slots=True)
+class KnownLabels:
+    """Features of images, and what they are.
+
+    Attributes:
+        features: (N, F) float32 of the frozen backbone.
+        right: (N,) int64 in 0..C-1.
+        by_people: what people called them, by the name of the column, likewise.
+        paths: of the images.
+    """
+
+    features: np.ndarray
+    right: np.ndarray
+    by_people: dict[str, np.ndarray]
+    classes: tuple[str, ...]
+    paths: tuple[str, ...]
+
+
+def load_known_labels(name: str, part: str, folder: Path, *, workers: int) -> KnownLabels:
+    """Images of a dataset with features, which are computed once and kept in the folder."""
+    file = folder / f"{name}-{part}.npz"
+    if not file.exists():
+        paths, columns = _list_images(name, part, folder / "images")
+        features, rows = _extract(paths, folder / "cache", workers=workers)
+        kept: dict[str, Any] = {key: np.array(values)[rows] for key, values in columns.items()}
+        described = {"images": len(rows), "dataset": name, "part": part}
+        names = np.array([str(paths[row]) for row in rows])
+        write_with_record(
+            file.with_suffix(".json"), described,
+            lambda out: np.savez(out, features=features, paths=names, **kept), suffix=".npz",
+        )  # fmt: skip
+    with np.load(file) as stored:
+        classes, right = np.unique(stored["right"], return_inverse=True)
+        by_people = {key: np.searchsorted(classes, stored[key]) for key in PEOPLE if key in stored}
+        return KnownLabels(
+            stored["features"], right.astype(np.int64), by_people, tuple(classes.tolist()),
+            tuple(stored["paths"].tolist()),
+        )  # fmt: skip
+
+
+def _list_images(name: str, part: str, images: Path) -> tuple[list[Path], dict[str, list[str]]]:
+    reported = part == "report"
+    if name == "clothing":
+        records = [one for one in list_dataset(find_photos()).records if one.label not in _NO_CLOTHES]
+    elif name == "cars":
+        records = list(
+            list_dataset(unpack_shared("cars.tar", images) / "cars" / ("train", "test")[reported]).records
+        )
+    elif name == "tiny-imagenet":
+        records = list(list_dataset(unpack_tiny_imagenet(images)[0 if reported else 1]).records)
+        seen: dict[str, int] = {}
+        for one in records:
+            seen[one.label] = seen.get(one.label, 0) + 1
+        if reported:
+            step = max(seen.values()) // _PER_CLASS
+            records = records[::step]
+    else:
+        archive = {"groceries": "groceries", "cifar-n": "cifar-n"}[name]
+        folder = unpack_shared(f"{archive}.tar", images) / archive
+        with (folder / "labels.csv").open(newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        if name == "groceries":
+            rows = [row for row in rows if (row["split"] == "train") == reported]
+            return [folder / row["path"] for row in rows], {"right": [row["label"] for row in rows]}
+        rows = rows[int(reported) :: 2]
+        columns = {"right": "clean"} | {column: column for column in PEOPLE}
+        return [folder / row["path"] for row in rows], {k: [row[v] for row in rows] for k, v in columns.items()}
+    return [one.path for one in records], {"right": [one.label for one in records]}
+
+
+def _extract(paths: Sequence[Path], cache: Path, *, workers: int) -> tuple[np.ndarray, list[int]]:
+    sizes = resolve_input("mobilenet_v2")
+    network = load_backbone("mobilenet_v2", str(find_weights()), side=sizes.crop)
+    seeing = with_features(network, view=sizes.view, pooling=sizes.pooling, side=sizes.crop)
+    preprocess = preprocess_for("mobilenet_v2", resize=sizes.resize, crop=sizes.crop, view=sizes.view)
+    extractor = Extractor(seeing, preprocess, device=resolve_device("auto"))
+    store = open_store(cache, extractor, views=1)
+    extracted = extract_features(paths, store=store, extractor=extractor, views=1, workers=workers)
+    return store.load(extracted.hashes)[:, 0], list(extracted.rows)
+
+
+def mistake(known: KnownLabels, kind: str, *, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows, and labels of these, with mistakes.
+
+    Args:
+        kind: `right`; a column of people's labels; `any:SHARE`, labels replaced by any other class's; `alike:SHARE`,
+            by one of the five classes whose mean features are nearest; with `tail ` before it of a long tail, in which
+            the most frequent class has fifty times the images of the rarest.
+        seed: of what is drawn.
+
+    Returns:
+        (n,) int64 row numbers and (n,) int64 labels.
+    """
+    random = np.random.default_rng(seed)
+    tail, _, what = kind.rpartition(" ")
+    rows = _long_tail(known.right, random) if tail else np.arange(len(known.right))
+    right = known.right[rows]
+    if what == "right":
+        return rows, right.copy()
+    if what in known.by_people:
+        return rows, known.by_people[what][rows]
+    how, _, share = what.partition(":")
+    labels, count = right.copy(), len(known.classes)
+    wrong = np.flatnonzero(random.random(len(rows)) < float(share))
+    if how == "any":
+        labels[wrong] = (right[wrong] + random.integers(1, count, len(wrong))) % count
+    else:
+        nearest = _nearest_classes(known)
+        labels[wrong] = nearest[right[wrong], random.integers(0, nearest.shape[1], len(wrong))]
+    return rows, labels
+
+
+def _nearest_classes(known: KnownLabels) -> np.ndarray:
+    """(C, 5) classes by the cosine of their mean features, which are centred."""
+    units = known.features / np.linalg.norm(known.features, axis=1, keepdims=True)
+    means = np.stack([units[known.right == label].mean(axis=0) for label in range(len(known.classes))])
+    means -= means.mean(axis=0)
+    means /= np.linalg.norm(means, axis=1, keepdims=True)
+    cosines = means @ means.T
+    np.fill_diagonal(cosines, -2)
+    return np.argsort(-cosines, axis=1)[:, : min(NEAREST, len(means) - 1)]
+
+
+def _long_tail(right: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    images = np.bincount(right)
+    kept = []
+    for place, label in enumerate(random.permutation(len(images)).tolist()):
+        share = LONG_TAIL ** (-place / (len(images) - 1))
+        rows = random.permutation(np.flatnonzero(right == label))
+        kept.append(rows[: max(LEAST_OF_TAIL, int(len(rows) * share))])
+    return np.sort(np.concatenate(kept))

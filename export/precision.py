@@ -1,0 +1,170 @@
+"""Models in a lower precision, each compared with float32 on images that it was not made with, before it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import onnx
+
+from export.half_weights import HALVES, keep_in_half
+from export.int8 import Int8Converter
+from export.options import MAX_RECALL_DROP
+from export.to_onnx import ExportReport, write_sealed
+from index.arrays import Labels, Vectors
+from index.errors import InputError
+from index.file_hash import hash_file
+from index.images.preprocess import Pixels
+from index.model.contract import MeasuredPrecision
+from index.model.embedder import Embedder
+from index.progress import Progress, no_progress
+
+CALIBRATED, MEASURED = 128, 2000  # images at most
+LEAST_IMAGES = 16  # of either
+_GROUPS = 8  # of layers that follow each other, of which the sensitive ones are left in float32
+_BATCH = 32
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledPixels:
+    """Model inputs (N, side, side, 3) uint8 with their (N,) labels, in any order."""
+
+    pixels: Pixels
+    labels: Labels
+
+
+def lower_precision(
+    report: ExportReport,
+    out: Path,
+    precision: str,
+    *,
+    images: LabelledPixels,
+    max_recall_drop: float = MAX_RECALL_DROP,
+    progress: Progress = no_progress,
+) -> ExportReport:
+    """Write a model of float32 again in another precision, if that costs no more Recall@1 than is allowed.
+
+    int8 costs too much where some layers do not bear it: of groups of layers that follow each other the ones that
+    change embeddings most, each alone in int8, are left in float32, one more at a time, until the bound holds.
+
+    Args:
+        report: of the model that was exported in float32.
+        out: the file to write.
+        precision: of the contract: `float16`, `bfloat16` or `int8`.
+        images: `CALIBRATED` of them, or half, give int8 its ranges; of the others Recall@1 by the given labels is
+            measured, each image asking all others, and the cosine of embeddings less their mean.
+        max_recall_drop: 0..1, of Recall@1.
+        progress: told (done, total) of the images that are embedded, as far as they are known to be needed.
+
+    Raises:
+        InputError: too few images, or the precision costs more than is allowed.
+    """
+    count = len(images.pixels)
+    if count < 2 * LEAST_IMAGES:
+        raise InputError(
+            f"a model in {precision} is measured on images with labels, at least {2 * LEAST_IMAGES}; there are {count}"
+        )
+    model = Path(report.model)
+    calibrated = min(CALIBRATED, count // 2)
+    held = slice(calibrated, calibrated + MEASURED)
+    judge = _Judge(model, images.pixels[held], images.labels[held], progress=progress)
+    tried: list[MeasuredPrecision] = []
+    for proto, left in _convert(model, precision, images.pixels[:calibrated], judge):
+        contract = replace(judge.contract, precision=precision, measured=None)
+        found = judge.compare(proto, float_layers=left)
+        tried.append(found)
+        if found.recall_at_1 >= found.recall_at_1_float32 - max_recall_drop:
+            write_sealed(proto, out, contract=replace(contract, measured=found))
+            size = out.stat().st_size
+            return replace(
+                report, model=str(out), sha256=hash_file(out), bytes=size, precision=precision, measured=found
+            )
+    best = max(tried, key=lambda one: one.recall_at_1)
+    raise InputError(
+        f"{out}: {precision} costs {best.recall_at_1_float32 - best.recall_at_1:.4f} of Recall@1 on "
+        f"{best.images:,} images, more than the {max_recall_drop:g} of --max-recall-drop, whatever layers are left in "
+        f"float32; take another --precision, or allow more. Nothing was written."
+    )
+
+
+def _convert(
+    model: Path, precision: str, calibration: Pixels, judge: _Judge
+) -> Iterator[tuple[onnx.ModelProto, int]]:
+    """Models in a precision with the number of layers that they leave in float32, the fastest first."""
+    proto = onnx.load(model)
+    if precision in HALVES:
+        keep_in_half(proto, precision)
+        yield proto, 0
+        return
+    converter = Int8Converter(proto, calibration)
+    yield converter.convert(), 0
+    groups = [list(group) for group in np.array_split(np.array(converter.layers), _GROUPS) if len(group)]
+
+    def sensitivity(group: Sequence[str]) -> float:
+        others = [name for name in converter.layers if name not in group]
+        return judge.compare(converter.convert(leave=others), float_layers=len(others)).centred_cosine
+
+    left: list[str] = []
+    for group in sorted(groups, key=sensitivity)[:-1]:
+        left += group
+        yield converter.convert(leave=left), len(left)
+
+
+class _Judge:
+    """Compares models with the one in float32, on the same images."""
+
+    def __init__(self, model: Path, pixels: Pixels, labels: Labels, *, progress: Progress) -> None:
+        self._pixels, self._labels, self._progress = pixels, labels, progress
+        embedder = Embedder(model)
+        self.contract = embedder.contract
+        self._outputs = tuple(self.contract.widths)
+        self._expected = self._embed(embedder)
+        self._recalls = {name: self._recall(vectors) for name, vectors in self._expected.items()}
+
+    def compare(self, proto: onnx.ModelProto, *, float_layers: int) -> MeasuredPrecision:
+        """What a model finds and how near its embeddings are; where it has two outputs, of the one that lost more."""
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / "model.onnx"
+            write_sealed(proto, path, contract=self.contract)
+            found = self._embed(Embedder(path))
+        drops = {name: self._recalls[name] - self._recall(vectors) for name, vectors in found.items()}
+        worst = max(drops, key=lambda name: drops[name])
+        return MeasuredPrecision(
+            images=len(self._pixels),
+            recall_at_1=round(self._recalls[worst] - drops[worst], 6),
+            recall_at_1_float32=round(self._recalls[worst], 6),
+            centred_cosine=round(
+                min(centred_cosine(found[name], self._expected[name]) for name in self._outputs), 6
+            ),
+            float_layers=float_layers,
+        )
+
+    def _embed(self, embedder: Embedder) -> dict[str, Vectors]:
+        parts: dict[str, list[Vectors]] = {name: [] for name in self._outputs}
+        for start in range(0, len(self._pixels), _BATCH):
+            batch = self._pixels[start : start + _BATCH]
+            for name in self._outputs:
+                parts[name].append(embedder.giving(name).embed_batch(batch))
+            self._progress(start + len(batch), len(self._pixels))
+        return {name: np.concatenate(vectors) for name, vectors in parts.items()}
+
+    def _recall(self, vectors: Vectors) -> float:
+        return recall_at_1(vectors, self._labels)
+
+
+def recall_at_1(vectors: Vectors, labels: Labels) -> float:
+    """The share of (N, D) unit rows whose nearest other row has the same of (N,) labels."""
+    scores = vectors @ vectors.T
+    np.fill_diagonal(scores, -np.inf)
+    return float((labels[scores.argmax(axis=1)] == labels).mean())
+
+
+def centred_cosine(found: Vectors, expected: Vectors) -> float:
+    """The mean cosine of (N, D) rows with those expected, less the mean of these: of raw ones it hides what is lost."""
+    middle = expected.mean(axis=0)
+    one, two = found - middle, expected - middle
+    norms = np.linalg.norm(one, axis=1) * np.linalg.norm(two, axis=1)
+    return float((np.einsum("nd,nd->n", one, two) / np.maximum(norms, np.finfo(np.float32).tiny)).mean())

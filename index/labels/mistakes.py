@@ -1,0 +1,134 @@
+"""How labels come to be wrong: how many are, and which labels are given instead of which, fitted to what was given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from index.arrays import Floats, Labels
+
+Doubles = npt.NDArray[np.float64]
+_POWERS = np.geomspace(
+    0.5, 8, 15
+)  # of confidences: those learnt from wrong labels are less sure than what is shown
+_LIKENESS = (0.0, 0.5, 1.0, 1.5, 2.0)  # 0: any label is given by mistake; 2: hardly any but those that look alike
+# Mistakes that every class is taken to have made already, as the likeliest likeness spreads them. Pairs that were seen
+# count beside these: with none, overlapping classes are given to each other.
+_SEEN = 30.0
+_ROUNDS = 2
+_STEPS = 25
+_MOST_VALUES = 1 << 22  # confidences that are fitted to
+_FIRST_SHARE = 0.1
+_LEAST = 1e-7
+
+
+@dataclass(frozen=True, slots=True)
+class Mistakes:
+    """What fits the labels best.
+
+    Attributes:
+        share: of labels that are wrong, 0..1.
+        power: confidences to this power, made to sum to 1, are the chances of what an image shows.
+        instead: (C, C) float64; row c has the chances of the labels that an image of class c gets by mistake.
+    """
+
+    share: float
+    power: float
+    instead: Doubles
+
+    def shown(self, confidences: Floats) -> Doubles:
+        """(B, C) chances of what images show, from (B, C) confidences, before their labels are looked at."""
+        return _sharpen(np.log(np.maximum(confidences, _LEAST, dtype=np.float64)), self.power)
+
+    def shown_if_wrong(self, confidences: Floats, labels: Labels) -> Doubles:
+        """(B, C) chances of what images show whose (B,) labels are wrong; 0 for the labels."""
+        chances = self.shown(confidences) * self.instead[:, labels].T
+        sums: Doubles = chances / np.maximum(chances.sum(axis=1, keepdims=True), np.finfo(np.float64).tiny)
+        return sums
+
+
+def fit_mistakes(confidences: Floats, labels: Labels) -> Mistakes:
+    """The share of wrong labels and what stands in place of what, by maximum likelihood.
+
+    With p_i(c) the confidences, s_i(c) = p_i(c)^t / sum_k p_i(k)^t, e the share and M_cj the chance that a mistake
+    gives an image of class c the label j,
+
+        likelihood of y_i = (1 - e) s_i(y_i) + e sum over c of s_i(c) M_c,y_i
+
+    M_cj is in proportion to n_j (a_cj N / n_j)^l, with a_cj the mean confidence in j of the n_c images labelled c; then
+    it is made again, twice, from the mistakes that this finds, beside `_SEEN` more. t and l are of grids, e by
+    expectation maximisation.
+
+    Args:
+        confidences: (N, C) float32 in 0..1, rows sum to 1; of each image from other images.
+        labels: (N,) int64 in 0..C-1.
+    """
+    count = confidences.shape[1]
+    images = np.bincount(labels, minlength=count).astype(np.float64)
+    likeness = _likeness(confidences, labels, images)
+    size = min(len(labels), max(count, _MOST_VALUES // count))
+    rows = np.linspace(0, len(labels) - 1, size).round().astype(np.int64)
+    logs, given = np.log(np.maximum(confidences[rows], _LEAST, dtype=np.float64)), labels[rows]
+    spread = [_spread(images, likeness, power) for power in _LIKENESS]
+    share, power, best = _fit(logs, given, spread)
+    first = instead = spread[best]
+    for _ in range(_ROUNDS):
+        shown = _sharpen(logs, power)
+        wrong = share * shown * instead[:, given].T
+        wrong /= (wrong.sum(axis=1) + (1 - share) * shown[np.arange(size), given])[:, None]
+        seen = np.zeros((count, count))
+        np.add.at(seen, given, wrong)
+        instead = _rows_to_one(seen.T * (len(labels) / size) + _SEEN * first)
+        _, power, _ = _fit(logs, given, [instead])
+    return Mistakes(share, power, instead)
+
+
+def _likeness(confidences: Floats, labels: Labels, images: Doubles) -> Doubles:
+    """(C, C) mean confidence of the images of each label in every other, over how frequent that is."""
+    sums = np.zeros((len(images),) * 2)
+    order = np.argsort(labels, kind="stable")
+    starts = np.flatnonzero(np.diff(labels[order], prepend=-1))
+    for label, rows in zip(labels[order[starts]].tolist(), np.split(order, starts[1:]), strict=True):
+        sums[label] = confidences[rows].mean(axis=0, dtype=np.float64)
+    frequent = np.maximum(images, 0.5) / images.sum()
+    alike: Doubles = np.maximum(sums, 1e-5) / frequent
+    return alike
+
+
+def _spread(images: Doubles, likeness: Doubles, power: float) -> Doubles:
+    return _rows_to_one(np.maximum(images, _LEAST) * likeness**power)
+
+
+def _rows_to_one(weights: Doubles) -> Doubles:
+    """Rows that sum to 1, without their diagonal."""
+    np.fill_diagonal(weights, 0)
+    scaled: Doubles = weights / np.maximum(weights.sum(axis=1, keepdims=True), np.finfo(np.float64).tiny)
+    return scaled
+
+
+def _sharpen(logs: Doubles, power: float) -> Doubles:
+    values = power * logs
+    values -= values.max(axis=1, keepdims=True)
+    np.exp(values, out=values)
+    values /= values.sum(axis=1, keepdims=True)
+    return values
+
+
+def _fit(logs: Doubles, given: Labels, spreads: list[Doubles]) -> tuple[float, float, int]:
+    """The likeliest share of mistakes, power, and which of the ways to spread them."""
+    best = (-np.inf, _FIRST_SHARE, 1.0, 0)
+    own, by_label = np.arange(len(given)), [instead[:, given].T for instead in spreads]
+    for power in _POWERS:
+        shown = _sharpen(logs, power)
+        right = np.maximum(shown[own, given], _LEAST)
+        for number, instead in enumerate(by_label):
+            wrong = np.maximum(np.einsum("nc,nc->n", shown, instead), 1e-12)
+            share = _FIRST_SHARE
+            for _ in range(_STEPS):
+                share = float(np.mean(share * wrong / (share * wrong + (1 - share) * right)))
+            likely = float(np.log(share * wrong + (1 - share) * right).sum())
+            if likely > best[0]:
+                best = likely, share, float(power), number
+    return best[1:]

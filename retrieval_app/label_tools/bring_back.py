@@ -1,0 +1,196 @@
+"""What people decided in other programs, as decisions about labels."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from index.errors import InputError
+from index.labels.decisions import CHANGE, DECISIONS, DROP, KEEP, LabelDecision, LabelKey, check_label_decision
+from index.text import printable_path, valid_text
+from retrieval_app.label_tools.formats import DROP_CONTROL, LABEL_CONTROL
+from retrieval_app.review.subjects import Subject
+
+_LOCAL = "/data/local-files/?d="
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a line of a file says: of which image, with which given label where it is told, and what becomes of it.
+
+    Somebody looked where `looked`; elsewhere a label that stays is no decision.
+    """
+
+    where: str
+    sha256: str
+    path: str
+    given: str | None
+    decision: str
+    new_label: str | None
+    looked: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class BroughtBack:
+    """The decisions, and how many answers were about images that are not there."""
+
+    decisions: tuple[LabelDecision, ...]
+    unknown: int
+
+
+def bring_back(file: Path, subjects: Sequence[Subject]) -> BroughtBack:
+    """Decisions of a Label Studio export, a labels.json of FiftyOne or a CSV, by the SHA-256 of images or their path.
+
+    Raises:
+        InputError: the file is none of these, or two answers about the same bytes and label contradict each other.
+    """
+    by_content: dict[str, list[Subject]] = {}
+    for subject in subjects:
+        by_content.setdefault(subject.sha256, []).append(subject)
+    by_path = {valid_text(subject.path): subject for subject in subjects}
+    found: dict[LabelKey, LabelDecision] = {}
+    unknown = 0
+    for answer in _read_answers(file):
+        about = _find(answer, by_content, by_path)
+        if about is None:
+            unknown += 1
+            continue
+        try:
+            decision = _decide(about, answer)
+        except InputError as error:
+            raise InputError(f"{answer.where}: {error}") from error
+        if decision.decision == KEEP and not answer.looked:
+            continue
+        before = found.setdefault(decision.key, decision)
+        if (before.decision, before.new_label) != (decision.decision, decision.new_label):
+            raise InputError(
+                f"{answer.where}: {printable_path(about.path)} as {about.label!r} is decided otherwise above; "
+                "keep one"
+            )
+    return BroughtBack(tuple(found.values()), unknown)
+
+
+def _find(answer: Answer, by_content: dict[str, list[Subject]], by_path: dict[str, Subject]) -> Subject | None:
+    """The image of an answer; of equal files that at the path, or else the one with the given label."""
+    if not answer.sha256:
+        at_path = by_path.get(answer.path)
+        return at_path if at_path is None or answer.given in (None, at_path.label) else None
+    same = [s for s in by_content.get(answer.sha256, []) if answer.given in (None, s.label)]
+    there = [s for s in same if valid_text(s.path) == answer.path]
+    if there or len({s.label for s in same}) == 1:
+        return (there or same)[0]
+    return None
+
+
+def _decide(subject: Subject, answer: Answer) -> LabelDecision:
+    if answer.decision == CHANGE and answer.new_label == subject.label:
+        return subject.decide(KEEP)
+    return check_label_decision(subject.decide(answer.decision, new_label=answer.new_label))
+
+
+def _read_answers(file: Path) -> Iterator[Answer]:
+    shown = printable_path(str(file))
+    try:
+        if file.suffix.lower() == ".csv":
+            yield from _read_table(file, shown)
+            return
+        document = json.loads(file.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise InputError(f"{shown}: cannot be read: {error.strerror}; give the file that was exported") from error
+    except (ValueError, csv.Error) as error:
+        raise InputError(
+            f"{shown}: expected a JSON export of Label Studio, a labels.json of FiftyOne, or a .csv: {error}"
+        ) from error
+    if isinstance(document, list):
+        yield from _read_tasks(document, shown)
+    elif isinstance(document, dict) and isinstance(document.get("labels"), dict):
+        yield from _read_fiftyone(document, file, shown)
+    else:
+        raise InputError(
+            f"{shown}: expected a list of tasks (Label Studio, exported as JSON) or an object with `labels` "
+            f"(FiftyOne), found {type(document).__name__}; export again in one of these formats"
+        )
+
+
+def _read_tasks(tasks: list[Any], shown: str) -> Iterator[Answer]:
+    """The last annotation of each task that was not skipped."""
+    for number, task in enumerate(tasks, start=1):
+        where = f"{shown}, task {number}"
+        data = task.get("data") if isinstance(task, dict) else None
+        if not isinstance(data, dict) or not isinstance(task.get("annotations"), list):
+            raise InputError(f"{where}: expected `data` and `annotations`; export as JSON, not as JSON-MIN")
+        done = [a for a in task["annotations"] if isinstance(a, dict) and not a.get("was_cancelled")]
+        chosen = _read_choices(done[-1]) if done else {}
+        if not chosen:
+            continue
+        path = str(data.get("path") or data.get("image") or "").removeprefix(_LOCAL)
+        new = chosen.get(LABEL_CONTROL)
+        decision = DROP if DROP_CONTROL in chosen else CHANGE
+        given = data.get("given")
+        yield Answer(
+            where, str(data.get("sha256") or ""), path, given, decision, new if decision == CHANGE else None
+        )
+
+
+def _read_choices(annotation: dict[str, Any]) -> dict[str, str]:
+    """The first choice of each control."""
+    found = {}
+    for result in annotation.get("result") or []:
+        choices = (result.get("value") or {}).get("choices") or []
+        if choices and result.get("from_name") in (LABEL_CONTROL, DROP_CONTROL):
+            found[result["from_name"]] = str(choices[0])
+    return found
+
+
+def _read_fiftyone(document: dict[str, Any], file: Path, shown: str) -> Iterator[Answer]:
+    """Labels by file; one that is null drops the image."""
+    places: dict[str, str] = {}
+    manifest = file.with_name("data.json")
+    if manifest.is_file():
+        read = json.loads(manifest.read_text(encoding="utf-8"))
+        places = read if isinstance(read, dict) else {}
+    classes = document.get("classes")
+    for key, value in document["labels"].items():
+        where = f"{shown}, {printable_path(key)}"
+        target = value.get("label") if isinstance(value, dict) else value
+        more = (value.get("attributes") or value) if isinstance(value, dict) else {}
+        if isinstance(target, int) and isinstance(classes, list) and 0 <= target < len(classes):
+            target = classes[target]
+        if target is not None and not isinstance(target, str):
+            raise InputError(f"{where}: expected a label or its place in `classes`, found {target!r}")
+        path, decision = str(places.get(key, key)), DROP if target is None else CHANGE
+        yield Answer(where, str(more.get("sha256") or ""), path, more.get("given"), decision, target, False)
+
+
+def _read_table(file: Path, shown: str) -> Iterator[Answer]:
+    """Rows that decide: by `decision`, by `new_label`, or where neither is a column by `label`."""
+    with file.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as opened:
+        rows = csv.DictReader(opened)
+        columns = set(rows.fieldnames or ())
+        if "label" not in columns or not columns & {"path", "sha256"}:
+            raise InputError(
+                f"{shown}: expected the columns path or sha256, label and perhaps new_label, found "
+                f"{', '.join(sorted(columns)) or 'none'}; add them"
+            )
+        for row in rows:
+            cells = {name: row.get(name) or "" for name in ("path", "sha256", "label", "new_label", "decision")}
+            decides = bool(columns & {"new_label", "decision"})
+            new = cells["new_label"] if decides else cells["label"]
+            decision = cells["decision"] or (CHANGE if new else "")
+            if not decision:
+                continue
+            where = f"{shown}, line {rows.line_num}"
+            if decision not in DECISIONS:
+                raise InputError(
+                    f"{where}: the decision must be one of {', '.join(DECISIONS)}, found {decision!r}"
+                )
+            path = valid_text(os.path.abspath(cells["path"])) if cells["path"] else ""
+            given = cells["label"] if decides else None
+            yield Answer(
+                where, cells["sha256"], path, given, decision, new if decision == CHANGE else None, decides
+            )

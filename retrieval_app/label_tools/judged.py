@@ -1,0 +1,131 @@
+"""Every judged label of a gallery or of a finished audit, as other programs are told of it."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from index.arrays import UNLABELLED, Floats
+from index.errors import InputError
+from index.gallery.gallery import Gallery
+from index.labels.decision_file import read_decisions
+from index.labels.decisions import LabelDecision, LabelKey
+from index.labels.judge import judge_labels, judge_twice
+from index.text import printable_path
+from retrieval_app.insights.duplicate_groups import find_duplicate_groups
+from retrieval_app.review.review_store import ReviewStore
+from retrieval_app.review.subjects import Subject, read_all_subjects
+
+_RANKS = (1, 2, 3)
+_NEEDED = ("path", "sha256", "label", "wrong")
+DECISIONS_NAME = "decisions.csv"
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedLabel:
+    """A label, the chance (0..1) that it is wrong, and (label, chance) of what else the image may show, best first."""
+
+    subject: Subject
+    wrong: float
+    suggestions: tuple[tuple[str, float], ...]
+
+    @property
+    def label(self) -> str:
+        """As given."""
+        return self.subject.label or ""
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedLabels:
+    """All of them, the likeliest to be wrong first.
+
+    Attributes:
+        classes: sorted names of all labels.
+        decisions: what people decided so far.
+        confidences: gives (N, C) float32 in the order of the items, rows sum to 1; None where they are not known.
+    """
+
+    items: tuple[JudgedLabel, ...]
+    classes: tuple[str, ...]
+    decisions: Mapping[LabelKey, LabelDecision]
+    confidences: Callable[[], Floats] | None = field(default=None, compare=False)
+
+    def decided(self, item: JudgedLabel) -> LabelDecision | None:
+        """What was decided about a label."""
+        return self.decisions.get(item.subject.key)
+
+
+def judge_gallery(gallery: Gallery) -> JudgedLabels:
+    """Judge the labels of a gallery by its vectors; labels that one picture alone has are left out.
+
+    Raises:
+        InputError: fewer than two labels can be judged.
+        GalleryError: the gallery is damaged.
+    """
+    vectors, labels, ids, names = gallery.labelled_vectors()
+    rows = np.flatnonzero(labels != UNLABELLED)
+    groups = find_duplicate_groups(gallery).groups_of(ids[rows])
+    pictures = np.bincount(np.unique(np.stack([labels[rows], groups]), axis=1)[0], minlength=len(names))
+    judged = pictures[labels[rows]] > 1
+    rows, groups = rows[judged], groups[judged]
+    used, numbers = np.unique(labels[rows], return_inverse=True)
+    if len(used) < 2:
+        raise InputError(
+            f"{printable_path(gallery.name)}: {len(used)} labels with two different pictures or more, "
+            "expected at least 2; build it from images of more labels"
+        )
+    classes = tuple(names[number] for number in used.tolist())
+    features, count = vectors[rows], len(classes)
+    found = judge_labels(features, numbers, count=count, groups=groups)
+    subjects = {subject.image_id: subject for subject in read_all_subjects(gallery)}
+    order = np.argsort(-found.wrong, kind="stable")
+    items = tuple(
+        JudgedLabel(
+            subjects[int(ids[rows[row]])],
+            float(found.wrong[row]),
+            tuple((classes[n], float(share)) for n, share in found.others(row, label=int(numbers[row]))),
+        )
+        for row in order.tolist()
+    )
+    decisions = ReviewStore.of_gallery(gallery.path).label_decisions()
+    return JudgedLabels(
+        items, classes, decisions, lambda: judge_twice(features, numbers, count=count, groups=groups)[order]
+    )
+
+
+def read_judged(folder: Path) -> JudgedLabels:
+    """What a finished audit wrote.
+
+    Raises:
+        InputError: there is no audit, or its table cannot be read.
+    """
+    table = folder / "audit.csv"
+    shown = printable_path(str(table))
+    try:
+        with table.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
+            reader = csv.DictReader(file)
+            missing = [name for name in _NEEDED if name not in (reader.fieldnames or ())]
+            if missing:
+                raise InputError(f"{shown}: expected the table of an audit; it lacks {', '.join(missing)}")
+            items = tuple(_read_row(row, number) for number, row in enumerate(reader))
+    except OSError as error:
+        advice = "give a gallery, or the folder that `retrieval audit` wrote"
+        raise InputError(f"{shown}: no audit can be read: {error.strerror}; {advice}") from error
+    except (csv.Error, ValueError) as error:
+        raise InputError(f"{shown}: expected the table of an audit: {error}; audit again") from error
+    known = {item.subject.key for item in items}
+    saved = folder / DECISIONS_NAME
+    decisions = read_decisions(saved, known=known) if saved.exists() else {}
+    return JudgedLabels(items, tuple(sorted({item.label for item in items})), decisions)
+
+
+def _read_row(row: Mapping[str, str], number: int) -> JudgedLabel:
+    pairs = [(row.get(f"suggestion_{n}"), row.get(f"suggestion_confidence_{n}")) for n in _RANKS]
+    others = tuple((name, float(share or 0)) for name, share in pairs if name and name != row["label"])
+    subject = Subject(number, row["sha256"], row["label"], os.path.abspath(row["path"]))
+    return JudgedLabel(subject, float(row["wrong"]), others)

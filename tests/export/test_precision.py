@@ -1,0 +1,182 @@
+"""Models in a lower precision: what they cost is measured, and none is written that costs too much."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from export.exports import Lowered, export_run, export_untrained
+from export.precision import LabelledPixels, centred_cosine, lower_precision, recall_at_1
+from export.to_onnx import ExportReport
+from index.errors import InputError
+from index.file_hash import hash_file
+from index.model.backends.backend import INPUT_NAME, OUTPUT_NAME
+from index.model.contract import METADATA_KEY, ModelContract
+from index.model.embedder import Embedder
+from tests.models import PREPROCESS, tiny_contract, write_model, write_two_output_model
+from tests.training.conftest import BACKBONE, FinishedRun
+
+
+def draw_pixels(count: int = 80) -> LabelledPixels:
+    """Images of four colours, with noise."""
+    random, side = np.random.default_rng(0), PREPROCESS.crop
+    labels = random.integers(4, size=count)
+    colours = np.array([[200, 60, 60], [60, 200, 60], [60, 60, 200], [180, 180, 40]])
+    noise = random.normal(scale=25, size=(count, side, side, 3)) + random.normal(scale=12, size=(count, 1, 1, 3))
+    return LabelledPixels((colours[labels][:, None, None] + noise).clip(0, 255).astype(np.uint8), labels)
+
+
+def as_report(model: Path) -> ExportReport:
+    return ExportReport(str(model), hash_file(model), 16, 1.0, model.stat().st_size)
+
+
+def write_sensitive_model(path: Path) -> Path:
+    """Of two layers the first has a value a million times the others, which the second never sees."""
+    random = np.random.default_rng(0)
+    first = random.normal(size=(3, 8)).astype(np.float32)
+    first[:, 0] *= 1e6
+    mask = np.ones(8, dtype=np.float32)
+    mask[0] = 0
+    constants = {"first": first, "mask": mask, "second": random.normal(size=(8, 16)).astype(np.float32)}
+    nodes = [
+        helper.make_node("Cast", [INPUT_NAME], ["float"], to=TensorProto.FLOAT),
+        helper.make_node("ReduceMean", ["float"], ["colour"], axes=[1, 2], keepdims=0),
+        helper.make_node("MatMul", ["colour", "first"], ["hidden"]),
+        helper.make_node("Mul", ["hidden", "mask"], ["seen"]),
+        helper.make_node("MatMul", ["seen", "second"], ["raw"]),
+        helper.make_node("ReduceL2", ["raw"], ["length"], axes=[1], keepdims=1),
+        helper.make_node("Div", ["raw", "length"], [OUTPUT_NAME]),
+    ]
+    side = PREPROCESS.crop
+    graph = helper.make_graph(
+        nodes, "sensitive",
+        [helper.make_tensor_value_info(INPUT_NAME, TensorProto.UINT8, ["N", side, side, 3])],
+        [helper.make_tensor_value_info(OUTPUT_NAME, TensorProto.FLOAT, ["N", 16])],
+        [numpy_helper.from_array(value, name) for name, value in constants.items()],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    helper.set_model_props(model, {METADATA_KEY: tiny_contract().to_json()})
+    return write_model(model, path)
+
+
+@pytest.mark.parametrize("precision", ["int8", "float16", "bfloat16"])
+def test_what_is_written_says_what_it_costs_and_gives_nearly_the_same(
+    precision: str, tiny_model: Path, tmp_path: Path
+) -> None:
+    images, out = draw_pixels(), tmp_path / "lower.onnx"
+    report = lower_precision(as_report(tiny_model), out, precision, images=images, max_recall_drop=1)
+    full, lower = Embedder(tiny_model), Embedder(out)
+    assert (report.model, report.sha256, report.precision) == (str(out), lower.sha256, precision)
+    assert lower.contract == replace(full.contract, precision=precision, measured=report.measured)
+    found = report.measured
+    assert found is not None
+    held = images.pixels[40:]
+    one, two = full.embed_batch(held[:32]), lower.embed_batch(held[:32])
+    one, two = (
+        np.concatenate([one, full.embed_batch(held[32:])]),
+        np.concatenate([two, lower.embed_batch(held[32:])]),
+    )
+    assert found.images == 40
+    assert found.recall_at_1 == pytest.approx(recall_at_1(two, images.labels[40:]), abs=1e-6)
+    assert found.recall_at_1_float32 == pytest.approx(recall_at_1(one, images.labels[40:]), abs=1e-6)
+    assert found.centred_cosine == pytest.approx(centred_cosine(two, one), abs=1e-5)
+    assert 0.97 < found.centred_cosine <= 1
+    assert not np.array_equal(one, two)
+
+
+def test_what_a_layer_does_not_bear_stays_in_float32(tmp_path: Path) -> None:
+    images, model = draw_pixels(160), write_sensitive_model(tmp_path / "model.onnx")
+    report = lower_precision(as_report(model), tmp_path / "int8.onnx", "int8", images=images)
+    assert report.measured is not None
+    assert report.measured.float_layers == 1
+    assert report.measured.recall_at_1 >= report.measured.recall_at_1_float32 - 0.003
+    nodes = onnx.load(tmp_path / "int8.onnx").graph.node
+    assert any(node.op_type == "QuantizeLinear" for node in nodes)
+    makers = {name: node for node in nodes for name in node.output}
+    first = next(node for node in nodes if node.op_type == "MatMul")
+    assert "DequantizeLinear" not in {makers[name].op_type for name in first.input if name in makers}
+
+
+def test_nothing_is_written_where_it_costs_too_much(tiny_model: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"int8 costs -?[\d.]+ of Recall@1 on 40 images.*Nothing was written"):
+        lower_precision(
+            as_report(tiny_model), tmp_path / "int8.onnx", "int8", images=draw_pixels(), max_recall_drop=-1
+        )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_few_images_measure_nothing(tiny_model: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="at least 32; there are 31"):
+        lower_precision(as_report(tiny_model), tmp_path / "int8.onnx", "int8", images=draw_pixels(31))
+
+
+def test_of_two_outputs_the_one_that_loses_more_counts(tmp_path: Path) -> None:
+    model = write_two_output_model(tmp_path / "two.onnx")
+    report = lower_precision(
+        as_report(model), tmp_path / "int8.onnx", "int8", images=draw_pixels(), max_recall_drop=1
+    )
+    written = Embedder(tmp_path / "int8.onnx").contract
+    assert written.picture_dim > 0
+    assert written.measured == report.measured
+    assert ModelContract.from_json(written.to_json()) == written
+
+
+def test_recall_and_centred_cosine_are_what_their_names_say() -> None:
+    random = np.random.default_rng(1)
+    found, expected = random.normal(size=(2, 30, 5)).astype(np.float32)
+    found /= np.linalg.norm(found, axis=1, keepdims=True)
+    labels = random.integers(3, size=30)
+    hits = 0
+    for row in range(30):
+        best = max(
+            (other for other in range(30) if other != row), key=lambda other: float(found[row] @ found[other])
+        )
+        hits += labels[best] == labels[row]
+    assert recall_at_1(found, labels) == pytest.approx(hits / 30)
+    middle = expected.astype(np.float64).mean(axis=0)
+    cosines = [
+        float((a - middle) @ (b - middle) / np.linalg.norm(a - middle) / np.linalg.norm(b - middle))
+        for a, b in zip(found, expected, strict=True)
+    ]
+    assert centred_cosine(found, expected) == pytest.approx(np.mean(cosines), abs=1e-5)
+
+
+def test_a_run_is_measured_on_its_own_images(finished_run: FinishedRun, tmp_path: Path) -> None:
+    report = export_run(
+        finished_run.path, tmp_path / "int8.onnx", lowered=Lowered("int8", max_recall_drop=1, workers=1)
+    )
+    full = export_run(finished_run.path, tmp_path / "full.onnx")
+    assert report.measured is not None
+    assert report.measured.images >= 16
+    assert report.measured.centred_cosine > 0.8
+    assert report.min_cosine == pytest.approx(full.min_cosine, abs=1e-6)
+    assert report.bytes < full.bytes / 3
+    assert Embedder(tmp_path / "int8.onnx").contract.run_id == Embedder(tmp_path / "full.onnx").contract.run_id
+
+
+def export_raw(out: Path, images: Path | None) -> ExportReport:
+    return export_untrained(
+        out, backbone=BACKBONE, weights="none", whiten=None, embedding_dim=64, resize=40, crop=32, cache=out.parent,
+        workers=1, lowered=Lowered("float16", images, max_recall_drop=1),
+    )  # fmt: skip
+
+
+def test_a_backbone_is_measured_on_images_that_are_given(pictures: Path, tmp_path: Path) -> None:
+    report = export_raw(tmp_path / "raw.onnx", pictures)
+    assert report.measured is not None
+    assert report.measured.images == 24
+    with pytest.raises(InputError, match="give a folder of them by --images"):
+        export_raw(tmp_path / "other.onnx", None)
+
+
+def test_images_of_one_label_measure_nothing(pictures: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "one"
+    folder.mkdir()
+    (folder / "kind").symlink_to(next(path for path in sorted(pictures.iterdir()) if path.is_dir()))
+    with pytest.raises(InputError, match="two or more labels; found"):
+        export_raw(tmp_path / "raw.onnx", folder)

@@ -1,0 +1,66 @@
+"""The fit of mistakes: what was done to labels is found again, and its likelihood is the equation's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from index.labels.mistakes import fit_mistakes
+
+COUNT, CLASSES = 4000, 8
+
+
+def _plant(*, share: float, alike: bool, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Confidences in what is shown, the labels given, and those that are right; classes 2 k and 2 k + 1 look alike."""
+    random = np.random.default_rng(seed)
+    right = random.integers(0, CLASSES, size=COUNT)
+    logits = random.normal(size=(COUNT, CLASSES))
+    logits[np.arange(COUNT), right] += 5
+    logits[np.arange(COUNT), right ^ 1] += 2
+    confidences = np.exp(logits)
+    confidences /= confidences.sum(axis=1, keepdims=True)
+    other = right ^ 1 if alike else (right + random.integers(1, CLASSES, size=COUNT)) % CLASSES
+    return confidences.astype(np.float32), np.where(random.random(COUNT) < share, other, right), right
+
+
+@pytest.mark.parametrize("share", [0.05, 0.2, 0.4])
+def test_the_share_of_labels_that_are_wrong_is_found(share: float) -> None:
+    confidences, labels, _ = _plant(share=share, alike=False)
+    assert fit_mistakes(confidences, labels).share == pytest.approx(share, abs=0.03)
+
+
+def test_labels_that_are_mixed_up_are_found_and_others_are_not_taken_for_such() -> None:
+    confidences, labels, _ = _plant(share=0.3, alike=True)
+    instead = fit_mistakes(confidences, labels).instead
+    assert all(instead[c, c ^ 1] > 0.6 for c in range(CLASSES))
+    confidences, labels, _ = _plant(share=0.3, alike=False)
+    assert fit_mistakes(confidences, labels).instead.max() < 0.3
+
+
+def test_mistakes_are_chances_and_no_mistake_gives_the_label_itself() -> None:
+    confidences, labels, _ = _plant(share=0.1, alike=True)
+    mistakes = fit_mistakes(confidences, labels)
+    np.testing.assert_allclose(mistakes.instead.sum(axis=1), 1)
+    np.testing.assert_array_equal(mistakes.instead.diagonal(), 0)
+    np.testing.assert_allclose(mistakes.shown(confidences).sum(axis=1), 1)
+    shown = mistakes.shown_if_wrong(confidences[:50], labels[:50])
+    np.testing.assert_allclose(shown.sum(axis=1), 1)
+    np.testing.assert_array_equal(shown[np.arange(50), labels[:50]], 0)
+
+
+def test_what_an_image_shows_if_its_label_is_wrong_is_by_bayes_what_fits_both() -> None:
+    confidences, labels, _ = _plant(share=0.3, alike=True)
+    mistakes = fit_mistakes(confidences, labels)
+    for row in range(5):
+        sharpened = [float(p) ** mistakes.power for p in confidences[row]]
+        fits = [s * mistakes.instead[c, labels[row]] for c, s in enumerate(sharpened)]
+        expected = [fit / sum(fits) for fit in fits]
+        np.testing.assert_allclose(mistakes.shown_if_wrong(confidences[[row]], labels[[row]])[0], expected)
+
+
+def test_a_class_without_images_and_two_classes_are_survived() -> None:
+    confidences = np.tile(np.array([[0.6, 0.3, 0.1]], dtype=np.float32), (6, 1))
+    for labels, classes in ((np.array([0, 0, 0, 1, 1, 1]), 3), (np.array([0, 0, 0, 1, 1, 1]), 2)):
+        mistakes = fit_mistakes(confidences[:, :classes], labels)
+        assert np.isfinite(mistakes.instead).all()
+        assert 0 <= mistakes.share <= 1

@@ -1,0 +1,147 @@
+"""Judged labels go to other programs, and their decisions come back."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import tempfile
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from cleanlab.filter import find_label_issues
+from hypothesis import given
+from hypothesis import strategies as st
+from pyarrow import parquet
+
+from index.errors import InputError
+from index.gallery.gallery import Gallery
+from index.writing.build import build_gallery
+from retrieval_app.commands.cli import main
+from retrieval_app.label_tools.bring_back import bring_back
+from retrieval_app.label_tools.formats import write_fiftyone, write_label_studio, write_table
+from retrieval_app.label_tools.judged import JudgedLabel, JudgedLabels
+from retrieval_app.review.review_store import ReviewStore
+from retrieval_app.review.subjects import Subject
+from tests.retrieval_app.insights.conftest import draw_labelled
+from tests.retrieval_app.insights.test_audited_doubts import write_audit
+
+LABELS = st.text(
+    st.characters(exclude_categories=("Cc", "Cs", "Co", "Cn", "Zl", "Zp")), min_size=1, max_size=20
+).filter(lambda text: text == text.strip())
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
+    folder = tmp_path_factory.mktemp("tools")
+    build_gallery(model_path=tiny_model, sources=[draw_labelled(folder / "images")], out=folder / "gallery")
+    return folder / "gallery"
+
+
+@pytest.fixture
+def gallery(built: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(built, tmp_path / "gallery"))
+
+
+def test_cleanlab_finds_label_issues_in_what_is_written_for_it(gallery: Path, tmp_path: Path) -> None:
+    out = tmp_path / "cleanlab"
+    assert main(["doubts", str(gallery), "--export", f"cleanlab:{out}"]) == 0
+    labels, shares = np.load(out / "labels.npy"), np.load(out / "pred_probs.npy")
+    names = [json.loads(line) for line in (out / "classes.txt").read_text().splitlines()]
+    paths = [json.loads(line) for line in (out / "paths.txt").read_text().splitlines()]
+    assert shares.shape == (len(labels), len(names)) == (len(paths), 3)
+    np.testing.assert_allclose(shares.sum(axis=1), 1)
+    assert all(Path(path).parent.name == names[label] for path, label in zip(paths, labels, strict=True))
+    issues = find_label_issues(labels, shares, n_jobs=1)
+    assert {Path(paths[row]).name for row in np.flatnonzero(issues)} >= {"wrong_0.png", "wrong_1.png"}
+
+
+def test_the_tables_say_the_same_of_every_judged_label(gallery: Path, tmp_path: Path) -> None:
+    table, columns = tmp_path / "labels.csv", tmp_path / "labels.parquet"
+    assert main(["doubts", str(gallery), "--export", f"csv:{table}", "--export", f"parquet:{columns}"]) == 0
+    rows = list(csv.DictReader(table.read_text().splitlines()))
+    assert [(r["path"], float(r["wrong"])) for r in rows] == [
+        (r["path"], r["wrong"]) for r in parquet.read_table(columns).to_pylist()
+    ]
+    assert {Path(row["path"]).name for row in rows[:2]} == {"wrong_0.png", "wrong_1.png"}
+
+
+def test_what_is_annotated_in_label_studio_becomes_the_gallerys_decisions(gallery: Path, tmp_path: Path) -> None:
+    tasks = tmp_path / "tasks.json"
+    assert main(["doubts", str(gallery), "--export", f"label-studio:{tasks}"]) == 0
+    interface = ElementTree.parse(tmp_path / "tasks.xml")
+    document = json.loads(tasks.read_text())
+    choices = {choice.get("value") for choice in interface.iter("Choice")}
+    assert {t["predictions"][0]["result"][0]["value"]["choices"][0] for t in document} <= choices
+    for task in document[:2]:
+        task["annotations"] = [{"result": task["predictions"][0]["result"], "was_cancelled": False}]
+    drop = {"from_name": "drop", "to_name": "image", "type": "choices", "value": {"choices": ["leave"]}}
+    document[2]["annotations"] = [{"result": [drop]}]
+    for task in document[3:]:
+        task["annotations"] = []
+    tasks.write_text(json.dumps(document))
+    assert main(["doubts", str(gallery), "--import", str(tasks)]) == 0
+    kept = ReviewStore.of_gallery(gallery).label_decisions().values()
+    assert {(Path(d.path).name, d.decision, d.new_label) for d in kept} >= {
+        ("wrong_0.png", "change", "blue"), ("wrong_1.png", "change", "red"),
+    }  # fmt: skip
+    assert [d.decision for d in kept].count("drop") == 1
+
+
+def test_labels_changed_in_fiftyone_become_decisions_of_an_audit(gallery: Path, tmp_path: Path) -> None:
+    audit, out = write_audit(Gallery.open(gallery), tmp_path / "audit"), tmp_path / "fiftyone"
+    assert main(["doubts", str(audit), "--export", f"fiftyone:{out}"]) == 0
+    document = json.loads((out / "labels.json").read_text())
+    first = next(iter(document["labels"].values()))
+    assert (first["label"], first["attributes"]["suggested"]) == ("red", "blue")
+    first["label"] = "blue"
+    (out / "labels.json").write_text(json.dumps(document))
+    assert main(["doubts", str(audit), "--import", str(out / "labels.json")]) == 0
+    rows = list(csv.DictReader((audit / "decisions.csv").read_text().splitlines()))
+    assert (rows[0]["decision"], rows[0]["new_label"]) == ("change", "blue")
+    assert len(rows) == 1  # what stayed as it was nobody decided
+
+
+@given(label=LABELS, other=LABELS)
+def test_odd_names_of_labels_come_back_as_they_went(label: str, other: str) -> None:
+    subject = Subject(1, "0" * 64, label, "/photos/a b.png")
+    judged = JudgedLabels((JudgedLabel(subject, 0.9, ((other, 0.9),)),), (label,), {})
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        tasks, interface = write_label_studio(judged, folder / "tasks.json")
+        assert {label, other} <= {c.get("value") for c in ElementTree.parse(interface).iter("Choice")}
+        document = json.loads(tasks.read_text(encoding="utf-8"))
+        document[0]["annotations"] = [{"result": document[0]["predictions"][0]["result"]}]
+        tasks.write_text(json.dumps(document), encoding="utf-8")
+        (table,) = write_table(judged, folder / "labels.csv")
+        assert bring_back(table, [subject]).decisions == ()
+        given_labels = write_fiftyone(judged, folder / "fiftyone")[1]
+        assert bring_back(given_labels, [subject]).decisions == ()
+        (found,) = bring_back(tasks, [subject]).decisions
+    assert (found.decision, found.new_label) == (("keep", None) if label == other else ("change", other))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        ("a.json", "{}", "expected a list of tasks"),
+        ("a.json", "[{}]", "task 1: expected `data` and `annotations`"),
+        ("a.json", "no", "expected a JSON export of Label Studio"),
+        ("a.csv", "file\nx\n", "expected the columns path or sha256, label"),
+        ("a.csv", "path,label,decision\n/a,b,maybe\n", "line 2: the decision must be one of"),
+    ],
+)
+def test_what_is_no_export_is_told(tmp_path: Path, name: str, content: str, problem: str) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(InputError, match=problem):
+        bring_back(tmp_path / name, [])
+
+
+def test_a_csv_of_new_labels_is_matched_by_path(tmp_path: Path) -> None:
+    subject, file = Subject(1, "0" * 64, "red", "/photos/1.png"), tmp_path / "new.csv"
+    file.write_text("path,label\n/photos/1.png,blue\n/photos/2.png,blue\n")
+    brought = bring_back(file, [subject])
+    assert [(d.decision, d.new_label) for d in brought.decisions] == [("change", "blue")]
+    assert brought.unknown == 1
