@@ -10,6 +10,7 @@ from tempfile import gettempdir
 import pytest
 
 from index.gallery.gallery import Gallery
+from tests.gradio_clients import connect
 from tests.page_browser import OpenVisit, Visit, skip_without_browser
 from tests.serving_server import TOKEN, Server, serve
 
@@ -30,8 +31,9 @@ def open_server(two: Gallery) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="module")
-def client(open_server: Server) -> Client:
-    return Client(f"{open_server.url}/gradio/", verbose=False)
+def client(open_server: Server) -> Iterator[Client]:
+    with connect(open_server) as client:
+        yield client
 
 
 def test_a_client_searches_by_id_by_file_and_by_a_picture_in_memory(
@@ -124,8 +126,7 @@ def test_what_visitors_send_is_gone_with_the_server(two: Gallery, tmp_path: Path
 
     file = two.path.parent / "images" / two.rows([int(two.ids[0])])[0].path
     (tmp_path / "mine-alone.jpg").write_bytes(file.read_bytes())
-    with serve(two.path, log=tmp_path / "log") as server:
-        client = Client(f"{server.url}/gradio/", verbose=False)
+    with serve(two.path, log=tmp_path / "log") as server, connect(server) as client:
         client.predict(image=handle_file(tmp_path / "mine-alone.jpg"), image_id=None, k=1, api_name="/search")
         sent = list_sent()
         assert sent
@@ -139,8 +140,8 @@ def test_without_the_token_nothing_of_it_answers(two: Gallery, tmp_path: Path) -
         assert outsider.get("/gradio/").status == 401
         assert outsider.get("/gradio/config").status == 401
         assert outsider.ask("POST", "/gradio/gradio_api/queue/join", json={}).status == 401
-        client = Client(f"{server.url}/gradio/", headers=server.headers(), verbose=False)
-        assert client.predict(image=None, image_id=int(two.ids[0]), k=2, api_name="/search")
+        with connect(server, headers=server.headers()) as client:
+            assert client.predict(image=None, image_id=int(two.ids[0]), k=2, api_name="/search")
         assert server.stop() == 0
 
 

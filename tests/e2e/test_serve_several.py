@@ -9,7 +9,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from retrieval_app.api.security.token_file import add_token
 from retrieval_app.review.log_files import read_log
 from tests.conftest import draw_image
 from tests.forked import run
+from tests.gradio_clients import connect
 from tests.retrieval_app.conftest import build_small_gallery
 from tests.serving_server import Answer, Server, serve
 
@@ -276,8 +277,9 @@ def test_both_have_a_gradio_app_of_their_own_whoever_comes_first(
     assert len(set(names[0])) == len(names[0])
     headers = {"Authorization": f"Bearer {team['admin']}"}
     photo = client.handle_file(str(folder / "fashion/images/red/7001.png"))
-    apps = [client.Client(f"{server.url}/g/{name}/gradio/", headers=headers, verbose=False) for name in COUNTS]
-    firsts = [app.predict(image=photo, image_id=None, k=1, api_name="/search")[0] for app in (*apps, apps[0])]
+    with ExitStack() as stack:
+        apps = [stack.enter_context(connect(server, f"/g/{name}/gradio/", headers=headers)) for name in COUNTS]
+        firsts = [app.predict(image=photo, image_id=None, k=1, api_name="/search")[0] for app in (*apps, apps[0])]
     assert [first["name"].endswith("7001.png") for first in firsts] == [False, True, False]
 
 

@@ -18,10 +18,10 @@ import pytest
 if "CI" not in os.environ:
     pytest.importorskip("gradio", reason="needs the extra `ui`")
 
-from gradio_client import Client
 
 from index.gallery.verify import verify_gallery
 from retrieval_app.api.security.token_file import add_token
+from tests.gradio_clients import connect
 from tests.serving_load import (
     CHANGING,
     CONSTANT,
@@ -236,8 +236,8 @@ def test_the_gradio_app_is_that_of_one_worker_and_another_has_it_where_that_ends
     with serve_by_two(images) as server:
         for _ in range(2):
             waiting = {"timeout": WAIT_S}  # for what imports Gradio first
-            client = Client(f"{server.url}/gradio/", headers=server.headers(), verbose=False, httpx_kwargs=waiting)
-            hits = client.predict(image=None, image_id=1, k=3, where="", by="kind", api_name="/search")
+            with connect(server, headers=server.headers(), httpx_kwargs=waiting) as client:
+                hits = client.predict(image=None, image_id=1, k=3, where="", by="kind", api_name="/search")
             assert len(hits) == 3
             kill_workers(server, list_workers(server)[:1])
 
