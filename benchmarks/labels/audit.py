@@ -35,6 +35,7 @@ from sklearn.preprocessing import StandardScaler, normalize
 from benchmarks.common.parallel import run_parallel
 from benchmarks.common.record import ending_in_words, print_machine, write_record, write_with_record
 from benchmarks.common.tables import format_deviation, format_interval, format_table
+from benchmarks.labels.peers import RANKINGS
 from benchmarks.noise.cells import CLEAN, GridFolder, LabelSet, digest, short_name
 from benchmarks.noise.feature_sets import prepare_usual_features
 from benchmarks.noise.grid import load_label_set
@@ -52,13 +53,6 @@ FOLDS, ITERATIONS = 5, 400  # of the tutorials
 RESAMPLES = 200
 OURS, SAME, SCALINGS = "ours", "our confidences", ("L2-normalised", "standardised")
 DEFAULT = "self-confidence"
-RANKINGS: Mapping[str, Mapping[str, Any]] = {
-    DEFAULT: {"method": "self_confidence"},
-    "margin": {"method": "normalized_margin"},
-    "entropy": {"method": "confidence_weighted_entropy"},
-    "self-confidence, adjusted": {"method": "self_confidence", "adjust_pred_probs": True},
-    "margin, adjusted": {"method": "normalized_margin", "adjust_pred_probs": True},
-}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,8 @@
 """Is the chance that a label is wrong one? And is the list better than others'? Where the right labels are known.
 
 Every cell is a dataset and a kind of mistakes (see `known_labels`). Ours judges as `retrieval audit` does. The others
-get the same features: cleanlab 5-fold cross-validated logistic regression (L2-normalised; the better of C = 1 and C =
-10 by the average precision, so in its favour) with all its scores, and a vote of the 20 nearest. Written as they come;
-a stopped command goes on.
+(see `peers`) get the same features and labels. Intervals are over classes and seeds, drawn together with replacement.
+Records are written as they come; a stopped command goes on.
 
     python -m benchmarks.labels.chances --out bench/labels
     python -m benchmarks.labels.chances --out bench/labels --dataset cifar-n --kind worse --seeds 0
@@ -14,25 +13,25 @@ from __future__ import annotations
 import argparse
 import json
 import time
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from cleanlab.filter import find_label_issues
-from cleanlab.rank import get_label_quality_scores
 from matplotlib.figure import Figure
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import average_precision_score
-from sklearn.model_selection import StratifiedKFold, cross_val_predict
-from sklearn.preprocessing import normalize
 
-from benchmarks.common.record import ending_in_words, print_machine, write_json, write_record
+from benchmarks.common.record import (
+    ending_in_words,
+    print_machine,
+    write_atomically,
+    write_json,
+    write_record,
+    write_with_record,
+)
 from benchmarks.common.tables import format_table
-from benchmarks.labels.audit import RANKINGS
 from benchmarks.labels.known_labels import DATASETS, PARTS, KnownLabels, load_known_labels, mistake
+from benchmarks.labels.peers import judge_by_peers
 from index.labels.judge import judge_labels
 from index.labels.verdicts import SUSPECT
 
@@ -41,10 +40,9 @@ KINDS = (
     "alike:0.02", "alike:0.05", "alike:0.2", "alike:0.4", "tail right", "tail any:0.2", "tail alike:0.2",
 )  # fmt: skip
 PEERS_AT = ("aggre", "random1", "worse", "any:0.05", "any:0.2", "alike:0.05", "alike:0.2")
-SEEDS, PEER_SEEDS = (0, 1, 2), (0,)
-BINS, NEIGHBOURS = 10, 20
+SEEDS = (0, 1, 2)
+BINS, RESAMPLES = 10, 200
 MOST = 0.9  # of the wrong labels
-STRENGTHS = (1.0, 10.0)  # of cleanlab's classifier
 
 
 def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -73,17 +71,25 @@ def run(options: argparse.Namespace) -> None:
         for kind, seed in _cells(known, options):
             record = options.out / "cells" / f"{dataset}-{options.part}-{kind.replace(' ', '-')}-{seed}.json"
             if not record.exists():
-                write_json(record, judge_cell(known, kind, seed=seed))
+                found, scores = judge_cell(known, kind, seed=seed)
+                write_atomically(record.with_suffix(".npz"), lambda file, s=scores: np.savez(file, scores=s))
+                write_json(record, found)
             rows.append({"dataset": dataset, "kind": kind, "seed": seed, **json.loads(record.read_text())})
         print(f"\n{format_chances([row for row in rows if row['dataset'] == dataset])}", flush=True)
     if not options.no_peers:
         for row in rows:
-            if row["kind"] in PEERS_AT and row["seed"] in PEER_SEEDS:
+            if row["kind"] in PEERS_AT:
                 row["peers"] = _peers_of(row, options)
-        print(f"\n{format_peers([row for row in rows if 'peers' in row])}")
     draw_reliability(rows).savefig(options.out / "reliability.png", dpi=100)
-    text = "\n\n".join([format_chances(rows), format_peers([row for row in rows if "peers" in row])])
-    write_record(options.out / "chances.json", settings=vars(options), results={"rows": rows}, text=text)
+    compared = [compare_cell(some, options) for some in _by_cell([row for row in rows if "peers" in row])]
+    text = "\n\n".join([format_chances(rows), format_peers(compared)])
+    print(f"\n{format_peers(compared)}")
+    write_record(
+        options.out / "chances.json",
+        settings=vars(options),
+        results={"rows": rows, "compared": compared},
+        text=text,
+    )
 
 
 def _cells(known: KnownLabels, options: argparse.Namespace) -> Iterator[tuple[str, int]]:
@@ -93,8 +99,8 @@ def _cells(known: KnownLabels, options: argparse.Namespace) -> Iterator[tuple[st
             yield from ((kind, seed) for seed in (options.seeds if is_drawn else options.seeds[:1]))
 
 
-def judge_cell(known: KnownLabels, kind: str, *, seed: int) -> dict[str, Any]:
-    """How right our chances, verdicts and suggestions are."""
+def judge_cell(known: KnownLabels, kind: str, *, seed: int) -> tuple[dict[str, Any], np.ndarray]:
+    """How right our chances, verdicts and suggestions are; and (N,) how suspicious each label is."""
     rows, labels = mistake(known, kind, seed=seed)
     wrong = labels != known.right[rows]
     started = time.process_time()
@@ -115,7 +121,7 @@ def judge_cell(known: KnownLabels, kind: str, *, seed: int) -> dict[str, Any]:
         "highest": float(chances.max()), **_verdicts(chances >= SUSPECT, wrong), "best_f1": best_f1(ranked, wrong),
         "average_precision": average_precision(ranked, wrong), "looks": looks_for_most(ranked, wrong),
         "seconds": seconds, "reliability": reliability(chances, wrong),
-    }  # fmt: skip
+    }, ranked.astype(np.float32)  # fmt: skip
 
 
 def reliability(chances: np.ndarray, wrong: np.ndarray) -> list[tuple[float, float, int]]:
@@ -158,60 +164,78 @@ def _verdicts(called: np.ndarray, wrong: np.ndarray) -> dict[str, float]:
 
 
 def _peers_of(row: Mapping[str, Any], options: argparse.Namespace) -> dict[str, Any]:
-    record = options.out / "peers" / f"{row['dataset']}-{options.part}-{row['kind']}-{row['seed']}.json"
+    record = options.out / "peers" / f"{_name(row, options.part)}.json"
     if not record.exists():
         known = load_known_labels(row["dataset"], options.part, options.out / "known", workers=options.workers)
-        write_json(record, judge_by_peers(known, row["kind"], seed=row["seed"]))
+        rows, labels = mistake(known, row["kind"], seed=row["seed"])
+        wrong, ways = labels != known.right[rows], judge_by_peers(known.features[rows], labels)
+        scores = {name: ranked for name, (ranked, _) in ways.items()}
+        write_with_record(
+            record, {name: _measure(*way, wrong) for name, way in ways.items()},
+            lambda file: np.savez(file, **scores), suffix=".npz",
+        )  # fmt: skip
         print(f"{record.name} written", flush=True)
     found: dict[str, Any] = json.loads(record.read_text())
     return found
 
 
-def judge_by_peers(known: KnownLabels, kind: str, *, seed: int) -> dict[str, Any]:
-    """cleanlab's scores and verdicts, and a vote of the nearest."""
-    rows, labels = mistake(known, kind, seed=seed)
-    wrong, units = labels != known.right[rows], normalize(known.features[rows])
-    ways: dict[str, dict[str, Any]] = {}
-    classes, numbers = np.unique(labels, return_inverse=True)
-    folds = StratifiedKFold(5, shuffle=True, random_state=0)
-    for strength in STRENGTHS:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            warnings.simplefilter("ignore", UserWarning)  # classes of fewer images than folds
-            model = LogisticRegression(max_iter=100, C=strength)
-            probabilities = cross_val_predict(model, units, numbers, cv=folds, method="predict_proba")
-        issues = find_label_issues(numbers, probabilities, n_jobs=1)
-        for name, way in RANKINGS.items():
-            scores = -get_label_quality_scores(numbers, probabilities, **way)
-            ways[f"cleanlab, C={strength:g}, {name}"] = _measure(scores, wrong, issues)
-    votes = _vote(units, numbers, count=len(classes))
-    own = votes[np.arange(len(numbers)), numbers]
-    ways[f"vote of {NEIGHBOURS}"] = _measure(-own, wrong, votes.argmax(axis=1) != numbers)
-    return ways
+def _name(row: Mapping[str, Any], part: str) -> str:
+    return f"{row['dataset']}-{part}-{row['kind'].replace(' ', '-')}-{row['seed']}"
 
 
-def _measure(scores: np.ndarray, wrong: np.ndarray, called: np.ndarray) -> dict[str, Any]:
+def _measure(scores: np.ndarray, called: np.ndarray, wrong: np.ndarray) -> dict[str, Any]:
     ap, f1, looks = (measure(scores, wrong) for measure in (average_precision, best_f1, looks_for_most))
     return {
-        "average_precision": ap,
-        "best_f1": f1,
-        "looks": looks,
-        "called": float(called.mean()),
+        "average_precision": ap, "best_f1": f1, "looks": looks, "called": float(called.mean()),
         **_verdicts(called, wrong),
-    }
+    }  # fmt: skip
 
 
-def _vote(units: np.ndarray, labels: np.ndarray, *, count: int) -> np.ndarray:
-    """(N, C) shares of the nearest other images that have each label."""
-    votes = np.zeros((len(labels), count), dtype=np.float32)
-    for start in range(0, len(labels), 2048):
-        rows = np.arange(start, min(start + 2048, len(labels)))
-        cosines = units[rows] @ units.T
-        cosines[np.arange(len(rows)), rows] = -2
-        nearest = np.argpartition(-cosines, NEIGHBOURS, axis=1)[:, :NEIGHBOURS]
-        for column in nearest.T:
-            votes[rows, labels[column]] += 1 / NEIGHBOURS
-    return votes
+def _by_cell(rows: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    for cell in dict.fromkeys((row["dataset"], row["kind"]) for row in rows):
+        yield [row for row in rows if (row["dataset"], row["kind"]) == cell]
+
+
+def compare_cell(rows: Sequence[dict[str, Any]], options: argparse.Namespace) -> dict[str, Any]:
+    """Means over seeds of ours and of the best of the others in each figure, and the interval of the first."""
+    ways = {name: {key: float(np.mean([row["peers"][name][key] for row in rows])) for key in ("average_precision", "f1",
+            "best_f1", "looks")} for name in rows[0]["peers"]}  # fmt: skip
+    best = max(ways, key=lambda name: ways[name]["average_precision"])
+    ours = {key: float(np.mean([row[key] for row in rows])) for key in ("average_precision", "f1", "looks")}
+    return {
+        "dataset": rows[0]["dataset"], "kind": rows[0]["kind"], "seeds": len(rows), "ours": ours, "best": best,
+        "average_precision": ways[best]["average_precision"], "f1": max(way["f1"] for way in ways.values()),
+        "best_f1": max(way["best_f1"] for way in ways.values()), "looks": min(way["looks"] for way in ways.values()),
+        "lead": _lead(rows, best, options),
+    }  # fmt: skip
+
+
+def _lead(rows: Sequence[dict[str, Any]], way: str, options: argparse.Namespace) -> tuple[float, float]:
+    """By how much our average precision is above that of a way: 95 % of draws of classes and seeds."""
+    known = load_known_labels(rows[0]["dataset"], options.part, options.out / "known", workers=options.workers)
+    random, cells = np.random.default_rng(0), []
+    for row in rows:
+        name = _name(row, options.part)
+        with np.load(options.out / "cells" / f"{name}.npz") as kept:
+            ours = kept["scores"]
+        with np.load(options.out / "peers" / f"{name}.npz") as kept:
+            theirs = kept[way]
+        images, labels = mistake(known, row["kind"], seed=row["seed"])
+        cells.append((ours, theirs, labels != known.right[images], known.right[images]))
+    leads = []
+    for _ in range(RESAMPLES):
+        times = np.bincount(
+            random.integers(0, len(known.classes), len(known.classes)), minlength=len(known.classes)
+        )
+        drawn = [cells[number] for number in random.integers(0, len(cells), len(cells))]
+        leads.append(np.mean([_weighted_lead(*cell[:3], times[cell[3]]) for cell in drawn]))
+    low, high = np.quantile(leads, (0.025, 0.975))
+    return float(low), float(high)
+
+
+def _weighted_lead(ours: np.ndarray, theirs: np.ndarray, wrong: np.ndarray, weights: np.ndarray) -> float:
+    one, two = (average_precision_score(wrong, scores, sample_weight=weights) for scores in (ours, theirs))
+    return float(one - two)
 
 
 def format_chances(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -234,20 +258,20 @@ def format_chances(rows: Sequence[Mapping[str, Any]]) -> str:
     return format_table(head, lines)
 
 
-def format_peers(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Ours beside the best of the others: of all their scores, picked by the truth."""
-    head = ("dataset", "labels", "average precision ours", "best other", "which", "F1 of our verdicts",
-            "best F1 of any verdict of theirs", "F1 at the best threshold of theirs", "looks ours",
-            "fewest of theirs")  # fmt: skip
+def format_peers(compared: Sequence[Mapping[str, Any]]) -> str:
+    """Ours beside the best of the others: of all their ways, picked by the truth for each figure."""
+    head = ("dataset", "labels", "seeds", "average precision ours", "best other", "which", "ours leads by",
+            "F1 of our verdicts", "best F1 of any verdict of theirs", "F1 at the best threshold of theirs",
+            "looks ours", "fewest of theirs")  # fmt: skip
     lines = []
-    for row in rows:
-        name, best = max(row["peers"].items(), key=lambda item: item[1]["average_precision"])
-        verdict = max(way["f1"] for way in row["peers"].values())
-        known = max(way["best_f1"] for way in row["peers"].values())
-        ours = [f"{row['average_precision']:.3f}", f"{best['average_precision']:.3f}", name]
-        fewest = min(way["looks"] for way in row["peers"].values())
-        f1 = [f"{row['f1']:.3f}", f"{verdict:.3f}", f"{known:.3f}"]
-        lines.append([row["dataset"], row["kind"], *ours, *f1, f"{row['looks']:.2f}", f"{fewest:.2f}"])
+    for cell in compared:
+        ours, (low, high) = cell["ours"], cell["lead"]
+        lead = f"{ours['average_precision'] - cell['average_precision']:+.3f} [{low:+.3f}, {high:+.3f}]"
+        lines.append([
+            cell["dataset"], cell["kind"], str(cell["seeds"]), f"{ours['average_precision']:.3f}",
+            f"{cell['average_precision']:.3f}", cell["best"], lead, f"{ours['f1']:.3f}", f"{cell['f1']:.3f}",
+            f"{cell['best_f1']:.3f}", f"{ours['looks']:.2f}", f"{cell['looks']:.2f}",
+        ])  # fmt: skip
     return format_table(head, lines)
 
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from index.evaluation.metrics import ranking_auc
-from index.labels.judge import BALANCE, RIDGES, Settled, judge_labels, judge_twice
+from index.labels.gaussian_classes import GaussianClasses
+from index.labels.judge import BALANCE, RIDGES, Settled, join_confidences, judge_labels, judge_twice
 from index.labels.leave_one_out import LeaveOneOut
 from index.labels.suspicion import doubt_labels
 from tests.index.vector_sources import VectorSource
@@ -37,13 +38,33 @@ def test_both_looks_balance_labels_and_the_second_weighs_by_belief_and_is_averag
     rows = np.arange(50)
     shares = np.bincount(labels)[labels] ** (BALANCE - 1)
     look = LeaveOneOut(features, labels, count=2, ridges=RIDGES, weights=shares)
-    first = look.confidences(rows)
-    weights = np.maximum(0.05, 1 - doubt_labels(first, labels)[0].wrong)
+    classes = GaussianClasses(features, labels, count=2, prior=BALANCE, groups=None, tell=lambda _: None)
+    regressed = look.confidences(rows)
+    first = join_confidences(regressed, _in_order(classes))
+    believed = np.maximum(0.05, 1 - doubt_labels(first, labels)[0].wrong)
+    weights = believed.copy()
     for label in range(2):
         of_label = labels == label
         weights[of_label] *= of_label.sum() ** BALANCE / weights[of_label].sum()
-    second = LeaveOneOut(features, labels, count=2, ridges=(look.ridge,), weights=weights).confidences(rows)
-    np.testing.assert_allclose(judge_twice(features, labels, count=2), (first + second) / 2, atol=1e-5)
+    again = LeaveOneOut(features, labels, count=2, ridges=(look.ridge,), weights=weights).confidences(rows)
+    classes.weigh(believed)
+    expected = join_confidences((regressed + again) / 2, _in_order(classes))
+    np.testing.assert_allclose(judge_twice(features, labels, count=2), expected, atol=1e-5)
+
+
+def _in_order(classes: GaussianClasses) -> np.ndarray:
+    found = np.empty((50, 2), dtype=np.float32)
+    for rows, shares in classes.blocks():
+        found[rows] = shares
+    return found
+
+
+def test_what_two_classifiers_say_is_joined_between_their_mean_and_their_product() -> None:
+    one, other = np.array([[0.9, 0.1]], dtype=np.float32), np.array([[0.1, 0.9]], dtype=np.float32)
+    np.testing.assert_allclose(join_confidences(one, one), one, atol=1e-6)
+    np.testing.assert_allclose(join_confidences(one, other), [[0.5, 0.5]], atol=1e-6)
+    sure = np.array([[1.0, 0.0]], dtype=np.float32)
+    assert join_confidences(sure, other)[0, 1] == pytest.approx(0.9 / (0.9 + (1 + 0.1**0.5) ** 2), abs=1e-6)
 
 
 def test_every_pair_of_labels_is_looked_at_up_to_the_number_that_is_given() -> None:

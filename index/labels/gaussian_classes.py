@@ -1,0 +1,240 @@
+"""What Gaussian classes say of every row that none of them has seen: each tenth of the rows from the other nine.
+
+With x a row, W the scatter within labels and B the one between them, a basis is taken in which W is 1 and B diagonal:
+psi_d. There labels are drawn from N(0, psi_d) and rows of a label from N(label, 1), so that after n rows of mean a
+
+    x_d ~ N(n psi_d / (n psi_d + 1) a_d, 1 + psi_d / (n psi_d + 1))
+
+(probabilistic linear discriminant analysis: Ioffe, 2006). A label of few rows is thus known less well, instead of
+being less likely. Unlike a regression's, the logarithms of these chances tell far labels from very far ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from index.arrays import Floats, Ids, Labels, normalise_rows
+from index.labels.leave_one_out import Tell
+
+Doubles = npt.NDArray[np.float64]
+FOLDS = 10
+SHRINKAGES = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)  # of W towards a sphere, times the mean variance of a direction
+_TEMPERATURES = np.geomspace(0.02, 3, 28)
+_CHOOSING = 3  # folds by which shrinkage and temperature are chosen
+_WIDTH = 512  # directions of the most variance that are looked at
+_ROWS_AT_ONCE = 4096
+_VALUES_AT_ONCE = 1 << 22  # confidences in memory
+_MOST_CHOOSING = 1 << 24  # confidences that choose
+_LEAST_SPREAD = 1e-4  # psi below which a direction tells no labels apart
+_HALF_A_ROW = 0.5  # labels of less weight do not say how labels are spread
+
+
+class GaussianClasses:
+    """Confidences of N rows in C labels, each from rows of other folds.
+
+    confidence of c = softmax(temperature * log likelihood of c + prior * log n_c); shrinkage and temperature are those
+    of two grids under which the given labels of three folds are likeliest.
+
+    Args:
+        features: (N, D) float32; rows are scaled to unit norm here.
+        labels: (N,) int64 given labels in 0..count-1.
+        count: C.
+        prior: 0..1, how far frequent labels are likelier.
+        groups: (N,) int64; rows of one group are in one fold. None: every row is alone.
+        tell: told how many rows are finished.
+
+    Attributes:
+        shrinkage, temperature: as chosen.
+    """
+
+    def __init__(
+        self, features: Floats, labels: Labels, *, count: int, prior: float, groups: Ids | None, tell: Tell
+    ) -> None:
+        self._rows, self._labels, self._count, self._tell = _reduce(features), labels, count, tell
+        self._images = np.bincount(labels, minlength=count)
+        self._prior: Doubles = prior * np.log(np.maximum(self._images, 1))
+        self._fold_of, self._folds = _assign_folds(labels, groups)
+        self._balance: Doubles = 1 / np.sqrt(self._images[labels])
+        self._weigh(np.ones(len(labels)), SHRINKAGES)
+
+    def weigh(self, weights: Doubles) -> None:
+        """Count every row by its (N,) weight in 0..1 from now on."""
+        self._weigh(weights, (self.shrinkage,))
+
+    def blocks(self) -> Iterator[tuple[Ids, Floats]]:
+        """(rows, (B, C) float32 confidences) of all rows, fold after fold: N x C is never held.
+
+        Where there is but one group, nothing is left to learn from, and every label is as likely.
+        """
+        for fold in range(self._folds):
+            classes = _fit(self._without(fold), self.shrinkage) if self._folds > 1 else None
+            for rows in self._cut(np.flatnonzero(self._fold_of == fold)):
+                scores = np.zeros((len(rows), self._count)) if classes is None else self._score(classes, rows)
+                yield rows, _softmax(self.temperature * scores + self._prior).astype(np.float32)
+                self._tell(len(rows))
+
+    def _weigh(self, weights: Doubles, shrinkages: tuple[float, ...]) -> None:
+        self._weights = weights
+        self._sums = self._add_up(np.arange(len(self._labels)))
+        self.shrinkage, self.temperature = self._choose(shrinkages) if self._folds > 1 else (shrinkages[0], 0.0)
+
+    def _cut(self, rows: Ids) -> Iterator[Ids]:
+        size = min(_ROWS_AT_ONCE, max(1, _VALUES_AT_ONCE // self._count))
+        return (rows[start : start + size] for start in range(0, len(rows), size))
+
+    def _add_up(self, rows: Ids) -> _Sums:
+        """Weights and sums of the rows of every label, and their scatter about 0."""
+        width = self._rows.shape[1]
+        found = _Sums(
+            np.bincount(self._labels[rows], self._weights[rows], self._count).astype(np.float64),
+            np.zeros((self._count, width)),
+            np.zeros((width, width)),
+        )
+        for start in range(0, len(rows), _ROWS_AT_ONCE):
+            some = rows[start : start + _ROWS_AT_ONCE]
+            values = self._rows[some].astype(np.float64)
+            weighted = values * self._weights[some, None]
+            found.scatter[:] += weighted.T @ values
+            order = np.argsort(self._labels[some], kind="stable")
+            ordered = self._labels[some][order]
+            starts = np.flatnonzero(np.diff(ordered, prepend=-1))
+            found.rows[ordered[starts]] += np.add.reduceat(weighted[order], starts, axis=0)
+            self._tell(0)
+        return found
+
+    def _without(self, fold: int) -> _Sums:
+        one = self._add_up(np.flatnonzero(self._fold_of == fold))
+        return _Sums(
+            (self._sums.weights - one.weights).clip(min=0),
+            self._sums.rows - one.rows,
+            self._sums.scatter - one.scatter,
+        )
+
+    def _score(self, classes: _Classes, rows: Ids) -> Doubles:
+        return classes.log_likelihood(self._rows[rows].astype(np.float64))
+
+    def _choose(self, shrinkages: tuple[float, ...]) -> tuple[float, float]:
+        """The shrinkage and the temperature of the lowest cross-entropy with the given labels of some folds."""
+        losses = np.zeros((len(shrinkages), len(_TEMPERATURES)))
+        for fold in range(min(_CHOOSING, self._folds)):
+            rows, sums = np.flatnonzero(self._fold_of == fold), self._without(fold)
+            most = max(1, _MOST_CHOOSING // self._count)
+            rows = rows[np.linspace(0, len(rows) - 1, min(len(rows), most)).round().astype(np.int64)]
+            for number, shrinkage in enumerate(shrinkages):
+                classes = _fit(sums, shrinkage)
+                for some in self._cut(rows):
+                    losses[number] += self._cross_entropies(self._score(classes, some), some)
+                self._tell(0)
+        best, temperature = np.unravel_index(losses.argmin(), losses.shape)
+        return shrinkages[best], float(_TEMPERATURES[temperature])
+
+    def _cross_entropies(self, scores: Doubles, rows: Ids) -> Doubles:
+        """Of every temperature."""
+        own = np.arange(len(rows)), self._labels[rows]
+        parts = self._weights[rows] * self._balance[rows]
+        likely = (
+            _softmax(temperature * scores + self._prior)[own].clip(min=1e-12) for temperature in _TEMPERATURES
+        )
+        return np.array([-float(np.log(chances) @ parts) for chances in likely])
+
+
+@dataclass(frozen=True, slots=True)
+class _Sums:
+    """Of weighted rows: (C,) weights, (C, d) sums and (d, d) scatter about 0."""
+
+    weights: Doubles
+    rows: Doubles
+    scatter: Doubles
+
+
+@dataclass(frozen=True, slots=True)
+class _Classes:
+    """Labels in the basis.
+
+    Attributes:
+        middle: (d,) mean of the labels' means.
+        axes: (d, r) the basis.
+        scaled: (C, r) means over variances.
+        inverse: (C, r) 1 over variances.
+        constant: (C,) what depends on the label alone; -inf for labels of no row.
+    """
+
+    middle: Doubles
+    axes: Doubles
+    scaled: Doubles
+    inverse: Doubles
+    constant: Doubles
+
+    def log_likelihood(self, rows: Doubles) -> Doubles:
+        """(B, d) to (B, C), up to what is the same for all labels."""
+        along = (rows - self.middle) @ self.axes
+        found: Doubles = along @ self.scaled.T - 0.5 * np.square(along) @ self.inverse.T + self.constant
+        return found
+
+
+def _fit(sums: _Sums, shrinkage: float) -> _Classes:
+    weights, total, width = sums.weights, sums.weights.sum(), len(sums.scatter)
+    means = sums.rows / np.maximum(weights, 1e-9)[:, None]
+    within = sums.scatter - (means.T * weights) @ means
+    within /= max(total - np.count_nonzero(weights), total / 10, 1e-9)
+    spread = weights >= min(_HALF_A_ROW, weights.max())
+    middle = means[spread].mean(axis=0)
+    means = np.where((weights > 0)[:, None], means - middle, 0.0)
+    shrunk = within + shrinkage * max(np.trace(within) / width, 1e-9) * np.eye(width)
+    axes, between = _diagonalise(means[spread], shrunk)
+    noise = np.einsum("dr,dr->r", axes, within @ axes) * np.mean(1 / weights[spread])
+    psi = between / spread.sum() - noise
+    axes, psi = axes[:, psi > _LEAST_SPREAD], psi[psi > _LEAST_SPREAD]
+    known = weights[:, None] * psi / (weights[:, None] * psi + 1)
+    inverse = 1 / (1 + psi / (weights[:, None] * psi + 1))
+    placed = known * (means @ axes)
+    constant = 0.5 * (np.log(inverse) - np.square(placed) * inverse).sum(axis=1)
+    return _Classes(middle, axes, placed * inverse, inverse, np.where(weights > 0, constant, -np.inf))
+
+
+def _diagonalise(means: Doubles, within: Doubles) -> tuple[Doubles, Doubles]:
+    """(d, r) axes along which (d, d) `within` is 1 and the scatter of (c, d) means diagonal, and (r,) that scatter."""
+    root = np.linalg.cholesky(within)
+    whitened = np.linalg.solve(root, means.T)
+    if len(means) < len(within):  # the smaller one of the two matrices that have the same eigenvalues
+        between, turned = np.linalg.eigh(whitened.T @ whitened)
+        kept = between > max(1e-9 * between[-1], 1e-15)
+        between, turned = between[kept], whitened @ (turned[:, kept] / np.sqrt(between[kept]))
+    else:
+        between, turned = np.linalg.eigh(whitened @ whitened.T)
+    return np.linalg.solve(root.T, turned), between
+
+
+def _reduce(features: Floats) -> Floats:
+    """(N, d) float32 along the directions of the most variance, of (N, D) rows of unit norm."""
+    rows = normalise_rows(features)
+    if rows.shape[1] <= _WIDTH:
+        return rows
+    middle, scatter = rows.mean(axis=0, dtype=np.float64), np.zeros((rows.shape[1],) * 2)
+    for start in range(0, len(rows), _ROWS_AT_ONCE):
+        values = rows[start : start + _ROWS_AT_ONCE] - middle
+        scatter += values.T @ values
+    axes = np.linalg.eigh(scatter)[1][:, -_WIDTH:].astype(np.float32)
+    return np.asarray(rows @ axes, dtype=np.float32)
+
+
+def _assign_folds(labels: Labels, groups: Ids | None) -> tuple[Ids, int]:
+    """The fold of each row, rows of every label spread over them, and how many there are: always the same ones."""
+    if groups is None:
+        groups = np.arange(len(labels))
+    _, first, group_of = np.unique(groups, return_index=True, return_inverse=True)
+    folds = min(FOLDS, len(first))
+    order = np.lexsort((np.random.default_rng(0).random(len(first)), labels[first]))
+    fold_of = np.empty(len(first), dtype=np.int64)
+    fold_of[order] = np.arange(len(first)) % folds
+    return fold_of[group_of], folds
+
+
+def _softmax(values: Doubles) -> Doubles:
+    powers = np.exp(values - values.max(axis=1, keepdims=True))
+    softened: Doubles = powers / powers.sum(axis=1, keepdims=True)
+    return softened

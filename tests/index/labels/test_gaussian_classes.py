@@ -1,0 +1,138 @@
+"""Gaussian classes: against densities written down in a loop, what a row has no say in, and what is missing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from index.labels.gaussian_classes import FOLDS, GaussianClasses
+from index.labels.leave_one_out import Tell
+from tests.index.labels.test_judge import blobs
+
+
+def _tell(_: int) -> None:
+    """Nobody listens."""
+
+
+def _judge(
+    features: np.ndarray, labels: np.ndarray, *, count: int, groups: np.ndarray | None = None, tell: Tell = _tell
+) -> GaussianClasses:
+    return GaussianClasses(features, labels, count=count, prior=0.5, groups=groups, tell=tell)
+
+
+def _all(classes: GaussianClasses, count: int, labels: int) -> np.ndarray:
+    found = np.full((count, labels), np.nan)
+    for rows, shares in classes.blocks():
+        found[rows] = shares
+    return found
+
+
+def _folds_of(classes: GaussianClasses) -> list[np.ndarray]:
+    return [classes._fold_of == fold for fold in range(classes._folds)]
+
+
+def test_confidences_are_the_densities_of_the_rows_under_what_the_other_folds_say_of_each_label() -> None:
+    features, labels = blobs(sizes=(40, 25, 30), width=6)
+    judged = _judge(features, labels, count=3)
+    weights = np.random.default_rng(0).uniform(0.2, 1, len(labels))
+    judged.weigh(weights)
+    found = _all(judged, len(labels), 3)
+    units = features / np.linalg.norm(features, axis=1, keepdims=True)
+    for fold in _folds_of(judged):
+        rows, given, part = units[~fold].astype(np.float64), labels[~fold], weights[~fold]
+        counts = np.array([part[given == c].sum() for c in range(3)])
+        means = np.array([part[given == c] @ rows[given == c] / counts[c] for c in range(3)])
+        within = sum(w * np.outer(x - means[c], x - means[c]) for x, c, w in zip(rows, given, part, strict=True))
+        within /= counts.sum() - 3
+        noise = within.copy()
+        within += judged.shrinkage * np.trace(within) / 6 * np.eye(6)
+        middle = means.mean(axis=0)
+        between = (means - middle).T @ (means - middle) / 3 - noise * np.mean(1 / counts)
+        # In the basis in which `within` is 1 and the scatter of the means is diagonal, negative variances are cut off.
+        root = np.linalg.inv(np.linalg.cholesky(within))
+        axes = root.T @ np.linalg.eigh(root @ (means - middle).T @ (means - middle) @ root.T)[1]
+        psi = np.diag(axes.T @ between @ axes).clip(min=0)
+        for row in np.flatnonzero(fold):
+            along, logs = axes.T @ (units[row] - middle), np.zeros(3)
+            for c in range(3):
+                known = counts[c] * psi / (counts[c] * psi + 1)
+                variance = 1 + psi / (counts[c] * psi + 1)
+                distance = np.square(along - known * (axes.T @ (means[c] - middle))) / variance
+                logs[c] = -0.5 * (distance + np.log(variance)).sum()
+            chances = np.exp(judged.temperature * (logs - logs.max())) * np.bincount(labels) ** 0.5
+            np.testing.assert_allclose(found[row], chances / chances.sum(), atol=2e-4)
+
+
+def test_a_label_has_no_say_in_the_confidences_of_its_own_row() -> None:
+    features, labels = blobs(sizes=(40, 40), spread=0.3)
+    others = labels.copy()
+    others[7] = 1  # by which the row is in the fold of another one, at the most
+    one, two = (_all(_judge(features, given, count=2), 80, 2) for given in (labels, others))
+    assert one[7, 0] > 0.9
+    assert two[7, 0] > 0.9
+
+
+def test_rows_of_a_group_never_speak_for_each_other() -> None:
+    features, labels = blobs(sizes=(30, 30))
+    groups = np.arange(60)
+    groups[:30] = 0
+    judged = _judge(features, labels, count=2, groups=groups)
+    assert len({fold.tobytes() for fold in _folds_of(judged) if fold[:30].any()}) == 1
+    found = _all(judged, 60, 2)
+    assert (found[:30, 0] == 0).all()  # of the label without the group nothing is known
+    assert (found[30:, 1] > 0).all()
+
+
+def test_rows_of_every_label_are_spread_over_the_folds_however_they_are_ordered() -> None:
+    features, labels = blobs(sizes=(20, 10, 40))
+    judged = _judge(features, labels, count=3)
+    for fold in _folds_of(judged):
+        assert np.bincount(labels[fold], minlength=3).tolist() == [2, 1, 4]
+
+
+def test_a_rare_label_is_known_less_well_and_not_less_likely() -> None:
+    features, labels = blobs(sizes=(300, 8), spread=0.8)
+    found = _all(_judge(features, labels, count=2), 308, 2)
+    assert found[300:, 1].mean() > 0.5
+
+
+@pytest.mark.parametrize("weight", [1e-3, 1.0])
+def test_rows_count_by_their_weights(weight: float) -> None:
+    features, labels = blobs(sizes=(60, 60), spread=0.6)
+    given = labels.copy()
+    given[:20] = 1  # a third of the first label
+    judged = _judge(features, given, count=2)
+    weights = np.ones(120)
+    weights[:20] = weight
+    judged.weigh(weights)
+    believed = _all(judged, 120, 2)[20:60, 0].mean()
+    assert believed > 0.95 if weight < 1 else believed < 0.95
+
+
+@pytest.mark.parametrize(
+    ("sizes", "groups"), [((1, 1), None), ((3, 3), np.zeros(6, dtype=np.int64)), ((2, 0, 2), None)]
+)
+def test_collections_too_small_to_tell_have_finite_confidences(
+    sizes: tuple[int, ...], groups: np.ndarray | None
+) -> None:
+    features, labels = blobs(sizes=sizes)
+    found = _all(_judge(features, labels, count=len(sizes), groups=groups), len(labels), len(sizes))
+    np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-6)
+
+
+def test_equal_images_and_more_directions_than_rows_are_survived() -> None:
+    equal = np.ones((20, 5), dtype=np.float32)
+    wide = np.random.default_rng(0).normal(size=(24, 700)).astype(np.float32)
+    for features in (equal, wide):
+        labels = np.arange(len(features)) % 2
+        assert np.isfinite(_all(_judge(features, labels, count=2), len(features), 2)).all()
+
+
+def test_progress_counts_every_row_once_a_pass() -> None:
+    features, labels = blobs(sizes=(20, 20))
+    told: list[int] = []
+    judged = _judge(features, labels, count=2, tell=told.append)
+    assert sum(told) == 0
+    _all(judged, 40, 2)
+    assert sum(told) == 40
+    assert judged._folds == FOLDS
