@@ -38,7 +38,7 @@ def judge_by_peers(features: np.ndarray, labels: np.ndarray) -> dict[str, Ranked
     units, numbers = normalize(features), np.unique(labels, return_inverse=True)[1]
     ways: dict[str, Ranked] = {}
     for strength in STRENGTHS:
-        probabilities = _cross_validate(units, numbers, strength)
+        probabilities = cross_validate(units, numbers, strength)
         issues = find_label_issues(numbers, probabilities, n_jobs=1)
         for name, way in RANKINGS.items():
             scores = -get_label_quality_scores(numbers, probabilities, **way)
@@ -50,7 +50,8 @@ def judge_by_peers(features: np.ndarray, labels: np.ndarray) -> dict[str, Ranked
     return {name: (scores.astype(np.float32), called.astype(bool)) for name, (scores, called) in ways.items()}
 
 
-def _cross_validate(units: np.ndarray, labels: np.ndarray, strength: float) -> np.ndarray:
+def cross_validate(units: np.ndarray, labels: np.ndarray, strength: float) -> np.ndarray:
+    """(N, C) probabilities of each fifth of the (N, D) unit rows by a logistic regression of the others."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         warnings.simplefilter("ignore", UserWarning)  # classes of fewer images than folds

@@ -4,6 +4,7 @@ A reviewer who knows the truth, and errs in 3 % of the decisions, is shown label
 the label is kept, or becomes the right one. `again`: after every so many decisions all labels that nobody has looked at
 are judged anew, with those decided believed. `once`: in the order of the first judgement. `random`: in any. And after
 half as many looks as n labels were wrong, as many, and half more: how many wrong ones are said to be left, and are.
+`cleanlab`: in the order of its self-confidence, of the same cross-validated regression as in `chances`, C = 10.
 
     python -m benchmarks.labels.review_loop --out bench/labels
 """
@@ -15,15 +16,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from cleanlab.rank import get_label_quality_scores
+from sklearn.preprocessing import normalize
 
 from benchmarks.common.record import ending_in_words, print_machine, write_record
 from benchmarks.common.tables import format_table
 from benchmarks.labels.known_labels import DATASETS, KnownLabels, load_known_labels, mistake
+from benchmarks.labels.peers import cross_validate
 from index.labels.judge import Judgement, Settled, judge_labels
 
 KINDS, ROUNDS, ERRORS, FIXED = ("any:0.05", "any:0.2", "alike:0.05", "alike:0.2"), 10, 0.03, 0.9
 PARTS = (0.5, 1.0, 1.5)
-WAYS = ("again", "once", "random")
+CLEANLAB_STRENGTH = 10.0
+WAYS = ("again", "once", "cleanlab", "random")
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -68,6 +73,9 @@ def review(known: KnownLabels, kind: str, *, seed: int, way: str) -> float:
     step = max(1, int(1.3 * needed) // ROUNDS)
     first = judge_labels(known.features[rows], given, count=count)
     order = random.permutation(len(given)) if way == "random" else _order(first, seen)
+    if way == "cleanlab":
+        probabilities = cross_validate(normalize(known.features[rows]), given, CLEANLAB_STRENGTH)
+        order = np.argsort(get_label_quality_scores(given, probabilities), kind="stable")
     looks = 0
     while len(order):
         batch = order if way != "again" else order[:step]

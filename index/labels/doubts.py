@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from index.arrays import Ids, Labels, Vectors
 from index.labels.judge import Settled, judge_labels
-from index.labels.kinds import KINDS, Kind, find_mixed_labels, has_copy_with_another_label, is_unlike, tell_kind
+from index.labels.kinds import KINDS, Kind, KindTeller
 from index.progress import Progress, no_progress
 from index.vectors.exact import search_labels
 
@@ -137,25 +137,19 @@ def list_doubts(
     is_open = np.ones(len(labels), dtype=bool) if settled is None else ~settled.rows
     wrong = np.where(can_be_judged & is_open, judgement.wrong, 0.0)
     order = np.lexsort((judgement.own, -wrong))  # of those as likely wrong the one of least confidence first
-    copies, unlike = has_copy_with_another_label(labels, groups), is_unlike(judgement)
-    asked = order[((wrong >= LEAST_DOUBT) | (copies & is_open))[order]]
+    kinds = KindTeller(judgement, labels, groups, count=len(names))
+    asked = order[((wrong >= LEAST_DOUBT) | (kinds.copies & is_open))[order]]
     agreeing, disagreeing = search_labels(
         vectors, labels, k=WITNESSES, asked=asked, groups=groups, progress=parts[1]
     )
     progress(len(labels), len(labels))
-    others = {row: judgement.others(row, label=int(labels[row])) for row in asked.tolist()}
     items = [
         Doubt(
             id=int(ids[row]),
             label=names[labels[row]],
             wrong=float(wrong[row]),
-            suggestions=tuple((names[n], chance) for n, chance in others[row]),
-            kind=tell_kind(
-                wrong=float(wrong[row]),
-                best_other=others[row][0][1] if others[row] else 0.0,
-                is_unlike=bool(unlike[row]),
-                has_copy=bool(copies[row]),
-            ),
+            suggestions=tuple((names[n], chance) for n, chance in judgement.others(row, label=int(labels[row]))),
+            kind=kinds.tell(row),
             agreeing=tuple((int(ids[other]), score) for other, score in agreeing.of(place)),
             disagreeing=tuple(
                 (int(ids[other]), score, names[labels[other]]) for other, score in disagreeing.of(place)
@@ -163,12 +157,11 @@ def list_doubts(
         )
         for place, row in enumerate(asked.tolist())
     ]
-    mixed = find_mixed_labels(judgement.suspicion.pairs, labels, count=len(names))
     return collect_doubts(
         items,
         judged=int(can_be_judged.sum()),
         wrong=float(wrong.sum()),
-        mixed=[(names[one], names[two], images) for one, two, images in mixed],
+        mixed=[(names[one], names[two], images) for one, two, images in kinds.mixed],
     )
 
 

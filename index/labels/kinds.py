@@ -10,13 +10,14 @@ import numpy.typing as npt
 from index.arrays import Ids, Labels
 from index.labels.judge import Judgement
 
-Kind: TypeAlias = Literal["wrong", "several", "unlike", "copies"]
+Kind: TypeAlias = Literal["wrong", "several", "mixed", "rare", "unlike", "copies"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 # An image that shows none of the classes has no clear favourite. Among photos of clothes, four fifths of pictures of
 # animals and things had a highest confidence below half of the median, one in ten of the photos themselves.
 CLEAR = 0.5
 SEVERAL = 0.25  # chance of the label and of another one, each of which may then be right
+RARE = 5  # images of a label, copies apart; of fewer it can hardly be said what the label looks like
 # Two labels are mixed up where of the images of each so many show the other, and of both together so many images do.
 MIXED_SHARE, MIXED_IMAGES = 0.05, 3.0
 
@@ -37,12 +38,52 @@ def has_copy_with_another_label(labels: Labels, groups: Ids) -> npt.NDArray[np.b
     return differ
 
 
-def tell_kind(*, wrong: float, best_other: float, is_unlike: bool, has_copy: bool) -> Kind:
+def has_rare_label(labels: Labels, groups: Ids) -> npt.NDArray[np.bool_]:
+    """(N,) whether a label has fewer than `RARE` images, duplicates, of the same of (N,) groups, counted once."""
+    labels_of_groups = np.unique(np.stack([labels, groups]), axis=1)[0]
+    rare: npt.NDArray[np.bool_] = (np.bincount(labels_of_groups) < RARE)[labels]
+    return rare
+
+
+class KindTeller:
+    """Tells the kind of trouble of labels that were judged.
+
+    Attributes:
+        mixed: (label, label, images) that are given in each other's place, the most images first.
+        unlike, rare, copies: (N,) as `is_unlike`, `has_rare_label` and `has_copy_with_another_label` have them.
+    """
+
+    def __init__(self, judgement: Judgement, labels: Labels, groups: Ids, *, count: int) -> None:
+        self._judgement, self._labels = judgement, labels
+        self.mixed = find_mixed_labels(judgement.suspicion.pairs, labels, count=count)
+        self.unlike, self.rare = is_unlike(judgement), has_rare_label(labels, groups)
+        self.copies = has_copy_with_another_label(labels, groups)
+        self._are_mixed = {pair for one, two, _ in self.mixed for pair in ((one, two), (two, one))}
+
+    def tell(self, row: int) -> Kind:
+        """The kind of a row whose label is doubted."""
+        label = int(self._labels[row])
+        other, chance = next(iter(self._judgement.others(row, label=label)), (label, 0.0))
+        return tell_kind(
+            wrong=float(self._judgement.wrong[row]),
+            best_other=chance,
+            is_mixed=(label, other) in self._are_mixed,
+            is_rare=bool(self.rare[row]),
+            is_unlike=bool(self.unlike[row]),
+            has_copy=bool(self.copies[row]),
+        )
+
+
+def tell_kind(
+    *, wrong: float, best_other: float, is_mixed: bool, is_rare: bool, is_unlike: bool, has_copy: bool
+) -> Kind:
     """The kind of one doubted label; the first that fits.
 
     - `copies`: a duplicate of the image has another label; at least one of the two is wrong.
     - `unlike`: the image is unlike the others, so that no label is clear: it may show none of them.
-    - `several`: its label and another one are both likely: both may fit, or both names mean the same.
+    - `rare`: its label has so few images that it is hardly known what the label looks like: look before it is lost.
+    - `mixed`: its label and the likeliest other one are given in each other's place all over: are they one?
+    - `several`: its label and another one are both likely: both may fit.
     - `wrong`: another label fits better.
 
     Args:
@@ -53,6 +94,10 @@ def tell_kind(*, wrong: float, best_other: float, is_unlike: bool, has_copy: boo
         return "copies"
     if is_unlike:
         return "unlike"
+    if is_rare:
+        return "rare"
+    if is_mixed:
+        return "mixed"
     return "several" if min(1 - wrong, best_other) >= SEVERAL else "wrong"
 
 

@@ -77,8 +77,9 @@ class DoubtEntry(Answer):
     wrong: float = Field(description="how likely the label is wrong, 0 to 1")
     suggestions: list[Suggestion]
     kind: Kind = Field(
-        description="of trouble: `wrong`, another label fits better; `several` labels are likely; `unlike`, the image "
-        "is unlike the others; `copies`, a duplicate has another label"
+        description="of trouble: `wrong`, another label fits better; `several` labels are likely; `mixed`, its label "
+        "and the suggested one are given in each other's place; `rare`, its label has fewer than five images; "
+        "`unlike`, the image is unlike the others; `copies`, a duplicate has another label"
     )
     agreeing: list[Neighbour]
     disagreeing: list[OtherNeighbour]

@@ -8,11 +8,10 @@ import numpy as np
 
 from index.arrays import NO_ID, Floats, Ids, normalise_rows
 from index.errors import InputError, RunError
-from index.labels.decisions import KEEP
-from index.labels.judge import Judgement, judge_labels
-from index.labels.kinds import Kind, find_mixed_labels, is_unlike, tell_kind
+from index.labels.judge import judge_labels
+from index.labels.kinds import KindTeller
 from index.labels.suspicion import Suspicion
-from index.labels.verdicts import DUPLICATE, give_verdicts
+from index.labels.verdicts import SUSPECT, give_verdicts
 from index.text import printable_path
 from index.vectors.exact import Nearest, search_labels
 from training.audit.report import AuditedImage, AuditReport, ClassNoise, Neighbour, PairNoise
@@ -61,8 +60,9 @@ def audit_labels(run: RunFolder, *, machine: Machine, progress: StepProgress = l
         most_labels=_MOST_LABELS,
         progress=lambda done, total: progress("confidences", len(images) * done // total, len(images)),
     )
-    unlike = is_unlike(judgement)
-    verdicts, new_labels = give_verdicts(judgement, labels, duplicate_of=duplicates.other_label)
+    kinds = KindTeller(judgement, labels, duplicates.groups, count=len(classes))
+    verdicts, new_labels = give_verdicts(judgement, labels, duplicate_of=duplicates.other_label, rare=kinds.rare)
+    in_trouble = (judgement.wrong >= SUSPECT) | (duplicates.other_label != NO_ID)
     agreeing, disagreeing = search_labels(_embed(run, features), labels, k=NEIGHBOURS)
     shown = judgement.suspicion
     best, chances = shown.best[:, :SUGGESTIONS].tolist(), shown.chances.tolist()
@@ -78,7 +78,7 @@ def audit_labels(run: RunFolder, *, machine: Machine, progress: StepProgress = l
                 for number, chance in zip(best[row], chances[row], strict=False)
                 if number != NO_ID and chance > 0
             ),
-            kind=_kind(judgement, row, label=int(labels[row]), is_unlike=bool(unlike[row]), verdict=verdicts[row]),
+            kind=kinds.tell(row) if in_trouble[row] else None,
             verdict=verdicts[row],
             new_label=None if new_labels[row] == NO_ID else classes[new_labels[row]],
             agreeing=_neighbours(agreeing, row),
@@ -88,26 +88,13 @@ def audit_labels(run: RunFolder, *, machine: Machine, progress: StepProgress = l
         for row, image in enumerate(images)
     )
     counts = np.bincount(labels, minlength=len(classes))
-    mixed = find_mixed_labels(shown.pairs, labels, count=len(classes))
     return AuditReport(
         run=run.path,
         images=audited,
         classes=_class_noise(judgement.suspicion, counts=counts, classes=classes),
         pairs=_pair_noise(judgement.suspicion, counts=counts, classes=classes),
         noise_rate=float(counts @ judgement.suspicion.rates / len(images)),
-        mixed=tuple((classes[one], classes[two], amount) for one, two, amount in mixed),
-    )
-
-
-def _kind(judgement: Judgement, row: int, *, label: int, is_unlike: bool, verdict: str) -> Kind | None:
-    if verdict == KEEP:
-        return None
-    others = judgement.others(row, label=label)
-    return tell_kind(
-        wrong=float(judgement.wrong[row]),
-        best_other=others[0][1] if others else 0.0,
-        is_unlike=is_unlike,
-        has_copy=verdict == DUPLICATE,
+        mixed=tuple((classes[one], classes[two], amount) for one, two, amount in kinds.mixed),
     )
 
 

@@ -23,6 +23,8 @@ class KindCounts(Answer):
 
     wrong: int
     several: int
+    mixed: int
+    rare: int
     unlike: int
     copies: int
 

@@ -974,10 +974,10 @@ export interface components {
             suggestions: components["schemas"]["Suggestion"][];
             /**
              * Kind
-             * @description of trouble: `wrong`, another label fits better; `several` labels are likely; `unlike`, the image is unlike the others; `copies`, a duplicate has another label
+             * @description of trouble: `wrong`, another label fits better; `several` labels are likely; `mixed`, its label and the suggested one are given in each other's place; `rare`, its label has fewer than five images; `unlike`, the image is unlike the others; `copies`, a duplicate has another label
              * @enum {string}
              */
-            kind: "wrong" | "several" | "unlike" | "copies";
+            kind: "wrong" | "several" | "mixed" | "rare" | "unlike" | "copies";
             /** Agreeing */
             agreeing: components["schemas"]["Neighbour"][];
             /** Disagreeing */
@@ -1451,6 +1451,10 @@ export interface components {
             wrong: number;
             /** Several */
             several: number;
+            /** Mixed */
+            mixed: number;
+            /** Rare */
+            rare: number;
             /** Unlike */
             unlike: number;
             /** Copies */
@@ -2692,7 +2696,7 @@ export interface operations {
                 /** @description only those suggested this label */
                 suggested?: string | null;
                 /** @description only those of this kind of trouble */
-                kind?: ("wrong" | "several" | "unlike" | "copies") | null;
+                kind?: ("wrong" | "several" | "mixed" | "rare" | "unlike" | "copies") | null;
             };
             header?: never;
             path?: never;

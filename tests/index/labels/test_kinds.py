@@ -5,27 +5,58 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from index.labels.kinds import find_mixed_labels, has_copy_with_another_label, tell_kind
+from index.labels.judge import Judgement
+from index.labels.kinds import (
+    RARE,
+    KindTeller,
+    find_mixed_labels,
+    has_copy_with_another_label,
+    has_rare_label,
+    tell_kind,
+)
+from index.labels.suspicion import Suspicion
 
 
 @pytest.mark.parametrize(
-    ("wrong", "best_other", "is_unlike", "has_copy", "expected"),
+    ("wrong", "best_other", "flags", "expected"),
     [
-        (0.9, 0.9, False, False, "wrong"),
-        (0.76, 0.7, False, False, "wrong"),
-        (0.7, 0.6, False, False, "several"),
-        (0.3, 0.25, False, False, "several"),
-        (0.3, 0.2, False, False, "wrong"),  # nothing but its own label is likely
-        (0.9, 0.9, True, False, "unlike"),
-        (0.5, 0.5, True, False, "unlike"),
-        (0.01, 0.01, False, True, "copies"),
-        (0.9, 0.9, True, True, "copies"),
+        (0.9, 0.9, "", "wrong"),
+        (0.76, 0.7, "", "wrong"),
+        (0.7, 0.6, "", "several"),
+        (0.3, 0.25, "", "several"),
+        (0.3, 0.2, "", "wrong"),  # nothing but its own label is likely
+        (0.9, 0.9, "is_mixed", "mixed"),
+        (0.5, 0.5, "is_mixed", "mixed"),
+        (0.9, 0.9, "is_rare", "rare"),
+        (0.9, 0.9, "is_rare is_mixed", "rare"),
+        (0.9, 0.9, "is_unlike", "unlike"),
+        (0.5, 0.5, "is_unlike is_rare is_mixed", "unlike"),
+        (0.01, 0.01, "has_copy", "copies"),
+        (0.9, 0.9, "is_unlike has_copy is_rare", "copies"),
     ],
 )
-def test_every_rule_tells_its_kind(
-    wrong: float, best_other: float, is_unlike: bool, has_copy: bool, expected: str
-) -> None:
-    assert tell_kind(wrong=wrong, best_other=best_other, is_unlike=is_unlike, has_copy=has_copy) == expected
+def test_every_rule_tells_its_kind(wrong: float, best_other: float, flags: str, expected: str) -> None:
+    given = {name: name in flags.split() for name in ("is_mixed", "is_rare", "is_unlike", "has_copy")}
+    assert tell_kind(wrong=wrong, best_other=best_other, **given) == expected
+
+
+def test_a_label_is_rare_by_the_images_that_are_no_copies_of_each_other() -> None:
+    labels = np.array([0] * RARE + [1] * RARE + [2])
+    groups = np.arange(len(labels))
+    groups[RARE : RARE + 2] = RARE  # two of the second label are one picture
+    assert has_rare_label(labels, groups).tolist() == [False] * RARE + [True] * RARE + [True]
+
+
+def test_a_judged_row_is_told_as_mixed_up_where_its_suggestion_is_the_other_label_of_a_pair() -> None:
+    labels = np.repeat([0, 1, 2], 40)
+    best = np.stack([(labels + 1) % 3, labels, (labels + 2) % 3], axis=1)
+    chances = np.tile([0.8, 0.2, 0.0], (120, 1))
+    pairs = ((0, 1, 5.0), (1, 0, 5.0), (1, 2, 9.0))
+    found = Suspicion(np.full(120, 0.8), best, chances, np.zeros(3), pairs, np.zeros(120))
+    confident = np.full(120, 0.7, dtype=np.float32)
+    kinds = KindTeller(Judgement(found, confident, confident), labels, np.arange(120), count=3)
+    assert kinds.mixed == [(0, 1, 10.0)]
+    assert [kinds.tell(row) for row in (0, 40, 80)] == ["mixed", "wrong", "wrong"]  # 1 is suggested 2 here
 
 
 def test_copies_are_told_on_every_side_where_their_labels_differ() -> None:

@@ -48,6 +48,7 @@ def test_every_rule_gives_its_verdict(
         _judgement(table, wrong=[wrong] + 6 * [0.1]),
         np.zeros(7, dtype=np.int64),
         duplicate_of=np.array([duplicate_of] + 6 * [NO_ID]),
+        rare=np.zeros(7, dtype=bool),
     )
     assert (verdicts[0], new[0]) == expected
     assert verdicts[1:] == 6 * [KEEP]
@@ -59,6 +60,21 @@ def test_what_is_clear_is_measured_by_what_is_usual_in_the_run() -> None:
     """With hundreds of classes no confidence comes near one half."""
     confidences = np.array([[0.08, 0.01, 0.02], [0.08, 0.01, 0.02], [0.01, 0.05, 0.02]], dtype=np.float32)
     verdicts, new = give_verdicts(
-        _judgement(confidences, wrong=[0.1, 0.1, 0.9]), np.zeros(3, dtype=np.int64), duplicate_of=np.full(3, NO_ID)
+        _judgement(confidences, wrong=[0.1, 0.1, 0.9]),
+        np.zeros(3, dtype=np.int64),
+        duplicate_of=np.full(3, NO_ID),
+        rare=np.zeros(3, dtype=bool),
     )
     assert (verdicts[2], new[2]) == (CHANGE, 1)
+
+
+def test_no_image_is_taken_unseen_from_a_label_that_has_few() -> None:
+    confidences = np.tile(np.array([0.1, 0.8, 0.1], dtype=np.float32), (3, 1))
+    verdicts, new = give_verdicts(
+        _judgement(confidences, wrong=[0.9, 0.9, 0.9]),
+        np.zeros(3, dtype=np.int64),
+        duplicate_of=np.array([NO_ID, 5, NO_ID]),
+        rare=np.array([True, True, False]),
+    )
+    assert verdicts == [KEEP, DUPLICATE, CHANGE]
+    assert new.tolist() == [NO_ID, NO_ID, 1]

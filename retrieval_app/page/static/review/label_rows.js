@@ -34,6 +34,8 @@ export const DROP = {decision: 'drop', label: null};
 export const KINDS = {
   wrong: {title: 'Wrong label', means: 'another label fits better'},
   several: {title: 'Several labels fit', means: 'this label and another one are both likely'},
+  mixed: {title: 'Labels mixed up', means: 'both labels are given in each other’s place: are they one?'},
+  rare: {title: 'Rare label', means: 'so few images have it that it is hardly known what it looks like'},
   unlike: {title: 'Unlike the others', means: 'no label is clear: it may show none of them'},
   copies: {title: 'Copies that differ', means: 'a duplicate of it has another label'},
 };

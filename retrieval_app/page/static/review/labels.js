@@ -13,6 +13,8 @@ import {drawHint, FILE, KEPT, moreFilters, PAGE} from './surroundings.js';
 import {toast} from '../core/toast.js';
 import {onState, readState, writeState} from '../core/url_state.js';
 
+const MIXED_SHOWN = 5;
+const MIXED_ADVICE = ' Make one label of them, or tell those who label what tells them apart.';
 const ONE_LABEL = 'All labelled images have the same label, so that none can be doubted for another.';
 let view = null; // what the keys act on, once there is a list
 
@@ -202,14 +204,10 @@ function drawList(body, described, first) {
     agreement.textContent = answer.agreement.map(describeAgreement).join(' ');
   }
 
-  function drawOptions({pairs, kinds, mixed: [both]}) {
+  function drawOptions({pairs, kinds, mixed: mixedUp}) {
     const {filter} = list;
-    mixed.hidden = !both;
-    if (both) {
-      mixed.textContent =
-        `${both.labels.map(shownText).join(' and ')} are mixed up in some ${Math.round(both.images)} images: `
-        + 'make one label of them, or tell those who label what tells them apart.';
-    }
+    mixed.hidden = !mixedUp.length;
+    refill(mixed, ['Mixed up, each given for the other: ', mixedUp.slice(0, MIXED_SHOWN).map(drawMixed), MIXED_ADVICE]);
     refill(kind, [
       option('', 'Any kind of trouble', !filter.kind),
       Object.entries(KINDS).map(([name, {title}]) => option(name, `${title} (${kinds[name]})`, name === filter.kind)),
@@ -230,6 +228,11 @@ function drawList(body, described, first) {
         ),
       ),
     ]);
+  }
+  /** Two labels that are given in each other's place; pressed, the images that have the first and show the second. */
+  function drawMixed({labels: [one, two], images}) {
+    const both = `${shownText(one)} ↔ ${shownText(two)} (${Math.round(images)})`;
+    return button(both, {class: 'quiet small', title: 'Show these'}, () => choose({label: one, suggested: two}));
   }
   function acceptMany(items) {
     const changes = items.map(item => [item, proposalOf(item)]).filter(([, decision]) => decision);
