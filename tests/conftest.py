@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import settings
 from PIL import Image
 
 from index.faiss_library import let_threads_sleep
@@ -28,6 +29,10 @@ CLASSES = {"blue": (40, 60, 220), "green": (30, 190, 60), "red": (220, 40, 40)}
 IMAGES_PER_CLASS = 5
 _CACHE = pytest.StashKey["tempfile.TemporaryDirectory[str]"]()
 OUTLIVE_MODULES = {"milvus_server", "page_server"}  # fixtures of a package that start processes
+
+# A machine that does other things, too, is no error.
+settings.register_profile("untimed", settings(), deadline=None)
+settings.load_profile("untimed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
