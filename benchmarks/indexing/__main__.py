@@ -5,7 +5,9 @@ photos, large      images/s of the whole command on the clothing photos and on 1
                    of the settings tried in a warm-up, and (b) what the machine allows: our decoding alone at d
                    images/s and our model alone at i images/s share the cores, so 1 / (1/d + 1/i); with a GPU min(d, i)
 hundred-thousand   small images from tar shards: the memory of the process against the images done, and at publication
-decoding           threads against processes
+decoding           files to model inputs: our way beside what it was and what people write, by dataset; what each step
+                   takes; threads against processes
+decoding-quality   Recall@1 of photos decoded in full and of the same decoded as we do
 
 The contestants take turns, `--rounds` times, so that a noisy machine hits all alike; rates are medians (least - most).
 Ours is the command's own figure, from its first check to the published gallery; its start is in the record. What is
@@ -26,20 +28,26 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks.common.alone import run_alone
 from benchmarks.common.parts import Part, make_parser, parse_counts, run_parts
-from benchmarks.common.record import ending_in_words, find_photos, print_machine
+from benchmarks.common.record import ending_in_words, find_photos, print_machine, unpack_shared
 from benchmarks.indexing.index_bench import Bench, check_counts, take_turns
+from benchmarks.indexing.index_decoding import MODULE as DECODING
 from benchmarks.indexing.index_images import list_images, make_large_images, read_all, sample_photos, take_evenly
 from benchmarks.indexing.index_memory import measure_hundred_thousand
 from benchmarks.indexing.index_peers import choose_inference, choose_loop, read_pixels, run_peer
-from benchmarks.indexing.index_tables import format_decoding, format_memory, format_speed
+from benchmarks.indexing.index_quality import compare_decoding
+from benchmarks.indexing.index_tables import format_decoding, format_memory, format_quality, format_speed
+from index.images.preprocess import PreprocessConfig
 from index.model.embedder import Embedder
+from index.model.in_the_box import find_box
 from index.threads import usable_cores
 
 LEAST_COSINE = 0.99
 COMPARED_VECTORS = 128
 INPUTS_IN_MEMORY = 128
 LEAST_INFERRED = 512  # a rate over fewer is mostly noise
+LARGE_FOR_SMALL = 40  # as many small images are decoded as one of 12 megapixels
 BATCH_SIZES = (4, 8, 16, 32)  # tried beside the command's default
 
 
@@ -53,10 +61,15 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     add("--large-count", type=int, default=120, help="12-megapixel images to make")
     add("--count", type=int, default=100_000, help="small images to make")
     add("--shard-images", type=int, default=10_000, help="small images in one tar shard")
+    decoded = "images that `decoding` decodes of a dataset, of 12 megapixels a fortieth (default: %(default)s)"
+    add("--decoded-images", type=int, default=1000, help=decoded)
+    compared = "photos that `decoding-quality` compares of a dataset (default: %(default)s)"
+    add("--compared-images", type=int, default=1500, help=compared)
     add("--small-in-folders", action="store_true", help="small images in folders, not in tar shards")
     warm_up = "images to choose the contestants' settings on (large: an eighth for the loop)"
     add("--warm-up", type=int, default=512, help=warm_up)
-    return parse_counts(parser, arguments, "large_count", "count", "shard_images", "warm_up", "limit")
+    counts = ("large_count", "count", "shard_images", "warm_up", "limit", "decoded_images", "compared_images")
+    return parse_counts(parser, arguments, *counts)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -181,13 +194,65 @@ def _find_photos(bench: Bench, options: argparse.Namespace) -> Path:
 
 
 def measure_decoding(bench: Bench, options: argparse.Namespace) -> dict[str, Any]:
-    """Photos to model inputs in threads and in processes of the same number."""
-    paths = list_images(_find_photos(bench, options))
-    read_all(paths)
+    """Every dataset in every way, and step by step; photos in threads and in processes of the same number."""
+    large = bench.out / "images" / f"large-{options.large_count}-{options.seed}"
+    make_large_images(find_photos(options.photos), large, count=options.large_count, seed=options.seed)
+    photos, count = list_images(_find_photos(bench, options)), options.decoded_images
+    small = max(1, count // LARGE_FOR_SMALL)
+    box, images = Embedder(find_box()).contract.preprocess, bench.out / "images"
+    rows = [
+        _measure_ways(bench, options, what, take_evenly(paths, count), config)
+        for what, paths, count, config in (
+            ("clothing, shorter side 256", photos, count, bench.preprocess),
+            ("the same for the model in the box", photos, count, box),
+            (
+                "groceries, shorter side 176",
+                _list_jpegs(unpack_shared("groceries.tar", images)),
+                count,
+                bench.preprocess,
+            ),
+            (
+                "Tiny-ImageNet, 64 x 64",
+                _list_jpegs(unpack_shared("tiny-imagenet/train.tar", images)),
+                count,
+                bench.preprocess,
+            ),
+            ("4000 x 3000", list_images(large), small, bench.preprocess),
+        )
+    ]
+    pools = {pool: _decoding(bench, photos, pool) for pool in ("threads", "processes")}
+    return {
+        "datasets": rows,
+        "workers": usable_cores(),
+        **take_turns(bench, "decoding", pools, rounds=options.rounds),
+    }
 
-    pools = {pool: _decoding(bench, paths, pool) for pool in ("threads", "processes")}
-    turns = take_turns(bench, "decoding", pools, rounds=options.rounds)
-    return {"images": len(paths), "workers": usable_cores(), **turns}
+
+def _list_jpegs(folder: Path) -> list[Path]:
+    return [path for path in list_images(folder) if path.suffix.lower() in (".jpg", ".jpeg")]
+
+
+def _measure_ways(
+    bench: Bench, options: argparse.Namespace, what: str, paths: Sequence[Path], config: PreprocessConfig
+) -> dict[str, Any]:
+    read_all(paths)
+    given = {"paths": list(map(str, paths)), "preprocess": config.to_json(), "rounds": options.rounds}
+    name = f"decoding-{what.replace(' ', '-')}"
+
+    def run(words: str, **more: Any) -> dict[str, Any]:
+        return run_alone(DECODING, words, settings={**given, **more}, failing="index_decoding exited with {}")
+
+    ways = bench.measure(f"{name}-ways", partial(run, "ways", threads=usable_cores()))
+    steps = bench.measure(f"{name}-steps", partial(run, "steps"))
+    return {"what": what, "resize": config.resize, "crop": config.crop, **ways, "steps": steps}
+
+
+def measure_quality(bench: Bench, options: argparse.Namespace) -> dict[str, Any]:
+    """What our decoding costs in Recall@1, of frozen features and of the model in the box."""
+    models = {"MobileNetV2, frozen": bench.model, "in the box": find_box()}
+    return compare_decoding(
+        models, work=bench.out, limit=options.compared_images, seed=options.seed, measure=bench.measure
+    )
 
 
 PARTS = {
@@ -195,6 +260,7 @@ PARTS = {
     "large": Part(measure_large, format_speed),
     "hundred-thousand": Part(measure_hundred_thousand, format_memory),
     "decoding": Part(measure_decoding, format_decoding),
+    "decoding-quality": Part(measure_quality, format_quality),
 }
 
 
