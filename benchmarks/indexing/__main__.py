@@ -28,17 +28,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common.alone import run_alone
 from benchmarks.common.parts import Part, make_parser, parse_counts, run_parts
-from benchmarks.common.record import ending_in_words, find_photos, print_machine, unpack_shared
+from benchmarks.common.record import ending_in_words, find_photos, print_machine
 from benchmarks.indexing.index_bench import Bench, check_counts, take_turns
-from benchmarks.indexing.index_decoding import MODULE as DECODING
+from benchmarks.indexing.index_datasets import list_datasets, list_jpegs, measure_dataset
 from benchmarks.indexing.index_images import list_images, make_large_images, read_all, sample_photos, take_evenly
 from benchmarks.indexing.index_memory import measure_hundred_thousand
 from benchmarks.indexing.index_peers import choose_inference, choose_loop, read_pixels, run_peer
 from benchmarks.indexing.index_quality import compare_decoding
 from benchmarks.indexing.index_tables import format_decoding, format_memory, format_quality, format_speed
-from index.images.preprocess import PreprocessConfig
 from index.model.embedder import Embedder
 from index.model.in_the_box import find_box
 from index.threads import usable_cores
@@ -47,7 +45,6 @@ LEAST_COSINE = 0.99
 COMPARED_VECTORS = 128
 INPUTS_IN_MEMORY = 128
 LEAST_INFERRED = 512  # a rate over fewer is mostly noise
-LARGE_FOR_SMALL = 40  # as many small images are decoded as one of 12 megapixels
 BATCH_SIZES = (4, 8, 16, 32)  # tried beside the command's default
 
 
@@ -195,56 +192,12 @@ def _find_photos(bench: Bench, options: argparse.Namespace) -> Path:
 
 def measure_decoding(bench: Bench, options: argparse.Namespace) -> dict[str, Any]:
     """Every dataset in every way, and step by step; photos in threads and in processes of the same number."""
-    large = bench.out / "images" / f"large-{options.large_count}-{options.seed}"
-    make_large_images(find_photos(options.photos), large, count=options.large_count, seed=options.seed)
-    photos, count = list_images(_find_photos(bench, options)), options.decoded_images
-    small = max(1, count // LARGE_FOR_SMALL)
-    box, images = Embedder(find_box()).contract.preprocess, bench.out / "images"
-    rows = [
-        _measure_ways(bench, options, what, take_evenly(paths, count), config)
-        for what, paths, count, config in (
-            ("clothing, shorter side 256", photos, count, bench.preprocess),
-            ("the same for the model in the box", photos, count, box),
-            (
-                "groceries, shorter side 176",
-                _list_jpegs(unpack_shared("groceries.tar", images)),
-                count,
-                bench.preprocess,
-            ),
-            (
-                "Tiny-ImageNet, 64 x 64",
-                _list_jpegs(unpack_shared("tiny-imagenet/train.tar", images)),
-                count,
-                bench.preprocess,
-            ),
-            ("4000 x 3000", list_images(large), small, bench.preprocess),
-        )
-    ]
+    photos = list_jpegs(_find_photos(bench, options))
+    datasets = list_datasets(bench, photos, count=options.decoded_images, seed=options.seed, own=options.photos)
+    rows = [measure_dataset(bench, dataset, rounds=options.rounds) for dataset in datasets]
     pools = {pool: _decoding(bench, photos, pool) for pool in ("threads", "processes")}
-    return {
-        "datasets": rows,
-        "workers": usable_cores(),
-        **take_turns(bench, "decoding", pools, rounds=options.rounds),
-    }
-
-
-def _list_jpegs(folder: Path) -> list[Path]:
-    return [path for path in list_images(folder) if path.suffix.lower() in (".jpg", ".jpeg")]
-
-
-def _measure_ways(
-    bench: Bench, options: argparse.Namespace, what: str, paths: Sequence[Path], config: PreprocessConfig
-) -> dict[str, Any]:
-    read_all(paths)
-    given = {"paths": list(map(str, paths)), "preprocess": config.to_json(), "rounds": options.rounds}
-    name = f"decoding-{what.replace(' ', '-')}"
-
-    def run(words: str, **more: Any) -> dict[str, Any]:
-        return run_alone(DECODING, words, settings={**given, **more}, failing="index_decoding exited with {}")
-
-    ways = bench.measure(f"{name}-ways", partial(run, "ways", threads=usable_cores()))
-    steps = bench.measure(f"{name}-steps", partial(run, "steps"))
-    return {"what": what, "resize": config.resize, "crop": config.crop, **ways, "steps": steps}
+    turns = take_turns(bench, "decoding", pools, rounds=options.rounds)
+    return {"datasets": rows, "workers": usable_cores(), **turns}
 
 
 def measure_quality(bench: Bench, options: argparse.Namespace) -> dict[str, Any]:

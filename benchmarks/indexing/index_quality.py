@@ -8,7 +8,7 @@ then cover less than a whole pixel, which the resize does not know.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,45 +36,70 @@ def compare_decoding(
     models: dict[str, Path], *, work: Path, limit: int, seed: int, measure: Callable[..., dict[str, Any]]
 ) -> dict[str, Any]:
     """For every dataset, size and model: how far the inputs differ, Recall@1 of both ways, and the difference."""
+    opened = {name: Embedder(path) for name, path in models.items()}
     rows = []
     for name in SPLITS:
         split = list_split(name, work=work)
         for size, change in (("as they are", None), ("enlarged", partial(_enlarge, seed=seed))):
-            for model, path in models.items():
-                make = partial(_compare, split, Embedder(path), change=change, limit=limit, seed=seed)
-                row = measure(f"quality-{name}-{size}-{model}", make)
-                rows.append({"dataset": name, "photos": size, "model": model, **row})
+            make = partial(_compare, split, opened, change=change, limit=limit, seed=seed)
+            found = measure(f"quality-{name}-{size.replace(' ', '-')}", make)
+            rows += [{"dataset": name, "photos": size, "model": model, **row} for model, row in found.items()]
     return {"rows": rows}
 
 
 def _compare(
-    split: SplitRecords, model: Embedder, *, change: Callable[..., bytes] | None, limit: int, seed: int
+    split: SplitRecords,
+    models: Mapping[str, Embedder],
+    *,
+    change: Callable[..., bytes] | None,
+    limit: int,
+    seed: int,
 ) -> dict[str, Any]:
+    """By model: how far its inputs of the same photos differ, and what that does to Recall@1."""
     chosen = take_evenly(range(len(split.test)), limit)
     records = [split.test[number] for number in chosen]
-    in_gallery = np.array([split.is_gallery is None or split.is_gallery[number] for number in chosen])
     labels = np.unique([record.label for record in records], return_inverse=True)[1].astype(np.int64)
-    config = model.contract.preprocess
-    full, ours = (np.empty((len(records), config.crop, config.crop, 3), dtype=np.uint8) for _ in range(2))
+    searched = None if split.is_gallery is None else np.array(split.is_gallery)[chosen]
+    inputs = {name: _Inputs(model, len(records)) for name, model in models.items()}
 
-    def read(number: int) -> tuple[float, int]:
+    def read(number: int) -> None:
         path = records[number].path
         data = path.read_bytes() if change is None else change(path, number=number)
-        full[number], ours[number] = decode_in_full(data, config), decode_ours(data, config)
-        apart = np.abs(full[number].astype(np.int16) - ours[number])
-        return float(apart.mean()), int(apart.max())
+        for each in inputs.values():
+            each.read(data, number)
 
-    found = list(map_ahead(read, range(len(records)), workers=usable_cores(), ahead=16))
-    means, most = (np.array(each) for each in zip(*found, strict=True))
-    searched = None if split.is_gallery is None else in_gallery
-    hits = _score(_embed(model, full), labels, searched)
-    own_hits = hits if np.array_equal(full, ours) else _score(_embed(model, ours), labels, searched)
-    difference = paired_bootstrap(own_hits, hits, seed=seed)
-    return {
-        "images": len(records), "queries": len(hits), "identical": float((most == 0).mean()),
-        "mean_apart": float(means.mean()), "most_apart": int(most.max()), "recall": 100 * float(hits.mean()),
-        "difference": {name: 100 * getattr(difference, name) for name in ("mean", "low", "high")},
-    }  # fmt: skip
+    for _ in map_ahead(read, range(len(records)), workers=usable_cores(), ahead=16):
+        pass
+    return {name: each.score(labels, searched, seed=seed) for name, each in inputs.items()}
+
+
+class _Inputs:
+    """The inputs of one model, of every photo as the reference and as we decode it."""
+
+    def __init__(self, model: Embedder, count: int) -> None:
+        self._model, side = model, model.contract.preprocess.crop
+        self._full, self._ours = (np.empty((count, side, side, 3), dtype=np.uint8) for _ in range(2))
+        self._apart, self._most = np.empty(count), np.empty(count, dtype=np.int64)
+
+    def read(self, data: bytes, number: int) -> None:
+        """Decode a photo both ways."""
+        config = self._model.contract.preprocess
+        full, ours = decode_in_full(data, config), decode_ours(data, config)
+        apart = np.abs(full.astype(np.int16) - ours)
+        self._full[number], self._ours[number] = full, ours
+        self._apart[number], self._most[number] = apart.mean(), apart.max()
+
+    def score(self, labels: Labels, in_gallery: np.ndarray | None, *, seed: int) -> dict[str, Any]:
+        """The inputs' differences, Recall@1 by the reference, and by how much ours is above it."""
+        hits = _score(_embed(self._model, self._full), labels, in_gallery)
+        own = _score(_embed(self._model, self._ours), labels, in_gallery) if self._most.any() else hits
+        difference = paired_bootstrap(own, hits, seed=seed)
+        return {
+            "images": len(labels), "queries": len(hits), "identical": float((self._most == 0).mean()),
+            "mean_apart": float(self._apart.mean()), "most_apart": int(self._most.max()),
+            "recall": 100 * float(hits.mean()), "changed": int((own != hits).sum()),
+            "difference": {name: 100 * getattr(difference, name) for name in ("mean", "low", "high")},
+        }  # fmt: skip
 
 
 def _enlarge(path: Path, *, number: int, seed: int) -> bytes:

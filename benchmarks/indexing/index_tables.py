@@ -66,13 +66,11 @@ def format_decoding(results: Mapping[str, Any]) -> str:
     tables = [_format_ways(row) for row in results["datasets"]]
     steps = list(results["datasets"][0]["steps"])
     rows = [[step, *(f"{row['steps'][step]:.0f}" for row in results["datasets"])] for step in steps]
-    tables.append(format_table(["processor time, µs an image", *_name_datasets(results)], rows))
+    tables.append(
+        format_table(["processor time, µs an image", *(row["what"] for row in results["datasets"])], rows)
+    )
     pools = [(f"{results['workers']} {pool}", format_spread(rates)) for pool, rates in results["rates"].items()]
     return "\n\n".join([*tables, format_table(["decoding and resizing the photos", "images/s"], pools)])
-
-
-def _name_datasets(results: Mapping[str, Any]) -> list[str]:
-    return [f"{row['what']}, to {row['resize']}/{row['crop']}" for row in results["datasets"]]
 
 
 def _format_ways(row: Mapping[str, Any]) -> str:
@@ -87,12 +85,7 @@ def _format_ways(row: Mapping[str, Any]) -> str:
     for way, found in rates.items():
         ratio = rates["ours"]["of_processor_time"]["median"] / found["of_processor_time"]["median"]
         rows.append([way, *(format_spread(found[kind], digits=0) for kind in kinds), f"{ratio:.2f}"])
-    head = [
-        f"{row['images']:,} of {row['what']}, to {row['resize']}/{row['crop']}",
-        *kinds.values(),
-        "ours over it",
-    ]
-    return format_table(head, rows)
+    return format_table([f"{row['images']:,} {row['what']}", *kinds.values(), "ours over it"], rows)
 
 
 def format_quality(results: Mapping[str, Any]) -> str:
@@ -101,21 +94,13 @@ def format_quality(results: Mapping[str, Any]) -> str:
         [
             row["dataset"], row["photos"], row["model"], f"{row['queries']:,}", f"{100 * row['identical']:.0f} %",
             f"{row['mean_apart']:.2f}", f"{row['most_apart']}", f"{row['recall']:.2f}",
-            format_interval(row["difference"]),
+            f"{row['changed']}", format_interval(row["difference"]),
         ]
         for row in results["rows"]
     ]  # fmt: skip
-    head = [
-        "dataset",
-        "photos",
-        "model",
-        "queries",
-        "same input",
-        "mean apart",
-        "most apart",
-        "Recall@1 of the reference",
-    ]
-    return format_table([*head, "ours less it"], rows)
+    words = "dataset, photos, model, queries, same input, mean apart, most apart, Recall@1 of the reference"
+    head = [*words.split(", "), "hits changed", "ours less it"]
+    return format_table(head, rows)
 
 
 def _judge(ratio: float, goal: float) -> str:
