@@ -25,7 +25,7 @@ from index.errors import RetrievalError
 
 PACKAGES = (
     "torch", "torchvision", "faiss-cpu", "faiss-gpu", "hnswlib", "usearch", "onnxruntime", "onnxruntime-gpu", "numpy",
-    "pillow",
+    "pillow", "simplejpeg",
 )  # fmt: skip
 
 

@@ -5,7 +5,9 @@ photos, large      images/s of the whole command on the clothing photos and on 1
                    of the settings tried in a warm-up, and (b) what the machine allows: our decoding alone at d
                    images/s and our model alone at i images/s share the cores, so 1 / (1/d + 1/i); with a GPU min(d, i)
 hundred-thousand   small images from tar shards: the memory of the process against the images done, and at publication
-decoding           threads against processes
+decoding           files to model inputs: our way beside what it was and what people write, by dataset; what each step
+                   takes; threads against processes
+decoding-quality   Recall@1 of photos decoded in full and of the same decoded as we do
 
 The contestants take turns, `--rounds` times, so that a noisy machine hits all alike; rates are medians (least - most).
 Ours is the command's own figure, from its first check to the published gallery; its start is in the record. What is
@@ -29,11 +31,14 @@ from typing import Any
 from benchmarks.common.parts import Part, make_parser, parse_counts, run_parts
 from benchmarks.common.record import ending_in_words, find_photos, print_machine
 from benchmarks.indexing.index_bench import Bench, check_counts, take_turns
+from benchmarks.indexing.index_datasets import list_datasets, list_jpegs, measure_dataset
 from benchmarks.indexing.index_images import list_images, make_large_images, read_all, sample_photos, take_evenly
 from benchmarks.indexing.index_memory import measure_hundred_thousand
 from benchmarks.indexing.index_peers import choose_inference, choose_loop, read_pixels, run_peer
-from benchmarks.indexing.index_tables import format_decoding, format_memory, format_speed
+from benchmarks.indexing.index_quality import compare_decoding
+from benchmarks.indexing.index_tables import format_decoding, format_memory, format_quality, format_speed
 from index.model.embedder import Embedder
+from index.model.in_the_box import find_box
 from index.threads import usable_cores
 
 LEAST_COSINE = 0.99
@@ -53,10 +58,15 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     add("--large-count", type=int, default=120, help="12-megapixel images to make")
     add("--count", type=int, default=100_000, help="small images to make")
     add("--shard-images", type=int, default=10_000, help="small images in one tar shard")
+    decoded = "images that `decoding` decodes of a dataset, of 12 megapixels a fortieth (default: %(default)s)"
+    add("--decoded-images", type=int, default=1000, help=decoded)
+    compared = "photos that `decoding-quality` compares of a dataset (default: %(default)s)"
+    add("--compared-images", type=int, default=1500, help=compared)
     add("--small-in-folders", action="store_true", help="small images in folders, not in tar shards")
     warm_up = "images to choose the contestants' settings on (large: an eighth for the loop)"
     add("--warm-up", type=int, default=512, help=warm_up)
-    return parse_counts(parser, arguments, "large_count", "count", "shard_images", "warm_up", "limit")
+    counts = ("large_count", "count", "shard_images", "warm_up", "limit", "decoded_images", "compared_images")
+    return parse_counts(parser, arguments, *counts)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -181,13 +191,21 @@ def _find_photos(bench: Bench, options: argparse.Namespace) -> Path:
 
 
 def measure_decoding(bench: Bench, options: argparse.Namespace) -> dict[str, Any]:
-    """Photos to model inputs in threads and in processes of the same number."""
-    paths = list_images(_find_photos(bench, options))
-    read_all(paths)
-
-    pools = {pool: _decoding(bench, paths, pool) for pool in ("threads", "processes")}
+    """Every dataset in every way, and step by step; photos in threads and in processes of the same number."""
+    photos = list_jpegs(_find_photos(bench, options))
+    datasets = list_datasets(bench, photos, count=options.decoded_images, seed=options.seed, own=options.photos)
+    rows = [measure_dataset(bench, dataset, rounds=options.rounds) for dataset in datasets]
+    pools = {pool: _decoding(bench, photos, pool) for pool in ("threads", "processes")}
     turns = take_turns(bench, "decoding", pools, rounds=options.rounds)
-    return {"images": len(paths), "workers": usable_cores(), **turns}
+    return {"datasets": rows, "workers": usable_cores(), **turns}
+
+
+def measure_quality(bench: Bench, options: argparse.Namespace) -> dict[str, Any]:
+    """What our decoding costs in Recall@1, of frozen features and of the model in the box."""
+    models = {"MobileNetV2, frozen": bench.model, "in the box": find_box()}
+    return compare_decoding(
+        models, work=bench.out, limit=options.compared_images, seed=options.seed, measure=bench.measure
+    )
 
 
 PARTS = {
@@ -195,6 +213,7 @@ PARTS = {
     "large": Part(measure_large, format_speed),
     "hundred-thousand": Part(measure_hundred_thousand, format_memory),
     "decoding": Part(measure_decoding, format_decoding),
+    "decoding-quality": Part(measure_quality, format_quality),
 }
 
 

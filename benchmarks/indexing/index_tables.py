@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from benchmarks.common.tables import format_spread, format_table
+from benchmarks.common.tables import format_interval, format_spread, format_table, spread
 
 GOAL_OVER_LOOP, GOAL_OF_BOUND = 2.5, 0.9
 
@@ -62,9 +62,45 @@ def format_memory(results: Mapping[str, Any]) -> str:
 
 
 def format_decoding(results: Mapping[str, Any]) -> str:
-    """Markdown of `measure_decoding`."""
-    rows = [(f"{results['workers']} {pool}", format_spread(rates)) for pool, rates in results["rates"].items()]
-    return format_table([f"decoding and resizing {results['images']:,} photos", "images/s"], rows)
+    """Markdown of `measure_decoding`: the ways of every dataset, the steps of ours, threads beside processes."""
+    tables = [_format_ways(row) for row in results["datasets"]]
+    steps = list(results["datasets"][0]["steps"])
+    rows = [[step, *(f"{row['steps'][step]:.0f}" for row in results["datasets"])] for step in steps]
+    tables.append(
+        format_table(["processor time, µs an image", *(row["what"] for row in results["datasets"])], rows)
+    )
+    pools = [(f"{results['workers']} {pool}", format_spread(rates)) for pool, rates in results["rates"].items()]
+    return "\n\n".join([*tables, format_table(["decoding and resizing the photos", "images/s"], pools)])
+
+
+def _format_ways(row: Mapping[str, Any]) -> str:
+    """Rates of each way, and ours over it: the ratio of the medians."""
+    rates = {way: {kind: spread(each) for kind, each in kinds.items()} for way, kinds in row["rates"].items()}
+    kinds = {
+        "one_thread": "one thread",
+        "threads": "a thread a core",
+        "of_processor_time": "processor time, one core",
+    }
+    rows = []
+    for way, found in rates.items():
+        ratio = rates["ours"]["of_processor_time"]["median"] / found["of_processor_time"]["median"]
+        rows.append([way, *(format_spread(found[kind], digits=0) for kind in kinds), f"{ratio:.2f}"])
+    return format_table([f"{row['images']:,} {row['what']}", *kinds.values(), "ours over it"], rows)
+
+
+def format_quality(results: Mapping[str, Any]) -> str:
+    """Markdown of `measure_quality`."""
+    rows = [
+        [
+            row["dataset"], row["photos"], row["model"], f"{row['queries']:,}", f"{100 * row['identical']:.0f} %",
+            f"{row['mean_apart']:.2f}", f"{row['most_apart']}", f"{row['recall']:.2f}",
+            f"{row['changed']}", format_interval(row["difference"]),
+        ]
+        for row in results["rows"]
+    ]  # fmt: skip
+    words = "dataset, photos, model, queries, same input, mean apart, most apart, Recall@1 of the reference"
+    head = [*words.split(", "), "hits changed", "ours less it"]
+    return format_table(head, rows)
 
 
 def _judge(ratio: float, goal: float) -> str:

@@ -1,4 +1,4 @@
-"""Decoding one image file with Pillow to upright, opaque RGB, in the process that calls it.
+"""Decoding one image file to upright, opaque RGB, in the process that calls it.
 
 What a file may cost is not bounded here: `image_files.decode_image` calls this directly for what is proven cheap, and
 in a worker process that can be killed for all else.
@@ -15,6 +15,7 @@ from PIL import Image, ImageFile, TiffImagePlugin, UnidentifiedImageError
 
 from index.errors import ImageError
 from index.images.heif import HEIF, is_heif, open_heif
+from index.images.turbo import JPEG, read_turbo
 
 # Stereo pictures (MPO) come through Pillow's JPEG reader and may not be named here.
 FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "AVIF")
@@ -50,8 +51,11 @@ def find_format(first: bytes) -> str | None:
     return None
 
 
-def decode_here(data: bytes, *, name: str, target_side: int, max_pixels: int) -> Image.Image:
+def decode_here(data: bytes, *, name: str, target_side: int, max_pixels: int, turbo: bool = False) -> Image.Image:
     """As `index.images.image_files.decode_image`, in this process and whatever it costs.
+
+    Args:
+        turbo: decode JPEG by simplejpeg where it is installed; the pixels are the same.
 
     Raises:
         ImageError: the file cannot be used.
@@ -60,7 +64,7 @@ def decode_here(data: bytes, *, name: str, target_side: int, max_pixels: int) ->
     if not data:
         raise ImageError(path=name, reason="empty-file", detail="0 bytes")
     return _name_damage(
-        lambda: _decode(data, name=name, target_side=target_side, max_pixels=max_pixels), name=name
+        lambda: _decode(data, name=name, target_side=target_side, max_pixels=max_pixels, turbo=turbo), name=name
     )
 
 
@@ -84,17 +88,19 @@ def return_memory() -> None:
         trim(0)
 
 
-def _decode(data: bytes, *, name: str, target_side: int, max_pixels: int) -> Image.Image:
+def _decode(data: bytes, *, name: str, target_side: int, max_pixels: int, turbo: bool) -> Image.Image:
     with _open(data, name=name) as image:
         _check_pixels(image, name=name, max_pixels=max_pixels)
         image.draft(None, (2 * target_side, 2 * target_side))
-        if image.format in (
-            "JPEG",
-            "MPO",
-        ):  # in parts, a decoder that wants more begins again where it was: n parts
-            image.decodermaxblock = max(len(data), image.decodermaxblock)  # of padding would be read n times
-        image.load()
-        rgb, orientation = _to_rgb(image, name=name, target_side=target_side), _orientation(image)
+        rgb = read_turbo(data, image) if turbo else None
+        if rgb is not None:
+            rgb = _reduce(rgb, _find_factor(rgb, target_side=target_side))
+        else:
+            if image.format in JPEG:  # in parts, a decoder that wants more begins again where it was: n parts
+                image.decodermaxblock = max(len(data), image.decodermaxblock)  # of padding would be read n times
+            image.load()
+            rgb = _to_rgb(image, name=name, target_side=target_side)
+        orientation = _orientation(image)
     del image  # before the turned copy is made
     return _turn_upright(rgb, orientation)
 
@@ -150,7 +156,7 @@ def _to_rgb(image: Image.Image, *, name: str, target_side: int) -> Image.Image:
         raise ImageError(path=name, reason="unsupported-pixels", detail="32-bit floating point")
     wide = image.mode.startswith("I;") or (image.mode == "I" and _greatest(image) > 255)
     width, height = image.size
-    factor = max(1, min(width, height) // (2 * target_side))
+    factor = _find_factor(image, target_side=target_side)
     rows = max(1, _STRIP_PIXELS // max(1, width) // factor) * factor
     if rows >= height:
         return _reduce(_convert(image, wide=wide), factor)
@@ -159,6 +165,11 @@ def _to_rgb(image: Image.Image, *, name: str, target_side: int) -> Image.Image:
         strip = image.crop((0, top, width, min(top + rows, height)))
         result.paste(_reduce(_convert(strip, wide=wide), factor), (0, top // factor))
     return result
+
+
+def _find_factor(image: Image.Image, *, target_side: int) -> int:
+    """The largest that leaves both sides twice the target."""
+    return max(1, min(image.size) // (2 * target_side))
 
 
 def _greatest(image: Image.Image) -> float:

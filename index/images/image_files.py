@@ -176,6 +176,6 @@ def decode_image(data: bytes, *, name: str, target_side: int, max_pixels: int = 
     """
     raise_if_abandoned()
     if is_cheap(data):
-        return decode_here(data, name=name, target_side=target_side, max_pixels=max_pixels)
+        return decode_here(data, name=name, target_side=target_side, max_pixels=max_pixels, turbo=True)
     check_content(data, name=name)
     return shared_pool().decode(data, name=name, target_side=target_side, max_pixels=max_pixels)

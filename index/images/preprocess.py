@@ -22,6 +22,7 @@ INTERPOLATIONS = {
 
 Pixels = npt.NDArray[np.uint8]
 
+_STRIP = 50  # times as high as wide, or more; Pillow draws its own line at 100
 DECODING_VERSION = (
     1  # raise it when decoding, resizing, the views or the hash change: what is cached is then stale
 )
@@ -93,6 +94,30 @@ def crop_pixels(pixels: Pixels, *, top: int, left: int, size: int) -> Pixels:
 
 
 def preprocess_image(image: Image.Image, config: PreprocessConfig) -> Pixels:
-    """One RGB image to one model input: (crop, crop, 3) uint8, resized and centre-cropped."""
+    """One RGB image to one model input: (crop, crop, 3) uint8, the centre of what `resize_image` gives."""
     margin = (config.resize - config.crop) // 2
+    if margin and _is_exact(image.size, config):
+        return _resize_centre(image, config, margin=margin)
     return crop_pixels(resize_image(image, config), top=margin, left=margin, size=config.crop)
+
+
+def _is_exact(size: tuple[int, int], config: PreprocessConfig) -> bool:
+    """Whether `_resize_centre` does what it says.
+
+    Pillow takes the borders of the part as numbers of 24 bits, which hold them where `resize` is a power of two; and
+    of very high images it may scale rows first or columns, by what is asked of it.
+    """
+    width, height = size
+    return config.resize.bit_count() == 1 and max(size) * config.resize <= 1 << 24 and height <= _STRIP * width
+
+
+def _resize_centre(image: Image.Image, config: PreprocessConfig, *, margin: int) -> Pixels:
+    """The pixels of the centre alone, to the last bit those that the whole image resized would have there."""
+    (left, right, width, x), (top, bottom, height, y) = (
+        (0.0, float(side), side, margin)  # no work for Pillow, as long as nothing is cut off it
+        if side == config.resize
+        else (margin * side / config.resize, (margin + config.crop) * side / config.resize, config.crop, 0)
+        for side in image.size
+    )
+    centre = image.resize((width, height), INTERPOLATIONS[config.interpolation], box=(left, top, right, bottom))
+    return crop_pixels(np.asarray(centre, dtype=np.uint8), top=y, left=x, size=config.crop)

@@ -30,7 +30,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "train": ("torch", "torchvision", "onnx"),
     "backbones": ("timm", "open_clip_torch"),
     "parquet": ("pyarrow",),
-    "fast": ("openvino",),
+    "fast": ("openvino", "simplejpeg"),
     "heic": ("pillow-heif",),
     "remote": ("obstore", "fsspec"),
     "loggers": ("tensorboard", "mlflow-skinny", "wandb"),

@@ -41,9 +41,10 @@ def test_wrong_usage_is_said_and_exits_with_two(options, message: str, tmp_path:
 @pytest.mark.shared_data
 @pytest.mark.timeout(900)
 def test_parts_run_on_few_images_and_what_stands_is_not_measured_again(shared: Path, tmp_path: Path) -> None:
-    parts = ("photos", "hundred-thousand", "decoding")
+    parts = ("photos", "hundred-thousand", "decoding", "decoding-quality")
     options = [word for part in parts for word in ("--part", part)]
     options += ["--rounds", "1", "--limit", "40", "--warm-up", "8", "--count", "300", "--shard-images", "150"]
+    options += ["--decoded-images", "20", "--compared-images", "40"]
 
     def run() -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -63,6 +64,9 @@ def test_parts_run_on_few_images_and_what_stands_is_not_measured_again(shared: P
     assert records["hundred-thousand"]["build"]["new_images"] == 300
     assert records["hundred-thousand"]["anonymous_mib"]["peak while embedding"] > 50
     assert set(records["decoding"]["rates"]) == {"threads", "processes"}
+    assert [row["images"] for row in records["decoding"]["datasets"]] == [20, 20, 20, 20, 1]
+    for row in records["decoding-quality"]["rows"]:
+        assert (row["identical"] == 1) == (row["photos"] == "as they are")
     assert first.stdout.endswith(
         "\n\n".join((tmp_path / f"table-{part}.md").read_text().strip() for part in parts) + "\n"
     )

@@ -1,15 +1,27 @@
 from __future__ import annotations
 
+import io
 import json
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.lib.stride_tricks import sliding_window_view
 from PIL import Image
 
 from index.errors import InputError
-from index.images.preprocess import INTERPOLATIONS, PreprocessConfig, crop_pixels, preprocess_image, resize_image
+from index.images.image_files import decode_image
+from index.images.preprocess import (
+    INTERPOLATIONS,
+    Pixels,
+    PreprocessConfig,
+    crop_pixels,
+    preprocess_image,
+    resize_image,
+)
+from tests.deep import tries
+from tests.index.hostile import encode
 
 configs = st.builds(
     lambda sides, interpolation, mean, std: PreprocessConfig(max(sides), min(sides), interpolation, mean, std),
@@ -78,3 +90,70 @@ def test_an_image_of_the_right_size_is_left_alone() -> None:
 def test_the_smallest_and_thinnest_images_fill_the_input(size: tuple[int, int]) -> None:
     pixels = preprocess_image(Image.new("RGB", size, (9, 99, 199)), PreprocessConfig(resize=32, crop=28))
     assert (pixels == (9, 99, 199)).all()
+
+
+def resize_all(image: Image.Image, config: PreprocessConfig) -> Pixels:
+    """The reference: the whole image resized, its centre taken."""
+    margin = (config.resize - config.crop) // 2
+    return crop_pixels(resize_image(image, config), top=margin, left=margin, size=config.crop)
+
+
+sides = st.one_of(st.integers(1, 40), st.integers(41, 700), st.sampled_from([64, 128, 256]))
+
+
+@pytest.mark.deep
+@settings(max_examples=tries(60, deep=1000), deadline=None)
+@given(
+    size=st.tuples(sides, sides),
+    resize=st.one_of(st.sampled_from([2, 16, 64, 128, 256]), st.integers(2, 256)),
+    share=st.floats(0, 1),
+    interpolation=st.sampled_from(sorted(INTERPOLATIONS)),
+    seed=st.integers(0, 99),
+)
+def test_the_centre_has_to_the_last_bit_the_pixels_of_the_whole_image_resized(
+    size: tuple[int, int], resize: int, share: float, interpolation: str, seed: int
+) -> None:
+    config = PreprocessConfig(resize, max(1, round(share * resize)), interpolation)
+    values = np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
+    image = Image.fromarray(values)
+    assert np.array_equal(preprocess_image(image, config), resize_all(image, config))
+
+
+@pytest.mark.parametrize("size", [(2, 256), (1, 60_000), (60_000, 1), (256, 7), (70_000, 3)])
+def test_strips_too_have_the_pixels_of_the_whole_image_resized(size: tuple[int, int]) -> None:
+    values = np.random.default_rng(0).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
+    image = Image.fromarray(values)
+    for interpolation in INTERPOLATIONS:
+        config = PreprocessConfig(interpolation=interpolation)
+        assert np.array_equal(preprocess_image(image, config), resize_all(image, config))
+
+
+def draw_scene(size: tuple[int, int]) -> Image.Image:
+    """Soft shapes, hard edges and noise."""
+    random, (width, height) = np.random.default_rng(1), size
+    shapes = Image.fromarray(random.integers(0, 256, (9, 12, 3), dtype=np.uint8)).resize(size)
+    pixels = np.asarray(shapes) + random.normal(0, 12, (height, width, 1))
+    pixels[height // 3 : height // 2] += 60
+    pixels[:, width - width // 5 : width - width // 9] -= 80
+    return Image.fromarray(pixels.clip(0, 255).astype(np.uint8))
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG"])
+@pytest.mark.parametrize("size", [(1024, 768), (1031, 773), (777, 1033)])
+def test_an_image_decoded_smaller_is_within_a_pixel_of_one_decoded_in_full(
+    size: tuple[int, int], kind: str
+) -> None:
+    scene = draw_scene(size)
+    data = encode(scene, kind, **({"quality": 90} if kind == "JPEG" else {"compress_level": 1}))
+    for side in (32, 64, 128):
+        config = PreprocessConfig(resize=side, crop=side)
+        with Image.open(io.BytesIO(data)) as opened:
+            full = resize_all(opened.convert("RGB"), config).astype(int)
+        found = preprocess_image(decode_image(data, name="scene", target_side=side), config).astype(int)
+        around = sliding_window_view(np.pad(full, ((1, 1), (1, 1), (0, 0)), mode="edge"), (3, 3), axis=(0, 1))
+        assert (found > around.min(axis=(-1, -2)) - 16).all()
+        assert (found < around.max(axis=(-1, -2)) + 16).all()
+        assert np.abs(found - full).mean() < 6
+        if kind == "JPEG" and size == (1024, 768):  # whole blocks, so that nothing is stretched
+            assert np.abs(found - full).mean() < 1
+            assert np.abs(found - full).max() <= 8
