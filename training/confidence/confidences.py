@@ -47,6 +47,11 @@ class ViewConfidences:
             yield rows, self._module(self._centre[rows])
 
 
+def fit_in_memory(count: int, class_count: int) -> bool:
+    """Whether confidences of so many images in so many classes are kept as they are."""
+    return count * class_count <= _FIXED_VALUES
+
+
 def rows_at_once(class_count: int) -> int:
     """How many images make a block of confidences in so many classes."""
     return max(1, min(_BLOCK_ROWS, _BLOCK_VALUES // class_count))
@@ -138,7 +143,7 @@ def believe_others(
         groups=None if groups is None else groups.cpu().numpy(),
         moments=moments,
     )
-    if len(given) * class_count > _FIXED_VALUES:
+    if not fit_in_memory(len(given), class_count):
         asked = LeaveOneOutConfidences(judge, count=len(given), device=device)
         return Beliefs.of(asked, labels, against_others=True)
     values = np.empty((len(given), class_count), dtype=np.float32)
@@ -149,8 +154,7 @@ def believe_others(
 
 def make_confidences(module: ConfidenceModule, source: FeatureSource) -> Confidences:
     """Fixed where every image has one view and they fit into memory: the module then runs once an image."""
-    values = len(source.centre) * module.classify.out_features
-    if source.views == 1 and values <= _FIXED_VALUES:
+    if source.views == 1 and fit_in_memory(len(source.centre), module.classify.out_features):
         return FixedConfidences(compute_confidences(module, source.centre))
     return ViewConfidences(module, source.centre)
 
