@@ -4,8 +4,8 @@
 
 Forward and backward of a batch. Every contestant runs in a process of its own, and they take turns; the table has
 medians, and the least and the most. Memory is the most that is resident and not of a file, above what was there with
-the inputs: gradients count. `--part step` measures AdamW's step over as many proxies. On a
-busy machine the processor time tells more than the clock.
+the inputs: gradients count. `--part step` measures AdamW's step over as many proxies.
+On a busy machine the processor time tells more than the clock. A command that was stopped goes on where it was.
 """
 
 from __future__ import annotations
@@ -14,34 +14,38 @@ import argparse
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.common.alone import run_alone
+from benchmarks.common.kept import digest, hash_code, keep
 from benchmarks.common.parts import Part, make_parser, parse_counts, run_parts
 from benchmarks.common.record import print_machine
 from benchmarks.common.tables import format_spread, format_table, spread
 from benchmarks.training.loss_contestants import PROXY_ANCHOR, SMOOTH, STEPS
 
 STEP, MIB = "step", 1 << 20
+_CONTESTANTS = "benchmarks.training.loss_contestants"
 CONTESTANTS: Mapping[str, Sequence[str]] = {
     "proxy-anchor": list(PROXY_ANCHOR), "smooth": list(SMOOTH), STEP: list(STEPS),
 }  # fmt: skip
 
 
 def measure(part: str, options: argparse.Namespace) -> dict[str, Any]:
-    """Every contestant in every round, by name, and how far each is from the first."""
+    """Every contestant in every round, by name, and how far each is from the first; what was measured is kept."""
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in CONTESTANTS[part]}
     sizes = {name: getattr(options, name) for name in ("batch", "classes", "width", "seed", "repeats")}
-    gradients = {name: options.out / f"gradients-{part}-{place}.npz" for place, name in enumerate(found)}
+    folder = options.out / f"kept-{digest([sizes, hash_code('training/losses', 'benchmarks/training')])}"
+    gradients = {name: folder / f"gradients-{part}-{place}.npz" for place, name in enumerate(found)}
     for turn in range(options.rounds):
-        for name, runs in found.items():
+        for place, (name, runs) in enumerate(found.items()):
             print(f"  {part}, round {turn + 1}: {name}", file=sys.stderr, flush=True)
             settings = {"part": part, "contestant": name, "gradients": str(gradients[name]), **sizes}
-            runs.append(
-                run_alone("benchmarks.training.loss_contestants", settings=settings, failing="it ended with {}")
-            )
+            alone = partial(run_alone, _CONTESTANTS, settings=settings, failing="it ended with {}")
+            runs.append(keep(folder / f"{part}-{turn}-{place}.json", alone))
     rows = {name: summarise(runs) for name, runs in found.items()}
     if part != STEP:
         for name, row in rows.items():
@@ -60,7 +64,7 @@ def summarise(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def compare(path: Any, first: Any) -> dict[str, float]:
+def compare(path: Path, first: Path) -> dict[str, float]:
     """How far the gradients in one file are from those in another, by their length."""
     with np.load(path) as found, np.load(first) as wanted:
         return {
