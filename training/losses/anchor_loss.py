@@ -3,8 +3,8 @@
 Every proxy has sums of its own over the batch, so nothing about one class is needed for another: the cosines of a chunk
 are made, summed, turned into gradients, and dropped. All of that happens in the forward pass, so it costs the three
 products that a plain loss costs too (cosines, gradient of the embeddings, gradient of the proxies), and not a fourth
-that makes the cosines again; backward hands over what is there. Beside the gradients, memory is that of one chunk,
-whatever the number of classes.
+that makes the cosines again; backward hands over what is there. Beside the gradients (those of the pull are
+kept apart until |P+| is known), memory is that of one chunk, whatever the number of classes.
 
 No maximum is searched before exp where none is needed: with alpha 32 no exponent exceeds 40. What belongs to a sample
 or to a proxy (margins, weights, denominators) never passes over the (B, c) powers; it scales the narrow sides of the
