@@ -93,6 +93,7 @@ class LeaveOneOut:
         moments: sums what the regression is made of.
 
     Attributes:
+        count: C.
         ridge, temperature: as chosen.
     """
 
@@ -111,7 +112,7 @@ class LeaveOneOut:
         self._rows, self._width = normalise_rows(features), features.shape[1]
         if len(features) < self._width:  # they span N directions at most: the same products, far cheaper
             self._rows = self._rows @ np.linalg.qr(self._rows.T.astype(np.float64)).Q
-        self._labels, self._count, self._tell = labels, count, tell
+        self._labels, self.count, self._tell = labels, count, tell
         given = 1 / np.bincount(labels, minlength=count)[labels] if weights is None else weights
         self._parts: Doubles = given / given.mean()
         self._sets = [] if groups is None else [rows for rows in rows_by_value(groups) if len(rows) > 1]
@@ -143,18 +144,22 @@ class LeaveOneOut:
         """(B,) row numbers to (B, C) float32 confidences, which sum to 1."""
         return _softmax(self.temperature * self._predict(rows)).astype(np.float32)
 
+    def leave_out(self, rows: Ids) -> LeftOut:
+        """The same of (B,) rows, made as they are read: (B, C) is never held."""
+        return LeftOut(self, rows)
+
     def _blocks(self, rows: Ids) -> Iterator[Ids]:
-        return _cut(rows, min(_ROWS_AT_ONCE, max(_LEAST_ROWS, _VALUES_AT_ONCE // self._count)))
+        return _cut(rows, min(_ROWS_AT_ONCE, max(_LEAST_ROWS, _VALUES_AT_ONCE // self.count)))
 
     def _decompose(self, moments: SumMoments) -> tuple[Doubles, Doubles, Doubles, Doubles]:
         """The mean (D,); eigenvalues (D,) and axes (D, D) of X'WX, and X'WY (D, C) along the axes."""
-        mean, scatter, sums = moments(self._rows, self._parts, self._labels, count=self._count, tell=self._tell)
+        mean, scatter, sums = moments(self._rows, self._parts, self._labels, count=self.count, tell=self._tell)
         variances, axes = np.linalg.eigh(scatter)
         return mean, variances.clip(min=0), axes, axes.T @ sums.T
 
     def _choose(self, ridges: Sequence[float]) -> tuple[float, float]:
         """The ridge and the temperature of the lowest cross-entropy with the given labels of some rows."""
-        size = min(len(self._labels), _SAMPLE, max(_LEAST_ROWS, _MOST_CHOOSING // self._count))
+        size = min(len(self._labels), _SAMPLE, max(_LEAST_ROWS, _MOST_CHOOSING // self.count))
         rows = np.linspace(0, len(self._labels) - 1, size).round().astype(np.int64)
         rows = rows[np.argsort(self._set_of[rows], kind="stable")]
         found = {ridge: self._choose_temperature(ridge, rows) for ridge in ridges}
@@ -192,7 +197,7 @@ class LeaveOneOut:
         self._scale: Doubles = np.sqrt(1 / (self._variances + ridge * max(mean_variance, 1e-12)))
         intercept = self._share * np.sqrt(len(self._labels))
         self._weights: Doubles = np.vstack([self._targets * self._scale[:, None], intercept])  # F'WY, (D + 1, C)
-        self._solved: tuple[int, Doubles] | None = None
+        self._solved: tuple[tuple[int, int, int], Doubles] | None = None
 
     def _features(self, rows: Ids) -> Doubles:
         """(B, D + 1) rows of F."""
@@ -202,47 +207,86 @@ class LeaveOneOut:
 
     def _predict(self, rows: Ids) -> Doubles:
         """(B, C) predictions for rows that were left out."""
-        features, own = self._features(rows), (np.arange(len(rows)), self._labels[rows])
+        return self._predict_columns(rows, self._features(rows), start=0, stop=self.count)
+
+    def _predict_columns(self, rows: Ids, features: Doubles, *, start: int, stop: int) -> Doubles:
+        """(B, stop - start) of these predictions, those for the labels start..stop-1."""
         leverage = np.einsum("bd,bd->b", features, features) * self._parts[rows]
-        left_out: Doubles = features @ self._weights
-        left_out[own] -= leverage
+        left_out: Doubles = features @ self._weights[:, start:stop]
+        labels = self._labels[rows]
+        own = np.flatnonzero((start <= labels) & (labels < stop))
+        left_out[own, labels[own] - start] -= leverage[own]
         left_out /= (1 - leverage).clip(min=1e-9)[:, None]
         sets = self._set_of[rows]
         for number in np.unique(sets[sets != _ALONE]).tolist():
             places = np.flatnonzero(sets == number)
-            left_out[places] = self._leave_out(number, rows[places], features[places])
+            left_out[places] = self._leave_set_out(number, rows[places], features[places], start=start, stop=stop)
         return left_out
 
-    def _leave_out(self, number: int, rows: Ids, features: Doubles) -> Doubles:
-        """(B, C) predictions for rows of a set that was left out, of which these are the features."""
+    def _leave_set_out(self, number: int, rows: Ids, features: Doubles, *, start: int, stop: int) -> Doubles:
+        """(B, stop - start) predictions for rows of a set that was left out, of which these are the features."""
         together = self._sets[number]
         if len(together) == len(self._labels):  # nothing is left to learn from
-            return np.zeros((len(rows), self._count))
+            return np.zeros((len(rows), stop - start))
         is_large = len(together) > features.shape[1]
-        if self._solved is None or self._solved[0] != number:
-            self._solved = number, self._weights_without(together) if is_large else self._predict_without(together)
+        asked = number, start, stop
+        if self._solved is None or self._solved[0] != asked:
+            solve = self._weights_without if is_large else self._predict_without
+            self._solved = asked, solve(together, start=start, stop=stop)
             self._tell(0)
         solved = self._solved[1]
         return features @ solved if is_large else solved[np.searchsorted(together, rows)]
 
-    def _weights_without(self, together: Ids) -> Doubles:
-        """(D + 1, C) weights of the regression without a set."""
-        kept, sums = np.eye(len(self._weights)), self._weights.T.copy()
+    def _weights_without(self, together: Ids, *, start: int, stop: int) -> Doubles:
+        """(D + 1, stop - start) weights of the regression without a set."""
+        kept, sums = np.eye(len(self._weights)), self._weights[:, start:stop].T.copy()
         for rows in _cut(together, _ROWS_AT_ONCE):
             features = self._features(rows)
             weighted = features * self._parts[rows, None]
             kept -= weighted.T @ features
-            _add_by_label(sums, -weighted, self._labels[rows])
+            own = (start <= self._labels[rows]) & (self._labels[rows] < stop)
+            _add_by_label(sums, -weighted[own], self._labels[rows[own]] - start)
             self._tell(0)
         return np.asarray(np.linalg.solve(kept, sums.T), dtype=np.float64)
 
-    def _predict_without(self, together: Ids) -> Doubles:
-        """(g, C) predictions for the rows of a set that was left out."""
-        features, targets = self._features(together), np.zeros((len(together), self._count))
-        targets[np.arange(len(together)), self._labels[together]] = 1
+    def _predict_without(self, together: Ids, *, start: int, stop: int) -> Doubles:
+        """(g, stop - start) predictions for the rows of a set that was left out."""
+        features, labels = self._features(together), self._labels[together]
+        targets = (labels[:, None] == np.arange(start, stop)).astype(np.float64)
         kept = np.eye(len(together)) - features @ features.T * self._parts[together]
-        left_out: Doubles = targets - np.linalg.solve(kept, targets - features @ self._weights)
+        left_out: Doubles = targets - np.linalg.solve(kept, targets - features @ self._weights[:, start:stop])
         return left_out
+
+
+class LeftOut:
+    """The confidences of some rows by their columns; what they are divided by is found first, in one pass over all.
+
+    Args:
+        judge: that has seen all rows but those.
+        rows: (B,) row numbers.
+    """
+
+    def __init__(self, judge: LeaveOneOut, rows: Ids) -> None:
+        self._judge, self._rows, self._features = judge, rows, judge._features(rows)
+        self._tops, self._sums = np.full(len(rows), -np.inf), np.zeros(len(rows))
+        step = max(1, _VALUES_AT_ONCE // max(len(rows), 1))
+        for start in range(0, judge.count, step):
+            self._add(self._scaled(start, min(start + step, judge.count)))
+
+    def confidences(self, start: int, stop: int) -> Floats:
+        """(B, stop - start) float32 confidences in the labels start..stop-1; over all labels they sum to 1."""
+        powers = np.exp(self._scaled(start, stop) - self._tops[:, None])
+        shares: Floats = (powers / self._sums[:, None]).astype(np.float32)
+        return shares
+
+    def _scaled(self, start: int, stop: int) -> Doubles:
+        predicted = self._judge._predict_columns(self._rows, self._features, start=start, stop=stop)
+        return self._judge.temperature * predicted
+
+    def _add(self, values: Doubles) -> None:
+        tops = np.maximum(self._tops, values.max(axis=1))
+        self._sums = self._sums * np.exp(self._tops - tops) + np.exp(values - tops[:, None]).sum(axis=1)
+        self._tops = tops
 
 
 def own_against_others(confidences: Floats, labels: Labels) -> Floats:

@@ -10,18 +10,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from index.labels.leave_one_out import LeaveOneOut, SumMoments, own_against_others, sum_moments
+from index.labels.leave_one_out import LeaveOneOut, LeftOut, SumMoments, own_against_others, sum_moments
 from training.backbone.feature_sources import FeatureSource
 from training.confidence.module import ConfidenceModule
+from training.losses.pairs import ClassColumns
 
 _FIXED_VALUES = 1 << 28  # N x C confidences that are kept in memory at most: 1 GiB
+_BLOCK_VALUES = 1 << 24  # of a block: 64 MiB
+_BLOCK_ROWS = 4096
 
 
 class Confidences(Protocol):
     """How far every training image shows every class, as phase 1 found it."""
 
-    def batch(self, rows: Tensor, features: Tensor) -> Tensor:
-        """(B, C) in 0..1 of the images `rows` (B,) seen as `features` (B, F)."""
+    def batch(self, rows: Tensor, features: Tensor) -> Tensor | ClassColumns:
+        """(B, C) in 0..1 of the images `rows` (B,) seen as `features` (B, F), at once or by columns."""
 
     def blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
         """(rows, (B, C)) of all images in order, a block at a time; by their centre crops."""
@@ -34,13 +37,24 @@ class ViewConfidences:
         self._module, self._centre = module, centre
 
     @torch.no_grad()
-    def batch(self, rows: Tensor, features: Tensor) -> Tensor:
-        return self._module(features)
+    def batch(self, rows: Tensor, features: Tensor) -> ClassColumns:
+        return self._module.columns(features)
 
     @torch.inference_mode()
     def blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
-        for rows in torch.arange(len(self._centre), device=self._centre.device).split(4096):
+        size = rows_at_once(self._module.classify.out_features)
+        for rows in torch.arange(len(self._centre), device=self._centre.device).split(size):
             yield rows, self._module(self._centre[rows])
+
+
+def fit_in_memory(count: int, class_count: int) -> bool:
+    """Whether confidences of so many images in so many classes are kept as they are."""
+    return count * class_count <= _FIXED_VALUES
+
+
+def rows_at_once(class_count: int) -> int:
+    """How many images make a block of confidences in so many classes."""
+    return max(1, min(_BLOCK_ROWS, _BLOCK_VALUES // class_count))
 
 
 class FixedConfidences:
@@ -63,12 +77,24 @@ class LeaveOneOutConfidences:
     def __init__(self, judge: LeaveOneOut, *, count: int, device: torch.device) -> None:
         self._judge, self._count, self._device = judge, count, device
 
-    def batch(self, rows: Tensor, features: Tensor) -> Tensor:
-        return torch.from_numpy(self._judge.confidences(rows.cpu().numpy())).to(self._device)
+    def batch(self, rows: Tensor, features: Tensor) -> ClassColumns:
+        return _LeftOutColumns(self._judge.leave_out(rows.cpu().numpy()), self._device)
 
     def blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
-        for rows in torch.arange(self._count, device=self._device).split(4096):
-            yield rows, self.batch(rows, rows)
+        for rows in torch.arange(self._count, device=self._device).split(rows_at_once(self._judge.count)):
+            yield rows, torch.from_numpy(self._judge.confidences(rows.cpu().numpy())).to(self._device)
+
+
+@dataclass(frozen=True, slots=True)
+class _LeftOutColumns:
+    """What leave-one-out says of some images, on their device."""
+
+    found: LeftOut
+    device: torch.device
+
+    def columns(self, start: int, stop: int) -> Tensor:
+        """(B, stop - start) in 0..1, of the classes start..stop-1."""
+        return torch.from_numpy(self.found.confidences(start, stop)).to(self.device)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +143,7 @@ def believe_others(
         groups=None if groups is None else groups.cpu().numpy(),
         moments=moments,
     )
-    if len(given) * class_count > _FIXED_VALUES:
+    if not fit_in_memory(len(given), class_count):
         asked = LeaveOneOutConfidences(judge, count=len(given), device=device)
         return Beliefs.of(asked, labels, against_others=True)
     values = np.empty((len(given), class_count), dtype=np.float32)
@@ -128,8 +154,7 @@ def believe_others(
 
 def make_confidences(module: ConfidenceModule, source: FeatureSource) -> Confidences:
     """Fixed where every image has one view and they fit into memory: the module then runs once an image."""
-    values = len(source.centre) * module.classify.out_features
-    if source.views == 1 and values <= _FIXED_VALUES:
+    if source.views == 1 and fit_in_memory(len(source.centre), module.classify.out_features):
         return FixedConfidences(compute_confidences(module, source.centre))
     return ViewConfidences(module, source.centre)
 
@@ -137,7 +162,7 @@ def make_confidences(module: ConfidenceModule, source: FeatureSource) -> Confide
 @torch.inference_mode()
 def compute_confidences(module: ConfidenceModule, features: Tensor) -> Tensor:
     """(N, F) features to (N, C) confidences, in blocks."""
-    return torch.cat([module(part) for part in features.split(4096)])
+    return torch.cat([module(part) for part in features.split(rows_at_once(module.classify.out_features))])
 
 
 def rows_to_trust(own_confidences: Tensor, *, min_confidence: float) -> Tensor:

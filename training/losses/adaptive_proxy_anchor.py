@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from training.losses.anchor import anchor_loss, cosine_to_proxies, weigh_terms
+from training.losses.anchor_loss import anchor_loss
 from training.losses.interface import Batch, ProxyLoss
+from training.losses.pairs import LabelPairs
 from training.options.losses import AdaptiveOptions
 
 
@@ -56,17 +57,19 @@ def adaptive_proxy_anchor_loss(
         raise ValueError(f"margins must be of shape () or ({len(proxies)},), got {tuple(margins.shape)}")
     if margin_of not in {"proxy", "sample"}:
         raise ValueError(f"margin_of must be proxy or sample, got {margin_of!r}")
-    cosines = cosine_to_proxies(embeddings, proxies)
-    of_proxy = margins.to(cosines.dtype).expand(len(proxies))  # (C,): along the columns of the cosines
-    of_negative = of_proxy if margin_of == "proxy" else of_proxy[labels][:, None]
-    positive = labels[:, None] == torch.arange(len(proxies), device=labels.device)
+    by_sample = margin_of == "sample" and margins.ndim > 0
     anchored = anchor_loss(
-        weigh_terms(-alpha * (cosines - of_proxy), weights),
-        weigh_terms(alpha * (cosines + of_negative), negative_weights),
-        positive=positive,
+        embeddings,
+        proxies,
+        LabelPairs(labels),
+        alpha=alpha,
+        margins=margins,
+        sample_margins=margins[labels] if by_sample else None,
+        weights=weights,
+        negative_weights=negative_weights,
         negative_normalisation=negative_normalisation,
-    )
-    return anchored + kappa / of_proxy.mean()
+    ).value
+    return anchored + kappa / margins.to(anchored.dtype).mean()
 
 
 class AdaptiveProxyAnchor(ProxyLoss):

@@ -27,41 +27,6 @@ def log1p_sum_exp(logits: Tensor, members: Tensor, *, dim: int = 0) -> Tensor:
     return torch.logsumexp(torch.cat([one, logits.masked_fill(~members, -math.inf)], dim=dim), dim=dim)
 
 
-def anchor_loss(
-    positive_logits: Tensor, negative_logits: Tensor, *, positive: Tensor, negative_normalisation: str
-) -> Tensor:
-    """Mean positive term over the proxies that have positives, plus mean negative term over all proxies.
-
-    Args:
-        positive_logits, negative_logits: (B, C), the exponents of the two sums.
-        positive: (B, C) bool, X_p+; the rest of the batch is X_p-.
-        negative_normalisation: `all` divides by |P|, `present` by the proxies that have a negative.
-
-    Returns:
-        () the loss; 0 for an empty batch.
-    """
-    negative = ~positive
-    with_positive = positive.any(dim=0).sum().clamp(min=1)
-    if negative_normalisation == "all":
-        with_negative: Tensor | int = positive.shape[1]
-    else:
-        with_negative = negative.any(dim=0).sum().clamp(min=1)
-    pull = log1p_sum_exp(positive_logits, positive).sum() / with_positive
-    push = log1p_sum_exp(negative_logits, negative).sum() / with_negative
-    return pull + push
-
-
-def weigh_terms(logits: Tensor, weights: Tensor | None) -> Tensor:
-    """(B, C) exponents of the sums, every sample's terms multiplied by its (B,) weight; None: as they are.
-
-    A weight of 0 takes the sample's term out of the sum, as far as the type can tell.
-    """
-    if weights is None:
-        return logits
-    smallest = torch.finfo(logits.dtype).tiny
-    return logits + weights.detach().to(logits.dtype).clamp(min=smallest).log()[:, None]
-
-
 def cosine_to_proxies(embeddings: Tensor, proxies: Tensor) -> Tensor:
     """(B, D) and (C, D) to (B, C) cosines in at least float32, whatever the autocast type."""
     with torch.autocast(embeddings.device.type, enabled=False):

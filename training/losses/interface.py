@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from training.losses.anchor import initial_proxies
+from training.losses.pairs import ClassColumns
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,14 +20,24 @@ class Batch:
     Attributes:
         labels: (B,) int64 labels used in training, in 0..C-1.
         rows: (B,) int64 positions among the N training images.
-        confidences: (B, C) in 0..1, how far each sample shows each class; None for methods that do without.
+        confidences: (B, C) in 0..1, how far each sample shows each class, or its columns on demand where (B, C) would
+            be too large; None for methods that do without.
         weights: (B,) share of each sample in a loss that is a sum over samples; None: all the same.
     """
 
     labels: Tensor
     rows: Tensor
-    confidences: Tensor | None = None
+    confidences: Tensor | ClassColumns | None = None
     weights: Tensor | None = None
+
+
+class Measured(NamedTuple):
+    """A loss, and what it found on the way."""
+
+    value: Tensor
+    """() the loss."""
+    positives: Tensor | None = None
+    """(B,) int64, for how many classes each sample counts as positive; None where labels alone say so."""
 
 
 def average_losses(losses: Tensor, weights: Tensor | None) -> Tensor:
@@ -69,9 +80,9 @@ class MetricLoss(nn.Module):
         """() loss of (B, D) embeddings of any norm, float32 (float64 for float64 input)."""
         raise NotImplementedError
 
-    def positives(self, batch: Batch) -> Tensor | None:
-        """(B, C) bool: the classes that each sample counts as positive for; None where labels alone say so."""
-        return None
+    def measure(self, embeddings: Tensor, batch: Batch) -> Measured:
+        """The loss with what it found, for those who report it."""
+        return Measured(self(embeddings, batch))
 
     def parameter_groups(self, *, proxy_lr: float, weight_decay: float) -> list[dict[str, Any]]:
         """AdamW's groups for the loss's own parameters: one at the rate of proxies, where it has any."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
-from training.losses.anchor import anchor_loss, cosine_to_proxies, weigh_terms
+from training.losses.anchor_loss import anchor_loss
 from training.losses.interface import Batch, ProxyLoss
+from training.losses.pairs import LabelPairs
 
 
 def proxy_anchor_loss(
@@ -40,14 +40,16 @@ def proxy_anchor_loss(
     Returns:
         () float32, or float64 for float64 input.
     """
-    cosines = cosine_to_proxies(embeddings, proxies)
-    positive = labels[:, None] == torch.arange(len(proxies), device=labels.device)
     return anchor_loss(
-        weigh_terms(-alpha * (cosines - delta), weights),
-        weigh_terms(alpha * (cosines + delta), negative_weights),
-        positive=positive,
+        embeddings,
+        proxies,
+        LabelPairs(labels),
+        alpha=alpha,
+        margins=delta,
+        weights=weights,
+        negative_weights=negative_weights,
         negative_normalisation=negative_normalisation,
-    )
+    ).value
 
 
 class ProxyAnchor(ProxyLoss):

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from training.losses.anchor import anchor_loss, cosine_to_proxies
-from training.losses.interface import Batch, ProxyLoss
+from training.losses.anchor_loss import anchor_loss
+from training.losses.interface import Batch, Measured, ProxyLoss
+from training.losses.pairs import ClassColumns, ConfidencePairs
 
 
 def smooth_proxy_anchor_loss(
     embeddings: Tensor,
     proxies: Tensor,
-    confidences: Tensor,
+    confidences: Tensor | ClassColumns,
     *,
     alpha: float = 32.0,
     delta: float = 0.1,
@@ -26,13 +26,14 @@ def smooth_proxy_anchor_loss(
         L = 1/|P+| sum_{p in P+} log(1 + sum_{x in X_p+}    w_xp  exp(-alpha (s(x,p) - delta)))
           + 1/|P|  sum_{p in P } log(1 + sum_{x in X_p-} (1-w_xp) exp( alpha (s(x,p) + delta)))
 
-    The weights enter as logarithms in the exponents, so neither tail of the sigmoid underflows. (The gradient
-    printed in the paper's Eq. 6 lacks the weight in its denominators; this is the gradient of Eq. 5.)
+    Both weights are sigmoid(beta |c - lambda|), at least a half, so neither tail of the sigmoid underflows. (The
+    gradient printed in the paper's Eq. 6 lacks the weight in its denominators; this is the gradient of Eq. 5.)
 
     Args:
         embeddings: (B, D), any norm.
         proxies: (C, D), any norm.
-        confidences: (B, C) in 0..1, from a trained confidence module; no gradient flows into them.
+        confidences: (B, C) in 0..1, from a trained confidence module, or its columns on demand: the loss is the same,
+            and (B, C) is never held. No gradient flows into them.
         alpha, delta: scale and margin of the cosines.
         lambda_, beta: position and sharpness of the smoothing function.
         negative_normalisation: `all` or `present`, see `anchor_loss`.
@@ -40,46 +41,34 @@ def smooth_proxy_anchor_loss(
     Returns:
         () float32, or float64 for float64 input.
     """
-    cosines = cosine_to_proxies(embeddings, proxies)
-    evidence = beta * (confidences.detach().to(cosines.dtype) - lambda_)
+    pairs = ConfidencePairs(confidences, lambda_=lambda_, beta=beta)
+    normalisation = negative_normalisation
     return anchor_loss(
-        nn.functional.logsigmoid(evidence) - alpha * (cosines - delta),
-        nn.functional.logsigmoid(-evidence) + alpha * (cosines + delta),
-        positive=positive_proxies(confidences, lambda_=lambda_),
-        negative_normalisation=negative_normalisation,
-    )
-
-
-def positive_proxies(confidences: Tensor, *, lambda_: float) -> Tensor:
-    """(B, C) bool: the proxies a sample is positive for, confidence strictly above lambda; may be several or none."""
-    return torch.gt(confidences, lambda_)
+        embeddings, proxies, pairs, alpha=alpha, margins=delta, negative_normalisation=normalisation
+    ).value
 
 
 class SmoothProxyAnchor(ProxyLoss):
     """Smooth Proxy-Anchor with (C, D) proxies of its own."""
 
-    def forward(self, embeddings: Tensor, batch: Batch) -> Tensor:
-        """() loss of (B, D) embeddings from the batch's confidences.
+    def measure(self, embeddings: Tensor, batch: Batch) -> Measured:
+        """The loss of (B, D) embeddings from the batch's confidences, and the positives of each sample.
 
         Raises:
             ValueError: the batch has none.
         """
         if batch.confidences is None:
             raise ValueError("Smooth Proxy-Anchor needs the confidences of a trained confidence module")
-        return smooth_proxy_anchor_loss(
+        options = self.options
+        return anchor_loss(
             embeddings,
             self.proxies,
-            batch.confidences,
-            alpha=self.options.alpha,
-            delta=self.options.delta,
-            lambda_=self.options.lambda_,
-            beta=self.options.beta,
-            negative_normalisation=self.options.negative_normalisation,
+            ConfidencePairs(batch.confidences, lambda_=options.lambda_, beta=options.beta),
+            alpha=options.alpha,
+            margins=options.delta,
+            negative_normalisation=options.negative_normalisation,
         )
 
-    def positives(self, batch: Batch) -> Tensor | None:
-        return (
-            None
-            if batch.confidences is None
-            else positive_proxies(batch.confidences, lambda_=self.options.lambda_)
-        )
+    def forward(self, embeddings: Tensor, batch: Batch) -> Tensor:
+        """() loss, as `measure` has it."""
+        return self.measure(embeddings, batch).value

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from index.errors import RunError
 from training.backbone.feature_sources import FeatureSource
-from training.confidence.confidences import Confidences
+from training.confidence.confidences import Confidences, rows_at_once
 from training.confidence.module import ConfidenceModule
 from training.head.embedding_heads import Head, WhitenedHead
 from training.losses.guidance import Guidance
@@ -88,12 +88,14 @@ def fit_confidence(
         generator = phase_generator(context.seed, "confidence", epoch)
         total = torch.zeros((), device=context.device)
         for rows in draw_batches(train_rows, batch_size, generator):
-            logits = module.logits(source.batch(rows, generator=generator))
-            loss = nn.functional.binary_cross_entropy_with_logits(logits, _one_hot(labels[rows], class_count))
+            features, targets = source.batch(rows, generator=generator), labels[rows]
             optimizer.zero_grad()
-            loss.backward()
+            parts = rows_at_once(class_count)  # of a batch, at a time: its gradients add up
+            for seen, given in zip(features.split(parts), targets.split(parts), strict=True):
+                loss = _cross_entropy(module, seen, given) / (len(rows) * class_count)
+                loss.backward()
+                total += loss.detach() * len(rows)
             optimizer.step()
-            total += loss.detach() * len(rows)
         held_loss = _held_out_loss(module, source.centre, labels, rows=held_rows)
         best.note(module, held_loss)
         seconds = time.perf_counter() - started
@@ -114,8 +116,11 @@ def fit_confidence(
     return module.eval().requires_grad_(False)
 
 
-def _one_hot(labels: Tensor, class_count: int) -> Tensor:
-    return nn.functional.one_hot(labels, class_count).float()
+def _cross_entropy(module: ConfidenceModule, features: Tensor, labels: Tensor) -> Tensor:
+    """() sum of the binary cross-entropies of (B, F) features with the one-hot targets of (B,) labels."""
+    logits = module.logits(features)
+    targets = torch.zeros_like(logits).scatter_(1, labels[:, None], 1.0)
+    return nn.functional.binary_cross_entropy_with_logits(logits, targets, reduction="sum")
 
 
 @torch.inference_mode()
@@ -123,9 +128,8 @@ def _held_out_loss(module: ConfidenceModule, centre: Tensor, labels: Tensor, *, 
     if not len(rows):
         return None
     total, class_count = 0.0, module.classify.out_features
-    for part in rows.split(4096):
-        logits, targets = module.logits(centre[part]), _one_hot(labels[part], class_count)
-        total += nn.functional.binary_cross_entropy_with_logits(logits, targets, reduction="sum").item()
+    for part in rows.split(rows_at_once(class_count)):
+        total += _cross_entropy(module, centre[part], labels[part]).item()
     return total / (len(rows) * class_count)
 
 
@@ -244,14 +248,15 @@ def fit_embedding(
                 None if confidences is None else confidences.batch(drawn, features),
                 own[drawn] if own is not None and weighs else None,
             )
-            chosen = loss_module.positives(batch)
-            if chosen is not None:
-                positives += torch.stack([chosen.sum(), (~chosen.any(dim=1)).sum()])
             if isinstance(head, WhitenedHead):
                 known = head.project(features) if coordinates is None else coordinates[drawn]
-                loss = loss_module(head.mix_directions(known), batch) + config.penalty * head.drift()
+                found = loss_module.measure(head.mix_directions(known), batch)
+                loss = found.value + config.penalty * head.drift()
             else:
-                loss = loss_module(head(features), batch)
+                found = loss_module.measure(head(features), batch)
+                loss = found.value
+            if found.positives is not None:
+                positives += torch.stack([found.positives.sum(), (found.positives == 0).sum()])
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

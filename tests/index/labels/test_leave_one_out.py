@@ -45,7 +45,7 @@ def group(count: int, *sets: Sequence[int]) -> np.ndarray:
 
 def collect(judge: LeaveOneOut) -> np.ndarray:
     """(N, C) confidences of all rows in their own order."""
-    shares = np.full((len(judge._labels), judge._count), np.nan, dtype=np.float32)
+    shares = np.full((len(judge._labels), judge.count), np.nan, dtype=np.float32)
     for rows, block in judge.blocks():
         assert np.isnan(shares[rows]).all()  # each row is told once
         shares[rows] = block
@@ -130,7 +130,9 @@ def test_several_sets_over_several_blocks_are_each_solved_once(monkeypatch: pyte
     solved: list[int] = []
     for name in ("_weights_without", "_predict_without"):
         solve = getattr(judge, name)
-        monkeypatch.setattr(judge, name, lambda rows, solve=solve: (solved.append(len(rows)), solve(rows))[1])
+        monkeypatch.setattr(
+            judge, name, lambda rows, solve=solve, **part: (solved.append(len(rows)), solve(rows, **part))[1]
+        )
     np.testing.assert_allclose(collect(judge), whole, atol=1e-6)
     assert sorted(solved) == [3, 97, 200, 200]
 
@@ -262,3 +264,20 @@ def test_a_label_is_weighed_against_the_likeliest_other_one() -> None:
     features, labels = blobs(seed=5, per_class=20, classes=3, width=10)
     judge = LeaveOneOut(features, labels, count=3)
     np.testing.assert_allclose(judge.own_against_others(), own_against_others(collect(judge), labels))
+
+
+@pytest.mark.parametrize("sizes", [[], [3, 2], [_WIDTH + 5], [_WIDTH + 5, 40, 4], [300]])
+@pytest.mark.parametrize("step", [1, 4, 100])
+def test_confidences_by_columns_are_those_of_all_labels_at_once(
+    sizes: Sequence[int], step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vectors, labels, classes = draw(300)
+    order = np.random.default_rng(5).permutation(300)
+    sets = np.split(order, np.cumsum(sizes))[:-1]
+    judge = LeaveOneOut(vectors, labels, count=classes, groups=group(300, *sets))
+    rows = np.concatenate([order[:60], order[::-1][:20]])
+    monkeypatch.setattr(module, "_VALUES_AT_ONCE", step * len(rows))  # what divides them is found in parts too
+    left_out = judge.leave_out(rows)
+    parts = [left_out.confidences(start, min(start + step, classes)) for start in range(0, classes, step)]
+    assert parts[0].dtype == np.float32
+    np.testing.assert_allclose(np.hstack(parts), judge.confidences(rows), rtol=1e-4, atol=1e-6)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -20,6 +22,7 @@ from training.confidence.confidences import (
     rows_to_trust,
 )
 from training.confidence.module import ConfidenceModule
+from training.losses.pairs import read_columns
 
 
 def _module(feature_dim: int = 6, class_count: int = 4) -> ConfidenceModule:
@@ -32,6 +35,11 @@ def _source(count: int = 30, *, views: int = 1) -> CachedSource:
     return CachedSource(torch.randn(count, views, 6, generator=torch.Generator().manual_seed(1)))
 
 
+def _read(found: Any, class_count: int = 4) -> torch.Tensor:
+    """What a batch has, at once or by columns, in two parts."""
+    return torch.cat([read_columns(found, 0, 3), read_columns(found, 3, class_count)], dim=1)
+
+
 def test_fixed_confidences_are_those_of_the_view_where_there_is_one() -> None:
     module, source = _module(), _source()
     fixed, asked = (
@@ -40,8 +48,9 @@ def test_fixed_confidences_are_those_of_the_view_where_there_is_one() -> None:
     )
     rows = torch.tensor([7, 3, 3, 29])
     features = source.batch(rows, generator=torch.Generator())
-    torch.testing.assert_close(fixed.batch(rows, features), asked.batch(rows, features), rtol=0, atol=1e-6)
-    torch.testing.assert_close(asked.batch(rows, features), module(source.centre[rows]))
+    by_columns = _read(asked.batch(rows, features))
+    torch.testing.assert_close(fixed.batch(rows, features), by_columns, rtol=0, atol=1e-6)
+    torch.testing.assert_close(by_columns, module(source.centre[rows]))
 
 
 def test_confidences_computed_in_blocks_are_those_computed_at_once() -> None:
@@ -66,13 +75,26 @@ def test_confidences_that_do_not_fit_into_memory_are_not_kept_there(monkeypatch:
     assert isinstance(make_confidences(_module(), _source(31)), ViewConfidences)
 
 
+def test_blocks_of_confidences_hold_fewer_images_where_classes_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert confidences.rows_at_once(10) == 4096
+    assert confidences.rows_at_once(100_000) == 167
+    module, source = _module(), _source(30, views=2)
+    monkeypatch.setattr(confidences, "_BLOCK_VALUES", 7 * 4)
+    blocks = list(make_confidences(module, source).blocks())
+    assert [len(rows) for rows, _ in blocks] == [7, 7, 7, 7, 2]
+    torch.testing.assert_close(torch.cat([c for _, c in blocks]), module(source.centre), rtol=0, atol=1e-6)
+    torch.testing.assert_close(
+        compute_confidences(module, source.centre), module(source.centre), rtol=0, atol=1e-6
+    )
+
+
 def test_the_confidences_of_a_step_are_those_of_its_own_view() -> None:
     module, source = _module(), _source(views=2)
     found = make_confidences(module, source)
     rows = torch.arange(5)
     first, second = _source(views=2)._views[:5].unbind(dim=1)
-    assert not torch.allclose(found.batch(rows, first), found.batch(rows, second))
-    torch.testing.assert_close(found.batch(rows, second), module(second))
+    assert not torch.allclose(_read(found.batch(rows, first)), _read(found.batch(rows, second)))
+    torch.testing.assert_close(_read(found.batch(rows, second)), module(second))
 
 
 @pytest.mark.parametrize("views", [1, 2])
@@ -80,7 +102,7 @@ def test_confidences_can_take_part_in_a_loss_and_carry_no_gradient(views: int) -
     source = _source(views=views)
     rows = torch.arange(5)
     weight = torch.ones(4, requires_grad=True)
-    batch = make_confidences(_module(), source).batch(rows, source.centre[rows])
+    batch = _read(make_confidences(_module(), source).batch(rows, source.centre[rows]))
     (batch * weight).sum().backward()
     assert not batch.requires_grad
     torch.testing.assert_close(weight.grad, batch.sum(dim=0))
@@ -118,7 +140,7 @@ def test_the_beliefs_of_the_others_are_those_of_leave_one_out(groups: torch.Tens
     judge = LeaveOneOut(source.centre.numpy(), _labels().numpy(), count=4, groups=left_out)
     expected = torch.from_numpy(judge.confidences(np.arange(30)))
     torch.testing.assert_close(beliefs.own, expected[torch.arange(30), _labels()])
-    torch.testing.assert_close(beliefs.confidences.batch(torch.arange(30), source.centre), expected)
+    torch.testing.assert_close(_read(beliefs.confidences.batch(torch.arange(30), source.centre)), expected)
     torch.testing.assert_close(torch.cat([c for _, c in beliefs.confidences.blocks()]), expected)
     others = expected.clone()
     others[torch.arange(30), _labels()] = 0
@@ -135,9 +157,9 @@ def test_leave_one_out_in_memory_and_asked_for_again_are_the_same(monkeypatch: p
     assert isinstance(fixed, FixedConfidences)
     assert isinstance(asked, LeaveOneOutConfidences)
     view = source._views[rows, 1]
-    torch.testing.assert_close(fixed.batch(rows, view), asked.batch(rows, view), rtol=0, atol=1e-6)
+    torch.testing.assert_close(fixed.batch(rows, view), _read(asked.batch(rows, view)), rtol=0, atol=1e-6)
     torch.testing.assert_close(torch.cat([c for _, c in asked.blocks()]), fixed.values)
-    assert torch.equal(asked.batch(rows, view), asked.batch(rows, 7 * view)), "the view does not matter"
+    assert torch.equal(_read(asked.batch(rows, view)), _read(asked.batch(rows, 7 * view))), "no view matters"
 
 
 @pytest.mark.parametrize("who", ["module", "others"])

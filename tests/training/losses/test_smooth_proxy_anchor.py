@@ -20,8 +20,9 @@ from tests.training.losses.draws import (
     value_and_gradients,
 )
 from training.losses.interface import Batch
+from training.losses.pairs import positive_proxies
 from training.losses.proxy_anchor import proxy_anchor_loss
-from training.losses.smooth_proxy_anchor import positive_proxies, smooth_proxy_anchor_loss
+from training.losses.smooth_proxy_anchor import smooth_proxy_anchor_loss
 
 ANCHOR = {"alpha": 32.0, "delta": 0.1}
 OPTIONS = {**ANCHOR, "lambda_": 0.1, "beta": 100.0}

@@ -11,12 +11,12 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
-from torch import nn
 
 from index.images.image_files import read_image
 from index.images.preprocess import Pixels, PreprocessConfig, resize_image
 from index.threads import map_ahead
 from training.backbone.extract import BATCH_IMAGES, Extractor
+from training.confidence.top_confidences import TopConfidences
 from training.head.embedding_heads import ProjectionHead
 from training.losses.guidance import Guidance
 from training.losses.make_loss import build_loss
@@ -224,10 +224,15 @@ class SpeedTrial:
         labels = torch.from_numpy(self._data.labels)
         beliefs = NetworkBeliefs(
             torch.ones(len(labels)) if config.network_loss.weighs_samples else None,
-            nn.functional.one_hot(labels, count).float() if config.network_loss.needs_confidences else None,
+            _believe_labels(labels) if config.network_loss.needs_confidences else None,
         )
         context = PhaseContext(seed=config.seed, device=device, checkpoint=None)
         return NetworkFit(model, loss, self._data, inputs=inputs, beliefs=beliefs, config=config, context=context)
+
+
+def _believe_labels(labels: torch.Tensor) -> TopConfidences:
+    """All confidence in the (N,) labels."""
+    return TopConfidences(labels[:, None], torch.ones(len(labels), 1), torch.zeros(len(labels)))
 
 
 def _quiet(*_: object) -> None:

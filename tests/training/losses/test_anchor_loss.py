@@ -1,0 +1,243 @@
+"""The loss in chunks: no chunk size changes it, nothing of all classes and the whole batch is made, and its edges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tests.training.losses.draws import NORMALISATIONS, Draw, draw, value_and_gradients
+from training.losses import anchor_loss as chunks
+from training.losses.adaptive_proxy_anchor import adaptive_proxy_anchor_loss
+from training.losses.pairs import ConfidencePairs, LabelPairs
+from training.losses.proxy_anchor import proxy_anchor_loss
+from training.losses.smooth_proxy_anchor import smooth_proxy_anchor_loss
+
+Found = tuple[Tensor, ...]
+
+
+def _proxy_anchor(drawn: Draw, **options: Any) -> Found:
+    weights = {"weights": drawn.weights, "negative_weights": drawn.weights}
+    return value_and_gradients(
+        proxy_anchor_loss, (drawn.embeddings, drawn.proxies), drawn.labels, **weights, **options
+    )
+
+
+def _smooth(drawn: Draw, **options: Any) -> Found:
+    return value_and_gradients(
+        smooth_proxy_anchor_loss, (drawn.embeddings, drawn.proxies), drawn.confidences, **options
+    )
+
+
+def _adaptive(margin_of: str) -> Callable[..., Found]:
+    def measure(drawn: Draw, **options: Any) -> Found:
+        return value_and_gradients(
+            lambda x, p, m, labels: adaptive_proxy_anchor_loss(x, p, labels, m, margin_of=margin_of, **options),
+            (drawn.embeddings, drawn.proxies, drawn.margins),
+            drawn.labels,
+        )
+
+    return measure
+
+
+LOSSES = {
+    "proxy-anchor": _proxy_anchor,
+    "spa": _smooth,
+    "adaptive by proxy": _adaptive("proxy"),
+    "adaptive by sample": _adaptive("sample"),
+}
+every_loss = pytest.mark.parametrize("name", LOSSES)
+
+
+@contextmanager
+def _chunks_of(classes: int, *, batch: int) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chunks, "CHUNK_VALUES", classes * batch)
+        yield
+
+
+def _assert_same(found: Found, expected: Found, *, within: float = 1e-12) -> None:
+    for got, wanted in zip(found, expected, strict=True):
+        torch.testing.assert_close(got, wanted, rtol=within, atol=within)
+
+
+@every_loss
+@given(
+    seed=st.integers(0, 2**31),
+    batch=st.integers(1, 9),
+    classes=st.integers(1, 12),
+    size=st.integers(1, 12),
+    alpha=st.sampled_from([4.0, 32.0, 900.0]),
+    normalisation=st.sampled_from(NORMALISATIONS),
+)
+@settings(max_examples=25, deadline=None)
+def test_the_size_of_a_chunk_never_changes_value_or_gradient(
+    name, seed, batch, classes, size, alpha, normalisation
+) -> None:
+    drawn = draw(seed, batch=batch, classes=classes, width=3)
+    options = {"alpha": alpha, "negative_normalisation": normalisation}
+    whole = LOSSES[name](drawn, **options)
+    with _chunks_of(size, batch=batch):
+        _assert_same(LOSSES[name](drawn, **options), whole)
+
+
+@every_loss
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_sums_that_are_known_not_to_overflow_are_those_that_are_kept_from_it(
+    name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = draw(1, batch=40, classes=30, width=5)
+    drawn = Draw(*(part.to(dtype) if part.is_floating_point() else part for part in (
+        drawn.embeddings, drawn.proxies, drawn.confidences, drawn.margins, drawn.labels, drawn.weights
+    )))  # fmt: skip
+    as_they_are = LOSSES[name](drawn)
+    monkeypatch.setitem(chunks.SAFE_EXPONENTS, dtype, 0.0)
+    _assert_same(as_they_are, LOSSES[name](drawn), within=1e-12 if dtype == torch.float64 else 2e-5)
+
+
+@pytest.mark.parametrize("alpha", [32.0, 64.0, 1e3, 1e5])
+def test_the_float32_loss_is_the_float64_loss_whatever_alpha(alpha: float) -> None:
+    drawn = draw(2, batch=24, classes=20, width=6)
+    inputs = (drawn.embeddings.float(), drawn.proxies.float())
+    precise = value_and_gradients(
+        proxy_anchor_loss, [part.double() for part in inputs], drawn.labels, alpha=alpha, delta=0.5
+    )
+    found = value_and_gradients(proxy_anchor_loss, inputs, drawn.labels, alpha=alpha, delta=0.5)
+    for got, wanted in zip(found, precise, strict=True):
+        error = (got.double() - wanted).norm() / wanted.norm()
+        assert error < 2e-7 * alpha
+
+
+class _LargestMade(TorchDispatchMode):
+    """How many numbers the largest tensor has that an operation gives."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        for part in made if isinstance(made, (tuple, list)) else (made,):
+            if isinstance(part, Tensor):
+                self.numbers = max(self.numbers, part.numel())
+        return made
+
+
+@pytest.mark.parametrize("by", ["labels", "columns"])
+def test_nothing_is_made_of_all_classes_and_the_whole_batch(by: str) -> None:
+    batch, classes, width = 64, 5000, 2
+    drawn = draw(3, batch=batch, classes=classes, width=width)
+    embeddings, proxies = (part.float().requires_grad_() for part in (drawn.embeddings, drawn.proxies))
+    pairs = LabelPairs(drawn.labels)
+    if by == "columns":
+        pairs = ConfidencePairs(_Factors(batch, classes), lambda_=0.5, beta=100.0)
+    with _chunks_of(100, batch=batch), _LargestMade() as largest:
+        found = chunks.anchor_loss(embeddings, proxies, pairs, alpha=32.0, margins=0.1)
+        found.value.backward()
+    assert largest.numbers == classes * width < batch * classes
+    assert proxies.grad.any()
+
+
+class _Factors:
+    """(B, C) confidences of rank 3, by columns."""
+
+    def __init__(self, batch: int, classes: int) -> None:
+        generator = torch.Generator().manual_seed(4)
+        self.left, self.right = (torch.randn(size, 3, generator=generator) for size in (batch, classes))
+
+    def columns(self, start: int, stop: int) -> Tensor:
+        return torch.sigmoid(self.left @ self.right[start:stop].T)
+
+
+def test_confidences_by_columns_are_those_given_at_once() -> None:
+    drawn, factors = draw(5, batch=7, classes=11, width=4), _Factors(7, 11)
+    inputs = (drawn.embeddings, drawn.proxies)
+    at_once = value_and_gradients(smooth_proxy_anchor_loss, inputs, factors.columns(0, 11))
+    with _chunks_of(3, batch=7):
+        by_columns = value_and_gradients(smooth_proxy_anchor_loss, inputs, factors)
+    _assert_same(by_columns, at_once)
+
+
+def test_the_positives_of_every_sample_are_counted_over_all_chunks() -> None:
+    drawn = draw(6, batch=9, classes=13, width=3)
+    pairs = ConfidencePairs(drawn.confidences, lambda_=0.1, beta=100.0)
+    with _chunks_of(4, batch=9):
+        found = chunks.anchor_loss(drawn.embeddings, drawn.proxies, pairs, alpha=32.0, margins=0.1)
+        by_label = chunks.anchor_loss(
+            drawn.embeddings, drawn.proxies, LabelPairs(drawn.labels), alpha=32.0, margins=0.1
+        )
+    assert torch.equal(found.positives, (drawn.confidences > 0.1).sum(dim=1))
+    assert torch.equal(by_label.positives, torch.ones(9, dtype=torch.int64))
+
+
+def test_a_factor_before_the_loss_multiplies_its_gradients_and_a_kept_graph_gives_them_again() -> None:
+    drawn = draw(7, batch=6, classes=5, width=4)
+    leaves = [part.requires_grad_() for part in (drawn.embeddings, drawn.proxies)]
+    value = proxy_anchor_loss(*leaves, drawn.labels)
+    once = torch.autograd.grad(value, leaves, retain_graph=True)
+    thrice = torch.autograd.grad(3 * value, leaves, retain_graph=True)
+    again = torch.autograd.grad(value, leaves)
+    for first, larger, second in zip(once, thrice, again, strict=True):
+        torch.testing.assert_close(larger, 3 * first)
+        assert torch.equal(first, second)
+
+
+def test_gradients_of_several_losses_add_up_and_leave_each_other_alone() -> None:
+    drawn = draw(8, batch=6, classes=5, width=4)
+    proxies = drawn.proxies.clone().requires_grad_()
+    for _ in range(2):
+        proxy_anchor_loss(drawn.embeddings, proxies, drawn.labels).backward()
+    alone = value_and_gradients(proxy_anchor_loss, (drawn.embeddings, drawn.proxies), drawn.labels)[2]
+    torch.testing.assert_close(proxies.grad, 2 * alone)
+
+
+def test_a_second_derivative_is_refused() -> None:
+    drawn = draw(9, batch=4, classes=3, width=4)
+    leaf = drawn.embeddings.requires_grad_()
+    value = proxy_anchor_loss(leaf, drawn.proxies, drawn.labels)
+    with pytest.raises(RuntimeError, match="no second derivative"):
+        torch.autograd.grad(value, leaf, create_graph=True)
+
+
+def test_without_gradients_the_value_is_the_same_and_nothing_is_kept() -> None:
+    drawn = draw(10, batch=6, classes=5, width=4)
+    proxies = nn.Parameter(drawn.proxies)
+    expected = proxy_anchor_loss(drawn.embeddings, proxies, drawn.labels)
+    with torch.no_grad():
+        found = proxy_anchor_loss(drawn.embeddings, proxies, drawn.labels)
+    assert torch.equal(found, expected)
+    assert not found.requires_grad
+
+
+def test_a_proxy_of_zeros_has_the_gradient_that_normalising_gives_it() -> None:
+    drawn = draw(11, batch=6, classes=3, width=4)
+    drawn.proxies[1] = 0
+    found = value_and_gradients(proxy_anchor_loss, (drawn.embeddings, drawn.proxies), drawn.labels, alpha=2.0)
+
+    def plainly(embeddings: Tensor, proxies: Tensor, labels: Tensor) -> Tensor:
+        cosines = nn.functional.normalize(embeddings) @ nn.functional.normalize(proxies).T
+        own = nn.functional.one_hot(labels, 3).bool()
+        pull = (own * (-2 * (cosines - 0.1)).exp()).sum(dim=0).log1p().sum() / own.any(dim=0).sum()
+        return pull + (~own * (2 * (cosines + 0.1)).exp()).sum(dim=0).log1p().mean()
+
+    expected = value_and_gradients(plainly, (drawn.embeddings, drawn.proxies), drawn.labels)
+    for got, wanted in zip(found, expected, strict=True):
+        torch.testing.assert_close(got, wanted, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("classes", [0, 3])
+def test_without_samples_or_classes_the_loss_is_0_and_so_are_its_gradients(classes: int) -> None:
+    embeddings = torch.ones(0 if classes else 2, 4, requires_grad=True)
+    proxies = torch.ones(classes, 4, requires_grad=True)
+    value = proxy_anchor_loss(embeddings, proxies, torch.zeros(len(embeddings), dtype=torch.int64))
+    value.backward()
+    assert value.item() == 0.0
+    assert not embeddings.grad.any()
+    assert not proxies.grad.any()
