@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ContextDecorator, contextmanager
 from typing import Any
 
 from index.errors import MissingDependencyError
@@ -42,19 +42,24 @@ def find_inner(index: Any) -> Any:
     return faiss.downcast_index(index.index) if isinstance(index, faiss.IndexPreTransform) else index
 
 
-@contextmanager
-def faiss_threads(count: int) -> Iterator[Any]:
+class faiss_threads(ContextDecorator):  # noqa: N801, used like a function: as a generator it would take a twentieth of a search
     """The faiss module, whose calls from the calling thread run on so many threads meanwhile.
 
     OpenMP keeps the number for each calling thread. Raises as `import_faiss`.
     """
-    faiss = import_faiss()
-    before = faiss.omp_get_max_threads()
-    faiss.omp_set_num_threads(count)
-    try:
-        yield faiss
-    finally:
-        faiss.omp_set_num_threads(before)
+
+    def __init__(self, count: int) -> None:
+        self._faiss, self._count = import_faiss(), count
+
+    def __enter__(self) -> Any:
+        self._before: int = self._faiss.omp_get_max_threads()
+        if self._before != self._count:
+            self._faiss.omp_set_num_threads(self._count)
+        return self._faiss
+
+    def __exit__(self, *error: object) -> None:
+        if self._before != self._count:
+            self._faiss.omp_set_num_threads(self._before)
 
 
 @contextmanager

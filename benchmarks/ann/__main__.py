@@ -19,6 +19,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 from benchmarks.ann.ann_bench import AnnBench
 from benchmarks.ann.ann_curves import measure_curves
 from benchmarks.ann.ann_filters import measure_filters
+from benchmarks.ann.ann_millions import format_millions, measure_millions
 from benchmarks.ann.ann_pictures import plot_curves
 from benchmarks.ann.ann_tables import format_curves, format_filters, format_memory
 from benchmarks.common.parts import Part, make_parser, parse_counts, run_parts
@@ -33,12 +34,13 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     add = parser.add_argument
     add("--count", type=int, default=200_000, help="vectors to search among")
     add("--width", action="append", type=int, help="of the vectors; may be repeated; default 64, 512")
+    add("--around", type=int, default=10_000_000, help="vectors made around those, of the part ten-million")
     add("--without", action="append", choices=LIBRARIES, default=[], help="leave a library out; may be repeated")
     add("--index-type", choices=INDEX_TYPES, default="auto", help="of ours")
     add("--vectors", type=Path, help="folder that keeps the vectors of photos (default: --out)")
     add("--base", type=Path, help="own vectors instead: an .npy file of (N, D) float32 unit rows")
     add("--queries", type=Path, help="and those that ask: (Q, D)")
-    options = parse_counts(parser, arguments, "count")
+    options = parse_counts(parser, arguments, "count", "around")
     if (options.base is None) != (options.queries is None):
         parser.error("--base and --queries go together")
     return options
@@ -67,6 +69,9 @@ def run(options: argparse.Namespace) -> None:
 PARTS = {
     "curves": Part(lambda bench, options: measure_curves(bench, rounds=options.rounds), format_curves),
     "filters": Part(lambda bench, options: measure_filters(bench, seed=options.seed), format_filters),
+    "ten-million": Part(
+        lambda bench, options: measure_millions(bench, count=options.around, seed=options.seed), format_millions
+    ),
     "memory": Part(lambda bench, _: bench.measure_memory(), format_memory),
 }
 

@@ -25,6 +25,7 @@ SOP_ROWS, SOP_CLASSES = 60_502, 11_316  # Stanford Online Products, its test hal
 LARGE_CLASSES = (4, 5, 5)  # parts by the first, second and third dimension
 SOP_KS = (1, 10, 100, 1000)
 PEER_METRICS = ("precision_at_1", "r_precision", "mean_average_precision_at_r")
+SETS = ("small", "large")
 WAIT_POLICIES = ("PASSIVE", "unset")
 TOLERANCE = 1e-4  # float32 sums leave near ties in any order
 
@@ -46,6 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         results = {
             f"{name} classes": _compare(options, name, vectors, labels)
             for name, labels in (("small", small), ("large", large))
+            if name in (options.classes or SETS)
         }
         table = "\n\n".join(_write_table(name, result) for name, result in results.items())
         print(table)
@@ -63,6 +65,7 @@ def _read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--width", type=int, default=512, help="numbers of a vector (default: %(default)s)")
     add("--rounds", type=int, default=3, help="turns of each contestant (default: %(default)s)")
     add("--seed", type=int, default=0)
+    add("--classes", action="append", choices=SETS, help="may be repeated; default both")
     add("--contestant", action="store_true", help=argparse.SUPPRESS)  # what `_score` takes is on stdin
     options = parser.parse_args(arguments)
     if not options.contestant:

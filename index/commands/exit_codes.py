@@ -21,6 +21,9 @@ RESUME = "what was done is kept: run the same command again with --resume to go 
 def log_warnings() -> None:
     """Tell people of warnings and errors, on standard error; for the first process of a command and those it starts."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
+    logging.getLogger("index.vectors.ann_building").setLevel(
+        logging.INFO
+    )  # what it takes is told before it begins
     warnings.filterwarnings("ignore", module=r"PIL\.")  # remarks on odd files, whose outcomes are reported anyway
 
 

@@ -17,19 +17,18 @@ import numpy as np
 import numpy.typing as npt
 
 from index.arrays import Floats
-from index.evaluation.relevant_scores import Asked, ExactProducts, RelevantScores, score_relevant
+from index.evaluation.relevant_scores import Asked, ExactProducts, RelevantScores, make_keys, score_relevant
 from index.progress import Progress, no_progress
 from index.threads import map_ahead, multiplying_workers
 from index.vectors.products import Heads, Places, arrange, find_axes
 
 _PANEL_ROWS, _TILE_COLUMNS = 1024, 4096
 _STAGE_ROWS = 4096  # after which the bounds are drawn closer
-_TURN_FROM = 16  # rows for each dimension; below it turning costs more than it saves
+_TURN_FROM = 16  # queries and items for each dimension; below it turning costs more than it saves
 _HEAD_EIGHTHS = (1, 2, 3, 4, 5, 6)  # of the dimensions, that may be multiplied first
 _COMPLETION_COST = 12_000  # of one product, in dimensions of a tile's
 _PROBED_ROWS, _PROBED_COLUMNS = 128, 2048
 _PAIRS_AT_ONCE = 1 << 18
-_KEYS_OF_A_ROW = np.int64(1) << 32
 
 Tile = tuple[slice, slice]
 
@@ -59,6 +58,24 @@ class RelevantRanks:
         """The place of each rank among its query's, from 1."""
         return np.arange(1, len(self.ranks) + 1) - np.repeat(self.starts[:-1], np.diff(self.starts))
 
+    @property
+    def last(self) -> Places:
+        """(Q,) the last rank of every query; 0 where it has none."""
+        last = np.zeros(len(self.starts) - 1, dtype=np.int64)
+        some = np.diff(self.starts) > 0
+        last[some] = self.ranks[self.starts[1:][some] - 1]
+        return last
+
+    def replace(self, queries: Places, others: RelevantRanks) -> RelevantRanks:
+        """The same with the ranks of others for some queries, in their order."""
+        counts, is_other = np.diff(self.starts), np.zeros(len(self.starts) - 1, dtype=bool)
+        is_other[queries] = True
+        own = self.ranks[~np.repeat(is_other, counts)]
+        counts[queries] = np.diff(others.starts)
+        ranks, replaced = np.empty(counts.sum(), dtype=np.int64), np.repeat(is_other, counts)
+        ranks[replaced], ranks[~replaced] = others.ranks, own
+        return RelevantRanks(np.concatenate([[0], np.cumsum(counts)]), ranks)
+
 
 def rank_relevant(asked: Asked, *, depth: int, progress: Progress = no_progress) -> RelevantRanks:
     """Where the relevant items of every query stand by (falling score, id), what it may not find left out.
@@ -71,16 +88,26 @@ def rank_relevant(asked: Asked, *, depth: int, progress: Progress = no_progress)
     Raises:
         InputError: a vector has NaN or infinite numbers.
     """
+    ranks, is_sure = _rank(asked, depth=depth, be_sure=False, progress=progress)
+    unsure = np.flatnonzero(~is_sure)
+    if not len(unsure):
+        return ranks
+    again, _ = _rank(asked.take(unsure), depth=depth, be_sure=True, progress=no_progress)
+    return ranks.replace(unsure, again)
+
+
+def _rank(
+    asked: Asked, *, depth: int, be_sure: bool, progress: Progress
+) -> tuple[RelevantRanks, npt.NDArray[np.bool_]]:
+    """The ranks, and (Q,) bool where they are all that matter."""
     products = ExactProducts(asked.queries, asked.gallery)
-    entries = _Entries(score_relevant(asked, products, depth=depth), relevant=asked.relevant, depth=depth)
+    found = score_relevant(asked, products, depth=depth, be_sure=be_sure)
+    is_sure = np.empty(len(asked.queries), dtype=bool)
+    is_sure[found.queries] = found.is_sure
+    entries = _Entries(found, relevant=asked.relevant, depth=depth)
     _Count(asked, products, entries).run(progress)
-    return entries.to_ranks()
-
-
-def make_keys(rows: Places, scores: Floats) -> Places:
-    """int64 that order pairs of row and score by row, then by falling score; equal for equal pairs."""
-    bits = (scores + np.float32(0)).view(np.int32)  # 0 has other bits than -0
-    return rows * _KEYS_OF_A_ROW - np.where(bits < 0, bits ^ np.int32(0x7FFFFFFF), bits)
+    ranks = entries.to_ranks()
+    return ranks, is_sure | (ranks.last >= asked.relevant)
 
 
 class _Entries:
@@ -157,7 +184,8 @@ class _Count:
     def __init__(self, asked: Asked, products: ExactProducts, entries: _Entries) -> None:
         self._products, self._entries, self._square = products, entries, asked.is_square
         self._places = entries.queries if asked.is_square else np.arange(len(asked.gallery))
-        self._turned = len(asked.gallery) >= _TURN_FROM * asked.gallery.shape[1]
+        rows = min(len(asked.queries), len(asked.gallery))
+        self._turned = rows >= _TURN_FROM * asked.gallery.shape[1]
         axes = find_axes(asked.gallery) if self._turned else None
         self._columns = arrange(asked.gallery, self._places, scale=products.gallery_scale, axes=axes)
         self._rows = self._columns

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -16,6 +17,9 @@ from index.vectors.products import Doubles, Places, arrange, bound_error, find_s
 
 _SAMPLE_SHARE, _LEAST_SAMPLE, _LARGEST_SAMPLE = 16, 2048, 16384  # rows of the gallery that bound the first scores
 _BLOCK_ROWS, _BLOCK_SCORES = 2048, 1 << 22  # scored at once
+_MANY_RELEVANT = 64  # items of a label, from which on a sample tells how many others there are
+_SURE = 3.0  # standard errors by which a sample may have shown too many others
+_KEYS_OF_A_ROW = np.int64(1) << 32
 _SIDES: tuple[Literal["left"], Literal["right"]] = ("left", "right")
 
 
@@ -49,6 +53,17 @@ class Asked:
     def is_square(self) -> bool:
         """Whether the queries are the gallery."""
         return self.queries is self.gallery
+
+    def take(self, rows: Places) -> Asked:
+        """Some of the queries."""
+        return replace(
+            self,
+            queries=self.queries[rows],
+            labels=self.labels[rows],
+            own=self.own[rows],
+            relevant=self.relevant[rows],
+            groups=None if self.groups is None else self.groups[rows],
+        )
 
     def bar(self, rows: Places, places: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.bool_]:
         """Where queries may not find gallery items: themselves, and those of their group."""
@@ -112,28 +127,39 @@ class RelevantScores:
         kept: (n,) int64, how many items of each query.
         scores: float32, exact.
         places: int32, of the items in the gallery.
+        is_sure: (n,) bool, whether all that may be among the first are kept; else those are that are likely to be, and
+            where the last of them turns out to be among the first R - 1, others may be too.
     """
 
     queries: Places
     kept: Places
     scores: Floats
     places: npt.NDArray[np.int32]
+    is_sure: npt.NDArray[np.bool_]
 
     @classmethod
     def join(cls, parts: list[RelevantScores]) -> RelevantScores:
         """Those of all queries, emptying the list."""
         joined = [
             np.concatenate([getattr(part, name) for part in parts])
-            for name in ("queries", "kept", "scores", "places")
+            for name in ("queries", "kept", "scores", "places", "is_sure")
         ]
         parts.clear()
         return cls(*joined)
 
 
-def score_relevant(asked: Asked, products: ExactProducts, *, depth: int) -> RelevantScores:
+def make_keys(rows: Places, scores: Floats) -> Places:
+    """int64 that order pairs of row and score by row, then by falling score; equal for equal pairs."""
+    bits = (scores + np.float32(0)).view(np.int32)  # 0 has other bits than -0
+    return rows * _KEYS_OF_A_ROW - np.where(bits < 0, bits ^ np.int32(0x7FFFFFFF), bits)
+
+
+def score_relevant(asked: Asked, products: ExactProducts, *, depth: int, be_sure: bool) -> RelevantScores:
     """The relevant items of all queries that may be among the first `depth`, or R where that is more.
 
     A sample of the gallery tells: what stands below R rows of it and of the relevant items stands below the first R.
+    As many as R rows of a sample are far more of the gallery, so that where it need not be sure and R is large, what
+    likely stands below R rows of the gallery is left out too.
     """
     rows = len(asked.gallery)
     wanted = min(max(rows // _SAMPLE_SHARE, _LEAST_SAMPLE), _LARGEST_SAMPLE)
@@ -148,12 +174,15 @@ def score_relevant(asked: Asked, products: ExactProducts, *, depth: int) -> Rele
         known |= asked.bar(queries[:, None], sample)
         others.ravel()[np.flatnonzero(known)] = -np.inf
         barred = asked.bar(queries[:, None], places)
+        if not be_sure and places.shape[1] >= _MANY_RELEVANT:
+            return _choose_likely(queries, scores, others, places=places, barred=barred, weight=rows / len(sample))
         return _choose_first(
             queries, scores, others, places=places, barred=barred, errors=products.errors, depth=depth
         )
 
     unasked = np.flatnonzero(asked.relevant == 0)
-    parts = [RelevantScores(unasked, np.zeros_like(unasked), np.empty(0, np.float32), np.empty(0, np.int32))]
+    nothing = np.empty(0, np.float32), np.empty(0, np.int32)
+    parts = [RelevantScores(unasked, np.zeros_like(unasked), *nothing, np.ones(len(unasked), dtype=bool))]
     with multiplying_workers() as workers:
         parts.extend(map_ahead(score, _group_by_label(asked), workers=workers, ahead=2 * workers))
     return RelevantScores.join(parts)
@@ -210,4 +239,52 @@ def _choose_first(
 
     kept = np.maximum(keep(relevant), np.minimum(keep(np.maximum(relevant, depth)), 1))
     within = np.arange(scores.shape[1]) < kept[:, None]
-    return RelevantScores(queries, kept, scores[within], places[within].astype(np.int32))
+    is_sure = np.ones(len(kept), dtype=bool)
+    return RelevantScores(queries, kept, scores[within], places[within].astype(np.int32), is_sure)
+
+
+def _choose_likely(
+    queries: Places,
+    scores: Floats,
+    others: Floats,
+    *,
+    places: Places,
+    barred: npt.NDArray[np.bool_],
+    weight: float,
+) -> RelevantScores:
+    """Those that are likely to be among the first R, and the next one: it tells whether that was true."""
+    relevant = scores.shape[1] - barred.sum(axis=1)
+    scores[barred] = -np.inf
+    limits = _guess_limits(scores, others, relevant=relevant, weight=weight)
+    following = np.where(scores < limits[:, None], scores, -np.inf).max(axis=1)
+    kept = (scores >= following[:, None]) & ~barred
+    rows, columns = np.nonzero(kept)
+    found = scores[rows, columns]
+    order = np.argsort(make_keys(rows, found), kind="stable")  # the columns stand in the order of ids
+    counts = np.count_nonzero(kept, axis=1)
+    chosen = places[rows[order], columns[order]].astype(np.int32)
+    return RelevantScores(queries, counts, found[order], chosen, counts == relevant)
+
+
+def _guess_limits(scores: Floats, others: Floats, *, relevant: Places, weight: float) -> Floats:
+    """(n,) float32 that `relevant` items of the whole gallery probably reach; -inf where the sample is too small.
+
+    Args:
+        scores: (n, m) of relevant items.
+        others: (n, s) scores of a sample of the others, each of which stands for `weight` of them.
+    """
+    most = relevant.max() / weight
+    most = min(math.ceil(most + _SURE * (_SURE + most**0.5)) + 1, others.shape[1])  # that enough are expected at
+    others = np.partition(others, others.shape[1] - most, axis=1)[:, others.shape[1] - most :]
+    others = np.sort(others, axis=1)[:, ::-1]
+    rows = np.arange(len(scores))
+    low, high = np.zeros(len(scores), dtype=np.int64), np.full(len(scores), most)
+    while (is_open := low < high).any():  # the first of the others at which enough are expected
+        middle = (low + high) // 2
+        limits = others[rows, np.minimum(middle, most - 1)]
+        seen = np.maximum(middle + 1 - _SURE * np.sqrt(middle + 1), 0)
+        is_enough = (scores >= limits[:, None]).sum(axis=1) + weight * seen >= relevant
+        low, high = np.where(is_open & ~is_enough, middle + 1, low), np.where(is_open & is_enough, middle, high)
+    found: Floats = others[rows, np.minimum(low, most - 1)]
+    found[low == most] = -np.inf
+    return found

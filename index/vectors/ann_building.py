@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -23,6 +24,8 @@ from index.vectors.shards import VectorRows, write_array
 from index.vectors.stored_rows import StoredRows
 from index.vectors.tuning import choose_again, describe_flat, tune_ann
 from index.versions.manifest import HELD_OUT_NAME, INDEX_NAME
+
+logger = logging.getLogger(__name__)
 
 _SEED = 0
 _HELD_OUT = 1000
@@ -74,6 +77,7 @@ def _build(
     plan = choose_ann(count=len(stored), width=stored.width, config=config, reduced_width=reduced_width)
     if KINDS[plan.type].is_exact:
         return {**_describe_plan(plan, config, shards=shards), **describe_flat(VectorSearch(stored))}
+    logger.info("%s", describe_building(plan, count=len(stored), cores=usable_cores()))
     held_out = choose_held_out(len(stored))
     rows = np.setdiff1d(np.arange(len(stored)), held_out, assume_unique=True)
     index = build_ann(
@@ -116,6 +120,24 @@ def retune_ann_index(
     return {**described, **measured, "own_queries": False}
 
 
+def describe_building(plan: AnnPlan, *, count: int, cores: int) -> str:
+    """What people are told before an ANN index is built."""
+    building = plan.building
+    assert building is not None
+    minutes = building.core_seconds / cores / 60
+    return (
+        f"the ANN index {name_plan(plan)} of {count:,} vectors takes about {building.memory_bytes / 1e9:.1f} GB of "
+        f"memory while it is built, {building.disk_bytes / 1e9:.1f} GB on disk, and "
+        f"{'less than a minute' if minutes < 1 else f'some {minutes:.0f} minutes'} of {cores} idle cores, "
+        "without measuring it"
+    )
+
+
+def name_plan(plan: AnnPlan) -> str:
+    """faiss's name of the whole index."""
+    return plan.factory if plan.reduced_width is None else f"PCA{plan.reduced_width},{plan.factory}"
+
+
 def choose_held_out(count: int) -> Ids:
     """(n,) int64 rising positions of the vectors that an index over `count` gets last."""
     size = min(_HELD_OUT, int(_HELD_OUT_SHARE * count))
@@ -140,7 +162,7 @@ def find_reduced_axes(stored: StoredRows) -> Vectors | None:
 def _describe_plan(plan: AnnPlan, config: AnnConfig, *, shards: Sequence[VectorRows]) -> dict[str, Any]:
     return {
         "type": plan.type,
-        "factory": plan.factory if plan.reduced_width is None else f"PCA{plan.reduced_width},{plan.factory}",
+        "factory": name_plan(plan),
         "reason": "asked for" if config.index_type == plan.type else plan.reason,
         "memory_bytes": plan.memory_bytes,
         "shards": len(shards),

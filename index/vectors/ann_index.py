@@ -38,6 +38,7 @@ class AnnIndex:
         rows: (m,) int64 stored position of each of its vectors, in the order that it numbers them.
         mapped: the file that the faiss index reads as long as it lives; None where it is in memory.
         is_reduced: whether its scores are of fewer numbers than the vectors have.
+        most_effort: the effort from which on nothing more is looked at.
     """
 
     faiss_index: Any
@@ -45,10 +46,16 @@ class AnnIndex:
     rows: Ids
     mapped: npt.NDArray[np.uint8] | None = field(default=None, repr=False)
     is_reduced: bool = field(init=False)
+    most_effort: int = field(init=False)
+    _positions: Ids = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         is_reduced = isinstance(self.faiss_index, import_faiss().IndexPreTransform)
         object.__setattr__(self, "is_reduced", is_reduced)
+        object.__setattr__(self, "most_effort", self.kind.most_effort(self.faiss_index))
+        positions = np.append(self.rows, NO_ID)  # so that faiss's -1 finds it
+        object.__setattr__(self, "_positions", positions)
+        object.__setattr__(self, "rows", positions[:-1])
 
     @property
     def kind(self) -> IndexKind:
@@ -59,11 +66,6 @@ class AnnIndex:
     def has_full_scores(self) -> bool:
         """Whether its scores are the vectors' own but for a rounding to bytes, number by number."""
         return self.kind.has_full_scores and not self.is_reduced
-
-    @property
-    def most_effort(self) -> int:
-        """The effort from which on nothing more is looked at."""
-        return self.kind.most_effort(self.faiss_index)
 
     def search(self, queries: Vectors, *, k: int, effort: int, among: Bits | None = None) -> tuple[Floats, Ids]:
         """The k nearest that so much effort finds for each of (Q, D) queries: scores of the index, and positions.
@@ -84,10 +86,7 @@ class AnnIndex:
             selector = faiss.IDSelectorBitmap(len(among), faiss.swig_ptr(among))
             parameters = _make_parameters(self.type, effort, self.is_reduced, sel=selector)
         scores, numbers = self.faiss_index.search(queries, k, params=parameters)
-        positions = self.rows[numbers]
-        if (numbers[:, -1] < 0).any():  # the missing ones stand last
-            positions[numbers < 0] = NO_ID
-        return scores, positions
+        return scores, self._positions[numbers]
 
 
 def _make_parameters(kind: str, effort: int, is_reduced: bool, **others: Any) -> Any:

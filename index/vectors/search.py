@@ -7,19 +7,18 @@ searching on, and wherever the ANN index finds too little: never fewer than k wh
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from index.arrays import NO_ID, Floats, Ids, Vectors
 from index.faiss_library import faiss_threads, import_faiss, split_queries
 from index.vectors.ann_index import AnnIndex, map_ann
-from index.vectors.kinds.kind import IndexKind
+from index.vectors.filtered import search_among
 from index.vectors.kinds.registry import KINDS
 from index.vectors.products import measure_cosines
 from index.vectors.shards import VectorRows, read_ids
@@ -31,9 +30,6 @@ _SPARE_CANDIDATES = 16
 _SCORE_NOISE = 1e-5  # more than the order of a float32 sum was ever seen to change a product of unit vectors
 _RANKED_AT_ONCE = 1 << 22  # numbers
 _SCORES_AT_ONCE = 1 << 24
-_PROBED = 64  # neighbours, kept by a filter or not, that tell how many of those near a query it keeps
-_ENOUGH_KEPT = 0.75  # of them
-_MOST_RAISED = 16  # times as many candidates as without a filter
 _PROBE_COST = 4  # searches without a filter that may be as long as a scan, and the scan is made at once
 
 
@@ -160,7 +156,7 @@ class VectorSearch:
         else:  # by query, so that ranking runs side by side too
             with ThreadPoolExecutor(threads) as pool:
                 scores, found = map(np.concatenate, zip(*pool.map(search_part, parts), strict=True))
-        return scores, np.where(found == NO_ID, NO_ID, self.stored.ids[found])
+        return scores, self.stored.ids_at(found)
 
     def _search_part(
         self,
@@ -174,8 +170,8 @@ class VectorSearch:
         """(Q, k) scores and positions, by the calling thread alone."""
         count = k + (excluded is not None)
         with faiss_threads(1):
-            groups = list(self._find(queries, count=count, among=among, parameters=parameters))
-        if len(groups) == 1 and len(groups[0][0]) == len(queries):
+            groups = self._find(queries, count=count, among=among, parameters=parameters)
+        if len(groups) == 1 and len(groups[0][1]) == len(queries):
             scores, found = self._rank(queries, groups[0][1], k=k, excluded=excluded)
         else:
             scores = np.full((len(queries), k), -np.inf, dtype=np.float32)
@@ -216,46 +212,48 @@ class VectorSearch:
 
     def rank(self, query: Vectors, positions: Ids, *, exclude: int | None = None) -> tuple[Floats, Ids]:
         """Candidate positions of a (D,) query, of which some may be `NO_ID`, best first: (n,) scores and positions."""
-        positions = np.sort(positions)
+        positions = positions.copy()
+        positions.sort()  # so that ties go to the smaller id
         if len(positions) and positions[0] == NO_ID:
             positions = positions[positions != NO_ID]
         if exclude is not None:
             positions = positions[positions != exclude]
         size = max(1, _RANKED_AT_ONCE // self.stored.width)
-        parts = [
-            measure_cosines(self.stored.gather(positions[at : at + size]), query)
-            for at in range(0, max(1, len(positions)), size)
-        ]
-        scores = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        order = np.argsort(-scores, kind="stable")
+        if len(positions) <= size:
+            scores = measure_cosines(self.stored.gather(positions), query)
+        else:
+            starts = range(0, len(positions), size)
+            parts = [measure_cosines(self.stored.gather(positions[at : at + size]), query) for at in starts]
+            scores = np.concatenate(parts)
+        order = (-scores).argsort(kind="stable")
         return scores[order], positions[order]
 
     def _find(
         self, queries: Vectors, *, count: int, among: RowSet | None, parameters: Mapping[str, int] | None
-    ) -> Iterator[tuple[Ids, Ids]]:
+    ) -> list[tuple[Ids, Ids]]:
         """Groups of queries as row numbers, with their (n, c) candidate positions."""
         everyone = np.arange(len(queries))
         if self.index is None:
-            yield from self._scan(queries, everyone, count=count, among=among)
-            return
+            return list(self._scan(queries, everyone, count=count, among=among))
         chosen = parameters or self._described["parameters"]
-        effort, depth = _scale(chosen, count=count, kind=self.index.kind)
+        kind = self.index.kind
+        effort, depth = _scale(chosen[kind.effort], chosen["candidates"], count, kind.keeps_effort)
         effort, depth = min(effort, self.index.most_effort), min(depth, len(self.index.rows))
         if self._is_scan_sooner(effort if among is None else _PROBE_COST * effort, depth, among):
-            yield from self._scan(queries, everyone, count=count, among=among)
-            return
+            return list(self._scan(queries, everyone, count=count, among=among))
         if among is None:
             positions = self.index.search(queries, k=depth, effort=effort)[1]
             unsure = positions[:, min(count, depth) - 1] == NO_ID
         else:
-            positions, unsure = self._search_among(queries, effort=effort, depth=depth, among=among)
+            positions, unsure = search_among(
+                self.index, queries, effort=effort, depth=depth, among=among,
+                is_scan_sooner=lambda raised: self._is_scan_sooner(raised, depth, among),
+            )  # fmt: skip
             unsure |= (positions != NO_ID).sum(axis=1) < count
-        if not unsure.any():
-            yield everyone, positions
-            return
-        if not unsure.all():
-            yield everyone[~unsure], positions[~unsure]
-        yield from self._scan(queries, everyone[unsure], count=count, among=among)
+        if not np.count_nonzero(unsure):
+            return [(everyone, positions)]
+        found = [] if unsure.all() else [(everyone[~unsure], positions[~unsure])]
+        return [*found, *self._scan(queries, everyone[unsure], count=count, among=among)]
 
     def _scan(self, queries: Vectors, rows: Ids, *, count: int, among: RowSet | None) -> Iterator[tuple[Ids, Ids]]:
         total = len(self.stored) if among is None else len(among)
@@ -268,42 +266,6 @@ class VectorSearch:
             if not tied.all():
                 yield rows[~tied], positions[~tied]
             rows, depth = rows[tied], min(total, 4 * depth)
-
-    def _search_among(
-        self, queries: Vectors, *, effort: int, depth: int, among: RowSet
-    ) -> tuple[Ids, npt.NDArray[np.bool_]]:
-        """(Q, c) candidate positions that a filter keeps, and (Q,) bool where a scan must tell instead.
-
-        The share that is kept *near* a query, seen by a search without the filter, sets how hard is looked for more.
-        """
-        index = self.index
-        assert index is not None
-        keeps = index.kind.keeps_effort
-        probed = max(_PROBED, math.ceil(depth / _ENOUGH_KEPT), effort if keeps else 0)
-        _, near = index.search(queries, k=probed, effort=max(effort, probed) if keeps else effort)
-        kept = (near != NO_ID) & among.mask[near]
-        near[~kept] = NO_ID
-        positions = -np.sort(-near, axis=1)  # the kept ones first, in any order
-        shares = kept.sum(axis=1) / probed
-        unsure = np.zeros(len(queries), dtype=bool)
-        few = np.flatnonzero(shares < _ENOUGH_KEPT)
-        raised = np.exp2(np.ceil(np.log2(effort / np.maximum(shares[few], 0.5 / probed)))).astype(np.int64)
-        for value in np.unique(raised).tolist():
-            group = few[raised == value]
-            if self._is_scan_sooner(value, depth, among):
-                unsure[group] = True
-                continue
-            # Farther out the rows lie denser, and scores that are coarse tell them apart less.
-            wanted = depth if index.has_full_scores else min(_MOST_RAISED, math.ceil(value / effort)) * depth
-            wanted = min(wanted, len(index.rows))
-            _, found = index.search(
-                queries[group], k=wanted, effort=min(value, index.most_effort), among=among.bits
-            )
-            missing = max(0, wanted - positions.shape[1])
-            positions = np.pad(positions, ((0, 0), (0, missing)), constant_values=NO_ID)
-            positions[group] = NO_ID
-            positions[group, :wanted] = found
-        return positions, unsure
 
     def _take_beside(
         self, queries: Vectors, scores: Floats, found: Ids, *, among: RowSet | None, excluded: Ids | None
@@ -364,9 +326,10 @@ class VectorSearch:
         return np.where(self.stored.ids[positions] == ids, positions, NO_ID)
 
 
-def _scale(parameters: Mapping[str, int], *, count: int, kind: IndexKind) -> tuple[int, int]:
+@lru_cache(maxsize=256)
+def _scale(effort: int, candidates: int, count: int, keeps_effort: bool) -> tuple[int, int]:
     """Effort and candidates for so many neighbours, of parameters that were measured for 10."""
     factor = max(1.0, count / MEASURED_K)
-    depth = max(count, round(parameters["candidates"] * factor))
-    effort = round(parameters[kind.effort] * factor**0.5)
-    return (max(effort, 2 * count, depth) if kind.keeps_effort else effort), depth
+    depth = max(count, round(candidates * factor))
+    effort = round(effort * factor**0.5)
+    return (max(effort, 2 * count, depth) if keeps_effort else effort), depth

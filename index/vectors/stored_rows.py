@@ -52,23 +52,32 @@ class StoredRows:
 
     Attributes:
         shards: of mapped vectors; one at least.
-        ids: (N,) int64, rising.
         starts: (shards + 1,) int64 position of each shard's first row, and N.
     """
 
     shards: Sequence[VectorRows]
-    ids: Ids = field(repr=False)
     starts: Ids
+    _ids: Ids = field(repr=False)  # and `NO_ID` behind them, where -1 finds it
 
     @classmethod
     def of(cls, shards: Sequence[VectorRows]) -> StoredRows:
         """The rows of these shards."""
         shards = [VectorRows(shard.ids, shard.vectors.view(np.ndarray)) for shard in shards]  # faster than maps
         starts = np.cumsum([0, *(len(shard.ids) for shard in shards)])
-        return cls(shards, np.concatenate([shard.ids for shard in shards]), starts)
+        return cls(shards, starts, np.concatenate([*(shard.ids for shard in shards), [NO_ID]]))
 
     def __len__(self) -> int:
-        return len(self.ids)
+        return len(self._ids) - 1
+
+    @property
+    def ids(self) -> Ids:
+        """(N,) int64, rising."""
+        return self._ids[:-1]
+
+    def ids_at(self, positions: Ids) -> Ids:
+        """The int64 ids of positions of any shape; `NO_ID` where the position is `NO_ID`."""
+        ids: Ids = self._ids[positions]
+        return ids
 
     @property
     def width(self) -> int:

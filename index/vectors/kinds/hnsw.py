@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from index.faiss_library import find_inner, import_faiss
-from index.vectors.kinds.kind import ROW_OVERHEAD, AnnPlan, Sweep, Wanted, list_candidates
+from index.vectors.kinds.kind import (
+    BUILDING_OVERHEAD,
+    PROCESS_BYTES,
+    ROW_OVERHEAD,
+    AnnPlan,
+    Building,
+    Sweep,
+    Wanted,
+    list_candidates,
+)
 
 if TYPE_CHECKING:
     from index.arrays import Vectors
@@ -14,6 +24,10 @@ if TYPE_CHECKING:
 _LINKS = 24
 _CONSTRUCTION_EFFORT = 200
 _TRAINING_ROWS = 65_536
+_STEP_SECONDS, _NUMBER_SECONDS = (
+    3e-6,
+    1.5e-7,
+)  # of a core, for each vector and doubling, and for each of its numbers
 _EFFORTS = (20, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048)
 
 
@@ -34,9 +48,15 @@ class Graph:
     def plan(self, wanted: Wanted) -> Sequence[AnnPlan]:
         """A byte for each number that is held, and the links."""
         links = 4 * (2 * _LINKS + 2) + 12  # on the lowest level, some above, and where they start
-        memory = wanted.count * ((wanted.reduced_width or wanted.width) + links + ROW_OVERHEAD)
-        reason = "the fastest that fits into memory"
-        return [AnnPlan(self.name, f"HNSW{_LINKS},SQ8", wanted.reduced_width, memory, reason)]
+        held = wanted.reduced_width or wanted.width
+        disk = wanted.count * (held + links)
+        memory, reason = disk + wanted.count * ROW_OVERHEAD, "the fastest that fits into memory"
+        building = Building(
+            disk + wanted.count * BUILDING_OVERHEAD + PROCESS_BYTES,
+            disk,
+            wanted.count * math.log2(wanted.count) * (_STEP_SECONDS + held * _NUMBER_SECONDS),
+        )
+        return [AnnPlan(self.name, f"HNSW{_LINKS},SQ8", wanted.reduced_width, memory, reason, building)]
 
     def count_training_rows(self, count: int) -> int:
         """For the range of each number."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from index.faiss_library import import_faiss
 from index.vectors.kinds.kind import ROW_OVERHEAD, AnnPlan, Sweep, Wanted, list_candidates
-from index.vectors.kinds.lists import LIST_OVERHEAD, Lists, count_lists, list_efforts, name_lists
+from index.vectors.kinds.lists import LIST_OVERHEAD, Lists, count_lists, list_efforts, name_lists, plan_lists
 
 
 class ByteLists(Lists):
@@ -23,8 +23,11 @@ class ByteLists(Lists):
         """A byte for each number that is held, and the centres."""
         lists, held = count_lists(wanted.count), wanted.reduced_width or wanted.width
         memory = wanted.count * (held + LIST_OVERHEAD + ROW_OVERHEAD) + lists * (4 * held + 300)
-        reason = "a graph would take too much memory, or hours to build"
-        return [AnnPlan(self.name, f"{name_lists(lists)},SQ8", wanted.reduced_width, memory, reason)]
+        reason, building = (
+            "a graph would take too much memory, or hours to build",
+            plan_lists(wanted, code_bytes=held),
+        )
+        return [AnnPlan(self.name, f"{name_lists(lists)},SQ8", wanted.reduced_width, memory, reason, building)]
 
     def is_of(self, inner: Any) -> bool:
         """Lists of bytes are."""

@@ -14,8 +14,25 @@ if TYPE_CHECKING:
     from index.arrays import Vectors
 
 ROW_OVERHEAD = 24  # bytes of ids and positions that are held for every vector
+BUILDING_OVERHEAD = 48  # the same while it is built: in the order of the vectors, and in that of the index
+PROCESS_BYTES = 130_000_000  # of the interpreter and its libraries
 _CANDIDATES = (20, 40)
 _REDUCED_CANDIDATES = (20, 40, 80, 160)
+
+
+@dataclass(frozen=True, slots=True)
+class Building:
+    """What it takes to make an ANN index, estimated.
+
+    Attributes:
+        memory_bytes: of the process at its peak, without the vectors that it maps.
+        disk_bytes: of its file.
+        core_seconds: of training and filling it; divided among the cores.
+    """
+
+    memory_bytes: int
+    disk_bytes: int
+    core_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +45,7 @@ class AnnPlan:
         reduced_width: numbers of a vector that the index holds; None: all.
         memory_bytes: what it takes, estimated.
         reason: why it was chosen, for people.
+        building: what making it takes; None where there is nothing to make.
     """
 
     type: str
@@ -35,6 +53,7 @@ class AnnPlan:
     reduced_width: int | None
     memory_bytes: int
     reason: str
+    building: Building | None = None
 
 
 @dataclass(frozen=True, slots=True)

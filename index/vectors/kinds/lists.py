@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from index.faiss_library import find_inner, import_faiss
+from index.vectors.kinds.kind import BUILDING_OVERHEAD, PROCESS_BYTES, Building, Wanted
 
 if TYPE_CHECKING:
     from index.arrays import Vectors
@@ -17,6 +18,10 @@ _MANY_LISTS = 8192  # from here on the nearest centres are found by a graph
 _MAX_LISTS = 65_536
 _TRAINING_ROWS = 65_536
 _TRAINING_PER_LIST = 64  # faiss's k-means wants 39 to 256
+_TRAINING_ROUNDS = 10  # of faiss's k-means
+_GROWTH = 1.5  # of what lists hold, for they double when they are full
+_GRAPH_CENTRES = 8192  # that the search of a graph for the nearest centre takes as long as
+_PRODUCTS_A_SECOND = 2e10  # numbers that a core multiplies with others
 
 
 class Lists:
@@ -30,7 +35,7 @@ class Lists:
 
     def count_training_rows(self, count: int) -> int:
         """Enough for every centre."""
-        return max(_TRAINING_ROWS, _TRAINING_PER_LIST * count_lists(count))
+        return count_training_rows(count)
 
     def train(self, index: Any, sample: Vectors) -> None:
         """Find the centres, and what the codes need."""
@@ -70,6 +75,27 @@ def count_lists(count: int) -> int:
     while lists > 1 and 39 * lists > count:
         lists //= 2
     return int(min(lists, _MAX_LISTS))
+
+
+def count_training_rows(count: int) -> int:
+    """Vectors to find the centres of the lists of `count` with."""
+    return max(_TRAINING_ROWS, _TRAINING_PER_LIST * count_lists(count))
+
+
+def plan_lists(wanted: Wanted, *, code_bytes: int) -> Building:
+    """What it takes to put vectors into lists, with codes of so many bytes."""
+    lists, held = count_lists(wanted.count), wanted.reduced_width or wanted.width
+    centres = lists * (4 * held + 300)
+    sample = min(wanted.count, count_training_rows(wanted.count))
+    lists_grow = round(_GROWTH * wanted.count * (code_bytes + LIST_OVERHEAD))
+    memory = lists_grow + wanted.count * BUILDING_OVERHEAD + centres + sample * 4 * (wanted.width + held)
+    looked_at = _GRAPH_CENTRES if lists >= _MANY_LISTS else lists
+    products = held * (_TRAINING_ROUNDS * sample * lists + wanted.count * looked_at)
+    return Building(
+        memory + PROCESS_BYTES,
+        wanted.count * (code_bytes + LIST_OVERHEAD) + centres,
+        products / _PRODUCTS_A_SECOND,
+    )
 
 
 def name_lists(lists: int) -> str:

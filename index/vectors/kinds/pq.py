@@ -7,7 +7,7 @@ from typing import Any
 
 from index.faiss_library import import_faiss
 from index.vectors.kinds.kind import ROW_OVERHEAD, AnnPlan, Sweep, Wanted
-from index.vectors.kinds.lists import LIST_OVERHEAD, Lists, count_lists, list_efforts, name_lists
+from index.vectors.kinds.lists import LIST_OVERHEAD, Lists, count_lists, list_efforts, name_lists, plan_lists
 
 CANDIDATES = (20, 40, 80, 160, 320, 640, 1280)
 _NUMBERS_OF_A_BYTE = (2, 4, 8, 16)
@@ -34,7 +34,8 @@ class CodeLists(Lists):
             memory = wanted.count * (parts + LIST_OVERHEAD + ROW_OVERHEAD)
             memory += lists * (4 * wanted.width + 300) + 1024 * wanted.width
             reason = "nothing larger fits into memory; searches are slower for it"
-            plans.append(AnnPlan(self.name, f"{name_lists(lists)},PQ{parts}np", None, memory, reason))
+            building = plan_lists(wanted, code_bytes=parts)
+            plans.append(AnnPlan(self.name, f"{name_lists(lists)},PQ{parts}np", None, memory, reason, building))
         return plans
 
     def is_of(self, inner: Any) -> bool:

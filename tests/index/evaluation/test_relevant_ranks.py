@@ -15,7 +15,7 @@ import index.vectors.products
 from index.arrays import UNLABELLED
 from index.errors import InputError
 from index.evaluation.metrics import RetrievalScores, score_retrieval
-from index.evaluation.relevant_ranks import make_keys
+from index.evaluation.relevant_scores import make_keys
 from index.vectors.products import Heads, arrange, bound_error, find_axes, find_scale, measure_norms
 from tests.deep import tries
 from tests.oracles.retrieval_scores import rank_gallery, score_rankings
@@ -23,7 +23,7 @@ from tests.oracles.retrieval_scores import rank_gallery, score_rankings
 Problem = tuple[np.ndarray, np.ndarray, np.ndarray]
 Groups = tuple[np.ndarray, np.ndarray] | None  # of queries and gallery
 KS = [1, 3, 10, 100]
-PLAIN: dict[str, int] = {}
+PLAIN: dict[str, float] = {}
 SMALL = {  # so that a few rows go through every block, stage and bound
     "_PANEL_ROWS": 2,
     "_TILE_COLUMNS": 3,
@@ -32,6 +32,7 @@ SMALL = {  # so that a few rows go through every block, stage and bound
     "_COMPLETION_COST": 0,
     "_LEAST_SAMPLE": 3,
     "_LARGEST_SAMPLE": 3,
+    "_MANY_RELEVANT": 1,
     "_BLOCK_ROWS": 2,
     "_BLOCK_SCORES": 5,
     "_PAIRS_AT_ONCE": 2,
@@ -39,10 +40,11 @@ SMALL = {  # so that a few rows go through every block, stage and bound
 }
 WHOLE = {**SMALL, "_COMPLETION_COST": 1 << 30}  # no dimension is left for later
 PARTS = {**SMALL, "_RELEVANT_AT_ONCE": 3}
+RASH = {**SMALL, "_SURE": -2.0}  # too little is kept of many queries, which are asked again
 
 
 @contextmanager
-def sizes(chosen: dict[str, int]) -> Iterator[None]:
+def sizes(chosen: dict[str, float]) -> Iterator[None]:
     modules = (
         index.vectors.products,
         index.evaluation.metrics,
@@ -74,7 +76,7 @@ def score(gallery: Problem, outside: Problem | None, groups: Groups) -> Retrieva
     )
 
 
-def check(gallery: Problem, outside: Problem | None, chosen: dict[str, int], *, groups: Groups = None) -> None:
+def check(gallery: Problem, outside: Problem | None, chosen: dict[str, float], *, groups: Groups = None) -> None:
     vectors, labels, ids = gallery
     queries, query_labels, query_ids = gallery if outside is None else (outside[0], outside[1], None)
     rankings = rank_gallery(queries, vectors, ids, query_ids, groups=groups)
@@ -110,9 +112,9 @@ def problems(draw: st.DrawFn) -> tuple[Problem, Problem | None]:
 
 @pytest.mark.deep
 @settings(max_examples=tries(50, deep=200), deadline=None)
-@given(problem=problems(), chosen=st.sampled_from([PLAIN, SMALL, WHOLE, PARTS]))
+@given(problem=problems(), chosen=st.sampled_from([PLAIN, SMALL, WHOLE, PARTS, RASH]))
 def test_scores_are_those_of_whole_rankings(
-    problem: tuple[Problem, Problem | None], chosen: dict[str, int]
+    problem: tuple[Problem, Problem | None], chosen: dict[str, float]
 ) -> None:
     check(*problem, chosen)
 
@@ -120,11 +122,11 @@ def test_scores_are_those_of_whole_rankings(
 @pytest.mark.deep
 @settings(max_examples=tries(40, deep=200), deadline=None)
 @given(
-    problem=problems(), seed=st.integers(0, 10**6), chosen=st.sampled_from([PLAIN, SMALL, WHOLE, PARTS]),
+    problem=problems(), seed=st.integers(0, 10**6), chosen=st.sampled_from([PLAIN, SMALL, WHOLE, PARTS, RASH]),
     count=st.sampled_from([1, 3, 12]),
 )  # fmt: skip
 def test_a_query_finds_none_of_its_group(
-    problem: tuple[Problem, Problem | None], seed: int, chosen: dict[str, int], count: int
+    problem: tuple[Problem, Problem | None], seed: int, chosen: dict[str, float], count: int
 ) -> None:
     """Groups run across labels, and hold queries that are no members of the gallery."""
     random = np.random.default_rng(seed)
@@ -140,10 +142,10 @@ def test_a_query_finds_none_of_its_group(
     classes=st.sampled_from([2, 7, 60]),
     noise=st.sampled_from([0.0, 1e-7, 1e-4, 0.3]),
     outside=st.booleans(),
-    chosen=st.sampled_from([PLAIN, SMALL, WHOLE, PARTS]),
+    chosen=st.sampled_from([PLAIN, SMALL, WHOLE, PARTS, RASH]),
 )
 def test_scores_that_differ_by_less_than_float32_can_tell_are_ranked_rightly(
-    seed: int, classes: int, noise: float, outside: bool, chosen: dict[str, int]
+    seed: int, classes: int, noise: float, outside: bool, chosen: dict[str, float]
 ) -> None:
     """Near doubles of a few rows, of unequal norms, under ids in no order."""
     random = np.random.default_rng(seed)

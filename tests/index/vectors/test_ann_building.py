@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 
 from index.errors import InputError
-from index.vectors.ann_building import build_ann_index, choose_held_out, find_reduced_axes, retune_ann_index
+from index.progress import no_progress
+from index.vectors.ann_building import (
+    build_ann_index,
+    choose_held_out,
+    describe_building,
+    find_reduced_axes,
+    retune_ann_index,
+)
+from index.vectors.ann_choice import choose_ann
 from index.vectors.ann_config import AnnConfig
 from index.vectors.ann_index import AnnIndex
 from index.vectors.search import VectorSearch
@@ -213,3 +221,20 @@ def test_axes_are_found_where_few_hold_nearly_all() -> None:
     best = np.linalg.svd(vectors.astype(np.float64), compute_uv=False)
     assert held >= 0.85
     assert held == pytest.approx((best[:32] ** 2).sum() / (best**2).sum(), abs=1e-4)
+
+
+def test_what_an_index_takes_is_told_before_it_is_built(
+    shards: list[VectorRows], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="index.vectors.ann_building")
+
+    def begin(name: str) -> object:
+        assert "GB of memory while it is built" in caplog.text
+        return no_progress
+
+    build_ann_index(shards, config=config("ivf"), folder=tmp_path, begin_step=begin)
+    plan = choose_ann(count=10_000_000, width=64, config=AnnConfig(), machine_bytes=24 << 30)
+    told = describe_building(plan, count=10_000_000, cores=2)
+    assert told.startswith("the ANN index IVF16384_HNSW32,SQ8 of 10,000,000 vectors takes about 2.")
+    assert "0.7 GB on disk" in told
+    assert "minutes of 2 idle cores" in told
