@@ -74,18 +74,19 @@ def backend_option(command: Command) -> Command:
     )(command)  # fmt: skip
 
 
-def _use_backend(context: click.Context, _: click.Parameter, value: str | None) -> None:
+def _use_backend(context: click.Context, _: click.Parameter, value: str | None) -> str | None:
     """It goes through the environment, as models are opened in many places, also of other processes."""
     if value is None or context.resilient_parsing:
-        return
+        return value
     before = os.environ.get(VARIABLE)
     os.environ[VARIABLE] = value
     context.call_on_close(lambda: _restore_backend(before))
+    return value
 
 
 def _restore_backend(before: str | None) -> None:
     if before is None:
-        del os.environ[VARIABLE]
+        os.environ.pop(VARIABLE, None)
     else:
         os.environ[VARIABLE] = before
 
