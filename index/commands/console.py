@@ -74,14 +74,14 @@ def backend_option(command: Command) -> Command:
     )(command)  # fmt: skip
 
 
-def _use_backend(context: click.Context, _: click.Parameter, value: str | None) -> str | None:
+def _use_backend(context: click.Context, _: click.Parameter, value: str | None) -> None:
     """It goes through the environment, as models are opened in many places, also of other processes."""
     if value is None or context.resilient_parsing:
-        return value
+        return
+    context.meta["backend"] = value
     before = os.environ.get(VARIABLE)
     os.environ[VARIABLE] = value
     context.call_on_close(lambda: _restore_backend(before))
-    return value
 
 
 def _restore_backend(before: str | None) -> None:

@@ -207,11 +207,11 @@ def write_strided_model(path: Path) -> Path:
     source = last.input[0]
     numbers = {"flat_shape": [-1], "whole_shape": [-1, 16], "first": 0, "step": 1, "shift": [0]}
     nodes = [
-        helper.make_node("Reshape", [source, "flat_shape"], ["flat"]),
-        helper.make_node("Size", ["flat"], ["size"]),
+        helper.make_node("Reshape", [source, "flat_shape"], ["strided_flat"]),
+        helper.make_node("Size", ["strided_flat"], ["size"]),
         helper.make_node("Range", ["first", "size", "step"], ["range"]),
         helper.make_node("Add", ["range", "shift"], ["positions"]),
-        helper.make_node("Gather", ["flat", "positions"], ["gathered"]),
+        helper.make_node("Gather", ["strided_flat", "positions"], ["gathered"]),
         helper.make_node("Reshape", ["gathered", "whole_shape"], ["whole"]),
     ]
     last.input[0] = "whole"
